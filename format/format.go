@@ -1,0 +1,192 @@
+// Package format is Hopfeed's data on disk: graph directories (what propagation
+// and sampling need) and hop stores (what training needs). Both are manifests,
+// an index of checksums, and plain Arrow files. docs/format.md gives the byte
+// layout, the order of writes and what a crash may leave.
+//
+// Nothing read from disk is trusted: damage is an error that is ErrCorrupt and
+// names file, chunk and reason. Readers are safe for concurrent use. What they
+// return is memory of the caller, checked once, that later changes of the files
+// cannot touch.
+package format
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+// Version is the format that this package writes, and the only one it reads.
+const Version = 1
+
+// ErrCorrupt is returned when stored bytes are not what was written.
+var ErrCorrupt = errors.New("corrupt data")
+
+// ErrVersion is returned when a directory has a format version other than Version.
+var ErrVersion = errors.New("unknown format version")
+
+// ErrIncomplete is returned when a directory has no manifest: the job that
+// writes it has not finished, or it is no directory of Hopfeed's.
+var ErrIncomplete = errors.New("incomplete: no manifest.json")
+
+// ErrExists is returned when the output of a job is there already.
+var ErrExists = errors.New("output exists")
+
+// CorruptError locates damage. It is ErrCorrupt.
+type CorruptError struct {
+	File   string // path
+	Chunk  int    // within the file, or -1 where no single chunk is concerned
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	if e.Chunk < 0 {
+		return fmt.Sprintf("%s: corrupt: %s", e.File, e.Reason)
+	}
+	return fmt.Sprintf("%s: chunk %d: corrupt: %s", e.File, e.Chunk, e.Reason)
+}
+
+// Is makes errors.Is(err, ErrCorrupt) true.
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
+
+// DType is the element type of stored features.
+type DType = dtype.DType
+
+const (
+	Float32  = dtype.Float32
+	Float16  = dtype.Float16
+	BFloat16 = dtype.BFloat16
+)
+
+// Kinds of directory.
+const (
+	KindGraph = "graph"
+	KindStore = "store"
+)
+
+// MatrixID names one stored feature matrix: hop 0 is the input features, of
+// operator FeaturesOperator; hop r >= 1 of an operator is B^r X (preprop-gnn Eq. 2).
+type MatrixID struct {
+	Operator string
+	Hop      int
+}
+
+// FeaturesOperator is the operator name under which hop 0 is stored, once.
+const FeaturesOperator = "x"
+
+// Input is the identity of the input features.
+var Input = MatrixID{FeaturesOperator, 0}
+
+func (id MatrixID) String() string { return fmt.Sprintf("%s/hop-%d", id.Operator, id.Hop) }
+
+// Region is a run of consecutive rows that starts on a chunk boundary.
+type Region struct {
+	Name       string `json:"name"`
+	FirstRow   int64  `json:"first_row"`
+	Rows       int64  `json:"rows"`
+	FirstChunk int    `json:"first_chunk"`
+	Chunks     int    `json:"chunks"`
+}
+
+// Region names: a store has the four of a split, in this order, a graph one.
+const (
+	RegionTrain = "train"
+	RegionValid = "valid"
+	RegionTest  = "test"
+	RegionRest  = "rest"
+	RegionAll   = "all"
+)
+
+// Split values of RowTable.Splits.
+const (
+	SplitNone  uint8 = 0
+	SplitTrain uint8 = 1
+	SplitValid uint8 = 2
+	SplitTest  uint8 = 3
+)
+
+// Layout is how the rows of a directory are cut: the same for its row table and
+// for each of its matrices.
+type Layout struct {
+	Regions   []Region
+	ChunkRows int   // rows of a chunk; the last of a region may have fewer
+	Features  int   // columns of each matrix
+	DType     DType // element type of each matrix
+}
+
+// Defaults and limits of a layout.
+const (
+	DefaultChunkRows = 1000
+	MaxChunkBytes    = 8 << 20
+	MaxFeatures      = 1 << 20
+)
+
+// ChunkRowsFor is the number of rows a chunk gets when requested are asked for
+// (0: DefaultChunkRows): fewer where a chunk of one matrix would pass MaxChunkBytes.
+func ChunkRowsFor(requested, features int, t DType) int {
+	if requested <= 0 {
+		requested = DefaultChunkRows
+	}
+	return max(1, min(requested, MaxChunkBytes/max(1, features*t.Size())))
+}
+
+// RegionSize is the name and number of rows of a region to be laid out.
+type RegionSize struct {
+	Name string
+	Rows int64
+}
+
+// Regions lays regions out one after another, each from a chunk boundary on.
+func Regions(sizes []RegionSize, chunkRows int) []Region {
+	out := make([]Region, len(sizes))
+	row, chunk := int64(0), 0
+	for i, s := range sizes {
+		chunks := int((s.Rows + int64(chunkRows) - 1) / int64(chunkRows))
+		out[i] = Region{Name: s.Name, FirstRow: row, Rows: s.Rows, FirstChunk: chunk, Chunks: chunks}
+		row, chunk = row+s.Rows, chunk+chunks
+	}
+	return out
+}
+
+// RowTable is what is known of each row beside its features. A column that is
+// nil is absent.
+type RowTable struct {
+	Rows         int64
+	NodeID       []uint32 // [Rows]; nil in a graph, where row i is node i
+	Labels       []int32  // [Rows], -1 unlabelled; nil if there are none or several a row
+	MultiLabels  []int8   // [Rows, LabelColumns], -1 unlabelled
+	LabelColumns int      // of MultiLabels
+	Splits       []uint8  // [Rows, NumSplits]
+	NumSplits    int
+	OrigID       []string // [Rows], where ids were mapped at import
+}
+
+// CSC is a topology, by destination: the in-neighbours of node v are
+// Neighbors[Offsets[v]:Offsets[v+1]], ascending. Weights, if any, are in the
+// same order.
+type CSC struct {
+	Offsets   []int64 // [n+1]
+	Neighbors []uint32
+	Weights   []float32 // [m] or nil
+
+	free func() error
+}
+
+// Nodes is the number of nodes n.
+func (c *CSC) Nodes() int64 { return int64(len(c.Offsets)) - 1 }
+
+// Edges is the number of edges m.
+func (c *CSC) Edges() int64 { return int64(len(c.Neighbors)) }
+
+// In is the in-neighbours of node v.
+func (c *CSC) In(v int64) []uint32 { return c.Neighbors[c.Offsets[v]:c.Offsets[v+1]] }
+
+// Close releases memory off the Go heap, if any. The slices are invalid after.
+func (c *CSC) Close() error {
+	if c.free == nil {
+		return nil
+	}
+	free := c.free
+	c.free = nil
+	return free()
+}

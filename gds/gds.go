@@ -1,0 +1,186 @@
+// Package gds is the device that training computes on: its memory, its streams
+// of asynchronous work, pinned host memory beside it, and reads from files
+// straight into it. Package gds/host implements it on the processor, gds/cuda
+// (tag cuda) on NVIDIA GPUs; gds/gdstest is the suite that every implementation
+// passes.
+//
+// The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a
+// Stream and runs later, in order within the stream and concurrently with other
+// streams and the caller; an Event marks a point in a stream that other streams
+// or the caller wait for. Whoever enqueues work keeps its buffers allocated and
+// its host memory unchanged until an event recorded after it has happened.
+//
+// A Device may be used by many goroutines; a Stream, by one at a time.
+package gds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// ErrOutOfMemory is returned when an allocation exceeds what the device has
+// left; the text says how much was asked for and how much there is.
+var ErrOutOfMemory = errors.New("out of device memory")
+
+// ErrClosed is returned when a device, stream or buffer is used after Close.
+var ErrClosed = errors.New("used after close")
+
+// DType is the element type of a Tensor.
+type DType = dtype.DType
+
+const (
+	Float32  = dtype.Float32
+	Float16  = dtype.Float16
+	BFloat16 = dtype.BFloat16
+	Int32    = dtype.Int32
+	Uint32   = dtype.Uint32
+	Int8     = dtype.Int8
+	Uint8    = dtype.Uint8
+)
+
+// Info says what a device is.
+type Info struct {
+	Name string // "host", "NVIDIA H200"
+	// Unified tells that the device's memory is host memory: Buffer.Bytes is
+	// then not nil, data need be held only once, and a copy to the device can
+	// be left out by writing into its buffers.
+	Unified     bool
+	MemoryBytes int64 // capacity that Alloc can hand out
+}
+
+// Usage is a device's memory accounting, in bytes.
+type Usage struct {
+	InUse, Peak             int64 // device memory
+	PinnedInUse, PinnedPeak int64 // host memory from AllocPinned
+}
+
+// Device is one place to compute.
+type Device interface {
+	Info() Info
+	Usage() Usage
+	// Alloc returns zeroed device memory whose start is aligned to 4096 bytes.
+	Alloc(bytes int64) (Buffer, error)
+	// AllocPinned returns zeroed host memory, aligned to 4096 bytes, that
+	// copies to and from this device run at full speed from, asynchronously.
+	AllocPinned(bytes int64) (Buffer, error)
+	NewStream() (Stream, error)
+	// OpenFile opens a file for reads into memory of this device (or pinned
+	// host memory), by the best path there is; the Receipt says which.
+	OpenFile(fs vfs.FS, path string) (File, error)
+	// Close releases the device. Streams must be closed before; buffers still
+	// allocated are reported in the error.
+	Close() error
+}
+
+// Buffer is a range of device or pinned host memory.
+type Buffer interface {
+	Len() int64
+	// Bytes is the memory itself where the host can touch it (pinned memory and
+	// unified devices), else nil. Valid until Free.
+	Bytes() []byte
+	// Free returns the memory. Work that uses it must have happened. Freeing
+	// twice is an error.
+	Free() error
+}
+
+// Event is a point in a stream.
+type Event interface {
+	// Wait returns when the point is reached, with the first error of the
+	// stream up to there, or when ctx ends, with its cause.
+	Wait(ctx context.Context) error
+}
+
+// Stream is a queue of work on one device, run in order. The first operation
+// that fails (shapes that disagree, memory freed) poisons the stream: what
+// follows is skipped, and Event.Wait and Synchronize return that error.
+type Stream interface {
+	Ops
+	// Record marks the present end of the stream.
+	Record() Event
+	// WaitEvent makes later work of this stream wait for e, which may be of any
+	// stream of the same device; the caller goes on at once.
+	WaitEvent(e Event)
+	// Synchronize waits until all work enqueued so far is done.
+	Synchronize(ctx context.Context) error
+	// Close waits for the work and releases the stream.
+	Close() error
+}
+
+// Receipt says by which path a file is read, and why not by a better one.
+type Receipt struct {
+	Path   string // "gds", "direct" or "buffered"
+	Reason string // "" for the best path that this device has
+}
+
+// File is a file open for reads into device memory, safe for concurrent use.
+type File interface {
+	// ReadInto fills buf[bufOffset : bufOffset+length] from the file's bytes at
+	// offset, and returns when they are there. Direct paths need bufOffset and
+	// offset aligned to 4096, and may overwrite buf up to the next multiple of
+	// 4096 after the range, with what follows in the file. A file that ends
+	// early is io.ErrUnexpectedEOF.
+	ReadInto(buf Buffer, bufOffset, length, offset int64) error
+	Receipt() Receipt
+	Close() error
+}
+
+// Tensor is a view of a buffer as a row-major matrix [Rows, Cols] whose rows
+// are Stride elements apart. A vector is a matrix of one row. The zero Tensor
+// has no elements.
+type Tensor struct {
+	Buf    Buffer
+	Offset int64 // of the first element, in bytes
+	Rows   int
+	Cols   int
+	Stride int // elements from one row to the next, >= Cols
+	DType  DType
+}
+
+// NewTensor views the start of buf as a dense matrix.
+func NewTensor(buf Buffer, rows, cols int, t DType) Tensor {
+	return Tensor{Buf: buf, Rows: rows, Cols: cols, Stride: cols, DType: t}
+}
+
+// Bytes is the memory that a dense matrix takes.
+func Bytes(rows, cols int, t DType) int64 { return int64(rows) * int64(cols) * int64(t.Size()) }
+
+// Slice is the view of rows [lo, hi).
+func (t Tensor) Slice(lo, hi int) Tensor {
+	t.Offset += int64(lo) * int64(t.Stride) * int64(t.DType.Size())
+	t.Rows = hi - lo
+	return t
+}
+
+// Columns is the view of columns [lo, hi).
+func (t Tensor) Columns(lo, hi int) Tensor {
+	t.Offset += int64(lo) * int64(t.DType.Size())
+	t.Cols = hi - lo
+	return t
+}
+
+// Dense tells whether the rows touch.
+func (t Tensor) Dense() bool { return t.Stride == t.Cols || t.Rows <= 1 }
+
+// Check reports a view that does not lie inside its buffer.
+func (t Tensor) Check() error {
+	if t.Rows == 0 || t.Cols == 0 {
+		return nil
+	}
+	if t.Buf == nil || t.Rows < 0 || t.Cols < 0 || t.Stride < t.Cols || t.Offset < 0 || t.DType.Size() == 0 {
+		return fmt.Errorf("tensor %v is malformed", t)
+	}
+	size := int64(t.DType.Size())
+	end := t.Offset + (int64(t.Rows-1)*int64(t.Stride)+int64(t.Cols))*size
+	if end > t.Buf.Len() || t.Offset%size != 0 {
+		return fmt.Errorf("tensor %v ends at byte %d of a buffer of %d", t, end, t.Buf.Len())
+	}
+	return nil
+}
+
+func (t Tensor) String() string {
+	return fmt.Sprintf("[%d,%d]%s(stride %d, offset %d)", t.Rows, t.Cols, t.DType, t.Stride, t.Offset)
+}

@@ -1,0 +1,65 @@
+package gds
+
+// Ops is the work that can be enqueued on a Stream. No call waits or returns an
+// error: see Stream. Matrices are float32 unless said otherwise, and may be
+// strided views. An output must not overlap an input, except where it is the
+// very same view in an elementwise operation. Results do not depend on the
+// number of threads.
+type Ops interface {
+	// CopyIn copies host memory to dst (dense), CopyOut from src (dense) to host
+	// memory; len(host) is the tensor's size in bytes. The host memory is read
+	// or written when the work runs, not at the call.
+	CopyIn(dst Tensor, host []byte)
+	CopyOut(host []byte, src Tensor)
+
+	// Copy copies src to dst, of the same shape and type, any type.
+	Copy(dst, src Tensor)
+	// Convert copies src to dst, of the same shape, between float32, float16
+	// and bfloat16, rounding to nearest even.
+	Convert(dst, src Tensor)
+	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
+	// any type; index is uint32 [1, dst.Rows] and must be in range.
+	Gather(dst, src, index Tensor)
+	// Fill sets every element of dst.
+	Fill(dst Tensor, value float32)
+
+	// Gemm computes c = alpha * op(a) op(b) + beta * c, where op transposes if
+	// asked to. With beta = 0, c need not be initialised.
+	Gemm(transA, transB bool, alpha float32, a, b Tensor, beta float32, c Tensor)
+	// AddRow adds the vector row [1,Cols] to every row of dst.
+	AddRow(dst, row Tensor)
+	// Axpy computes y += alpha * x, of the same shape.
+	Axpy(alpha float32, x, y Tensor)
+	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j].
+	SumRows(dst Tensor, beta float32, src Tensor)
+
+	// ReLU computes dst = max(src, 0), and ReLUGrad dst = grad where out > 0,
+	// else 0, for out = ReLU's result. Both may work in place.
+	ReLU(dst, src Tensor)
+	ReLUGrad(dst, grad, out Tensor)
+	// Dropout zeroes each element of src with probability p and scales the
+	// others by 1/(1-p). Element (i,j) is dropped if Float32(Hash(seed,
+	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
+	// backward pass. It may work in place.
+	Dropout(dst, src Tensor, p float32, seed uint64)
+
+	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. It adds
+	// the sum over rows of -log softmax(logits)[label] to loss [1,1], and, if
+	// grad is not the zero Tensor, sets grad = scale * (softmax(logits) -
+	// onehot(label)). Rows with a negative label add nothing and get no
+	// gradient. A label >= C is an error.
+	SoftmaxCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
+	// CountCorrect adds to count, int32 [1,1], the number of rows whose first
+	// largest logit is at their label. Negative labels never count.
+	CountCorrect(count, logits, labels Tensor)
+
+	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).
+	Adam(param, grad, m, v Tensor, o AdamOptions)
+}
+
+// AdamOptions are the settings of one Adam step. WeightDecay is an L2 penalty:
+// WeightDecay * param is added to the gradient first.
+type AdamOptions struct {
+	LearningRate, Beta1, Beta2, Epsilon, WeightDecay float32
+	Step                                             int // 1 for the first
+}

@@ -1,0 +1,56 @@
+// Package units reads and prints sizes and durations as people write them.
+package units
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a number of bytes. As a flag it reads "1.5GiB", "200MB" or "4096".
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	size   float64
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"KB", 1e3},
+	{"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"B", 1},
+}
+
+// ParseBytes reads a size. Units without "i" and with "B" are decimal, the
+// others binary.
+func ParseBytes(s string) (Bytes, error) {
+	number, scale := strings.TrimSpace(s), 1.0
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, scale = strings.TrimSpace(rest), u.size
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || v < 0 || math.IsNaN(v) || v*scale >= math.MaxInt64 {
+		return 0, fmt.Errorf("%q is no size (write 4096, 512MiB, 1.5GiB or 2GB)", s)
+	}
+	return Bytes(v * scale), nil
+}
+
+// String prints with a binary unit and three digits.
+func (b Bytes) String() string {
+	for _, u := range byteUnits[:4] {
+		if v := float64(b) / u.size; v >= 1 {
+			return strconv.FormatFloat(v, 'g', max(3, len(strconv.Itoa(int(v)))), 64) + " " + u.suffix
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + " B"
+}
+
+// Set and Type make Bytes a flag value.
+func (b *Bytes) Set(s string) (err error) {
+	*b, err = ParseBytes(s)
+	return err
+}
+
+func (b *Bytes) Type() string { return "size" }

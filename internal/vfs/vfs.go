@@ -1,0 +1,102 @@
+// Package vfs is the one door to files: every read, write, rename and lock of
+// the project goes through an FS, so that the same code runs on the operating
+// system, on an in-memory disk that can crash, and under injected faults.
+//
+// An FS and the Files it opens are safe for concurrent use; a PendingFile
+// belongs to one goroutine.
+package vfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+)
+
+// ErrLocked is returned when another live job holds the lock that Lock asks for.
+var ErrLocked = errors.New("locked by another job")
+
+// ErrNoDirect is returned when a file cannot be read past the page cache
+// (tmpfs, filesystems or platforms that refuse); the text says why.
+var ErrNoDirect = errors.New("direct reads not available")
+
+// ErrFault is returned by Guard when touching a mapped file failed, which
+// happens when the file was truncated, or its disk failed, after it was mapped.
+var ErrFault = errors.New("mapped file cannot be read (truncated while open, or a disk error)")
+
+// FS is a file system. Paths are those of the host, relative or absolute.
+// Errors are *fs.PathError or wrap one, so they name the path, and
+// errors.Is(err, syscall.ENOSPC) tells a full disk on every implementation.
+type FS interface {
+	// Open opens a file for positioned reads.
+	Open(path string) (File, error)
+	// Create starts a file that appears under path, whole and durable, only by
+	// Commit. Its bytes go to path + TempSuffix, which replaces a left-over one.
+	// The parent directory must exist.
+	Create(path string) (PendingFile, error)
+	// MkdirAll makes a directory and its missing parents, durably.
+	MkdirAll(path string) error
+	// ReadDir lists a directory sorted by name.
+	ReadDir(path string) ([]fs.DirEntry, error)
+	Stat(path string) (fs.FileInfo, error)
+	// Remove removes a file or an empty directory; RemoveAll a tree, silently
+	// when there is none.
+	Remove(path string) error
+	RemoveAll(path string) error
+	// Rename moves a file or directory within one parent, durably.
+	Rename(oldPath, newPath string) error
+	// Lock takes an exclusive lock on the file at path, which is created, and
+	// holds it until the Closer is closed or the process dies. It never waits:
+	// a lock held elsewhere is ErrLocked.
+	Lock(path string) (io.Closer, error)
+	// FreeBytes tells how much more can be written below the directory path.
+	FreeBytes(path string) (int64, error)
+}
+
+// TempSuffix ends the name of every file that is not committed yet.
+const TempSuffix = ".tmp"
+
+// File is a file open for positioned reads. ReadAt follows io.ReaderAt; on the
+// operating system it retries interrupted reads.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	// Path is the path that the file was opened by.
+	Path() string
+	// Size is the present size in bytes, asked anew at each call.
+	Size() (int64, error)
+}
+
+// Directer is the capability, on an FS, to open files for reads that bypass the
+// page cache. Reads must then have offset, length and memory address aligned to
+// align bytes. Where that cannot be had the error wraps ErrNoDirect.
+type Directer interface {
+	OpenDirect(path string) (file File, align int, err error)
+}
+
+// Mapper is the capability, on a File, to be mapped into memory, read-only.
+// The bytes must be touched only inside Guard and not after the Mapping is
+// closed; a mapping outlives its File.
+type Mapper interface {
+	Map() (Mapping, error)
+}
+
+// Mapping is a file's content in memory.
+type Mapping interface {
+	Bytes() []byte
+	io.Closer
+}
+
+// PendingFile is a file being written that nobody sees yet. Exactly one of
+// Commit and Abort takes effect, the first; Abort after Commit does nothing, so
+// it can be deferred.
+type PendingFile interface {
+	// Write appends. WriteAt may fill in bytes already written or beyond.
+	io.Writer
+	io.WriterAt
+	// Commit syncs the bytes, renames the file to its final path, and syncs the
+	// directory. When it fails, nothing is left under the final path (or what
+	// was there before is still there).
+	Commit() error
+	// Abort removes what was written.
+	Abort() error
+}
