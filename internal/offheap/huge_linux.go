@@ -1,0 +1,6 @@
+package offheap
+
+import "golang.org/x/sys/unix"
+
+// adviseHuge asks for huge pages; a kernel without them ignores it.
+func adviseHuge(b []byte) { _ = unix.Madvise(b, unix.MADV_HUGEPAGE) }

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package offheap
+
+func adviseHuge([]byte) {}

@@ -1,0 +1,45 @@
+package offheap
+
+import (
+	"errors"
+	"testing"
+	"unsafe"
+)
+
+func TestAllocGivesZeroedAlignedMemoryOfTheAskedSize(t *testing.T) {
+	for _, n := range []int64{0, 1, 4095, 4096, hugePage - 1, hugePage, 3*hugePage + 5} {
+		b, err := Alloc(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(b.Bytes())) != n {
+			t.Fatalf("asked for %d bytes, got %d", n, len(b.Bytes()))
+		}
+		for i, v := range b.Bytes() {
+			if v != 0 {
+				t.Fatalf("byte %d of %d is %d", i, n, v)
+			}
+		}
+		if n > 0 {
+			if at := uintptr(unsafe.Pointer(&b.Bytes()[0])); at%4096 != 0 {
+				t.Errorf("%d bytes start at %#x", n, at)
+			}
+			b.Bytes()[n-1] = 1
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+		if err := b.Free(); !errors.Is(err, ErrFreed) {
+			t.Errorf("second Free of %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestAllocRefusesWhatCannotBe(t *testing.T) {
+	for _, n := range []int64{-1, 1 << 62} {
+		if b, err := Alloc(n); err == nil {
+			b.Free()
+			t.Errorf("%d bytes were allocated", n)
+		}
+	}
+}
