@@ -1,0 +1,207 @@
+package preprop
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+)
+
+// blockEdges is the number of terms that are summed at a time, and part of the
+// format: see propagator.
+const blockEdges = 1024
+
+// pieceCost is how many edges and nodes one goroutine takes at a time. It
+// changes no result.
+const pieceCost = 1 << 15
+
+// propagator applies an operator to features:
+//
+//	out[v] = s(v) * sum over u in N_in(v) of w(u,v) * t(u) * x[u]
+//
+// The arithmetic is part of the format. All of it is float32, rounded to nearest
+// even after each operation and never fused:
+//
+//  1. The terms of row v are its in-neighbours, ascending, each as often as the
+//     topology has it, with weight 1 where the graph has no weights. If v is not
+//     among them (and the operator adds loops), v is put in its place, with weight 1.
+//  2. d(v) is the sum of the weights of v's terms, in that order, in float64. With
+//     sym, s(v) = t(v) = float32(1 / sqrt(d(v))), with rw, s(v) = float32(1 / d(v))
+//     and t(v) = 1, divided and rooted in float64. Where d(v) <= 0 they are 0 (t
+//     is 1 in rw all the same).
+//  3. The coefficient of a term is c = w(u,v) * t(u). Terms are taken in blocks of
+//  1024. The sum of a block starts at +0 and grows by c * x[u] term by term. The
+//     sums of the blocks are added, in order, to a total that starts at +0.
+//  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
+//     what is stored.
+type propagator struct {
+	graph *format.CSC
+	loops bool
+	s, t  []float32 // [n]; t is nil where it is 1
+	buf   *offheap.Buffer
+}
+
+// newPropagator finds the factors s and t of an operator.
+func newPropagator(ctx context.Context, graph *format.CSC, o Operator, threads int) (*propagator, error) {
+	buf, err := offheap.Alloc(graph.Nodes() * 4)
+	if err != nil {
+		return nil, err
+	}
+	p := &propagator{graph: graph, loops: !o.NoLoops, s: dtype.Float32s(buf.Bytes()), buf: buf}
+	if o.Name == Sym {
+		p.t = p.s
+	}
+	err = p.pieces(ctx, threads, func(lo, hi int64) error {
+		for v := lo; v < hi; v++ {
+			d := p.terms(v).degree()
+			switch {
+			case !(d > 0):
+				p.s[v] = 0
+			case o.Name == Sym:
+				p.s[v] = float32(1 / math.Sqrt(d))
+			default:
+				p.s[v] = float32(1 / d)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		buf.Free()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *propagator) free() error { return p.buf.Free() }
+
+// pieces calls body, from several goroutines, for consecutive ranges of nodes
+// that cover the graph and have about pieceCost edges and nodes each, so that a
+// few nodes of high degree do not keep one goroutine busy when the others are
+// done.
+func (p *propagator) pieces(ctx context.Context, threads int, body func(lo, hi int64) error) error {
+	n := p.graph.Nodes()
+	first := func(cost int64) int64 {
+		return int64(sort.Search(int(n), func(v int) bool { return p.graph.Offsets[v]+int64(v) >= cost }))
+	}
+	return parallel.For(ctx, threads, n+p.graph.Edges(), pieceCost, func(lo, hi int64) error {
+		return body(first(lo), first(hi))
+	})
+}
+
+// terms is what row node is the sum of.
+type terms struct {
+	node      uint32
+	neighbors []uint32
+	weights   []float32 // nil: all 1
+	loop      int       // place of an added self-loop, or -1
+}
+
+func (p *propagator) terms(v int64) terms {
+	t := terms{node: uint32(v), neighbors: p.graph.In(v), loop: -1}
+	if p.graph.Weights != nil {
+		t.weights = p.graph.Weights[p.graph.Offsets[v]:p.graph.Offsets[v+1]]
+	}
+	if p.loops {
+		if at, found := slices.BinarySearch(t.neighbors, t.node); !found {
+			t.loop = at
+		}
+	}
+	return t
+}
+
+func (t *terms) len() int {
+	if t.loop >= 0 {
+		return len(t.neighbors) + 1
+	}
+	return len(t.neighbors)
+}
+
+// at is the i-th term.
+func (t *terms) at(i int) (node uint32, weight float32) {
+	if t.loop >= 0 && i >= t.loop {
+		if i == t.loop {
+			return t.node, 1
+		}
+		i--
+	}
+	if t.weights == nil {
+		return t.neighbors[i], 1
+	}
+	return t.neighbors[i], t.weights[i]
+}
+
+func (t terms) degree() float64 {
+	if t.weights == nil {
+		return float64(t.len())
+	}
+	d := 0.0
+	for i := range t.len() {
+		_, w := t.at(i)
+		d += float64(w)
+	}
+	return d
+}
+
+// hop computes the rows of dst that want has from src, and returns how many
+// terms it added up. dst and src are different matrices of one shape and type.
+// done is told of edges and nodes as they are dealt with, wanted or not.
+func (p *propagator) hop(ctx context.Context, dst, src *matrix, want nodeSet, threads int, done func(cost int64)) (int64, error) {
+	type scratch struct {
+		nodes        [blockEdges]uint32
+		coefficients [blockEdges]float32
+		sum, total   []float32
+	}
+	pool := sync.Pool{New: func() any {
+		return &scratch{sum: make([]float32, src.features), total: make([]float32, src.features)}
+	}}
+	accumulate := accumulator(src)
+	var all atomic.Int64
+	var failure lowest
+	err := p.pieces(ctx, threads, func(lo, hi int64) error {
+		s := pool.Get().(*scratch)
+		defer pool.Put(s)
+		added := int64(0)
+		for v := lo; v < hi; v++ {
+			if !want.has(v) {
+				continue
+			}
+			terms := p.terms(v)
+			clear(s.total)
+			for first := 0; first < terms.len(); first += blockEdges {
+				k := min(blockEdges, terms.len()-first)
+				for i := range k {
+					u, c := terms.at(first + i)
+					if p.t != nil {
+						c = float32(c * p.t[u])
+					}
+					s.nodes[i], s.coefficients[i] = u, c
+				}
+				accumulate(s.sum, s.nodes[:k], s.coefficients[:k])
+				for j, x := range s.sum {
+					s.total[j] += x
+				}
+			}
+			for j := range s.total {
+				s.total[j] = float32(p.s[v] * s.total[j])
+			}
+			if err := dst.setRow(v, s.total); err != nil {
+				return failure.report(v, err)
+			}
+			added += int64(terms.len())
+		}
+		all.Add(added)
+		done(p.graph.Offsets[hi] + hi - p.graph.Offsets[lo] - lo)
+		return nil
+	})
+	if failure.err != nil {
+		return 0, failure.err
+	}
+	return all.Load(), err
+}

@@ -1,0 +1,73 @@
+package preprop
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseOperators(t *testing.T) {
+	for _, c := range []struct {
+		name, list string
+		want       []string // canonical spellings
+		err        string   // a part of the error
+	}{
+		{name: "one operator", list: "sym", want: []string{"sym"}},
+		{name: "a flag", list: "rw:noloops", want: []string{"rw:noloops"}},
+		{name: "several, with space", list: "sym, rw,sym:noloops", want: []string{"sym", "rw", "sym:noloops"}},
+		{name: "an unknown operator lists those that exist", list: "sym,ppr:alpha=0.1", err: `no operator "ppr" (there are: sym, rw)`},
+		{name: "an unknown flag lists those that exist", list: "sym:loops", err: `no option "loops" (there are: noloops)`},
+		{name: "an unknown parameter too", list: "rw:alpha=0.1", err: `no option "alpha=0.1"`},
+		{name: "a flag takes no value", list: "rw:noloops=1", err: `no option "noloops=1"`},
+		{name: "a flag given twice", list: "rw:noloops:noloops", err: "noloops is given twice"},
+		{name: "a trailing colon", list: "rw:", err: `no option ""`},
+		{name: "capitals are other names", list: "Sym", err: `no operator "Sym"`},
+		{name: "an empty list", list: "", err: `no operator ""`},
+		{name: "a trailing comma", list: "sym,", err: `no operator ""`},
+		{name: "the features are no operator", list: "x", err: `no operator "x"`},
+		{name: "an operator listed twice", list: "rw,sym,rw", err: `"rw" is listed twice`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := ParseOperators(c.list)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("error %v, want one with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != len(c.want) {
+				t.Fatalf("got %v, want %v", got, c.want)
+			}
+			for i, o := range got {
+				if o.String() != c.want[i] {
+					t.Errorf("operator %d is %v, want %s", i, o, c.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestCanonicalSpellingsReadBackAndNameDistinctFolders(t *testing.T) {
+	seen := map[string]Operator{}
+	for _, name := range operatorNames {
+		for _, o := range []Operator{{Name: name}, {Name: name, NoLoops: true}} {
+			back, err := ParseOperator(o.String())
+			if err != nil || back != o {
+				t.Errorf("%v reads back as %v, %v", o, back, err)
+			}
+			folder := o.Folder()
+			if strings.Trim(folder, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+				t.Errorf("folder %q of %v has characters that are not safe", folder, o)
+			}
+			if other, ok := seen[folder]; ok {
+				t.Errorf("%v and %v share folder %q", o, other, folder)
+			}
+			seen[folder] = o
+		}
+	}
+	if got := (Operator{Name: Sym, NoLoops: true}).Folder(); got != "sym-noloops" {
+		t.Errorf("folder %q, want sym-noloops", got)
+	}
+}

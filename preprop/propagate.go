@@ -1,0 +1,180 @@
+// Package preprop propagates node features over a graph, once, ahead of all
+// training: hop r of an operator B is B^r X (preprop-gnn section 2.5, Eq. 2).
+// It reads a graph directory and writes a hop store.
+//
+// A store is a pure function of the graph and the options that are named in its
+// manifest: the same bytes for any number of threads on any processor.
+package preprop
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
+type Options struct {
+	Hops      int
+	Operators []Operator   // each from hop 1 to Hops
+	Rows      RowSet       // default Labeled
+	DType     format.DType // of the store; default that of the graph's features
+	ChunkRows int          // default format.DefaultChunkRows
+	Split     int          // of the splits that the graph ships: what the regions follow
+	Seed      uint64       // of the order of training rows
+
+	Threads     int               // 0: GOMAXPROCS
+	MemoryBytes int64             // may be used; 0: no limit
+	Force       bool              // replace an existing store
+	Progress    progress.Reporter // default progress.Silent
+}
+
+// Result says what a propagation did. Lists have one element for each hop of
+// the first operator, then each of the second, and so on.
+type Result struct {
+	Nodes      int64     `json:"nodes"`
+	Edges      int64     `json:"edges"`
+	Features   int       `json:"features"`
+	Operators  []string  `json:"operators"`
+	Hops       int       `json:"hops"`
+	Rows       int64     `json:"rows"` // stored
+	DType      string    `json:"dtype"`
+	Seconds    float64   `json:"seconds"`
+	HopSeconds []float64 `json:"hop_seconds"` // from ready matrix to ready matrix
+	// EdgesProcessed counts the terms added up, self-loops included.
+	EdgesProcessed         []int64 `json:"edges_processed"`
+	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
+	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
+	MemoryNeededBytes      int64   `json:"memory_needed_bytes"` // as planned
+	BytesRead              int64   `json:"bytes_read"`          // of the graph
+	BytesWritten           int64   `json:"bytes_written"`       // to the store, but for index and manifest
+	ScratchBytes           int64   `json:"scratch_bytes"`
+	Output                 string  `json:"output"`
+	Resumed                bool    `json:"resumed"`
+}
+
+// withDefaults fills in and checks o against the graph.
+func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {
+	if o.Rows == "" {
+		o.Rows = Labeled
+	}
+	if o.DType == 0 {
+		o.DType = features
+	}
+	if o.Progress == nil {
+		o.Progress = progress.Silent
+	}
+	switch {
+	case o.Hops < 0:
+		return o, fmt.Errorf("%d hops: the number of hops must not be negative", o.Hops)
+	case o.Hops > 0 && len(o.Operators) == 0:
+		return o, fmt.Errorf("%d hops, but no operator to propagate by", o.Hops)
+	case o.Rows != Labeled && o.Rows != All:
+		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, Labeled, All)
+	case !o.DType.IsFloat():
+		return o, fmt.Errorf("features cannot be stored as %s", o.DType)
+	case o.ChunkRows < 0:
+		return o, fmt.Errorf("%d rows a chunk: the number must not be negative", o.ChunkRows)
+	case o.Split != 0 && graph.Splits == 0:
+		return o, fmt.Errorf("split %d: the graph has no splits", o.Split)
+	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
+		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
+	}
+	for i, a := range o.Operators {
+		if _, err := ParseOperator(a.String()); err != nil {
+			return o, err
+		}
+		for _, b := range o.Operators[:i] {
+			if a == b {
+				return o, fmt.Errorf("operator %q is listed twice", a)
+			}
+		}
+	}
+	if o.Hops == 0 {
+		o.Operators = nil
+	}
+	return o, nil
+}
+
+// Propagate reads the graph in graphDir and writes the hop store storeDir. It
+// holds two hops in memory at a time and uses all threads. Nothing is left
+// when it fails or ctx ends. What does not fit into o.MemoryBytes or on the disk is
+// machine.ErrDoesNotFit, before anything is written.
+func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
+	start := time.Now()
+	graph, err := format.OpenGraph(fsys, graphDir)
+	if err != nil {
+		return nil, err
+	}
+	defer graph.Close()
+	g := &graph.Manifest
+	if o, err = o.withDefaults(g, graph.Layout().DType); err != nil {
+		return nil, fmt.Errorf("%s: %w", graphDir, err)
+	}
+
+	table, err := graph.Rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes, sizes := storeRows(table, o.Rows, o.Split, o.Seed)
+	if len(nodes) == 0 {
+		return nil, fmt.Errorf("%s: no node has a label or is in a split: nothing to store (to store all nodes, use --rows all)", graphDir)
+	}
+	layout := format.Layout{
+		ChunkRows: format.ChunkRowsFor(o.ChunkRows, g.Features, o.DType),
+		Features:  g.Features,
+		DType:     o.DType,
+	}
+	layout.Regions = format.Regions(sizes, layout.ChunkRows)
+	rows := int64(len(nodes))
+	if err := checkMemory(g, &o, rows); err != nil {
+		return nil, err
+	}
+	if err := checkDisk(fsys, storeDir, diskNeeded(g, layout, rows, 1+o.Hops*len(o.Operators))); err != nil {
+		return nil, err
+	}
+
+	store, err := format.Create(fsys, storeDir, layout, format.CreateOptions{Force: o.Force})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Abort()
+	if err := store.Rows(pickRows(table, nodes)); err != nil {
+		return nil, err
+	}
+	j := job{Options: &o, graph: graph, store: store, nodes: nodes}
+	r := &j.result
+	*r = Result{
+		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
+		Operators: []string{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
+		HopSeconds: []float64{}, EdgesProcessed: []int64{},
+		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: memoryNeeded(g, &o, rows),
+		Output: storeDir,
+	}
+	if err := j.run(ctx); err != nil {
+		return nil, err
+	}
+
+	m := &format.Manifest{
+		Kind: format.KindStore, Name: g.Name,
+		Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed, Weighted: g.Weighted,
+		Classes: g.Classes, Labels: g.Labels, Splits: g.Splits,
+		Split: o.Split, RowSet: string(o.Rows), Seed: o.Seed,
+		Input: map[string]string{"graph": g.Fingerprint},
+	}
+	for _, op := range o.Operators {
+		m.Operators = append(m.Operators, format.Operator{Name: op.String(), Hops: o.Hops})
+		r.Operators = append(r.Operators, op.String())
+	}
+	if err := store.Publish(m); err != nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		r.BytesWritten += f.Size
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
