@@ -2,9 +2,24 @@
 // plan is a pure function of a few integers, needs no memory for the order, and
 // does no I/O. Random reshuffling (SGD-RR) is chunk reshuffling (SGD-CR;
 // preprop-gnn section 4.2) with chunks of one row.
+//
+// The rows are cut into chunks of ChunkRows, of which only the last may be
+// shorter. An epoch is the chunks, one after another, in ascending order or in
+// that of a permutation drawn by (Seed, epoch); batch k is its positions
+// [k*BatchRows, (k+1)*BatchRows), so batches run across the borders of chunks.
+// Since only one chunk is shorter, its place in the permutation is all that is
+// needed to find the chunk at any position.
+//
+// Plans are safe for concurrent use. The same plan gives the same batches in
+// every version of the program: checkpoints rely on it.
 package chunk
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
 
 // Span is a run of consecutive rows, relative to the first row of the plan.
 type Span struct {
@@ -20,8 +35,12 @@ const (
 	Shuffled                // a new permutation each epoch: training
 )
 
-// Plan describes the epochs over a set of rows. The zero values of Rank, World
-// and DropLast mean one rank that also gets the last, short batch.
+// MaxRows is the most rows that a plan can have.
+const MaxRows = 1 << 48
+
+// Plan describes the epochs over a set of rows. The zero values of ChunkRows,
+// DropLast, Rank and World mean chunks of one row, and one rank that also gets
+// the last, short batch.
 type Plan struct {
 	Rows      int64
 	ChunkRows int // rows that stay together; 1 is SGD-RR
@@ -30,11 +49,11 @@ type Plan struct {
 	Seed      uint64
 	DropLast  bool
 	Rank      int
-	World     int
+	World     int // ranks that share each batch
 }
 
 // Batch is one rank's share of a global batch. Spans are in training order and
-// may be empty where a batch has fewer rows than ranks.
+// may be empty where a batch has fewer rows than ranks. They are the caller's.
 type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
@@ -42,4 +61,132 @@ type Batch struct {
 	Spans      []Span
 }
 
-var _ iter.Seq[Batch] // (*Plan).Epoch is written against it
+// Check reports the first setting that makes no plan. The other methods may be
+// called only where it returns nil.
+func (p Plan) Check() error {
+	switch {
+	case p.Rows < 0 || p.Rows > MaxRows:
+		return fmt.Errorf("plan of %d rows (want 0 to %d)", p.Rows, int64(MaxRows))
+	case p.ChunkRows < 0:
+		return fmt.Errorf("plan with chunks of %d rows (want 1, which reshuffles rows, or more)", p.ChunkRows)
+	case p.BatchRows < 1:
+		return fmt.Errorf("plan with batches of %d rows (want 1 or more)", p.BatchRows)
+	case p.Order > Shuffled:
+		return fmt.Errorf("plan in unknown order %d", p.Order)
+	case p.World < 0 || p.Rank < 0 || p.Rank >= max(p.World, 1):
+		return fmt.Errorf("plan for rank %d of %d (ranks count from 0)", p.Rank, p.World)
+	case p.DropLast && p.Rows > 0 && p.Rows < int64(p.BatchRows):
+		return fmt.Errorf("plan that drops the short batch has no other: %d rows, batches of %d", p.Rows, p.BatchRows)
+	}
+	return nil
+}
+
+// Batches is the number of batches of an epoch, the same on all ranks.
+func (p Plan) Batches() int {
+	batches := p.Rows / int64(p.BatchRows)
+	if !p.DropLast && p.Rows%int64(p.BatchRows) != 0 {
+		batches++
+	}
+	return int(batches)
+}
+
+// MaxBatchRows is the most rows that a batch can have on one rank.
+func (p Plan) MaxBatchRows() int {
+	rows, world := min(p.Rows, int64(p.BatchRows)), int64(max(p.World, 1))
+	if rows == 0 {
+		return 0
+	}
+	return int((rows-1)/world + 1)
+}
+
+// Epoch yields the batches of an epoch in order.
+func (p Plan) Epoch(epoch int) iter.Seq[Batch] { return p.EpochFrom(epoch, 0) }
+
+// EpochFrom yields the batches of an epoch from the given one on. It costs no
+// more to begin late than to begin with the first.
+func (p Plan) EpochFrom(epoch, first int) iter.Seq[Batch] {
+	return func(yield func(Batch) bool) {
+		o := p.order(epoch)
+		for k := max(first, 0); k < p.Batches(); k++ {
+			if !yield(p.batch(&o, k)) {
+				return
+			}
+		}
+	}
+}
+
+// batch is this rank's share of batch k: the ranks' shares follow one another,
+// and the first ones have a row more where the rows do not divide.
+func (p Plan) batch(o *order, k int) Batch {
+	lo := int64(k) * int64(p.BatchRows)
+	rows := min(p.Rows-lo, int64(p.BatchRows))
+	world, rank := int64(max(p.World, 1)), int64(p.Rank)
+	each, more := rows/world, rows%world
+	mine := each
+	if rank < more {
+		mine++
+	}
+	return Batch{
+		Index:      k,
+		GlobalRows: int(rows),
+		Rows:       int(mine),
+		Spans:      o.spans(lo+each*rank+min(rank, more), mine),
+	}
+}
+
+// order is the chunks of one epoch in their order.
+type order struct {
+	chunkRows   int64
+	chunks      int64
+	lastRows    int64        // rows of the chunk that is last by row number
+	lastAt      int64        // its place in the epoch
+	permutation *permutation // nil: ascending
+}
+
+func (p Plan) order(epoch int) order {
+	o := order{chunkRows: max(int64(p.ChunkRows), 1)}
+	if p.Rows == 0 {
+		return o
+	}
+	o.chunks = (p.Rows-1)/o.chunkRows + 1
+	o.lastRows = p.Rows - (o.chunks-1)*o.chunkRows
+	o.lastAt = o.chunks - 1
+	if p.Order == Shuffled {
+		seed := rng.Hash(rng.Derive(p.Seed, "chunk order"), uint64(epoch))
+		perm := newPermutation(uint64(o.chunks), seed)
+		o.permutation = &perm
+		o.lastAt = int64(perm.find(uint64(o.chunks - 1)))
+	}
+	return o
+}
+
+// spans is the rows at positions [lo, lo+rows) of the epoch.
+func (o *order) spans(lo, rows int64) []Span {
+	if rows == 0 {
+		return nil
+	}
+	// The place of the chunk at position lo, and the position within it.
+	place, within := lo/o.chunkRows, lo%o.chunkRows
+	if end := o.lastAt*o.chunkRows + o.lastRows; lo >= end {
+		place, within = o.lastAt+1+(lo-end)/o.chunkRows, (lo-end)%o.chunkRows
+	}
+	out := make([]Span, 0, min(rows, (rows-1)/o.chunkRows+3))
+	for ; rows > 0; place, within = place+1, 0 {
+		chunk, size := place, o.chunkRows
+		if o.permutation != nil {
+			chunk = int64(o.permutation.at(uint64(place)))
+		}
+		if place == o.lastAt {
+			size = o.lastRows
+		}
+		n := min(rows, size-within)
+		first := chunk*o.chunkRows + within
+		if last := len(out) - 1; last >= 0 && out[last].First+int64(out[last].Rows) == first {
+			out[last].Rows += int(n)
+		} else {
+			out = append(out, Span{First: first, Rows: int(n)})
+		}
+		rows -= n
+	}
+	return out
+}
