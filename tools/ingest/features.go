@@ -1,0 +1,130 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// featureBlockBytes is how much of the feature matrix is in memory, as float32.
+const featureBlockBytes = 16 << 20
+
+func featureBlockRows(info Info) int64 {
+	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
+}
+
+// planFeatures refuses what would pass the memory limit besides the topology:
+// the row table, and the feature blocks.
+func planFeatures(info Info, o Options) error {
+	block := featureBlockRows(info) * int64(info.Features) * int64(4+o.DType.Size())
+	needed := workingBytes(o) + max(info.Nodes*info.RowBytes, block+info.FeatureBytes)
+	if o.MemoryBytes > 0 && needed > o.MemoryBytes {
+		return fmt.Errorf("%w: labels and features of %d nodes need %v of memory, %v may be used",
+			machine.ErrDoesNotFit, info.Nodes, units.Bytes(needed), units.Bytes(o.MemoryBytes))
+	}
+	return nil
+}
+
+// writeFeatures checks, normalizes and rounds the feature rows, block by block.
+func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options) error {
+	task := o.Progress.Start("write features", info.Nodes*int64(info.Features*o.DType.Size()), progress.Bytes)
+	defer task.Done()
+	m, err := w.Matrix(format.Input)
+	if err != nil {
+		return err
+	}
+	in, err := src.Features(o.Threads)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	cols := int64(info.Features)
+	rows := featureBlockRows(info)
+	values := make([]float32, rows*cols)
+	stored := make([]byte, rows*cols*int64(o.DType.Size()))
+	for first := int64(0); first < info.Nodes; first += rows {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		rows := min(rows, info.Nodes-first)
+		values, stored := values[:rows*cols], stored[:rows*cols*int64(o.DType.Size())]
+		if err := in.Read(ctx, values); err != nil {
+			return err
+		}
+		if bad := encodeRows(stored, values, info.Features, o); bad != nil {
+			return fmt.Errorf("%w: %s, column %d: %s", ErrInvalid, in.Place(first+bad.row), bad.col, bad.reason)
+		}
+		if err := m.Write(stored); err != nil {
+			return err
+		}
+		task.Add(int64(len(stored)))
+	}
+	return m.Close()
+}
+
+// badValue is a feature that cannot be stored.
+type badValue struct {
+	row    int64
+	col    int
+	reason string
+}
+
+// encodeRows normalizes rows in place and converts them to the stored type. It
+// returns the first value, in row order, that is or becomes no finite number.
+func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
+	size := o.DType.Size()
+	var mu sync.Mutex
+	var bad *badValue
+	// The body never fails, so all ranges are looked at and the first bad value
+	// is the same for any threads; without an error, nothing is cancelled.
+	_ = parallel.For(context.Background(), o.Threads, int64(len(values)/cols), max(1, int64(1<<15/cols)), func(first, end int64) error {
+		for r := first; r < end; r++ {
+			row := values[r*int64(cols) : (r+1)*int64(cols)]
+			col, reason := encodeRow(dst[r*int64(cols*size):(r+1)*int64(cols*size)], row, o)
+			if reason == "" {
+				continue
+			}
+			mu.Lock()
+			if bad == nil || r < bad.row {
+				bad = &badValue{r, col, reason}
+			}
+			mu.Unlock()
+			break
+		}
+		return nil
+	})
+	return bad
+}
+
+func encodeRow(dst []byte, row []float32, o Options) (col int, reason string) {
+	sum := 0.0
+	for c, v := range row {
+		if v-v != 0 {
+			if v != v {
+				return c, "NaN"
+			}
+			return c, "no finite float32"
+		}
+		sum += float64(v)
+	}
+	if o.NormalizeFeatures && sum > 0 {
+		for c, v := range row {
+			row[c] = float32(float64(v) / sum)
+			if math.IsInf(float64(row[c]), 0) {
+				return c, fmt.Sprintf("%g divided by the row's sum %g is no finite float32", v, sum)
+			}
+		}
+	}
+	if c := dtype.Encode(dst, row, o.DType); c >= 0 {
+		return c, fmt.Sprintf("%g is too large for %s", row[c], o.DType)
+	}
+	return 0, ""
+}

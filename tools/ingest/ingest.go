@@ -1,0 +1,240 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Loops is what becomes of edges from a node to itself.
+type Loops string
+
+const (
+	KeepLoops Loops = "keep"
+	DropLoops Loops = "drop"
+)
+
+// Duplicates is what becomes of several edges with one source and destination.
+type Duplicates string
+
+const (
+	MergeDuplicates Duplicates = "merge" // one is left, the first in the input
+	SumDuplicates   Duplicates = "sum"   // one is left, with the sum of weights; an edge without weight counts 1
+	KeepDuplicates  Duplicates = "keep"  // all stay, in the order of the input
+)
+
+// Options govern how a source becomes a graph. The zero value of each field is
+// its default.
+type Options struct {
+	DType             format.DType // of stored features; default Float32
+	Direction         Direction    // asked for: UnknownDirection (as the source says), Directed or Undirected
+	SelfLoops         Loops        // default KeepLoops
+	Duplicates        Duplicates   // default MergeDuplicates
+	NormalizeFeatures bool         // divide each row by its sum, where that is positive
+	Threads           int          // default GOMAXPROCS
+	MemoryBytes       int64        // most that may be used; 0: no limit
+	Force             bool         // replace a directory that is there
+	Progress          progress.Reporter
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.DType == 0 {
+		o.DType = format.Float32
+	}
+	if o.SelfLoops == "" {
+		o.SelfLoops = KeepLoops
+	}
+	if o.Duplicates == "" {
+		o.Duplicates = MergeDuplicates
+	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Progress == nil {
+		o.Progress = progress.Silent
+	}
+	switch {
+	case !o.DType.IsFloat():
+		return o, fmt.Errorf("%w: features cannot be stored as %s", ErrOptions, o.DType)
+	case o.SelfLoops != KeepLoops && o.SelfLoops != DropLoops:
+		return o, fmt.Errorf("%w: self-loops %q (want keep or drop)", ErrOptions, o.SelfLoops)
+	case o.Duplicates != MergeDuplicates && o.Duplicates != SumDuplicates && o.Duplicates != KeepDuplicates:
+		return o, fmt.Errorf("%w: duplicates %q (want merge, sum or keep)", ErrOptions, o.Duplicates)
+	case o.Direction == Symmetric || o.Direction > Symmetric:
+		return o, fmt.Errorf("%w: a graph is asked for directed or undirected", ErrOptions)
+	}
+	return o, nil
+}
+
+// Result is what was made. Train, Valid and Test count the first split.
+type Result struct {
+	Nodes        int64    `json:"nodes"`
+	Edges        int64    `json:"edges"` // as stored
+	Features     int      `json:"features"`
+	Classes      int      `json:"classes"`
+	LabelColumns int      `json:"label_columns"`
+	Train        int64    `json:"train"`
+	Valid        int64    `json:"valid"`
+	Test         int64    `json:"test"`
+	Seconds      float64  `json:"seconds"`
+	Output       string   `json:"output"`
+	Notes        []string `json:"notes"`
+}
+
+// Run writes the graph directory dir from a source. It leaves either the whole
+// directory or nothing. The bytes depend on the source and on the options that
+// say what the graph is; not on Threads or MemoryBytes.
+func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*Result, error) {
+	start := time.Now()
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	info := src.Info()
+	if info.Nodes > MaxNodes {
+		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, info.Nodes, int64(MaxNodes))
+	}
+	if info.Features < 1 || info.Features > format.MaxFeatures {
+		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
+	}
+	reverses, notes, err := directions(info, o.Direction)
+	if err != nil {
+		return nil, err
+	}
+	if err := planFeatures(info, o); err != nil {
+		return nil, err
+	}
+	matrixBytes := info.Nodes * int64(info.Features) * int64(o.DType.Size())
+	if err := checkSpace(fsys, dir, matrixBytes+info.Nodes*8); err != nil {
+		return nil, err
+	}
+
+	chunkRows := format.ChunkRowsFor(0, info.Features, o.DType)
+	w, err := format.Create(fsys, dir, format.Layout{
+		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, chunkRows),
+		ChunkRows: chunkRows,
+		Features:  info.Features,
+		DType:     o.DType,
+	}, format.CreateOptions{Force: o.Force})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+
+	res := &Result{Nodes: info.Nodes, Features: info.Features, Output: dir}
+	m := &format.Manifest{
+		Kind:     format.KindGraph,
+		Name:     info.Name,
+		Nodes:    info.Nodes,
+		Directed: !reverses && info.Direction != Symmetric,
+		Input:    maps.Clone(info.Input),
+	}
+	m.Input["self_loops"] = string(o.SelfLoops)
+	m.Input["duplicates"] = string(o.Duplicates)
+	m.Input["normalize_features"] = strconv.FormatBool(o.NormalizeFeatures)
+
+	// Labels come first: they are small, and what is wrong shows early.
+	if err := writeRows(ctx, src, w, m, res); err != nil {
+		return nil, err
+	}
+	t, err := buildTopology(ctx, src, info, reverses, o)
+	if err != nil {
+		return nil, err
+	}
+	defer t.free()
+	m.Edges, m.Weighted, res.Edges = t.csc.Edges(), t.csc.Weights != nil, t.csc.Edges()
+	if err := checkSpace(fsys, dir, matrixBytes+t.bytes()); err != nil {
+		return nil, err
+	}
+	if err := w.Topology(&t.csc); err != nil {
+		return nil, err
+	}
+	t.free()
+	if err := writeFeatures(ctx, src, info, w, o); err != nil {
+		return nil, err
+	}
+	if err := w.Publish(m); err != nil {
+		return nil, err
+	}
+	res.Notes = append(append(append([]string{}, info.Notes...), notes...), t.notes...)
+	res.Seconds = time.Since(start).Seconds()
+	return res, nil
+}
+
+// directions decides whether the reverse of every edge is to be added. What the
+// input says holds; where it says nothing, it is what was asked for.
+func directions(info Info, asked Direction) (reverses bool, notes []string, err error) {
+	switch {
+	case asked == Undirected && info.Direction == Directed:
+		return false, nil, fmt.Errorf("%w: the input says that its edges are directed; take --undirected away", ErrOptions)
+	case asked == Directed && (info.Direction == Undirected || info.Direction == Symmetric):
+		return false, nil, fmt.Errorf("%w: the input says that its edges are undirected; take --undirected=false away", ErrOptions)
+	case asked == UnknownDirection && info.Direction == UnknownDirection:
+		return false, []string{"taken as directed, since nothing says so (--undirected adds the reverse of every edge)"}, nil
+	}
+	return asked == Undirected && info.Direction != Symmetric || info.Direction == Undirected, nil, nil
+}
+
+// writeRows writes labels and splits and counts them.
+func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result) error {
+	t, err := src.Rows(ctx)
+	if err != nil {
+		return err
+	}
+	for _, label := range t.Labels {
+		m.Classes = max(m.Classes, int(label)+1)
+	}
+	switch {
+	case t.Labels != nil:
+		m.Labels = 1
+	case t.MultiLabels != nil:
+		m.Labels = t.LabelColumns
+	}
+	m.Splits = t.NumSplits
+	for v := int64(0); t.NumSplits > 0 && v < t.Rows; v++ {
+		switch t.Splits[v*int64(t.NumSplits)] {
+		case format.SplitTrain:
+			res.Train++
+		case format.SplitValid:
+			res.Valid++
+		case format.SplitTest:
+			res.Test++
+		}
+	}
+	res.Classes, res.LabelColumns = m.Classes, m.Labels
+	return w.Rows(t)
+}
+
+// checkSpace refuses to start what would fill the disk. The directory of the
+// output is not there yet, so its nearest ancestor that is answers for it.
+func checkSpace(fsys vfs.FS, dir string, needed int64) error {
+	at := filepath.Clean(dir)
+	for {
+		if _, err := fsys.Stat(at); err == nil {
+			break
+		}
+		parent := filepath.Dir(at)
+		if parent == at {
+			break
+		}
+		at = parent
+	}
+	free, err := fsys.FreeBytes(at)
+	if err != nil {
+		return err
+	}
+	if needed > free {
+		return fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, dir, units.Bytes(needed), units.Bytes(free))
+	}
+	return nil
+}

@@ -1,0 +1,661 @@
+package ingest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// NPYOptions say what the files of the npy layout do not say themselves.
+type NPYOptions struct {
+	// EdgeLayout is "2xE" or "Ex2"; empty: as the shape says, which it does for
+	// any number of edges but two.
+	EdgeLayout string
+	// FeatureType is BFloat16 for features stored as uint16 or int16, or the type
+	// of a raw feature file.
+	FeatureType npy.Type
+	// FeatureShape [n,F] is that of a node_feat.npy without header, in C order.
+	FeatureShape []int64
+}
+
+// npySource is a directory in the npy layout:
+//
+//	edge_index.npy       [2,E] or [E,2] integers: source, destination
+//	node_feat.npy        [n,F] numbers; or in shards node_feat_0.npy, node_feat_1.npy, ... of rows;
+//	                     or node_feat.npz, a scipy CSR matrix
+//	node_label.npy       optional [n], [n,1] or [n,L] numbers: -1 or NaN is unlabelled
+//	splits.npy           optional [k,n] or [n] integers: 0 train, 1 valid, 2 test, -1 none
+//	train_idx.npy        optional, with valid_idx.npy and test_idx.npy: node ids of one split; beside
+//	                     splits.npy they must say the same as its first
+//	splits_<name>.npy    optional [k,n]: further splits, in order of their names
+//	edge_weight.npy      optional [E] or [E,1] numbers
+//	orig_id.npy          optional [n] strings: ids of the nodes elsewhere
+//	meta.json            optional: name, num_nodes, num_features, directed (false: each edge is stored
+//	                     once), reverses_stored (true: undirected, but both directions are stored),
+//	                     feature_dtype (bfloat16)
+type npySource struct {
+	fsys     vfs.FS
+	dir      string
+	names    map[string]bool // files there
+	info     Info
+	edges    *npy.Array
+	weights  *npy.Array
+	pairs    bool // source and destination of an edge lie side by side
+	features []*npy.Array
+	labels   *npy.Array
+	splits   []*npy.Array
+	indices  []splitList
+}
+
+// splitList is a list of the nodes of one part of a split.
+type splitList struct {
+	*npy.Array
+	split uint8
+}
+
+// npyMeta is what is read of meta.json.
+type npyMeta struct {
+	Name           string `json:"name"`
+	Nodes          *int64 `json:"num_nodes"`
+	Features       *int64 `json:"num_features"`
+	Directed       *bool  `json:"directed"`
+	ReversesStored bool   `json:"reverses_stored"`
+	FeatureDType   string `json:"feature_dtype"`
+}
+
+// OpenNPY opens a directory in the npy layout and compares its shapes.
+func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &npySource{fsys: fsys, dir: dir, names: map[string]bool{}, info: Info{
+		Name:  "graph",
+		Nodes: -1,
+		Input: map[string]string{"source": "npy"},
+	}}
+	for _, e := range entries {
+		s.names[e.Name()] = !e.IsDir()
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if !s.names["edge_index.npy"] {
+		return nil, fmt.Errorf("%w: %s: no edge_index.npy", ErrInvalid, dir)
+	}
+	meta, err := s.readMeta()
+	if err != nil {
+		return nil, err
+	}
+	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
+		o.FeatureType = npy.BFloat16
+	}
+	for _, open := range []func() error{
+		func() error { return s.openEdges(o) },
+		func() error { return s.openFeatures(o) },
+		s.openLabels,
+		s.openSplits,
+	} {
+		if err := open(); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.checkMeta(meta)
+}
+
+func (s *npySource) Info() Info { return s.info }
+
+func (s *npySource) path(name string) string { return filepath.Join(s.dir, name) }
+
+// Close closes all files.
+func (s *npySource) Close() error {
+	arrays := append([]*npy.Array{s.edges, s.weights, s.labels}, s.features...)
+	arrays = append(arrays, s.splits...)
+	for _, l := range s.indices {
+		arrays = append(arrays, l.Array)
+	}
+	var errs []error
+	for _, a := range arrays {
+		if a != nil {
+			errs = append(errs, a.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *npySource) readMeta() (meta npyMeta, err error) {
+	if !s.names["meta.json"] {
+		return meta, nil
+	}
+	path := s.path("meta.json")
+	f, err := s.fsys.Open(path)
+	if err != nil {
+		return meta, err
+	}
+	defer f.Close()
+	const most = 1 << 20
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))
+	if err != nil {
+		return meta, err
+	}
+	if err := json.Unmarshal(text, &meta); err != nil {
+		return meta, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
+	if meta.Name != "" {
+		s.info.Name = meta.Name
+	}
+	switch {
+	case meta.ReversesStored && meta.Directed != nil && *meta.Directed:
+		return meta, fmt.Errorf("%w: %s: reverses are stored of directed edges", ErrInvalid, path)
+	case meta.ReversesStored:
+		s.info.Direction = Symmetric
+	case meta.Directed == nil:
+	case *meta.Directed:
+		s.info.Direction = Directed
+	default:
+		s.info.Direction = Undirected
+	}
+	return meta, nil
+}
+
+func (s *npySource) checkMeta(meta npyMeta) error {
+	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
+		return fmt.Errorf("%w: %s: num_nodes is %d, but there are features of %d nodes", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
+	}
+	if meta.Features != nil && *meta.Features != int64(s.info.Features) {
+		return fmt.Errorf("%w: %s: num_features is %d, but there are %d", ErrInvalid, s.path("meta.json"), *meta.Features, s.info.Features)
+	}
+	return nil
+}
+
+// openIntegers opens an array of integers with one of the given numbers of axes.
+func (s *npySource) openIntegers(name string, axes ...int) (*npy.Array, error) {
+	a, err := npy.Open(s.fsys, s.path(name))
+	if err != nil {
+		return nil, err
+	}
+	if !a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape)) {
+		a.Close()
+		return nil, fmt.Errorf("%w: %s: %s array of shape %v (want integers with %v axes)", ErrInvalid, a.Path(), a.Type, a.Shape, axes)
+	}
+	return a, nil
+}
+
+func (s *npySource) openEdges(o NPYOptions) (err error) {
+	if s.edges, err = s.openIntegers("edge_index.npy", 2); err != nil {
+		return err
+	}
+	a := s.edges
+	rows := a.Shape[0] == 2 // 2xE fits
+	cols := a.Shape[1] == 2 // Ex2 fits
+	switch {
+	case o.EdgeLayout == "2xE":
+		cols = false
+	case o.EdgeLayout == "Ex2":
+		rows = false
+	case o.EdgeLayout != "":
+		return fmt.Errorf("%w: edge layout %q (want 2xE or Ex2)", ErrOptions, o.EdgeLayout)
+	case rows && cols:
+		return fmt.Errorf("%w: %s: shape [2 2] can be read in two ways; say --edge-layout 2xE or Ex2", ErrInvalid, a.Path())
+	}
+	if !rows && !cols {
+		return fmt.Errorf("%w: %s: shape %v is no edge index%s", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + o.EdgeLayout}[o.EdgeLayout != ""])
+	}
+	s.pairs = cols != a.Fortran
+	if !s.names["edge_weight.npy"] {
+		return nil
+	}
+	if s.weights, err = npy.Open(s.fsys, s.path("edge_weight.npy")); err != nil {
+		return err
+	}
+	w := s.weights
+	if !w.Type.IsInteger() && !w.Type.IsFloat() || !isColumn(w.Shape) || w.Shape[0] != a.Elements()/2 {
+		return fmt.Errorf("%w: %s: %s array of shape %v (want a number for each of %d edges)", ErrInvalid, w.Path(), w.Type, w.Shape, a.Elements()/2)
+	}
+	s.info.Weighted = true
+	return nil
+}
+
+// isColumn tells whether a shape is [n] or [n,1].
+func isColumn(shape []int64) bool {
+	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
+}
+
+func (s *npySource) openFeatures(o NPYOptions) error {
+	var shards []string
+	for s.names[shardName(len(shards))] {
+		shards = append(shards, shardName(len(shards)))
+	}
+	found := 0
+	for _, there := range []bool{s.names["node_feat.npy"], s.names["node_feat.npz"], len(shards) > 0} {
+		if there {
+			found++
+		}
+	}
+	switch {
+	case found == 0:
+		return fmt.Errorf("%w: %s: no features (node_feat.npy, node_feat.npz, or node_feat_0.npy and so on)", ErrInvalid, s.dir)
+	case found > 1:
+		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy", ErrInvalid, s.dir)
+	case s.names["node_feat.npz"]:
+		return s.openSparseFeatures(o)
+	case s.names["node_feat.npy"]:
+		shards = []string{"node_feat.npy"}
+	}
+	for _, name := range shards {
+		a, err := s.openDenseFeatures(name, o)
+		if err != nil {
+			return err
+		}
+		s.features = append(s.features, a)
+		if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[1] != s.features[0].Shape[1] {
+			return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers, with one F for all shards)", ErrInvalid, a.Path(), a.Type, a.Shape)
+		}
+		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
+			if err := a.AsBFloat16(a.Path()); err != nil {
+				return err
+			}
+		}
+		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shardName(k int) string { return "node_feat_" + strconv.Itoa(k) + ".npy" }
+
+func (s *npySource) openDenseFeatures(name string, o NPYOptions) (*npy.Array, error) {
+	ok, err := npy.HasHeader(s.fsys, s.path(name))
+	if err != nil || ok {
+		if len(o.FeatureShape) > 0 && err == nil {
+			return nil, fmt.Errorf("%w: %s has a header: take --shape away", ErrOptions, s.path(name))
+		}
+		return npy.Open(s.fsys, s.path(name))
+	}
+	if len(o.FeatureShape) == 0 {
+		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for a raw array say --shape and --feature-dtype", ErrInvalid, s.path(name))
+	}
+	t := o.FeatureType
+	if t == 0 {
+		t = npy.Float32
+	}
+	return npy.OpenRaw(s.fsys, s.path(name), t, o.FeatureShape...)
+}
+
+func (s *npySource) setFeatures(path string, nodes, features int64) error {
+	if features < 1 || features > format.MaxFeatures {
+		return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, features, format.MaxFeatures)
+	}
+	if nodes > MaxNodes {
+		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, nodes, int64(MaxNodes))
+	}
+	s.info.Nodes, s.info.Features = nodes, int(features)
+	return nil
+}
+
+func (s *npySource) openLabels() (err error) {
+	if !s.names["node_label.npy"] {
+		s.info.Notes = append(s.info.Notes, "no labels (node_label.npy)")
+		return nil
+	}
+	if s.labels, err = npy.Open(s.fsys, s.path("node_label.npy")); err != nil {
+		return err
+	}
+	a := s.labels
+	if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 1 && len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes {
+		return fmt.Errorf("%w: %s: %s array of shape %v (want a row of numbers for each of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
+	}
+	if isColumn(a.Shape) {
+		s.info.RowBytes += 4
+		return nil
+	}
+	if l := a.Shape[1]; l < 1 || l > MaxClasses {
+		return fmt.Errorf("%w: %s: %d labels a node (want 1 to %d)", ErrInvalid, a.Path(), l, MaxClasses)
+	}
+	s.info.RowBytes += a.Shape[1]
+	return nil
+}
+
+// openSplits opens splits.npy or the lists of one split, and after these the
+// further splits.
+func (s *npySource) openSplits() error {
+	var names []string
+	for name, file := range s.names {
+		if file && strings.HasPrefix(name, "splits_") && strings.HasSuffix(name, ".npy") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if s.names["splits.npy"] {
+		names = slices.Insert(names, 0, "splits.npy")
+	}
+	var said []string
+	for i, name := range []string{"train_idx.npy", "valid_idx.npy", "test_idx.npy"} {
+		if !s.names[name] {
+			continue
+		}
+		a, err := s.openIntegers(name, 1)
+		if err != nil {
+			return err
+		}
+		s.indices = append(s.indices, splitList{a, format.SplitTrain + uint8(i)})
+	}
+	if len(s.indices) > 0 && !s.names["splits.npy"] {
+		said = append(said, "*_idx.npy")
+		s.info.RowBytes++
+	}
+	for _, name := range names {
+		a, err := s.openIntegers(name, 1, 2)
+		if err != nil {
+			return err
+		}
+		s.splits = append(s.splits, a)
+		if a.Shape[len(a.Shape)-1] != s.info.Nodes || a.Elements() > s.info.Nodes*math.MaxUint8 {
+			return fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, a.Path(), a.Shape, s.info.Nodes)
+		}
+		k := numSplits(a)
+		s.info.RowBytes += k
+		said = append(said, fmt.Sprintf("%s[%d]", name, k))
+	}
+	if len(said) == 0 {
+		s.info.Notes = append(s.info.Notes, "no splits (splits.npy or train_idx.npy)")
+		return nil
+	}
+	s.info.Input["splits"] = strings.Join(said, " ")
+	return nil
+}
+
+func numSplits(a *npy.Array) int64 {
+	if len(a.Shape) == 1 {
+		return 1
+	}
+	return a.Shape[0]
+}
+
+// edgeBlock is the number of edges that are read in one go.
+const edgeBlock = 1 << 16
+
+// edgeBuffer is what reading a block takes.
+type edgeBuffer struct {
+	ids      []int64
+	src, dst []uint32
+	weights  []float32
+}
+
+func (s *npySource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
+	m := s.edges.Elements() / 2
+	buffers := sync.Pool{New: func() any {
+		return &edgeBuffer{make([]int64, 2*edgeBlock), make([]uint32, edgeBlock), make([]uint32, edgeBlock), make([]float32, edgeBlock)}
+	}}
+	return parallel.For(ctx, threads, m, edgeBlock, func(first, end int64) error {
+		b := buffers.Get().(*edgeBuffer)
+		defer buffers.Put(b)
+		e, err := s.readEdges(b, first, int(end-first))
+		if err != nil {
+			return err
+		}
+		return emit(e)
+	})
+}
+
+func (s *npySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error) {
+	e := Edges{Src: b.src[:n], Dst: b.dst[:n]}
+	m := s.edges.Elements() / 2
+	ids := b.ids[:2*n]
+	step, dst := 1, n // where in ids the source of the next edge, and a destination, are
+	if s.pairs {
+		step, dst = 2, 1
+		if err := npy.Read(s.edges, ids, 2*first); err != nil {
+			return e, err
+		}
+	} else {
+		if err := npy.Read(s.edges, ids[:n], first); err != nil {
+			return e, err
+		}
+		if err := npy.Read(s.edges, ids[n:], m+first); err != nil {
+			return e, err
+		}
+	}
+	for i := range n {
+		u, v := ids[i*step], ids[i*step+dst]
+		if uint64(u) >= uint64(s.info.Nodes) {
+			return e, s.badEdge(first+int64(i), 0)
+		}
+		if uint64(v) >= uint64(s.info.Nodes) {
+			return e, s.badEdge(first+int64(i), 1)
+		}
+		e.Src[i], e.Dst[i] = uint32(u), uint32(v)
+	}
+	if s.weights == nil {
+		return e, nil
+	}
+	e.Weights = b.weights[:n]
+	if err := npy.Read(s.weights, e.Weights, first); err != nil {
+		return e, err
+	}
+	for i, w := range e.Weights {
+		if !(w >= 0) || math.IsInf(float64(w), 0) {
+			return e, fmt.Errorf("%w: %s: edge %d has weight %s (want finite float32, not negative)", ErrInvalid, s.weights.Path(), first+int64(i), s.weights.Element(first+int64(i)))
+		}
+	}
+	return e, nil
+}
+
+// badEdge names the end of an edge that is no node.
+func (s *npySource) badEdge(edge, end int64) error {
+	at := end*s.edges.Elements()/2 + edge
+	if s.pairs {
+		at = 2*edge + end
+	}
+	return fmt.Errorf("%w: %s: edge %d has %s %s, but there are %d nodes",
+		ErrInvalid, s.edges.Path(), edge, [2]string{"source", "destination"}[end], s.edges.Element(at), s.info.Nodes)
+}
+
+func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
+	t := &format.RowTable{Rows: s.info.Nodes}
+	if err := s.readLabels(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := s.readSplits(ctx, t); err != nil {
+		return nil, err
+	}
+	if s.names["orig_id.npy"] {
+		a, err := npy.Open(s.fsys, s.path("orig_id.npy"))
+		if err != nil {
+			return nil, err
+		}
+		defer a.Close()
+		if t.OrigID, err = a.Strings(); err != nil {
+			return nil, err
+		}
+		if int64(len(t.OrigID)) != s.info.Nodes {
+			return nil, fmt.Errorf("%w: %s: shape %v (want [%d])", ErrInvalid, a.Path(), a.Shape, s.info.Nodes)
+		}
+	}
+	return t, nil
+}
+
+// each calls body with every element of an array, in the order of the file.
+func each[T npy.Number](ctx context.Context, a *npy.Array, body func(i int64, v T) error) error {
+	block := make([]T, min(edgeBlock, a.Elements()))
+	for first := int64(0); first < a.Elements(); first += int64(len(block)) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		block = block[:min(int64(len(block)), a.Elements()-first)]
+		if err := npy.Read(a, block, first); err != nil {
+			return err
+		}
+		for i, v := range block {
+			if err := body(first+int64(i), v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readLabels reads one label a node, or several of -1, 0 and 1.
+func (s *npySource) readLabels(ctx context.Context, t *format.RowTable) error {
+	a := s.labels
+	if a == nil {
+		return nil
+	}
+	n, l := s.info.Nodes, int64(1)
+	most := float64(MaxClasses - 1)
+	if isColumn(a.Shape) {
+		t.Labels = make([]int32, n)
+	} else {
+		l, most = a.Shape[1], 1
+		t.MultiLabels, t.LabelColumns = make([]int8, n*l), int(l)
+	}
+	return each(ctx, a, func(i int64, v float64) error {
+		if v != v {
+			v = -1
+		}
+		node, column := i/l, i%l
+		if a.Fortran {
+			node, column = i%n, i/n
+		}
+		if v < -1 || v > most || v != math.Trunc(v) {
+			return fmt.Errorf("%w: %s: label %s of node %d (want -1 to %d)", ErrInvalid, a.Path(), a.Element(i), node, int64(most))
+		}
+		if t.Labels != nil {
+			t.Labels[node] = int32(v)
+		} else {
+			t.MultiLabels[node*l+column] = int8(v)
+		}
+		return nil
+	})
+}
+
+// readSplits reads all splits: first splits.npy or the lists, then the others.
+func (s *npySource) readSplits(ctx context.Context, t *format.RowTable) error {
+	n := s.info.Nodes
+	lists := len(s.indices) > 0 && !s.names["splits.npy"]
+	if lists {
+		t.NumSplits = 1
+	}
+	for _, a := range s.splits {
+		t.NumSplits += int(numSplits(a))
+	}
+	if t.NumSplits == 0 {
+		return nil
+	}
+	k := int64(t.NumSplits)
+	t.Splits = make([]uint8, n*k)
+	at := int64(0)
+	if lists {
+		at = 1
+		if err := s.readLists(ctx, func(node int64, list splitList) error {
+			if was := t.Splits[node*k]; was != format.SplitNone {
+				return fmt.Errorf("%w: %s: node %d is listed twice", ErrInvalid, list.Path(), node)
+			}
+			t.Splits[node*k] = list.split
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.splits {
+		count := numSplits(a)
+		err := each(ctx, a, func(i, v int64) error {
+			split, node := i/n, i%n
+			if a.Fortran && count > 0 {
+				split, node = i%count, i/count
+			}
+			if v < -1 || v > 2 {
+				return fmt.Errorf("%w: %s: split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", ErrInvalid, a.Path(), split, a.Element(i), node)
+			}
+			t.Splits[node*k+at+split] = uint8(v + 1)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		at += count
+	}
+	if lists || len(s.indices) == 0 {
+		return nil
+	}
+	return s.readLists(ctx, func(node int64, list splitList) error {
+		if t.Splits[node*k] != list.split {
+			return fmt.Errorf("%w: %s: node %d is elsewhere in the first split of splits.npy; remove one of the two files", ErrInvalid, list.Path(), node)
+		}
+		return nil
+	})
+}
+
+// readLists calls body with the nodes of train_idx.npy and its like.
+func (s *npySource) readLists(ctx context.Context, body func(node int64, list splitList) error) error {
+	for _, list := range s.indices {
+		err := each(ctx, list.Array, func(i, v int64) error {
+			if uint64(v) >= uint64(s.info.Nodes) {
+				return fmt.Errorf("%w: %s: entry %d is %s, but there are %d nodes", ErrInvalid, list.Path(), i, list.Element(i), s.info.Nodes)
+			}
+			return body(v, list)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *npySource) Features(threads int) (FeatureReader, error) {
+	if s.features == nil {
+		return s.sparseFeatures()
+	}
+	return &denseReader{s.features, 0, 0}, nil
+}
+
+// denseReader reads the rows of shards one after another.
+type denseReader struct {
+	shards []*npy.Array
+	shard  int
+	row    int64 // within the shard
+}
+
+func (r *denseReader) Read(ctx context.Context, dst []float32) error {
+	cols := r.shards[0].Shape[1]
+	for len(dst) > 0 {
+		a := r.shards[r.shard]
+		n := min(int64(len(dst))/cols, a.Shape[0]-r.row)
+		if n == 0 {
+			r.shard, r.row = r.shard+1, 0
+			continue
+		}
+		if err := npy.ReadRows(a, dst[:n*cols], r.row); err != nil {
+			return err
+		}
+		dst, r.row = dst[n*cols:], r.row+n
+	}
+	return nil
+}
+
+func (r *denseReader) Place(row int64) string {
+	k := 0
+	for k < len(r.shards)-1 && row >= r.shards[k].Shape[0] {
+		row -= r.shards[k].Shape[0]
+		k++
+	}
+	return fmt.Sprintf("%s: row %d", r.shards[k].Path(), row)
+}
+
+func (r *denseReader) Close() error { return nil }

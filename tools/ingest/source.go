@@ -1,0 +1,85 @@
+// Package ingest makes graph directories out of anything that is a Source: an
+// importer of a file format or a generator. A Source hands over streams; the
+// pipeline (Run) does the rest: directions, self-loops, duplicates, the topology
+// by destination, the checks of the features, and the writing.
+//
+// A new import format is one file with one Source.
+package ingest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// ErrInvalid is returned when the input is not what its format asks for: missing
+// or truncated arrays, shapes that disagree, values out of range. The text names
+// file and place.
+var ErrInvalid = npy.ErrInvalid
+
+// ErrOptions is returned when options contradict each other, or what the input
+// says of itself.
+var ErrOptions = errors.New("contradictory options")
+
+// MaxNodes is the largest number of nodes: ids are uint32.
+const MaxNodes = 1<<32 - 1
+
+// MaxClasses bounds single labels, and columns of multi-labels.
+const MaxClasses = 1 << 20
+
+// Direction is what is known of the edges of a source.
+type Direction uint8
+
+const (
+	UnknownDirection Direction = iota
+	Directed
+	Undirected // each edge is there once; its reverse is to be added
+	Symmetric  // undirected, and the reverses are there already
+)
+
+// Info is what a source says of itself before anything is streamed.
+type Info struct {
+	Name         string // of the data set
+	Nodes        int64
+	Features     int
+	Direction    Direction
+	Weighted     bool
+	RowBytes     int64             // of the row table in memory, for one node
+	FeatureBytes int64             // that reading features takes in memory, beside the caller's
+	Input        map[string]string // what the content depends on, for the manifest: no paths
+	Notes        []string          // what was assumed, a line each
+}
+
+// Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes. Weights,
+// if the source is weighted, are finite and not negative.
+type Edges struct {
+	Src, Dst []uint32
+	Weights  []float32
+}
+
+// Source is a graph that can be streamed. Its methods are not called concurrently.
+type Source interface {
+	Info() Info
+	// Edges calls emit with all edges, block by block, from up to threads
+	// goroutines at a time (with one: in input order). It is called twice and
+	// gives the same edges both times. A block belongs to the source again when
+	// emit returns; an error of emit ends the stream and is returned.
+	Edges(ctx context.Context, threads int, emit func(Edges) error) error
+	// Features starts to read the feature matrix.
+	Features(threads int) (FeatureReader, error)
+	// Rows is what is known of each node beside its features.
+	Rows(ctx context.Context) (*format.RowTable, error)
+	Close() error
+}
+
+// FeatureReader reads feature rows in node order, once.
+type FeatureReader interface {
+	// Read fills dst, [rows, Features] row-major, with the next rows. What cannot
+	// be held in float32 becomes infinite, which the pipeline then refuses.
+	Read(ctx context.Context, dst []float32) error
+	// Place names file and row, for errors.
+	Place(row int64) string
+	Close() error
+}

@@ -1,0 +1,172 @@
+package npy
+
+import (
+	"archive/zip"
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/flate"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Archive is an .npz file: a zip of .npy members, stored or deflated.
+type Archive struct {
+	zip  *zip.Reader
+	file vfs.File
+}
+
+// OpenArchive opens an .npz file.
+func OpenArchive(fsys vfs.FS, path string) (*Archive, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Size()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	z, err := zip.NewReader(f, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
+		f.Close()
+		return nil, archiveError(path, err)
+	}
+	z.RegisterDecompressor(zip.Deflate, flate.NewReader)
+	return &Archive{z, f}, nil
+}
+
+// archiveError is ErrInvalid for damage, and the error of the file system otherwise.
+func archiveError(path string, err error) error {
+	for _, damage := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, damage) {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+		}
+	}
+	var corrupt flate.CorruptInputError
+	if errors.As(err, &corrupt) {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// Close closes the file.
+func (z *Archive) Close() error { return z.file.Close() }
+
+// Has tells whether there is an array of that name.
+func (z *Archive) Has(name string) bool { return z.find(name) != nil }
+
+func (z *Archive) find(name string) *zip.File {
+	for _, f := range z.zip.File {
+		if f.Name == name+".npy" {
+			return f
+		}
+	}
+	return nil
+}
+
+// Stream is an array that is read once, from its first element to its last. The
+// checksum of the archive is checked with the last.
+type Stream struct {
+	Header
+	path   string // archive and member
+	member io.ReadCloser
+	r      *bufio.Reader
+	left   int64 // elements
+	raw    []byte
+}
+
+// Stream starts to read an array of the archive.
+func (z *Archive) Stream(name string) (*Stream, error) {
+	path := z.file.Path() + ": " + name
+	f := z.find(name)
+	if f == nil {
+		return nil, fmt.Errorf("%w: %s: the archive has no such array", ErrInvalid, path)
+	}
+	member, err := f.Open()
+	if err != nil {
+		return nil, archiveError(path, err)
+	}
+	s := &Stream{path: path, member: member, r: bufio.NewReaderSize(member, 1<<16)}
+	h, err := ReadHeader(s.r)
+	if err == nil {
+		if want := uint64(h.Offset) + uint64(h.DataBytes()); f.UncompressedSize64 != want {
+			err = fmt.Errorf("%w: %s array of shape %v needs %d bytes, the member has %d", ErrInvalid, h.Type, h.Shape, want, f.UncompressedSize64)
+		}
+	}
+	if err != nil {
+		member.Close()
+		if errors.Is(err, ErrInvalid) {
+			return nil, named(path, err)
+		}
+		return nil, archiveError(path, err)
+	}
+	s.Header, s.left = *h, h.Elements()
+	return s, nil
+}
+
+// Path names the archive and the array.
+func (s *Stream) Path() string { return s.path }
+
+// Close ends the stream.
+func (s *Stream) Close() error { return s.member.Close() }
+
+// Next converts the next len(dst) elements.
+func Next[T Number](s *Stream, dst []T) error {
+	if err := s.checkNumbers(s.path); err != nil {
+		return err
+	}
+	size := s.ItemBytes()
+	for len(dst) > 0 {
+		n := min(len(dst), blockBytes/int(size))
+		raw, err := s.next(int64(n))
+		if err != nil {
+			return err
+		}
+		convert(dst[:n], raw, &s.Header)
+		dst = dst[n:]
+	}
+	return nil
+}
+
+// next reads n elements; after the last it reads on to the end, where the zip
+// reader compares checksums.
+func (s *Stream) next(n int64) ([]byte, error) {
+	if n > s.left {
+		return nil, fmt.Errorf("%w: %s: ends %d elements early", ErrInvalid, s.path, n-s.left)
+	}
+	bytes := n * s.ItemBytes()
+	if int64(cap(s.raw)) < bytes {
+		s.raw = make([]byte, bytes)
+	}
+	raw := s.raw[:bytes]
+	if _, err := io.ReadFull(s.r, raw); err != nil {
+		return nil, archiveError(s.path, err)
+	}
+	if s.left -= n; s.left == 0 {
+		if _, err := s.r.ReadByte(); err != io.EOF {
+			if err == nil {
+				err = zip.ErrFormat
+			}
+			return nil, archiveError(s.path, err)
+		}
+	}
+	return raw, nil
+}
+
+// maxString bounds the characters of a string in an archive.
+const maxString = 1 << 10
+
+// Text reads a stream that is one string.
+func (s *Stream) Text() (string, error) {
+	if s.Type != Bytes && s.Type != Text || s.Elements() != 1 || s.Width > maxString {
+		return "", fmt.Errorf("%w: %s: %s of shape %v where a string is expected", ErrInvalid, s.path, s.Type, s.Shape)
+	}
+	raw, err := s.next(1)
+	if err != nil {
+		return "", err
+	}
+	return decodeString(raw, &s.Header), nil
+}

@@ -1,0 +1,288 @@
+package npy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// blockBytes is how much of an array is read at once.
+const blockBytes = 1 << 20
+
+// Array is an array in a file, read by position.
+type Array struct {
+	Header
+	file vfs.File
+}
+
+// Open opens a .npy file whose size is what its header asks for.
+func Open(fsys vfs.FS, path string) (*Array, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	a, err := open(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func open(f vfs.File) (*Array, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	h, err := ReadHeader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 512))
+	if err != nil {
+		return nil, named(f.Path(), err)
+	}
+	if err := checkSize(f.Path(), h, size); err != nil {
+		return nil, err
+	}
+	return &Array{*h, f}, nil
+}
+
+// OpenRaw opens a file that is nothing but the elements of an array, in C order
+// and little endian.
+func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Size()
+	h := &Header{Type: t, Shape: slices.Clone(shape), Width: 1}
+	if err == nil {
+		err = checkSize(path, h, size)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &Array{*h, f}, nil
+}
+
+// HasHeader tells whether a file begins as .npy files do.
+func HasHeader(fsys vfs.FS, path string) (bool, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var start [len(magic)]byte
+	if _, err := f.ReadAt(start[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	return string(start[:]) == magic, nil
+}
+
+func checkSize(path string, h *Header, size int64) error {
+	if want := h.Offset + h.DataBytes(); size != want {
+		return fmt.Errorf("%w: %s: %s array of shape %v needs a file of %d bytes, found %d",
+			ErrInvalid, path, h.Type, h.Shape, want, size)
+	}
+	return nil
+}
+
+// named puts the file into an error of ReadHeader.
+func named(path string, err error) error {
+	if text, ok := strings.CutPrefix(err.Error(), ErrInvalid.Error()+": "); ok && errors.Is(err, ErrInvalid) {
+		return fmt.Errorf("%w: %s: %s", ErrInvalid, path, text)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// Path is where the array is.
+func (a *Array) Path() string { return a.file.Path() }
+
+// Close closes the file.
+func (a *Array) Close() error { return a.file.Close() }
+
+// Number is what elements are converted to: integers to int64 exactly (Uint64
+// beyond its range wraps to negative numbers), any number to float32 and float64
+// with one rounding.
+type Number interface{ int64 | float32 | float64 }
+
+// Read converts the elements [first, first+len(dst)), counted as they lie in the file.
+func Read[T Number](a *Array, dst []T, first int64) error {
+	if err := a.checkNumbers(a.Path()); err != nil {
+		return err
+	}
+	if first < 0 || first+int64(len(dst)) > a.Elements() {
+		return fmt.Errorf("%w: %s: elements %d to %d of %d", ErrInvalid, a.Path(), first, first+int64(len(dst)), a.Elements())
+	}
+	size := a.ItemBytes()
+	raw := make([]byte, min(blockBytes, int64(len(dst))*size))
+	for len(dst) > 0 {
+		n := min(len(dst), blockBytes/int(size))
+		part := raw[:int64(n)*size]
+		if err := a.readAt(part, a.Offset+first*size); err != nil {
+			return err
+		}
+		convert(dst[:n], part, &a.Header)
+		dst, first = dst[n:], first+int64(n)
+	}
+	return nil
+}
+
+func (a *Array) readAt(p []byte, off int64) error {
+	n, err := a.file.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: %s: ends at byte %d, within the data (truncated while being read?)", ErrInvalid, a.Path(), off+int64(n))
+	}
+	return err
+}
+
+// ReadRows converts the rows [first, first+len(dst)/F) of an [n,F] array (or of
+// an [n] array, with F = 1) to row-major dst, whatever their order in the file.
+func ReadRows[T Number](a *Array, dst []T, first int64) error {
+	rows, cols := a.Shape[0], int64(1)
+	if len(a.Shape) > 1 {
+		cols = a.Shape[1]
+	}
+	if !a.Fortran || cols <= 1 {
+		return Read(a, dst, first*cols)
+	}
+	n := int64(len(dst)) / cols
+	column := make([]T, n)
+	for c := range cols {
+		if err := Read(a, column, c*rows+first); err != nil {
+			return err
+		}
+		for r, v := range column {
+			dst[int64(r)*cols+c] = v
+		}
+	}
+	return nil
+}
+
+// Element prints element i, as it lies in the file, in full.
+func (a *Array) Element(i int64) string {
+	raw := make([]byte, a.ItemBytes())
+	if err := a.readAt(raw, a.Offset+i*a.ItemBytes()); err != nil {
+		return "?"
+	}
+	if a.Type == Uint64 {
+		var v [1]int64
+		convert(v[:], raw, &a.Header)
+		return fmt.Sprint(uint64(v[0]))
+	}
+	if a.Type.IsInteger() {
+		var v [1]int64
+		convert(v[:], raw, &a.Header)
+		return fmt.Sprint(v[0])
+	}
+	var v [1]float64
+	convert(v[:], raw, &a.Header)
+	return fmt.Sprint(v[0])
+}
+
+// Strings reads a whole array of strings.
+func (a *Array) Strings() ([]string, error) {
+	if a.Type != Bytes && a.Type != Text {
+		return nil, fmt.Errorf("%w: %s: %s where strings are expected", ErrInvalid, a.Path(), a.Type)
+	}
+	out := make([]string, a.Elements())
+	size := a.ItemBytes()
+	perBlock := max(1, blockBytes/max(1, size))
+	raw := make([]byte, min(perBlock, int64(len(out)))*size)
+	for first := int64(0); first < int64(len(out)); first += perBlock {
+		n := min(perBlock, int64(len(out))-first)
+		if err := a.readAt(raw[:n*size], a.Offset+first*size); err != nil {
+			return nil, err
+		}
+		for i := range n {
+			out[first+i] = decodeString(raw[i*size:(i+1)*size], &a.Header)
+		}
+	}
+	return out, nil
+}
+
+// decodeString drops the zeros that fill a string up to its width.
+func decodeString(raw []byte, h *Header) string {
+	if h.Type == Bytes {
+		return strings.TrimRight(string(raw), "\x00")
+	}
+	var s strings.Builder
+	swapBytes(raw, 4, h.BigEndian)
+	for i := 0; i+4 <= len(raw); i += 4 {
+		s.WriteRune(rune(uint32(raw[i]) | uint32(raw[i+1])<<8 | uint32(raw[i+2])<<16 | uint32(raw[i+3])<<24))
+	}
+	return strings.TrimRight(s.String(), "\x00")
+}
+
+// convert decodes len(dst) elements; raw is aligned for them, and is scribbled on.
+func convert[T Number](dst []T, raw []byte, h *Header) {
+	swapBytes(raw, h.Type.Size(), h.BigEndian)
+	switch h.Type {
+	case Int8:
+		cast[T, int8](dst, raw)
+	case Int16:
+		cast[T, int16](dst, raw)
+	case Int32:
+		cast[T, int32](dst, raw)
+	case Int64:
+		cast[T, int64](dst, raw)
+	case Uint8:
+		cast[T, uint8](dst, raw)
+	case Uint16:
+		cast[T, uint16](dst, raw)
+	case Uint32:
+		cast[T, uint32](dst, raw)
+	case Uint64:
+		cast[T, uint64](dst, raw)
+	case Float16:
+		for i, v := range dtype.Uint16s(raw) {
+			dst[i] = T(dtype.Float16ToFloat32(v))
+		}
+	case BFloat16:
+		for i, v := range dtype.Uint16s(raw) {
+			dst[i] = T(dtype.BFloat16ToFloat32(v))
+		}
+	case Float32:
+		cast[T, float32](dst, raw)
+	case Float64:
+		cast[T, float64](dst, raw)
+	}
+}
+
+func cast[T Number, S dtype.Number](dst []T, raw []byte) {
+	for i, v := range dtype.As[S](raw) {
+		dst[i] = T(v)
+	}
+}
+
+func swapBytes(raw []byte, size int64, bigEndian bool) {
+	if !bigEndian || size == 1 {
+		return
+	}
+	for i := int64(0); i+size <= int64(len(raw)); i += size {
+		slices.Reverse(raw[i : i+size])
+	}
+}
+
+func (h *Header) checkNumbers(path string) error {
+	if !h.Type.IsInteger() && !h.Type.IsFloat() {
+		return fmt.Errorf("%w: %s: %s where numbers are expected", ErrInvalid, path, h.Type)
+	}
+	return nil
+}
+
+// AsBFloat16 makes the header of an array of 16-bit integers one of bfloat16.
+func (h *Header) AsBFloat16(path string) error {
+	if h.Type != Uint16 && h.Type != Int16 {
+		return fmt.Errorf("%w: %s: %s cannot be bfloat16 (which is stored as uint16 or int16)", ErrInvalid, path, h.Type)
+	}
+	h.Type = BFloat16
+	return nil
+}
