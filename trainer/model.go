@@ -1,0 +1,236 @@
+package trainer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// kinds are the models that there are.
+var kinds = []kind{sgcKind, signKind}
+
+// kind is a way to build models. All functions are pure.
+type kind struct {
+	name, about string
+	// choose lists the matrices that the model wants, given the input features
+	// and the last hop, >= 1, of each operator that it shall use.
+	choose func(input MatrixID, last []MatrixID) []MatrixID
+	// settle checks a Spec's Hidden, Layers and Dropout, and clears those that
+	// the model has no use for.
+	settle func(*Spec) error
+	// build declares parameters and activations.
+	build    func(Spec, *builder) model
+	defaults Settings
+}
+
+// model is a function from the feature matrices of a batch to logits. Both
+// methods enqueue work and return at once.
+type model interface {
+	// forward computes the logits [p.rows, classes] from x, in the order of
+	// Spec.Matrices, [p.rows, features] each.
+	forward(p *pass, x []gds.Tensor) *activation
+	// backward computes the gradients of all parameters from that of the logits
+	// which the last forward, of the same pass and x, returned.
+	backward(p *pass, x []gds.Tensor)
+}
+
+// Models lists the names of the models, each with a line about it.
+func Models() (names, about []string) {
+	for _, k := range kinds {
+		names, about = append(names, k.name), append(about, k.about)
+	}
+	return names, about
+}
+
+func findKind(name string) (*kind, error) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		names, _ := Models()
+		return nil, fmt.Errorf("there is no model %q: the models are %s", name, strings.Join(names, ", "))
+	}
+	return &kinds[i], nil
+}
+
+// Settings are what one may choose about a model and its training.
+type Settings struct {
+	Hidden, Layers int
+	Dropout        float64
+	LearningRate   float64
+	WeightDecay    float64
+	Epochs         int
+	BatchRows      int // of a global batch
+}
+
+// Defaults are the settings that a model gets when nothing else is known.
+func Defaults(model string) (Settings, error) {
+	k, err := findKind(model)
+	if err != nil {
+		return Settings{}, err
+	}
+	return k.defaults, nil
+}
+
+// Matrices selects what a model reads of a store that has the matrices stored
+// (the input first, as hop 0): hops of each of the operators named. No operators
+// means all there are, hops < 0 as many as each has, and hops 0 the input alone.
+func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]MatrixID, error) {
+	k, err := findKind(model)
+	if err != nil {
+		return nil, err
+	}
+	var input *MatrixID
+	var last []MatrixID // of every operator
+	for i, id := range stored {
+		if id.Hop == 0 {
+			input = &stored[i]
+			continue
+		}
+		at := slices.IndexFunc(last, func(l MatrixID) bool { return l.Operator == id.Operator })
+		if at < 0 {
+			last = append(last, id)
+		} else {
+			last[at].Hop = max(last[at].Hop, id.Hop)
+		}
+	}
+	if input == nil {
+		return nil, fmt.Errorf("the store lacks its input features (hop 0)")
+	}
+	if hops == 0 {
+		return k.choose(*input, nil), nil
+	}
+	wanted := last
+	if len(operators) > 0 {
+		wanted = nil
+		for _, name := range operators {
+			at := slices.IndexFunc(last, func(l MatrixID) bool { return l.Operator == name })
+			if at < 0 {
+				return nil, fmt.Errorf("the store has no operator %q: it has %s", name, hopsText(last))
+			}
+			wanted = append(wanted, last[at])
+		}
+	}
+	if hops > 0 {
+		wanted = slices.Clone(wanted)
+		for i := range wanted {
+			if wanted[i].Hop < hops {
+				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", hops, hopsText(wanted[i:i+1]))
+			}
+			wanted[i].Hop = hops
+		}
+		if len(wanted) == 0 {
+			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: propagate with more hops", hops)
+		}
+	}
+	return k.choose(*input, wanted), nil
+}
+
+func hopsText(last []MatrixID) string {
+	if len(last) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(last))
+	for i, l := range last {
+		parts[i] = fmt.Sprintf("%s (%d hops)", l.Operator, l.Hop)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Spec is everything that determines a model's parameters and what they mean.
+// What a model has no use for (all of Hidden, Layers and Dropout for sgc) is ignored.
+type Spec struct {
+	Model    string
+	Matrices []MatrixID // what a batch holds, in this order
+	Features int        // columns of each
+	Classes  int
+	Hidden   int
+	Layers   int
+	Dropout  float64
+}
+
+// Limits of a Spec, far beyond use, so that one that was read from a file can
+// be computed with.
+const (
+	maxMatrices   = 1 << 12
+	maxWidth      = 1 << 20
+	maxLayers     = 1 << 8
+	maxParameters = 1 << 31
+)
+
+// settled checks a Spec and returns it without what its model does not use,
+// and what the model declares.
+func (s Spec) settled() (Spec, *builder, error) {
+	k, err := findKind(s.Model)
+	if err != nil {
+		return s, nil, err
+	}
+	for _, v := range []struct {
+		what         string
+		value, least int
+		most         int
+	}{
+		{"matrices", len(s.Matrices), 1, maxMatrices},
+		{"features", s.Features, 1, maxWidth},
+		{"classes", s.Classes, 1, maxWidth},
+		{"hidden units", s.Hidden, 0, maxWidth},
+		{"layers", s.Layers, 0, maxLayers},
+	} {
+		if v.value < v.least || v.value > v.most {
+			return s, nil, fmt.Errorf("a model with %d %s: must be %d to %d", v.value, v.what, v.least, v.most)
+		}
+	}
+	if !(s.Dropout >= 0 && s.Dropout < 1) {
+		return s, nil, fmt.Errorf("dropout %v: must be at least 0 and below 1", s.Dropout)
+	}
+	seen := map[MatrixID]bool{}
+	for _, id := range s.Matrices {
+		if id.Operator == "" || id.Hop < 0 || id.Hop > maxMatrices || seen[id] {
+			return s, nil, fmt.Errorf("the matrices of a model cannot be %v", s.Matrices)
+		}
+		seen[id] = true
+	}
+	s.Matrices = slices.Clone(s.Matrices)
+	if err := k.settle(&s); err != nil {
+		return s, nil, err
+	}
+	// An upper bound of every model's largest matrix, before anything is summed.
+	widest := int64(len(s.Matrices)) * int64(max(s.Features, s.Hidden))
+	if tall := int64(max(s.Hidden, s.Classes)); widest > maxParameters/tall/int64(max(1, s.Layers)) {
+		return s, nil, fmt.Errorf("a model of %d matrices of %d features, %d hidden units and %d classes is too large",
+			len(s.Matrices), s.Features, s.Hidden, s.Classes)
+	}
+	b := &builder{}
+	b.model = k.build(s, b)
+	return s, b, nil
+}
+
+// inputs is the width of each of some matrices.
+func (s Spec) inputs(ids []MatrixID) []int {
+	widths := make([]int, len(ids))
+	for i := range widths {
+		widths[i] = s.Features
+	}
+	return widths
+}
+
+func (s Spec) lastHop() int {
+	last := 0
+	for _, id := range s.Matrices {
+		last = max(last, id.Hop)
+	}
+	return last
+}
+
+// builder collects what a model consists of, before there is memory for it.
+type builder struct {
+	model       model
+	parameters  parameters
+	activations []*activation
+}
+
+func (b *builder) activation(cols int) *activation {
+	a := &activation{cols: cols}
+	b.activations = append(b.activations, a)
+	return a
+}

@@ -1,0 +1,121 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// network is a model on a device: parameters, scratch memory for one batch, and
+// the stream that computes it.
+type network struct {
+	spec      Spec
+	batchRows int
+	model     model
+	params    parameters
+	meter     *meter
+	stream    gds.Stream
+	mem       memory
+}
+
+// newNetwork allocates what a model needs for batches of up to batchRows rows;
+// for training, gradients too. Parameters are zero.
+func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network, error) {
+	spec, declared, err := spec.settled()
+	if err != nil {
+		return nil, err
+	}
+	if batchRows < 1 {
+		return nil, fmt.Errorf("batches of at most %d rows: must be at least 1", batchRows)
+	}
+	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev}}
+	allocate := func() error {
+		if err := n.params.allocate(&n.mem, train); err != nil {
+			return err
+		}
+		for _, a := range declared.activations {
+			if a.out, err = n.mem.matrix("activations", batchRows, a.cols, gds.Float32); err != nil {
+				return err
+			}
+			if !train {
+				continue
+			}
+			if a.grad, err = n.mem.matrix("gradients", batchRows, a.cols, gds.Float32); err != nil {
+				return err
+			}
+		}
+		if n.meter, err = newMeter(&n.mem); err != nil {
+			return err
+		}
+		n.stream, err = dev.NewStream()
+		return err
+	}
+	if err := allocate(); err != nil {
+		return nil, errors.Join(err, n.mem.free())
+	}
+	return n, nil
+}
+
+// close waits for all work and frees all memory.
+func (n *network) close() error {
+	return errors.Join(n.stream.Close(), n.mem.free())
+}
+
+// check compares a batch with what the network was made for.
+func (n *network) check(b *loader.Batch) error {
+	if b.Rows > n.batchRows {
+		return fmt.Errorf("%d rows, but memory for %d", b.Rows, n.batchRows)
+	}
+	if len(b.X) != len(n.spec.Matrices) {
+		return fmt.Errorf("%d matrices, but %s was made for %d", len(b.X), n.spec.Model, len(n.spec.Matrices))
+	}
+	for i, x := range b.X {
+		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 {
+			return fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+		}
+	}
+	return nil
+}
+
+// train enqueues one step: the mean loss over the rows of the batch on all ranks,
+// its gradient, and Adam.
+func (n *network) train(b *loader.Batch, dropoutSeed uint64, o gds.AdamOptions) error {
+	if err := n.check(b); err != nil {
+		return err
+	}
+	if b.Rows == 0 {
+		n.stream.Fill(n.params.grad, 0)
+	} else {
+		p := &pass{Stream: n.stream, rows: b.Rows, train: true, seed: rng.Hash(dropoutSeed, uint64(o.Step))}
+		logits := n.model.forward(p, b.X)
+		n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
+		n.model.backward(p, b.X)
+	}
+	n.stream.Adam(n.params.value, n.params.grad, n.params.m, n.params.v, o)
+	return nil
+}
+
+// evaluate computes the accuracy over the labelled rows of a set; absent where
+// there are none.
+func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
+	n.meter.reset(n.stream)
+	_, err := eachBatch(ctx, n.stream, set, 0, func(b *loader.Batch) error {
+		if err := n.check(b); err != nil || b.Rows == 0 {
+			return err
+		}
+		logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, b.X)
+		n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
+		return nil
+	})
+	if err != nil {
+		return Accuracy{}, err
+	}
+	if err := n.meter.read(ctx, n.stream); err != nil {
+		return Accuracy{}, err
+	}
+	return n.meter.accuracy(set.Rows()), nil
+}

@@ -1,0 +1,101 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// parameter is one named matrix [rows, cols] of a model.
+type parameter struct {
+	name        string
+	rows, cols  int
+	first       int     // its first element in the flat vectors
+	bound       float32 // initial values are uniform in [-bound, bound)
+	value, grad gds.Tensor
+}
+
+// parameters are those of one model. Values, gradients and the moments of Adam
+// are one flat vector [1, count] each, in which the parameters follow each other,
+// row-major, in the order in which the model declared them.
+type parameters struct {
+	list  []*parameter
+	count int
+
+	value, grad gds.Tensor
+	m, v        gds.Tensor // first and second moment
+}
+
+// declare adds a parameter. Its memory is there after allocate.
+func (p *parameters) declare(name string, rows, cols int, bound float64) *parameter {
+	q := &parameter{name: name, rows: rows, cols: cols, first: p.count, bound: float32(bound)}
+	p.list = append(p.list, q)
+	p.count += rows * cols
+	return q
+}
+
+// allocate gets the vectors; for training, those of gradients and moments too.
+func (p *parameters) allocate(mem *memory, train bool) (err error) {
+	vectors := []*gds.Tensor{&p.value}
+	if train {
+		vectors = append(vectors, &p.grad, &p.m, &p.v)
+	}
+	for _, vector := range vectors {
+		if *vector, err = mem.matrix("parameters", 1, p.count, gds.Float32); err != nil {
+			return err
+		}
+	}
+	for _, q := range p.list {
+		q.value = q.view(p.value)
+		if train {
+			q.grad = q.view(p.grad)
+		}
+	}
+	return nil
+}
+
+func (q *parameter) view(vector gds.Tensor) gds.Tensor {
+	t := gds.NewTensor(vector.Buf, q.rows, q.cols, gds.Float32)
+	t.Offset = int64(q.first) * int64(gds.Float32.Size())
+	return t
+}
+
+// initial returns the initial values of a run: element i of a parameter is
+// bound * (2u - 1) with u = Float32(Hash(Derive(Derive(seed, "init"), name), i)),
+// so that a parameter's values do not depend on what else a model has.
+func (p *parameters) initial(seed uint64) []float32 {
+	values := make([]float32, p.count)
+	seed = rng.Derive(seed, "init")
+	for _, q := range p.list {
+		stream := rng.Derive(seed, q.name)
+		for i := range q.rows * q.cols {
+			u := rng.Float32(rng.Hash(stream, uint64(i)))
+			values[q.first+i] = q.bound * (2*u - 1) // 2*u is exact, so fusing changes nothing
+		}
+	}
+	return values
+}
+
+// load sets the values, and waits until they are there.
+func (p *parameters) load(ctx context.Context, s gds.Stream, values []float32) error {
+	if len(values) != p.count {
+		return fmt.Errorf("%d values for %d parameters", len(values), p.count)
+	}
+	s.CopyIn(p.value, dtype.BytesOf(values))
+	return s.Synchronize(ctx)
+}
+
+// read copies the values to the host.
+func (p *parameters) read(ctx context.Context, s gds.Stream) ([]float32, error) {
+	values := make([]float32, p.count)
+	s.CopyOut(dtype.BytesOf(values), p.value)
+	return values, s.Synchronize(ctx)
+}
+
+// linearBound is the bound of weights and biases of a layer with so many
+// inputs: He uniform with a = sqrt(5), PyTorch's for nn.Linear.
+func linearBound(inputs int) float64 { return 1 / math.Sqrt(float64(inputs)) }

@@ -1,0 +1,133 @@
+package trainer
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// signKind is SIGN (Frasca et al. 2020; preprop-gnn section 2.5): matrices of the
+// same hop from different operators are concatenated, each hop has a linear
+// layer of its own, and an MLP works on the concatenation of what they put out.
+// Layers counts the linear layers on the way from input to logits.
+var signKind = kind{
+	name:  "sign",
+	about: "a linear layer for each hop, then an MLP on all of them",
+	choose: func(input MatrixID, last []MatrixID) []MatrixID {
+		ids := []MatrixID{input}
+		for _, l := range last {
+			for hop := 1; hop <= l.Hop; hop++ {
+				ids = append(ids, MatrixID{Operator: l.Operator, Hop: hop})
+			}
+		}
+		return ids
+	},
+	settle: func(s *Spec) error {
+		if s.Layers < 2 || s.Hidden < 1 {
+			return fmt.Errorf("sign has at least 2 layers and 1 hidden unit, not %d and %d", s.Layers, s.Hidden)
+		}
+		return nil
+	},
+	build: newSIGN,
+	defaults: Settings{Hidden: 512, Layers: 3, Dropout: 0.5, LearningRate: 0.001, WeightDecay: 0,
+		Epochs: 100, BatchRows: 8000},
+}
+
+type sign struct {
+	hops   []signHop
+	joined *activation // [n, hops*hidden]: the hops' outputs side by side
+	act    nonlinearity
+	hidden []signHidden
+	out    *linear
+	logits *activation
+}
+
+// signHop is the layer of one hop and what it reads.
+type signHop struct {
+	*linear
+	from []int // positions of its matrices in a batch
+}
+
+type signHidden struct {
+	*linear
+	nonlinearity
+	y *activation
+}
+
+func newSIGN(s Spec, b *builder) model {
+	m := &sign{act: nonlinearity{float32(s.Dropout), 0}}
+	for hop := range s.lastHop() + 1 {
+		var ids []MatrixID
+		var from []int
+		for i, id := range s.Matrices {
+			if id.Hop == hop {
+				ids, from = append(ids, id), append(from, i)
+			}
+		}
+		if len(ids) > 0 {
+			m.hops = append(m.hops, signHop{newLinear(&b.parameters, fmt.Sprintf("hop-%d", hop), s.Hidden, s.inputs(ids)...), from})
+		}
+	}
+	width := len(m.hops) * s.Hidden
+	m.joined = b.activation(width)
+	for i := range s.Layers - 2 {
+		m.hidden = append(m.hidden, signHidden{
+			linear:       newLinear(&b.parameters, fmt.Sprintf("hidden-%d", i+1), s.Hidden, width),
+			nonlinearity: nonlinearity{float32(s.Dropout), uint64(i + 1)},
+			y:            b.activation(s.Hidden),
+		})
+		width = s.Hidden
+	}
+	m.out = newLinear(&b.parameters, "out", s.Classes, width)
+	m.logits = b.activation(s.Classes)
+	return m
+}
+
+func (m *sign) forward(p *pass, x []gds.Tensor) *activation {
+	y := m.joined.out.Slice(0, p.rows)
+	for i, h := range m.hops {
+		h.forward(p, m.slot(y, i), pick(x, h.from)...)
+	}
+	m.act.forward(p, y)
+	for _, h := range m.hidden {
+		next := h.y.out.Slice(0, p.rows)
+		h.linear.forward(p, next, y)
+		h.nonlinearity.forward(p, next)
+		y = next
+	}
+	m.out.forward(p, m.logits.out.Slice(0, p.rows), y)
+	return m.logits
+}
+
+func (m *sign) backward(p *pass, x []gds.Tensor) {
+	layer, grad := m.out, m.logits.grad.Slice(0, p.rows)
+	for _, h := range slices.Backward(m.hidden) {
+		y, gy := h.y.out.Slice(0, p.rows), h.y.grad.Slice(0, p.rows)
+		layer.backward(p, grad, y)
+		layer.inputGradient(p, gy, grad)
+		h.nonlinearity.backward(p, gy, y)
+		layer, grad = h.linear, gy
+	}
+	y, gy := m.joined.out.Slice(0, p.rows), m.joined.grad.Slice(0, p.rows)
+	layer.backward(p, grad, y)
+	layer.inputGradient(p, gy, grad)
+	m.act.backward(p, gy, y)
+	for i, h := range m.hops {
+		h.backward(p, m.slot(gy, i), pick(x, h.from)...)
+	}
+}
+
+// slot is the part of the joined matrix that belongs to the i-th hop.
+func (m *sign) slot(joined gds.Tensor, i int) gds.Tensor {
+	width := joined.Cols / len(m.hops)
+	return joined.Columns(i*width, (i+1)*width)
+}
+
+func pick(x []gds.Tensor, which []int) []gds.Tensor {
+	out := make([]gds.Tensor, len(which))
+	for i, k := range which {
+		out[i] = x[k]
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+// Package trainer trains models on hop-wise propagated features (PP-GNNs,
+// preprop-gnn section 2.5) and applies them: layers, models, the training loop,
+// metrics and checkpoints.
+//
+// It computes only through gds.Stream, so that it runs on every device, and it
+// sees batches (loader.Batch), never files. A model is one file and one line in
+// the table of kinds (model.go). Everything random is a function of a seed, and
+// what the device computes does not depend on the number of threads, so a run
+// repeated is the same run, bit for bit.
+//
+// Functions may be called at the same time from several goroutines as long as
+// their data sets are not shared.
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// MatrixID names one feature matrix of a store.
+type MatrixID = loader.MatrixID
+
+// Epocher is rows that can be gone over any number of times. *loader.Set is
+// one; its doc comment is the contract.
+type Epocher interface {
+	// Rows is the number of rows of an epoch, over all ranks.
+	Rows() int64
+	// Epoch yields the batches of epoch n, the first being 0.
+	Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error]
+}
+
+var _ Epocher = (*loader.Set)(nil)
+
+// Data is what Fit learns from. Valid and Test may be nil or have no rows. A set
+// is asked for one epoch at a time.
+type Data struct {
+	Train, Valid, Test Epocher
+	BatchRows          int // most rows that a batch of any of them has
+}
+
+// present tells whether a set has rows.
+func present(e Epocher) bool { return e != nil && e.Rows() > 0 }
+
+// eachBatch enqueues the work of body for every batch of epoch n. It stays at
+// most two batches ahead of the device: enough that the device never waits for
+// this loop. It returns the time spent waiting for batches while nothing but
+// the last two batches' work was enqueued.
+func eachBatch(ctx context.Context, s gds.Stream, set Epocher, n int, body func(*loader.Batch) error) (waited time.Duration, err error) {
+	var before gds.Event
+	asked := time.Now()
+	for b, err := range set.Epoch(ctx, s, n) {
+		waited += time.Since(asked)
+		if err != nil {
+			return waited, err
+		}
+		if err := context.Cause(ctx); err != nil {
+			return waited, err
+		}
+		if err := body(b); err != nil {
+			return waited, fmt.Errorf("batch %d: %w", b.Index, err)
+		}
+		done := s.Record()
+		if before != nil {
+			if err := before.Wait(ctx); err != nil {
+				return waited, err
+			}
+		}
+		before = done
+		asked = time.Now()
+	}
+	waited += time.Since(asked)
+	return waited, context.Cause(ctx)
+}
+
+// memory is the device memory of one piece of work, freed all at once.
+type memory struct {
+	dev  gds.Device
+	bufs []gds.Buffer
+}
+
+// matrix allocates a dense matrix of zeros; what says for what, in errors.
+func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
+	buf, err := m.dev.Alloc(gds.Bytes(rows, cols, t))
+	if err != nil {
+		return gds.Tensor{}, fmt.Errorf("memory for %s: %w", what, err)
+	}
+	m.bufs = append(m.bufs, buf)
+	return gds.NewTensor(buf, rows, cols, t), nil
+}
+
+// free returns everything. Work that uses it must have happened.
+func (m *memory) free() error {
+	var errs []error
+	for _, b := range m.bufs {
+		errs = append(errs, b.Free())
+	}
+	m.bufs = nil
+	return errors.Join(errs...)
+}
