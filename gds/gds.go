@@ -49,10 +49,10 @@ type Info struct {
 	// then not nil, data need be held only once, and a copy to the device can
 	// be left out by writing into its buffers.
 	Unified     bool
-	MemoryBytes int64 // capacity that Alloc can hand out
+	MemoryBytes int64 // capacity that Alloc can hand out; 0: no limit of its own
 }
 
-// Usage is a device's memory accounting, in bytes.
+// Usage is a device's memory accounting, in bytes as the device rounds them up.
 type Usage struct {
 	InUse, Peak             int64 // device memory
 	PinnedInUse, PinnedPeak int64 // host memory from AllocPinned
@@ -63,6 +63,7 @@ type Device interface {
 	Info() Info
 	Usage() Usage
 	// Alloc returns zeroed device memory whose start is aligned to 4096 bytes.
+	// Zero bytes are allowed.
 	Alloc(bytes int64) (Buffer, error)
 	// AllocPinned returns zeroed host memory, aligned to 4096 bytes, that
 	// copies to and from this device run at full speed from, asynchronously.
@@ -71,8 +72,8 @@ type Device interface {
 	// OpenFile opens a file for reads into memory of this device (or pinned
 	// host memory), by the best path there is; the Receipt says which.
 	OpenFile(fs vfs.FS, path string) (File, error)
-	// Close releases the device. Streams must be closed before; buffers still
-	// allocated are reported in the error.
+	// Close releases the device. Streams still open and buffers still allocated
+	// are reported in the error, by number and bytes, and not touched.
 	Close() error
 }
 
@@ -83,7 +84,7 @@ type Buffer interface {
 	// unified devices), else nil. Valid until Free.
 	Bytes() []byte
 	// Free returns the memory. Work that uses it must have happened. Freeing
-	// twice is an error.
+	// twice is ErrClosed.
 	Free() error
 }
 
@@ -96,21 +97,26 @@ type Event interface {
 
 // Stream is a queue of work on one device, run in order. The first operation
 // that fails (shapes that disagree, memory freed) poisons the stream: what
-// follows is skipped, and Event.Wait and Synchronize return that error.
+// follows is skipped, and Event.Wait and Synchronize return that error, which
+// names the operation and its tensors.
 type Stream interface {
 	Ops
 	// Record marks the present end of the stream.
 	Record() Event
 	// WaitEvent makes later work of this stream wait for e, which may be of any
-	// stream of the same device; the caller goes on at once.
+	// stream of the same device; the caller goes on at once. The error that e
+	// comes with poisons this stream too. A poisoned stream still waits.
 	WaitEvent(e Event)
 	// Synchronize waits until all work enqueued so far is done.
 	Synchronize(ctx context.Context) error
-	// Close waits for the work and releases the stream.
+	// Close waits for the work and releases the stream. It returns the error
+	// that the stream is poisoned by. Work enqueued after Close is dropped, and
+	// events recorded after it are reached, with ErrClosed.
 	Close() error
 }
 
-// Receipt says by which path a file is read, and why not by a better one.
+// Receipt says by which path a file is read, and why not by a better one. It
+// changes when a path turns out not to work after all.
 type Receipt struct {
 	Path   string // "gds", "direct" or "buffered"
 	Reason string // "" for the best path that this device has
@@ -119,9 +125,9 @@ type Receipt struct {
 // File is a file open for reads into device memory, safe for concurrent use.
 type File interface {
 	// ReadInto fills buf[bufOffset : bufOffset+length] from the file's bytes at
-	// offset, and returns when they are there. Direct paths need bufOffset and
-	// offset aligned to 4096, and may overwrite buf up to the next multiple of
-	// 4096 after the range, with what follows in the file. A file that ends
+	// offset, and returns when they are there. bufOffset and offset must be
+	// multiples of 4096. Direct paths may overwrite buf up to the next multiple
+	// of 4096 after the range, with what follows in the file. A file that ends
 	// early is io.ErrUnexpectedEOF.
 	ReadInto(buf Buffer, bufOffset, length, offset int64) error
 	Receipt() Receipt
@@ -167,16 +173,18 @@ func (t Tensor) Dense() bool { return t.Stride == t.Cols || t.Rows <= 1 }
 
 // Check reports a view that does not lie inside its buffer.
 func (t Tensor) Check() error {
+	if t.Rows < 0 || t.Cols < 0 {
+		return fmt.Errorf("tensor %v is malformed", t)
+	}
 	if t.Rows == 0 || t.Cols == 0 {
 		return nil
 	}
-	if t.Buf == nil || t.Rows < 0 || t.Cols < 0 || t.Stride < t.Cols || t.Offset < 0 || t.DType.Size() == 0 {
+	if t.Buf == nil || t.Stride < t.Cols || t.Offset < 0 || t.DType.Size() == 0 || t.Offset%int64(t.DType.Size()) != 0 {
 		return fmt.Errorf("tensor %v is malformed", t)
 	}
-	size := int64(t.DType.Size())
-	end := t.Offset + (int64(t.Rows-1)*int64(t.Stride)+int64(t.Cols))*size
-	if end > t.Buf.Len() || t.Offset%size != 0 {
-		return fmt.Errorf("tensor %v ends at byte %d of a buffer of %d", t, end, t.Buf.Len())
+	elements := (t.Buf.Len() - t.Offset) / int64(t.DType.Size())
+	if int64(t.Cols) > elements || int64(t.Rows-1) > (elements-int64(t.Cols))/int64(t.Stride) {
+		return fmt.Errorf("tensor %v does not lie inside its buffer of %d bytes", t, t.Buf.Len())
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Ops interface {
 	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
 	// any type; index is uint32 [1, dst.Rows] and must be in range.
 	Gather(dst, src, index Tensor)
-	// Fill sets every element of dst.
+	// Fill sets every element of dst, of any type if value is 0.
 	Fill(dst Tensor, value float32)
 
 	// Gemm computes c = alpha * op(a) op(b) + beta * c, where op transposes if
@@ -30,17 +30,18 @@ type Ops interface {
 	AddRow(dst, row Tensor)
 	// Axpy computes y += alpha * x, of the same shape.
 	Axpy(alpha float32, x, y Tensor)
-	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j].
+	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With
+	// beta = 0, dst need not be initialised.
 	SumRows(dst Tensor, beta float32, src Tensor)
 
-	// ReLU computes dst = max(src, 0), and ReLUGrad dst = grad where out > 0,
-	// else 0, for out = ReLU's result. Both may work in place.
+	// ReLU computes dst = max(src, 0) (NaN stays NaN), and ReLUGrad dst = grad
+	// where out > 0, else 0, for out = ReLU's result. Both may work in place.
 	ReLU(dst, src Tensor)
 	ReLUGrad(dst, grad, out Tensor)
 	// Dropout zeroes each element of src with probability p and scales the
 	// others by 1/(1-p). Element (i,j) is dropped if Float32(Hash(seed,
 	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
-	// backward pass. It may work in place.
+	// backward pass. It may work in place. p must be in [0,1).
 	Dropout(dst, src Tensor, p float32, seed uint64)
 
 	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. It adds
@@ -50,7 +51,8 @@ type Ops interface {
 	// gradient. A label >= C is an error.
 	SoftmaxCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
 	// CountCorrect adds to count, int32 [1,1], the number of rows whose first
-	// largest logit is at their label. Negative labels never count.
+	// largest logit is at their label. Negative labels never count, nor do rows
+	// with a NaN.
 	CountCorrect(count, logits, labels Tensor)
 
 	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).

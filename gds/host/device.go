@@ -1,0 +1,187 @@
+// Package host is the device on the processor: its memory is host memory off
+// the Go heap, each stream is a goroutine with a queue of its own, and the
+// operations are plain Go over gonum's kernels. It is always there, and what
+// the other devices are measured against.
+//
+// Arithmetic: sums run in fixed blocks whatever the number of threads, and no
+// result depends on where in memory an operand lies.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// Options describe a host device.
+type Options struct {
+	MemoryBytes int64 // what Alloc hands out at most; 0: what the machine can map
+	Threads     int   // that one operation runs on; 0: GOMAXPROCS
+}
+
+// page is what allocations are rounded up to and aligned to.
+const page = 4096
+
+// Device is the processor and its memory.
+type Device struct {
+	options Options
+
+	mu      sync.Mutex
+	usage   gds.Usage
+	buffers int // allocated
+	streams int // open
+	closed  bool
+}
+
+var _ gds.Device = (*Device)(nil)
+
+// New opens a device.
+func New(o Options) (*Device, error) {
+	if o.MemoryBytes < 0 || o.Threads < 0 {
+		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads: want no negative numbers", o.MemoryBytes, o.Threads)
+	}
+	return &Device{options: o}, nil
+}
+
+func (d *Device) Info() gds.Info {
+	return gds.Info{Name: "host", Unified: true, MemoryBytes: d.options.MemoryBytes}
+}
+
+func (d *Device) Usage() gds.Usage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.usage
+}
+
+// Close reports streams that are still open and buffers still allocated; these
+// stay usable.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("host device: %w", gds.ErrClosed)
+	}
+	d.closed = true
+	var errs []error
+	if d.streams > 0 {
+		errs = append(errs, fmt.Errorf("host device closed with %d streams open", d.streams))
+	}
+	if d.buffers > 0 {
+		errs = append(errs, fmt.Errorf("host device closed with %d buffers of %d bytes not freed",
+			d.buffers, d.usage.InUse+d.usage.PinnedInUse))
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Device) Alloc(bytes int64) (gds.Buffer, error)       { return d.alloc(bytes, false) }
+func (d *Device) AllocPinned(bytes int64) (gds.Buffer, error) { return d.alloc(bytes, true) }
+
+func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
+	if bytes < 0 || bytes > 1<<62 {
+		return nil, fmt.Errorf("host device: cannot allocate %d bytes", bytes)
+	}
+	b := &buffer{device: d, length: bytes, pinned: pinned}
+	reserved := b.reserved()
+	if err := d.reserve(reserved, pinned); err != nil {
+		return nil, err
+	}
+	memory, err := offheap.Alloc(reserved)
+	if err != nil {
+		d.release(reserved, pinned)
+		return nil, fmt.Errorf("host device: %w: the machine has no %v more (%w)", gds.ErrOutOfMemory, units.Bytes(reserved), err)
+	}
+	b.memory, b.bytes = memory, memory.Bytes()
+	return b, nil
+}
+
+// reserve accounts for an allocation, or refuses it.
+func (d *Device) reserve(bytes int64, pinned bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fmt.Errorf("host device: %w", gds.ErrClosed)
+	}
+	u := &d.usage
+	if pinned {
+		u.PinnedInUse += bytes
+		u.PinnedPeak = max(u.PinnedPeak, u.PinnedInUse)
+	} else {
+		capacity := d.options.MemoryBytes
+		if capacity > 0 && bytes > capacity-u.InUse {
+			return fmt.Errorf("host device: %w: asked for %v (%d bytes), %v of %v left", gds.ErrOutOfMemory,
+				units.Bytes(bytes), bytes, units.Bytes(max(0, capacity-u.InUse)), units.Bytes(capacity))
+		}
+		u.InUse += bytes
+		u.Peak = max(u.Peak, u.InUse)
+	}
+	d.buffers++
+	return nil
+}
+
+func (d *Device) release(bytes int64, pinned bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if pinned {
+		d.usage.PinnedInUse -= bytes
+	} else {
+		d.usage.InUse -= bytes
+	}
+	d.buffers--
+}
+
+// buffer is device memory or pinned memory; on this device they are the same.
+type buffer struct {
+	device *Device
+	length int64
+	pinned bool
+
+	mu     sync.Mutex
+	memory *offheap.Buffer
+	bytes  []byte // whole pages: direct reads write beyond length
+}
+
+func (b *buffer) reserved() int64 { return (b.length + page - 1) / page * page }
+
+func (b *buffer) Len() int64 { return b.length }
+
+func (b *buffer) Bytes() []byte {
+	pages, err := b.pages()
+	if err != nil {
+		return nil
+	}
+	return pages[:b.length:b.length]
+}
+
+// pages is the memory up to the end of its last page.
+func (b *buffer) pages() ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory == nil {
+		return nil, fmt.Errorf("buffer of %d bytes has been freed: %w", b.length, gds.ErrClosed)
+	}
+	return b.bytes, nil
+}
+
+func (b *buffer) Free() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory == nil {
+		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w", b.length, gds.ErrClosed)
+	}
+	err := b.memory.Free()
+	b.memory, b.bytes = nil, nil
+	b.device.release(b.reserved(), b.pinned)
+	return err
+}
+
+// own is the buffer behind the interface, if it is of this device.
+func (d *Device) own(b gds.Buffer) (*buffer, error) {
+	if h, ok := b.(*buffer); ok && h.device == d {
+		return h, nil
+	}
+	return nil, errors.New("the buffer is of another device")
+}

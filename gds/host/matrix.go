@@ -1,0 +1,136 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+)
+
+// matrix is a Tensor's memory: rows stride elements apart.
+type matrix[T dtype.Number] struct {
+	data               []T
+	rows, cols, stride int
+}
+
+// row is one row, columns [lo, hi) of it. Its capacity ends there.
+func (m matrix[T]) row(i, lo, hi int) []T {
+	if lo == hi {
+		return nil
+	}
+	at := i * m.stride
+	return m.data[at+lo : at+hi : at+hi]
+}
+
+// memory is the bytes from t's first element to its last.
+func (d *Device) memory(t gds.Tensor) ([]byte, error) {
+	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {
+		return nil, err
+	}
+	b, err := d.own(t.Buf)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := b.pages()
+	if err != nil {
+		return nil, err
+	}
+	length := (int64(t.Rows-1)*int64(t.Stride) + int64(t.Cols)) * int64(t.DType.Size())
+	return pages[t.Offset : t.Offset+length : t.Offset+length], nil
+}
+
+// view is t's memory as numbers of the one type that an operation takes.
+func view[T dtype.Number](d *Device, t gds.Tensor, want gds.DType) (matrix[T], error) {
+	m := matrix[T]{rows: t.Rows, cols: t.Cols, stride: t.Stride}
+	bytes, err := d.memory(t)
+	if err != nil || bytes == nil {
+		return m, err
+	}
+	if t.DType != want {
+		return m, fmt.Errorf("tensor %v: want %v", t, want)
+	}
+	m.data = dtype.As[T](bytes)
+	return m, nil
+}
+
+// raw is t's memory as bytes, whatever its type.
+func (d *Device) raw(t gds.Tensor) (matrix[byte], error) {
+	size := t.DType.Size()
+	bytes, err := d.memory(t)
+	return matrix[byte]{data: bytes, rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}, err
+}
+
+// floats are views of float32 tensors.
+func (d *Device) floats(tensors ...gds.Tensor) ([]matrix[float32], error) {
+	views := make([]matrix[float32], len(tensors))
+	for i, t := range tensors {
+		var err error
+		if views[i], err = view[float32](d, t, gds.Float32); err != nil {
+			return nil, err
+		}
+	}
+	return views, nil
+}
+
+var errShape = errors.New("shapes disagree")
+
+// sameShape is what elementwise operations ask for.
+func sameShape(tensors ...gds.Tensor) error {
+	for _, t := range tensors[1:] {
+		if t.Rows != tensors[0].Rows || t.Cols != tensors[0].Cols {
+			return errShape
+		}
+	}
+	return nil
+}
+
+// isVector tells whether t is [1,n]; without elements it may be the zero Tensor.
+func isVector(t gds.Tensor, n int) bool { return t.Cols == n && (t.Rows == 1 || n == 0) }
+
+// flatten makes one long row of matrices of one shape if all of them are dense.
+func flatten[T dtype.Number](views ...*matrix[T]) {
+	for _, m := range views {
+		if m.rows > 1 && m.stride != m.cols {
+			return
+		}
+	}
+	for _, m := range views {
+		m.rows, m.cols, m.stride = min(m.rows, 1), m.rows*m.cols, m.rows*m.cols
+	}
+}
+
+// grainWork is how many elements' work is worth handing to another thread.
+const grainWork = 1 << 15
+
+// each calls body for all elements of a matrix: columns [lo, hi) of a row.
+// Ranges may be in any order and at once.
+func (d *Device) each(rows, cols int, body func(row, lo, hi int)) {
+	if rows == 1 {
+		_ = parallel.For(context.Background(), d.options.Threads, int64(cols), grainWork, func(lo, hi int64) error {
+			body(0, int(lo), int(hi))
+			return nil
+		})
+		return
+	}
+	_ = d.eachRow(rows, cols, func(lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			body(i, 0, cols)
+		}
+		return nil
+	})
+}
+
+// eachRow calls body for ranges of rows that are cols elements of work each.
+func (d *Device) eachRow(rows, cols int, body func(lo, hi int) error) error {
+	return d.blocks(rows, 1+grainWork/max(cols, 1), body)
+}
+
+// blocks calls body for ranges of grain rows, the last shorter.
+func (d *Device) blocks(rows, grain int, body func(lo, hi int) error) error {
+	return parallel.For(context.Background(), d.options.Threads, int64(rows), int64(grain), func(lo, hi int64) error {
+		return body(int(lo), int(hi))
+	})
+}

@@ -1,0 +1,175 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+func (s *stream) CopyIn(dst gds.Tensor, host []byte) {
+	s.enqueue("CopyIn", func() error {
+		m, err := s.device.hostCopy(dst, host)
+		if err == nil {
+			s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(m.data[lo:hi], host[lo:hi]) })
+		}
+		return err
+	}, dst)
+}
+
+func (s *stream) CopyOut(host []byte, src gds.Tensor) {
+	s.enqueue("CopyOut", func() error {
+		m, err := s.device.hostCopy(src, host)
+		if err == nil {
+			s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(host[lo:hi], m.data[lo:hi]) })
+		}
+		return err
+	}, src)
+}
+
+// hostCopy is the one row of bytes that a dense tensor is, as long as host is.
+func (d *Device) hostCopy(t gds.Tensor, host []byte) (matrix[byte], error) {
+	m, err := d.raw(t)
+	if err != nil {
+		return m, err
+	}
+	if !t.Dense() {
+		return m, errors.New("the tensor is not dense")
+	}
+	flatten(&m)
+	if len(host) != len(m.data) {
+		return m, fmt.Errorf("host memory of %d bytes for a tensor of %d", len(host), len(m.data))
+	}
+	return m, nil
+}
+
+func (s *stream) Copy(dst, src gds.Tensor) {
+	s.enqueue("Copy", func() error { return s.device.copy(dst, src) }, dst, src)
+}
+
+func (d *Device) copy(dst, src gds.Tensor) error {
+	if err := sameShape(dst, src); err != nil {
+		return err
+	}
+	to, err := d.raw(dst)
+	if err != nil {
+		return err
+	}
+	from, err := d.raw(src)
+	if err != nil || len(from.data) == 0 {
+		return err
+	}
+	if dst.DType != src.DType {
+		return errors.New("element types differ")
+	}
+	flatten(&to, &from)
+	d.each(to.rows, to.cols, func(i, lo, hi int) { copy(to.row(i, lo, hi), from.row(i, lo, hi)) })
+	return nil
+}
+
+func (s *stream) Convert(dst, src gds.Tensor) {
+	s.enqueue("Convert", func() error {
+		d := s.device
+		if !dst.DType.IsFloat() || !src.DType.IsFloat() {
+			return errors.New("want float types")
+		}
+		if dst.DType == src.DType {
+			return d.copy(dst, src)
+		}
+		if err := sameShape(dst, src); err != nil {
+			return err
+		}
+		to, err := d.raw(dst)
+		if err != nil {
+			return err
+		}
+		from, err := d.raw(src)
+		if err != nil {
+			return err
+		}
+		return d.eachRow(dst.Rows, dst.Cols, func(lo, hi int) error {
+			var wide []float32 // a row between two half types
+			if dst.DType != gds.Float32 && src.DType != gds.Float32 {
+				wide = make([]float32, dst.Cols)
+			}
+			for i := lo; i < hi; i++ {
+				out, in := to.row(i, 0, to.cols), from.row(i, 0, from.cols)
+				switch {
+				case dst.DType == gds.Float32:
+					dtype.Decode(dtype.Float32s(out), in, src.DType)
+				case src.DType == gds.Float32:
+					dtype.Encode(out, dtype.Float32s(in), dst.DType)
+				default:
+					dtype.Decode(wide, in, src.DType)
+					dtype.Encode(out, wide, dst.DType)
+				}
+			}
+			return nil
+		})
+	}, dst, src)
+}
+
+func (s *stream) Gather(dst, src, index gds.Tensor) {
+	s.enqueue("Gather", func() error {
+		d := s.device
+		if !isVector(index, dst.Rows) || dst.Cols != src.Cols {
+			return errShape
+		}
+		if dst.Rows == 0 || dst.Cols == 0 {
+			return nil
+		}
+		if dst.DType != src.DType {
+			return errors.New("element types differ")
+		}
+		to, err := d.raw(dst)
+		if err != nil {
+			return err
+		}
+		from, err := d.raw(src)
+		if err != nil {
+			return err
+		}
+		rows, err := view[uint32](d, index, gds.Uint32)
+		if err != nil {
+			return err
+		}
+		return d.eachRow(to.rows, to.cols, func(lo, hi int) error {
+			for i := lo; i < hi; i++ {
+				row := int(rows.data[i])
+				if row >= from.rows {
+					return fmt.Errorf("index[%d] is row %d of a matrix of %d", i, row, from.rows)
+				}
+				copy(to.row(i, 0, to.cols), from.row(row, 0, to.cols))
+			}
+			return nil
+		})
+	}, dst, src, index)
+}
+
+func (s *stream) Fill(dst gds.Tensor, value float32) {
+	s.enqueue("Fill", func() error {
+		if dst.DType != gds.Float32 && value != 0 {
+			return fmt.Errorf("cannot set elements of type %v to %v, only to 0", dst.DType, value)
+		}
+		if value != 0 {
+			m, err := view[float32](s.device, dst, gds.Float32)
+			if err == nil {
+				flatten(&m)
+				s.device.each(m.rows, m.cols, func(i, lo, hi int) {
+					row := m.row(i, lo, hi)
+					for j := range row {
+						row[j] = value
+					}
+				})
+			}
+			return err
+		}
+		m, err := s.device.raw(dst)
+		if err == nil {
+			flatten(&m)
+			s.device.each(m.rows, m.cols, func(i, lo, hi int) { clear(m.row(i, lo, hi)) })
+		}
+		return err
+	}, dst)
+}
