@@ -90,12 +90,14 @@ type Mapping interface {
 // Commit and Abort takes effect, the first; Abort after Commit does nothing, so
 // it can be deferred.
 type PendingFile interface {
-	// Write appends. WriteAt may fill in bytes already written or beyond.
+	// Write goes on where the Write before ended. WriteAt, which does not move
+	// that place, fills in bytes already written, or beyond.
 	io.Writer
 	io.WriterAt
 	// Commit syncs the bytes, renames the file to its final path, and syncs the
 	// directory. When it fails, nothing is left under the final path (or what
-	// was there before is still there).
+	// was there before is still there); only when syncing the directory, the
+	// last step, fails may the new file have replaced an old one.
 	Commit() error
 	// Abort removes what was written.
 	Abort() error

@@ -1,0 +1,542 @@
+package vfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// implementations are what the conformance suite runs on: each gives a file
+// system and an empty directory in it.
+var implementations = []struct {
+	name string
+	make func(t *testing.T) (FS, string)
+}{
+	{"OS", func(t *testing.T) (FS, string) { return OS(), t.TempDir() }},
+}
+
+// conformance is what every FS does. Errors that callers tell apart are given
+// as sentinels; other failures only need to be a *fs.PathError.
+var conformance = []struct {
+	name string
+	test func(t *testing.T, fsys FS, dir string)
+}{
+	{"a committed file has the bytes written, and no temporary file stays", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		f := create(t, fsys, p)
+		write(t, f, "hello ")
+		write(t, f, "world")
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"a" + TempSuffix}) {
+			t.Errorf("before the commit there are %q", names)
+		}
+		_, err := fsys.Stat(p)
+		wantError(t, err, fs.ErrNotExist)
+		if err := f.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Abort(); err != nil {
+			t.Errorf("Abort after Commit: %v", err)
+		}
+		wantContent(t, fsys, p, "hello world")
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"a"}) {
+			t.Errorf("after the commit there are %q", names)
+		}
+		wantError(t, f.Commit(), fs.ErrClosed)
+		_, err = f.Write([]byte("more"))
+		wantError(t, err, fs.ErrClosed)
+		_, err = f.WriteAt([]byte("more"), 0)
+		wantError(t, err, fs.ErrClosed)
+	}},
+	{"an aborted file leaves nothing", func(t *testing.T, fsys FS, dir string) {
+		f := create(t, fsys, filepath.Join(dir, "a"))
+		write(t, f, "hello")
+		if err := f.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Abort(); err != nil {
+			t.Errorf("second Abort: %v", err)
+		}
+		wantError(t, f.Commit(), fs.ErrClosed)
+		if names := list(t, fsys, dir); len(names) > 0 {
+			t.Errorf("%q is left", names)
+		}
+	}},
+	{"WriteAt fills in, leaves zeros before it, and does not move Write", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		f := create(t, fsys, p)
+		write(t, f, "abc")
+		for _, w := range []struct {
+			s   string
+			off int64
+		}{{"XY", 6}, {"B", 1}, {"", 100}} {
+			if n, err := f.WriteAt([]byte(w.s), w.off); n != len(w.s) || err != nil {
+				t.Fatalf("WriteAt %d: %d, %v", w.off, n, err)
+			}
+		}
+		write(t, f, "d")
+		if _, err := f.WriteAt([]byte("x"), -1); err == nil {
+			t.Error("wrote before the start")
+		}
+		commit(t, f)
+		wantContent(t, fsys, p, "aBcd\x00\x00XY")
+	}},
+	{"a file replaced keeps its old bytes for those who have it open", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, "old")
+		f := open(t, fsys, p)
+		pending := create(t, fsys, p)
+		write(t, pending, "newer")
+		wantContent(t, fsys, p, "old")
+		commit(t, pending)
+		wantContent(t, fsys, p, "newer")
+		wantBytes(t, f, "old")
+	}},
+	{"an aborted replacement leaves what was there", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, "old")
+		f := create(t, fsys, p)
+		write(t, f, "new")
+		if err := f.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, fsys, p, "old")
+	}},
+	{"a commit that fails leaves what was there, and no temporary file", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		f := create(t, fsys, p)
+		write(t, f, "new")
+		mkdir(t, fsys, filepath.Join(p, "in the way"))
+		wantError(t, f.Commit(), fs.ErrExist)
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"a"}) {
+			t.Errorf("there are %q", names)
+		}
+	}},
+	{"a left-over temporary file is replaced", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p+TempSuffix, "much longer left-over")
+		put(t, fsys, p, "short")
+		wantContent(t, fsys, p, "short")
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"a"}) {
+			t.Errorf("there are %q", names)
+		}
+	}},
+	{"files are created in directories that exist only", func(t *testing.T, fsys FS, dir string) {
+		_, err := fsys.Create(filepath.Join(dir, "no", "a"))
+		wantError(t, err, fs.ErrNotExist)
+		put(t, fsys, filepath.Join(dir, "file"), "")
+		_, err = fsys.Create(filepath.Join(dir, "file", "a"))
+		wantError(t, err, syscall.ENOTDIR)
+	}},
+	{"ReadAt follows io.ReaderAt", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, "0123456789")
+		f := open(t, fsys, p)
+		for _, c := range []struct {
+			off  int64
+			size int
+			want string
+			err  error
+		}{
+			{0, 4, "0123", nil}, {6, 4, "6789", nil}, {8, 4, "89", io.EOF},
+			{10, 1, "", io.EOF}, {1 << 40, 1, "", io.EOF}, {3, 0, "", nil},
+		} {
+			b := make([]byte, c.size)
+			n, err := f.ReadAt(b, c.off)
+			atEnd := err == io.EOF && c.off+int64(c.size) == 10 // allowed by io.ReaderAt
+			if string(b[:n]) != c.want || err != c.err && !atEnd {
+				t.Errorf("%d bytes at %d: %q, %v", c.size, c.off, b[:n], err)
+			}
+		}
+		_, err := f.ReadAt(make([]byte, 1), -1)
+		wantError(t, err, nil)
+		if f.Path() != p {
+			t.Errorf("the path is %q", f.Path())
+		}
+		if size, err := f.Size(); size != 10 || err != nil {
+			t.Errorf("the size is %d, %v", size, err)
+		}
+	}},
+	{"a file is read by many goroutines at once", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		content := make([]byte, 1<<16)
+		for i := range content {
+			content[i] = byte(i * 7)
+		}
+		put(t, fsys, p, string(content))
+		f := open(t, fsys, p)
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				b := make([]byte, 1000)
+				for off := g; off < len(content)-len(b); off += 4001 {
+					if _, err := f.ReadAt(b, int64(off)); err != nil || !bytes.Equal(b, content[off:off+len(b)]) {
+						t.Errorf("read at %d differs, %v", off, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}},
+	{"a closed file cannot be read", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, "x")
+		f, err := fsys.Open(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.ReadAt(make([]byte, 1), 0)
+		wantError(t, err, fs.ErrClosed)
+		wantError(t, f.Close(), fs.ErrClosed)
+	}},
+	{"what is not there cannot be opened, listed, removed or renamed", func(t *testing.T, fsys FS, dir string) {
+		no := filepath.Join(dir, "no")
+		_, err := fsys.Open(no)
+		wantError(t, err, fs.ErrNotExist)
+		_, err = fsys.ReadDir(no)
+		wantError(t, err, fs.ErrNotExist)
+		_, err = fsys.Stat(no)
+		wantError(t, err, fs.ErrNotExist)
+		wantError(t, fsys.Remove(no), fs.ErrNotExist)
+		wantError(t, fsys.Rename(no, no+"2"), fs.ErrNotExist)
+		_, err = fsys.Lock(filepath.Join(no, "lock"))
+		wantError(t, err, fs.ErrNotExist)
+		_, err = fsys.FreeBytes(no)
+		wantError(t, err, fs.ErrNotExist)
+		if err := fsys.RemoveAll(no); err != nil {
+			t.Errorf("RemoveAll: %v", err)
+		}
+	}},
+	{"directories and files are not taken for each other", func(t *testing.T, fsys FS, dir string) {
+		_, err := fsys.Open(dir)
+		wantError(t, err, syscall.EISDIR)
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, "x")
+		_, err = fsys.ReadDir(p)
+		wantError(t, err, syscall.ENOTDIR)
+		_, err = fsys.Open(filepath.Join(p, "b"))
+		wantError(t, err, syscall.ENOTDIR)
+		wantError(t, fsys.MkdirAll(p), syscall.ENOTDIR)
+		wantError(t, fsys.MkdirAll(filepath.Join(p, "b")), syscall.ENOTDIR)
+	}},
+	{"MkdirAll makes parents and is content with what exists", func(t *testing.T, fsys FS, dir string) {
+		deep := filepath.Join(dir, "a", "b", "c")
+		for _, p := range []string{deep, deep, deep + "/", dir} {
+			mkdir(t, fsys, p)
+		}
+		info, err := fsys.Stat(deep)
+		if err != nil || !info.IsDir() || info.Name() != "c" {
+			t.Errorf("Stat: %v, %v", info, err)
+		}
+	}},
+	{"ReadDir sorts by name and tells files from directories", func(t *testing.T, fsys FS, dir string) {
+		for _, name := range []string{"b", "a", "part-10", "part-9"} {
+			put(t, fsys, filepath.Join(dir, name), name)
+		}
+		mkdir(t, fsys, filepath.Join(dir, "ab"))
+		entries, err := fsys.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := e.Name()
+			if info.Name() != name || info.IsDir() != e.IsDir() || !e.IsDir() && info.Size() != int64(len(name)) {
+				t.Errorf("%s has the info %v", name, info)
+			}
+			if e.IsDir() {
+				name += "/"
+			}
+			got = append(got, name)
+		}
+		if want := []string{"a", "ab/", "b", "part-10", "part-9"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}},
+	{"Remove takes files and empty directories, RemoveAll trees", func(t *testing.T, fsys FS, dir string) {
+		sub, p := filepath.Join(dir, "sub"), filepath.Join(dir, "sub", "a")
+		mkdir(t, fsys, sub)
+		put(t, fsys, p, "kept for its reader")
+		f := open(t, fsys, p)
+		wantError(t, fsys.Remove(sub), syscall.ENOTEMPTY)
+		if err := errors.Join(fsys.Remove(p), fsys.Remove(sub)); err != nil {
+			t.Error(err)
+		}
+		wantBytes(t, f, "kept for its reader")
+		mkdir(t, fsys, filepath.Join(sub, "x", "y"))
+		put(t, fsys, p, "")
+		put(t, fsys, filepath.Join(dir, "other"), "")
+		if err := fsys.RemoveAll(sub); err != nil {
+			t.Error(err)
+		}
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"other"}) {
+			t.Errorf("%q are left", names)
+		}
+	}},
+	{"Rename moves files over files and directories to free names", func(t *testing.T, fsys FS, dir string) {
+		at := func(name string) string { return filepath.Join(dir, name) }
+		put(t, fsys, at("a"), "a")
+		put(t, fsys, at("b"), "b")
+		mkdir(t, fsys, at("d/e"))
+		put(t, fsys, at("d/e/x"), "x")
+		if err := errors.Join(fsys.Rename(at("a"), at("b")), fsys.Rename(at("d"), at("f")), fsys.Rename(at("b"), at("b"))); err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, fsys, at("b"), "a")
+		wantContent(t, fsys, at("f/e/x"), "x")
+		wantError(t, fsys.Rename(at("b"), at("f")), fs.ErrExist)
+		wantError(t, fsys.Rename(at("f"), at("b")), syscall.ENOTDIR)
+		wantError(t, fsys.Rename(at("b"), at("f/b")), nil)
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"b", "f"}) {
+			t.Errorf("there are %q", names)
+		}
+	}},
+	{"a lock excludes others until it is closed", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "lock")
+		for range 2 {
+			lock, err := fsys.Lock(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = fsys.Lock(p)
+			wantError(t, err, ErrLocked)
+			if err == nil || !strings.Contains(err.Error(), p) {
+				t.Errorf("the error does not name %s: %v", p, err)
+			}
+			other, err := fsys.Lock(p + "2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(other.Close(), lock.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		if names := list(t, fsys, dir); !slices.Equal(names, []string{"lock", "lock2"}) {
+			t.Errorf("there are %q", names)
+		}
+	}},
+	{"one of many lockers gets the lock", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "lock")
+		got := make([]io.Closer, 8)
+		var wg sync.WaitGroup
+		for i := range got {
+			wg.Go(func() {
+				lock, err := fsys.Lock(p)
+				if err == nil {
+					got[i] = lock
+				} else if !errors.Is(err, ErrLocked) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		held := 0
+		for _, lock := range got {
+			if lock != nil {
+				held++
+				lock.Close()
+			}
+		}
+		if held != 1 {
+			t.Errorf("%d hold the lock", held)
+		}
+	}},
+	{"FreeBytes tells some space", func(t *testing.T, fsys FS, dir string) {
+		if free, err := fsys.FreeBytes(dir); free <= 0 || err != nil {
+			t.Errorf("%d, %v", free, err)
+		}
+	}},
+	{"a mapping holds the file's bytes and outlives the File", func(t *testing.T, fsys FS, dir string) {
+		for _, want := range []string{"", "mapped", strings.Repeat("0123456789", 1000)} {
+			p := filepath.Join(dir, "a")
+			put(t, fsys, p, want)
+			f, err := fsys.Open(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := f.(Mapper).Map()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := Guard(func() error {
+				if string(m.Bytes()) != want {
+					t.Errorf("mapped %d bytes that differ from the %d written", len(m.Bytes()), len(want))
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}},
+	{"direct reads are aligned, end at the end, and give the same bytes", func(t *testing.T, fsys FS, dir string) {
+		content := make([]byte, 3*directAlign+100)
+		for i := range content {
+			content[i] = byte(i % 251)
+		}
+		p := filepath.Join(dir, "a")
+		put(t, fsys, p, string(content))
+		direct := fsys.(Directer)
+		f, align, err := direct.OpenDirect(p)
+		if errors.Is(err, ErrNoDirect) {
+			if !strings.Contains(err.Error(), p) {
+				t.Errorf("the error does not name %s: %v", p, err)
+			}
+			t.Logf("only the refusal is tested: %v", err)
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			defer f.Close()
+			if align < directAlign || align&(align-1) != 0 {
+				t.Fatalf("the alignment is %d", align)
+			}
+			size := (len(content)/align + 1) * align
+			b := alignedBytes(size+align, align)
+			if n, err := f.ReadAt(b, 0); err != io.EOF || !bytes.Equal(b[:n], content) {
+				t.Errorf("the whole: %d bytes, %v", n, err)
+			}
+			if n, err := f.ReadAt(b[:align], 0); n != min(align, len(content)) || err != nil && err != io.EOF || !bytes.Equal(b[:n], content[:n]) {
+				t.Errorf("the first block: %d bytes, %v", n, err)
+			}
+			if n, err := f.ReadAt(b[:align], int64(size)); n != 0 || err != io.EOF {
+				t.Errorf("beyond the end: %d bytes, %v", n, err)
+			}
+			for _, c := range []struct {
+				p   []byte
+				off int64
+			}{{b[:align], 1}, {b[:align-1], 0}, {b[1 : align+1], 0}, {b[:align], -int64(align)}} {
+				_, err := f.ReadAt(c.p, c.off)
+				wantError(t, err, nil)
+			}
+			if f.Path() != p {
+				t.Errorf("the path is %q", f.Path())
+			}
+		}
+		_, _, err = direct.OpenDirect(filepath.Join(dir, "no"))
+		wantError(t, err, fs.ErrNotExist)
+		if errors.Is(err, ErrNoDirect) {
+			t.Error("a missing file is taken for one that refuses direct reads")
+		}
+		put(t, fsys, p, "")
+		if f, align, err := direct.OpenDirect(p); err == nil {
+			if n, err := f.ReadAt(alignedBytes(align, align), 0); n != 0 || err != io.EOF {
+				t.Errorf("an empty file: %d bytes, %v", n, err)
+			}
+			f.Close()
+		}
+	}},
+}
+
+func TestFileSystemsConform(t *testing.T) {
+	for _, impl := range implementations {
+		t.Run(impl.name, func(t *testing.T) {
+			for _, c := range conformance {
+				t.Run(c.name, func(t *testing.T) {
+					fsys, dir := impl.make(t)
+					c.test(t, fsys, dir)
+				})
+			}
+		})
+	}
+}
+
+// wantError checks that err is a *fs.PathError, and wraps want unless that is nil.
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	var pathErr *fs.PathError
+	if !errors.As(err, &pathErr) || pathErr.Path == "" || want != nil && !errors.Is(err, want) {
+		t.Errorf("got the error %v (%T), want a *fs.PathError of %v", err, err, want)
+	}
+}
+
+func create(t *testing.T, fsys FS, path string) PendingFile {
+	t.Helper()
+	f, err := fsys.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Abort() })
+	return f
+}
+
+func write(t *testing.T, w io.Writer, s string) {
+	t.Helper()
+	if n, err := io.WriteString(w, s); n != len(s) || err != nil {
+		t.Fatalf("wrote %d of %d bytes: %v", n, len(s), err)
+	}
+}
+
+func commit(t *testing.T, f PendingFile) {
+	t.Helper()
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t *testing.T, fsys FS, path, content string) {
+	t.Helper()
+	f := create(t, fsys, path)
+	write(t, f, content)
+	commit(t, f)
+}
+
+func mkdir(t *testing.T, fsys FS, path string) {
+	t.Helper()
+	if err := fsys.MkdirAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, fsys FS, path string) File {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func wantBytes(t *testing.T, f File, want string) {
+	t.Helper()
+	b := make([]byte, len(want)+1)
+	if n, err := f.ReadAt(b, 0); err != io.EOF || string(b[:n]) != want {
+		t.Errorf("%s holds %q (%v), want %q", f.Path(), b[:n], err, want)
+	}
+}
+
+func wantContent(t *testing.T, fsys FS, path, want string) {
+	t.Helper()
+	wantBytes(t, open(t, fsys, path), want)
+}
+
+func list(t *testing.T, fsys FS, dir string) []string {
+	t.Helper()
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}

@@ -1,0 +1,295 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"unsafe"
+
+	"github.com/edsrzf/mmap-go"
+	"golang.org/x/sys/unix"
+)
+
+// OS is the file system of the operating system. It is a Directer, and its
+// files are Mappers.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Open(path string) (File, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func openFile(path string) (*osFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	// A directory can be opened, and would fail only when read.
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &osFile{f}, nil
+}
+
+func (osFS) MkdirAll(path string) error {
+	path = filepath.Clean(path)
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	parent := filepath.Dir(path)
+	if err := (osFS{}).MkdirAll(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o777); err != nil {
+		// Somebody else may have made it meanwhile.
+		if info, statErr := os.Stat(path); statErr != nil || !info.IsDir() {
+			return err
+		}
+	}
+	return syncDir(parent)
+}
+
+func (osFS) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
+func (osFS) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
+func (osFS) Remove(path string) error                   { return os.Remove(path) }
+func (osFS) RemoveAll(path string) error                { return os.RemoveAll(path) }
+
+func (osFS) Rename(oldPath, newPath string) error {
+	if err := sameParent(oldPath, newPath); err != nil {
+		return err
+	}
+	if err := rename(oldPath, newPath); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(filepath.Clean(newPath)))
+}
+
+// sameParent keeps a rename to what a sync of one directory makes durable.
+func sameParent(oldPath, newPath string) error {
+	if filepath.Dir(filepath.Clean(oldPath)) == filepath.Dir(filepath.Clean(newPath)) {
+		return nil
+	}
+	return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("%s is in another directory", newPath)}
+}
+
+// rename is os.Rename with a PathError.
+func rename(oldPath, newPath string) error {
+	err := os.Rename(oldPath, newPath)
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("to %s: %w", newPath, link.Err)}
+	}
+	return err
+}
+
+// syncDir makes the entries of a directory durable.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	// Some network and user-space filesystems cannot sync a directory, and need not.
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+func (osFS) Lock(path string) (io.Closer, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		err = retryInterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+		if err != nil {
+			f.Close()
+			if err == unix.EWOULDBLOCK {
+				err = ErrLocked
+			}
+			return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+		}
+		// The holder before may have removed the file between our opening and
+		// locking it; a lock on a file that has no name excludes nobody.
+		locked, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		if named, err := os.Stat(path); err == nil && os.SameFile(locked, named) {
+			return f, nil
+		}
+		f.Close()
+	}
+}
+
+func (osFS) FreeBytes(path string) (int64, error) {
+	var st unix.Statfs_t
+	if err := retryInterrupted(func() error { return unix.Statfs(path, &st) }); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return int64(st.Bavail) * blockBytes(&st), nil
+}
+
+func retryInterrupted(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// osFile reads through the page cache. os.File.ReadAt goes on after interrupted
+// and short reads.
+type osFile struct{ *os.File }
+
+func (f *osFile) Path() string { return f.Name() }
+
+func (f *osFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f *osFile) Map() (Mapping, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size == 0 {
+		return &osMapping{}, nil // mmap refuses to map nothing
+	}
+	m, err := mmap.MapRegion(f.File, int(size), mmap.RDONLY, 0, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: err}
+	}
+	return &osMapping{m}, nil
+}
+
+type osMapping struct{ bytes mmap.MMap }
+
+func (m *osMapping) Bytes() []byte { return m.bytes }
+
+func (m *osMapping) Close() error {
+	if m.bytes == nil {
+		return nil
+	}
+	return m.bytes.Unmap()
+}
+
+// OpenDirect tries a read before it promises any, because filesystems may
+// accept the open and refuse reads.
+func (osFS) OpenDirect(path string) (File, int, error) {
+	// What is wrong with the file itself shows here.
+	buffered, err := openFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer buffered.Close()
+	refused := func(why error) (File, int, error) {
+		var pathErr *fs.PathError
+		if errors.As(why, &pathErr) {
+			why = pathErr.Err // the path is named once
+		}
+		return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: %w", ErrNoDirect, why)}
+	}
+	raw, align, err := openDirect(path)
+	if err != nil {
+		return refused(err)
+	}
+	f := &directFile{osFile{raw}, align}
+	if _, err := f.readAt(alignedBytes(align, align), 0); err != nil && err != io.EOF {
+		f.Close()
+		return refused(err)
+	}
+	return f, align, nil
+}
+
+// directAlign is the alignment of direct reads: the page size that drives and
+// filesystems agree on, and what the file format aligns to.
+const directAlign = 4096
+
+// alignedBytes makes memory that starts at a multiple of align.
+func alignedBytes(size, align int) []byte {
+	b := make([]byte, size+align)
+	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
+	return b[skip : skip+size : skip+size]
+}
+
+// aligned tells whether a direct read is allowed.
+func aligned(p []byte, off int64, align int) bool {
+	a := uint64(align)
+	return (uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))|uint64(len(p))|uint64(off))%a == 0
+}
+
+var errUnaligned = errors.New("direct read whose offset, length or memory is not aligned")
+
+// directFile reads past the page cache.
+type directFile struct {
+	osFile
+	align int
+}
+
+func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.readAt(p, off)
+	if err != nil && err != io.EOF {
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+	}
+	return n, err
+}
+
+// readAt is not os.File.ReadAt, which would go on after the short read at the
+// end of the file from an offset that is not aligned.
+func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || !aligned(p, off, f.align) {
+		return 0, errUnaligned
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := conn.Control(func(fd uintptr) {
+		for n < len(p) {
+			var m int
+			if m, err = unix.Pread(int(fd), p[n:], off+int64(n)); err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			n += m
+			if m == 0 || n%f.align != 0 {
+				err = io.EOF
+				return
+			}
+		}
+	}); controlErr != nil {
+		return 0, controlErr
+	}
+	if n == len(p) {
+		err = nil
+	}
+	return n, err
+}

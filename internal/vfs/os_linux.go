@@ -1,0 +1,48 @@
+package vfs
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockBytes is the unit that statfs counts in.
+func blockBytes(st *unix.Statfs_t) int64 {
+	if st.Frsize > 0 {
+		return st.Frsize
+	}
+	return st.Bsize
+}
+
+// openDirect opens a file with O_DIRECT, and tells what its reads must be
+// aligned to.
+func openDirect(path string) (*os.File, int, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	align, err := alignment(int(f.Fd()))
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, align, nil
+}
+
+func alignment(fd int) (int, error) {
+	// Newer tmpfs accept O_DIRECT, and read from the page cache all the same.
+	var fsys unix.Statfs_t
+	if err := retryInterrupted(func() error { return unix.Fstatfs(fd, &fsys) }); err == nil && fsys.Type == unix.TMPFS_MAGIC {
+		return 0, errors.New("tmpfs keeps its files in the page cache")
+	}
+	var st unix.Statx_t
+	err := retryInterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return directAlign, nil // kernels before 6.1 cannot tell; the first read will
+	}
+	if st.Dio_offset_align == 0 {
+		return 0, errors.New("the filesystem reads this file through the page cache only")
+	}
+	return int(max(directAlign, st.Dio_offset_align, st.Dio_mem_align)), nil
+}
