@@ -29,7 +29,8 @@ func OpenArchive(fsys vfs.FS, path string) (*Archive, error) {
 		f.Close()
 		return nil, err
 	}
-	z, err := zip.NewReader(f, size)
+	// A section answers the offsets of a damaged directory with EOF.
+	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
 		f.Close()
 		return nil, archiveError(path, err)

@@ -1,0 +1,382 @@
+// Package export writes graphs and hop stores in formats that other programs read.
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// Options govern an export.
+type Options struct {
+	Force    bool // replace what an earlier export has written
+	Threads  int
+	Progress progress.Reporter
+}
+
+// Result is what was written.
+type Result struct {
+	Files  []string `json:"files"`
+	Bytes  int64    `json:"bytes"`
+	Output string   `json:"output"`
+}
+
+// NPY writes a graph or a hop store as NumPy arrays into the directory out, each
+// file whole or not at all, streaming the matrices. A graph is written so that
+// the importer reads it back the same:
+//
+//	edge_index.npy  [2,E] source and destination, in order of destination; every stored edge
+//	edge_weight.npy [E], of a weighted graph
+//	node_feat.npy   [n,F] in the stored type; bfloat16 as uint16
+//	meta.json       name, num_nodes, num_features, directed; reverses_stored for an undirected graph
+//
+// Of a store, the rows lie in stored order:
+//
+//	<operator>_hop-<r>.npy [rows,F], one for each matrix
+//	node_id.npy            [rows]
+//	meta.json              name, regions, operators
+//
+// and of both, as far as there are such: node_label.npy [rows] or [rows,L],
+// splits.npy [k,rows], orig_id.npy [rows].
+func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Result, err error) {
+	if o.Progress == nil {
+		o.Progress = progress.Silent
+	}
+	d, err := format.OpenAny(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	made, err := prepare(fsys, out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	e := &npyExport{ctx: ctx, fsys: fsys, dir: d, out: out, options: o, result: &Result{Output: out}}
+	defer func() {
+		if err != nil {
+			e.cleanUp(made)
+		}
+	}()
+	if err := e.checkSpace(); err != nil {
+		return nil, err
+	}
+	rows, err := d.Rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d.Manifest.Kind == format.KindGraph {
+		err = e.topology()
+	} else {
+		err = e.write("node_id.npy", npy.Uint32, 1, []int64{rows.Rows}, dtype.BytesOf(rows.NodeID))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range d.Matrices() {
+		if err := e.matrix(id); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.rowTable(rows); err != nil {
+		return nil, err
+	}
+	return e.result, e.meta()
+}
+
+// ours are the names that an export writes.
+var ours = regexp.MustCompile(`^(meta\.json|edge_index\.npy|edge_weight\.npy|node_feat\.npy|node_label\.npy|node_id\.npy|splits\.npy|orig_id\.npy|.+_hop-[0-9]+\.npy)(` + regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
+
+// prepare makes the output directory. One that is there must be empty, or, with
+// force, hold nothing but what exports write, which is removed.
+func prepare(fsys vfs.FS, out string, force bool) (made bool, err error) {
+	entries, err := fsys.ReadDir(out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, fsys.MkdirAll(out)
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(entries) > 0 && !force {
+		return false, fmt.Errorf("%w: %s (--force replaces it)", format.ErrExists, out)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() || !ours.MatchString(entry.Name()) {
+			return false, fmt.Errorf("%w: %s holds %s, which no export has written; it is left alone", format.ErrExists, out, entry.Name())
+		}
+	}
+	for _, entry := range entries {
+		if err := fsys.Remove(filepath.Join(out, entry.Name())); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// npyExport is one export under way.
+type npyExport struct {
+	ctx     context.Context
+	fsys    vfs.FS
+	dir     *format.Dir
+	out     string
+	options Options
+	result  *Result
+}
+
+// cleanUp removes what a failed export has written.
+func (e *npyExport) cleanUp(made bool) {
+	for _, name := range e.result.Files {
+		_ = e.fsys.Remove(filepath.Join(e.out, name)) // the first error is the one to tell
+	}
+	if made {
+		_ = e.fsys.Remove(e.out)
+	}
+}
+
+func (e *npyExport) checkSpace() error {
+	m, layout := &e.dir.Manifest, e.dir.Layout()
+	needed := int64(len(e.dir.Matrices())) * m.Rows * int64(layout.Features*layout.DType.Size())
+	if m.Kind == format.KindGraph {
+		needed += m.Edges * 12
+	}
+	free, err := e.fsys.FreeBytes(e.out)
+	if err == nil && needed > free {
+		err = fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, e.out, units.Bytes(needed), units.Bytes(free))
+	}
+	return err
+}
+
+// create writes one file by means of body, and commits it.
+func (e *npyExport) create(name string, body func(w vfs.PendingFile) error) error {
+	f, err := e.fsys.Create(filepath.Join(e.out, name))
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	counted := &counter{PendingFile: f}
+	if err := body(counted); err != nil {
+		return err
+	}
+	if err := f.Commit(); err != nil {
+		return err
+	}
+	e.result.Files = append(e.result.Files, name)
+	e.result.Bytes += counted.bytes
+	return nil
+}
+
+type counter struct {
+	vfs.PendingFile
+	bytes int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.PendingFile.Write(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// writeBlock is how much is handed to a file at once, so that an end of the
+// context is seen in between.
+const writeBlock = 4 << 20
+
+func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task) error {
+	for len(data) > 0 {
+		if err := context.Cause(e.ctx); err != nil {
+			return err
+		}
+		n := min(writeBlock, len(data))
+		if _, err := w.Write(data[:n]); err != nil {
+			return err
+		}
+		task.Add(int64(n))
+		data = data[n:]
+	}
+	return nil
+}
+
+// write writes an array that is in memory.
+func (e *npyExport) write(name string, t npy.Type, width int64, shape []int64, data []byte) error {
+	task := e.options.Progress.Start("write "+name, int64(len(data)), progress.Bytes)
+	defer task.Done()
+	return e.create(name, func(w vfs.PendingFile) error {
+		if _, err := w.Write(npy.AppendHeader(nil, t, width, shape...)); err != nil {
+			return err
+		}
+		return e.writeAll(w, data, task)
+	})
+}
+
+func (e *npyExport) topology() error {
+	csc, err := e.dir.Topology(e.ctx, e.options.Threads)
+	if err != nil {
+		return err
+	}
+	defer csc.Close()
+	t := npy.Int32 // which fewer readers stumble over
+	if csc.Nodes() > 1<<31 {
+		t = npy.Uint32
+	}
+	m := csc.Edges()
+	task := e.options.Progress.Start("write edge_index.npy", 8*m, progress.Bytes)
+	defer task.Done()
+	err = e.create("edge_index.npy", func(w vfs.PendingFile) error {
+		if _, err := w.Write(npy.AppendHeader(nil, t, 1, 2, m)); err != nil {
+			return err
+		}
+		if err := e.writeAll(w, dtype.BytesOf(csc.Neighbors), task); err != nil {
+			return err
+		}
+		block := make([]uint32, 0, writeBlock/4)
+		for v := range csc.Nodes() {
+			for range csc.In(v) {
+				if block = append(block, uint32(v)); len(block) == cap(block) {
+					if err := e.writeAll(w, dtype.BytesOf(block), task); err != nil {
+						return err
+					}
+					block = block[:0]
+				}
+			}
+		}
+		return e.writeAll(w, dtype.BytesOf(block), task)
+	})
+	if err != nil || csc.Weights == nil {
+		return err
+	}
+	return e.write("edge_weight.npy", npy.Float32, 1, []int64{m}, dtype.BytesOf(csc.Weights))
+}
+
+// featureTypes are the array types of stored features.
+var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16, format.BFloat16: npy.BFloat16}
+
+func (e *npyExport) matrix(id format.MatrixID) error {
+	m, err := e.dir.Matrix(id)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	name := "node_feat.npy"
+	if e.dir.Manifest.Kind == format.KindStore {
+		// Colons, which some systems do not allow in names, become pluses as in the store.
+		name = fmt.Sprintf("%s_hop-%d.npy", strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
+	}
+	layout := e.dir.Layout()
+	rowBytes := layout.Features * layout.DType.Size()
+	task := e.options.Progress.Start("write "+name, e.dir.Manifest.Rows*int64(rowBytes), progress.Bytes)
+	defer task.Done()
+	return e.create(name, func(w vfs.PendingFile) error {
+		shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
+		if _, err := w.Write(npy.AppendHeader(nil, featureTypes[layout.DType], 1, shape...)); err != nil {
+			return err
+		}
+		chunk := make([]byte, layout.ChunkRows*rowBytes)
+		for k := range m.Chunks() {
+			_, rows := m.ChunkRowRange(k)
+			data := chunk[:rows*rowBytes]
+			if err := m.ReadChunk(k, data); err != nil {
+				return err
+			}
+			if err := e.writeAll(w, data, task); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *npyExport) rowTable(t *format.RowTable) error {
+	var err error
+	switch {
+	case t.Labels != nil:
+		err = e.write("node_label.npy", npy.Int32, 1, []int64{t.Rows}, dtype.BytesOf(t.Labels))
+	case t.MultiLabels != nil:
+		err = e.write("node_label.npy", npy.Int8, 1, []int64{t.Rows, int64(t.LabelColumns)}, dtype.BytesOf(t.MultiLabels))
+	}
+	if err == nil && t.NumSplits > 0 {
+		k := int64(t.NumSplits)
+		splits := make([]int8, k*t.Rows)
+		for i, part := range t.Splits {
+			splits[int64(i)%k*t.Rows+int64(i)/k] = int8(part) - 1
+		}
+		err = e.write("splits.npy", npy.Int8, 1, []int64{k, t.Rows}, dtype.BytesOf(splits))
+	}
+	if err == nil && t.OrigID != nil {
+		err = e.origIDs(t.OrigID)
+	}
+	return err
+}
+
+// origIDs writes strings in UTF-32, padded to the longest.
+func (e *npyExport) origIDs(ids []string) error {
+	width := 1
+	for _, id := range ids {
+		width = max(width, utf8.RuneCountInString(id))
+	}
+	return e.create("orig_id.npy", func(w vfs.PendingFile) error {
+		if _, err := w.Write(npy.AppendHeader(nil, npy.Text, int64(width), int64(len(ids)))); err != nil {
+			return err
+		}
+		var block []rune
+		task := progress.Silent.Start("", 0, progress.Bytes)
+		for i, id := range ids {
+			block = append(block, []rune(id)...)
+			block = append(block, make([]rune, width-utf8.RuneCountInString(id))...)
+			if len(block) >= writeBlock/4 || i == len(ids)-1 {
+				if err := e.writeAll(w, dtype.BytesOf(block), task); err != nil {
+					return err
+				}
+				block = block[:0]
+			}
+		}
+		return nil
+	})
+}
+
+// npyMeta is meta.json. The importer reads the fields of a graph.
+type npyMeta struct {
+	Name           string            `json:"name"`
+	Nodes          int64             `json:"num_nodes"`
+	Features       int               `json:"num_features"`
+	FeatureDType   string            `json:"feature_dtype"`
+	Directed       bool              `json:"directed"`
+	ReversesStored bool              `json:"reverses_stored"`
+	Regions        []format.Region   `json:"regions,omitempty"`
+	Operators      []format.Operator `json:"operators,omitempty"`
+}
+
+func (e *npyExport) meta() error {
+	m := &e.dir.Manifest
+	meta := npyMeta{
+		Name:           m.Name,
+		Nodes:          m.Nodes,
+		Features:       m.Features,
+		FeatureDType:   m.DType,
+		Directed:       m.Directed,
+		ReversesStored: !m.Directed,
+		Operators:      m.Operators,
+	}
+	if m.Kind == format.KindStore {
+		meta.Regions = m.Regions
+	}
+	text, err := json.MarshalIndent(meta, "", "  ")
+	if err != nil {
+		return err
+	}
+	return e.create("meta.json", func(w vfs.PendingFile) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}
