@@ -1,0 +1,40 @@
+package machine
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// Memory is how much more memory the process can use before the system swaps:
+// pages that are free, purgeable or cache of files.
+func Memory() Limit {
+	free := Limit{math.MaxInt64, "nothing known"}
+	if total, err := unix.SysctlUint64("hw.memsize"); err == nil {
+		free = Limit{units.Bytes(total), "physical memory"}
+	}
+	page, err := unix.SysctlUint64("hw.pagesize")
+	if err != nil {
+		return free
+	}
+	var pages uint64
+	for _, name := range []string{"vm.page_free_count", "vm.page_purgeable_count", "vm.page_pageable_external_count"} {
+		n, err := unix.SysctlUint32(name)
+		if err != nil {
+			return free
+		}
+		pages += uint64(n)
+	}
+	return least(free, Limit{units.Bytes(pages * page), "available memory"})
+}
+
+// PeakRSS is the most memory that the process has had resident, in bytes.
+func PeakRSS() int64 {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return usage.Maxrss
+}

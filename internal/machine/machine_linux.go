@@ -1,0 +1,97 @@
+package machine
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Memory is how much more memory the process can use before it swaps or is
+// killed: what the kernel calls available, or what is left of the limit of one
+// of the process's cgroups, of version 1 or 2.
+func Memory() Limit { return memory(vfs.OS()) }
+
+func memory(fsys vfs.FS) Limit {
+	free := Limit{math.MaxInt64, "nothing known"}
+	if kib, ok := field(read(fsys, "/proc/meminfo"), "MemAvailable:"); ok {
+		free = Limit{units.Bytes(kib << 10), "available memory"}
+	} else if kib, ok := field(read(fsys, "/proc/meminfo"), "MemTotal:"); ok {
+		free = Limit{units.Bytes(kib << 10), "physical memory"}
+	}
+	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok := strings.Cut(rest, ":")
+		switch {
+		case !ok:
+		case controllers == "":
+			free = least(free, cgroup(fsys, "/sys/fs/cgroup", group, v2))
+		case strings.Contains(","+controllers+",", ",memory,"):
+			free = least(free, cgroup(fsys, "/sys/fs/cgroup/memory", group, v1))
+		}
+	}
+	return free
+}
+
+// accounting names the files of a memory cgroup. Reclaimable is the entry of
+// memory.stat for page cache that the kernel drops before it kills.
+type accounting struct{ limit, use, reclaimable string }
+
+var (
+	v1 = accounting{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+	v2 = accounting{"memory.max", "memory.current", "inactive_file"}
+)
+
+// cgroup is what is left in a group and in those around it. Inside a container
+// the group's path may not be there below the mount: its ancestors are.
+func cgroup(fsys vfs.FS, mount, group string, files accounting) (left Limit) {
+	for group = path.Clean("/" + group); ; group = path.Dir(group) {
+		dir := path.Join(mount, group)
+		limit, err := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.limit))), 10, 64)
+		use, useErr := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.use))), 10, 64)
+		if err == nil && useErr == nil { // not there, or "max": no limit
+			cache, _ := field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
+			left = least(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
+		}
+		if group == "/" {
+			return left
+		}
+	}
+}
+
+// PeakRSS is the most memory that the process has had resident, in bytes.
+func PeakRSS() int64 {
+	kib, _ := field(read(vfs.OS(), "/proc/self/status"), "VmHWM:")
+	return kib << 10
+}
+
+// field finds the number that follows a name at the start of a line.
+func field(text, name string) (int64, bool) {
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) >= 2 && f[0] == name {
+			v, err := strconv.ParseInt(f[1], 10, 64)
+			return v, err == nil
+		}
+	}
+	return 0, false
+}
+
+// read is a small file's text, or "" where it cannot be read.
+func read(fsys vfs.FS, name string) string {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"path"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+const gib = 1 << 30
+
+func TestMemoryIsTheLeastOfWhatLimits(t *testing.T) {
+	const meminfo = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:    8388608 kB\n"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  Limit
+	}{
+		{"available memory where no cgroup limits",
+			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "0::/\n"},
+			Limit{8 * gib, "available memory"}},
+		{"physical memory on kernels that do not say what is available",
+			map[string]string{"/proc/meminfo": "MemTotal: 16777216 kB\n"},
+			Limit{16 * gib, "physical memory"}},
+		{"a version 2 group, cache that can be dropped not counted as used",
+			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "0::/job\n",
+				"/sys/fs/cgroup/job/memory.max":     "4294967296\n",
+				"/sys/fs/cgroup/job/memory.current": "3221225472\n",
+				"/sys/fs/cgroup/job/memory.stat":    "anon 2147483648\ninactive_file 1073741824\n"},
+			Limit{2 * gib, "cgroup /sys/fs/cgroup/job"}},
+		{"a group without limit inside a limited one",
+			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "0::/slice/job\n",
+				"/sys/fs/cgroup/slice/job/memory.max": "max\n", "/sys/fs/cgroup/slice/job/memory.current": "0\n",
+				"/sys/fs/cgroup/slice/memory.max": "1073741824\n", "/sys/fs/cgroup/slice/memory.current": "0\n"},
+			Limit{gib, "cgroup /sys/fs/cgroup/slice"}},
+		{"a version 1 group that a container sees as its root",
+			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "9:cpu,cpuacct:/\n4:memory:/docker/abc\n",
+				"/sys/fs/cgroup/memory/memory.limit_in_bytes": "2147483648\n",
+				"/sys/fs/cgroup/memory/memory.usage_in_bytes": "1073741824\n"},
+			Limit{gib, "cgroup /sys/fs/cgroup/memory"}},
+		{"a group over its limit has nothing left",
+			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "0::/\n",
+				"/sys/fs/cgroup/memory.max": "1000\n", "/sys/fs/cgroup/memory.current": "2000\n"},
+			Limit{0, "cgroup /sys/fs/cgroup"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			disk := vfs.NewMem()
+			for name, text := range c.files {
+				if err := disk.MkdirAll(path.Dir(name)); err != nil {
+					t.Fatal(err)
+				}
+				f, err := disk.Create(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.Write([]byte(text)); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Commit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := memory(disk); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestThisMachineHasMemoryAndThreads(t *testing.T) {
+	held := make([]byte, 32<<20)
+	for i := range held {
+		held[i] = 1
+	}
+	if rss := PeakRSS(); rss < int64(len(held)) {
+		t.Errorf("peak memory is %s after %s were touched", units.Bytes(rss), units.Bytes(len(held)))
+	}
+	if got := Memory(); got.Bytes <= 0 || got.By == "nothing known" {
+		t.Errorf("memory: %+v", got)
+	}
+	if Threads() < 1 {
+		t.Errorf("%d threads", Threads())
+	}
+}
