@@ -1,0 +1,57 @@
+package placement
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
+)
+
+func TestChoose(t *testing.T) {
+	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: 100, BudgetBy: "--memory"}
+	gpu := Facts{Device: gds.Info{Name: "gpu"}, DeviceFree: 100, Budget: 1000, BudgetBy: "available memory"}
+	auto := Override{Auto, Auto}
+	for _, c := range []struct {
+		name     string
+		facts    Facts
+		needs    Needs
+		override Override
+		want     string // "placement shuffle"
+		reason   string // in the reasons, or the error
+		err      error
+	}{
+		{"what fits the device goes there", gpu, Needs{Input: 90, Work: 10}, auto, "device rr", "fits its memory", nil},
+		{"what does not fit the device goes to the host", gpu, Needs{Input: 91, Work: 10}, auto, "host rr", "not device", nil},
+		{"what fits neither is read from storage, by chunk", gpu, Needs{Input: 1001, Work: 10}, auto, "storage chunk", "not host", nil},
+		{"a device in host memory is held to the budget", host, Needs{Input: 91, Work: 10}, auto, "storage chunk", "by --memory", nil},
+		{"a device in host memory holds the input once", host, Needs{Input: 90, Work: 10}, auto, "device rr", "held once", nil},
+		{"storage is taken when asked for", host, Needs{Input: 1}, Override{Storage, Auto}, "storage chunk", "asked for", nil},
+		{"chunks are shuffled in memory when asked for", host, Needs{Input: 1}, Override{Auto, CR}, "device chunk", "asked for", nil},
+		{"a device too small for a demand is an error", gpu, Needs{Input: 200}, Override{Device, Auto}, "", "200 B", machine.ErrDoesNotFit},
+		{"a host too small for a demand is an error", gpu, Needs{Input: 2000}, Override{Host, Auto}, "", "memory budget", machine.ErrDoesNotFit},
+		{"rows shuffled one by one must fit a memory", gpu, Needs{Input: 2000}, Override{Auto, RR}, "", "one by one", machine.ErrDoesNotFit},
+		{"rows cannot be shuffled one by one in storage", host, Needs{Input: 1}, Override{Storage, RR}, "", "whole chunks", ErrContradiction},
+		{"scattered rows cannot be read from storage", host, Needs{Input: 1, ScatteredRows: true}, Override{Storage, Auto}, "", "--split", ErrContradiction},
+		{"scattered rows cannot be shuffled by chunk", host, Needs{Input: 1, ScatteredRows: true}, Override{Auto, CR}, "", "--split", ErrContradiction},
+		{"scattered rows that fit no memory fit nowhere", gpu, Needs{Input: 2000, ScatteredRows: true}, auto, "", "scattered", machine.ErrDoesNotFit},
+		{"batches that fit nowhere do not fit storage either", host, Needs{Input: 1, Work: 101}, auto, "", "batches and model", machine.ErrDoesNotFit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := Choose(c.facts, c.needs, c.override)
+			if !errors.Is(err, c.err) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			said := strings.Join(d.Reasons, "; ")
+			if err != nil {
+				said = err.Error()
+			} else if got := d.Placement + " " + d.Shuffle; got != c.want {
+				t.Errorf("chose %s, want %s", got, c.want)
+			}
+			if !strings.Contains(said, c.reason) {
+				t.Errorf("%q does not say %q", said, c.reason)
+			}
+		})
+	}
+}
