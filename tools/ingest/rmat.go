@@ -87,9 +87,14 @@ func newRMATEdges(o RMATOptions) *rmatEdges {
 const maxRedraws = 100
 
 func (r *rmatEdges) edge(i uint64) (src, dst uint32) {
+	u, v := r.draw(i)
+	return r.permute(u), r.permute(v)
+}
+
+// draw is edge i before ids are permuted.
+func (r *rmatEdges) draw(i uint64) (u, v uint64) {
 	stream := rng.Hash(r.seed, i)
 	next := uint64(0)
-	var u, v uint64
 	for redraw := 0; ; redraw++ {
 		u, v = 0, 0
 		var h uint64
@@ -106,14 +111,12 @@ func (r *rmatEdges) edge(i uint64) (src, dst uint32) {
 			u, v = u<<1|uint64(q>>1), v<<1|uint64(q&1)
 		}
 		if u < r.nodes && v < r.nodes {
-			break
+			return u, v
 		}
 		if redraw == maxRedraws {
-			u, v = u%r.nodes, v%r.nodes
-			break
+			return u % r.nodes, v % r.nodes
 		}
 	}
-	return r.permute(u), r.permute(v)
 }
 
 // permute is a bijection of [0, nodes): one of [0, 2^levels), applied until the
