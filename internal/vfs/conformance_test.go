@@ -20,6 +20,14 @@ var implementations = []struct {
 	make func(t *testing.T) (FS, string)
 }{
 	{"OS", func(t *testing.T) (FS, string) { return OS(), t.TempDir() }},
+	{"Mem", func(t *testing.T) (FS, string) { return NewMem(), "/" }},
+	{"Fault without fault on OS", func(t *testing.T) (FS, string) { return NewFault(OS()), t.TempDir() }},
+	{"Fault without fault on Mem", func(t *testing.T) (FS, string) { return NewFault(NewMem()), "/" }},
+	{"Mem by relative paths", func(t *testing.T) (FS, string) {
+		m := NewMem()
+		mkdir(t, m, "some/dir")
+		return m, "some/dir"
+	}},
 }
 
 // conformance is what every FS does. Errors that callers tell apart are given

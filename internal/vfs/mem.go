@@ -1,0 +1,352 @@
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Mem is a disk in memory for tests: it can be full, and CrashClone gives what
+// a crash would leave of it. Relative paths start at its root, which is all
+// that a new one holds. It is a Directer, and its files are Mappers.
+type Mem struct {
+	mu             sync.RWMutex // over all nodes too
+	root           *memNode
+	capacity, used int64 // bytes of file content
+}
+
+// memNode is a file or a directory.
+type memNode struct {
+	// Of a directory: what is seen now, and what it was when last synced.
+	entries, durable map[string]*memNode
+
+	// Of a file. Synced content never changes again, so clones share it.
+	data   []byte
+	synced bool
+	locked bool
+	gone   bool // has no name any more, and takes no space
+}
+
+func newDir() *memNode {
+	return &memNode{entries: map[string]*memNode{}, durable: map[string]*memNode{}}
+}
+
+func (n *memNode) isDir() bool { return n.entries != nil }
+
+func (n *memNode) syncDir() { n.durable = maps.Clone(n.entries) }
+
+// NewMem makes an empty disk of 1 PiB.
+func NewMem() *Mem { return &Mem{root: newDir(), capacity: 1 << 50} }
+
+// SetCapacity sets how many bytes all files can have; what is beyond is not
+// written, and the error is ENOSPC. Directories take no space.
+func (m *Mem) SetCapacity(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.capacity = bytes
+}
+
+func pathError(op, path string, err error) error {
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+// memSplit cuts a path into the names from the root down.
+func memSplit(path string) []string {
+	return strings.FieldsFunc(filepath.Clean("/"+path), func(r rune) bool { return r == '/' })
+}
+
+func (m *Mem) find(path string) (*memNode, error) {
+	n := m.root
+	for _, name := range memSplit(path) {
+		if !n.isDir() {
+			return nil, syscall.ENOTDIR
+		}
+		if n = n.entries[name]; n == nil {
+			return nil, syscall.ENOENT
+		}
+	}
+	return n, nil
+}
+
+// findParent finds the directory that has, or could have, path as an entry.
+func (m *Mem) findParent(path string) (dir *memNode, name string, err error) {
+	names := memSplit(path)
+	if len(names) == 0 {
+		return nil, "", syscall.EBUSY // the root has no name to change
+	}
+	dir, err = m.find(filepath.Join(names[:len(names)-1]...))
+	if err == nil && !dir.isDir() {
+		err = syscall.ENOTDIR
+	}
+	return dir, names[len(names)-1], err
+}
+
+// unlink takes a name out of a directory, and gives back its space.
+func (m *Mem) unlink(dir *memNode, name string) {
+	if n := dir.entries[name]; !n.isDir() {
+		m.used -= int64(len(n.data))
+		n.gone = true
+	}
+	delete(dir.entries, name)
+}
+
+func (m *Mem) Open(path string) (File, error) { return m.open(path) }
+
+func (m *Mem) open(path string) (*memFile, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find(path)
+	if err == nil && n.isDir() {
+		err = syscall.EISDIR
+	}
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	return &memFile{disk: m, node: n, path: path}, nil
+}
+
+func (m *Mem) OpenDirect(path string) (File, int, error) {
+	f, err := m.open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	f.direct = true
+	return f, directAlign, nil
+}
+
+func (m *Mem) Create(path string) (PendingFile, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	temp := path + TempSuffix
+	if n, _ := m.find(temp); n != nil {
+		if err := m.remove(temp); err != nil {
+			return nil, pathError("remove", temp, err)
+		}
+	}
+	n, err := m.makeFile(temp)
+	if err != nil {
+		return nil, pathError("open", temp, err)
+	}
+	return &memPending{disk: m, node: n, path: path}, nil
+}
+
+func (m *Mem) makeFile(path string) (*memNode, error) {
+	dir, name, err := m.findParent(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &memNode{}
+	dir.entries[name] = n
+	return n, nil
+}
+
+func (m *Mem) MkdirAll(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir := m.root
+	for _, name := range memSplit(path) {
+		next := dir.entries[name]
+		if next == nil {
+			next = newDir()
+			dir.entries[name] = next
+			dir.syncDir()
+		}
+		if !next.isDir() {
+			return pathError("mkdir", path, syscall.ENOTDIR)
+		}
+		dir = next
+	}
+	return nil
+}
+
+func (m *Mem) ReadDir(path string) ([]fs.DirEntry, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	dir, err := m.find(path)
+	if err == nil && !dir.isDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	list := make([]fs.DirEntry, 0, len(dir.entries))
+	for _, name := range slices.Sorted(maps.Keys(dir.entries)) {
+		list = append(list, fs.FileInfoToDirEntry(info(name, dir.entries[name])))
+	}
+	return list, nil
+}
+
+func (m *Mem) Stat(path string) (fs.FileInfo, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find(path)
+	if err != nil {
+		return nil, pathError("stat", path, err)
+	}
+	return info(filepath.Base(path), n), nil
+}
+
+func (m *Mem) Remove(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.remove(path); err != nil {
+		return pathError("remove", path, err)
+	}
+	return nil
+}
+
+func (m *Mem) remove(path string) error {
+	dir, name, err := m.findParent(path)
+	if err != nil {
+		return err
+	}
+	n := dir.entries[name]
+	if n == nil {
+		return syscall.ENOENT
+	}
+	if len(n.entries) > 0 {
+		return syscall.ENOTEMPTY
+	}
+	m.unlink(dir, name)
+	return nil
+}
+
+func (m *Mem) RemoveAll(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, name, err := m.findParent(path)
+	if err == syscall.ENOENT || err == nil && dir.entries[name] == nil {
+		return nil
+	}
+	if err != nil {
+		return pathError("remove", path, err)
+	}
+	m.removeTree(dir, name)
+	return nil
+}
+
+// removeTree removes names one by one, as it happens on a disk, so that after
+// a crash any of them may be there again.
+func (m *Mem) removeTree(dir *memNode, name string) {
+	n := dir.entries[name]
+	for child := range n.entries {
+		m.removeTree(n, child)
+	}
+	m.unlink(dir, name)
+}
+
+func (m *Mem) Rename(oldPath, newPath string) error {
+	if err := sameParent(oldPath, newPath); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.rename(oldPath, newPath); err != nil {
+		return pathError("rename", oldPath, fmt.Errorf("to %s: %w", newPath, err))
+	}
+	return nil
+}
+
+func (m *Mem) rename(oldPath, newPath string) error {
+	dir, oldName, err := m.findParent(oldPath)
+	if err != nil {
+		return err
+	}
+	_, newName, err := m.findParent(newPath)
+	if err != nil {
+		return err
+	}
+	moved, replaced := dir.entries[oldName], dir.entries[newName]
+	switch {
+	case moved == nil:
+		return syscall.ENOENT
+	case moved == replaced:
+		return nil
+	case replaced != nil && replaced.isDir():
+		return syscall.EEXIST
+	case replaced != nil && moved.isDir():
+		return syscall.ENOTDIR
+	}
+	if replaced != nil {
+		m.unlink(dir, newName)
+	}
+	delete(dir.entries, oldName)
+	dir.entries[newName] = moved
+	dir.syncDir()
+	return nil
+}
+
+func (m *Mem) Lock(path string) (io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(path)
+	switch {
+	case err == syscall.ENOENT:
+		n, err = m.makeFile(path)
+	case err == nil && n.isDir():
+		err = syscall.EISDIR
+	case err == nil && n.locked:
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, pathError("lock", path, err)
+	}
+	n.locked = true
+	return &memLock{disk: m, node: n, path: path}, nil
+}
+
+type memLock struct {
+	disk   *Mem
+	node   *memNode
+	path   string
+	closed bool
+}
+
+func (l *memLock) Close() error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	if l.closed {
+		return pathError("close", l.path, fs.ErrClosed)
+	}
+	l.closed, l.node.locked = true, false
+	return nil
+}
+
+func (m *Mem) FreeBytes(path string) (int64, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, err := m.find(path); err != nil {
+		return 0, pathError("statfs", path, err)
+	}
+	return m.free(), nil
+}
+
+func (m *Mem) free() int64 { return max(0, m.capacity-m.used) }
+
+// memInfo is the fs.FileInfo of a node. Nothing has a time.
+type memInfo struct {
+	name  string
+	bytes int64
+	mode  fs.FileMode
+}
+
+func info(name string, n *memNode) memInfo {
+	if n.isDir() {
+		return memInfo{name: name, mode: fs.ModeDir | 0o777}
+	}
+	return memInfo{name: name, bytes: int64(len(n.data)), mode: 0o666}
+}
+
+func (i memInfo) Name() string       { return i.name }
+func (i memInfo) Size() int64        { return i.bytes }
+func (i memInfo) Mode() fs.FileMode  { return i.mode }
+func (i memInfo) ModTime() time.Time { return time.Time{} }
+func (i memInfo) IsDir() bool        { return i.mode.IsDir() }
+func (i memInfo) Sys() any           { return nil }

@@ -1,0 +1,150 @@
+package vfs
+
+import (
+	"io"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+	"syscall"
+)
+
+// memFile is a node open for reads.
+type memFile struct {
+	disk   *Mem
+	node   *memNode
+	path   string
+	direct bool
+	closed atomic.Bool
+}
+
+func (f *memFile) Path() string { return f.path }
+
+func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
+	f.disk.mu.RLock()
+	defer f.disk.mu.RUnlock()
+	switch {
+	case f.closed.Load():
+		return 0, pathError("read", f.path, fs.ErrClosed)
+	case off < 0:
+		return 0, pathError("read", f.path, fs.ErrInvalid)
+	case f.direct && !aligned(p, off, directAlign):
+		return 0, pathError("read", f.path, errUnaligned)
+	}
+	n := 0
+	if off < int64(len(f.node.data)) {
+		n = copy(p, f.node.data[off:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memFile) Size() (int64, error) {
+	f.disk.mu.RLock()
+	defer f.disk.mu.RUnlock()
+	if f.closed.Load() {
+		return 0, pathError("stat", f.path, fs.ErrClosed)
+	}
+	return int64(len(f.node.data)), nil
+}
+
+func (f *memFile) Map() (Mapping, error) {
+	f.disk.mu.RLock()
+	defer f.disk.mu.RUnlock()
+	if f.closed.Load() {
+		return nil, pathError("map", f.path, fs.ErrClosed)
+	}
+	return &memMapping{slices.Clone(f.node.data)}, nil
+}
+
+func (f *memFile) Close() error {
+	if f.closed.Swap(true) {
+		return pathError("close", f.path, fs.ErrClosed)
+	}
+	return nil
+}
+
+type memMapping struct{ bytes []byte }
+
+func (m *memMapping) Bytes() []byte { return m.bytes }
+
+func (m *memMapping) Close() error {
+	m.bytes = nil
+	return nil
+}
+
+// memPending is a node being written under its temporary name.
+type memPending struct {
+	disk   *Mem
+	node   *memNode
+	path   string
+	offset int64 // of the next Write
+	done   bool
+}
+
+func (f *memPending) Write(p []byte) (int, error) {
+	n, err := f.WriteAt(p, f.offset)
+	f.offset += int64(n)
+	return n, err
+}
+
+func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
+	m, node := f.disk, f.node
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case f.done:
+		return 0, pathError("write", f.path+TempSuffix, fs.ErrClosed)
+	case off < 0:
+		return 0, pathError("write", f.path+TempSuffix, fs.ErrInvalid)
+	case len(p) == 0:
+		return 0, nil
+	}
+	have := int64(len(node.data))
+	end := min(off+int64(len(p)), have+m.free())
+	if end > have {
+		node.data = slices.Grow(node.data, int(end-have))[:end]
+		clear(node.data[have:])
+		if !node.gone {
+			m.used += end - have
+		}
+	}
+	n := 0
+	if off < end {
+		n = copy(node.data[off:end], p)
+	}
+	if n < len(p) {
+		return n, pathError("write", f.path+TempSuffix, syscall.ENOSPC)
+	}
+	return n, nil
+}
+
+func (f *memPending) Commit() error {
+	m := f.disk
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.done {
+		return pathError("commit", f.path, fs.ErrClosed)
+	}
+	f.done, f.node.synced = true, true
+	if err := m.rename(f.path+TempSuffix, f.path); err != nil {
+		_ = m.remove(f.path + TempSuffix)
+		return pathError("commit", f.path, err)
+	}
+	return nil
+}
+
+func (f *memPending) Abort() error {
+	m := f.disk
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.done {
+		return nil
+	}
+	f.done = true
+	if err := m.remove(f.path + TempSuffix); err != nil {
+		return pathError("remove", f.path+TempSuffix, err)
+	}
+	return nil
+}

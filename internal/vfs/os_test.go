@@ -1,0 +1,91 @@
+package vfs
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestMain lets the test binary be a second process that takes a lock, says so,
+// and holds it until it is killed or its input ends.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("HOPFEED_TEST_LOCK"); path != "" {
+		if _, err := OS().Lock(path); err != nil {
+			os.Stdout.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("locked\n")
+		io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestALockHoldsAgainstOtherProcessesAndDiesWithItsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "HOPFEED_TEST_LOCK="+path)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "locked\n" {
+		t.Errorf("the other process says %q, %v", line, err)
+	}
+	_, err = OS().Lock(path)
+	wantError(t, err, ErrLocked)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	cmd.Wait() // an error: it was killed
+	lock, err := OS().Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALockOnAFileThatWasRemovedIsFree(t *testing.T) {
+	for _, impl := range implementations {
+		t.Run(impl.name, func(t *testing.T) {
+			fsys, dir := impl.make(t)
+			path := filepath.Join(dir, "lock")
+			first, err := fsys.Lock(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fsys.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			second, err := fsys.Lock(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(first.Close(), second.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesDirectReadsOfDirectories(t *testing.T) {
+	_, _, err := OS().(Directer).OpenDirect(t.TempDir())
+	wantError(t, err, nil)
+	if errors.Is(err, ErrNoDirect) {
+		t.Errorf("a directory is taken for a file that refuses direct reads: %v", err)
+	}
+}
