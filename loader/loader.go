@@ -1,15 +1,20 @@
 // Package loader brings batches of a hop store into device memory. One pipeline
-// executor runs every loader; loaders differ only in where the bytes come from
-// (Source). Batches are assembled into a ring of device buffers while earlier
+// executor runs every loader; loaders differ only in where the rows come from
+// (source.go). Batches are assembled into a ring of device buffers while earlier
 // ones are computed on (preprop-gnn section 4.1, double buffering).
+//
+// A Loader numbers the rows of the regions that it was opened for from 0, region
+// after region; spans, indices and labels inside the package mean these numbers.
 package loader
 
 import (
 	"context"
 	"errors"
-	"iter"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 )
@@ -31,54 +36,220 @@ type Options struct {
 	Device    gds.Device
 	Store     *format.Dir
 	Matrices  []MatrixID // what each batch holds, in this order
+	Regions   []string   // whose rows the sets run over; nil: all of the store
 	Placement Placement
 	Buffers   int // batch buffers on the device; 0: 2
 	BatchRows int // most rows that a batch can have on this rank
-	Threads   int // for reading and gathering; 0: GOMAXPROCS
+	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
+	// 0: those of a batch being assembled and of one being read.
+	ChunkSlots int
+	Threads    int // for reading and gathering; 0: GOMAXPROCS
 }
 
-// Loader is an open store on its way to a device. Its Sets are used one at a time.
-type Loader struct{}
+// Loader is an open store on its way to a device. Its Sets are used one at a
+// time; Stats may be called at any time.
+type Loader struct {
+	o       Options // defaults filled in
+	layout  format.Layout
+	regions []region
+	rows    int64   // of all regions
+	labels  []int32 // [rows]
+	memory  memory
+	frames  []*frame
+	source  source
 
-// Rows says which rows of the store a Set runs over: a region, or, if List is
-// not nil, these row numbers (which Storage cannot do).
-type Rows struct {
-	Region string
-	List   []uint32
+	mu     sync.Mutex
+	busy   bool // an epoch is running
+	closed bool
+	stats  Stats
 }
 
-// Batch is what one step of training sees. It is valid for work enqueued on the
-// stream that was given to Epoch, until the loop asks for the next batch.
-type Batch struct {
-	Index      int
-	Rows       int          // of this rank; may be 0
-	GlobalRows int          // over all ranks: what the loss is divided by
-	X          []gds.Tensor // [Rows, F] float32, one for each of Options.Matrices
-	Labels     gds.Tensor   // int32 [1, Rows]
+// region is a region of the store and where its rows are in the loader.
+type region struct {
+	format.Region
+	at int64
 }
 
-// Set is the epochs over some rows of a loader's store.
-type Set struct{}
+// memory is what a loader has allocated.
+type memory struct {
+	device  gds.Device
+	buffers []gds.Buffer
+}
 
-var errUnbuilt = errors.New("being built")
+func (m *memory) alloc(bytes int64) (gds.Buffer, error) {
+	return m.keep(m.device.Alloc(max(bytes, 1)))
+}
 
-// Open prepares the source: what is preloaded is read (and checked) here.
-func Open(ctx context.Context, o Options) (*Loader, error) { return nil, errUnbuilt }
+func (m *memory) pin(bytes int64) (gds.Buffer, error) {
+	return m.keep(m.device.AllocPinned(max(bytes, 1)))
+}
 
-// Set plans epochs over rows: plan.Rows is filled in.
-func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) { return nil, errUnbuilt }
+func (m *memory) keep(b gds.Buffer, err error) (gds.Buffer, error) {
+	if err == nil {
+		m.buffers = append(m.buffers, b)
+	}
+	return b, err
+}
 
-// Close releases buffers and files. No epoch may be running.
-func (l *Loader) Close() error { return nil }
+func (m *memory) free() error {
+	var err error
+	for _, b := range m.buffers {
+		err = errors.Join(err, b.Free())
+	}
+	m.buffers = nil
+	return err
+}
 
-// Rows is the number of rows of an epoch.
-func (s *Set) Rows() int64 { return 0 }
+// Open prepares the source: what is preloaded is read (and checked) here. The
+// store must stay open as long as the loader.
+func Open(ctx context.Context, o Options) (l *Loader, err error) {
+	l = &Loader{o: o, memory: memory{device: o.Device}}
+	if err := l.configure(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.release())
+		}
+	}()
+	if err := l.readLabels(ctx); err != nil {
+		return nil, err
+	}
+	for range l.o.Buffers {
+		f, err := newFrame(l)
+		if err != nil {
+			return nil, fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
+		}
+		l.frames = append(l.frames, f)
+	}
+	switch o.Placement {
+	case Device:
+		l.source, err = openDevice(ctx, l)
+	case Host:
+		l.source, err = openHost(ctx, l)
+	case Storage:
+		l.source, err = openStorage(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
 
-// Epoch yields the batches of epoch n in the plan's order. Before a batch is
-// yielded, stream is made to wait until its data are there; the buffers are
-// reused once the work that stream has when the loop comes back is done. An
-// error is yielded once, last; leaving the loop early, or the end of ctx, stops
-// the pipeline and leaves nothing behind.
-func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) { yield(nil, errUnbuilt) }
+// configure checks the options and fills in what follows from them.
+func (l *Loader) configure() error {
+	o := &l.o
+	switch {
+	case o.Device == nil || o.Store == nil:
+		return errors.New("loader: no device or no store")
+	case len(o.Matrices) == 0:
+		return errors.New("loader: no matrices")
+	case !slices.Contains([]Placement{Device, Host, Storage}, o.Placement):
+		return fmt.Errorf("loader: unknown placement %q (want %s, %s or %s)", o.Placement, Device, Host, Storage)
+	case o.BatchRows < 1:
+		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
+	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:
+		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots, o.Threads)
+	}
+	if o.Buffers == 0 {
+		o.Buffers = 2
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	l.layout = o.Store.Layout()
+	for _, name := range o.Regions {
+		if _, ok := o.Store.Region(name); !ok {
+			return l.noRegion(name)
+		}
+	}
+	for _, r := range l.layout.Regions {
+		if o.Regions == nil || slices.Contains(o.Regions, r.Name) {
+			l.regions = append(l.regions, region{r, l.rows})
+			l.rows += r.Rows
+		}
+	}
+	o.BatchRows = int(max(1, min(int64(o.BatchRows), l.rows)))
+	return nil
+}
+
+func (l *Loader) noRegion(name string) error {
+	var names []string
+	for _, r := range l.layout.Regions {
+		names = append(names, r.Name)
+	}
+	return fmt.Errorf("%s has no region %q (it has %q)", l.o.Store.Path(), name, names)
+}
+
+// readLabels reads the labels of the loader's rows; all are -1 in a store that
+// has none.
+func (l *Loader) readLabels(ctx context.Context) error {
+	table, err := l.o.Store.Rows(ctx)
+	if err != nil {
+		return err
+	}
+	if table.MultiLabels != nil {
+		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), table.LabelColumns)
+	}
+	l.labels = make([]int32, 0, l.rows)
+	for _, r := range l.regions {
+		if table.Labels != nil {
+			l.labels = append(l.labels, table.Labels[r.FirstRow:r.FirstRow+r.Rows]...)
+			continue
+		}
+		for range r.Rows {
+			l.labels = append(l.labels, -1)
+		}
+	}
+	return nil
+}
+
+// rowBytes is the size of a row of one matrix, in the stored type.
+func (l *Loader) rowBytes() int64 { return int64(l.layout.Features) * int64(l.layout.DType.Size()) }
+
+// unified tells that what is stored on the device can be written by the host.
+func (l *Loader) unified() bool { return l.o.Device.Info().Unified }
+
+// enter begins what only one may do at a time: an epoch, or Close.
+func (l *Loader) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return errors.New("loader used after Close")
+	}
+	if l.busy {
+		return errors.New("loader: another epoch is running (the sets of a loader are used one at a time)")
+	}
+	l.busy = true
+	return nil
+}
+
+func (l *Loader) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = false
+}
+
+// Close releases buffers and files, once the work on the last batches is done.
+// No epoch may be running.
+func (l *Loader) Close() error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	return l.release()
+}
+
+func (l *Loader) release() error {
+	for _, f := range l.frames {
+		_ = f.settle(context.Background())
+	}
+	var err error
+	if l.source != nil {
+		err = l.source.close()
+	}
+	return errors.Join(err, l.memory.free())
 }

@@ -1,0 +1,196 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// Rows says which rows of the store a Set runs over: a region, or, if List is
+// not nil, these row numbers (which Storage cannot do).
+type Rows struct {
+	Region string
+	List   []uint32
+}
+
+// Set is the epochs over some rows of a loader's store.
+type Set struct {
+	l    *Loader
+	plan chunk.Plan
+	at   int64    // first row, of a region
+	list []uint32 // else the rows
+}
+
+// Set plans epochs over rows: plan.Rows is filled in. From Storage, an order that
+// is Shuffled needs plan.ChunkRows to be whole chunks of the store.
+func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
+	s := &Set{l: l}
+	if rows.List != nil {
+		if err := s.takeList(rows.List); err != nil {
+			return nil, err
+		}
+		plan.Rows = int64(len(s.list))
+	} else {
+		i := slices.IndexFunc(l.regions, func(r region) bool { return r.Name == rows.Region })
+		if i < 0 {
+			if _, ok := l.o.Store.Region(rows.Region); ok {
+				return nil, fmt.Errorf("loader was opened for regions %q, not for %q", l.o.Regions, rows.Region)
+			}
+			return nil, l.noRegion(rows.Region)
+		}
+		s.at, plan.Rows = l.regions[i].at, l.regions[i].Rows
+	}
+	s.plan = plan
+	if err := plan.Check(); err != nil {
+		return nil, err
+	}
+	if n := plan.MaxBatchRows(); n > l.o.BatchRows {
+		return nil, fmt.Errorf("batches of %d rows from a loader that was opened for %d", n, l.o.BatchRows)
+	}
+	if err := l.source.check(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// takeList turns row numbers of the store into the loader's.
+func (s *Set) takeList(list []uint32) error {
+	s.list = make([]uint32, len(list))
+	for i, row := range list {
+		in := slices.IndexFunc(s.l.regions, func(r region) bool {
+			return int64(row) >= r.FirstRow && int64(row) < r.FirstRow+r.Rows
+		})
+		if in < 0 {
+			return fmt.Errorf("row %d, at place %d of the list, is not in the regions that the loader was opened for", row, i)
+		}
+		r := s.l.regions[in]
+		at := int64(row) - r.FirstRow + r.at
+		if at > math.MaxUint32 {
+			return fmt.Errorf("row %d, at place %d of the list, is beyond 2^32 rows", row, i)
+		}
+		s.list[i] = uint32(at)
+	}
+	return nil
+}
+
+// Rows is the number of rows of an epoch, over all ranks.
+func (s *Set) Rows() int64 { return s.plan.Rows }
+
+// Batches is the number of batches of an epoch.
+func (s *Set) Batches() int { return s.plan.Batches() }
+
+// Epoch yields the batches of epoch n in the plan's order. Before a batch is
+// yielded, stream is made to wait until its data are there; the buffers are
+// reused once the work that stream has when the loop comes back is done. An
+// error is yielded once, last, after the batches that came before it; leaving
+// the loop early, or the end of ctx, stops the pipeline and leaves nothing
+// behind.
+func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*Batch, error] {
+	return s.EpochFrom(ctx, stream, n, 0)
+}
+
+// EpochFrom yields what Epoch does from batch first on, at once.
+func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
+		left := false
+		err := s.epoch(ctx, stream, n, first, func(b *Batch) bool {
+			left = !yield(b, nil)
+			return !left
+		})
+		if err != nil && !left {
+			yield(nil, err)
+		}
+	}
+}
+
+func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*Batch) bool) (err error) {
+	l := s.l
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	free := make(chan *frame, len(l.frames))
+	for _, f := range l.frames {
+		if err := f.settle(ctx); err != nil {
+			return err
+		}
+		free <- f
+	}
+	// A stream of its own, so that what poisons it ends with the epoch.
+	stream, err := l.o.Device.NewStream()
+	if err != nil {
+		return err
+	}
+	stages := []stage[*job]{
+		{name: "prefetch", wait: l.source.prefetch, queue: l.source.ahead(s)},
+		{name: "fetch", work: l.source.fetch, queue: 1},
+		{
+			name: "assemble",
+			wait: func(ctx context.Context, j *job) error { return j.takeFrame(ctx, l, free, stream) },
+			work: func(ctx context.Context, j *job) error { return j.assemble(ctx, l, stream) },
+			// As many as there are frames can be done.
+			queue: len(l.frames),
+		},
+	}
+	times := make([]durations, len(stages)+2)
+	var batches, rows int64
+	// Deferred, since the loop body may end its goroutine.
+	defer func() {
+		// The pipeline has ended; now the work on the buffers has, too.
+		failed := stream.Synchronize(context.WithoutCancel(ctx))
+		if closed := stream.Close(); failed == nil {
+			failed = closed
+		}
+		if err == nil {
+			err = failed
+		}
+		l.source.reset()
+		l.count(stages, times, batches, rows)
+	}()
+	for j, err := range pipeline(ctx, s.jobs(n, first), stages, times) {
+		if err != nil {
+			return err
+		}
+		more := j.frame.lend(consumer, yield)
+		batches, rows = batches+1, rows+int64(j.plan.Rows)
+		free <- j.frame
+		if !more {
+			break
+		}
+	}
+	return nil
+}
+
+// jobs are the batches of an epoch, in the loader's rows.
+func (s *Set) jobs(n, first int) iter.Seq[*job] {
+	return func(yield func(*job) bool) {
+		for b := range s.plan.EpochFrom(n, first) {
+			if s.list == nil {
+				for i := range b.Spans {
+					b.Spans[i].First += s.at
+				}
+			} else {
+				b.Spans = s.listed(b.Spans, b.Rows)
+			}
+			if !yield(&job{plan: b}) {
+				return
+			}
+		}
+	}
+}
+
+// listed are the rows of the list at some spans of it.
+func (s *Set) listed(spans []chunk.Span, rows int) []chunk.Span {
+	out := make([]chunk.Span, 0, rows)
+	for _, span := range spans {
+		for _, row := range s.list[span.First : span.First+int64(span.Rows)] {
+			out = append(out, chunk.Span{First: int64(row), Rows: 1})
+		}
+	}
+	return out
+}

@@ -1,0 +1,84 @@
+package loader
+
+import (
+	"context"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// source is where the rows of batches come from: the only thing in which
+// placements differ. One that is new is a file here and a line in Open.
+//
+// Jobs pass prefetch, fetch and assemble in order. Different methods run beside
+// one another; no method runs twice at a time.
+type source interface {
+	// check refuses sets that cannot be had from here.
+	check(s *Set) error
+	// prefetch starts to bring the rows of j within reach. It waits until there
+	// is room for them, of which ever later jobs need not give any back.
+	prefetch(ctx context.Context, j *job) error
+	// ahead is how many prefetched jobs may wait to be fetched.
+	ahead(s *Set) int
+	// fetch returns when the rows of j are within reach of assemble.
+	fetch(ctx context.Context, j *job) error
+	// assemble puts the rows into j.frame, by work that it enqueues on stream.
+	assemble(ctx context.Context, j *job, stream gds.Stream) error
+	// reset ends an epoch: it forgets the jobs that were on their way. No other
+	// method runs, and no work is left on the stream.
+	reset()
+	// reads tells what was read so far.
+	reads() []ReadStats
+	// close closes files; the loader frees the memory.
+	close() error
+}
+
+// job is a batch on its way through the pipeline.
+type job struct {
+	plan   chunk.Batch // its spans in the loader's rows
+	pieces []piece     // of a source that reads chunks
+	frame  *frame      // from assemble on
+}
+
+// longSpan is the mean number of rows of a span from which on it is copied by
+// itself; shorter ones are gathered by an index of all rows.
+const longSpan = 64
+
+func (j *job) longSpans() bool { return j.plan.Rows >= longSpan*len(j.plan.Spans) }
+
+// takeFrame waits for a frame, for the work on its pinned memory, and, where the
+// host writes to its device memory, for the consumer's.
+func (j *job) takeFrame(ctx context.Context, l *Loader, free <-chan *frame, stream gds.Stream) error {
+	select {
+	case j.frame = <-free:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	f := j.frame
+	if f.ready != nil {
+		if err := f.ready.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	if f.released == nil {
+		return nil
+	}
+	if l.o.Placement == Host && l.unified() {
+		return f.released.Wait(ctx)
+	}
+	stream.WaitEvent(f.released)
+	return nil
+}
+
+func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error {
+	f := j.frame
+	f.begin(l, j.plan)
+	if j.plan.Rows > 0 {
+		f.copyLabels(l.labels, j.plan.Spans, stream)
+		if err := l.source.assemble(ctx, j, stream); err != nil {
+			return err
+		}
+	}
+	f.ready = stream.Record()
+	return nil
+}

@@ -1,0 +1,74 @@
+package loader
+
+// Stats tells what a loader did, over all epochs that have ended.
+type Stats struct {
+	Placement Placement `json:"placement"`
+	Batches   int64     `json:"batches"`
+	Rows      int64     `json:"rows"`       // of this rank
+	BytesRead int64     `json:"bytes_read"` // from the store, by Open too
+	// Reads is by which paths they were read.
+	Reads  []ReadStats  `json:"reads"`
+	Stages []StageStats `json:"stages"`
+	// LoopSeconds was spent in the loop over batches, LoopWaitSeconds waiting
+	// for the next one; LoaderWaitSeconds is what the loader waited for the loop
+	// to give a buffer back.
+	LoopSeconds       float64 `json:"loop_seconds"`
+	LoopWaitSeconds   float64 `json:"loop_wait_seconds"`
+	LoaderWaitSeconds float64 `json:"loader_wait_seconds"`
+}
+
+// ReadStats is what was read by one path; see gds.Receipt.
+type ReadStats struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason,omitempty"`
+	Files  int    `json:"files"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// StageStats is how a stage of the pipeline spent its time: at work (fetch works
+// by waiting for the disk), blocked by the stages after it, or idle because of
+// those before.
+type StageStats struct {
+	Name           string  `json:"name"`
+	WorkSeconds    float64 `json:"work_seconds"`
+	BlockedSeconds float64 `json:"blocked_seconds"`
+	IdleSeconds    float64 `json:"idle_seconds"`
+}
+
+// Stats tells what the loader did so far.
+func (l *Loader) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Placement = l.o.Placement
+	s.Stages = append([]StageStats(nil), s.Stages...)
+	s.Reads = l.source.reads()
+	for _, r := range s.Reads {
+		s.BytesRead += r.Bytes
+	}
+	return s
+}
+
+// count adds an epoch: see pipeline for times.
+func (l *Loader) count(stages []stage[*job], times []durations, batches, rows int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.stats
+	if s.Stages == nil {
+		s.Stages = []StageStats{{Name: "plan"}}
+		for _, stage := range stages {
+			s.Stages = append(s.Stages, StageStats{Name: stage.name})
+		}
+	}
+	for i := range s.Stages {
+		s.Stages[i].WorkSeconds += times[i].work.Seconds()
+		s.Stages[i].BlockedSeconds += times[i].blocked.Seconds()
+		s.Stages[i].IdleSeconds += times[i].idle.Seconds()
+	}
+	loop := times[len(times)-1]
+	s.Batches += batches
+	s.Rows += rows
+	s.LoopSeconds += loop.work.Seconds()
+	s.LoopWaitSeconds += loop.idle.Seconds()
+	s.LoaderWaitSeconds += times[len(times)-2].blocked.Seconds()
+}
