@@ -50,9 +50,9 @@ type Ops interface {
 	// onehot(label)). Rows with a negative label add nothing and get no
 	// gradient. A label >= C is an error.
 	SoftmaxCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
-	// CountCorrect adds to count, int32 [1,1], the number of rows whose first
-	// largest logit is at their label. Negative labels never count, nor do rows
-	// with a NaN.
+	// CountCorrect adds to count, int32 [1,2], the number of rows whose first
+	// largest logit is at their label, and the number of rows that have one.
+	// Negative labels count in neither; a row with a NaN is not correct.
 	CountCorrect(count, logits, labels Tensor)
 
 	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).

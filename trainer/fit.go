@@ -147,12 +147,17 @@ func (f *fitting) trainEpoch(ctx context.Context, e *Epoch) error {
 	rows := int64(0)
 	dropoutSeed := rng.Derive(f.Seed, "dropout")
 	waited, err := eachBatch(ctx, f.stream, f.data.Train, e.Number-1, func(b *loader.Batch) error {
+		if err := f.check(b); err != nil {
+			return err
+		}
 		f.steps++
 		rows += int64(b.GlobalRows)
-		return f.train(b, dropoutSeed, gds.AdamOptions{
+		f.gradient(b, rng.Hash(dropoutSeed, uint64(f.steps)))
+		f.step(gds.AdamOptions{
 			LearningRate: float32(f.LearningRate), Beta1: beta1, Beta2: beta2, Epsilon: epsilon,
 			WeightDecay: float32(f.WeightDecay), Step: f.steps,
 		})
+		return nil
 	})
 	if err == nil {
 		err = f.meter.read(ctx, f.stream)

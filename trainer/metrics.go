@@ -28,7 +28,7 @@ func (a Accuracy) Fraction() *float64 {
 type meter struct {
 	loss, count gds.Tensor
 	lossHost    [1]float32
-	countHost   [1]int32
+	countHost   [2]int32 // correct, labelled
 }
 
 func newMeter(mem *memory) (m *meter, err error) {
@@ -36,15 +36,15 @@ func newMeter(mem *memory) (m *meter, err error) {
 	if m.loss, err = mem.matrix("loss", 1, 1, gds.Float32); err != nil {
 		return nil, err
 	}
-	m.count, err = mem.matrix("count", 1, 1, gds.Int32)
+	m.count, err = mem.matrix("count", 1, 2, gds.Int32)
 	return m, err
 }
 
-var zero [1]int32
+var zeros [2]int32
 
 func (m *meter) reset(s gds.Stream) {
 	s.Fill(m.loss, 0)
-	s.CopyIn(m.count, dtype.BytesOf(zero[:]))
+	s.CopyIn(m.count, dtype.BytesOf(zeros[:]))
 }
 
 // read waits for all work of s.
@@ -54,4 +54,6 @@ func (m *meter) read(ctx context.Context, s gds.Stream) error {
 	return s.Synchronize(ctx)
 }
 
-func (m *meter) accuracy(rows int64) Accuracy { return Accuracy{int64(m.countHost[0]), rows} }
+func (m *meter) accuracy() Accuracy {
+	return Accuracy{Correct: int64(m.countHost[0]), Rows: int64(m.countHost[1])}
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -81,22 +80,22 @@ func (n *network) check(b *loader.Batch) error {
 	return nil
 }
 
-// train enqueues one step: the mean loss over the rows of the batch on all ranks,
-// its gradient, and Adam.
-func (n *network) train(b *loader.Batch, dropoutSeed uint64, o gds.AdamOptions) error {
-	if err := n.check(b); err != nil {
-		return err
-	}
+// gradient enqueues the loss of a batch, summed over its rows and added to the
+// meter, and the gradient of the mean loss over the batch's rows on all ranks.
+func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	if b.Rows == 0 {
 		n.stream.Fill(n.params.grad, 0)
-	} else {
-		p := &pass{Stream: n.stream, rows: b.Rows, train: true, seed: rng.Hash(dropoutSeed, uint64(o.Step))}
-		logits := n.model.forward(p, b.X)
-		n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
-		n.model.backward(p, b.X)
+		return
 	}
+	p := &pass{Stream: n.stream, rows: b.Rows, train: true, seed: dropoutSeed}
+	logits := n.model.forward(p, b.X)
+	n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
+	n.model.backward(p, b.X)
+}
+
+// step enqueues one step of Adam.
+func (n *network) step(o gds.AdamOptions) {
 	n.stream.Adam(n.params.value, n.params.grad, n.params.m, n.params.v, o)
-	return nil
 }
 
 // evaluate computes the accuracy over the labelled rows of a set; absent where
@@ -117,5 +116,5 @@ func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
 	if err := n.meter.read(ctx, n.stream); err != nil {
 		return Accuracy{}, err
 	}
-	return n.meter.accuracy(set.Rows()), nil
+	return n.meter.accuracy(), nil
 }

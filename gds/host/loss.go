@@ -99,20 +99,26 @@ func (s *stream) CountCorrect(count, logits, labels gds.Tensor) {
 		if err != nil {
 			return err
 		}
-		if count.Rows != 1 || count.Cols != 1 {
+		if !isVector(count, 2) {
 			return errShape
 		}
-		counts := make([]int32, (x.rows+lossRows-1)/lossRows)
+		counts := make([][2]int32, (x.rows+lossRows-1)/lossRows)
 		_ = d.blocks(x.rows, lossRows, func(lo, hi int) error {
 			for i := lo; i < hi; i++ {
-				if label := int(y.data[i]); label >= 0 && argmax(x.row(i, 0, x.cols)) == label {
-					counts[lo/lossRows]++
+				label := int(y.data[i])
+				if label < 0 {
+					continue
+				}
+				counts[lo/lossRows][1]++
+				if argmax(x.row(i, 0, x.cols)) == label {
+					counts[lo/lossRows][0]++
 				}
 			}
 			return nil
 		})
 		for _, n := range counts {
-			total.data[0] += n
+			total.data[0] += n[0]
+			total.data[1] += n[1]
 		}
 		return nil
 	}, count, logits, labels)

@@ -1,0 +1,348 @@
+package trainer
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// trainedToy is a small trained model and the rows to try it on.
+func trainedToy(t testing.TB) (*Checkpoint, *toy) {
+	t.Helper()
+	dev := openDevice(t, host.Options{})
+	spec := toySIGN(3)
+	spec.Dropout = 0.25
+	train, valid := clusters(1, 60, 3, 4, 3, 0.1), clusters(2, 60, 3, 4, 3, 0.1)
+	r, err := Fit(t.Context(), dev, spec, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20},
+		Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Checkpoint("toy"), valid
+}
+
+func TestACheckpointComesBackAsItWas(t *testing.T) {
+	c, valid := trainedToy(t)
+	dir := filepath.Join(t.TempDir(), "new", "run")
+	if err := c.Save(vfs.OS(), dir); err != nil {
+		t.Fatal(err)
+	}
+	back, err := LoadCheckpoint(vfs.OS(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c, back) {
+		t.Errorf("got %+v, want %+v", back, c)
+	}
+	dev := openDevice(t, host.Options{})
+	got, err := Evaluate(t.Context(), dev, back, 32, []Section{{"valid", valid.feed(dev, 32)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *got.Overall.Fraction() != *c.Valid {
+		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Fraction(), *c.Valid)
+	}
+	// Replacing it, and writing the same again, give the same bytes.
+	before := readTree(t, dir)
+	if err := c.Save(vfs.OS(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if after := readTree(t, dir); !reflect.DeepEqual(before, after) || len(after) != 2 {
+		t.Error("the same checkpoint was written differently")
+	}
+}
+
+func readTree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(data)
+	}
+	return files
+}
+
+func TestAnyDamageToACheckpointIsFound(t *testing.T) {
+	c, _ := trainedToy(t)
+	dir := t.TempDir()
+	if err := c.Save(vfs.OS(), dir); err != nil {
+		t.Fatal(err)
+	}
+	files := readTree(t, dir)
+	text, data := []byte(files[checkpointFile]), []byte(files[parametersFile])
+	_, parts, err := decodeCheckpoint(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decodeParameters(data, parts); err != nil {
+		t.Fatal(err)
+	}
+	decode := map[string]func([]byte) error{
+		checkpointFile: func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
+		parametersFile: func(b []byte) error { _, err := decodeParameters(b, parts); return err },
+	}
+	for name, whole := range map[string][]byte{checkpointFile: text, parametersFile: data} {
+		for i := range whole {
+			whole[i] ^= 1 << (i % 8)
+			if decode[name](whole) == nil {
+				t.Errorf("%s: flipped bit %d of byte %d was not found", name, i%8, i)
+			}
+			whole[i] ^= 1 << (i % 8)
+		}
+		for n := 0; n < len(whole); n += 1 + len(whole)/2000 {
+			if decode[name](whole[:n]) == nil {
+				t.Errorf("%s: truncation to %d bytes was not found", name, n)
+			}
+		}
+		if decode[name](append(whole[:len(whole):len(whole)], '\n')) == nil {
+			t.Errorf("%s: a byte more was not found", name)
+		}
+	}
+}
+
+func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
+	c, _ := trainedToy(t)
+	// edit changes checkpoint.json and makes its checksum right again.
+	edit := func(old, new string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			path := filepath.Join(dir, checkpointFile)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), old) {
+				t.Fatalf("no %s in %s", old, text)
+			}
+			text = []byte(strings.Replace(string(text), old, new, 1))
+			at := crcDigits(text)
+			copy(text[at:], zeroCRC)
+			copy(text[at:], crcText(text))
+			if err := os.WriteFile(path, text, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c2 := range []struct {
+		name   string
+		damage func(t *testing.T, dir string)
+		want   string
+		usable bool // the error is not about the content
+	}{
+		{"a later version", edit(`"format": 1`, `"format": 2`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 2`, false},
+		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
+		{"a model of the future", edit(`"name": "sign"`, `"name": "hoga"`), `there is no model "hoga"`, false},
+		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "at least 2 layers", false},
+		{"a model that does not have these parameters", edit(`"hidden": 16`, `"hidden": 17`), "it has the parameters", false},
+		{"a model beyond all memory", edit(`"features": 4`, `"features": 1048577`), "1048577 features", false},
+		{"parameters elsewhere", edit(`"file": "parameters.arrow"`, `"file": "../secret.arrow"`), `"../secret.arrow"`, false},
+		{"other parameters", func(t *testing.T, dir string) {
+			other := *c
+			other.Parameters = append([]float32{1}, c.Parameters[1:]...)
+			aside := t.TempDir()
+			if err := other.Save(vfs.OS(), aside); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(aside, parametersFile), filepath.Join(dir, parametersFile)); err != nil {
+				t.Fatal(err)
+			}
+		}, "parameters.arrow: no usable checkpoint: corrupt: its checksum is", false},
+		{"no parameters", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, parametersFile)) }, "parameters.arrow", true},
+		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, checkpointFile)) }, "checkpoint.json", true},
+		{"parameters far too long", func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, parametersFile), 1<<40); err != nil {
+				t.Fatal(err)
+			}
+		}, "corrupt: 1099511627776 bytes", false},
+	} {
+		t.Run(c2.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := c.Save(vfs.OS(), dir); err != nil {
+				t.Fatal(err)
+			}
+			c2.damage(t, dir)
+			_, err := LoadCheckpoint(vfs.OS(), dir)
+			if err == nil || !strings.Contains(err.Error(), c2.want) || errors.Is(err, ErrCheckpoint) == c2.usable || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want %q", err, c2.want)
+			}
+		})
+	}
+}
+
+func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
+	c := &Checkpoint{Dataset: "csa8", Spec: Spec{Matrices: hops("sym", 2), Features: 4, Classes: 5}}
+	for _, k := range []struct {
+		name              string
+		stored            []MatrixID
+		features, classes int
+		want              string
+	}{
+		{"the same matrices", hops("sym", 2), 4, 5, ""},
+		{"more matrices", append(hops("sym", 3), hop("rw", 1)), 4, 5, ""},
+		{"other features", hops("sym", 2), 5, 5, "the model was trained on 4 features (data csa8), but the store has 5"},
+		{"other classes", hops("sym", 2), 4, 0, "the model was trained on 5 classes (data csa8), but the store has 0"},
+		{"fewer hops", hops("sym", 1), 4, 5, "the model reads sym/hop-2, which the store lacks: propagate with that operator and as many hops"},
+		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			err := c.Fits(k.stored, k.features, k.classes)
+			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
+				t.Errorf("got %v, want %q", err, k.want)
+			}
+		})
+	}
+}
+
+func TestEvaluationGoesBySection(t *testing.T) {
+	c, valid := trainedToy(t)
+	dev := openDevice(t, host.Options{})
+	other := clusters(9, 35, 3, 4, 3, 0.5)
+	e, err := Evaluate(t.Context(), dev, c, 20, []Section{
+		{"valid", valid.feed(dev, 20)}, {"empty", &toy{}}, {"none", nil}, {"rest", other.feed(dev, 13)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Sections) != 2 || e.Sections[0].Name != "valid" || e.Sections[1].Name != "rest" {
+		t.Fatalf("%+v", e)
+	}
+	a, b := e.Sections[0].Accuracy, e.Sections[1].Accuracy
+	if a.Rows != 60 || b.Rows != 35 || b.Correct >= 30 || b.Correct < 15 || e.Overall != (Accuracy{a.Correct + b.Correct, 95}) {
+		t.Errorf("%+v", e)
+	}
+	// The test's own forward pass over the parameters as stored agrees.
+	correct := int64(0)
+	for i, label := range other.labels {
+		if predict(c, other, i) == int(label) {
+			correct++
+		}
+	}
+	if correct != b.Correct {
+		t.Errorf("%d rows correct, want %d", b.Correct, correct)
+	}
+	if e, err = Evaluate(t.Context(), dev, c, 20, nil); err != nil || e.Overall.Fraction() != nil {
+		t.Errorf("no sections: %+v, %v", e, err)
+	}
+}
+
+// predict is SIGN of three layers written out, with parameters in the order
+// that checkpoint.json names.
+func predict(c *Checkpoint, d *toy, row int) int {
+	at := 0
+	take := func(n int) []float32 { at += n; return c.Parameters[at-n : at] }
+	affine := func(x []float64, outputs int) []float64 {
+		w, b := take(outputs*len(x)), take(outputs)
+		y := make([]float64, outputs)
+		for o := range y {
+			y[o] = float64(b[o])
+			for j, v := range x {
+				y[o] += float64(w[o*len(x)+j]) * v
+			}
+		}
+		return y
+	}
+	relu := func(x []float64) []float64 {
+		for i := range x {
+			x[i] = max(x[i], 0)
+		}
+		return x
+	}
+	var joined []float64
+	for _, x := range d.x {
+		in := make([]float64, d.features)
+		for j := range in {
+			in[j] = float64(x[row*d.features+j])
+		}
+		joined = append(joined, relu(affine(in, c.Spec.Hidden))...)
+	}
+	logits := affine(relu(affine(joined, c.Spec.Hidden)), c.Spec.Classes)
+	best := 0
+	for i := range logits {
+		if logits[i] > logits[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// FuzzDecodeCheckpoint gives text a right checksum, so that what is behind it is
+// reached.
+func FuzzDecodeCheckpoint(f *testing.F) {
+	c, _ := trainedToy(f)
+	dir := f.TempDir()
+	if err := c.Save(vfs.OS(), dir); err != nil {
+		f.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, checkpointFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"format":1,"kind":"checkpoint","crc32c": "00000000"}`))
+	f.Add([]byte(`{"format":1,"kind":"checkpoint","model":{"name":"sign","matrices":[{"operator":"x","hop":4000}],"features":1,"classes":1,"hidden":1,"layers":255},"crc32c": "00000000"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if at := crcDigits(text); at >= 0 {
+			copy(text[at:], zeroCRC)
+			copy(text[at:], crcText(text))
+		}
+		c, _, err := decodeCheckpoint(text)
+		if err != nil {
+			return
+		}
+		if _, _, err := c.Spec.settled(); err != nil {
+			t.Errorf("accepted, but %v", err)
+		}
+		if _, err := json.Marshal(c); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// FuzzDecodeParameters likewise.
+func FuzzDecodeParameters(f *testing.F) {
+	c, _ := trainedToy(f)
+	dir := f.TempDir()
+	if err := c.Save(vfs.OS(), dir); err != nil {
+		f.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, checkpointFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, parametersFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	_, parts, err := decodeCheckpoint(text)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 8 {
+		damaged := append([]byte(nil), data...)
+		damaged[random.IntN(len(damaged))] ^= 1
+		f.Add(damaged)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := *parts
+		p.Size, p.CRC32C = int64(len(data)), crcText(data)
+		if values, err := decodeParameters(data, &p); err == nil && len(values) != len(c.Parameters) {
+			t.Errorf("%d values", len(values))
+		}
+	})
+}

@@ -1,0 +1,383 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds/host"
+)
+
+var toySGC = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 3}
+
+func toySIGN(matrices int) Spec {
+	return Spec{Model: "sign", Matrices: hops("sym", matrices-1), Features: 4, Classes: 3, Hidden: 16, Layers: 3}
+}
+
+func TestSGCLearnsSeparableClasses(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	train, valid, test := clusters(1, 60, 1, 4, 3, 0), clusters(2, 40, 1, 4, 3, 0), clusters(3, 50, 1, 4, 3, 0)
+	train.shuffle = true
+	r := mustFit(t, dev, toySGC, Data{train.feed(dev, 16), valid.feed(dev, 16), test.feed(dev, 16), 16}, Options{Epochs: 30, LearningRate: 0.05, Seed: 1})
+	if *r.ValidMetric != 1 || *r.TestMetric != 1 {
+		t.Errorf("validation %v, test %v", *r.ValidMetric, *r.TestMetric)
+	}
+	if r.Selection != SelectedByValidation || r.Epochs != 30 || r.ConvergenceEpoch == nil || *r.ConvergenceEpoch > r.BestEpoch {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSIGNLearnsLabelsByHeart(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	data := noise(1, 40, 3, 4, 3)
+	fed := data.feed(dev, 40)
+	r := mustFit(t, dev, toySIGN(3), Data{Train: fed, Valid: fed, BatchRows: 40}, Options{Epochs: 150, LearningRate: 0.02, Seed: 1})
+	if *r.ValidMetric != 1 {
+		t.Errorf("accuracy on the training rows %v", *r.ValidMetric)
+	}
+}
+
+// TestOneLayerAndAdamFollowTheirDefinitions compares full-batch training of a
+// linear classifier with the same written out in float64.
+func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
+	const rows, features, classes, epochs = 12, 4, 3, 4
+	const rate, decay = 0.1, 0.01
+	dev := openDevice(t, host.Options{})
+	data := noise(3, rows, 1, features, classes)
+	r := mustFit(t, dev, toySGC, Data{Train: data.feed(dev, rows), BatchRows: rows}, Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 9})
+
+	_, declared, err := toySGC.settled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w [classes*features + classes]float64 // weights [classes, features], then biases
+	for i, v := range declared.parameters.initial(9) {
+		w[i] = float64(v)
+	}
+	var m, v [len(w)]float64
+	for step := 1; step <= epochs; step++ {
+		var grad [len(w)]float64
+		loss := 0.0
+		for i := range rows {
+			x := data.x[0][i*features : (i+1)*features]
+			var p [classes]float64
+			sum := 0.0
+			for c := range p {
+				z := w[classes*features+c]
+				for j := range x {
+					z += w[c*features+j] * float64(x[j])
+				}
+				p[c] = math.Exp(z)
+				sum += p[c]
+			}
+			loss -= math.Log(p[data.labels[i]]/sum) / rows
+			for c := range p {
+				d := p[c] / sum
+				if int32(c) == data.labels[i] {
+					d--
+				}
+				for j := range x {
+					grad[c*features+j] += d * float64(x[j]) / rows
+				}
+				grad[classes*features+c] += d / rows
+			}
+		}
+		if got := r.History[step-1].TrainLoss; math.Abs(got-loss) > 1e-5 {
+			t.Errorf("epoch %d: loss %v, want %v", step, got, loss)
+		}
+		for i := range w {
+			g := grad[i] + decay*w[i]
+			m[i] = 0.9*m[i] + 0.1*g
+			v[i] = 0.999*v[i] + 0.001*g*g
+			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999, float64(step)))) + 1e-8)
+		}
+	}
+	for i, got := range r.Parameters {
+		if math.Abs(float64(got)-w[i]) > 1e-4 {
+			t.Errorf("parameter %d: %v, want %v", i, got, w[i])
+		}
+	}
+}
+
+func TestARunIsAFunctionOfItsSeed(t *testing.T) {
+	spec := toySIGN(2)
+	spec.Dropout = 0.3
+	run := func(threads int, seed uint64) *Result {
+		dev := openDevice(t, host.Options{Threads: threads})
+		train, valid := clusters(1, 300, 2, 4, 3, 0.2), clusters(2, 100, 2, 4, 3, 0.2)
+		train.shuffle = true
+		return mustFit(t, dev, spec, Data{Train: train.feed(dev, 128), Valid: valid.feed(dev, 64), BatchRows: 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
+	}
+	first := run(1, 1)
+	for _, threads := range []int{1, 2, 5} {
+		again := run(threads, 1)
+		if !sameBits(first.Parameters, again.Parameters) || first.TrainLoss != again.TrainLoss || *first.ValidMetric != *again.ValidMetric {
+			t.Errorf("with %d threads the same seed gave another run", threads)
+		}
+	}
+	if sameBits(first.Parameters, run(1, 2).Parameters) {
+		t.Error("another seed gave the same run")
+	}
+}
+
+func TestTheFirstEpochWithTheBestValidationIsKept(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	// Few rows with wrong labels: the model overfits, and validation falls again.
+	train, valid, test := clusters(1, 40, 2, 4, 3, 0.5), clusters(2, 200, 2, 4, 3, 0.3), clusters(3, 200, 2, 4, 3, 0.3)
+	data := Data{train.feed(dev, 40), valid.feed(dev, 100), test.feed(dev, 100), 100}
+	o := Options{Epochs: 60, LearningRate: 0.01, Seed: 4}
+	r := mustFit(t, dev, toySIGN(2), data, o)
+
+	best := 0
+	for i, e := range r.History {
+		if e.Number != i+1 || e.Valid == nil {
+			t.Fatalf("epoch %d: %+v", i+1, e)
+		}
+		if *e.Valid > *r.History[best].Valid {
+			best = i
+		}
+		if e.Best != (best == i) {
+			t.Errorf("epoch %d says best %t", i+1, e.Best)
+		}
+	}
+	if best == len(r.History)-1 || *r.History[len(r.History)-1].Valid == *r.History[best].Valid {
+		t.Fatal("validation did not fall: the test could not tell")
+	}
+	if r.BestEpoch != best+1 || *r.ValidMetric != *r.History[best].Valid || r.TrainLoss != r.History[best].TrainLoss {
+		t.Errorf("selected epoch %d with %v, want %d with %v", r.BestEpoch, *r.ValidMetric, best+1, *r.History[best].Valid)
+	}
+	// Parameters and test metric are those of training for so many epochs.
+	o.Epochs = r.BestEpoch
+	short := mustFit(t, dev, toySIGN(2), Data{Train: data.Train, Test: data.Test, BatchRows: 100}, o)
+	if !sameBits(r.Parameters, short.Parameters) || *r.TestMetric != *short.TestMetric {
+		t.Error("the result is not that of the selected epoch")
+	}
+	// Patience stops so many epochs after the best, with the same result.
+	o.Epochs, o.Patience = 60, 59-best
+	if patient := mustFit(t, dev, toySIGN(2), data, o); patient.Epochs != 60 {
+		t.Errorf("patience %d stopped after %d epochs", o.Patience, patient.Epochs)
+	}
+	o.Patience--
+	if patient := mustFit(t, dev, toySIGN(2), data, o); patient.Epochs != best+1+o.Patience || !sameBits(r.Parameters, patient.Parameters) {
+		t.Errorf("patience %d stopped after %d epochs, best %d", o.Patience, patient.Epochs, best+1)
+	}
+	// Validation now and then, and at the end.
+	o.Epochs, o.Patience, o.EvalEvery = 7, 0, 3
+	sparse := mustFit(t, dev, toySIGN(2), data, o)
+	for _, e := range sparse.History {
+		if (e.Valid != nil) != (e.Number == 3 || e.Number == 6 || e.Number == 7) {
+			t.Errorf("validation in epoch %d: %t", e.Number, e.Valid != nil)
+		}
+	}
+	if sparse.BestEpoch != 3 && sparse.BestEpoch != 6 && sparse.BestEpoch != 7 {
+		t.Errorf("selected epoch %d", sparse.BestEpoch)
+	}
+}
+
+func TestWithoutValidationTheLastEpochIsKept(t *testing.T) {
+	unlabelled := clusters(2, 10, 1, 4, 3, 0)
+	for i := range unlabelled.labels {
+		unlabelled.labels[i] = -1
+	}
+	for _, c := range []struct {
+		name        string
+		valid, test *toy
+	}{
+		{"no sets", nil, nil},
+		{"sets without rows", &toy{features: 4}, &toy{features: 4}},
+		{"sets without labels", unlabelled, unlabelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dev := openDevice(t, host.Options{})
+			data := Data{Train: clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), BatchRows: 10}
+			if c.valid != nil {
+				data.Valid, data.Test = c.valid.feed(dev, 10), c.test.feed(dev, 10)
+			}
+			r := mustFit(t, dev, toySGC, data, Options{Epochs: 3, LearningRate: 0.01})
+			if r.BestEpoch != 3 || r.Selection != SelectedLast || r.ConvergenceEpoch != nil || r.TrainLoss != r.History[2].TrainLoss {
+				t.Errorf("%+v", r)
+			}
+			text, err := json.Marshal(r)
+			if err != nil || !strings.Contains(string(text), `"valid_metric":null,"test_metric":null`) {
+				t.Errorf("%s, %v", text, err)
+			}
+			longer := mustFit(t, dev, toySGC, Data{Train: data.Train, BatchRows: 10}, Options{Epochs: 2, LearningRate: 0.01})
+			if sameBits(longer.Parameters, r.Parameters) {
+				t.Error("two epochs and three give the same parameters")
+			}
+		})
+	}
+}
+
+func TestUnlabelledRowsDoNotCountInAccuracy(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	test := clusters(3, 50, 1, 4, 3, 0)
+	for i := range 20 {
+		test.labels[i] = -1
+	}
+	r := mustFit(t, dev, toySGC, Data{Train: clusters(1, 60, 1, 4, 3, 0).feed(dev, 60), Test: test.feed(dev, 16), BatchRows: 60}, Options{Epochs: 40, LearningRate: 0.1})
+	if *r.TestMetric != 1 {
+		t.Errorf("accuracy %v", *r.TestMetric)
+	}
+}
+
+func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	broken := clusters(1, 30, 1, 4, 3, 0)
+	broken.x[0][17] = float32(math.NaN())
+	for _, c := range []struct {
+		name string
+		data *toy
+		rate float64
+		want string
+	}{
+		{"features that are no numbers", broken, 0.01, "the loss is NaN in epoch 1: try a learning rate below 0.01"},
+		{"a learning rate far too high", clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Fit(t.Context(), dev, toySGC, Data{Train: c.data.feed(dev, 30), BatchRows: 30}, Options{Epochs: 5, LearningRate: c.rate}, nil)
+			if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestTrainingStopsBetweenBatches(t *testing.T) {
+	failure := errors.New("the disk is on fire")
+	reason := errors.New("enough")
+	for _, c := range []struct {
+		name   string
+		hook   func(cancel context.CancelCauseFunc) func(epoch, batch int) error
+		want   error
+		prefix string
+	}{
+		{"when the context ends", func(cancel context.CancelCauseFunc) func(int, int) error {
+			return func(epoch, batch int) error {
+				if epoch == 1 && batch == 2 {
+					cancel(reason)
+				}
+				if epoch > 1 || epoch == 1 && batch > 2 {
+					t.Errorf("epoch %d, batch %d was asked for", epoch, batch)
+				}
+				return nil
+			}
+		}, reason, "epoch 2: "},
+		{"when a batch cannot be had", func(context.CancelCauseFunc) func(int, int) error {
+			return func(epoch, batch int) error {
+				if epoch == 2 && batch == 1 {
+					return failure
+				}
+				return nil
+			}
+		}, failure, "epoch 3: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			dev := openDevice(t, host.Options{}) // which reports memory that is not freed
+			data := clusters(1, 30, 1, 4, 3, 0)
+			data.hook = c.hook(cancel)
+			r, err := Fit(ctx, dev, toySGC, Data{Train: data.feed(dev, 8), BatchRows: 8}, Options{Epochs: 9, LearningRate: 0.01}, nil)
+			if r != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.prefix) {
+				t.Errorf("got %v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestBadInputToTrainingIsAnError(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	data := clusters(1, 30, 1, 4, 3, 0)
+	outOfRange := clusters(1, 30, 1, 4, 3, 0)
+	outOfRange.labels[4] = 3
+	o := Options{Epochs: 2, LearningRate: 0.01}
+	for _, c := range []struct {
+		name  string
+		train Epocher
+		spec  Spec
+		batch int
+		o     Options
+		want  string
+	}{
+		{"no training rows", &toy{features: 4}, toySGC, 8, o, "no training rows"},
+		{"no training set", nil, toySGC, 8, o, "no training rows"},
+		{"no epochs", data.feed(dev, 8), toySGC, 8, Options{LearningRate: 1}, "0 epochs"},
+		{"no learning rate", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1}, "learning rate 0"},
+		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "weight decay -1"},
+		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "patience -1"},
+		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "at most 0 rows"},
+		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "epoch 1: batch 0: 16 rows, but memory for 8"},
+		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "epoch 1: batch 0: 1 matrices, but sign was made for 2"},
+		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
+		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Fit(t.Context(), dev, c.spec, Data{Train: c.train, BatchRows: c.batch}, c.o, nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if used := dev.Usage().InUse; used != 0 {
+				t.Errorf("%d bytes still in use", used)
+			}
+		})
+	}
+}
+
+func TestTestRowsAreReadOnce(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	train, valid, test := clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), clusters(2, 30, 1, 4, 3, 0).feed(dev, 10), clusters(3, 30, 1, 4, 3, 0).feed(dev, 10)
+	mustFit(t, dev, toySGC, Data{train, valid, test, 10}, Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
+	if train.epochs != 4 || valid.epochs != 2 || test.epochs != 1 {
+		t.Errorf("%d, %d and %d epochs", train.epochs, valid.epochs, test.epochs)
+	}
+}
+
+func TestConvergenceIsTheFirstEpochNearThePeak(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	for _, c := range []struct {
+		name  string
+		valid []*float64
+		want  int // 0: none
+	}{
+		{"the first within one percent", []*float64{at(0.5), at(0.79), at(0.793), at(0.8), at(0.7)}, 3},
+		{"epochs without validation are skipped", []*float64{nil, at(0.1), nil, at(0.9)}, 4},
+		{"never right", []*float64{at(0), at(0)}, 1},
+		{"no validation", []*float64{nil, nil}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var history []Epoch
+			for i, v := range c.valid {
+				history = append(history, Epoch{Number: i + 1, Valid: v})
+			}
+			got := 0
+			if e := convergence(history); e != nil {
+				got = *e
+			}
+			if got != c.want {
+				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSummaryOfRuns(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	run := func(seed uint64, loss float64, valid, test *float64) *Result {
+		return &Result{Options: Options{Seed: seed}, TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}
+	}
+	s := Summarize([]*Result{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
+	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
+		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.Best != 1 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
+		t.Errorf("%+v", s)
+	}
+	if s = Summarize([]*Result{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Best != 1 || s.Valid != nil {
+		t.Errorf("without validation: %+v", s)
+	}
+	if s = Summarize([]*Result{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
+		t.Errorf("one run: %+v", s.Valid)
+	}
+}

@@ -1,0 +1,224 @@
+package trainer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spec  Spec
+		mixed float64 // fraction of unlabelled rows
+	}{
+		{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0},
+		{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0},
+		{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3},
+		{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 2}, 0},
+		{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 3, Dropout: 0.4}, 0},
+		{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Hidden: 6, Layers: 4}, 0.2},
+		{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Hidden: 4, Layers: 3, Dropout: 0.2}, 0},
+		{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Hidden: 4, Layers: 3}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const rows, globalRows = 9, 12 // as if another rank had the other three
+			c.spec.Features, c.spec.Classes = 3, 4
+			dev := openDevice(t, host.Options{})
+			n, err := newNetwork(dev, c.spec, rows+2, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.close()
+			data := noise(11, rows, len(c.spec.Matrices), 3, 4)
+			for i := range data.labels {
+				if float64(i) < c.mixed*rows {
+					data.labels[i] = -1
+				}
+			}
+			values := n.params.initial(5)
+			lossAndGradient := func(values []float32) (float64, []float32) {
+				t.Helper()
+				grad := make([]float32, n.params.count)
+				if err := n.params.load(t.Context(), n.stream, values); err != nil {
+					t.Fatal(err)
+				}
+				n.meter.reset(n.stream)
+				_, err := eachBatch(t.Context(), n.stream, data.feed(dev, rows), 0, func(b *loader.Batch) error {
+					b.GlobalRows = globalRows
+					n.gradient(b, 99)
+					return n.check(b)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
+				if err := n.meter.read(t.Context(), n.stream); err != nil {
+					t.Fatal(err)
+				}
+				return float64(n.meter.lossHost[0]) / globalRows, grad
+			}
+			_, grad := lossAndGradient(values)
+			largest := 0.0
+			for i := range values {
+				const h = 1.0 / 256
+				moved := slices.Clone(values)
+				moved[i] = values[i] + h
+				above, _ := lossAndGradient(moved)
+				moved[i] = values[i] - h
+				below, _ := lossAndGradient(moved)
+				// The loss is float32 of about 1: differences are good to 2^-24 / h, and
+				// to a few h^2 of curvature; kinks of ReLU are rare at this seed.
+				want := (above - below) / (2 * h)
+				if math.Abs(want-float64(grad[i])) > 1e-3 {
+					t.Errorf("parameter %d of %d: gradient %v, finite difference %v", i, len(values), grad[i], want)
+				}
+				largest = max(largest, math.Abs(want))
+			}
+			if largest < 0.05 {
+				t.Errorf("the largest gradient is %v: the test could not tell", largest)
+			}
+		})
+	}
+}
+
+func TestABatchWithoutRowsOnThisRankHasNoGradient(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	n, err := newNetwork(dev, Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 3}, 4, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	n.stream.Fill(n.params.grad, 7)
+	n.gradient(&loader.Batch{GlobalRows: 5}, 0)
+	grad := make([]float32, n.params.count)
+	n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
+	if err := n.stream.Synchronize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) {
+		t.Errorf("gradient %v", grad)
+	}
+}
+
+func TestModelsChooseTheirMatrices(t *testing.T) {
+	store := append(hops("sym", 3), hop("rw", 1), hop("rw", 2))
+	for _, c := range []struct {
+		name, model string
+		stored      []MatrixID
+		operators   []string
+		hops        int
+		want        string // or the error
+	}{
+		{"sgc reads the last hop alone", "sgc", hops("sym", 3), nil, -1, "[sym/hop-3]"},
+		{"sgc reads the hop that is asked for", "sgc", hops("sym", 3), nil, 2, "[sym/hop-2]"},
+		{"sgc reads the last hop of each operator", "sgc", store, nil, -1, "[sym/hop-3 rw/hop-2]"},
+		{"sgc without hops reads the input", "sgc", store, nil, 0, "[x/hop-0]"},
+		{"sgc on a store of the input alone", "sgc", hops("sym", 0), nil, -1, "[x/hop-0]"},
+		{"sign reads all hops", "sign", hops("sym", 2), nil, -1, "[x/hop-0 sym/hop-1 sym/hop-2]"},
+		{"sign reads up to the hop that is asked for", "sign", store, nil, 2, "[x/hop-0 sym/hop-1 sym/hop-2 rw/hop-1 rw/hop-2]"},
+		{"one operator of two", "sign", store, []string{"rw"}, -1, "[x/hop-0 rw/hop-1 rw/hop-2]"},
+		{"more hops than there are", "sign", store, nil, 3, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
+		{"hops of a store without any", "sgc", hops("sym", 0), nil, 2, "2 hops wanted, but the store has the input features only: propagate with more hops"},
+		{"an operator that is not there", "sgc", store, []string{"ppr"}, -1, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
+		{"a model that is not there", "gcn", store, nil, -1, `there is no model "gcn": the models are sgc, sign`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)
+			got := fmt.Sprint(ids)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestImpossibleModelsAreRefused(t *testing.T) {
+	good := Spec{Model: "sign", Matrices: hops("sym", 2), Features: 8, Classes: 3, Hidden: 4, Layers: 3}
+	if _, _, err := good.settled(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		edit func(*Spec)
+		want string
+	}{
+		{"no matrices", func(s *Spec) { s.Matrices = nil }, "0 matrices"},
+		{"no features", func(s *Spec) { s.Features = 0 }, "0 features"},
+		{"no classes", func(s *Spec) { s.Classes = 0 }, "0 classes"},
+		{"negative hidden units", func(s *Spec) { s.Hidden = -1 }, "-1 hidden units"},
+		{"one layer", func(s *Spec) { s.Layers = 1 }, "at least 2 layers"},
+		{"all dropped", func(s *Spec) { s.Dropout = 1 }, "dropout 1"},
+		{"dropout that is no number", func(s *Spec) { s.Dropout = math.NaN() }, "dropout NaN"},
+		{"a matrix twice", func(s *Spec) { s.Matrices = append(s.Matrices, s.Matrices[1]) }, "matrices of a model"},
+		{"a negative hop", func(s *Spec) { s.Matrices = []MatrixID{hop("sym", -1)} }, "matrices of a model"},
+		{"a size that overflows", func(s *Spec) { s.Features, s.Hidden, s.Layers = maxWidth, maxWidth, maxLayers }, "too large"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := good
+			c.edit(&s)
+			if _, _, err := s.settled(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSGCIgnoresWhatItHasNoUseFor(t *testing.T) {
+	s, _, err := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 2, Hidden: 64, Layers: 3, Dropout: 0.5}.settled()
+	if err != nil || s.Hidden != 0 || s.Layers != 1 || s.Dropout != 0 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
+	spec := Spec{Model: "sign", Matrices: hops("sym", 1), Features: 50, Classes: 3, Hidden: 40, Layers: 3}
+	_, b, err := spec.settled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &b.parameters
+	values := p.initial(1)
+	for _, q := range p.list {
+		bound := 1 / math.Sqrt(float64(map[string]int{"hop-0": 50, "hop-1": 50, "hidden-1": 80, "out": 40}[strings.Split(q.name, ".")[0]]))
+		mean, largest := 0.0, 0.0
+		own := values[q.first : q.first+q.rows*q.cols]
+		for _, v := range own {
+			mean += float64(v) / float64(len(own))
+			largest = max(largest, math.Abs(float64(v)))
+		}
+		// Uniform in [-bound, bound): the mean of n has deviation bound/sqrt(3n).
+		if largest > bound*(1+1e-6) || len(own) > 30 && largest < 0.85*bound || math.Abs(mean) > 4*bound/math.Sqrt(3*float64(len(own))) {
+			t.Errorf("%s: mean %v, largest %v, want within %v", q.name, mean, largest, bound)
+		}
+	}
+	if other := p.initial(2); sameBits(values, other) {
+		t.Error("two seeds give the same values")
+	}
+	// They are part of what a seed means: these must never change.
+	_, b, _ = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 2}.settled()
+	if got := b.parameters.initial(1); fmt.Sprint(got) != "[-0.50100434 0.49479926 -0.120883584 -0.52338386]" {
+		t.Errorf("seed 1 gives %v", got)
+	}
+}
+
+func TestANetworkFreesItsMemoryWhenTheDeviceIsFull(t *testing.T) {
+	dev := openDevice(t, host.Options{MemoryBytes: 64 << 10})
+	_, err := newNetwork(dev, Spec{Model: "sign", Matrices: hops("sym", 1), Features: 8, Classes: 3, Hidden: 16, Layers: 3}, 1000, true)
+	if err == nil || !strings.Contains(err.Error(), gds.ErrOutOfMemory.Error()) {
+		t.Errorf("got %v", err)
+	}
+	if used := dev.Usage().InUse; used != 0 {
+		t.Errorf("%d bytes still in use", used)
+	}
+}

@@ -1,0 +1,181 @@
+package trainer
+
+import (
+	"context"
+	"iter"
+	"math"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// openDevice is a host device that must be left clean by the test.
+func openDevice(t testing.TB, o host.Options) gds.Device {
+	t.Helper()
+	dev, err := host.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// toy is rows in host memory that feed a trainer without a store.
+type toy struct {
+	x        [][]float32 // one [rows, features] for each matrix
+	labels   []int32
+	features int
+	batch    int
+	shuffle  bool
+	hook     func(epoch, batch int) error // called before a batch is yielded
+	dev      gds.Device
+	epochs   int // started
+}
+
+func (d *toy) Rows() int64 { return int64(len(d.labels)) }
+
+// feed makes the toy's batches lie on dev, and be of so many rows.
+func (d *toy) feed(dev gds.Device, batch int) *toy {
+	fed := *d
+	fed.dev, fed.batch = dev, batch
+	return &fed
+}
+
+func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
+	d.epochs++
+	return func(yield func(*loader.Batch, error) bool) {
+		mem := memory{dev: d.dev}
+		var xs []gds.Tensor
+		for range d.x {
+			x, err := mem.matrix("toy", d.batch, d.features, gds.Float32)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			xs = append(xs, x)
+		}
+		labels, err := mem.matrix("toy", 1, d.batch, gds.Int32)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer func() {
+			// As of a loader, nothing is left behind when the loop is over.
+			_ = stream.Synchronize(context.Background())
+			_ = mem.free()
+		}()
+		plan := chunk.Plan{Rows: d.Rows(), ChunkRows: 1, BatchRows: d.batch}
+		if d.shuffle {
+			plan.Order = chunk.Shuffled
+		}
+		for b := range plan.Epoch(n) {
+			if d.hook != nil {
+				if err := d.hook(n, b.Index); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Columns(0, b.Rows)}
+			var y []int32
+			host := make([][]float32, len(d.x))
+			for _, span := range b.Spans {
+				for r := span.First; r < span.First+int64(span.Rows); r++ {
+					y = append(y, d.labels[r])
+					for k, x := range d.x {
+						host[k] = append(host[k], x[int(r)*d.features:int(r+1)*d.features]...)
+					}
+				}
+			}
+			for k := range d.x {
+				out.X = append(out.X, xs[k].Slice(0, b.Rows))
+				stream.CopyIn(out.X[k], dtype.BytesOf(host[k]))
+			}
+			stream.CopyIn(out.Labels, dtype.BytesOf(y))
+			if !yield(out, nil) {
+				return
+			}
+			// The buffers are one batch's: wait for its work.
+			if err := stream.Synchronize(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
+	}
+}
+
+// noise is a toy of random features and labels.
+func noise(seed uint64, rows, matrices, features, classes int) *toy {
+	d := &toy{features: features}
+	for k := range matrices {
+		x := make([]float32, rows*features)
+		for i := range x {
+			x[i] = float32(rng.Normal(seed+uint64(k), uint64(i)))
+		}
+		d.x = append(d.x, x)
+	}
+	for i := range rows {
+		d.labels = append(d.labels, int32(rng.Hash(seed+1000, uint64(i))%uint64(classes)))
+	}
+	return d
+}
+
+// clusters is a toy whose classes lie around points far from each other, in
+// every matrix; a fraction of the labels is wrong.
+func clusters(seed uint64, rows, matrices, features, classes int, wrong float64) *toy {
+	d := noise(seed, rows, matrices, features, classes)
+	for k, x := range d.x {
+		for r := range rows {
+			for j := range features {
+				centre := rng.Normal(7000+uint64(k), uint64(int(d.labels[r])*features+j)) // the same for every seed
+				x[r*features+j] = float32(3*centre) + 0.5*x[r*features+j]
+			}
+		}
+	}
+	for r := range rows {
+		if rng.Float64(rng.Hash(seed+2000, uint64(r))) < wrong {
+			d.labels[r] = int32(rng.Hash(seed+3000, uint64(r)) % uint64(classes))
+		}
+	}
+	return d
+}
+
+func hop(operator string, r int) MatrixID { return MatrixID{Operator: operator, Hop: r} }
+
+// hops names the matrices of one operator up to hop r, the input first.
+func hops(operator string, r int) []MatrixID {
+	ids := []MatrixID{hop("x", 0)}
+	for i := range r {
+		ids = append(ids, hop(operator, i+1))
+	}
+	return ids
+}
+
+func mustFit(t *testing.T, dev gds.Device, spec Spec, data Data, o Options) *Result {
+	t.Helper()
+	r, err := Fit(t.Context(), dev, spec, data, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func sameBits(a, b []float32) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return false
+		}
+	}
+	return true
+}
