@@ -1,86 +1,146 @@
 package format
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-var errUnbuilt = errors.New("being built")
-
 // Dir is an open graph or store directory.
 type Dir struct {
 	Manifest Manifest
+
+	fsys   vfs.FS
+	path   string
+	layout Layout
+	tables map[string]*table // by folder
+
+	mu   sync.Mutex
+	open []*Matrix
 }
 
 // OpenGraph opens a graph directory.
-func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return nil, errUnbuilt }
+func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, KindGraph) }
 
 // OpenStore opens a hop store.
-func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return nil, errUnbuilt }
+func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, KindStore) }
 
 // OpenAny opens a directory of either kind; Manifest.Kind tells which.
-func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return nil, errUnbuilt }
+func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, "") }
+
+func open(fsys vfs.FS, dir, kind string) (*Dir, error) {
+	m, err := readManifest(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" && kind != m.Kind {
+		return nil, fmt.Errorf("%s is a %s, not a %s", dir, m.Kind, kind)
+	}
+	index, err := readIndex(fsys, dir, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		if err := checkSize(fsys, filepath.Join(dir, filepath.FromSlash(f.Path)), f.Size); err != nil {
+			return nil, err
+		}
+	}
+	return newDir(fsys, dir, m, index)
+}
+
+// newDir puts a directory together.
+func newDir(fsys vfs.FS, dir string, m *Manifest, index []indexRow) (*Dir, error) {
+	tables, err := locate(m, index)
+	if err != nil {
+		return nil, &CorruptError{filepath.Join(dir, indexName), -1, err.Error()}
+	}
+	d := &Dir{Manifest: *m, fsys: fsys, path: dir, layout: m.layout(), tables: map[string]*table{}}
+	for i := range tables {
+		d.tables[tables[i].folder] = &tables[i]
+	}
+	return d, nil
+}
+
+// checkSize fails unless a file is there with its size.
+func checkSize(fsys vfs.FS, path string, size int64) error {
+	info, err := fsys.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &CorruptError{path, -1, "the file is missing"}
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return &CorruptError{path, -1, "it is no regular file"}
+	case info.Size() != size:
+		return &CorruptError{path, -1, fmt.Sprintf("the file has %d bytes, want %d", info.Size(), size)}
+	}
+	return nil
+}
 
 // FS and Path are what the directory was opened with.
-func (d *Dir) FS() vfs.FS   { return nil }
-func (d *Dir) Path() string { return "" }
+func (d *Dir) FS() vfs.FS   { return d.fsys }
+func (d *Dir) Path() string { return d.path }
 
 // Layout is how its rows are cut.
-func (d *Dir) Layout() Layout { return Layout{} }
+func (d *Dir) Layout() Layout { return d.layout }
 
 // Region finds a region by name; ok is false where there is none.
-func (d *Dir) Region(name string) (r Region, ok bool) { return r, false }
+func (d *Dir) Region(name string) (r Region, ok bool) {
+	for _, r := range d.layout.Regions {
+		if r.Name == name {
+			return r, true
+		}
+	}
+	return r, false
+}
 
 // Matrices lists the stored feature matrices: Input first, then by operator as
 // in the manifest, then by hop.
-func (d *Dir) Matrices() []MatrixID { return nil }
+func (d *Dir) Matrices() []MatrixID { return d.Manifest.matrices() }
 
 // Matrix opens one of them.
-func (d *Dir) Matrix(id MatrixID) (*Matrix, error) { return nil, errUnbuilt }
-
-// Topology reads and checks the topology (and weights) of a graph into memory
-// off the Go heap; the caller closes it.
-func (d *Dir) Topology(ctx context.Context, threads int) (*CSC, error) { return nil, errUnbuilt }
-
-// Rows reads the row table, whole.
-func (d *Dir) Rows(ctx context.Context) (*RowTable, error) { return nil, errUnbuilt }
-
-// Close releases what is open.
-func (d *Dir) Close() error { return nil }
-
-// Matrix is one stored feature matrix, open for reading by chunk.
-type Matrix struct {
-	ID     MatrixID
-	Layout Layout
+func (d *Dir) Matrix(id MatrixID) (*Matrix, error) {
+	t := d.table(matrixFolder(id))
+	if t == nil {
+		return nil, fmt.Errorf("%s has no matrix %s (it has %v)", d.path, id, d.Matrices())
+	}
+	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: t}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open = append(d.open, m)
+	return m, nil
 }
 
-// Extent is where the bytes of a chunk are.
-type Extent struct {
-	File   string // path relative to the directory
-	Chunk  int    // record batch within the file
-	Offset int64  // a multiple of 4096
-	Length int64  // rows * features * element size
-	CRC32C uint32
+// Close closes the matrices that are open.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var err error
+	for _, m := range d.open {
+		err = errors.Join(err, m.Close())
+	}
+	d.open = nil
+	return err
 }
 
-// Chunks is the number of chunks, over all regions.
-func (m *Matrix) Chunks() int { return 0 }
+// table finds a table by its folder; nil where there is none.
+func (d *Dir) table(folder string) *table { return d.tables[folder] }
 
-// ChunkRowRange is the first row and the number of rows of chunk k.
-func (m *Matrix) ChunkRowRange(k int) (first int64, rows int) { return 0, 0 }
+// filePath is the path of a file of the manifest.
+func (d *Dir) filePath(file int) string {
+	return filepath.Join(d.path, filepath.FromSlash(d.Manifest.Files[file].Path))
+}
 
-// Extent is where chunk k lies.
-func (m *Matrix) Extent(k int) Extent { return Extent{} }
-
-// CheckChunk compares the checksum of chunk k's bytes, read by other means than
-// ReadChunk, with the index.
-func (m *Matrix) CheckChunk(k int, data []byte) error { return errUnbuilt }
-
-// ReadChunk reads chunk k, row-major in the stored type, with one positioned
-// read into dst, and checks it. len(dst) is the chunk's length in bytes.
-func (m *Matrix) ReadChunk(k int, dst []byte) error { return errUnbuilt }
-
-// Close closes the files that reading has opened.
-func (m *Matrix) Close() error { return nil }
+// openPart opens the file of a part.
+func (d *Dir) openPart(p *part) (vfs.File, error) {
+	path := d.filePath(p.file)
+	f, err := d.fsys.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &CorruptError{path, -1, "the file is missing"}
+	}
+	return f, err
+}

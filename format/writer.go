@@ -1,6 +1,20 @@
 package format
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -13,36 +27,365 @@ type CreateOptions struct {
 }
 
 // Writer builds a directory. Its matrices may be written by one goroutine each.
-type Writer struct{}
+//
+// While it is at work the directory has a folder .job with a locked file, and no
+// manifest. Files get their names when they are complete and durable; index
+// and manifest come last, then .job goes.
+type Writer struct {
+	fsys   vfs.FS
+	dir    string
+	made   bool // by us
+	lock   io.Closer
+	kind   string
+	layout Layout
+
+	mu       sync.Mutex
+	files    []writtenFile
+	open     map[*partWriter]bool
+	matrices map[MatrixID]bool // true once closed
+	topology *topologySize
+	rows     *rowSummary
+	done     bool
+}
+
+type topologySize struct {
+	nodes, edges int64
+	weighted     bool
+}
+
+// writtenFile is a committed file with its extents.
+type writtenFile struct {
+	FileEntry
+	extents []arrowfile.Extent
+}
 
 // Create starts a directory and locks it against other jobs. Readers see
 // nothing of it before Publish.
 func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, error) {
-	return nil, errUnbuilt
+	kind, err := layout.check()
+	if err != nil {
+		return nil, err
+	}
+	layout.Regions = slices.Clone(layout.Regions)
+	w := &Writer{fsys: fsys, dir: dir, kind: kind, layout: layout, open: map[*partWriter]bool{}, matrices: map[MatrixID]bool{}}
+	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		w.made = true
+	} else if err != nil {
+		return nil, err
+	} else if err := mayReplace(fsys, dir, o.Force); err != nil {
+		return nil, err
+	}
+	job := filepath.Join(dir, jobFolder)
+	if err := fsys.MkdirAll(job); err != nil {
+		return nil, w.leave(err)
+	}
+	if w.lock, err = fsys.Lock(filepath.Join(job, lockName)); errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%s is being written: %w", dir, err)
+	} else if err != nil {
+		return nil, w.leave(err)
+	}
+	// Another job may have finished before we had the lock.
+	if err := mayReplace(fsys, dir, o.Force); err != nil {
+		return nil, w.leave(err)
+	}
+	if err := clear(fsys, dir); err != nil {
+		return nil, w.leave(err)
+	}
+	return w, nil
+}
+
+// leave gives the directory up: .job goes, then the directory where we made it,
+// then the lock. It returns err, or else what went wrong here.
+func (w *Writer) leave(err error) error {
+	mine := w.fsys.RemoveAll(filepath.Join(w.dir, jobFolder))
+	if w.made && mine == nil {
+		mine = w.fsys.Remove(w.dir)
+	}
+	if w.lock != nil {
+		mine = errors.Join(mine, w.lock.Close())
+	}
+	if err != nil {
+		return err
+	}
+	return mine
+}
+
+// mayReplace fails unless what is in an existing directory may be replaced.
+func mayReplace(fsys vfs.FS, dir string, force bool) error {
+	found, err := scan(fsys, dir)
+	if err != nil {
+		return err
+	}
+	if len(found.foreign) > 0 {
+		return fmt.Errorf("%s: %w, and holds %s, which is not Hopfeed's (give another directory)", dir, ErrExists, found.foreign[0])
+	}
+	complete := slices.Contains(found.files, manifestName)
+	switch {
+	case complete && force:
+		return checkOurs(fsys, dir)
+	case complete:
+		return fmt.Errorf("%s: %w (--force replaces it)", dir, ErrExists)
+	case !found.job && !force && len(found.files)+len(found.folders) > 0:
+		return fmt.Errorf("%s: %w, without a manifest and without %s (--force replaces it)", dir, ErrExists, jobFolder)
+	}
+	return nil
+}
+
+// checkOurs keeps force from removing a manifest.json that is somebody else's.
+func checkOurs(fsys vfs.FS, dir string) error {
+	path := filepath.Join(dir, manifestName)
+	start := "{\n  \"format\": "
+	info, err := fsys.Stat(path)
+	if err != nil {
+		return err
+	}
+	b, err := readFile(fsys, path, min(info.Size(), int64(len(start))))
+	if err != nil {
+		return err
+	}
+	if string(b) != start {
+		return fmt.Errorf("%s: %w, and is no manifest of Hopfeed's (give another directory)", path, ErrExists)
+	}
+	return nil
+}
+
+// found is what a directory holds: paths with slashes.
+type found struct {
+	files   []string // that a directory of ours may have, finished or not
+	folders []string // likewise, outer before inner
+	foreign []string // files and folders that it may not have
+	job     bool     // there is a .job
+}
+
+// scan lists a directory.
+func scan(fsys vfs.FS, dir string) (*found, error) {
+	out := new(found)
+	var visit func(folder string) error
+	visit = func(folder string) error {
+		entries, err := fsys.ReadDir(filepath.Join(dir, filepath.FromSlash(folder)))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			path := e.Name()
+			if folder != "" {
+				path = folder + "/" + path
+			}
+			switch {
+			case path == jobFolder && e.IsDir():
+				out.job = true
+			case e.IsDir() && isFolder(path):
+				out.folders = append(out.folders, path)
+				if err := visit(path); err != nil {
+					return err
+				}
+			case e.Type().IsRegular() && isFile(path):
+				out.files = append(out.files, path)
+			default:
+				out.foreign = append(out.foreign, path)
+			}
+		}
+		return nil
+	}
+	return out, visit("")
+}
+
+// clear removes all files of ours but .job. Removals need not survive a crash,
+// so the manifest is renamed first, which does: what is then written under old
+// names is not taken for what it listed.
+func clear(fsys vfs.FS, dir string) error {
+	manifest := filepath.Join(dir, manifestName)
+	if err := fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	found, err := scan(fsys, dir)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(found.folders)
+	for _, path := range append(found.files, found.folders...) {
+		if err := fsys.Remove(filepath.Join(dir, filepath.FromSlash(path))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Topology writes topology/ and, where there are weights, weights/.
-func (w *Writer) Topology(c *CSC) error { return errUnbuilt }
+func (w *Writer) Topology(c *CSC) error {
+	if w.kind != KindGraph {
+		return fmt.Errorf("%s: a store has no topology", w.dir)
+	}
+	if n := w.layout.rows(); c.Nodes() != n {
+		return fmt.Errorf("%s: a topology of %d nodes for %d rows", w.dir, c.Nodes(), n)
+	}
+	for _, check := range []func(context.Context, int) error{c.check, c.checkWeights} {
+		if err := check(context.Background(), 0); err != nil {
+			return fmt.Errorf("%s: topology: %w", w.dir, err)
+		}
+	}
+	if err := w.claim(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{c.Nodes(), c.Edges(), c.Weights != nil} }); err != nil {
+		return err
+	}
+	err := w.single(topologyTable(c.Nodes(), c.Edges()), dtype.BytesOf(c.Offsets), dtype.BytesOf(c.Neighbors))
+	if err == nil && c.Weights != nil {
+		err = w.single(weightsTable(c.Edges()), dtype.BytesOf(c.Weights))
+	}
+	return err
+}
+
+// single writes a table that has one record batch at most.
+func (w *Writer) single(t table, buffers ...[]byte) error {
+	p, err := w.parts(t, 1, 0)
+	if err != nil {
+		return err
+	}
+	if t.chunks > 0 {
+		err = p.chunk(t.rows(0), buffers...)
+	}
+	if err == nil {
+		err = p.close()
+	}
+	return err
+}
 
 // Rows writes rows/ (with NodeID) or nodes/ (without).
-func (w *Writer) Rows(t *RowTable) error { return errUnbuilt }
+func (w *Writer) Rows(t *RowTable) error {
+	summary, err := t.summarize(w.kind, w.layout.rows())
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.dir, err)
+	}
+	if err := w.claim(func() bool { return w.rows == nil }, func() { w.rows = summary }); err != nil {
+		return err
+	}
+	if summary.columns == (rowColumns{}) {
+		return nil
+	}
+	table := summary.columns.table(w.layout)
+	longest := int64(0)
+	for k := range table.chunks {
+		first, rows := w.layout.chunk(k)
+		_, end := arrowfile.Place(lengthsOf(t.buffers(first, rows))...)
+		longest = max(longest, end)
+	}
+	p, err := w.parts(table, perPart(longest), 0)
+	if err != nil {
+		return err
+	}
+	for k := range table.chunks {
+		first, rows := w.layout.chunk(k)
+		if err := p.chunk(int64(rows), t.buffers(first, rows)...); err != nil {
+			return err
+		}
+	}
+	return p.close()
+}
 
-// Matrix starts one feature matrix.
-func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) { return nil, errUnbuilt }
+// claim changes the writer's state where free says that it may.
+func (w *Writer) claim(free func() bool, change func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return fmt.Errorf("%s is published or aborted already", w.dir)
+	}
+	if !free() {
+		return fmt.Errorf("%s: the same table is written twice", w.dir)
+	}
+	change()
+	return nil
+}
 
 // Publish writes index and manifest, which makes the directory visible. It fills
-// in what the writer knows: Format, Tool, layout, Files and checksums.
-func (w *Writer) Publish(m *Manifest) error { return errUnbuilt }
+// in what the writer knows: Format, Kind, Tool, layout, what topology and rows
+// have, Files, Fingerprint and checksums.
+func (w *Writer) Publish(m *Manifest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.done:
+		return fmt.Errorf("%s is published or aborted already", w.dir)
+	case w.rows == nil:
+		return fmt.Errorf("%s: the rows have not been written", w.dir)
+	case w.kind == KindGraph && w.topology == nil:
+		return fmt.Errorf("%s: the topology has not been written", w.dir)
+	case len(w.open) > 0:
+		return fmt.Errorf("%s: %d tables are not finished", w.dir, len(w.open))
+	}
+	index := w.fill(m)
+	encoded, err := encodeIndex(index)
+	if err != nil {
+		return err
+	}
+	m.IndexSize, m.IndexCRC32C = int64(len(encoded)), hex32(crc32.Checksum(encoded, castagnoli))
+	m.Fingerprint = m.fingerprint(index)
+	if err := m.check(); err != nil {
+		return fmt.Errorf("%s: cannot be published: %w", w.dir, err)
+	}
+	if err := w.rows.checkAgainst(m); err != nil {
+		return fmt.Errorf("%s: cannot be published: %w", w.dir, err)
+	}
+	if err := w.writeFile(indexName, encoded); err != nil {
+		return err
+	}
+	if err := w.writeFile(manifestName, m.seal()); err != nil {
+		return err
+	}
+	w.done, w.made = true, false
+	if err := w.leave(nil); err != nil {
+		return fmt.Errorf("%s is complete, but its %s could not be removed: %w", w.dir, jobFolder, err)
+	}
+	return nil
+}
 
-// Abort removes everything that was written. After Publish it does nothing.
-func (w *Writer) Abort() error { return nil }
+// fill sets what the writer knows and returns the index.
+func (w *Writer) fill(m *Manifest) []indexRow {
+	m.Format, m.Kind, m.Tool = Version, w.kind, version.Version
+	if t := w.topology; t != nil {
+		m.Nodes, m.Edges, m.Weighted = t.nodes, t.edges, t.weighted
+	}
+	m.Labels, m.Splits, m.OrigIDs = w.rows.columns.labels, w.rows.columns.splits, w.rows.columns.origID
+	m.Features, m.DType, m.ChunkRows = w.layout.Features, w.layout.DType.String(), w.layout.ChunkRows
+	m.Rows, m.Regions = w.layout.rows(), w.layout.Regions
+	if m.Input == nil {
+		m.Input = map[string]string{}
+	}
+	slices.SortFunc(w.files, func(a, b writtenFile) int { return strings.Compare(a.Path, b.Path) })
+	m.Files = make([]FileEntry, len(w.files))
+	var index []indexRow
+	for i, f := range w.files {
+		m.Files[i] = f.FileEntry
+		for _, e := range f.extents {
+			index = append(index, indexRow{uint32(i), e.CRC32C, e.Offset, e.Length})
+		}
+	}
+	return index
+}
 
-// MatrixWriter writes one matrix in row order.
-type MatrixWriter struct{}
+// writeFile commits a small file.
+func (w *Writer) writeFile(name string, b []byte) error {
+	f, err := w.fsys.Create(filepath.Join(w.dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	return f.Commit()
+}
 
-// Write appends whole rows, in the layout's type, row-major; any number of them
-// at a time.
-func (m *MatrixWriter) Write(rows []byte) error { return errUnbuilt }
-
-// Close finishes the matrix, and fails if rows are missing.
-func (m *MatrixWriter) Close() error { return errUnbuilt }
+// Abort removes everything that was written. After Publish it does nothing. No
+// other call may be running.
+func (w *Writer) Abort() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return nil
+	}
+	w.done = true
+	var err error
+	for p := range w.open {
+		err = errors.Join(err, p.abort())
+	}
+	return w.leave(errors.Join(err, clear(w.fsys, w.dir)))
+}

@@ -1,0 +1,161 @@
+package format
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+
+	"github.com/apache/arrow/go/v17/arrow"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// indexRow is one row of index.arrow: an extent of data and its checksum. A
+// chunk of a feature matrix is one extent; longer chunks are several, of
+// arrowfile.ExtentBytes each but the last.
+type indexRow struct {
+	file   uint32 // in Manifest.Files
+	crc    uint32
+	offset int64
+	length int64
+}
+
+// indexSchema has the rows of the index sorted by file, then offset, in one
+// record batch.
+var indexSchema = newSchema(
+	arrow.Field{Name: "file", Type: arrow.PrimitiveTypes.Uint32},
+	arrow.Field{Name: "offset", Type: arrow.PrimitiveTypes.Uint64},
+	arrow.Field{Name: "length", Type: arrow.PrimitiveTypes.Uint64},
+	arrow.Field{Name: "crc32c", Type: arrow.PrimitiveTypes.Uint32},
+)
+
+func encodeIndex(index []indexRow) ([]byte, error) {
+	files, crcs := make([]uint32, len(index)), make([]uint32, len(index))
+	offsets, lengths := make([]uint64, len(index)), make([]uint64, len(index))
+	for i, r := range index {
+		files[i], offsets[i], lengths[i], crcs[i] = r.file, uint64(r.offset), uint64(r.length), r.crc
+	}
+	var buf bytes.Buffer
+	w, err := arrowfile.NewWriter(&buf, indexSchema)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Batch(int64(len(index)), 0, dtype.BytesOf(files), dtype.BytesOf(offsets), dtype.BytesOf(lengths), dtype.BytesOf(crcs)); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// decodeIndex is the inverse of encodeIndex, and checks that extents lie in
+// files, whole pages apart, in order.
+func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
+	l, err := arrowfile.ReadLayout(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return nil, err
+	}
+	if !l.Schema.Equal(indexSchema) || len(l.Batches) != 1 {
+		return nil, errors.New("it has other columns than an index")
+	}
+	column := func(i int) []byte {
+		at := l.Batches[0].Buffers[i]
+		return bytes.Clone(b[at.Offset : at.Offset+at.Length])
+	}
+	fileOf, offsets, lengths, crcs := dtype.As[uint32](column(0)), dtype.As[uint64](column(1)), dtype.As[uint64](column(2)), dtype.As[uint32](column(3))
+	index := make([]indexRow, len(fileOf))
+	end := uint64(0) // of the extent before, in the same file
+	for i := range index {
+		file, offset, length := fileOf[i], offsets[i], lengths[i]
+		if i > 0 && file != fileOf[i-1] {
+			end = 0
+		}
+		if int(file) >= len(files) || i > 0 && file < fileOf[i-1] {
+			return nil, fmt.Errorf("row %d: file %d is not in its place", i, file)
+		}
+		size := uint64(files[file].Size)
+		if offset < end || offset%arrowfile.Align != 0 || length == 0 || length > arrowfile.ExtentBytes || offset > size || length > size-offset {
+			return nil, fmt.Errorf("row %d: %d bytes at %d of %s (%d bytes)", i, length, offset, files[file].Path, size)
+		}
+		end = offset + length
+		index[i] = indexRow{file, crcs[i], int64(offset), int64(length)}
+	}
+	return index, nil
+}
+
+// readIndex reads and checks the index that a manifest calls for.
+func readIndex(fsys vfs.FS, dir string, m *Manifest) ([]indexRow, error) {
+	path := filepath.Join(dir, indexName)
+	if err := checkSize(fsys, path, m.IndexSize); err != nil {
+		return nil, err
+	}
+	b, err := readFile(fsys, path, m.IndexSize)
+	if err != nil {
+		return nil, err
+	}
+	if found := hex32(crc32.Checksum(b, castagnoli)); found != m.IndexCRC32C {
+		return nil, &CorruptError{path, -1, fmt.Sprintf("its bytes have checksum %s, want %s", found, m.IndexCRC32C)}
+	}
+	index, err := decodeIndex(b, m.Files)
+	if err != nil {
+		return nil, &CorruptError{path, -1, err.Error()}
+	}
+	if m.fingerprint(index) != m.Fingerprint {
+		return nil, &CorruptError{filepath.Join(dir, manifestName), -1, "the fingerprint is not that of manifest and index"}
+	}
+	return index, nil
+}
+
+// locate finds the parts of each table in the index, and checks that each of
+// its chunks is there with its length.
+func locate(m *Manifest, index []indexRow) ([]table, error) {
+	byFile := make([][]indexRow, len(m.Files))
+	for i := 0; i < len(index); {
+		j := i
+		for j < len(index) && index[j].file == index[i].file {
+			j++
+		}
+		byFile[index[i].file] = index[i:j:j]
+		i = j
+	}
+	tables := m.tables()
+	for i := range tables {
+		t := &tables[i]
+		next := 0
+		for k := 0; ; k++ {
+			file, ok := m.find(partPath(t.folder, k))
+			if !ok {
+				break
+			}
+			p := part{file: file, first: next, extents: byFile[file], starts: []int{0}}
+			for at := 0; at < len(p.extents); {
+				if next == t.chunks {
+					return nil, fmt.Errorf("%s has more than the %d chunks of its table", m.Files[file].Path, t.chunks)
+				}
+				length := p.extents[at].length
+				for at++; at < len(p.extents) && p.extents[at-1].length == arrowfile.ExtentBytes &&
+					p.extents[at].offset == p.extents[at-1].offset+arrowfile.ExtentBytes; at++ {
+					length += p.extents[at].length
+				}
+				if want, exact := t.dataBytes(next); length < want || exact && length != want {
+					return nil, fmt.Errorf("%s: chunk %d has %d bytes, want %d", m.Files[file].Path, next-p.first, length, want)
+				}
+				p.starts = append(p.starts, at)
+				next++
+			}
+			if p.chunks() == 0 && t.chunks > 0 {
+				return nil, fmt.Errorf("%s has no chunks", m.Files[file].Path)
+			}
+			t.parts = append(t.parts, p)
+		}
+		if next != t.chunks {
+			return nil, fmt.Errorf("%s has %d of %d chunks", t.folder, next, t.chunks)
+		}
+	}
+	return tables, nil
+}

@@ -1,0 +1,219 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Matrix is one stored feature matrix, open for reading by chunk.
+type Matrix struct {
+	ID     MatrixID
+	Layout Layout
+
+	dir   *Dir
+	table *table
+
+	mu     sync.Mutex
+	files  []vfs.File // of parts, opened when first read
+	closed bool
+}
+
+// Extent is where the bytes of a chunk are.
+type Extent struct {
+	File   string // path relative to the directory
+	Chunk  int    // record batch within the file
+	Offset int64  // a multiple of 4096
+	Length int64  // rows * features * element size
+	CRC32C uint32
+}
+
+// Chunks is the number of chunks, over all regions.
+func (m *Matrix) Chunks() int { return m.table.chunks }
+
+// ChunkRowRange is the first row and the number of rows of chunk k.
+func (m *Matrix) ChunkRowRange(k int) (first int64, rows int) { return m.Layout.chunk(k) }
+
+// Extent is where chunk k lies. The bytes up to the next multiple of 4096 are
+// in the file too, so that reads can be whole pages.
+func (m *Matrix) Extent(k int) Extent {
+	p := &m.table.parts[m.table.at(k)]
+	row := p.extents[k-p.first]
+	return Extent{m.dir.Manifest.Files[p.file].Path, k - p.first, row.offset, row.length, row.crc}
+}
+
+// CheckChunk compares the checksum of chunk k's bytes, read by other means than
+// ReadChunk, with the index.
+func (m *Matrix) CheckChunk(k int, data []byte) error {
+	e := m.Extent(k)
+	return checkData(filepath.Join(m.dir.path, filepath.FromSlash(e.File)), e.Chunk, data, e.Length, e.CRC32C)
+}
+
+func checkData(path string, chunk int, data []byte, length int64, crc uint32) error {
+	if int64(len(data)) != length {
+		return &CorruptError{path, chunk, fmt.Sprintf("%d bytes, want %d", len(data), length)}
+	}
+	if found := crc32.Checksum(data, castagnoli); found != crc {
+		return &CorruptError{path, chunk, fmt.Sprintf("its bytes have checksum %s, want %s", hex32(found), hex32(crc))}
+	}
+	return nil
+}
+
+// ReadChunk reads chunk k, row-major in the stored type, with one positioned
+// read into dst, and checks it. len(dst) is the chunk's length in bytes.
+func (m *Matrix) ReadChunk(k int, dst []byte) error {
+	i := m.table.at(k)
+	p := &m.table.parts[i]
+	row := p.extents[k-p.first]
+	if int64(len(dst)) != row.length {
+		return fmt.Errorf("a buffer of %d bytes for chunk %d of %s, which has %d", len(dst), k, m.ID, row.length)
+	}
+	f, err := m.file(i)
+	if err != nil {
+		return err
+	}
+	return readExtent(f, k-p.first, row, dst)
+}
+
+// file opens the file of part i, once.
+func (m *Matrix) file(i int) (vfs.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("%s: %w", m.ID, fs.ErrClosed)
+	}
+	if m.files == nil {
+		m.files = make([]vfs.File, len(m.table.parts))
+	}
+	if m.files[i] == nil {
+		f, err := m.dir.openPart(&m.table.parts[i])
+		if err != nil {
+			return nil, err
+		}
+		m.files[i] = f
+	}
+	return m.files[i], nil
+}
+
+// readExtent reads an extent, which belongs to a chunk of its file, and checks it.
+func readExtent(f vfs.File, chunk int, row indexRow, dst []byte) error {
+	n, err := f.ReadAt(dst, row.offset)
+	if n < len(dst) {
+		return cutOff(f.Path(), chunk, row.offset+int64(n), err)
+	}
+	return checkData(f.Path(), chunk, dst, row.length, row.crc)
+}
+
+// cutOff is the error where reading stops at byte at.
+func cutOff(path string, chunk int, at int64, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return &CorruptError{path, chunk, fmt.Sprintf("the file ends at byte %d", at)}
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// Close closes the files that reading has opened. No read may be running.
+func (m *Matrix) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	var err error
+	for _, f := range m.files {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	m.files = nil
+	return err
+}
+
+// Matrix starts one feature matrix.
+func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
+	if w.layout.Features == 0 {
+		return nil, fmt.Errorf("%s: no features, hence no matrix %s", w.dir, id)
+	}
+	if err := checkOperatorName(id.Operator); err != nil {
+		return nil, err
+	}
+	if isInput := id.Operator == FeaturesOperator; id.Hop < 0 || id.Hop > MaxHops || isInput != (id.Hop == 0) {
+		return nil, fmt.Errorf("%s: there is no matrix %s", w.dir, id)
+	}
+	if err := w.claim(func() bool { return !w.matrices[id] }, func() { w.matrices[id] = true }); err != nil {
+		return nil, fmt.Errorf("%s: %w", id, err)
+	}
+	body := int64(w.layout.ChunkRows) * w.layout.rowBytes()
+	p, err := w.parts(matrixTable(id, w.layout), perPart(body), body)
+	if err != nil {
+		return nil, err
+	}
+	return &MatrixWriter{id: id, layout: &w.layout, p: p}, nil
+}
+
+// MatrixWriter writes one matrix in row order.
+type MatrixWriter struct {
+	id     MatrixID
+	layout *Layout
+	p      *partWriter
+	left   int64 // bytes that the present chunk lacks
+	err    error
+}
+
+// Write appends whole rows, in the layout's type, row-major; any number of them
+// at a time.
+func (m *MatrixWriter) Write(rows []byte) error {
+	if m.err == nil {
+		m.err = m.write(rows)
+	}
+	return m.err
+}
+
+func (m *MatrixWriter) write(rows []byte) error {
+	if int64(len(rows))%m.layout.rowBytes() != 0 {
+		return fmt.Errorf("%s: %d bytes are no whole rows of %d", m.id, len(rows), m.layout.rowBytes())
+	}
+	for len(rows) > 0 {
+		if m.left == 0 {
+			if m.p.next == m.p.table.chunks {
+				return fmt.Errorf("%s: more than the %d rows of the layout", m.id, m.layout.rows())
+			}
+			_, n := m.layout.chunk(m.p.next)
+			m.left = int64(n) * m.layout.rowBytes()
+			if err := m.p.begin(int64(n), m.left); err != nil {
+				return err
+			}
+		}
+		n := min(int64(len(rows)), m.left)
+		if _, err := m.p.out.Write(rows[:n]); err != nil {
+			return err
+		}
+		rows, m.left = rows[n:], m.left-n
+		if m.left == 0 {
+			if err := m.p.out.End(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close finishes the matrix, and fails if rows are missing.
+func (m *MatrixWriter) Close() error {
+	if m.err != nil {
+		return m.err
+	}
+	if m.left > 0 || m.p.next < m.p.table.chunks {
+		return fmt.Errorf("%s: rows are missing: %d of %d chunks, and %d bytes of the last", m.id, m.p.next, m.p.table.chunks, m.left)
+	}
+	m.err = m.p.close()
+	if m.err == nil {
+		m.err = fmt.Errorf("%s: %w", m.id, fs.ErrClosed)
+		return nil
+	}
+	return m.err
+}

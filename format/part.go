@@ -1,0 +1,135 @@
+package format
+
+import (
+	"bufio"
+	"path/filepath"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// partBytes is the most that a part can have. Tests make it small.
+var partBytes = int64(4 << 30)
+
+// perPart is the number of chunks in each part but the last, where the data of
+// a chunk have chunkBytes at most.
+func perPart(chunkBytes int64) int {
+	const ends = 4 * arrowfile.Align // schema, footer, and what comes with them
+	const block = 24                 // of a chunk in the footer
+	pages := (chunkBytes + arrowfile.Align - 1) / arrowfile.Align
+	return int(max(1, (partBytes-ends)/(arrowfile.Align*(1+pages)+block)))
+}
+
+// partWriter writes the parts of a table, one after another.
+type partWriter struct {
+	w       *Writer
+	table   table
+	perPart int
+	minBody int64 // of each chunk but the last of a part, so that strides are equal
+
+	next    int // chunk of the table
+	inPart  int // chunks in the present part
+	part    int
+	pending vfs.PendingFile
+	buffer  *bufio.Writer
+	out     *arrowfile.Writer
+}
+
+// parts starts the files of a table.
+func (w *Writer) parts(t table, perPart int, minBody int64) (*partWriter, error) {
+	if err := w.fsys.MkdirAll(filepath.Join(w.dir, filepath.FromSlash(t.folder))); err != nil {
+		return nil, err
+	}
+	p := &partWriter{w: w, table: t, perPart: perPart, minBody: minBody}
+	w.mu.Lock()
+	w.open[p] = true
+	w.mu.Unlock()
+	return p, p.start()
+}
+
+func (p *partWriter) path() string { return partPath(p.table.folder, p.part) }
+
+func (p *partWriter) start() (err error) {
+	if p.pending, err = p.w.fsys.Create(filepath.Join(p.w.dir, filepath.FromSlash(p.path()))); err != nil {
+		return err
+	}
+	p.buffer = bufio.NewWriterSize(p.pending, 1<<20)
+	p.out, err = arrowfile.NewWriter(p.buffer, p.table.schema)
+	return err
+}
+
+// begin starts a chunk whose bytes are then written to out.
+func (p *partWriter) begin(rows int64, lengths ...int64) error {
+	if p.inPart == p.perPart {
+		if err := p.commit(); err != nil {
+			return err
+		}
+		p.part, p.inPart = p.part+1, 0
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	p.next, p.inPart = p.next+1, p.inPart+1
+	minBody := p.minBody
+	if p.inPart == p.perPart || p.next == p.table.chunks {
+		minBody = 0
+	}
+	return p.out.Begin(rows, minBody, lengths...)
+}
+
+// chunk writes a whole chunk.
+func (p *partWriter) chunk(rows int64, buffers ...[]byte) error {
+	if err := p.begin(rows, lengthsOf(buffers)...); err != nil {
+		return err
+	}
+	for _, b := range buffers {
+		if _, err := p.out.Write(b); err != nil {
+			return err
+		}
+	}
+	return p.out.End()
+}
+
+func lengthsOf(buffers [][]byte) []int64 {
+	lengths := make([]int64, len(buffers))
+	for i, b := range buffers {
+		lengths[i] = int64(len(b))
+	}
+	return lengths
+}
+
+// commit finishes the present part.
+func (p *partWriter) commit() error {
+	if err := p.out.Close(); err != nil {
+		return err
+	}
+	if err := p.buffer.Flush(); err != nil {
+		return err
+	}
+	if err := p.pending.Commit(); err != nil {
+		return err
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.files = append(p.w.files, writtenFile{FileEntry{p.path(), p.out.Size(), hex32(p.out.CRC32C())}, p.out.Extents()})
+	return nil
+}
+
+// close finishes the table.
+func (p *partWriter) close() error {
+	if err := p.commit(); err != nil {
+		return err
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	delete(p.w.open, p)
+	return nil
+}
+
+// abort gives the present part up. The committed ones are the Writer's.
+func (p *partWriter) abort() error {
+	if p.pending == nil {
+		return nil
+	}
+	return p.pending.Abort()
+}

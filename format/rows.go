@@ -1,0 +1,321 @@
+package format
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/apache/arrow/go/v17/arrow"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// TrainKey is what the training rows of a store ascend by; equal keys ascend by
+// node. The rows of other regions ascend by node.
+func TrainKey(seed uint64, node uint32) uint64 { return rng.Hash(seed, uint64(node)) }
+
+// rowColumns says which columns a row table has.
+type rowColumns struct {
+	node   bool
+	labels int
+	splits int
+	origID bool
+}
+
+func (m *Manifest) rowColumns() rowColumns {
+	return rowColumns{node: m.Kind == KindStore, labels: m.Labels, splits: m.Splits, origID: m.OrigIDs}
+}
+
+func (c rowColumns) table(l Layout) table {
+	t := table{
+		folder: nodesFolder,
+		chunks: l.chunks(),
+		rows:   func(k int) int64 { _, n := l.chunk(k); return int64(n) },
+	}
+	var fields []arrow.Field
+	if c.node {
+		t.folder = rowsFolder
+		fields = append(fields, arrow.Field{Name: columnNode, Type: arrow.PrimitiveTypes.Uint32})
+	}
+	if c.labels == 1 {
+		fields = append(fields, arrow.Field{Name: columnLabel, Type: arrow.PrimitiveTypes.Int32})
+	} else if c.labels > 1 {
+		fields = append(fields, arrow.Field{Name: columnLabel, Type: listOf(c.labels, arrow.PrimitiveTypes.Int8)})
+	}
+	if c.splits > 0 {
+		fields = append(fields, arrow.Field{Name: columnSplits, Type: listOf(c.splits, arrow.PrimitiveTypes.Uint8)})
+	}
+	if c.origID {
+		fields = append(fields, arrow.Field{Name: columnOrigID, Type: arrow.BinaryTypes.LargeString})
+	}
+	t.schema = newSchema(fields...)
+	t.lengths = func(rows int64) []int64 {
+		var out []int64
+		if c.node {
+			out = append(out, 4*rows)
+		}
+		if c.labels == 1 {
+			out = append(out, 4*rows)
+		} else if c.labels > 1 {
+			out = append(out, rows*int64(c.labels))
+		}
+		if c.splits > 0 {
+			out = append(out, rows*int64(c.splits))
+		}
+		if c.origID {
+			out = append(out, 8*(rows+1), -1)
+		}
+		return out
+	}
+	return t
+}
+
+// rowSummary is what the manifest must agree with.
+type rowSummary struct {
+	columns  rowColumns
+	maxLabel int32
+	maxNode  uint32
+}
+
+// summarize checks a table that is to be written.
+func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
+	s := &rowSummary{maxLabel: -1, columns: rowColumns{node: kind == KindStore, splits: t.NumSplits, origID: t.OrigID != nil}}
+	length := func(what string, n int, perRow int64, wanted bool) error {
+		want := int64(0)
+		if wanted {
+			want = t.Rows * perRow
+		}
+		if int64(n) != want {
+			return fmt.Errorf("row table: %d %s, want %d", n, what, want)
+		}
+		return nil
+	}
+	if t.Rows != rows {
+		return nil, fmt.Errorf("row table of %d rows, the layout has %d", t.Rows, rows)
+	}
+	if t.Labels != nil && t.MultiLabels != nil || t.MultiLabels != nil && t.LabelColumns < 2 {
+		return nil, fmt.Errorf("row table: several labels a row are 2 columns or more, and then there are no single ones")
+	}
+	switch {
+	case t.Labels != nil:
+		s.columns.labels = 1
+	case t.MultiLabels != nil:
+		s.columns.labels = t.LabelColumns
+	}
+	if t.NumSplits < 0 || t.NumSplits > MaxSplits || s.columns.labels > MaxLabelColumns {
+		return nil, fmt.Errorf("row table: %d splits and %d label columns (at most %d and %d)", t.NumSplits, s.columns.labels, MaxSplits, MaxLabelColumns)
+	}
+	for _, err := range []error{
+		length("node ids", len(t.NodeID), 1, s.columns.node),
+		length("labels", len(t.Labels), 1, t.Labels != nil),
+		length("labels", len(t.MultiLabels), int64(t.LabelColumns), t.MultiLabels != nil),
+		length("splits", len(t.Splits), int64(t.NumSplits), true),
+		length("original ids", len(t.OrigID), 1, t.OrigID != nil),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i, id := range t.OrigID {
+		if !utf8.ValidString(id) {
+			return nil, fmt.Errorf("row table: original id %q of row %d is no UTF-8", id, i)
+		}
+	}
+	if _, err := t.checkValues(1<<32, 1<<31); err != nil {
+		return nil, fmt.Errorf("row table: %w", err)
+	}
+	if len(t.Labels) > 0 {
+		s.maxLabel = slices.Max(t.Labels)
+	}
+	if len(t.NodeID) > 0 {
+		s.maxNode = slices.Max(t.NodeID)
+	}
+	return s, nil
+}
+
+func (s *rowSummary) checkAgainst(m *Manifest) error {
+	if int64(s.maxLabel) >= int64(m.Classes) && s.columns.labels == 1 && s.maxLabel >= 0 {
+		return fmt.Errorf("label %d, but %d classes", s.maxLabel, m.Classes)
+	}
+	if s.columns.node && m.Rows > 0 && int64(s.maxNode) >= m.Nodes {
+		return fmt.Errorf("row of node %d, but %d nodes", s.maxNode, m.Nodes)
+	}
+	return nil
+}
+
+// checkValues fails for values out of range, and tells the row.
+func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
+	for i, v := range t.NodeID {
+		if int64(v) >= nodes {
+			return int64(i), fmt.Errorf("row %d is of node %d, but there are %d nodes", i, v, nodes)
+		}
+	}
+	for i, v := range t.Labels {
+		if v < -1 || int64(v) >= classes {
+			return int64(i), fmt.Errorf("row %d has label %d, not from -1 to %d", i, v, classes-1)
+		}
+	}
+	for i, v := range t.MultiLabels {
+		if v < -1 || v > 1 {
+			return int64(i / t.LabelColumns), fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1", i/t.LabelColumns, v, i%t.LabelColumns)
+		}
+	}
+	for i, v := range t.Splits {
+		if v > SplitTest {
+			return int64(i / t.NumSplits), fmt.Errorf("row %d is in part %d of split %d, not 0 to %d", i/t.NumSplits, v, i%t.NumSplits, SplitTest)
+		}
+	}
+	return 0, nil
+}
+
+// buffers are the data of some rows, as a record batch has them.
+func (t *RowTable) buffers(first int64, rows int) [][]byte {
+	last := first + int64(rows)
+	var out [][]byte
+	if t.NodeID != nil {
+		out = append(out, dtype.BytesOf(t.NodeID[first:last]))
+	}
+	if t.Labels != nil {
+		out = append(out, dtype.BytesOf(t.Labels[first:last]))
+	} else if t.MultiLabels != nil {
+		out = append(out, dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):last*int64(t.LabelColumns)]))
+	}
+	if t.NumSplits > 0 {
+		out = append(out, t.Splits[first*int64(t.NumSplits):last*int64(t.NumSplits)])
+	}
+	if t.OrigID != nil {
+		offsets := make([]int64, 1, rows+1)
+		var text []byte
+		for _, id := range t.OrigID[first:last] {
+			text = append(text, id...)
+			offsets = append(offsets, int64(len(text)))
+		}
+		out = append(out, dtype.BytesOf(offsets), text)
+	}
+	return out
+}
+
+// Rows reads the row table, whole, and checks its values.
+func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
+	m := &d.Manifest
+	c := m.rowColumns()
+	t := &RowTable{Rows: m.Rows, NumSplits: c.splits}
+	if c.node {
+		t.NodeID = make([]uint32, m.Rows)
+	}
+	if c.labels == 1 {
+		t.Labels = make([]int32, m.Rows)
+	} else if c.labels > 1 {
+		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, m.Rows*int64(c.labels))
+	}
+	t.Splits = make([]uint8, m.Rows*int64(c.splits))
+	if c.origID {
+		t.OrigID = make([]string, m.Rows)
+	}
+	table := d.rowTable()
+	if table == nil {
+		return t, nil
+	}
+	for i := range table.parts {
+		p := &table.parts[i]
+		f, err := d.openPart(p)
+		if err != nil {
+			return nil, err
+		}
+		err = parallel.For(ctx, 0, int64(p.chunks()), 16, func(lo, hi int64) error {
+			var buf []byte
+			for k := int(lo); k < int(hi); k++ {
+				size := int64(0)
+				for _, e := range p.extents[p.starts[k]:p.starts[k+1]] {
+					size += e.length
+				}
+				buf = slices.Grow(buf[:0], int(size))[:size]
+				at := int64(0)
+				for _, e := range p.extents[p.starts[k]:p.starts[k+1]] {
+					if err := readExtent(f, k, e, buf[at:at+e.length]); err != nil {
+						return err
+					}
+					at += e.length
+				}
+				first, rows := d.layout.chunk(p.first + k)
+				if err := t.fill(first, rows, buf, table.lengths(int64(rows))); err != nil {
+					return &CorruptError{f.Path(), k, err.Error()}
+				}
+			}
+			return nil
+		})
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	if row, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
+		return nil, d.corruptRow(row, err)
+	}
+	return t, nil
+}
+
+// rowTable is the table of the rows; nil where it has no columns.
+func (d *Dir) rowTable() *table {
+	if d.Manifest.Kind == KindGraph {
+		return d.table(nodesFolder)
+	}
+	return d.table(rowsFolder)
+}
+
+// corruptRow locates what is wrong with a row.
+func (d *Dir) corruptRow(row int64, err error) error {
+	t, k := d.rowTable(), d.layout.chunkOf(row)
+	p := &t.parts[t.at(k)]
+	return &CorruptError{d.filePath(p.file), k - p.first, err.Error()}
+}
+
+// fill copies the data of a chunk to its rows.
+func (t *RowTable) fill(first int64, rows int, data []byte, lengths []int64) error {
+	if lengths[len(lengths)-1] < 0 {
+		lengths[len(lengths)-1] = 0
+	}
+	at, _ := arrowfile.Place(lengths...)
+	next := 0
+	take := func() []byte {
+		b := data[at[next]:][:lengths[next]]
+		next++
+		return b
+	}
+	if t.NodeID != nil {
+		copy(dtype.BytesOf(t.NodeID[first:]), take())
+	}
+	if t.Labels != nil {
+		copy(dtype.BytesOf(t.Labels[first:]), take())
+	} else if t.MultiLabels != nil {
+		copy(dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):]), take())
+	}
+	if t.NumSplits > 0 {
+		copy(t.Splits[first*int64(t.NumSplits):], take())
+	}
+	if t.OrigID == nil {
+		return nil
+	}
+	offsets, text := take(), string(data[at[next]:])
+	end := uint64(0)
+	for i := range rows + 1 {
+		start := end
+		end = binary.LittleEndian.Uint64(offsets[8*i:])
+		if end < start || end > uint64(len(text)) || i == 0 && end != 0 || i == rows && end != uint64(len(text)) {
+			return fmt.Errorf("%s: offsets go from %d to %d in %d bytes", columnOrigID, start, end, len(text))
+		}
+		if i > 0 {
+			id := text[start:end]
+			if !utf8.ValidString(id) {
+				return fmt.Errorf("%s: %q is no UTF-8", columnOrigID, id)
+			}
+			t.OrigID[first+int64(i)-1] = id
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package format
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow/go/v17/arrow"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+)
+
+// table is one Arrow table of a directory: the record batches of the parts in a
+// folder, one after another. A chunk is a record batch.
+type table struct {
+	folder string
+	schema *arrow.Schema
+	chunks int
+	// rows of chunk k, and lengths of its data buffers; the last of them is -1
+	// where it depends on content.
+	rows    func(k int) int64
+	lengths func(rows int64) []int64
+	parts   []part // of an open directory
+}
+
+// part is one file of a table.
+type part struct {
+	file    int // in Manifest.Files
+	first   int // chunk
+	extents []indexRow
+	starts  []int // extents of chunk first+i are extents[starts[i]:starts[i+1]]
+}
+
+func (p *part) chunks() int { return len(p.starts) - 1 }
+
+// Names of columns, and the metadata that tells bfloat16 from uint16.
+const (
+	columnNeighbors = "neighbors"
+	columnWeight    = "weight"
+	columnNode      = "node"
+	columnLabel     = "label"
+	columnSplits    = "splits"
+	columnOrigID    = "orig_id"
+	columnFeatures  = "features"
+	dtypeKey        = "hopfeed.dtype"
+)
+
+func newSchema(fields ...arrow.Field) *arrow.Schema { return arrow.NewSchema(fields, nil) }
+
+// listOf is a fixed-size list without nulls, outside and inside.
+func listOf(n int, t arrow.DataType) arrow.DataType {
+	return arrow.FixedSizeListOfField(int32(n), arrow.Field{Name: "item", Type: t})
+}
+
+// tables lists the tables of a directory, without parts.
+func (m *Manifest) tables() []table {
+	var out []table
+	l := m.layout()
+	if m.Kind == KindGraph {
+		out = append(out, topologyTable(m.Nodes, m.Edges))
+		if m.Weighted {
+			out = append(out, weightsTable(m.Edges))
+		}
+	}
+	if c := m.rowColumns(); c != (rowColumns{}) {
+		out = append(out, c.table(l))
+	}
+	for _, id := range m.matrices() {
+		out = append(out, matrixTable(id, l))
+	}
+	return out
+}
+
+// matrices lists the stored feature matrices.
+func (m *Manifest) matrices() []MatrixID {
+	if m.Features == 0 {
+		return nil
+	}
+	ids := []MatrixID{Input}
+	for _, o := range m.Operators {
+		for r := 1; r <= o.Hops; r++ {
+			ids = append(ids, MatrixID{o.Name, r})
+		}
+	}
+	return ids
+}
+
+func topologyTable(nodes, edges int64) table {
+	return table{
+		folder:  topologyFolder,
+		schema:  newSchema(arrow.Field{Name: columnNeighbors, Type: arrow.LargeListOfField(arrow.Field{Name: "item", Type: arrow.PrimitiveTypes.Uint32})}),
+		chunks:  1,
+		rows:    func(int) int64 { return nodes },
+		lengths: func(int64) []int64 { return []int64{8 * (nodes + 1), 4 * edges} },
+	}
+}
+
+// weightsTable has no record batch where there are no edges.
+func weightsTable(edges int64) table {
+	return table{
+		folder:  weightsFolder,
+		schema:  newSchema(arrow.Field{Name: columnWeight, Type: arrow.PrimitiveTypes.Float32}),
+		chunks:  int(min(edges, 1)),
+		rows:    func(int) int64 { return edges },
+		lengths: func(rows int64) []int64 { return []int64{4 * rows} },
+	}
+}
+
+func matrixTable(id MatrixID, l Layout) table {
+	f := arrow.Field{Name: columnFeatures}
+	switch l.DType {
+	case Float32:
+		f.Type = listOf(l.Features, arrow.PrimitiveTypes.Float32)
+	case Float16:
+		f.Type = listOf(l.Features, arrow.FixedWidthTypes.Float16)
+	case BFloat16:
+		f.Type = listOf(l.Features, arrow.PrimitiveTypes.Uint16)
+		f.Metadata = arrow.NewMetadata([]string{dtypeKey}, []string{BFloat16.String()})
+	}
+	return table{
+		folder:  matrixFolder(id),
+		schema:  newSchema(f),
+		chunks:  l.chunks(),
+		rows:    func(k int) int64 { _, n := l.chunk(k); return int64(n) },
+		lengths: func(rows int64) []int64 { return []int64{rows * l.rowBytes()} },
+	}
+}
+
+// dataBytes is the length of a chunk's data. Where it depends on content, exact
+// is false and it is the least.
+func (t *table) dataBytes(k int) (n int64, exact bool) {
+	lengths := t.lengths(t.rows(k))
+	exact = true
+	if last := len(lengths) - 1; lengths[last] < 0 {
+		lengths[last], exact = 0, false
+	}
+	_, n = arrowfile.Place(lengths...)
+	return n, exact
+}
+
+// at finds the part that holds chunk k.
+func (t *table) at(k int) int {
+	lo, hi := 0, len(t.parts)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; t.parts[mid].first <= k {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// check fails for layouts that cannot be stored, and tells the kind of directory
+// that the regions are of.
+func (l *Layout) check() (kind string, err error) {
+	if !l.DType.IsFloat() {
+		return "", fmt.Errorf("features cannot have element type %q", l.DType)
+	}
+	if l.Features < 0 || l.Features > MaxFeatures {
+		return "", fmt.Errorf("%d features are not from 0 to %d", l.Features, MaxFeatures)
+	}
+	if most := ChunkRowsFor(MaxChunkBytes, l.Features, l.DType); l.ChunkRows < 1 || l.ChunkRows > most {
+		return "", fmt.Errorf("%d rows in a chunk are not from 1 to %d", l.ChunkRows, most)
+	}
+	names := map[int][]string{1: {RegionAll}, 4: {RegionTrain, RegionValid, RegionTest, RegionRest}}[len(l.Regions)]
+	if names == nil {
+		return "", fmt.Errorf("%d regions (a graph has 1, a store 4)", len(l.Regions))
+	}
+	sizes := make([]RegionSize, len(l.Regions))
+	left := int64(MaxNodes)
+	for i, r := range l.Regions {
+		if r.Name != names[i] {
+			return "", fmt.Errorf("region %d is %q, not %q", i, r.Name, names[i])
+		}
+		if r.Rows < 0 || r.Rows > left {
+			return "", fmt.Errorf("region %s has %d rows", r.Name, r.Rows)
+		}
+		left -= r.Rows
+		sizes[i] = RegionSize{r.Name, r.Rows}
+	}
+	for i, r := range Regions(sizes, l.ChunkRows) {
+		if l.Regions[i] != r {
+			return "", fmt.Errorf("region %s starts at row %d, chunk %d, with %d chunks; want %d, %d, %d",
+				r.Name, l.Regions[i].FirstRow, l.Regions[i].FirstChunk, l.Regions[i].Chunks, r.FirstRow, r.FirstChunk, r.Chunks)
+		}
+	}
+	if len(l.Regions) == 1 {
+		return KindGraph, nil
+	}
+	return KindStore, nil
+}
+
+func (l *Layout) rowBytes() int64 { return int64(l.Features) * int64(l.DType.Size()) }
+
+// rows is the number of rows over all regions, chunks that of chunks.
+func (l *Layout) rows() int64 {
+	last := l.Regions[len(l.Regions)-1]
+	return last.FirstRow + last.Rows
+}
+
+func (l *Layout) chunks() int {
+	last := l.Regions[len(l.Regions)-1]
+	return last.FirstChunk + last.Chunks
+}
+
+// chunk is the first row and the number of rows of chunk k.
+func (l *Layout) chunk(k int) (first int64, rows int) {
+	for _, r := range l.Regions {
+		if k < r.FirstChunk+r.Chunks {
+			done := int64(k-r.FirstChunk) * int64(l.ChunkRows)
+			return r.FirstRow + done, int(min(int64(l.ChunkRows), r.Rows-done))
+		}
+	}
+	return l.rows(), 0
+}
+
+// chunkOf is the chunk that holds a row.
+func (l *Layout) chunkOf(row int64) int {
+	for _, r := range l.Regions {
+		if row < r.FirstRow+r.Rows {
+			return r.FirstChunk + int((row-r.FirstRow)/int64(l.ChunkRows))
+		}
+	}
+	return l.chunks()
+}

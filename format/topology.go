@@ -1,0 +1,137 @@
+package format
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+)
+
+// Topology reads and checks the topology (and weights) of a graph into memory
+// off the Go heap; the caller closes it. threads 0 is GOMAXPROCS.
+func (d *Dir) Topology(ctx context.Context, threads int) (*CSC, error) {
+	if d.Manifest.Kind != KindGraph {
+		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
+	}
+	n, m := d.Manifest.Nodes, d.Manifest.Edges
+	t := d.table(topologyFolder)
+	buf, err := d.readSingle(ctx, t, threads)
+	if err != nil {
+		return nil, err
+	}
+	at, _ := arrowfile.Place(t.lengths(n)...)
+	b := buf.Bytes()
+	c := &CSC{Offsets: dtype.Int64s(b[:8*(n+1)]), Neighbors: dtype.Uint32s(b[at[1]:][:4*m]), free: buf.Free}
+	if err := d.damaged(ctx, t, c.check(ctx, threads)); err != nil || !d.Manifest.Weighted {
+		return c.orClose(err)
+	}
+	t = d.table(weightsFolder)
+	weights, err := d.readSingle(ctx, t, threads)
+	if err != nil {
+		return c.orClose(err)
+	}
+	c.Weights = dtype.Float32s(weights.Bytes())
+	if c.Weights == nil {
+		c.Weights = []float32{} // weighted, without edges
+	}
+	c.free = func() error { return errors.Join(buf.Free(), weights.Free()) }
+	return c.orClose(d.damaged(ctx, t, c.checkWeights(ctx, threads)))
+}
+
+// orClose is c, or nothing where there is an error.
+func (c *CSC) orClose(err error) (*CSC, error) {
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// damaged turns what a check of a table of one chunk found into a CorruptError.
+func (d *Dir) damaged(ctx context.Context, t *table, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &CorruptError{d.filePath(t.parts[0].file), 0, err.Error()}
+}
+
+// readSingle reads a table of one record batch, or none, into one buffer.
+func (d *Dir) readSingle(ctx context.Context, t *table, threads int) (*offheap.Buffer, error) {
+	if t.chunks == 0 {
+		return offheap.Alloc(0)
+	}
+	size, _ := t.dataBytes(0)
+	buf, err := offheap.Alloc(size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.filePath(t.parts[0].file), err)
+	}
+	f, err := d.openPart(&t.parts[0])
+	if err != nil {
+		return nil, errors.Join(err, buf.Free())
+	}
+	defer f.Close()
+	extents := t.parts[0].extents
+	err = parallel.For(ctx, threads, int64(len(extents)), 1, func(i, _ int64) error {
+		return readExtent(f, 0, extents[i], buf.Bytes()[i*arrowfile.ExtentBytes:][:extents[i].length])
+	})
+	if err != nil {
+		return nil, errors.Join(err, buf.Free())
+	}
+	return buf, nil
+}
+
+// checkGrain is how many nodes or weights are checked at a time.
+const checkGrain = 1 << 16
+
+// check fails unless offsets ascend from 0 to m and each list of neighbours
+// ascends below n (a repeated neighbour is a parallel edge).
+func (c *CSC) check(ctx context.Context, threads int) error {
+	n, m := c.Nodes(), c.Edges()
+	if n < 0 || n > MaxNodes || m > MaxEdges {
+		return fmt.Errorf("%d nodes and %d edges (at most %d and %d)", n, m, int64(MaxNodes), int64(MaxEdges))
+	}
+	if c.Offsets[0] != 0 || c.Offsets[n] != m {
+		return fmt.Errorf("offsets go from %d to %d, not from 0 to %d", c.Offsets[0], c.Offsets[n], m)
+	}
+	if err := parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
+		for v := lo; v < hi; v++ {
+			if c.Offsets[v] > c.Offsets[v+1] {
+				return fmt.Errorf("offsets of node %d go from %d back to %d", v, c.Offsets[v], c.Offsets[v+1])
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
+		for v := lo; v < hi; v++ {
+			before := uint32(0)
+			for _, u := range c.In(v) {
+				if u < before || int64(u) >= n {
+					return fmt.Errorf("neighbour %d of node %d is out of order, or not below %d", u, v, n)
+				}
+				before = u
+			}
+		}
+		return nil
+	})
+}
+
+// checkWeights fails unless there is a finite weight for each edge, or none at all.
+func (c *CSC) checkWeights(ctx context.Context, threads int) error {
+	if c.Weights != nil && len(c.Weights) != len(c.Neighbors) {
+		return fmt.Errorf("%d weights for %d edges", len(c.Weights), len(c.Neighbors))
+	}
+	return parallel.For(ctx, threads, int64(len(c.Weights)), checkGrain, func(lo, hi int64) error {
+		for i, x := range c.Weights[lo:hi] {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				return fmt.Errorf("the weight of edge %d is %g", lo+int64(i), x)
+			}
+		}
+		return nil
+	})
+}
