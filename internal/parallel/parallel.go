@@ -14,7 +14,7 @@ import (
 // calls have, with the first error; after an error or the end of ctx no further
 // range is started. Ranges are the same for any number of threads.
 func For(ctx context.Context, threads int, n, grain int64, body func(lo, hi int64) error) error {
-	grain = max(grain, 1)
+	grain = max(min(grain, n), 1) // the sum below must not overflow
 	ranges := (n + grain - 1) / grain
 	if threads <= 0 {
 		threads = runtime.GOMAXPROCS(0)

@@ -37,11 +37,11 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(v * scale), nil
 }
 
-// String prints with a binary unit and three digits.
+// String prints with a binary unit and three digits, or all of the whole number.
 func (b Bytes) String() string {
 	for _, u := range byteUnits[:4] {
 		if v := float64(b) / u.size; v >= 1 {
-			return strconv.FormatFloat(v, 'g', max(3, len(strconv.Itoa(int(v)))), 64) + " " + u.suffix
+			return strconv.FormatFloat(v, 'g', max(3, len(strconv.Itoa(int(math.Round(v))))), 64) + " " + u.suffix
 		}
 	}
 	return strconv.FormatInt(int64(b), 10) + " B"
