@@ -3,6 +3,7 @@ package trainer
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -57,6 +58,72 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 	}
 	if after := readTree(t, dir); !reflect.DeepEqual(before, after) || len(after) != 2 {
 		t.Error("the same checkpoint was written differently")
+	}
+}
+
+func TestAFailureWhileSavingLeavesACheckpointThatIsWholeOrRefused(t *testing.T) {
+	before, _ := trainedToy(t)
+	after := *before
+	after.Dataset = "other"
+	after.Parameters = append([]float32{5}, before.Parameters[1:]...)
+	failure := errors.New("power is gone")
+	for _, replaced := range []bool{false, true} {
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			if replaced {
+				if err := before.Save(disk, "run"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faulty := vfs.NewFault(disk)
+			faulty.FailFrom(n, failure)
+			saved := after.Save(faulty, "run")
+			back, err := LoadCheckpoint(disk.CrashClone(), "run")
+			switch {
+			case saved != nil && !errors.Is(saved, failure):
+				t.Errorf("failure %d: %v", n, saved)
+			case saved == nil && (err != nil || !reflect.DeepEqual(back, &after)):
+				t.Errorf("failure %d: saved, but %v", n, err)
+			case err == nil && !reflect.DeepEqual(back, &after) && (!replaced || !reflect.DeepEqual(back, before)):
+				t.Errorf("failure %d: a checkpoint that nobody saved: %+v", n, back)
+			case err != nil && !errors.Is(err, ErrCheckpoint) && (replaced || !errors.Is(err, fs.ErrNotExist)):
+				t.Errorf("failure %d: %v", n, err)
+			}
+			if faulty.Operations() < n {
+				break // nothing failed
+			}
+		}
+	}
+}
+
+func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
+	c, _ := trainedToy(t)
+	disk := vfs.NewMem()
+	if err := c.Save(disk, "run"); err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("no such luck")
+	for n := int64(1); ; n++ {
+		faulty := vfs.NewFault(disk)
+		faulty.FailAt(n, failure)
+		_, err := LoadCheckpoint(faulty, "run")
+		if faulty.Operations() < n {
+			if err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if !errors.Is(err, failure) {
+			t.Errorf("failure %d: %v", n, err)
+		}
+	}
+	// A file that ends while it is read.
+	for n := int64(1); n <= 2; n++ {
+		faulty := vfs.NewFault(disk)
+		faulty.ShortenRead(n)
+		if _, err := LoadCheckpoint(faulty, "run"); !errors.Is(err, ErrCheckpoint) {
+			t.Errorf("short read %d: %v", n, err)
+		}
 	}
 }
 
