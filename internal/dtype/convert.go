@@ -65,7 +65,7 @@ func Float32ToBFloat16(f float32) uint16 {
 func Decode(dst []float32, src []byte, t DType) {
 	switch t {
 	case Float32:
-		copy(dst, Float32s(src))
+		copy(dst, Float32s(src)[:len(dst)])
 	case Float16:
 		values := float16Values()
 		for i, h := range Uint16s(src)[:len(dst)] {
@@ -87,7 +87,7 @@ func Encode(dst []byte, src []float32, t DType) (overflow int) {
 	var infinity uint16
 	switch t {
 	case Float32:
-		copy(Float32s(dst), src)
+		copy(Float32s(dst)[:len(src)], src)
 		return -1
 	case Float16:
 		convert, infinity = Float32ToFloat16, 0x7c00

@@ -1,87 +1,151 @@
 package dtype
 
 import (
+	"encoding/binary"
 	"math"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// referenceFloat16 rounds by searching the nearest of all finite float16 values
-// in float64, ties to the even code.
-func referenceFloat16(f float32) uint16 {
-	x := math.Abs(float64(f))
-	lo, hi := uint16(0), uint16(0x7c00) // codes ascend with values
-	value := func(c uint16) float64 {
-		if c == 0x7c00 {
-			return 65536 // where the next binade would start
-		}
-		return float64(decodeFloat16(c))
-	}
-	for hi-lo > 1 {
-		mid := (lo + hi) / 2
-		if value(mid) <= x {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	code := lo
-	if d, e := x-value(lo), value(hi)-x; e < d || e == d && hi&1 == 0 {
-		code = hi
-	}
-	if math.Signbit(float64(f)) {
-		code |= 0x8000
-	}
-	return code
+// half is a binary float of 16 bits, described as IEEE 754 does. Its reference
+// arithmetic is in float64, where all of it is exact.
+type half struct {
+	name      string
+	precision int // bits of the significand, the leading one included
+	least     int // exponent of the smallest normal number
+	greatest  float64
+	decode    func(uint16) float32
+	encode    func(float32) uint16
 }
 
-func TestFloat16RoundsToNearestEvenOnAllValuesAndTheirMidpoints(t *testing.T) {
-	for c := 0; c < 1<<16; c++ {
-		v := Float16ToFloat32(uint16(c))
-		if v != v {
-			if back := Float32ToFloat16(v); back&0x7c00 != 0x7c00 || back&0x3ff == 0 {
-				t.Fatalf("NaN %#x became %#x", c, back)
-			}
-			continue
-		}
-		if back := Float32ToFloat16(v); back != uint16(c) {
-			t.Fatalf("%#x decodes to %g and encodes to %#x", c, v, back)
-		}
-		if c&0x7fff >= 0x7c00 {
-			continue
-		}
-		next := float32(65536)
-		if c&0x7fff != 0x7bff {
-			next = float32(math.Abs(float64(Float16ToFloat32(uint16(c&0x7fff + 1)))))
-		}
-		mid := (float32(math.Abs(float64(v))) + next) / 2
-		for _, m := range []float32{math.Nextafter32(mid, 0), mid, math.Nextafter32(mid, 70000)} {
-			m = float32(math.Copysign(float64(m), float64(v)))
-			if got, want := Float32ToFloat16(m), referenceFloat16(m); got != want {
-				t.Fatalf("%g encodes to %#x, want %#x", m, got, want)
-			}
-		}
+var halves = []half{
+	{"float16", 11, -14, 65504, Float16ToFloat32, Float32ToFloat16},
+	{"bfloat16", 8, -126, 0x1.fep127, BFloat16ToFloat32, Float32ToBFloat16},
+}
+
+// value is what a code stands for.
+func (h half) value(code uint16) float64 {
+	fractionBits := h.precision - 1
+	fraction := float64(code & (1<<fractionBits - 1))
+	exponents := 1<<(15-fractionBits) - 1
+	exponent := int(code>>fractionBits) & exponents
+	sign := 1.0
+	if code>>15 == 1 {
+		sign = -1
+	}
+	switch {
+	case exponent == exponents && fraction != 0:
+		return math.NaN()
+	case exponent == exponents:
+		return math.Inf(int(sign))
+	case exponent == 0:
+		return math.Copysign(math.Ldexp(fraction, h.least-fractionBits), sign)
+	}
+	return sign * math.Ldexp(math.Ldexp(1, fractionBits)+fraction, h.least+exponent-1-fractionBits)
+}
+
+// round gives the nearest value, ties to even.
+func (h half) round(f float32) float64 {
+	x := float64(f)
+	if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+		return x
+	}
+	_, exponent := math.Frexp(x) // |x| is in [1/2, 1) * 2^exponent
+	unit := math.Ldexp(1, max(exponent-1, h.least)-(h.precision-1))
+	r := math.RoundToEven(x/unit) * unit
+	if math.Abs(r) > h.greatest {
+		return math.Inf(int(math.Copysign(1, x)))
+	}
+	return math.Copysign(r, x) // zeros keep their sign
+}
+
+func same(a, b float64) bool {
+	return math.IsNaN(a) && math.IsNaN(b) || a == b && math.Signbit(a) == math.Signbit(b)
+}
+
+func (h half) check(t *testing.T, f float32) {
+	t.Helper()
+	code := h.encode(f)
+	if got, want := h.value(code), h.round(f); !same(got, want) {
+		t.Fatalf("%g (%#x) encodes to %#x, which is %g, want %g", f, math.Float32bits(f), code, got, want)
+	}
+	if f != f && math.Signbit(float64(f)) != (code>>15 == 1) {
+		t.Fatalf("NaN %#x changes its sign to %#x", math.Float32bits(f), code)
 	}
 }
 
-func TestBFloat16RoundsToNearestEven(t *testing.T) {
-	for c := 0; c < 1<<16; c++ {
-		v := BFloat16ToFloat32(uint16(c))
-		if v != v {
-			if got := BFloat16ToFloat32(Float32ToBFloat16(v)); got == got {
-				t.Fatalf("NaN %#x became %g", c, got)
+func TestAllHalvesDecodeToTheirValuesAndComeBack(t *testing.T) {
+	for _, h := range halves {
+		t.Run(h.name, func(t *testing.T) {
+			for c := range 1 << 16 {
+				code := uint16(c)
+				f := h.decode(code)
+				if want := h.value(code); !same(float64(f), want) {
+					t.Fatalf("%#x decodes to %g, want %g", code, f, want)
+				}
+				if back := h.encode(f); back != code && f == f {
+					t.Fatalf("%#x decodes to %g and encodes to %#x", code, f, back)
+				}
+				h.check(t, f)
 			}
-			continue
-		}
-		if back := Float32ToBFloat16(v); back != uint16(c) {
-			t.Fatalf("%#x decodes to %g and encodes to %#x", c, v, back)
-		}
-		if math.IsInf(float64(v), 0) {
-			continue
-		}
-		tie := math.Float32frombits(uint32(c)<<16 | 0x8000)
-		if got, want := Float32ToBFloat16(tie), uint16(c+c&1); got != want {
-			t.Fatalf("tie above %#x encodes to %#x, want %#x", c, got, want)
-		}
+		})
+	}
+}
+
+// Between each two neighbours: the tie, and the float32 numbers on its two sides.
+func TestHalvesRoundToNearestTiesToEven(t *testing.T) {
+	for _, h := range halves {
+		t.Run(h.name, func(t *testing.T) {
+			for c := range 1 << 15 {
+				lo := h.value(uint16(c))
+				if math.IsInf(lo, 0) || math.IsNaN(lo) {
+					break
+				}
+				hi := h.value(uint16(c + 1))
+				if math.IsInf(hi, 0) {
+					hi = lo + (lo - h.value(uint16(c-1))) // as if the exponent went on
+				}
+				tie := float32((lo + hi) / 2)
+				if float64(tie) != (lo+hi)/2 {
+					t.Fatalf("the tie above %g is no float32", lo)
+				}
+				even := uint16(c + c&1)
+				if got := h.encode(tie); got != even {
+					t.Fatalf("the tie %g encodes to %#x, want %#x", tie, got, even)
+				}
+				if got := h.encode(math.Nextafter32(tie, 0)); got != uint16(c) {
+					t.Fatalf("just below the tie %g it is %#x, want %#x", tie, got, c)
+				}
+				if got := h.encode(math.Nextafter32(tie, math.MaxFloat32)); got != uint16(c+1) {
+					t.Fatalf("just above the tie %g it is %#x, want %#x", tie, got, c+1)
+				}
+				for _, f := range []float32{tie, math.Nextafter32(tie, 0), math.Nextafter32(tie, math.MaxFloat32)} {
+					h.check(t, f)
+					h.check(t, -f)
+				}
+			}
+		})
+	}
+}
+
+func TestHalvesRoundAnyFloat32(t *testing.T) {
+	const seed = 20
+	for _, h := range halves {
+		t.Run(h.name, func(t *testing.T) {
+			for i := range uint64(1 << 19) {
+				r := rng.Hash(seed, i)
+				h.check(t, math.Float32frombits(uint32(r)))
+				// Most of all numbers are far outside of float16; these are around it.
+				exponent := 127 - 27 + uint32(r>>32)%46
+				h.check(t, math.Float32frombits(uint32(r)&0x807fffff|exponent<<23))
+			}
+			for _, bits := range []uint32{0, 1, 2, 0x7fff, 0x8000, 0x8001, 0x17fff, 0x18000, 0x7fffff, 0x800000,
+				0x7f7fffff, 0x7f800000, 0x7f800001, 0x7f801fff, 0x7fa00000, 0x7fbfffff, 0x7fc00000, 0x7fffffff} {
+				h.check(t, math.Float32frombits(bits))
+				h.check(t, math.Float32frombits(bits|1<<31))
+			}
+		})
 	}
 }
 
@@ -107,17 +171,62 @@ func TestEncodeTellsTheFirstOverflow(t *testing.T) {
 	}
 }
 
-func TestDecodeInvertsEncodeForStoredValues(t *testing.T) {
-	values := []float32{0, 1, -2.5, 0.0009765625, 1024}
-	for _, dt := range []DType{Float32, Float16, BFloat16} {
-		buf := make([]byte, len(values)*dt.Size())
-		Encode(buf, values, dt)
-		got := make([]float32, len(values))
-		Decode(got, buf, dt)
-		for i := range values {
-			if got[i] != values[i] {
-				t.Errorf("%s: %g came back as %g", dt, values[i], got[i])
+func TestRowsConvertLikeTheirNumbers(t *testing.T) {
+	src := make([]float32, 1000)
+	for i := range src {
+		src[i] = math.Float32frombits(uint32(rng.Hash(21, uint64(i))))
+	}
+	for _, h := range halves {
+		dt, err := Parse(h.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 2*len(src))
+		Encode(b, src, dt)
+		back := make([]float32, len(src))
+		Decode(back, b, dt)
+		for i, f := range src {
+			code := h.encode(f)
+			if got := binary.LittleEndian.Uint16(b[2*i:]); got != code {
+				t.Fatalf("%s: %g is stored as %#x, want %#x", dt, f, got, code)
+			}
+			if want := h.decode(code); !same(float64(back[i]), float64(want)) {
+				t.Fatalf("%s: %#x is read as %g, want %g", dt, code, back[i], want)
 			}
 		}
+	}
+	b := make([]byte, 4*len(src))
+	Encode(b, src, Float32)
+	back := make([]float32, len(src))
+	Decode(back, b, Float32)
+	for i, f := range src {
+		want := math.Float32bits(f)
+		if got := binary.LittleEndian.Uint32(b[4*i:]); got != want || math.Float32bits(back[i]) != want {
+			t.Fatalf("%#x is stored as %#x and read as %#x", want, got, math.Float32bits(back[i]))
+		}
+	}
+}
+
+func TestRowsDoNotConvertFromOrToWhatDoesNotFit(t *testing.T) {
+	f := make([]float32, 4)
+	for _, c := range []struct {
+		name string
+		call func()
+	}{
+		{"decode integers", func() { Decode(f, make([]byte, 16), Int32) }},
+		{"encode integers", func() { Encode(make([]byte, 16), f, Int32) }},
+		{"decode too few float32", func() { Decode(f, make([]byte, 15), Float32) }},
+		{"decode too few float16", func() { Decode(f, make([]byte, 7), Float16) }},
+		{"encode float32 to too little", func() { Encode(make([]byte, 15), f, Float32) }},
+		{"encode bfloat16 to too little", func() { Encode(make([]byte, 7), f, BFloat16) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it went through")
+				}
+			}()
+			c.call()
+		})
 	}
 }

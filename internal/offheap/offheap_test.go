@@ -2,6 +2,8 @@ package offheap
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 )
@@ -41,5 +43,55 @@ func TestAllocRefusesWhatCannotBe(t *testing.T) {
 			b.Free()
 			t.Errorf("%d bytes were allocated", n)
 		}
+	}
+}
+
+func TestAllOfABufferCanBeWrittenAndBuffersDoNotOverlap(t *testing.T) {
+	sizes := []int64{1, 4097, hugePage + 1, 2 * hugePage}
+	var buffers []*Buffer
+	for i, n := range sizes {
+		b, err := Alloc(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buffers = append(buffers, b)
+		for j := range b.Bytes() {
+			b.Bytes()[j] = byte(i + 1)
+		}
+	}
+	for i, b := range buffers {
+		for j, v := range b.Bytes() {
+			if v != byte(i+1) {
+				t.Fatalf("byte %d of buffer %d became %d", j, i, v)
+			}
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+		if b.Bytes() != nil {
+			t.Error("a freed buffer still has bytes")
+		}
+	}
+}
+
+func TestOfManyFreesOneWorks(t *testing.T) {
+	b, err := Alloc(hugePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var freed atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := b.Free(); err == nil {
+				freed.Add(1)
+			} else if !errors.Is(err, ErrFreed) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if freed.Load() != 1 {
+		t.Errorf("freed %d times", freed.Load())
 	}
 }
