@@ -91,7 +91,8 @@ type Buffer interface {
 // Event is a point in a stream.
 type Event interface {
 	// Wait returns when the point is reached, with the first error of the
-	// stream up to there, or when ctx ends, with its cause.
+	// stream up to there, or when ctx ends, with its cause. For a point reached
+	// already, ctx does not matter.
 	Wait(ctx context.Context) error
 }
 

@@ -108,8 +108,9 @@ func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 	return endEarly(err)
 }
 
+// endEarly is the error of a read that brought too few bytes.
 func endEarly(err error) error {
-	if err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

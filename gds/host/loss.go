@@ -64,7 +64,7 @@ func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels gds.Tensor, scal
 					powers[j] = math.Exp(float64(value) - float64(largest))
 					sum += powers[j]
 				}
-				sums[lo/lossRows] += math.Log(sum) + float64(largest) - float64(row[label])
+				sums[lo/lossRows] += math.Log(sum) + (float64(largest) - float64(row[label]))
 				if !withGrad {
 					continue
 				}

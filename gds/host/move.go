@@ -149,9 +149,6 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 
 func (s *stream) Fill(dst gds.Tensor, value float32) {
 	s.enqueue("Fill", func() error {
-		if dst.DType != gds.Float32 && value != 0 {
-			return fmt.Errorf("cannot set elements of type %v to %v, only to 0", dst.DType, value)
-		}
 		if value != 0 {
 			m, err := view[float32](s.device, dst, gds.Float32)
 			if err == nil {

@@ -1,0 +1,166 @@
+package gdstest
+
+import (
+	"context"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// badCall enqueues something that must poison the stream. The tensors are
+// 3x4 and 4x3 float32 matrices, three labels of class 0, and a count.
+type badCall struct {
+	name, operation string
+	call            func(s gds.Stream, x, y, labels, count gds.Tensor)
+}
+
+var badCalls = []badCall{
+	{"a tensor ends after its buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Fill(gds.NewTensor(x.Buf, 300, 4, gds.Float32), 0)
+	}},
+	{"a tensor starts before its buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		x.Offset = -4
+		s.Fill(x, 0)
+	}},
+	{"a tensor's size overflows", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		x.Rows, x.Stride = 1<<61, 1<<31
+		s.Fill(x, 0)
+	}},
+	{"a tensor has fewer than no rows", "SumRows", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SumRows(x.Slice(0, 1), 0, x.Slice(2, 1))
+	}},
+	{"a tensor lies across its elements", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		x.Offset = 2
+		s.Fill(x.Slice(0, 1), 0)
+	}},
+	{"rows overlap", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		x.Stride = 3
+		s.Fill(x, 0)
+	}},
+	{"there is no buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Fill(gds.NewTensor(nil, 3, 4, gds.Float32), 0)
+	}},
+	{"the buffer is of another device", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Fill(gds.NewTensor(foreign{x.Buf}, 3, 4, gds.Float32), 0)
+	}},
+	{"the element type is wrong", "ReLU", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ReLU(labels, labels) }},
+	{"integers are filled with a number", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Fill(count, 1) }},
+	{"host memory is too short", "CopyIn", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CopyIn(x, make([]byte, 47)) }},
+	{"host memory is too long", "CopyOut", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CopyOut(make([]byte, 49), x) }},
+	{"a strided tensor is copied to the host", "CopyOut", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CopyOut(make([]byte, 24), x.Columns(0, 2))
+	}},
+	{"shapes to copy differ", "Copy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Copy(x, y) }},
+	{"types to copy differ", "Copy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Copy(labels, x.Slice(0, 1).Columns(0, 3)) }},
+	{"integers are converted", "Convert", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Convert(x.Slice(0, 1).Columns(0, 3), labels) }},
+	{"shapes to convert differ", "Convert", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		y.DType = gds.Float16
+		s.Convert(x, y)
+	}},
+	{"an index is out of range", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		labels.DType = gds.Uint32
+		s.Gather(x, gds.NewTensor(y.Buf, 0, 4, gds.Float32), labels)
+	}},
+	{"an index is of another length", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		labels.DType = gds.Uint32
+		s.Gather(y, y, labels)
+	}},
+	{"an index is signed", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gather(x, x, labels) }},
+	{"inner dimensions differ", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, x, 0, x) }},
+	{"inner dimensions differ once transposed", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(true, false, 1, x, y, 0, x) }},
+	{"a product has another shape", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, y, 0, x) }},
+	{"a row is too short", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(x, y.Slice(0, 1)) }},
+	{"a row is two", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(y, y.Slice(0, 2)) }},
+	{"shapes to add differ", "Axpy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Axpy(1, x, y) }},
+	{"sums of rows are too few", "SumRows", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.SumRows(y.Slice(0, 1), 0, x) }},
+	{"gradient and output differ in shape", "ReLUGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ReLUGrad(x, x, y) }},
+	{"everything is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, 1, 0) }},
+	{"less than nothing is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, -0.1, 0) }},
+	{"a label is no class", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, 1)
+	}},
+	{"labels are too few", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, y, labels, 1)
+	}},
+	{"a gradient has another shape", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), y, x, labels, 1)
+	}},
+	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},
+	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CountCorrect(y.Slice(0, 1).Columns(0, 2), x, labels)
+	}},
+	{"a count has no room for rows with labels", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CountCorrect(count.Columns(0, 1), x, labels)
+	}},
+	{"there is a step before the first", "Adam", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Adam(x, x, x, x, gds.AdamOptions{Step: 0})
+	}},
+	{"moments are too few", "Adam", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Adam(x, x, x.Slice(0, 1), x, gds.AdamOptions{Step: 1})
+	}},
+}
+
+// foreign is a buffer that the device knows nothing of.
+type foreign struct{ gds.Buffer }
+
+var badCallTests = append([]test{
+	{"memory that was freed poisons the stream", func(b *bench) {
+		s := b.newStream()
+		buffer, err := b.device.Alloc(64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := buffer.Free(); err != nil {
+			b.Fatal(err)
+		}
+		s.Fill(gds.NewTensor(buffer, 4, 4, gds.Float32), 0)
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "Fill") {
+			b.Errorf("filling freed memory: %v", err)
+		}
+	}},
+	{"an event of nobody's poisons the stream", func(b *bench) {
+		s := b.newStream()
+		s.WaitEvent(nil)
+		if err := s.Close(); err == nil {
+			b.Error("the stream waited for nil")
+		}
+	}},
+	{"tensors without elements need no memory", func(b *bench) {
+		var none gds.Tensor
+		x := b.floats(shifted, 1, 3, []float32{1, 2, 3})
+		b.stream.Fill(none, 1)
+		b.stream.Copy(none, none)
+		b.stream.CopyIn(none, nil)
+		b.stream.CopyOut(nil, none)
+		b.stream.Gather(none, none, none)
+		b.stream.ReLU(none, none)
+		b.stream.AddRow(gds.Tensor{Cols: 3}, x.Tensor)
+		b.stream.SumRows(x.Tensor, 1, gds.Tensor{Cols: 3})
+		if got := b.read(x); got[0] != 1 || got[1] != 2 || got[2] != 3 {
+			b.Errorf("got %v", got)
+		}
+	}},
+}, badCallsAsTests()...)
+
+func badCallsAsTests() []test {
+	var tests []test
+	for _, c := range badCalls {
+		tests = append(tests, test{c.name, func(b *bench) {
+			x, y := b.floats(dense, 3, 4, make([]float32, 12)), b.floats(dense, 4, 3, make([]float32, 12))
+			labels, count := b.array(dense, 1, 3, gds.Int32, make([]byte, 12)), b.array(dense, 1, 2, gds.Int32, make([]byte, 8))
+			s := b.newStream()
+			c.call(s, x.Tensor, y.Tensor, labels.Tensor, count.Tensor)
+			err := s.Synchronize(context.Background())
+			if err == nil || !strings.Contains(err.Error(), c.operation) {
+				b.Errorf("want an error that names %s, got %v", c.operation, err)
+			}
+			if closed := s.Close(); (closed == nil) != (err == nil) {
+				b.Errorf("closed with %v", closed)
+			}
+			for _, a := range []*array{x, y, labels, count} {
+				b.bytes(a) // nothing around them was written
+			}
+		}})
+	}
+	return tests
+}

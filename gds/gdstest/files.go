@@ -1,0 +1,223 @@
+package gdstest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// plainFS is a file system without any capability.
+type plainFS struct{ vfs.FS }
+
+// refusingFS has direct reads, but not for these files.
+type refusingFS struct{ vfs.FS }
+
+func (refusingFS) OpenDirect(path string) (vfs.File, int, error) {
+	return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: not today", vfs.ErrNoDirect)}
+}
+
+const page = 4096
+
+// onDisk writes a file of random bytes, and opens it on each kind of file system.
+func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte, file gds.File)) {
+	path := filepath.Join(b.TempDir(), "part-0.arrow")
+	content := b.random(size)
+	writeFile(b, path, content)
+	for _, c := range []struct {
+		name string
+		fs   vfs.FS
+	}{
+		{"the operating system's files", vfs.OS()},
+		{"files without direct reads", plainFS{vfs.OS()}},
+		{"files that refuse direct reads", refusingFS{vfs.OS()}},
+	} {
+		b.at(c.name, func(b *bench) {
+			file, err := b.device.OpenFile(c.fs, path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() {
+				if err := file.Close(); err != nil {
+					b.Error(err)
+				}
+			}()
+			receipt := file.Receipt()
+			switch receipt.Path {
+			case "buffered":
+				if receipt.Reason == "" {
+					b.Error("buffered for no reason")
+				}
+			case "gds", "direct":
+			default:
+				b.Errorf("read by %q", receipt.Path)
+			}
+			run(b, path, content, file)
+		})
+	}
+}
+
+func writeFile(b *bench, path string, content []byte) {
+	b.Helper()
+	f, err := vfs.OS().Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Commit()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// checkRead reads into the middle of a buffer and looks at all of it.
+func checkRead(b *bench, file gds.File, content []byte, at, length, offset int) {
+	b.Helper()
+	buffer := b.alloc(int64(at + (length+page-1)/page*page + page))
+	set := bytes.Repeat([]byte{0xee}, int(buffer.Len()))
+	b.upload(buffer, set)
+	if err := file.ReadInto(buffer, int64(at), int64(length), int64(offset)); err != nil {
+		b.Errorf("%d bytes at %d: %v", length, offset, err)
+		return
+	}
+	got := b.download(buffer)
+	if !bytes.Equal(got[at:at+length], content[offset:offset+length]) {
+		b.Errorf("%d bytes at %d: other bytes", length, offset)
+	}
+	end := at + (length+page-1)/page*page
+	if !bytes.Equal(got[:at], set[:at]) || !bytes.Equal(got[end:], set[end:]) {
+		b.Errorf("%d bytes at %d: bytes outside of the pages have changed", length, offset)
+	}
+}
+
+var fileTests = []test{
+	{"any range from a page's start is read", func(b *bench) {
+		const size = 5*page + 100
+		b.onDisk(size, func(b *bench, _ string, content []byte, file gds.File) {
+			for _, r := range [][2]int{ // offset, length
+				{0, size}, {0, page}, {0, 1}, {page, 2 * page}, {2 * page, 5000}, {5 * page, 100}, {4 * page, page + 100}, {3 * page, 0},
+				{5 * page, 99}, {4 * page, page + 1},
+			} {
+				checkRead(b, file, content, 0, r[1], r[0])
+				checkRead(b, file, content, 2*page, r[1], r[0])
+			}
+		})
+	}},
+	{"a range may end where the buffer ends", func(b *bench) {
+		b.onDisk(3*page, func(b *bench, _ string, content []byte, file gds.File) {
+			buffer := b.alloc(page + 10)
+			if err := file.ReadInto(buffer, 0, page+10, page); err != nil {
+				b.Fatal(err)
+			}
+			if !bytes.Equal(b.download(buffer), content[page:2*page+10]) {
+				b.Error("other bytes")
+			}
+		})
+	}},
+	{"pinned memory is read into as well", func(b *bench) {
+		b.onDisk(3*page, func(b *bench, _ string, content []byte, file gds.File) {
+			buffer, err := b.device.AllocPinned(3 * page)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.buffers = append(b.buffers, buffer)
+			if err := file.ReadInto(buffer, page, page, 2*page); err != nil {
+				b.Fatal(err)
+			}
+			if !bytes.Equal(buffer.Bytes()[page:2*page], content[2*page:]) {
+				b.Error("other bytes")
+			}
+		})
+	}},
+	{"many goroutines read one file", func(b *bench) {
+		const pages = 64
+		b.onDisk(pages*page, func(b *bench, _ string, content []byte, file gds.File) {
+			buffer := b.alloc(pages * page)
+			var wait sync.WaitGroup
+			for i := range int64(pages) {
+				wait.Go(func() {
+					at := (i * 37 % pages) * page
+					if err := file.ReadInto(buffer, at, page, at); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+			if !bytes.Equal(b.download(buffer), content) {
+				b.Error("other bytes")
+			}
+		})
+	}},
+	{"a file that ends early is named", func(b *bench) {
+		b.onDisk(page+100, func(b *bench, path string, _ []byte, file gds.File) {
+			buffer := b.alloc(4 * page)
+			for _, r := range [][2]int64{{0, page + 101}, {page, 101}, {page, 2 * page}, {2 * page, 1}, {100 * page, page}} {
+				err := file.ReadInto(buffer, 0, r[1], r[0])
+				if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprint(r[0])) {
+					b.Errorf("%d bytes at %d of %d: %v", r[1], r[0], page+100, err)
+				}
+			}
+		})
+	}},
+	{"what cannot be read is refused", func(b *bench) {
+		b.onDisk(4*page, func(b *bench, _ string, content []byte, file gds.File) {
+			buffer := b.alloc(2 * page)
+			for _, c := range []struct {
+				name               string
+				into               gds.Buffer
+				at, length, offset int64
+			}{
+				{"a place in the buffer that is not aligned", buffer, 512, 100, 0},
+				{"a place in the file that is not aligned", buffer, 0, 100, 512},
+				{"more than the buffer has", buffer, 0, 2*page + 1, 0},
+				{"a place beyond the buffer", buffer, 3 * page, 1, 0},
+				{"a place before the buffer", buffer, -page, 1, 0},
+				{"a place before the file", buffer, 0, 1, -page},
+				{"less than nothing", buffer, 0, -1, 0},
+				{"a buffer of another device", foreign{buffer}, 0, page, 0},
+			} {
+				if err := file.ReadInto(c.into, c.at, c.length, c.offset); err == nil {
+					b.Errorf("%s was read", c.name)
+				}
+			}
+			freed, err := b.device.Alloc(page)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := freed.Free(); err != nil {
+				b.Fatal(err)
+			}
+			if err := file.ReadInto(freed, 0, page, 0); err == nil {
+				b.Error("a freed buffer was read into")
+			}
+			checkRead(b, file, content, 0, page, 0)
+		})
+	}},
+	{"a file that is not there is named", func(b *bench) {
+		path := filepath.Join(b.TempDir(), "no such file")
+		_, err := b.device.OpenFile(vfs.OS(), path)
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+			b.Errorf("got %v", err)
+		}
+	}},
+	{"a closed file cannot be read", func(b *bench) {
+		b.onDisk(page, func(b *bench, path string, _ []byte, _ gds.File) {
+			file, err := b.device.OpenFile(vfs.OS(), path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := file.Close(); err != nil {
+				b.Error(err)
+			}
+			if err := file.ReadInto(b.alloc(page), 0, page, 0); err == nil {
+				b.Error("read after Close")
+			}
+		})
+	}},
+}

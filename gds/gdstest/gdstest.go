@@ -1,0 +1,264 @@
+// Package gdstest is what every device must do: the contract of package gds as
+// tests. They touch device memory through CopyIn and CopyOut alone, so that it
+// need not be host memory, and compare operations with plain float64 loops.
+//
+// Tolerances come from the arithmetic: a float32 operation errs by half a unit
+// in the last place, 2^-24 of its result, and a sum of k terms in any order by
+// k*2^-24 of the sum of their magnitudes (Higham 2002, section 4.2).
+package gdstest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// Run tests the device that open makes, anew for each test; the suite closes it.
+func Run(t *testing.T, open func(t *testing.T) gds.Device) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"memory", memoryTests},
+		{"streams", streamTests},
+		{"bad calls", badCallTests},
+		{"moving", moveTests},
+		{"matrices", matrixTests},
+		{"elements", elementTests},
+		{"losses", lossTests},
+		{"files", fileTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, c := range group.tests {
+				t.Run(c.name, func(t *testing.T) {
+					device := open(t)
+					c.run(newBench(t, device))
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(b *bench)
+}
+
+// unit is the rounding error of one float32 operation, relative.
+const unit = 1.0 / (1 << 24)
+
+// bench is a device under test, with a stream, and what must be cleared away.
+type bench struct {
+	*testing.T
+	device  gds.Device
+	stream  gds.Stream
+	buffers []gds.Buffer
+	seed    uint64 // of the next random numbers
+	closed  bool   // by the test itself
+}
+
+// newBench also sees to it that the device ends clean: nothing poisoned that
+// the test did not expect, nothing leaked.
+func newBench(t *testing.T, device gds.Device) *bench {
+	b := &bench{T: t, device: device}
+	b.stream = b.newStream()
+	t.Cleanup(func() {
+		if b.closed {
+			return
+		}
+		if err := b.stream.Close(); err != nil {
+			t.Errorf("the stream ends with %v", err)
+		}
+		b.freeAll()
+		if err := device.Close(); err != nil {
+			t.Errorf("the device ends with %v", err)
+		}
+	})
+	return b
+}
+
+// at runs a part of a test, with the bench's device and stream.
+func (b *bench) at(name string, run func(b *bench)) {
+	b.Run(name, func(t *testing.T) {
+		part := &bench{T: t, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
+		defer part.freeAll()
+		run(part)
+		part.sync()
+	})
+}
+
+func (b *bench) newStream() gds.Stream {
+	b.Helper()
+	s, err := b.device.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func (b *bench) alloc(size int64) gds.Buffer {
+	b.Helper()
+	buffer, err := b.device.Alloc(size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.buffers = append(b.buffers, buffer)
+	return buffer
+}
+
+func (b *bench) freeAll() {
+	for _, buffer := range b.buffers {
+		if err := buffer.Free(); err != nil {
+			b.Errorf("free: %v", err)
+		}
+	}
+	b.buffers = nil
+}
+
+func (b *bench) sync() {
+	b.Helper()
+	if err := b.stream.Synchronize(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// upload sets a whole buffer.
+func (b *bench) upload(buffer gds.Buffer, content []byte) {
+	b.Helper()
+	b.stream.CopyIn(wholeOf(buffer), content)
+	b.sync()
+}
+
+// download is a whole buffer.
+func (b *bench) download(buffer gds.Buffer) []byte {
+	b.Helper()
+	content := make([]byte, buffer.Len())
+	b.stream.CopyOut(content, wholeOf(buffer))
+	b.sync()
+	return content
+}
+
+func wholeOf(buffer gds.Buffer) gds.Tensor {
+	return gds.NewTensor(buffer, 1, int(buffer.Len()), gds.Uint8)
+}
+
+// layout is how a matrix lies in its buffer.
+type layout struct {
+	name        string
+	before, gap int // elements before the first, and after each row
+}
+
+var (
+	dense   = layout{name: "dense"}
+	shifted = layout{"dense at an odd offset", 7, 0}
+	strided = layout{"strided", 5, 3}
+	layouts = []layout{dense, shifted, strided}
+)
+
+// array is a matrix on the device amid bytes that nobody may touch.
+type array struct {
+	gds.Tensor
+	around []byte // the whole buffer as it was set
+}
+
+const bytesAfter = 52
+
+// array puts a matrix on the device, with NaN all around it; nil values leave
+// NaN inside too.
+func (b *bench) array(l layout, rows, cols int, t gds.DType, values []byte) *array {
+	b.Helper()
+	size := t.Size()
+	stride := cols + l.gap
+	a := &array{around: bytes.Repeat([]byte{0xff}, (l.before+rows*stride)*size+bytesAfter)}
+	a.Tensor = gds.Tensor{Buf: b.alloc(int64(len(a.around))), Offset: int64(l.before * size), Rows: rows, Cols: cols, Stride: stride, DType: t}
+	if values != nil {
+		for i := range rows {
+			copy(a.row(a.around, i), values[i*cols*size:])
+		}
+	}
+	b.upload(a.Buf, a.around)
+	return a
+}
+
+// row is the bytes of row i in a copy of the buffer.
+func (a *array) row(buffer []byte, i int) []byte {
+	size := a.DType.Size()
+	at := int(a.Offset) + i*a.Stride*size
+	return buffer[at : at+a.Cols*size]
+}
+
+// bytes is the matrix, row by row, as it is now; what lies around it must be as
+// it was.
+func (b *bench) bytes(a *array) []byte {
+	b.Helper()
+	now := b.download(a.Buf)
+	var values []byte
+	for i := range a.Rows {
+		values = append(values, a.row(now, i)...)
+		copy(a.row(now, i), a.row(a.around, i))
+	}
+	if !bytes.Equal(now, a.around) {
+		b.Errorf("bytes outside of %v have changed", a.Tensor)
+	}
+	return values
+}
+
+func (b *bench) floats(l layout, rows, cols int, values []float32) *array {
+	b.Helper()
+	return b.array(l, rows, cols, gds.Float32, dtype.BytesOf(values))
+}
+
+func (b *bench) ints(values ...int32) *array {
+	b.Helper()
+	return b.array(shifted, 1, len(values), gds.Int32, dtype.BytesOf(values))
+}
+
+// read is the values of a float32 matrix.
+func (b *bench) read(a *array) []float32 {
+	b.Helper()
+	return dtype.Float32s(b.bytes(a))
+}
+
+// normal is n standard normal numbers, other ones at each call.
+func (b *bench) normal(n int) []float32 {
+	b.seed++
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.Normal(b.seed, uint64(i)))
+	}
+	return x
+}
+
+// expect compares got[i] with want(i), which comes with its tolerance.
+func (b *bench) expect(got []float32, n int, want func(i int) (value, tolerance float64)) {
+	b.Helper()
+	if len(got) != n {
+		b.Fatalf("%d values, want %d", len(got), n)
+	}
+	for i, g := range got {
+		value, tolerance := want(i)
+		// Written so that NaN fails.
+		if !(math.Abs(float64(g)-value) <= tolerance+math.SmallestNonzeroFloat32) {
+			b.Errorf("element %d is %v, want %v within %.3g", i, g, value, tolerance)
+			return
+		}
+	}
+}
+
+// shapes are matrices around the sizes at which implementations change course.
+var shapes = [][2]int{{0, 0}, {0, 5}, {5, 0}, {1, 1}, {1, 7}, {9, 1}, {3, 64}, {17, 33}, {300, 5}, {513, 130}}
+
+// eachShape runs a test for all shapes and layouts.
+func (b *bench) eachShape(run func(b *bench, l layout, rows, cols int)) {
+	for _, s := range shapes {
+		for _, l := range layouts {
+			b.at(fmt.Sprintf("rows=%d,cols=%d,%s", s[0], s[1], l.name), func(b *bench) { run(b, l, s[0], s[1]) })
+		}
+	}
+}

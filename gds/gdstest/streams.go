@@ -1,0 +1,230 @@
+package gdstest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+var streamTests = []test{
+	{"work runs in the order it was enqueued", func(b *bench) {
+		// x -> 2x + 1 does not commute with itself under another order of its two
+		// halves; 20 times gives 2^20 - 1.
+		x, one := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 1, 1, []float32{1})
+		for range 20 {
+			b.stream.Axpy(1, x.Tensor, x.Tensor)
+			b.stream.Axpy(1, one.Tensor, x.Tensor)
+		}
+		if got := b.read(x)[0]; got != 1<<20-1 {
+			b.Errorf("got %v, want %v", got, 1<<20-1)
+		}
+	}},
+	{"enqueueing never waits, not even for a stream that waits", func(b *bench) {
+		other := b.newStream()
+		x := b.floats(dense, 1, 1, []float32{0})
+		b.beforeWorkIsDone(func(busy gds.Event) bool {
+			other.WaitEvent(busy)
+			for range 5000 {
+				other.Axpy(1, x.Tensor, x.Tensor)
+			}
+			return isReached(busy)
+		})
+		if err := other.Close(); err != nil {
+			b.Error(err)
+		}
+	}},
+	{"streams run beside each other", func(b *bench) {
+		other := b.newStream()
+		x := b.floats(dense, 1, 1, []float32{0})
+		b.beforeWorkIsDone(func(busy gds.Event) bool {
+			other.Fill(x.Tensor, 1)
+			if err := other.Synchronize(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			return isReached(busy)
+		})
+		if err := other.Close(); err != nil {
+			b.Error(err)
+		}
+	}},
+	{"a context ends a wait, with its cause, but not the work", func(b *bench) {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cause := errors.New("enough")
+		cancel(cause)
+		b.beforeWorkIsDone(func(busy gds.Event) bool {
+			err := busy.Wait(ctx)
+			if err != nil && !errors.Is(err, cause) {
+				b.Errorf("Wait: %v, want the context's cause", err)
+			}
+			return err == nil
+		})
+		b.sync()
+		if err := b.stream.Record().Wait(context.Background()); err != nil {
+			b.Error(err)
+		}
+	}},
+	{"an event that has been reached does not look at the context", func(b *bench) {
+		e := b.stream.Record()
+		b.sync()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		for range 100 {
+			if err := e.Wait(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}},
+	{"events order the work of two streams", func(b *bench) {
+		// A value goes to the other stream's buffer and is added to itself when
+		// it has come back; a step too early adds what was there before.
+		other := b.newStream()
+		here, there := b.floats(dense, 1, 1, []float32{1}), b.floats(dense, 1, 1, nil)
+		const rounds = 100
+		for range rounds {
+			other.WaitEvent(b.stream.Record())
+			other.Copy(there.Tensor, here.Tensor)
+			b.stream.WaitEvent(other.Record())
+			b.stream.Axpy(1, there.Tensor, here.Tensor)
+		}
+		if got, want := float64(b.read(here)[0]), math.Ldexp(1, rounds); got != want {
+			b.Errorf("got %v, want %v", got, want)
+		}
+		if err := other.Close(); err != nil {
+			b.Error(err)
+		}
+	}},
+	{"many goroutines wait for one event", func(b *bench) {
+		b.work(20)
+		e := b.stream.Record()
+		var wait sync.WaitGroup
+		for range 16 {
+			wait.Go(func() {
+				if err := e.Wait(context.Background()); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+	}},
+	{"the first error stays, and what follows is skipped", func(b *bench) {
+		s := b.newStream()
+		x := b.floats(dense, 1, 2, []float32{3, 4})
+		before := s.Record()
+		s.Gemm(false, false, 1, b.floats(dense, 3, 4, nil).Tensor, b.floats(dense, 5, 6, nil).Tensor, 0, b.floats(dense, 3, 6, nil).Tensor)
+		s.Fill(x.Tensor, 9)
+		s.Copy(gds.Tensor{}, x.Tensor)
+		after := s.Record()
+		err := s.Synchronize(context.Background())
+		if err == nil || !strings.Contains(err.Error(), "Gemm") || !strings.Contains(err.Error(), "[3,4]") || !strings.Contains(err.Error(), "[5,6]") {
+			b.Errorf("want an error that names Gemm, [3,4] and [5,6], got %v", err)
+		}
+		if e := before.Wait(context.Background()); e != nil {
+			b.Errorf("an event before the error comes with %v", e)
+		}
+		for _, e := range []error{after.Wait(context.Background()), s.Synchronize(context.Background()), s.Close()} {
+			if e == nil || e.Error() != err.Error() {
+				b.Errorf("later %v, want the first error", e)
+			}
+		}
+		if got := b.read(x); got[0] != 3 || got[1] != 4 {
+			b.Errorf("work after the error changed memory to %v", got)
+		}
+	}},
+	{"waiting for a poisoned stream poisons, other streams go on", func(b *bench) {
+		first, second := b.newStream(), b.newStream()
+		x := b.floats(dense, 1, 1, []float32{3})
+		first.Copy(gds.Tensor{}, x.Tensor)
+		second.WaitEvent(first.Record())
+		second.Fill(x.Tensor, 9)
+		want := first.Close()
+		if got := second.Close(); want == nil || got == nil || got.Error() != want.Error() {
+			b.Errorf("streams closed with %v and %v", want, got)
+		}
+		if got := b.read(x)[0]; got != 3 {
+			b.Errorf("work after the wait changed memory to %v", got)
+		}
+	}},
+	{"a poisoned stream still waits for events", func(b *bench) {
+		s := b.newStream()
+		x := b.floats(dense, 1, 1, []float32{3})
+		s.Copy(gds.Tensor{}, x.Tensor)
+		b.work(20)
+		busy := b.stream.Record()
+		s.WaitEvent(busy)
+		if err := s.Synchronize(context.Background()); err == nil {
+			b.Error("the stream is not poisoned")
+		}
+		if !isReached(busy) {
+			b.Error("the stream has gone past the event")
+		}
+		if err := s.Close(); err == nil {
+			b.Error("Close says nothing of the error")
+		}
+	}},
+	{"Close waits for the work", func(b *bench) {
+		s := b.newStream()
+		b.work(20)
+		s.WaitEvent(b.stream.Record())
+		end := s.Record()
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+		if !isReached(end) {
+			b.Error("closed before its work was done")
+		}
+	}},
+	{"a closed stream says so", func(b *bench) {
+		s := b.newStream()
+		x := b.floats(dense, 1, 1, []float32{3})
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+		s.Fill(x.Tensor, 9)
+		s.WaitEvent(b.stream.Record())
+		for _, err := range []error{s.Record().Wait(context.Background()), s.Synchronize(context.Background()), s.Close()} {
+			if !errors.Is(err, gds.ErrClosed) {
+				b.Errorf("after Close: %v", err)
+			}
+		}
+		if got := b.read(x)[0]; got != 3 {
+			b.Errorf("work after Close changed memory to %v", got)
+		}
+	}},
+}
+
+// isReached tells whether an event has happened.
+func isReached(e gds.Event) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return e.Wait(ctx) == nil
+}
+
+// work keeps the bench's stream busy: n products of 128 by 128 matrices.
+func (b *bench) work(n int) {
+	x := b.alloc(3 * gds.Bytes(128, 128, gds.Float32))
+	m := gds.NewTensor(x, 3*128, 128, gds.Float32)
+	for range n {
+		b.stream.Gemm(false, false, 1, m.Slice(0, 128), m.Slice(128, 256), 0, m.Slice(256, 384))
+	}
+}
+
+// beforeWorkIsDone shows that try gets done while the bench's stream is busy:
+// given an event after the work, it returns whether that was reached at its
+// end. As long as it was, there is another try with twice the work, so that no
+// speed of the device matters; a device that makes try wait never gets there.
+func (b *bench) beforeWorkIsDone(try func(busy gds.Event) (reached bool)) {
+	b.Helper()
+	for n := 16; n <= 1<<14; n *= 2 {
+		b.work(n)
+		reached := try(b.stream.Record())
+		b.sync()
+		if !reached {
+			return
+		}
+	}
+	b.Error("always waits until the other stream's work is done")
+}
