@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// app is what every verb works with: files, output, and the common flags.
+type app struct {
+	fs             vfs.FS
+	stdout, stderr io.Writer
+	terminal       bool // stderr is one
+
+	threads     int
+	memory      units.Bytes // 0: the default
+	seed        uint64
+	json, quiet bool
+
+	running bool // a verb has begun: what fails now is not the command line's fault
+}
+
+// result is what a verb has found: an object as JSON, text for people.
+type result interface {
+	text(w io.Writer)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hopfeed",
+		Short: "Propagate node features once, store them, train from wherever they fit",
+		Long: "Hopfeed computes hop-wise propagated node features once, stores them as chunked Arrow\n" +
+			"files, and feeds training from device memory, host memory or storage.\n\n" +
+			"To see it work: hopfeed demo\n\n" + exitHelp,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	flags := root.PersistentFlags()
+	flags.SortFlags = false
+	flags.IntVar(&a.threads, "threads", 0, "threads to use (0: CPU affinity and quota)")
+	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
+	flags.Lookup("memory").DefValue = ""
+	flags.Uint64Var(&a.seed, "seed", 0, "seed of everything random")
+	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
+	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
+
+	root.AddCommand(
+		newImportCommand(a), newGenerateCommand(a), newExportCommand(a), newPropagateCommand(a),
+		newInspectCommand(a), newVerifyCommand(a), newTrainCommand(a), newEvaluateCommand(a),
+	)
+	for _, c := range append(root.Commands(), root) {
+		c.Version = version.Version
+		c.SetVersionTemplate("hopfeed {{.Version}}\n")
+		c.Flags().SortFlags = false
+	}
+	return root
+}
+
+// verb runs a verb with the common flags in force, and prints its result, which
+// may come with an error.
+func (a *app) verb(run func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if a.threads < 0 {
+			return usagef("--threads %d: must not be negative", a.threads)
+		}
+		a.running = true
+		if a.threads == 0 {
+			a.threads = machine.Threads()
+		}
+		runtime.GOMAXPROCS(a.threads)
+		r, err := run(c.Context(), args)
+		if r != nil {
+			if printErr := a.print(r); err == nil {
+				err = printErr
+			}
+		}
+		return err
+	}
+}
+
+func (a *app) print(r result) error {
+	if a.json {
+		return json.NewEncoder(a.stdout).Encode(r)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	r.text(w)
+	return w.Flush()
+}
+
+// note tells the user something on the way.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, format+"\n", args...)
+	}
+}
+
+func (a *app) progress() progress.Reporter {
+	if a.quiet {
+		return progress.Silent
+	}
+	return progress.New(a.stderr, a.terminal)
+}
+
+// budget is the memory that the run may use, and what set it.
+func (a *app) budget() (bytes units.Bytes, by string) {
+	if a.memory > 0 {
+		return a.memory, "--memory"
+	}
+	m := machine.Memory()
+	return m.Bytes / 5 * 4, "80 % of " + m.By
+}

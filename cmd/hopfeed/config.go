@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+const maxConfigBytes = 1 << 20
+
+// applyConfig sets the flags of c that the command line has not set from a JSON
+// file whose keys are names of flags. No path is no file.
+func (a *app) applyConfig(c *cobra.Command, path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := a.fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text := make([]byte, maxConfigBytes)
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(text[:n], &config); err != nil {
+		return usagef("--config %s: %s", path, err)
+	}
+	given := map[string]bool{}
+	for name := range config {
+		given[name] = c.Flags().Changed(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		if name == "config" || c.Flags().Lookup(name) == nil {
+			return usagef("--config %s: there is no flag %q", path, name)
+		}
+		if given[name] {
+			continue
+		}
+		value, err := json.Marshal(config[name])
+		if err != nil {
+			return usagef("--config %s: %s: %s", path, name, err)
+		}
+		if text, ok := config[name].(string); ok {
+			value = []byte(text)
+		}
+		if err := c.Flags().Set(name, string(value)); err != nil {
+			return usagef("--config %s: %s", path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+type importOptions struct {
+	format, source string
+	graphOptions
+	undirected   bool
+	edgeLayout   string
+	featureDType string
+	featureShape string
+}
+
+// graphOptions are those of import and generate.
+type graphOptions struct {
+	output     string
+	normalize  bool
+	selfLoops  string
+	duplicates string
+	dtype      string
+	force      bool
+}
+
+func (o *graphOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
+	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
+	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
+	f.StringVar(&o.dtype, "dtype", "float32", "type to store features in: float32, float16 or bfloat16")
+	f.BoolVar(&o.force, "force", false, "replace a graph that is there")
+	c.MarkFlagRequired("output")
+}
+
+// importFormats are the formats that there are: how to open each as a source.
+var importFormats = map[string]func(a *app, o *importOptions) (ingest.Source, error){
+	"npy": openNPY,
+}
+
+func newImportCommand(a *app) *cobra.Command {
+	var o importOptions
+	names := slices.Sorted(maps.Keys(importFormats))
+	c := &cobra.Command{
+		Use:   "import " + strings.Join(names, "|") + " SRC -o GRAPH",
+		Short: "Make a graph directory from a folder of arrays",
+		Long: "Import reads a graph in a format that others write and makes a graph directory of it.\n\n" +
+			"npy: SRC holds edge_index.npy [2,E] (row 0 source, row 1 destination), node_feat.npy [n,F] or\n" +
+			"node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,\n" +
+			"1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,\n" +
+			"edge_weight.npy [E], and meta.json, which says whether edges are directed.",
+		Args: cobra.ExactArgs(2),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
+			o.format, o.source = args[0], args[1]
+			return runImport(ctx, a, o)
+		}),
+	}
+	o.flags(c)
+	f := c.Flags()
+	f.BoolVar(&o.undirected, "undirected", false, "add the reverse of every edge")
+	f.BoolVar(&o.normalize, "normalize-features", false, "divide each row of features by its sum, where that is positive")
+	f.StringVar(&o.edgeLayout, "edge-layout", "", "npy: 2xE or Ex2, where the shape of edge_index.npy does not tell")
+	f.StringVar(&o.featureDType, "feature-dtype", "", "npy: type of the features where the file does not tell (bfloat16, or that of a raw array)")
+	f.StringVar(&o.featureShape, "shape", "", "npy: rows,columns of a node_feat.npy without header")
+	return c
+}
+
+// imported is the result of import and generate.
+type imported struct{ *ingest.Result }
+
+func (i imported) text(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%d nodes, %d edges, %d features", i.Output, i.Nodes, i.Edges, i.Features)
+	if i.Classes > 0 {
+		fmt.Fprintf(w, ", %d classes", i.Classes)
+	}
+	fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test\n\tin %.1f s\n", i.Train, i.Valid, i.Test, i.Seconds)
+}
+
+func runImport(ctx context.Context, a *app, o importOptions) (result, error) {
+	open := importFormats[o.format]
+	if open == nil {
+		return nil, usagef("there is no import format %q (there are: %s)", o.format, strings.Join(slices.Sorted(maps.Keys(importFormats)), ", "))
+	}
+	source, err := open(a, &o)
+	if err != nil {
+		return nil, err
+	}
+	direction := ingest.UnknownDirection
+	if o.undirected {
+		direction = ingest.Undirected
+	}
+	return a.ingest(ctx, source, direction, o.graphOptions)
+}
+
+// ingest writes a graph directory from a source, and closes the source.
+func (a *app) ingest(ctx context.Context, source ingest.Source, direction ingest.Direction, o graphOptions) (result, error) {
+	defer source.Close()
+	t, err := parseDType(o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	budget, _ := a.budget()
+	r, err := ingest.Run(ctx, a.fs, source, o.output, ingest.Options{
+		DType:             t,
+		Direction:         direction,
+		SelfLoops:         ingest.Loops(o.selfLoops),
+		Duplicates:        ingest.Duplicates(o.duplicates),
+		NormalizeFeatures: o.normalize,
+		Threads:           a.threads,
+		MemoryBytes:       int64(budget),
+		Force:             o.force,
+		Progress:          a.progress(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range r.Notes {
+		a.note("note: %s", n)
+	}
+	return imported{r}, nil
+}
+
+// parseDType reads a type that features can be stored in; "" is none.
+func parseDType(name string) (format.DType, error) {
+	if name == "" {
+		return 0, nil
+	}
+	t, err := dtype.Parse(name)
+	if err != nil || !t.IsFloat() {
+		return 0, usagef("--dtype %s: want float32, float16 or bfloat16", name)
+	}
+	return t, nil
+}
+
+func openNPY(a *app, o *importOptions) (ingest.Source, error) {
+	n := ingest.NPYOptions{EdgeLayout: o.edgeLayout}
+	if o.featureDType != "" {
+		t, err := npy.ParseType(o.featureDType)
+		if err != nil {
+			return nil, usagef("--feature-dtype: %s", err)
+		}
+		n.FeatureType = t
+	}
+	if o.featureShape != "" {
+		for field := range strings.SplitSeq(o.featureShape, ",") {
+			size, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
+			if err != nil || size < 0 {
+				return nil, usagef("--shape %s: want rows,columns", o.featureShape)
+			}
+			n.FeatureShape = append(n.FeatureShape, size)
+		}
+		if len(n.FeatureShape) != 2 {
+			return nil, usagef("--shape %s: want rows,columns", o.featureShape)
+		}
+	}
+	return ingest.OpenNPY(a.fs, o.source, n)
+}

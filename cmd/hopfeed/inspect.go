@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+func newInspectCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect GRAPH|STORE",
+		Short: "Say what is in a graph or hop store",
+		Args:  cobra.ExactArgs(1),
+		RunE:  a.verb(func(ctx context.Context, args []string) (result, error) { return runInspect(a, args[0]) }),
+	}
+}
+
+// inspected is the result of inspect: the manifest, and what it takes on disk.
+type inspected struct {
+	format.Manifest
+	Matrices []string `json:"matrices"`
+	Chunks   int      `json:"chunks"` // of each matrix
+	Bytes    int64    `json:"bytes"`
+}
+
+func (i *inspected) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	line("kind", "%s (format %d, written by hopfeed %s)", i.Kind, i.Format, i.Tool)
+	line("name", "%s", i.Name)
+	line("nodes", "%d", i.Nodes)
+	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"), either(i.Weighted, "weighted", "unweighted"))
+	line("features", "%d, %s", i.Features, i.DType)
+	switch {
+	case i.Labels > 1:
+		line("labels", "%d a node", i.Labels)
+	case i.Labels == 1:
+		line("classes", "%d", i.Classes)
+	}
+	line("splits", "%d", i.Splits)
+	if i.Kind == format.KindStore {
+		line("rows", "%d (%s), ordered for split %d with seed %d", i.Rows, i.RowSet, i.Split, i.Seed)
+	}
+	for _, m := range i.Matrices {
+		line("matrix", "%s", m)
+	}
+	for _, r := range i.Regions {
+		line("region", "%s: %d rows in %d chunks", r.Name, r.Rows, r.Chunks)
+	}
+	line("chunks", "%d of up to %d rows, for each matrix", i.Chunks, i.ChunkRows)
+	line("on disk", "%s in %d files", units.Bytes(i.Bytes), len(i.Files)+2)
+	for _, k := range slices.Sorted(maps.Keys(i.Input)) {
+		line("made from", "%s: %s", k, i.Input[k])
+	}
+	line("fingerprint", "%s", i.Fingerprint)
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+func runInspect(a *app, dir string) (result, error) {
+	d, err := format.OpenAny(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	r := &inspected{Manifest: d.Manifest}
+	for _, m := range d.Matrices() {
+		r.Matrices = append(r.Matrices, m.String())
+	}
+	for _, region := range d.Layout().Regions {
+		r.Chunks += region.Chunks
+	}
+	for _, f := range d.Manifest.Files {
+		r.Bytes += f.Size
+	}
+	return r, nil
+}

@@ -1,0 +1,40 @@
+// Command hopfeed computes hop-wise propagated node features once, stores them
+// as chunked Arrow files, and trains from wherever they fit.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal kills
+	a := &app{
+		fs: vfs.OS(), stdout: os.Stdout, stderr: os.Stderr,
+		terminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	os.Exit(execute(ctx, a, os.Args[1:]))
+}
+
+// execute runs one command line and returns the exit status.
+func execute(ctx context.Context, a *app, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	code := exitStatus(ctx, err, a.running)
+	io.WriteString(a.stderr, errorLine(command, err, code))
+	return code
+}

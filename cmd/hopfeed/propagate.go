@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/preprop"
+)
+
+type propagateOptions struct {
+	graph, output string
+	hops          int
+	operators     string
+	rows          string
+	dtype         string
+	chunkRows     int
+	split         int
+	force         bool
+}
+
+func newPropagateCommand(a *app) *cobra.Command {
+	var o propagateOptions
+	c := &cobra.Command{
+		Use:   "propagate GRAPH -o STORE --hops R --operator LIST",
+		Short: "Compute propagated features and write a hop store",
+		Long: "Propagate computes B^r X for each operator B and hop r = 1..R, and writes these matrices, and X, for\n" +
+			"the rows that training reads, in the order in which it reads them.\n\n" +
+			"Operators: sym, D^-1/2 (A+I) D^-1/2, and rw, D^-1 (A+I); with :noloops no self-loops are added.",
+		Args: cobra.ExactArgs(1),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
+			o.graph = args[0]
+			return runPropagate(ctx, a, o)
+		}),
+	}
+	f := c.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
+	f.IntVar(&o.hops, "hops", 2, "number of hops")
+	f.StringVar(&o.operators, "operator", "sym", "operators, separated by commas")
+	f.StringVar(&o.rows, "rows", "labeled", "rows to store: labeled (those with a label or in a split) or all")
+	f.StringVar(&o.dtype, "dtype", "", "type to store: float32, float16 or bfloat16 (default: that of the graph)")
+	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer where rows are long)")
+	f.IntVar(&o.split, "split", 0, "split of the graph that the regions follow")
+	f.BoolVar(&o.force, "force", false, "replace a hop store that is there")
+	c.MarkFlagRequired("output")
+	return c
+}
+
+// propagated is the result of propagate.
+type propagated struct {
+	*preprop.Result
+	PeakRSSBytes     int64    `json:"peak_rss_bytes"`
+	PredictedSeconds *float64 `json:"predicted_seconds"` // null: nothing is predicted
+}
+
+func (p *propagated) text(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%d rows of %d features (%s), hop 0", p.Output, p.Rows, p.Features, p.DType)
+	if p.Hops > 0 {
+		fmt.Fprintf(w, " and %d of %s", p.Hops, strings.Join(p.Operators, ", "))
+	}
+	fmt.Fprintln(w)
+	for i, seconds := range p.HopSeconds {
+		fmt.Fprintf(w, "\t%s hop %d: %.2f s, %d edges\n", p.Operators[i/p.Hops], i%p.Hops+1, seconds, p.EdgesProcessed[i])
+	}
+	fmt.Fprintf(w, "\t%s read, %s written, at most %s of memory\n\tin %.1f s\n",
+		units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes), p.Seconds)
+}
+
+func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, error) {
+	operators, err := preprop.ParseOperators(o.operators)
+	if err != nil {
+		return nil, usagef("--operator: %s", err)
+	}
+	t, err := parseDType(o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	if err := oneOf("rows", o.rows, "labeled", "all"); err != nil {
+		return nil, err
+	}
+	switch {
+	case o.hops < 0:
+		return nil, usagef("--hops %d: must not be negative", o.hops)
+	case o.chunkRows < 0:
+		return nil, usagef("--chunk-rows %d: must not be negative", o.chunkRows)
+	}
+	budget, _ := a.budget()
+	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, preprop.Options{
+		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t,
+		ChunkRows: o.chunkRows, Split: o.split, Seed: a.seed,
+		Threads: a.threads, MemoryBytes: int64(budget), Force: o.force, Progress: a.progress(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS()}, nil
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// sessionOptions are what train and evaluate have in common.
+type sessionOptions struct {
+	batch     int
+	placement string
+	shuffle   string
+	regions   []string // that are read; nil: all
+	scattered bool     // only some rows of them: see placement.Needs
+}
+
+// session is a device, and a store on its way to it.
+type session struct {
+	store    *format.Dir
+	device   gds.Device
+	loader   *loader.Loader
+	batch    int
+	decision placement.Decision
+}
+
+// openStore opens a hop store, and says what to do with a graph.
+func (a *app) openStore(dir, model string) (*format.Dir, error) {
+	d, err := format.OpenAny(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	if d.Manifest.Kind == format.KindGraph {
+		d.Close()
+		return nil, usagef("%s is a graph, and %s reads a hop store: run hopfeed propagate %s -o STORE first "+
+			"(message-passing models, which read graphs, are not in this version)", dir, model, dir)
+	}
+	return d, nil
+}
+
+// openSession places what spec reads of store, and opens a loader for it. The
+// store belongs to the session, whatever becomes of it.
+func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.Spec, o sessionOptions) (_ *session, err error) {
+	s := &session{store: store}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	rows := int64(0)
+	for _, r := range store.Layout().Regions {
+		if o.regions == nil || slices.Contains(o.regions, r.Name) {
+			rows += r.Rows
+		}
+	}
+	s.batch = int(min(int64(o.batch), max(rows, 1)))
+	budget, by := a.budget()
+	if s.device, err = host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads}); err != nil {
+		return nil, err
+	}
+	info := s.device.Info()
+	layout := store.Layout()
+	needs := placement.Needs{
+		Input:         units.Bytes(int64(len(spec.Matrices)) * rows * int64(layout.Features*layout.DType.Size())),
+		Work:          workBytes(spec, s.batch),
+		ScatteredRows: o.scattered,
+	}
+	facts := placement.Facts{Device: info, DeviceFree: units.Bytes(info.MemoryBytes - s.device.Usage().InUse), Budget: budget, BudgetBy: by}
+	if s.decision, err = placement.Choose(facts, needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
+		return nil, err
+	}
+	s.loader, err = loader.Open(ctx, loader.Options{
+		Device: s.device, Store: store, Matrices: spec.Matrices, Regions: o.regions,
+		Placement: loader.Placement(s.decision.Placement), BatchRows: s.batch, Threads: a.threads,
+	})
+	return s, err
+}
+
+// workBytes estimates what training takes on the device beside its input: two
+// batches, activations with their gradients, and parameters with gradients,
+// Adam's moments and the best of them.
+func workBytes(spec trainer.Spec, batch int) units.Bytes {
+	matrices, width := len(spec.Matrices), max(spec.Hidden, spec.Classes)
+	batches := 2 * batch * matrices * spec.Features
+	activations := 2 * batch * (matrices + spec.Layers) * width
+	parameters := 5 * (matrices*spec.Features + (matrices+spec.Layers)*width) * width
+	return units.Bytes(4 * (batches + activations + parameters))
+}
+
+func (s *session) close() error {
+	var errs []error
+	if s.loader != nil {
+		errs = append(errs, s.loader.Close())
+	}
+	if s.device != nil {
+		errs = append(errs, s.device.Close())
+	}
+	return errors.Join(append(errs, s.store.Close())...)
+}
+
+// announce says where the bytes will come from, and why.
+func (s *session) announce(a *app) {
+	a.note("input from %s, shuffled by %s", s.decision.Placement, shuffleText(s.decision.Shuffle))
+	for _, reason := range s.decision.Reasons {
+		a.note("  %s", reason)
+	}
+}
+
+// readsText says by which paths bytes were read.
+func readsText(stats loader.Stats) string {
+	text := fmt.Sprintf("%s read from storage", units.Bytes(stats.BytesRead))
+	for _, r := range stats.Reads {
+		text += fmt.Sprintf("; %s: %s", r.Path, units.Bytes(r.Bytes))
+		if r.Reason != "" {
+			text += " (" + r.Reason + ")"
+		}
+	}
+	return text
+}
+
+// percent prints a metric, or that there is none.
+func percent(p *float64) string {
+	if p == nil || math.IsNaN(*p) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100**p)
+}
+
+// oneOf checks the value of a flag that has a few.
+func oneOf(flag, value string, allowed ...string) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return usagef("--%s %q: want one of %v", flag, value, allowed)
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type trainOptions struct {
+	store     string
+	model     string
+	hops      int // < 0: all
+	operators []string
+	trainer.Settings
+	runs      int
+	split     int // < 0: the store's
+	splits    string
+	evalEvery int
+	patience  int
+	placement string
+	shuffle   string
+	chunkRows int
+	run       string
+	force     bool
+}
+
+func newTrainCommand(a *app) *cobra.Command {
+	var o trainOptions
+	var config string
+	names, about := trainer.Models()
+	var models strings.Builder
+	for i, name := range names {
+		fmt.Fprintf(&models, "  %-6s %s\n", name, about[i])
+	}
+	c := &cobra.Command{
+		Use:   "train STORE --model NAME",
+		Short: "Train a model on a hop store",
+		Long: "Train fits a model, selects the epoch with the best validation accuracy (the last one where there\n" +
+			"are no validation rows), and tests it. It writes nothing but --run.\n\nModels:\n" + models.String() +
+			"\nWhat is not given on the command line is taken from --config, a JSON object with the names of flags as\n" +
+			"keys, and else from the model's defaults.",
+		Args: cobra.ExactArgs(1),
+	}
+	f := c.Flags()
+	f.StringVar(&o.model, "model", "sign", "model: "+strings.Join(names, ", "))
+	f.IntVar(&o.hops, "hops", -1, "hops to use (default all that the store has)")
+	f.StringSliceVar(&o.operators, "operator", nil, "operators to use (default all that the store has)")
+	f.IntVar(&o.Hidden, "hidden", 0, "hidden units (default by model)")
+	f.IntVar(&o.Layers, "layers", 0, "layers (default by model)")
+	f.Float64Var(&o.Dropout, "dropout", 0, "dropout probability (default by model)")
+	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty (default by model)")
+	f.IntVar(&o.BatchRows, "batch", 0, "rows of a batch (default by model)")
+	f.IntVar(&o.Epochs, "epochs", 0, "most epochs to train (default by model)")
+	f.IntVar(&o.patience, "patience", 0, "stop after so many epochs without a better validation (0: never)")
+	f.IntVar(&o.runs, "runs", 1, "runs, with the seeds --seed, --seed + 1, ...")
+	f.IntVar(&o.split, "split", -1, "split to train on (default that of the store)")
+	f.StringVar(&o.splits, "splits", "", "npy file [k,n] of splits over the nodes, of which --split chooses")
+	f.IntVar(&o.evalEvery, "eval-every", 1, "epochs between validations")
+	f.StringVar(&o.placement, "placement", placement.Auto, "where the input lives: auto, device, host or storage")
+	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is shuffled: auto, rr (rows) or chunk")
+	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows that are shuffled together (default the store's chunks)")
+	f.StringVar(&o.run, "run", "", "directory to save the trained model in (of several runs the best)")
+	f.StringVar(&config, "config", "", "JSON file of flags")
+	f.BoolVar(&o.force, "force", false, "replace the model in --run")
+	for _, name := range []string{"hops", "split"} {
+		f.Lookup(name).DefValue = ""
+	}
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		if err := a.applyConfig(c, config); err != nil {
+			return nil, err
+		}
+		defaults, err := trainer.Defaults(o.model)
+		if err != nil {
+			return nil, usagef("--model: %s", err)
+		}
+		for flag, take := range map[string]func(){
+			"hidden":       func() { o.Hidden = defaults.Hidden },
+			"layers":       func() { o.Layers = defaults.Layers },
+			"dropout":      func() { o.Dropout = defaults.Dropout },
+			"lr":           func() { o.LearningRate = defaults.LearningRate },
+			"weight-decay": func() { o.WeightDecay = defaults.WeightDecay },
+			"batch":        func() { o.BatchRows = defaults.BatchRows },
+			"epochs":       func() { o.Epochs = defaults.Epochs },
+		} {
+			if !f.Changed(flag) {
+				take()
+			}
+		}
+		o.store = args[0]
+		return runTrain(ctx, a, o)
+	})
+	return c
+}
+
+func (o *trainOptions) check() error {
+	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+		return err
+	}
+	if err := oneOf("shuffle", o.shuffle, placement.Auto, placement.RR, placement.CR); err != nil {
+		return err
+	}
+	switch {
+	case o.runs < 1:
+		return usagef("--runs %d: must be at least 1", o.runs)
+	case o.BatchRows < 1:
+		return usagef("--batch %d: must be at least 1", o.BatchRows)
+	case o.Epochs < 1:
+		return usagef("--epochs %d: must be at least 1", o.Epochs)
+	case o.evalEvery < 1:
+		return usagef("--eval-every %d: must be at least 1", o.evalEvery)
+	case o.patience < 0:
+		return usagef("--patience %d: must not be negative", o.patience)
+	case o.chunkRows < 0:
+		return usagef("--chunk-rows %d: must not be negative", o.chunkRows)
+	case o.chunkRows > 1 && o.shuffle == placement.RR:
+		return usagef("--chunk-rows %d with --shuffle rr: rows are shuffled one by one (use --shuffle chunk)", o.chunkRows)
+	case o.chunkRows > 0 && o.shuffle == placement.Auto:
+		o.shuffle = placement.CR
+	}
+	return nil
+}
+
+// trained is the result of train and, of what applies to it, of evaluate.
+// Figures are means over the runs, each with its sample standard deviation.
+type trained struct {
+	Model                 string             `json:"model"`
+	Dataset               string             `json:"dataset"`
+	Matrices              []string           `json:"matrices"`
+	Placement             string             `json:"placement"`
+	Shuffle               string             `json:"shuffle"`
+	Reasons               []string           `json:"reasons"`
+	Epochs                *float64           `json:"epochs"`
+	BestEpoch             *float64           `json:"best_epoch"`
+	Selection             string             `json:"selection"`
+	Metric                string             `json:"metric"`
+	TrainLoss             *float64           `json:"train_loss"`
+	TrainLossStd          *float64           `json:"train_loss_std"`
+	ValidMetric           *float64           `json:"valid_metric"`
+	ValidMetricStd        *float64           `json:"valid_metric_std"`
+	TestMetric            *float64           `json:"test_metric"`
+	TestMetricStd         *float64           `json:"test_metric_std"`
+	EpochSeconds          *float64           `json:"epoch_seconds"`
+	EpochSecondsStd       *float64           `json:"epoch_seconds_std"`
+	StageSeconds          map[string]float64 `json:"stage_seconds"`
+	LoadWaitSeconds       *float64           `json:"load_wait_seconds"`
+	LoadWaitSecondsStd    *float64           `json:"load_wait_seconds_std"`
+	RowsPerSecond         *float64           `json:"rows_per_second"`
+	RowsPerSecondStd      *float64           `json:"rows_per_second_std"`
+	ConvergenceEpoch      *float64           `json:"convergence_epoch"`
+	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"` // null: nothing is predicted
+	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
+	Seeds                 []uint64           `json:"seeds"`
+	Load                  loader.Stats       `json:"load"`
+	Seconds               float64            `json:"seconds"`
+	Output                string             `json:"output,omitempty"`
+
+	rows [3]int64 // train, valid, test
+}
+
+// of splits a spread into mean and deviation.
+func of(s *trainer.Spread) (mean, std *float64) {
+	if s == nil {
+		return nil, nil
+	}
+	return &s.Mean, &s.Std
+}
+
+func (t *trained) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	spread := func(mean, std *float64) string {
+		if mean != nil && len(t.Seeds) > 1 {
+			return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
+		}
+		return percent(mean)
+	}
+	line("model", "%s on %s, %d rows of %s", t.Model, t.Dataset, t.rows[0], strings.Join(t.Matrices, ", "))
+	line("input", "from %s, shuffled by %s; %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
+	line("loss", "%.4f", *t.TrainLoss)
+	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
+	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
+	line("time", "%.1f s in all; %.4f s an epoch, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	if n := len(t.Seeds); n > 1 {
+		line("runs", "%d, seeds %d to %d", n, t.Seeds[0], t.Seeds[n-1])
+	}
+	if t.Output != "" {
+		line("saved", "%s", t.Output)
+	}
+}
+
+func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error) {
+	start := time.Now()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := a.refuseRun(o.run, o.force); err != nil {
+		return nil, err
+	}
+	store, err := a.openStore(o.store, o.model)
+	if err != nil {
+		return nil, err
+	}
+	m := &store.Manifest
+	spec, part, err := a.planTraining(ctx, store, &o)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	so := sessionOptions{batch: o.BatchRows, placement: o.placement, shuffle: o.shuffle, scattered: part.scattered}
+	if !part.scattered {
+		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}
+	}
+	s, err := a.openSession(ctx, store, spec, so)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+
+	t := &trained{
+		Model: o.model, Dataset: m.Name,
+		Placement: s.decision.Placement, Shuffle: s.decision.Shuffle, Reasons: s.decision.Reasons,
+		Metric: trainer.MetricName, Output: o.run,
+	}
+	for _, id := range spec.Matrices {
+		t.Matrices = append(t.Matrices, id.String())
+	}
+	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.Matrices, ", "), m.Classes)
+	s.announce(a)
+
+	var runs []*trainer.Result
+	for i := range o.runs {
+		seed := a.seed + uint64(i)
+		data, err := s.data(part, &o, seed)
+		if err != nil {
+			return nil, err
+		}
+		t.rows = [3]int64{data.Train.Rows(), data.Valid.Rows(), data.Test.Rows()}
+		if i == 0 {
+			a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
+		}
+		label := ""
+		if o.runs > 1 {
+			label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
+		}
+		r, err := trainer.Fit(ctx, s.device, spec, data, trainer.Options{
+			Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
+			Seed: seed, EvalEvery: o.evalEvery, Patience: o.patience,
+		}, a.reportEpochs(label, o.Epochs))
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	summary := trainer.Summarize(runs)
+	t.fill(summary, runs)
+	t.Load = s.loader.Stats()
+	if o.run != "" {
+		if err := runs[summary.Best].Checkpoint(m.Name).Save(a.fs, o.run); err != nil {
+			return nil, err
+		}
+	}
+	t.Seconds = time.Since(start).Seconds()
+	return t, nil
+}
+
+// planTraining settles the model, and the rows to train it on.
+func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part partition, err error) {
+	m := &store.Manifest
+	matrices, err := trainer.Matrices(o.model, store.Matrices(), o.operators, o.hops)
+	if err != nil {
+		return spec, part, usagef("%s: %s", o.store, err)
+	}
+	spec = trainer.Spec{
+		Model: o.model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
+		Hidden: o.Hidden, Layers: o.Layers, Dropout: o.Dropout,
+	}
+	if o.splits == "" && (o.split < 0 || o.split == m.Split) {
+		return spec, regionPartition, nil
+	}
+	table, err := store.Rows(ctx)
+	if err != nil {
+		return spec, part, err
+	}
+	if o.splits != "" {
+		part, err = filePartition(a.fs, o.splits, table, m.Nodes, max(o.split, 0))
+	} else {
+		part, err = shippedPartition(table, o.split)
+	}
+	return spec, part, err
+}
+
+// data plans the epochs of one run.
+func (s *session) data(p partition, o *trainOptions, seed uint64) (trainer.Data, error) {
+	chunkRows := 1
+	if s.decision.Shuffle == placement.CR {
+		chunkRows = s.store.Layout().ChunkRows
+		if o.chunkRows > 0 {
+			chunkRows = o.chunkRows
+		}
+	}
+	d := trainer.Data{BatchRows: s.batch}
+	var err error
+	for _, set := range []struct {
+		to    *trainer.Epocher
+		rows  loader.Rows
+		order chunk.Order
+	}{
+		{&d.Train, p.train, chunk.Shuffled},
+		{&d.Valid, p.valid, chunk.Sequential},
+		{&d.Test, p.test, chunk.Sequential},
+	} {
+		plan := chunk.Plan{ChunkRows: chunkRows, BatchRows: s.batch, Order: set.order, Seed: seed}
+		if *set.to, err = s.loader.Set(set.rows, plan); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// refuseRun refuses to write over a model.
+func (a *app) refuseRun(dir string, force bool) error {
+	if dir == "" || force {
+		return nil
+	}
+	entries, err := a.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
+}
+
+// reportEpochs tells of an epoch now and then, and of the last.
+func (a *app) reportEpochs(label string, epochs int) func(trainer.Epoch) {
+	const gap = 2 * time.Second
+	last := time.Now()
+	return func(e trainer.Epoch) {
+		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
+			last = now
+			a.note("%sepoch %d of %d: loss %.4f, valid %s, %.4f s", label, e.Number, epochs, e.TrainLoss, percent(e.Valid), e.Seconds)
+		}
+	}
+}
+
+// fill takes over the figures of the runs.
+func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
+	t.Epochs, _ = of(s.Epochs)
+	t.BestEpoch, _ = of(s.BestEpoch)
+	t.TrainLoss, t.TrainLossStd = of(s.TrainLoss)
+	t.ValidMetric, t.ValidMetricStd = of(s.Valid)
+	t.TestMetric, t.TestMetricStd = of(s.Test)
+	t.EpochSeconds, t.EpochSecondsStd = of(s.EpochSeconds)
+	t.LoadWaitSeconds, t.LoadWaitSecondsStd = of(s.LoadWaitSeconds)
+	t.RowsPerSecond, t.RowsPerSecondStd = of(s.RowsPerSecond)
+	t.ConvergenceEpoch, _ = of(s.ConvergenceEpoch)
+	t.Selection = runs[0].Selection
+	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
+}
+
+func shuffleText(shuffle string) string { return either(shuffle == placement.CR, "chunk", "row") }
