@@ -132,3 +132,16 @@ func (p plainFS) Open(path string) (File, error) {
 	f, err := p.FS.Open(path)
 	return struct{ File }{f}, err
 }
+
+func TestACommitMadeToFailRemovesItsFile(t *testing.T) {
+	m := NewMem()
+	put(t, m, "/a", "old")
+	f := NewFault(m)
+	pending := create(t, f, "/a")
+	write(t, pending, "new")
+	f.FailAt(f.Operations()+1, syscall.ENOSPC)
+	wantError(t, pending.Commit(), syscall.ENOSPC)
+	if got, want := tree(t, m, "/"), []string{"/a=old"}; !slices.Equal(got, want) {
+		t.Errorf("there are %q, want %q", got, want)
+	}
+}
