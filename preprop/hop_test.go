@@ -2,6 +2,7 @@ package preprop
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -362,19 +363,19 @@ func TestOrderBlocksAndRoundingOfSums(t *testing.T) {
 	}
 }
 
-func TestZeroDegreesGiveZero(t *testing.T) {
+func TestDegreesThatAreNotPositiveGiveZero(t *testing.T) {
 	// Node 0 has no in-neighbours, node 1 has them with weights that cancel,
-	// node 2 hears of both.
-	edges := []edge{{0, 1, 2}, {2, 1, -2}, {0, 2, 1}, {1, 2, 1}}
-	csc := makeCSC(3, edges, true)
+	// node 2 hears of both, node 3 has a negative degree.
+	edges := []edge{{0, 1, 2}, {2, 1, -2}, {0, 2, 1}, {1, 2, 1}, {0, 3, -1}}
+	csc := makeCSC(4, edges, true)
 	for _, c := range []struct {
 		name string
 		want []float32
 	}{
-		{Sym, []float32{0, 0, 0}}, // t(0) = t(1) = 0
-		{RW, []float32{0, 0, 3}},
+		{Sym, []float32{0, 0, 0, 0}}, // t(0) = t(1) = 0
+		{RW, []float32{0, 0, 3, 0}},
 	} {
-		src, dst := fillMatrix(t, 3, 1, format.Float32, []float32{4, 2, 1}), fillMatrix(t, 3, 1, format.Float32, []float32{9, 9, 9})
+		src, dst := fillMatrix(t, 4, 1, format.Float32, []float32{4, 2, 1, 1}), fillMatrix(t, 4, 1, format.Float32, []float32{9, 9, 9, 9})
 		if _, err := applyHop(t, csc, Operator{Name: c.name, NoLoops: true}, dst, src, nil, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -435,7 +436,7 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 					sets[r][v] = true
 				}
 				for v := range sets[r+1] {
-					if !o.NoLoops {
+					if !o.NoLoops { // its self-loop
 						sets[r][v] = true
 					}
 					for _, u := range csc.In(int64(v)) {
@@ -518,5 +519,32 @@ func TestValuesThatCannotBeStoredAreNamedLowestNodeFirst(t *testing.T) {
 				t.Errorf("%s, %d threads: error %v, want %s", c.name, threads, err, c.err)
 			}
 		}
+	}
+}
+
+func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
+	inf := float32(math.Inf(-1))
+	for _, c := range []struct {
+		row []float32
+		err string
+	}{
+		{[]float32{1, 1e6, inf}, "node 0, column 1: 1e+06 is too large for float16"},
+		{[]float32{1, inf, 1e6}, "node 0, column 1: -Inf instead of a finite number"},
+		{[]float32{float32(math.NaN()), 1e6, inf}, "node 0, column 0: NaN instead of a finite number"},
+	} {
+		m := fillMatrix(t, 1, 3, format.Float16, nil)
+		if err := m.setRow(0, c.row); err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%v: %v, want %s", c.row, err, c.err)
+		}
+	}
+}
+
+func TestTheErrorOfTheLowestPositionIsKept(t *testing.T) {
+	var l lowest
+	for _, at := range []int64{70, 30, 90} {
+		l.report(at, fmt.Errorf("at %d", at))
+	}
+	if l.err.Error() != "at 30" {
+		t.Errorf("kept %v", l.err)
 	}
 }

@@ -28,10 +28,10 @@ func (s nodeSet) count() int64 {
 	return int64(n)
 }
 
-// needed is, for hops 1 to hops (at index hop-1), the nodes whose rows must be computed so that
-// all rows of stored can be, at every hop: the stored ones, and those that a needed row
-// of the next hop is made from. So the last hop is computed for stored
-// rows alone, the one before for their in-neighbours too, and so on.
+// needed is, for hop r at index r-1, the nodes whose rows must be computed so
+// that those of stored can be at every hop: the stored ones, and the in-neighbours of
+// the rows of the next hop. These include the rows of the next hop
+// themselves, so self-loops make no difference.
 func (p *propagator) needed(ctx context.Context, stored nodeSet, hops, threads int) ([]nodeSet, error) {
 	need := make([]nodeSet, hops)
 	for r := hops - 1; r >= 0; r-- {
@@ -48,9 +48,6 @@ func (p *propagator) needed(ctx context.Context, stored nodeSet, hops, threads i
 			for v := lo; v < hi; v++ {
 				if !next.has(v) {
 					continue
-				}
-				if p.loops {
-					set.add(v)
 				}
 				for _, u := range p.graph.In(v) {
 					set.add(int64(u))

@@ -66,18 +66,12 @@ func ParseOperators(list string) ([]Operator, error) {
 	return out, nil
 }
 
-// String is the canonical spelling, which ParseOperator reads back: lower-case
-// letters, digits, '.', ':' and '=' only.
+// String is the canonical spelling, which ParseOperator reads back and by which a
+// store knows the operator. It has lower-case letters, digits, '.', ':' and
+// '=' only, so that the folder format makes of it is good on every file system.
 func (o Operator) String() string {
 	if o.NoLoops {
 		return o.Name + ":noloops"
 	}
 	return o.Name
-}
-
-// Folder is the name of the operator's folder in a store: the canonical
-// spelling with '-' for ':' and '_' for '='. As neither occurs in a spelling, nor do
-// capitals, folders of different operators differ on every file system.
-func (o Operator) Folder() string {
-	return strings.NewReplacer(":", "-", "=", "_").Replace(o.String())
 }

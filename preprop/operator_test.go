@@ -3,6 +3,8 @@ package preprop
 import (
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
 )
 
 func TestParseOperators(t *testing.T) {
@@ -49,25 +51,21 @@ func TestParseOperators(t *testing.T) {
 	}
 }
 
-func TestCanonicalSpellingsReadBackAndNameDistinctFolders(t *testing.T) {
-	seen := map[string]Operator{}
+func TestCanonicalSpellingsReadBackAndDiffer(t *testing.T) {
+	seen := map[string]bool{format.FeaturesOperator: true}
 	for _, name := range operatorNames {
 		for _, o := range []Operator{{Name: name}, {Name: name, NoLoops: true}} {
-			back, err := ParseOperator(o.String())
-			if err != nil || back != o {
-				t.Errorf("%v reads back as %v, %v", o, back, err)
+			spelling := o.String()
+			if back, err := ParseOperator(spelling); err != nil || back != o {
+				t.Errorf("%s reads back as %v, %v", spelling, back, err)
 			}
-			folder := o.Folder()
-			if strings.Trim(folder, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
-				t.Errorf("folder %q of %v has characters that are not safe", folder, o)
+			if strings.Trim(spelling, "abcdefghijklmnopqrstuvwxyz0123456789.:=") != "" {
+				t.Errorf("%s has characters that are not safe in a folder's name", spelling)
 			}
-			if other, ok := seen[folder]; ok {
-				t.Errorf("%v and %v share folder %q", o, other, folder)
+			if seen[spelling] {
+				t.Errorf("%s names two operators", spelling)
 			}
-			seen[folder] = o
+			seen[spelling] = true
 		}
-	}
-	if got := (Operator{Name: Sym, NoLoops: true}).Folder(); got != "sym-noloops" {
-		t.Errorf("folder %q, want sym-noloops", got)
 	}
 }

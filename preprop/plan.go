@@ -36,7 +36,7 @@ func memoryNeeded(graph *format.Manifest, o *Options, storedRows int64) int64 {
 func checkMemory(graph *format.Manifest, o *Options, storedRows int64) error {
 	need := memoryNeeded(graph, o, storedRows)
 	if o.MemoryBytes > 0 && need > o.MemoryBytes {
-		return fmt.Errorf("propagation %w: it needs %v of memory and may use %v (raise --memory, or take float16)",
+		return fmt.Errorf("propagation %w: it needs %v of memory and may use %v (--memory)",
 			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
 	}
 	return nil
@@ -56,10 +56,13 @@ func diskNeeded(graph *format.Manifest, layout format.Layout, storedRows int64, 
 
 // checkDisk compares the size of a store with the room there is for dir.
 func checkDisk(fsys vfs.FS, dir string, need int64) error {
-	for parent := filepath.Dir(dir); ; dir, parent = parent, filepath.Dir(parent) {
-		if _, err := fsys.Stat(dir); err == nil || dir == parent {
-			break
+	for { // the first folder that exists
+		_, err := fsys.Stat(dir)
+		if parent := filepath.Dir(dir); err != nil && parent != dir {
+			dir = parent
+			continue
 		}
+		break
 	}
 	free, err := fsys.FreeBytes(dir)
 	if err != nil {

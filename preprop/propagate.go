@@ -8,6 +8,7 @@ package preprop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,11 +17,14 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
+// ErrOptions is returned when options contradict each other or the graph.
+var ErrOptions = errors.New("unusable options")
+
 // Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
 type Options struct {
 	Hops      int
 	Operators []Operator   // each from hop 1 to Hops
-	Rows      RowSet       // default Labeled
+	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
 	DType     format.DType // of the store; default that of the graph's features
 	ChunkRows int          // default format.DefaultChunkRows
 	Split     int          // of the splits that the graph ships: what the regions follow
@@ -59,7 +63,7 @@ type Result struct {
 // withDefaults fills in and checks o against the graph.
 func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {
 	if o.Rows == "" {
-		o.Rows = Labeled
+		o.Rows = format.RowsLabeled
 	}
 	if o.DType == 0 {
 		o.DType = features
@@ -68,14 +72,14 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		o.Progress = progress.Silent
 	}
 	switch {
-	case o.Hops < 0:
-		return o, fmt.Errorf("%d hops: the number of hops must not be negative", o.Hops)
+	case o.Hops < 0 || o.Hops > format.MaxHops:
+		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
 	case o.Hops > 0 && len(o.Operators) == 0:
 		return o, fmt.Errorf("%d hops, but no operator to propagate by", o.Hops)
-	case o.Rows != Labeled && o.Rows != All:
-		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, Labeled, All)
+	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll:
+		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
 	case !o.DType.IsFloat():
-		return o, fmt.Errorf("features cannot be stored as %s", o.DType)
+		return o, fmt.Errorf("features cannot be stored as %s (take float32, float16 or bfloat16)", o.DType)
 	case o.ChunkRows < 0:
 		return o, fmt.Errorf("%d rows a chunk: the number must not be negative", o.ChunkRows)
 	case o.Split != 0 && graph.Splits == 0:
@@ -112,7 +116,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	defer graph.Close()
 	g := &graph.Manifest
 	if o, err = o.withDefaults(g, graph.Layout().DType); err != nil {
-		return nil, fmt.Errorf("%s: %w", graphDir, err)
+		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
 	}
 
 	table, err := graph.Rows(ctx)
@@ -121,7 +125,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	}
 	nodes, sizes := storeRows(table, o.Rows, o.Split, o.Seed)
 	if len(nodes) == 0 {
-		return nil, fmt.Errorf("%s: no node has a label or is in a split: nothing to store (to store all nodes, use --rows all)", graphDir)
+		return nil, fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", graphDir, ErrOptions)
 	}
 	layout := format.Layout{
 		ChunkRows: format.ChunkRowsFor(o.ChunkRows, g.Features, o.DType),
@@ -162,7 +166,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		Kind: format.KindStore, Name: g.Name,
 		Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed, Weighted: g.Weighted,
 		Classes: g.Classes, Labels: g.Labels, Splits: g.Splits,
-		Split: o.Split, RowSet: string(o.Rows), Seed: o.Seed,
+		Split: o.Split, RowSet: o.Rows, Seed: o.Seed,
 		Input: map[string]string{"graph": g.Fingerprint},
 	}
 	for _, op := range o.Operators {

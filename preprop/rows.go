@@ -5,22 +5,11 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// RowSet says which nodes get rows in a store.
-type RowSet string
-
-const (
-	// Labeled is the nodes that have a label or are in any of the splits that
-	// the graph ships, chosen or not: what training and evaluation can use.
-	Labeled RowSet = "labeled"
-	All     RowSet = "all"
-)
-
-// storeRows picks the nodes of a store and orders them: by region
-// of the split, train rows by (format.TrainKey, node), others by node.
-func storeRows(graph *format.RowTable, set RowSet, split int, seed uint64) ([]uint32, []format.RegionSize) {
+// storeRows picks the nodes of a store and orders them: by region of the split,
+// train rows by (format.TrainKey, node), others by node.
+func storeRows(graph *format.RowTable, rowSet string, split int, seed uint64) ([]uint32, []format.RegionSize) {
 	names := map[uint8]string{
 		format.SplitTrain: format.RegionTrain, format.SplitValid: format.RegionValid,
 		format.SplitTest: format.RegionTest, format.SplitNone: format.RegionRest,
@@ -34,7 +23,7 @@ func storeRows(graph *format.RowTable, set RowSet, split int, seed uint64) ([]ui
 			if graph.NumSplits > 0 {
 				in = graph.Splits[v*int64(graph.NumSplits)+int64(split)]
 			}
-			if in == value && (set == All || labeled(graph, v)) {
+			if in == value && (rowSet == format.RowsAll || labeled(graph, v)) {
 				nodes = append(nodes, uint32(v))
 			}
 		}
@@ -46,7 +35,8 @@ func storeRows(graph *format.RowTable, set RowSet, split int, seed uint64) ([]ui
 	return nodes, sizes
 }
 
-// labeled tells whether node v belongs to the row set Labeled.
+// labeled tells whether node v is in the row set format.RowsLabeled: it has a
+// label, or is in any of the splits that the graph ships, chosen or not.
 func labeled(graph *format.RowTable, v int64) bool {
 	k := int64(graph.NumSplits)
 	for _, in := range graph.Splits[v*k : (v+1)*k] {
@@ -69,7 +59,7 @@ func sortByTrainKey(nodes []uint32, seed uint64) {
 	}
 	entries := make([]entry, len(nodes))
 	for i, v := range nodes {
-		entries[i] = entry{rng.Hash(seed, uint64(v)), v}
+		entries[i] = entry{format.TrainKey(seed, v), v}
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.node, b.node))

@@ -1,0 +1,70 @@
+package preprop
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+// golden is a small graph and its hops by scipy, in float64: see testdata/golden.py.
+type golden struct {
+	Nodes, Features             int
+	Offsets, Neighbors, Weights []byte
+	X                           []byte
+	Hops                        map[string][][]byte
+}
+
+func readGolden(t *testing.T, name string) (*golden, *format.CSC) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := new(golden)
+	if err := json.Unmarshal(text, g); err != nil {
+		t.Fatal(err)
+	}
+	csc := &format.CSC{Offsets: dtype.Int64s(g.Offsets), Neighbors: dtype.Uint32s(g.Neighbors), Weights: dtype.Float32s(g.Weights)}
+	if len(csc.Offsets) != g.Nodes+1 || len(g.X) != 4*g.Nodes*g.Features || len(g.Hops) == 0 {
+		t.Fatalf("%s is not what golden.py makes", name)
+	}
+	return g, csc
+}
+
+func TestHopsAgreeWithScipy(t *testing.T) {
+	for _, name := range []string{"gamora_csa8.json", "tolokers_core.json", "cora_weighted.json"} {
+		g, csc := readGolden(t, name)
+		for spelling, hops := range g.Hops {
+			o, err := ParseOperator(spelling)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := newPropagator(context.Background(), csc, o, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src := fillMatrix(t, g.Nodes, g.Features, format.Float32, dtype.Float32s(g.X))
+			dst := fillMatrix(t, g.Nodes, g.Features, format.Float32, nil)
+			for r, want := range hops {
+				if _, err := p.hop(context.Background(), dst, src, nil, 2, func(int64) {}); err != nil {
+					t.Fatal(err)
+				}
+				got := dtype.Float32s(dst.buf.Bytes())
+				for i, w := range dtype.As[float64](want) {
+					// No feature or weight is negative, so w is also the sum of its terms' magnitudes.
+					if math.Abs(float64(got[i])-w) > 1e-5*w {
+						t.Fatalf("%s, %s, hop %d: node %d, column %d is %g, want %g", name, spelling, r+1, i/g.Features, i%g.Features, got[i], w)
+					}
+				}
+				src, dst = dst, src
+			}
+			p.buf.Free()
+		}
+	}
+}

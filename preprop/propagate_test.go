@@ -1,0 +1,552 @@
+package preprop
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// testGraph is what a graph directory is made of.
+type testGraph struct {
+	nodes, features int
+	edges           []edge
+	weighted        bool
+	x               []float32
+	dtype           dtype.DType
+	rows            format.RowTable
+}
+
+// randomGraph has labels, one in three missing, and two splits of 6 % of the nodes each.
+func randomGraph(seed uint64, nodes, features int) *testGraph {
+	random := rand.New(rand.NewPCG(seed, 3))
+	g := &testGraph{
+		nodes: nodes, features: features, dtype: format.Float32,
+		edges: randomEdges(random, nodes), weighted: seed%2 == 1,
+		x: randomFeatures(random, nodes, features),
+	}
+	g.rows = format.RowTable{Rows: int64(nodes), NumSplits: 2}
+	for range nodes {
+		label := int32(random.IntN(4))
+		if random.IntN(3) == 0 {
+			label = -1
+		}
+		g.rows.Labels = append(g.rows.Labels, label)
+		for range g.rows.NumSplits {
+			in := format.SplitNone
+			if random.IntN(16) == 0 {
+				in = 1 + uint8(random.IntN(3))
+			}
+			g.rows.Splits = append(g.rows.Splits, in)
+		}
+		g.rows.OrigID = append(g.rows.OrigID, fmt.Sprintf("paper %x", random.Uint32()))
+	}
+	return g
+}
+
+func (g *testGraph) csc() *format.CSC { return makeCSC(g.nodes, g.edges, g.weighted) }
+
+func (g *testGraph) write(t *testing.T, fsys vfs.FS, dir string) {
+	t.Helper()
+	chunkRows := format.ChunkRowsFor(700, g.features, g.dtype)
+	w, err := format.Create(fsys, dir, format.Layout{
+		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: int64(g.nodes)}}, chunkRows),
+		ChunkRows: chunkRows, Features: g.features, DType: g.dtype,
+	}, format.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csc := g.csc()
+	x := make([]byte, len(g.x)*g.dtype.Size())
+	dtype.Encode(x, g.x, g.dtype)
+	m, err := w.Matrix(format.Input)
+	if err == nil {
+		err = errors.Join(m.Write(x), m.Close(), w.Topology(csc), w.Rows(&g.rows))
+	}
+	classes := 0
+	if g.rows.Labels != nil {
+		classes = 4
+	}
+	if err == nil {
+		err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes), Edges: csc.Edges(), Directed: true, Weighted: g.weighted, Classes: classes})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readMatrix is a matrix of a store, all rows.
+func readMatrix(t *testing.T, store *format.Dir, id format.MatrixID) []byte {
+	t.Helper()
+	m, err := store.Matrix(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var out []byte
+	for k := range m.Chunks() {
+		chunk := make([]byte, m.Extent(k).Length)
+		if err := m.ReadChunk(k, chunk); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, chunk...)
+	}
+	return out
+}
+
+// files is the content of every file below a directory, by path.
+func files(t *testing.T, fsys vfs.FS, dir string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		at := path.Join(dir, e.Name())
+		if e.IsDir() {
+			for name, content := range files(t, fsys, at) {
+				out[name] = content
+			}
+			continue
+		}
+		f, err := fsys.Open(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := f.Size()
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := make([]byte, size)
+		if _, err := f.ReadAt(content, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		out[at] = content
+	}
+	return out
+}
+
+// wantRows is the nodes of a store in order, with their regions, found by sorting.
+func wantRows(g *testGraph, o Options) (nodes []uint32, regions map[string]int64) {
+	order := []string{format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest}
+	region := func(v uint32) int {
+		return [4]int{format.SplitNone: 3, format.SplitTrain: 0, format.SplitValid: 1, format.SplitTest: 2}[g.rows.Splits[int(v)*2+o.Split]]
+	}
+	regions = map[string]int64{}
+	for v := range uint32(g.nodes) {
+		if o.Rows == format.RowsAll || g.rows.Labels[v] >= 0 || g.rows.Splits[2*v] != 0 || g.rows.Splits[2*v+1] != 0 {
+			nodes = append(nodes, v)
+			regions[order[region(v)]]++
+		}
+	}
+	slices.SortFunc(nodes, func(a, b uint32) int {
+		if region(a) != region(b) || region(a) != 0 {
+			return cmp.Or(cmp.Compare(region(a), region(b)), cmp.Compare(a, b))
+		}
+		return cmp.Or(cmp.Compare(rng.Hash(o.Seed, uint64(a)), rng.Hash(o.Seed, uint64(b))), cmp.Compare(a, b))
+	})
+	return nodes, regions
+}
+
+func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		graph dtype.DType
+		o     Options
+	}{
+		{"labelled rows", format.Float32, Options{Hops: 3, Operators: allOperators[:2], Seed: 7}},
+		{"all rows", format.Float32, Options{Hops: 2, Operators: allOperators, Rows: format.RowsAll}},
+		{"the second split", format.Float32, Options{Hops: 1, Operators: allOperators[2:], Split: 1, ChunkRows: 64}},
+		{"float16 of float32", format.Float32, Options{Hops: 2, Operators: allOperators[:1], DType: format.Float16}},
+		{"float16 of float16", format.Float16, Options{Hops: 2, Operators: allOperators[:1]}},
+		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: allOperators[:1], DType: format.Float32}},
+		{"bfloat16", format.Float32, Options{Hops: 2, Operators: allOperators[1:2], DType: format.BFloat16}},
+		{"hop 0 alone", format.Float32, Options{}},
+	} {
+		for seed := range uint64(2) { // unweighted and weighted
+			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
+				g := randomGraph(seed, 3000, 5)
+				g.dtype = c.graph
+				fsys := vfs.NewMem()
+				g.write(t, fsys, "graph")
+				c.o.Threads = 2
+				result, err := Propagate(context.Background(), fsys, "graph", "store", c.o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				store, err := format.OpenStore(fsys, "store")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
+
+				nodes, regions := wantRows(g, c.o)
+				table, err := store.Rows(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(table.NodeID, nodes) || result.Rows != int64(len(nodes)) {
+					t.Fatalf("%d rows, not the %d wanted, or not in order", result.Rows, len(nodes))
+				}
+				for _, r := range store.Layout().Regions {
+					if r.Rows != regions[r.Name] {
+						t.Errorf("region %s has %d rows, want %d", r.Name, r.Rows, regions[r.Name])
+					}
+				}
+				for i, v := range nodes {
+					if table.Labels[i] != g.rows.Labels[v] || table.OrigID[i] != g.rows.OrigID[v] ||
+						!slices.Equal(table.Splits[2*i:2*i+2], g.rows.Splits[2*v:2*v+2]) {
+						t.Fatalf("row %d does not hold what is known of node %d", i, v)
+					}
+				}
+
+				dt := store.Layout().DType
+				if c.o.DType != 0 && dt != c.o.DType || c.o.DType == 0 && dt != c.graph {
+					t.Errorf("stored as %v", dt)
+				}
+				check := func(m *matrix) {
+					t.Helper()
+					got, row := readMatrix(t, store, m.id), int(m.rowBytes())
+					if len(got) != len(nodes)*row {
+						t.Fatalf("%v has %d bytes, want %d", m.id, len(got), len(nodes)*row)
+					}
+					for i, v := range nodes {
+						if !bytes.Equal(got[i*row:(i+1)*row], m.rows(int64(v), int64(v)+1)) {
+							t.Fatalf("%v: row %d is not that of node %d", m.id, i, v)
+						}
+					}
+				}
+				stored := make([]byte, len(g.x)*g.dtype.Size())
+				dtype.Encode(stored, g.x, g.dtype)
+				input := make([]float32, len(g.x))
+				dtype.Decode(input, stored, g.dtype)
+				wantMatrices := 1
+				for _, o := range append([]Operator{{}}, c.o.Operators...) {
+					src := fillMatrix(t, g.nodes, g.features, dt, input)
+					if o.Name == "" {
+						src.id = format.Input
+						check(src)
+						continue
+					}
+					for r := 1; r <= c.o.Hops; r++ {
+						dst := fillMatrix(t, g.nodes, g.features, dt, nil)
+						if _, err := applyHop(t, g.csc(), o, dst, src, nil, 1); err != nil {
+							t.Fatal(err)
+						}
+						dst.id.Hop = r
+						check(dst)
+						src = dst
+						wantMatrices++
+					}
+				}
+				if got := len(store.Matrices()); got != wantMatrices {
+					t.Errorf("%d matrices, want %d", got, wantMatrices)
+				}
+				report, err := format.Verify(context.Background(), fsys, "store", 1, progress.Silent)
+				if err != nil || len(report.Bad) > 0 {
+					t.Errorf("verify: %v, %v", report, err)
+				}
+			})
+		}
+	}
+}
+
+func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
+	g := randomGraph(1, 20_000, 3)
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	for _, dt := range []dtype.DType{format.Float32, format.Float16} {
+		var want map[string][]byte
+		for _, threads := range []int{1, 2, 3, 8} {
+			o := Options{Hops: 2, Operators: allOperators[:2], DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
+			if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+				t.Fatal(err)
+			}
+			got := files(t, fsys, "store")
+			if want == nil {
+				want = got
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%d files with %d threads, %d with one", len(got), threads, len(want))
+			}
+			for name := range want {
+				if !bytes.Equal(got[name], want[name]) {
+					t.Errorf("%v: %s differs with %d threads", dt, name, threads)
+				}
+			}
+		}
+	}
+}
+
+func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(r *format.RowTable)
+		rows   string
+		want   []uint32
+		err    string
+	}{
+		{"labels alone: labelled rows, all in rest", func(r *format.RowTable) { r.Labels = []int32{0, -1, 2, -1} }, format.RowsLabeled, []uint32{0, 2}, ""},
+		{"several labels: a row with any of them", func(r *format.RowTable) {
+			r.MultiLabels, r.LabelColumns = []int8{-1, -1, -1, 0, 1, 1, -1, -1}, 2
+		}, format.RowsLabeled, []uint32{1, 2}, ""},
+		{"neither, all rows", func(r *format.RowTable) {}, format.RowsAll, []uint32{0, 1, 2, 3}, ""},
+		{"neither, labelled rows", func(r *format.RowTable) {}, format.RowsLabeled, nil, "no node has a label or is in a split"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := &testGraph{nodes: 4, features: 1, edges: []edge{{0, 1, 1}}, x: []float32{1, 2, 3, 4}, dtype: format.Float32}
+			g.rows.Rows = 4
+			c.change(&g.rows)
+			fsys := vfs.NewMem()
+			g.write(t, fsys, "graph")
+			_, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 1, Operators: allOperators[:1], Rows: c.rows})
+			if c.err != "" {
+				if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("error %v, want one with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			store, err := format.OpenStore(fsys, "store")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			table, err := store.Rows(context.Background())
+			if err != nil || !slices.Equal(table.NodeID, c.want) {
+				t.Errorf("rows %v, want %v; %v", table.NodeID, c.want, err)
+			}
+			if rest, ok := store.Region(format.RegionRest); !ok || rest.Rows != int64(len(c.want)) {
+				t.Errorf("region rest is %v", rest)
+			}
+		})
+	}
+}
+
+func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 100, 2).write(t, fsys, "graph")
+	sym := allOperators[:1]
+	for _, c := range []struct {
+		name string
+		o    Options
+		err  string
+	}{
+		{"negative hops", Options{Hops: -1, Operators: sym}, "graph: unusable options: -1 hops"},
+		{"too many hops", Options{Hops: 1001, Operators: sym}, "1001 hops"},
+		{"no operator", Options{Hops: 1}, "no operator"},
+		{"an operator made by hand", Options{Hops: 1, Operators: []Operator{{Name: "ppr"}}}, `no operator "ppr"`},
+		{"an operator twice", Options{Hops: 1, Operators: append(sym[:1:1], sym...)}, "listed twice"},
+		{"an unknown row set", Options{Rows: "some"}, `row set "some": there are labeled and all`},
+		{"integers", Options{DType: dtype.Int32}, "cannot be stored as int32"},
+		{"negative chunk rows", Options{ChunkRows: -3}, "-3 rows a chunk"},
+		{"a split that is not there", Options{Split: 2}, "split 2: the graph has 2 (0 to 1)"},
+		{"a negative split", Options{Split: -1}, "split -1"},
+	} {
+		_, err := Propagate(context.Background(), fsys, "graph", "store", c.o)
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: error %v, want one with %q", c.name, err, c.err)
+		}
+		if left := files(t, fsys, "store"); len(left) > 0 {
+			t.Errorf("%s: left %d files", c.name, len(left))
+		}
+	}
+}
+
+func TestWhatDoesNotFitIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+	g := randomGraph(0, 3000, 2)
+	o := Options{Hops: 1, Operators: allOperators[:1], MemoryBytes: 60 << 20}
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "may use 60 MiB") {
+		t.Errorf("with 60 MiB of memory: %v", err)
+	}
+	used := int64(0)
+	for _, content := range files(t, fsys, "graph") {
+		used += int64(len(content))
+	}
+	o.MemoryBytes = 0
+	fsys.SetCapacity(used + 20_000)
+	_, err = Propagate(context.Background(), fsys, "graph", "store", o)
+	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "free") {
+		t.Errorf("with 20 kB of disk: %v", err)
+	}
+	if left := files(t, fsys, "store"); len(left) > 0 {
+		t.Errorf("left %d files", len(left))
+	}
+}
+
+func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
+	g := &testGraph{nodes: 4, features: 2, edges: []edge{{0, 0, 1}, {1, 1, 1}, {0, 2, 1}, {1, 2, 1}}, x: []float32{0, 50000, 0, 60000, 1, 1, 1, 1}, dtype: format.Float32}
+	g.rows = format.RowTable{Rows: 4, Labels: []int32{0, 1, 2, 3}}
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []Operator{{Name: RW, NoLoops: true}, {Name: Sym, NoLoops: true}}, DType: format.Float16}
+	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	// (50000 + 60000 as float16) / sqrt(2)
+	if err == nil || !strings.HasPrefix(err.Error(), "sym:noloops/hop-1: node 2, column 1: 77770.4") {
+		t.Errorf("hop: %v", err)
+	}
+	g.x[6] = 65520
+	g.write(t, fsys, "large")
+	_, err = Propagate(context.Background(), fsys, "large", "store", o)
+	if err == nil || !strings.HasPrefix(err.Error(), "x/hop-0: node 3, column 0: 65520") {
+		t.Errorf("features: %v", err)
+	}
+	if left := files(t, fsys, "store"); len(left) > 0 {
+		t.Errorf("left %d files", len(left))
+	}
+}
+
+// stopper cancels when the k-th task starts.
+type stopper struct {
+	k    *int
+	stop context.CancelFunc
+}
+
+func (s stopper) Start(label string, total int64, unit progress.Unit) progress.Task {
+	if *s.k--; *s.k == 0 {
+		s.stop()
+	}
+	return progress.Silent.Start(label, total, unit)
+}
+
+func TestACancelledPropagationLeavesNothing(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 2000, 2).write(t, fsys, "graph")
+	for k := 1; ; k++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		left := k
+		_, err := Propagate(ctx, fsys, "graph", "store", Options{Hops: 2, Operators: allOperators[:2], Progress: stopper{&left, cancel}})
+		cancel()
+		if left > 0 { // fewer tasks than k
+			if err != nil || k < 8 {
+				t.Errorf("uninterrupted, %d tasks: %v", k-1, err)
+			}
+			return
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled at task %d: %v", k, err)
+		}
+		if left := files(t, fsys, "store"); len(left) > 0 {
+			t.Errorf("cancelled at task %d: left %d files", k, len(left))
+		}
+	}
+}
+
+func TestEveryFailureOfTheDiskIsAnError(t *testing.T) {
+	mem := vfs.NewMem()
+	randomGraph(1, 40, 2).write(t, mem, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	for n := int64(1); ; n++ {
+		disk := vfs.NewFault(mem)
+		disk.FailAt(n, syscall.EIO)
+		_, err := Propagate(context.Background(), disk, "graph", "store", o)
+		if disk.Operations() < n { // nothing failed
+			if err != nil || n < 20 {
+				t.Fatalf("%d operations: %v", n-1, err)
+			}
+			break
+		}
+		left := files(t, mem, "store")
+		if _, published := left["store/manifest.json"]; published {
+			report, verifyErr := format.Verify(context.Background(), mem, "store", 1, progress.Silent)
+			if verifyErr != nil || len(report.Bad) > 0 {
+				t.Fatalf("failing operation %d left a store that does not verify: %v, %v", n, report, verifyErr)
+			}
+		} else if err == nil {
+			t.Fatalf("failing operation %d is no error, and there is no store", n)
+		}
+		if err := mem.RemoveAll("store"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := mem.RemoveAll("store"); err != nil {
+		t.Fatal(err)
+	}
+	counter := vfs.NewFault(mem)
+	if _, err := Propagate(context.Background(), counter, "graph", "store", o); err != nil {
+		t.Fatal(err)
+	}
+	for n := range counter.Reads() {
+		if err := mem.RemoveAll("store"); err != nil {
+			t.Fatal(err)
+		}
+		disk := vfs.NewFault(mem)
+		disk.FlipBit(n+1, 12345)
+		if _, err := Propagate(context.Background(), disk, "graph", "store", o); !errors.Is(err, format.ErrCorrupt) {
+			t.Errorf("a bit flipped in read %d: %v", n+1, err)
+		}
+	}
+}
+
+func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
+	g := randomGraph(1, 500, 3)
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, MemoryBytes: 1 << 30}
+	result, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(text, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range strings.Fields(`nodes edges features operators hops rows dtype seconds hop_seconds edges_processed
+		gathered_bytes_per_second memory_budget_bytes bytes_read bytes_written scratch_bytes output resumed`) {
+		if _, ok := keys[key]; !ok {
+			t.Errorf("no key %s", key)
+		}
+	}
+	loops := 0 // in the graph
+	for v := range uint32(g.nodes) {
+		if slices.Contains(g.csc().In(int64(v)), v) {
+			loops++
+		}
+	}
+	terms := int64(len(g.edges) + g.nodes - loops)
+	if want := []int64{terms, terms, terms, terms}; !slices.Equal(result.EdgesProcessed, want) || len(result.HopSeconds) != 4 {
+		t.Errorf("edges processed %v, want %v; %d times", result.EdgesProcessed, want, len(result.HopSeconds))
+	}
+	written := int64(0)
+	for name, content := range files(t, fsys, "store") {
+		if !strings.HasSuffix(name, "manifest.json") && !strings.HasSuffix(name, "index.arrow") {
+			written += int64(len(content))
+		}
+	}
+	if result.BytesWritten != written || result.BytesRead == 0 {
+		t.Errorf("%d bytes written, want %d; %d read", result.BytesWritten, written, result.BytesRead)
+	}
+	if result.MemoryBudgetBytes != 1<<30 || result.MemoryNeededBytes <= processBytes {
+		t.Errorf("memory %d of %d", result.MemoryNeededBytes, result.MemoryBudgetBytes)
+	}
+}
