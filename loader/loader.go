@@ -102,27 +102,31 @@ func (m *memory) free() error {
 
 // Open prepares the source: what is preloaded is read (and checked) here. The
 // store must stay open as long as the loader.
-func Open(ctx context.Context, o Options) (l *Loader, err error) {
-	l = &Loader{o: o, memory: memory{device: o.Device}}
-	if err := l.configure(); err != nil {
-		return nil, err
+func Open(ctx context.Context, o Options) (*Loader, error) {
+	l := &Loader{o: o, memory: memory{device: o.Device}}
+	err := l.configure()
+	if err == nil {
+		err = l.open(ctx)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, l.release())
-		}
-	}()
+	if err != nil {
+		return nil, errors.Join(err, l.release())
+	}
+	return l, nil
+}
+
+func (l *Loader) open(ctx context.Context) error {
 	if err := l.readLabels(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	for range l.o.Buffers {
 		f, err := newFrame(l)
 		if err != nil {
-			return nil, fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
+			return fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
 		}
 		l.frames = append(l.frames, f)
 	}
-	switch o.Placement {
+	var err error
+	switch l.o.Placement {
 	case Device:
 		l.source, err = openDevice(ctx, l)
 	case Host:
@@ -130,10 +134,7 @@ func Open(ctx context.Context, o Options) (l *Loader, err error) {
 	case Storage:
 		l.source, err = openStorage(l)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return err
 }
 
 // configure checks the options and fills in what follows from them.

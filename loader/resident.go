@@ -14,15 +14,19 @@ import (
 // resident is what the sources that hold the matrices in memory have in common:
 // one buffer [rows, F] a matrix, in the stored type.
 type resident struct {
-	l         *Loader
-	matrices  []gds.Buffer
-	bytesRead int64
+	l        *Loader
+	matrices []gds.Buffer
+	read     ReadStats
 }
 
 // load reads and checks every chunk of the loader's regions. What the host cannot
 // write to goes through pinned memory.
 func load(ctx context.Context, l *Loader, onDevice bool) (r resident, err error) {
-	r = resident{l: l, matrices: make([]gds.Buffer, len(l.o.Matrices))}
+	r = resident{
+		l:        l,
+		matrices: make([]gds.Buffer, len(l.o.Matrices)),
+		read:     ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"},
+	}
 	if l.rows > 1<<32 {
 		return r, fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
@@ -43,22 +47,30 @@ func load(ctx context.Context, l *Loader, onDevice bool) (r resident, err error)
 		if err != nil {
 			return r, fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), l.rows, err)
 		}
-		if err := r.read(ctx, id, r.matrices[i], via); err != nil {
+		if err := r.fill(ctx, id, r.matrices[i], via); err != nil {
 			return r, err
 		}
-		r.bytesRead += bytes
 	}
 	return r, nil
 }
 
-// read fills the buffer of one matrix.
-func (r *resident) read(ctx context.Context, id MatrixID, buf gds.Buffer, via *uploader) (err error) {
+// fill reads one matrix into its buffer.
+func (r *resident) fill(ctx context.Context, id MatrixID, buf gds.Buffer, via *uploader) (err error) {
 	m, err := r.l.o.Store.Matrix(id)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	file := ""
 	for _, region := range r.l.regions {
+		for k := region.FirstChunk; k < region.FirstChunk+region.Chunks; k++ {
+			e := m.Extent(k)
+			r.read.Bytes += e.Length
+			if e.File != file {
+				file = e.File
+				r.read.Files++
+			}
+		}
 		err := parallel.For(ctx, r.l.o.Threads, int64(region.Chunks), 1, func(lo, _ int64) error {
 			k := region.FirstChunk + int(lo)
 			first, rows := m.ChunkRowRange(k)
@@ -83,9 +95,7 @@ func (r *resident) fetch(context.Context, *job) error    { return nil }
 func (r *resident) reset()                               {}
 func (r *resident) close() error                         { return nil }
 
-func (r *resident) reads() []ReadStats {
-	return []ReadStats{{Path: "buffered", Reason: "read once, when the loader was opened", Bytes: r.bytesRead}}
-}
+func (r *resident) reads() []ReadStats { return []ReadStats{r.read} }
 
 // uploader copies chunks to device memory that the host cannot write to.
 type uploader struct {
