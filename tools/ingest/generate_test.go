@@ -13,6 +13,10 @@ import (
 
 var small = GenerateOptions{Nodes: 1000, Edges: 150_000, Features: 8, Classes: 4, Labeled: 0.3, Seed: 7}
 
+func graph500(o GenerateOptions) RMATOptions {
+	return RMATOptions{GenerateOptions: o, A: 0.57, B: 0.19, C: 0.19, D: 0.05}
+}
+
 func allEdges(t *testing.T, s Source, threads int) [][2]uint32 {
 	t.Helper()
 	var mu sync.Mutex
@@ -40,8 +44,8 @@ func compareEdges(a, b [2]uint32) int {
 
 func TestGeneratorsAreFunctionsOfTheirSeed(t *testing.T) {
 	for name, make := range map[string]func(GenerateOptions) (Source, error){
-		"rmat": func(o GenerateOptions) (Source, error) { return RMAT(RMATOptions{GenerateOptions: o}) },
-		"sbm":  func(o GenerateOptions) (Source, error) { return SBM(SBMOptions{GenerateOptions: o}) },
+		"rmat": func(o GenerateOptions) (Source, error) { return RMAT(graph500(o)) },
+		"sbm":  func(o GenerateOptions) (Source, error) { return SBM(SBMOptions{o, 0.8, 2}) },
 	} {
 		a, err := make(small)
 		if err != nil {
@@ -108,7 +112,7 @@ func TestRMATPermutesIdsWithoutLoss(t *testing.T) {
 }
 
 func TestRMATFollowsItsProbabilitiesOnEveryLevel(t *testing.T) {
-	o := RMATOptions{GenerateOptions: GenerateOptions{Nodes: 1 << 9, Seed: 3}, A: 0.57, B: 0.19, C: 0.19, D: 0.05}
+	o := graph500(GenerateOptions{Nodes: 1 << 9, Seed: 3})
 	r := newRMATEdges(o)
 	const draws = 50_000
 	counts := make([][4]float64, 9)
@@ -224,7 +228,7 @@ func TestSBMHasTheHomophilyAndSeparationAskedFor(t *testing.T) {
 func TestLabelledNodesAreSplit(t *testing.T) {
 	o := small
 	o.Nodes = 20_000
-	s, err := RMAT(RMATOptions{GenerateOptions: o})
+	s, err := RMAT(graph500(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +270,7 @@ func TestGeneratorsRefuseOptionsThatMakeNoGraph(t *testing.T) {
 		"other probabilities":     func(r *RMATOptions, s *SBMOptions) { r.A, s.Homophily = 0.5, 1.5 },
 		"negative probabilities":  func(r *RMATOptions, s *SBMOptions) { r.A, r.B, r.C, s.Homophily = -1, 1, 1, -1 },
 	} {
-		r, s := RMATOptions{GenerateOptions: small}, SBMOptions{GenerateOptions: small}
+		r, s := graph500(small), SBMOptions{small, 0.8, 2}
 		change(&r, &s)
 		if _, err := RMAT(r); !errors.Is(err, ErrOptions) {
 			t.Errorf("rmat with %s: %v", name, err)
@@ -278,7 +282,7 @@ func TestGeneratorsRefuseOptionsThatMakeNoGraph(t *testing.T) {
 }
 
 func BenchmarkRMATEdges(b *testing.B) {
-	r := newRMATEdges(RMATOptions{GenerateOptions: GenerateOptions{Nodes: 1 << 27}, A: 0.57, B: 0.19, C: 0.19, D: 0.05})
+	r := newRMATEdges(graph500(GenerateOptions{Nodes: 1 << 27}))
 	for i := range b.N {
 		r.edge(uint64(i))
 	}

@@ -271,6 +271,9 @@ func (s *npySource) openFeatures(o NPYOptions) error {
 				return err
 			}
 		}
+		if o.FeatureType != 0 && a.Type != o.FeatureType {
+			return fmt.Errorf("%w: %s holds %s, as its header says, not %s", ErrOptions, a.Path(), a.Type, o.FeatureType)
+		}
 		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
 			return err
 		}

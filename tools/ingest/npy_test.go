@@ -374,6 +374,7 @@ func TestOptionsAgainstTheFilesAreRefused(t *testing.T) {
 	for name, o := range map[string]NPYOptions{
 		"a layout of neither kind":            {EdgeLayout: "E"},
 		"a shape for a file that has its own": {FeatureShape: []int64{5, 4}},
+		"a type for a file that has its own":  {FeatureType: npy.Float64},
 	} {
 		if err := readAll(smallLayout().put(t), "in", o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)

@@ -9,7 +9,7 @@ import (
 )
 
 // RMATOptions are the options of RMAT. A, B, C and D are the probabilities of
-// the four quadrants; all zero stands for those of Graph500: 0.57, 0.19, 0.19, 0.05.
+// the four quadrants; those of Graph500 are 0.57, 0.19, 0.19 and 0.05.
 type RMATOptions struct {
 	GenerateOptions
 	A, B, C, D float64
@@ -26,9 +26,6 @@ type RMATOptions struct {
 func RMAT(o RMATOptions) (Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
-	}
-	if o.A == 0 && o.B == 0 && o.C == 0 && o.D == 0 {
-		o.A, o.B, o.C, o.D = 0.57, 0.19, 0.19, 0.05
 	}
 	for _, p := range []float64{o.A, o.B, o.C, o.D} {
 		if !(p >= 0) {

@@ -7,13 +7,13 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// SBMOptions are the options of SBM. Zero stands for the default where one is given.
+// SBMOptions are the options of SBM.
 type SBMOptions struct {
 	GenerateOptions
-	// Homophily is the expected share of edges within a block; default 0.8.
+	// Homophily is the expected share of edges within a block.
 	Homophily float64
 	// Separation is the root mean square distance between the mean features of two
-	// classes, in standard deviations of the noise of a feature; default 2.
+	// classes, in standard deviations of the noise of a feature.
 	Separation float64
 }
 
@@ -29,12 +29,6 @@ const maxMeans = 1 << 26
 func SBM(o SBMOptions) (Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
-	}
-	if o.Homophily == 0 {
-		o.Homophily = 0.8
-	}
-	if o.Separation == 0 {
-		o.Separation = 2
 	}
 	if !(o.Homophily >= 0 && o.Homophily <= 1) {
 		return nil, fmt.Errorf("%w: a homophily of %v (want 0 to 1)", ErrOptions, o.Homophily)
