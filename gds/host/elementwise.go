@@ -75,22 +75,27 @@ func (s *stream) Dropout(dst, src gds.Tensor, p float32, seed uint64) {
 		if !(p >= 0 && p < 1) {
 			return fmt.Errorf("dropout probability %v: want 0 <= p < 1", p)
 		}
-		// Float32(hash) < p, without the conversion: its 24 bits, as a number,
-		// are below this. Scaling by a power of two is exact.
-		threshold := uint64(math.Ceil(float64(p) * (1 << 24)))
+		// rng.Float32(hash) < p, without the conversion: its 24 bits, as a
+		// number, are below the threshold. Scaling by 2^24 is exact.
+		threshold := int64(math.Ceil(float64(p) * (1 << 24)))
 		keep := 1 / (1 - p)
 		return s.elementwise(func(at int, v [][]float32) {
+			// rng.Hash(seed, at+i), with the mixing of the seed done once.
+			state := rng.Mix(seed+golden) + uint64(at)*golden
 			dst := v[0][:len(v[1])]
 			for i, value := range v[1] {
-				value *= keep
-				if rng.Hash(seed, uint64(at+i))>>40 < threshold {
-					value = 0
-				}
-				dst[i] = value
+				state += golden
+				// All ones, or zero for what is dropped, for the processor
+				// cannot guess a branch here.
+				kept := ^uint32((int64(rng.Mix(state)>>40) - threshold) >> 63)
+				dst[i] = math.Float32frombits(math.Float32bits(value*keep) & kept)
 			}
 		}, dst, src)
 	}, dst, src)
 }
+
+// golden is the increment of rng.Hash.
+const golden = 0x9e3779b97f4a7c15
 
 func (s *stream) Adam(param, grad, m, v gds.Tensor, o gds.AdamOptions) {
 	s.enqueue("Adam", func() error {
