@@ -1,0 +1,332 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// graph writes a small weighted graph with everything that one can have.
+func graph(t *testing.T, disk vfs.FS, dir string, dt format.DType, multi, undirected bool) {
+	t.Helper()
+	w, err := format.Create(disk, dir, layoutOf(dt, format.RegionSize{Name: format.RegionAll, Rows: 5}), format.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	csc := &format.CSC{Offsets: []int64{0, 1, 3, 3, 5, 6}, Neighbors: []uint32{1, 0, 4, 3, 3, 1}, Weights: []float32{1, 1, 2, 0.5, 0.25, 2}}
+	rows := &format.RowTable{
+		Rows:      5,
+		Labels:    []int32{0, 2, -1, 1, 1},
+		Splits:    []uint8{1, 0, 1, 2, 0, 3, 2, 1, 3, 2},
+		NumSplits: 2,
+		OrigID:    []string{"a", "", "ä€", "long one", "e"},
+	}
+	m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 6, Weighted: true, Directed: !undirected, Labels: 1, Classes: 3, Splits: 2,
+		Input: map[string]string{"source": "npy", "duplicates": "keep", "self_loops": "keep", "normalize_features": "false", "splits": "splits.npy[2]"}}
+	if multi {
+		rows.Labels, rows.MultiLabels, rows.LabelColumns = nil, []int8{0, 1, 1, 1, -1, -1, 0, 0, 1, 0}, 2
+		m.Labels, m.Classes = 2, 0
+	}
+	publish(t, w, csc, rows, m, dt, format.Input)
+}
+
+func layoutOf(dt format.DType, regions ...format.RegionSize) format.Layout {
+	return format.Layout{Regions: format.Regions(regions, 2), ChunkRows: 2, Features: 3, DType: dt}
+}
+
+// publish fills in features 0, 0.25, 0.5, ... by row, plus ten a matrix.
+func publish(t *testing.T, w *format.Writer, csc *format.CSC, rows *format.RowTable, m *format.Manifest, dt format.DType, ids ...format.MatrixID) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if csc != nil {
+		must(w.Topology(csc))
+	}
+	must(w.Rows(rows))
+	for k, id := range ids {
+		mw, err := w.Matrix(id)
+		must(err)
+		must(mw.Write(features(dt, k, int(rows.Rows))))
+		must(mw.Close())
+	}
+	must(w.Publish(m))
+}
+
+func features(dt format.DType, matrix, rows int) []byte {
+	values := make([]float32, 3*rows)
+	for i := range values {
+		values[i] = float32(i)/4 + 10*float32(matrix)
+	}
+	data := make([]byte, len(values)*dt.Size())
+	dtype.Encode(data, values, dt)
+	return data
+}
+
+func content(t *testing.T, disk vfs.FS, name string) []byte {
+	t.Helper()
+	f, err := disk.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil && size > 0 {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func tree(t *testing.T, disk vfs.FS, dir string) (names []string) {
+	t.Helper()
+	entries, err := disk.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			for _, below := range tree(t, disk, path.Join(dir, e.Name())) {
+				names = append(names, e.Name()+"/"+below)
+			}
+		} else {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func TestAnExportedGraphIsImportedAsTheSameBytes(t *testing.T) {
+	for _, c := range []struct {
+		dtype             format.DType
+		multi, undirected bool
+	}{{format.Float32, false, false}, {format.Float16, true, true}, {format.BFloat16, false, true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			disk := vfs.NewMem()
+			graph(t, disk, "graph", c.dtype, c.multi, c.undirected)
+			r, err := NPY(context.Background(), disk, "graph", "out", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := int64(0)
+			for _, name := range r.Files {
+				total += int64(len(content(t, disk, "out/"+name)))
+			}
+			if got := tree(t, disk, "out"); len(got) != len(r.Files) || total != r.Bytes {
+				t.Errorf("%v of %d bytes; the result says %+v", got, total, r)
+			}
+			s, err := ingest.OpenNPY(disk, "out", ingest.NPYOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := ingest.Run(context.Background(), disk, s, "again", ingest.Options{DType: c.dtype, Duplicates: ingest.KeepDuplicates}); err != nil {
+				t.Fatal(err)
+			}
+			// Chunks have other sizes here, which manifest, index and the headers of
+			// parts show; what they hold is compared.
+			compareGraphs(t, disk, "graph", "again")
+		})
+	}
+}
+
+func compareGraphs(t *testing.T, disk vfs.FS, a, b string) {
+	t.Helper()
+	ctx := context.Background()
+	type whole struct {
+		csc      *format.CSC
+		rows     *format.RowTable
+		features []byte
+		m        format.Manifest
+	}
+	read := func(dir string) whole {
+		d, err := format.OpenGraph(disk, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		csc, err := d.Topology(ctx, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { csc.Close() })
+		rows, err := d.Rows(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := d.Matrix(format.Input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		var data []byte
+		for k := range m.Chunks() {
+			_, n := m.ChunkRowRange(k)
+			chunk := make([]byte, n*d.Layout().Features*d.Layout().DType.Size())
+			if err := m.ReadChunk(k, chunk); err != nil {
+				t.Fatal(err)
+			}
+			data = append(data, chunk...)
+		}
+		return whole{csc, rows, data, d.Manifest}
+	}
+	x, y := read(a), read(b)
+	if !slices.Equal(x.csc.Offsets, y.csc.Offsets) || !slices.Equal(x.csc.Neighbors, y.csc.Neighbors) || !slices.Equal(x.csc.Weights, y.csc.Weights) {
+		t.Errorf("topologies differ: %+v, %+v", x.csc, y.csc)
+	}
+	if !slices.Equal(x.rows.Labels, y.rows.Labels) || !slices.Equal(x.rows.MultiLabels, y.rows.MultiLabels) ||
+		!slices.Equal(x.rows.Splits, y.rows.Splits) || !slices.Equal(x.rows.OrigID, y.rows.OrigID) {
+		t.Errorf("row tables differ: %+v, %+v", x.rows, y.rows)
+	}
+	if !slices.Equal(x.features, y.features) {
+		t.Error("features differ")
+	}
+	if x.m.Name != y.m.Name || x.m.Directed != y.m.Directed || x.m.Weighted != y.m.Weighted || x.m.DType != y.m.DType || x.m.Splits != y.m.Splits {
+		t.Errorf("manifests differ: %+v, %+v", x.m, y.m)
+	}
+}
+
+func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
+	disk := vfs.NewMem()
+	regions := []format.RegionSize{{Name: format.RegionTrain, Rows: 3}, {Name: format.RegionValid, Rows: 1}, {Name: format.RegionTest, Rows: 0}, {Name: format.RegionRest, Rows: 1}}
+	w, err := format.Create(disk, "store", layoutOf(format.Float16, regions...), format.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	train := []uint32{2, 0, 6}
+	slices.SortFunc(train, func(a, b uint32) int {
+		if format.TrainKey(9, a) < format.TrainKey(9, b) {
+			return -1
+		}
+		return 1
+	})
+	rows := &format.RowTable{Rows: 5, NodeID: append(train, 3, 1), Labels: []int32{1, 0, 1, 0, -1}, Splits: []uint8{1, 1, 1, 2, 0}, NumSplits: 1}
+	publish(t, w, nil, rows, &format.Manifest{Nodes: 7, Edges: 9, Labels: 1, Classes: 2, Splits: 1, Seed: 9, RowSet: "labeled",
+		Operators: []format.Operator{{Name: "ppr:alpha=0.15", Hops: 1}}, Input: map[string]string{}}, format.Float16,
+		format.Input, format.MatrixID{Operator: "ppr:alpha=0.15", Hop: 1})
+	r, err := NPY(context.Background(), disk, "store", "out", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy", "meta.json"}
+	if !slices.Equal(r.Files, want) {
+		t.Errorf("%v, want %v", r.Files, want)
+	}
+	for k, name := range want[1:3] {
+		header := npy.AppendHeader(nil, npy.Float16, 1, 5, 3)
+		if got := content(t, disk, "out/"+name); string(got) != string(header)+string(features(format.Float16, k, 5)) {
+			t.Errorf("%s is not what was stored", name)
+		}
+	}
+	if got := content(t, disk, "out/node_id.npy"); string(got) != string(npy.AppendHeader(nil, npy.Uint32, 1, 5))+string(dtype.BytesOf(rows.NodeID)) {
+		t.Errorf("node ids: %q", got)
+	}
+	if got := string(content(t, disk, "out/meta.json")); !strings.Contains(got, `"first_row": 3`) || !strings.Contains(got, "ppr:alpha=0.15") {
+		t.Error(got)
+	}
+}
+
+func TestWhatIsThereIsReplacedByForceAndOnlyIfExported(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	export := func(force bool) error {
+		_, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force})
+		return err
+	}
+	if err := export(false); err != nil {
+		t.Fatal(err)
+	}
+	whole := tree(t, disk, "out")
+	if err := export(false); !errors.Is(err, format.ErrExists) {
+		t.Errorf("without force: %v", err)
+	}
+	put(t, disk, "out/old_hop-3.npy")
+	if err := export(true); err != nil || !slices.Equal(tree(t, disk, "out"), whole) {
+		t.Errorf("with force: %v, %v", err, tree(t, disk, "out"))
+	}
+	put(t, disk, "out/thesis.txt")
+	if err := export(true); !errors.Is(err, format.ErrExists) || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("over a foreign file: %v", err)
+	}
+	if got := tree(t, disk, "out"); len(got) != len(whole)+1 {
+		t.Errorf("the refusal has left %v", got)
+	}
+}
+
+func put(t *testing.T, disk vfs.FS, name string) {
+	t.Helper()
+	f, err := disk.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFaultLeavesNoExport(t *testing.T) {
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		graph(t, disk, "graph", format.Float32, false, false)
+		faulty := vfs.NewFault(disk)
+		faulty.FailAt(n, syscall.EIO)
+		_, err := NPY(context.Background(), faulty, "graph", "out", Options{Threads: 1})
+		if faulty.Operations() < n {
+			if err != nil || n < 20 {
+				t.Fatalf("%d operations, %v", n-1, err)
+			}
+			return
+		}
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("operation %d failed: %v", n, err)
+		}
+		if left := tree(t, disk, "out"); len(left) > 0 {
+			t.Fatalf("operation %d failed and left %v", n, left)
+		}
+	}
+}
+
+func TestAnExportThatCannotBeIsRefused(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	if _, err := NPY(context.Background(), disk, "nothing", "out", Options{}); err == nil || !strings.Contains(err.Error(), "nothing") {
+		t.Error(err)
+	}
+	used := int64(0)
+	for _, name := range tree(t, disk, "graph") {
+		used += int64(len(content(t, disk, "graph/"+name)))
+	}
+	disk.SetCapacity(used + 100)
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); !errors.Is(err, machine.ErrDoesNotFit) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	disk.SetCapacity(1 << 30)
+	if _, err := NPY(ctx, disk, "graph", "out", Options{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left := tree(t, disk, "out"); len(left) > 0 {
+		t.Error(left)
+	}
+}
