@@ -238,3 +238,28 @@ func TestNormalHasTheMomentsAndTheShapeOfItsName(t *testing.T) {
 		t.Errorf("the Kolmogorov-Smirnov distance is %.5f", distance)
 	}
 }
+
+func TestLogAndCosineAgreeWithTheLibrary(t *testing.T) {
+	const tolerance = 8.0 / (1 << 53)
+	for i := range uint64(200_000) {
+		u := 1 - Float64(Hash(1, i))
+		if i%2 == 1 {
+			u = math.Ldexp(u, -int(i%53)) // small ones too
+		}
+		if got, want := log(u), math.Log(u); math.Abs(got-want) > tolerance*max(math.Abs(want), 1e-3) {
+			t.Fatalf("log(%v) is %v, the library says %v", u, got, want)
+		}
+		v := Float64(Hash(2, i))
+		if got, want := cosTurn(v), math.Cos(2*math.Pi*v); math.Abs(got-want) > tolerance {
+			t.Fatalf("cosTurn(%v) is %v, the library says %v", v, got, want)
+		}
+	}
+	for v, want := range map[float64]float64{0: 1, 0.25: 0, 0.5: -1, 0.75: 0, 0.125: math.Sqrt2 / 2} {
+		if got := cosTurn(v); math.Abs(got-want) > tolerance {
+			t.Errorf("cosTurn(%v) is %v, want %v", v, got, want)
+		}
+	}
+	if log(1) != 0 {
+		t.Errorf("log(1) is %v", log(1))
+	}
+}
