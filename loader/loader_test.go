@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
@@ -673,6 +675,55 @@ func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 		}
 		if err := l.Close(); err == nil {
 			t.Error("closed twice")
+		}
+	})
+}
+
+// slowFS is a disk whose every read takes a second (of the bubble's time).
+type slowFS struct {
+	*vfs.Mem
+	reading, most *atomic.Int64
+}
+
+type slowFile struct {
+	vfs.File
+	fs slowFS
+}
+
+func (s slowFS) OpenDirect(path string) (vfs.File, int, error) {
+	f, align, err := s.Mem.OpenDirect(path)
+	return slowFile{f, s}, align, err
+}
+
+func (f slowFile) ReadAt(p []byte, off int64) (int, error) {
+	now := f.fs.reading.Add(1)
+	for most := f.fs.most.Load(); now > most && !f.fs.most.CompareAndSwap(most, now); {
+		most = f.fs.most.Load()
+	}
+	time.Sleep(time.Second)
+	defer f.fs.reading.Add(-1)
+	return f.File.ReadAt(p, off)
+}
+
+func TestChunksAreReadAheadInParallelAndNoReadOutlivesItsEpoch(t *testing.T) {
+	mem := vfs.NewMem()
+	writeStore(t, mem, "store", storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
+	synctest.Test(t, func(t *testing.T) {
+		fsys := slowFS{mem, new(atomic.Int64), new(atomic.Int64)}
+		device := newDevice(t, true)
+		l := mustOpen(t, Options{Device: device, Store: openStore(t, fsys, "store"), Matrices: testMatrices, Placement: Storage, BatchRows: 8})
+		s := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 8, ChunkRows: 8, Order: chunk.Shuffled})
+		stream := mustStream(t, device)
+		defer stream.Close()
+		for range s.Epoch(t.Context(), stream, 0) {
+			break
+		}
+		if n := fsys.reading.Load(); n != 0 {
+			t.Errorf("%d reads go on", n)
+		}
+		// Of three matrices, each chunk and those after it.
+		if n := fsys.most.Load(); n != minReaders {
+			t.Errorf("%d reads at a time, want %d", n, minReaders)
 		}
 	})
 }
