@@ -221,7 +221,7 @@ func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 }
 
 // The consumer's stream is far behind the loop: it multiplies for a while before
-// it looks at each batch.
+// it looks at each batch. The loader is closed before it has seen the last ones.
 func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 	spec := storeSpec{dtype: format.Float16, chunkRows: 8, features: 64, labels: 1}
 	store := newStore(t, spec)
@@ -233,7 +233,10 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			square := gds.NewTensor(buf, 3*128, 128, gds.Float32)
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4})
+			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
 			plan := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled, ChunkRows: 8}
 			s := mustSet(t, l, Rows{Region: "train"}, plan)
 			stream := mustStream(t, device)
@@ -247,6 +250,11 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 						stream.Gemm(false, false, 1, square.Slice(0, 128), square.Slice(128, 256), 0, square.Slice(256, 384))
 					}
 					got = append(got, copyOut(stream, b))
+				}
+				if n == 1 {
+					if err := l.Close(); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if err := stream.Synchronize(t.Context()); err != nil {
 					t.Fatal(err)

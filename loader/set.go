@@ -141,12 +141,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	var batches, rows int64
 	// Deferred, since the loop body may end its goroutine.
 	defer func() {
-		// The pipeline has ended; now the work on the buffers has, too.
-		failed := stream.Synchronize(context.WithoutCancel(ctx))
-		if closed := stream.Close(); failed == nil {
-			failed = closed
-		}
-		if err == nil {
+		// The pipeline has ended; so has, after Close, the work on the buffers.
+		if failed := stream.Close(); err == nil {
 			err = failed
 		}
 		l.source.reset()
