@@ -166,7 +166,7 @@ func (v *verifier) files(d *Dir) error {
 				f.Close()
 			}
 		}()
-		var buf []byte
+		buf := make([]byte, outsideBytes)
 		for _, piece := range pieces[lo:hi] {
 			path := d.filePath(piece.p.file)
 			if f == nil || f.Path() != path {
@@ -183,7 +183,7 @@ func (v *verifier) files(d *Dir) error {
 				}
 			}
 			if piece.skeleton {
-				if err := v.note(v.outside(f, &d.Manifest.Files[piece.p.file], piece.extents)); err != nil {
+				if err := v.note(v.outside(f, &d.Manifest.Files[piece.p.file], piece.extents, buf[:cap(buf)])); err != nil {
 					return err
 				}
 				continue
@@ -216,10 +216,13 @@ func (v *verifier) files(d *Dir) error {
 	return nil
 }
 
+// outsideBytes is how much is read at once of what is in no extent: mostly a page
+// between two chunks.
+const outsideBytes = 8 << 10
+
 // outside checks the bytes of a file that are in no extent.
-func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow) error {
+func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow, buf []byte) error {
 	crc := uint32(0)
-	var buf [64 << 10]byte
 	update := func(from, to int64) error {
 		for from < to {
 			n, err := f.ReadAt(buf[:min(to-from, int64(len(buf)))], from)

@@ -28,11 +28,11 @@ func TestLayoutOfEveryShortenedFileIsRefused(t *testing.T) {
 	for _, c := range contents()[18:] {
 		var buf bytes.Buffer
 		c.write(t, &buf)
-		step := 1
-		if buf.Len() > 50000 {
-			step = 37
-		}
-		for n := 0; n < buf.Len(); n += step {
+		step := max(1, buf.Len()/1000)
+		for n := 0; n < buf.Len(); n++ {
+			if n%step != 0 && n%Align > 1 && buf.Len()-n > 64 {
+				continue
+			}
 			if _, err := ReadLayout(bytes.NewReader(buf.Bytes()[:n]), int64(n)); !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%s: %d of %d bytes: %v", c.name, n, buf.Len(), err)
 			}
@@ -46,9 +46,14 @@ func TestLayoutOfEveryShortenedFileIsRefused(t *testing.T) {
 func TestLayoutOfDamagedMetadataStaysInsideTheFile(t *testing.T) {
 	for _, c := range contents()[18:22] {
 		var buf bytes.Buffer
-		c.write(t, &buf)
+		extents := c.write(t, &buf).Extents()
 		b := buf.Bytes()
-		for i := range b {
+		for i := 0; i < len(b); i++ {
+			if len(extents) > 0 && int64(i) == extents[0].Offset { // layouts do not depend on data
+				i += int(extents[0].Length) - 1
+				extents = extents[1:]
+				continue
+			}
 			if b[i] == 0 && i%61 != 0 { // zeros are mostly padding
 				continue
 			}
