@@ -58,7 +58,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newImportCommand(a), newGenerateCommand(a), newExportCommand(a), newPropagateCommand(a),
-		newInspectCommand(a), newVerifyCommand(a), newTrainCommand(a), newEvaluateCommand(a),
+		newInspectCommand(a), newVerifyCommand(a), newTrainCommand(a), newEvaluateCommand(a), newDemoCommand(a),
 	)
 	for _, c := range append(root.Commands(), root) {
 		c.Version = version.Version

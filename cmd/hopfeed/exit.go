@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -58,7 +59,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 		return false
 	}
 	switch {
-	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions):
+	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions):
 		return exitUsage
 	case ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted
@@ -71,12 +72,12 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 }
 
 // errorLine is what the user reads of err.
-func errorLine(command *cobra.Command, err error, code int) string {
+func errorLine(command *cobra.Command, err error, code int, running bool) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	switch code {
-	case exitInterrupted:
+	switch {
+	case code == exitInterrupted:
 		text = "interrupted: nothing half-written is left; run the same command again"
-	case exitUsage:
+	case !running:
 		text += " (see " + command.CommandPath() + " --help)"
 	}
 	return "hopfeed: " + text + "\n"

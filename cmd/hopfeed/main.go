@@ -35,6 +35,6 @@ func execute(ctx context.Context, a *app, args []string) int {
 		return exitDone
 	}
 	code := exitStatus(ctx, err, a.running)
-	io.WriteString(a.stderr, errorLine(command, err, code))
+	io.WriteString(a.stderr, errorLine(command, err, code, a.running))
 	return code
 }

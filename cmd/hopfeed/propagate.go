@@ -80,15 +80,6 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := oneOf("rows", o.rows, "labeled", "all"); err != nil {
-		return nil, err
-	}
-	switch {
-	case o.hops < 0:
-		return nil, usagef("--hops %d: must not be negative", o.hops)
-	case o.chunkRows < 0:
-		return nil, usagef("--chunk-rows %d: must not be negative", o.chunkRows)
-	}
 	budget, _ := a.budget()
 	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, preprop.Options{
 		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t,

@@ -76,7 +76,7 @@ func newTrainCommand(a *app) *cobra.Command {
 	f.StringVar(&config, "config", "", "JSON file of flags")
 	f.BoolVar(&o.force, "force", false, "replace the model in --run")
 	for _, name := range []string{"hops", "split"} {
-		f.Lookup(name).DefValue = ""
+		f.Lookup(name).DefValue = "0" // which help leaves out
 	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := a.applyConfig(c, config); err != nil {
@@ -119,6 +119,12 @@ func (o *trainOptions) check() error {
 		return usagef("--batch %d: must be at least 1", o.BatchRows)
 	case o.Epochs < 1:
 		return usagef("--epochs %d: must be at least 1", o.Epochs)
+	case !(o.LearningRate > 0):
+		return usagef("--lr %v: must be above 0", o.LearningRate)
+	case !(o.WeightDecay >= 0):
+		return usagef("--weight-decay %v: must not be negative", o.WeightDecay)
+	case !(o.Dropout >= 0 && o.Dropout < 1):
+		return usagef("--dropout %v: must be at least 0 and below 1", o.Dropout)
 	case o.evalEvery < 1:
 		return usagef("--eval-every %d: must be at least 1", o.evalEvery)
 	case o.patience < 0:

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/cmd/hopfeed/demodata"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+func newDemoCommand(a *app) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "See it work on graphs that the program carries, in a minute",
+		Long: "Demo imports a graph of products and two of circuits, which the program carries, propagates their\n" +
+			"features, verifies what it wrote, and trains and tests models from storage. What it makes is left in\n" +
+			"--output to look at; a later demo replaces it, and nothing that is not a demo's.",
+		Args: cobra.NoArgs,
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
+	}
+	c.Flags().StringVar(&output, "output", "./hopfeed-demo", "directory to work in")
+	return c
+}
+
+// demo is a demonstration under way, and its result.
+type demo struct {
+	Output  string     `json:"output"`
+	Steps   []demoStep `json:"steps"`
+	Seconds float64    `json:"seconds"`
+
+	ctx   context.Context
+	verbs *app // quiet: the demo talks
+	say   func(format string, args ...any)
+	files vfs.FS // what the program carries, unpacked
+}
+
+type demoStep struct {
+	Step   string `json:"step"`
+	Result result `json:"result"`
+}
+
+// demoMarker is the file by which a demo knows the directory of an earlier one.
+const demoMarker = "made-by-hopfeed-demo"
+
+func runDemo(ctx context.Context, a *app, output string) (result, error) {
+	start := time.Now()
+	verbs := *a
+	verbs.quiet = true
+	d := &demo{Output: output, ctx: ctx, verbs: &verbs, files: vfs.NewMem()}
+	d.say = func(format string, args ...any) {
+		if a.json {
+			a.note(format, args...)
+		} else {
+			fmt.Fprintf(a.stdout, format+"\n", args...)
+		}
+	}
+	if err := d.takeDirectory(); err != nil {
+		return nil, err
+	}
+	for _, part := range []func() error{d.products, d.circuits} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	d.Seconds = time.Since(start).Seconds()
+	d.say("Done in %.0f s.", d.Seconds)
+	return d, nil
+}
+
+// text says what to do next; all else has been said.
+func (d *demo) text(w io.Writer) {
+	hopfeed := program()
+	at := func(parts ...string) string { return quote(filepath.Join(append([]string{d.Output}, parts...)...)) }
+	fmt.Fprintf(w, "\nWhat to run next, from here:\n\n")
+	for _, line := range []string{
+		"inspect " + at("photo-store"),
+		"train " + at("photo-store") + " --model sign --hidden 64 --runs 3",
+		"train " + at("photo-store") + " --model sgc --placement storage --shuffle chunk",
+		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store"),
+		"export npy " + at("photo-store") + " -o " + at("photo-arrays"),
+	} {
+		fmt.Fprintf(w, "    %s %s\n", hopfeed, line)
+	}
+	fmt.Fprintf(w, "\nYour own graph, a folder of NumPy arrays: see %s import --help\n", hopfeed)
+}
+
+// program is how the user calls this program.
+func program() string {
+	if exe, err := os.Executable(); err == nil && strings.Contains(exe, "go-build") {
+		return "go run ./cmd/hopfeed"
+	}
+	return quote(os.Args[0])
+}
+
+// quote makes a word of s in a shell.
+func quote(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return strings.ContainsRune(" \t'\"\\$&|;<>()*?[]{}!#~`", r) }) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
+func (d *demo) path(name string) string { return filepath.Join(d.Output, name) }
+
+// takeDirectory makes the output directory, or takes that of an earlier demo.
+func (d *demo) takeDirectory() error {
+	disk := d.verbs.fs
+	entries, err := disk.ReadDir(d.Output)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == demoMarker {
+			return nil
+		}
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%w: %s was not made by a demo and is left alone (choose another directory by --output)", format.ErrExists, d.Output)
+	}
+	if err := disk.MkdirAll(d.Output); err != nil {
+		return err
+	}
+	f, err := disk.Create(d.path(demoMarker))
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := io.WriteString(f, "hopfeed demo made this directory, and may replace what it made here.\n"); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// products trains on the larger graph.
+func (d *demo) products() error {
+	d.say("Products. amazon_photo: cameras and their like; edges join what is bought together, features are\n" +
+		"the words of reviews, and the task is the category of each product.\n")
+	if err := d.importGraph("amazon_photo", "photo", true); err != nil {
+		return err
+	}
+	if err := d.propagate("photo", propagateOptions{hops: 3, operators: "sym"}); err != nil {
+		return err
+	}
+	if err := d.verify("photo"); err != nil {
+		return err
+	}
+	if err := d.train("photo", "photo-sgc", trainOptions{model: "sgc", hops: 3, Settings: photoSGC}); err != nil {
+		return err
+	}
+	return d.train("photo", "photo-sign", trainOptions{model: "sign", hops: 3, Settings: photoSIGN})
+}
+
+// circuits trains on a small circuit and tests on one of 17 times its size.
+func (d *demo) circuits() error {
+	d.say("Circuits. gamora_csa8 and gamora_csa32: multipliers of 8 and 32 bits as graphs of gates; the task is\n" +
+		"which gates are roots of adders (XOR, majority). The model sees the small one only.\n")
+	for _, name := range []string{"csa8", "csa32"} {
+		if err := d.importGraph("gamora_"+name, name, false); err != nil {
+			return err
+		}
+		if err := d.propagate(name, propagateOptions{hops: 3, operators: "sym,rw"}); err != nil {
+			return err
+		}
+		if err := d.verify(name); err != nil {
+			return err
+		}
+	}
+	if err := d.train("csa8", "circuit-model", trainOptions{model: "sign", hops: 3, Settings: circuitSIGN}); err != nil {
+		return err
+	}
+	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
+		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), batch: 8000, placement: placement.Storage,
+	})
+	if err != nil {
+		return err
+	}
+	d.done("evaluate csa32", r)
+	e := r.(*evaluated)
+	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n             %s\n",
+		percent(e.Accuracy), e.Rows, readsText(e.Load))
+	return nil
+}
+
+// Settings of the demo's models, chosen on validation rows (circuits, which
+// have none: on the rows of the small one that are held out).
+var (
+	photoSGC    = trainer.Settings{LearningRate: 0.2, Epochs: 60, BatchRows: 500}
+	photoSIGN   = trainer.Settings{Hidden: 64, Layers: 3, Dropout: 0.5, LearningRate: 0.01, Epochs: 25, BatchRows: 500}
+	circuitSIGN = trainer.Settings{Hidden: 64, Layers: 3, Dropout: 0.1, LearningRate: 0.01, Epochs: 300, BatchRows: 8000}
+)
+
+func (d *demo) done(step string, r result) { d.Steps = append(d.Steps, demoStep{step, r}) }
+
+// importGraph imports a graph that the program carries as <name>-graph.
+func (d *demo) importGraph(carried, name string, normalize bool) error {
+	dir := "/" + carried
+	if err := demodata.Unpack(d.files, dir, carried); err != nil {
+		return err
+	}
+	source, err := ingest.OpenNPY(d.files, dir, ingest.NPYOptions{})
+	if err != nil {
+		return err
+	}
+	r, err := d.verbs.ingest(d.ctx, source, ingest.UnknownDirection, graphOptions{
+		output: d.path(name + "-graph"), normalize: normalize, force: true,
+	})
+	if err != nil {
+		return err
+	}
+	d.done("import "+name, r)
+	i := r.(imported)
+	d.say("  import     %s: %d nodes, %d edges, %d features, %d classes; %.1f s", i.Output, i.Nodes, i.Edges, i.Features, i.Classes, i.Seconds)
+	return nil
+}
+
+// propagate makes <name>-store of <name>-graph.
+func (d *demo) propagate(name string, o propagateOptions) error {
+	o.graph, o.output, o.rows, o.force = d.path(name+"-graph"), d.path(name+"-store"), format.RowsLabeled, true
+	r, err := runPropagate(d.ctx, d.verbs, o)
+	if err != nil {
+		return err
+	}
+	d.done("propagate "+name, r)
+	p := r.(*propagated)
+	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s\n             the graph is not needed any more: training reads rows",
+		p.Output, p.Hops, strings.Join(p.Operators, " and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten), p.Seconds)
+	return nil
+}
+
+func (d *demo) verify(name string) error {
+	r, err := runVerify(d.ctx, d.verbs, d.path(name+"-store"))
+	if err != nil {
+		return err
+	}
+	d.done("verify "+name, r)
+	v := r.(*verified)
+	d.say("  verify     every byte of %d files read, %d chunks and all else agree with their checksums\n", v.Files, v.Chunks)
+	return nil
+}
+
+// train trains from storage on <name>-store, and saves the model.
+func (d *demo) train(name, run string, o trainOptions) error {
+	o.store, o.run, o.force = d.path(name+"-store"), d.path(run), true
+	o.runs, o.split, o.evalEvery = 1, -1, 1
+	o.placement, o.shuffle = placement.Storage, placement.Auto
+	r, err := runTrain(d.ctx, d.verbs, o)
+	if err != nil {
+		return err
+	}
+	d.done("train "+run, r)
+	t := r.(*trained)
+	d.say("  train      %s on %d rows of %s", t.Model, t.rows[0], strings.Join(t.Matrices, ", "))
+	d.say("             from storage, shuffled by chunk; %s", readsText(t.Load))
+	valid := ""
+	if t.ValidMetric != nil {
+		valid = fmt.Sprintf(", %s on %d validation rows", percent(t.ValidMetric), t.rows[1])
+	}
+	d.say("             accuracy %s on %d test rows%s", percent(t.TestMetric), t.rows[2], valid)
+	d.say("             %.0f epochs, selected %.0f: %s; %.1f s; model saved in %s\n", *t.Epochs, *t.BestEpoch, t.Selection, t.Seconds, t.Output)
+	return nil
+}
