@@ -26,29 +26,28 @@ const pieceCost = 1 << 15
 //
 //	out[v] = s(v) * sum over u in N_in(v) of w(u,v) * t(u) * x[u]
 //
-// The arithmetic is part of the format. All of it is float32, rounded to nearest
-// even after each operation and never fused:
+// The arithmetic is part of the format. It is float32, rounded to nearest even
+// after each operation and never fused, but where float64 is said:
 //
 //  1. The terms of row v are its in-neighbours, ascending, each as often as the
 //     topology has it, with weight 1 where the graph has no weights. If v is not
-//     among them (and the operator adds loops), v is put in its place, with weight 1.
+//     among them, and the operator adds loops, v is put in its place, with weight 1.
 //  2. d(v) is the sum of the weights of v's terms, in that order, in float64. With
-//     sym, s(v) = t(v) = float32(1 / sqrt(d(v))), with rw, s(v) = float32(1 / d(v))
-//     and t(v) = 1, divided and rooted in float64. Where d(v) <= 0 they are 0 (t
-//     is 1 in rw all the same).
-//  3. The coefficient of a term is c = w(u,v) * t(u). Terms are taken in blocks of
-//  1024. The sum of a block starts at +0 and grows by c * x[u] term by term. The
-//     sums of the blocks are added, in order, to a total that starts at +0.
+//     sym, s(v) = t(v) = 1 / sqrt(d(v)); with rw, s(v) = 1 / d(v) and t(v) = 1; in
+//     float64, then rounded. Where d(v) is not above 0 they are 0 (but t with rw).
+//  3. A term is c * x[u], with the coefficient c = w(u,v) * t(u). Terms are summed in
+//     blocks of 1024, one after another, starting from +0; the sums of the blocks
+//     are added, in order, to a total that starts at +0.
 //  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
 //     what is stored.
 type propagator struct {
 	graph *format.CSC
 	loops bool
-	s, t  []float32 // [n]; t is nil where it is 1
-	buf   *offheap.Buffer
+	s, t  []float32       // [n]; t is nil where it is 1
+	buf   *offheap.Buffer // of s
 }
 
-// newPropagator finds the factors s and t of an operator.
+// newPropagator finds the factors s and t of an operator. Its buf is to be freed.
 func newPropagator(ctx context.Context, graph *format.CSC, o Operator, threads int) (*propagator, error) {
 	buf, err := offheap.Alloc(graph.Nodes() * 4)
 	if err != nil {
@@ -78,8 +77,6 @@ func newPropagator(ctx context.Context, graph *format.CSC, o Operator, threads i
 	}
 	return p, nil
 }
-
-func (p *propagator) free() error { return p.buf.Free() }
 
 // pieces calls body, from several goroutines, for consecutive ranges of nodes
 // that cover the graph and have about pieceCost edges and nodes each, so that a

@@ -3,7 +3,6 @@ package preprop
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -42,7 +41,7 @@ func (j *job) run(ctx context.Context) error {
 		return err
 	}
 	defer csc.Close()
-	j.result.BytesRead += j.graphBytes("topology/", "weights/")
+	j.result.BytesRead += folderBytes(m, "topology/") + folderBytes(m, "weights/")
 
 	var stored nodeSet
 	if int64(len(j.nodes)) < m.Nodes {
@@ -78,7 +77,7 @@ func (j *job) propagate(ctx context.Context, csc *format.CSC, o Operator, x, y *
 	if err != nil {
 		return err
 	}
-	defer p.free()
+	defer p.buf.Free()
 	need, err := p.needed(ctx, stored, j.Hops, j.Threads)
 	if err != nil {
 		return err
@@ -103,23 +102,10 @@ func (j *job) propagate(ctx context.Context, csc *format.CSC, o Operator, x, y *
 }
 
 func (j *job) readInput(ctx context.Context, x *matrix) error {
-	j.result.BytesRead += j.graphBytes("features/")
+	j.result.BytesRead += folderBytes(&j.graph.Manifest, "features/")
 	return x.readInput(ctx, j.graph, j.Threads, j.Progress)
 }
 
 func (j *job) write(ctx context.Context, m *matrix) error {
 	return m.write(ctx, j.store, j.nodes, j.Threads, j.Progress)
-}
-
-// graphBytes is the size of the graph's files below the given folders.
-func (j *job) graphBytes(folders ...string) int64 {
-	total := int64(0)
-	for _, f := range j.graph.Manifest.Files {
-		for _, folder := range folders {
-			if strings.HasPrefix(f.Path, folder) {
-				total += f.Size
-			}
-		}
-	}
-	return total
 }

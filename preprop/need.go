@@ -29,9 +29,9 @@ func (s nodeSet) count() int64 {
 }
 
 // needed is, for hop r at index r-1, the nodes whose rows must be computed so
-// that those of stored can be at every hop: the stored ones, and the in-neighbours of
-// the rows of the next hop. These include the rows of the next hop
-// themselves, so self-loops make no difference.
+// that those of stored can be, at every hop: the stored ones, and the
+// in-neighbours of those of the next hop. These include the nodes of the next
+// hop themselves, so that self-loops make no difference.
 func (p *propagator) needed(ctx context.Context, stored nodeSet, hops, threads int) ([]nodeSet, error) {
 	need := make([]nodeSet, hops)
 	for r := hops - 1; r >= 0; r-- {

@@ -3,6 +3,7 @@ package preprop
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -11,58 +12,66 @@ import (
 )
 
 // processBytes is what the program takes beside what it plans: code, stacks,
-// heap, chunks on their way to and from disk.
+// heap, what is on its way to and from disk.
 const processBytes = 64 << 20
 
 // memoryNeeded is the most memory that a job takes, in bytes.
-func memoryNeeded(graph *format.Manifest, o *Options, storedRows int64) int64 {
-	n := graph.Nodes
+func memoryNeeded(graph *format.Manifest, o *Options, features format.DType, storedRows int64) int64 {
+	n, m := graph.Nodes, graph.Edges
 	row := int64(graph.Features) * int64(o.DType.Size())
-	rowTable := int64(4+graph.Splits) + max(4, int64(graph.Labels))
-	need := processBytes + (n+storedRows)*rowTable + n*row
+	chunk := int64(graph.ChunkRows) * int64(graph.Features) * int64(features.Size())
+	need := processBytes + 2*rowTableBytes(graph) + 4*storedRows + n*row + int64(o.Threads)*chunk + max(stagingBytes, row)
 	if o.Hops > 0 {
-		need += n * row                 // the hop that is made
-		need += 8*(n+1) + 4*graph.Edges // topology
+		need += n * row       // the hop that is made
+		need += 8*(n+1) + 4*m // topology
 		if graph.Weighted {
-			need += 4 * graph.Edges
+			need += 4 * m
 		}
-		need += 4 * n                   // factors of the operator
-		need += int64(o.Hops) * (n / 8) // node sets
+		need += 4*n + int64(o.Hops)*n/8 // factors of the operator, node sets
 	}
 	return need
 }
 
-// checkMemory compares the need of a job with its budget.
-func checkMemory(graph *format.Manifest, o *Options, storedRows int64) error {
-	need := memoryNeeded(graph, o, storedRows)
-	if o.MemoryBytes > 0 && need > o.MemoryBytes {
-		return fmt.Errorf("propagation %w: it needs %v of memory and may use %v (--memory)",
-			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
-	}
-	return nil
-}
-
 // diskNeeded is about the size of a store, rounded up, in bytes.
 func diskNeeded(graph *format.Manifest, layout format.Layout, storedRows int64, matrices int) int64 {
-	const page = 4096 // bodies start on page boundaries, after a page of metadata
+	const page = 4096 // a chunk takes a page of metadata and is padded to whole pages
 	chunks := int64(0)
 	for _, r := range layout.Regions {
 		chunks += int64(r.Chunks)
 	}
 	row := int64(layout.Features) * int64(layout.DType.Size())
-	rowTable := int64(4+graph.Splits) + max(4, int64(graph.Labels))
-	return int64(matrices)*(storedRows*row+chunks*2*page) + storedRows*rowTable + chunks*2*page
+	return int64(matrices)*(storedRows*row+chunks*2*page) + rowTableBytes(graph) + 4*storedRows + chunks*2*page
+}
+
+// rowTableBytes is about what the row table of a graph takes, on disk or in
+// memory; that of a store has a part of its rows and the node ids beside.
+func rowTableBytes(graph *format.Manifest) int64 {
+	const stringHeader = 16
+	need := folderBytes(graph, "nodes/")
+	if graph.OrigIDs {
+		need += stringHeader * graph.Nodes
+	}
+	return need
+}
+
+// folderBytes is the size of the graph's files whose paths start with folder.
+func folderBytes(graph *format.Manifest, folder string) int64 {
+	total := int64(0)
+	for _, f := range graph.Files {
+		if strings.HasPrefix(f.Path, folder) {
+			total += f.Size
+		}
+	}
+	return total
 }
 
 // checkDisk compares the size of a store with the room there is for dir.
 func checkDisk(fsys vfs.FS, dir string, need int64) error {
-	for { // the first folder that exists
-		_, err := fsys.Stat(dir)
-		if parent := filepath.Dir(dir); err != nil && parent != dir {
-			dir = parent
-			continue
+	for dir != filepath.Dir(dir) { // up to a folder that exists
+		if _, err := fsys.Stat(dir); err == nil {
+			break
 		}
-		break
+		dir = filepath.Dir(dir)
 	}
 	free, err := fsys.FreeBytes(dir)
 	if err != nil {

@@ -10,10 +10,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -30,7 +33,7 @@ type Options struct {
 	Split     int          // of the splits that the graph ships: what the regions follow
 	Seed      uint64       // of the order of training rows
 
-	Threads     int               // 0: GOMAXPROCS
+	Threads     int               // default GOMAXPROCS
 	MemoryBytes int64             // may be used; 0: no limit
 	Force       bool              // replace an existing store
 	Progress    progress.Reporter // default progress.Silent
@@ -68,6 +71,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	if o.DType == 0 {
 		o.DType = features
 	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
 	if o.Progress == nil {
 		o.Progress = progress.Silent
 	}
@@ -104,9 +110,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 }
 
 // Propagate reads the graph in graphDir and writes the hop store storeDir. It
-// holds two hops in memory at a time and uses all threads. Nothing is left
-// when it fails or ctx ends. What does not fit into o.MemoryBytes or on the disk is
-// machine.ErrDoesNotFit, before anything is written.
+// holds two hops of all nodes in memory. Nothing is left when it fails or ctx
+// ends. What does not fit into o.MemoryBytes or on the disk is refused with
+// machine.ErrDoesNotFit before anything is written.
 func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
 	start := time.Now()
 	graph, err := format.OpenGraph(fsys, graphDir)
@@ -124,7 +130,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		return nil, err
 	}
 	nodes, sizes := storeRows(table, o.Rows, o.Split, o.Seed)
-	if len(nodes) == 0 {
+	if len(nodes) == 0 && o.Rows == format.RowsLabeled {
 		return nil, fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", graphDir, ErrOptions)
 	}
 	layout := format.Layout{
@@ -134,8 +140,10 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	}
 	layout.Regions = format.Regions(sizes, layout.ChunkRows)
 	rows := int64(len(nodes))
-	if err := checkMemory(g, &o, rows); err != nil {
-		return nil, err
+	need := memoryNeeded(g, &o, graph.Layout().DType, rows)
+	if o.MemoryBytes > 0 && need > o.MemoryBytes {
+		return nil, fmt.Errorf("propagation %w: it needs %v of memory and may use %v (raise --memory)",
+			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
 	}
 	if err := checkDisk(fsys, storeDir, diskNeeded(g, layout, rows, 1+o.Hops*len(o.Operators))); err != nil {
 		return nil, err
@@ -155,7 +163,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
 		Operators: []string{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
-		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: memoryNeeded(g, &o, rows),
+		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: need,
 		Output: storeDir,
 	}
 	if err := j.run(ctx); err != nil {
@@ -169,9 +177,9 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		Split: o.Split, RowSet: o.Rows, Seed: o.Seed,
 		Input: map[string]string{"graph": g.Fingerprint},
 	}
-	for _, op := range o.Operators {
-		m.Operators = append(m.Operators, format.Operator{Name: op.String(), Hops: o.Hops})
-		r.Operators = append(r.Operators, op.String())
+	for _, operator := range o.Operators {
+		m.Operators = append(m.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
+		r.Operators = append(r.Operators, operator.String())
 	}
 	if err := store.Publish(m); err != nil {
 		return nil, err
