@@ -61,7 +61,7 @@ func TestEveryPlacementGivesTheBatchesOfThePlan(t *testing.T) {
 		for _, p := range placements {
 			t.Run(fmt.Sprintf("%v, chunks of %d, %s", spec.dtype, spec.chunkRows, p.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					device := newDevice(t, p.unified)
+					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					for i, batchRows := range []int{1, 3, 7, 8, 9, 20, 52, 53, 1000} {
 						l := mustOpen(t, Options{
 							Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
@@ -96,7 +96,7 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 		store := newStore(t, spec)
 		for _, p := range placements {
 			synctest.Test(t, func(t *testing.T) {
-				device := newDevice(t, p.unified)
+				device := newDevice(t, p.unified, host.Options{Threads: 2})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
 				for b := range plan.Epoch(0) {
@@ -119,7 +119,7 @@ func TestASetRunsOverAListOfRows(t *testing.T) {
 	store := newStore(t, spec)
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified)
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7})
 			list := someRows(40)
 			plan := chunk.Plan{Order: chunk.Shuffled, BatchRows: 7, ChunkRows: 8}
@@ -148,7 +148,7 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 	store := newStore(t, spec)
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified)
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{
 				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4,
 				Regions: []string{"rest", "valid"},
@@ -191,7 +191,7 @@ func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 		store := newStore(t, spec)
 		for _, batchRows := range []int{1, 2, 3, 8, 13, 30, 53} {
 			synctest.Test(t, func(t *testing.T) {
-				device := newDevice(t, true)
+				device := newDevice(t, true, host.Options{Threads: 2})
 				o := Options{
 					Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
 					BatchRows: batchRows, Buffers: 1, ChunkSlots: 1,
@@ -227,7 +227,7 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 	store := newStore(t, spec)
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified)
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			buf, err := device.Alloc(3 * 128 * 128 * 4)
 			if err != nil {
 				t.Fatal(err)
@@ -277,7 +277,7 @@ func TestAnEpochThatIsLeftOrCancelledLeavesNothingBehind(t *testing.T) {
 		for at := range 7 {
 			for _, cancels := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					device := newDevice(t, p.unified)
+					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
 					plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 					s := mustSet(t, l, Rows{Region: "train"}, plan)
@@ -327,7 +327,7 @@ func TestAConsumersErrorEndsWithItsEpoch(t *testing.T) {
 	store := newStore(t, spec)
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified)
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
 			plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 			s := mustSet(t, l, Rows{Region: "train"}, plan)
@@ -364,7 +364,7 @@ func faulty(t *testing.T, fsys vfs.FS, p Placement, unified bool, arm func()) (e
 			t.Fatal(openErr)
 		}
 		defer store.Close()
-		device := newDevice(t, unified)
+		device := newDevice(t, unified, host.Options{Threads: 2})
 		arm()
 		var l *Loader
 		l, err = Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 5})
@@ -461,7 +461,7 @@ func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}
-			device := newDevice(t, unified)
+			device := newDevice(t, unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 5})
 			plan := chunk.Plan{Rows: 53, BatchRows: 5}
 			got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
@@ -521,7 +521,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	store := newStore(t, spec)
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified)
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 5})
 			train := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 5, ChunkRows: 8, Order: chunk.Shuffled})
 			for n := range 2 {
@@ -566,7 +566,7 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 		{"several labels a row", func(o *Options) { o.Store = multi }, "multi-label"},
 		{"too few slots", func(o *Options) { o.ChunkSlots = 1 }, "batches of 20 rows need 5"},
 	} {
-		device := newDevice(t, true)
+		device := newDevice(t, true, host.Options{Threads: 2})
 		o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 20}
 		test.change(&o)
 		for _, p := range []Placement{Device, Host, Storage} {
@@ -586,7 +586,7 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 
 func TestSetsThatCannotBeAreRefused(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
-	l := mustOpen(t, Options{Device: newDevice(t, true), Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 10})
+	l := mustOpen(t, Options{Device: newDevice(t, true, host.Options{Threads: 2}), Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 10})
 	for _, test := range []struct {
 		name string
 		rows Rows
@@ -612,7 +612,7 @@ func TestSetsThatCannotBeAreRefused(t *testing.T) {
 func TestRowsWithoutLabelsAreUnlabelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 0})
-		device := newDevice(t, true)
+		device := newDevice(t, true, host.Options{Threads: 2})
 		l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Host, BatchRows: 10})
 		got, err := collect(t, device, mustSet(t, l, Rows{Region: "valid"}, chunk.Plan{BatchRows: 10}), 0, 0)
 		if err != nil || len(got) != 2 {
@@ -655,7 +655,7 @@ func TestMemoryThatIsMissingIsSaidAndNothingKept(t *testing.T) {
 func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
-		device := newDevice(t, true)
+		device := newDevice(t, true, host.Options{Threads: 2})
 		l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: Device, BatchRows: 10})
 		if err != nil {
 			t.Fatal(err)
@@ -718,7 +718,7 @@ func TestChunksAreReadAheadInParallelAndNoReadOutlivesItsEpoch(t *testing.T) {
 	writeStore(t, mem, "store", storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	synctest.Test(t, func(t *testing.T) {
 		fsys := slowFS{mem, new(atomic.Int64), new(atomic.Int64)}
-		device := newDevice(t, true)
+		device := newDevice(t, true, host.Options{Threads: 2})
 		l := mustOpen(t, Options{Device: device, Store: openStore(t, fsys, "store"), Matrices: testMatrices, Placement: Storage, BatchRows: 8})
 		s := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 8, ChunkRows: 8, Order: chunk.Shuffled})
 		stream := mustStream(t, device)

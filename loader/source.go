@@ -16,7 +16,7 @@ type source interface {
 	// check refuses sets that cannot be had from here.
 	check(s *Set) error
 	// prefetch starts to bring the rows of j within reach. It waits until there
-	// is room for them, of which ever later jobs need not give any back.
+	// is room for them, which jobs before j must be enough to make.
 	prefetch(ctx context.Context, j *job) error
 	// ahead is how many prefetched jobs may wait to be fetched.
 	ahead(s *Set) int

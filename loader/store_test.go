@@ -45,7 +45,7 @@ func value(m, row, col int) float32 { return float32((row*31+m*7+col*3)%127) - 6
 
 func label(row int) int32 { return int32(row*5%11) - 1 }
 
-func writeStore(t *testing.T, fsys vfs.FS, dir string, spec storeSpec) {
+func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -107,7 +107,7 @@ func writeStore(t *testing.T, fsys vfs.FS, dir string, spec storeSpec) {
 	}))
 }
 
-func openStore(t *testing.T, fsys vfs.FS, dir string) *format.Dir {
+func openStore(t testing.TB, fsys vfs.FS, dir string) *format.Dir {
 	t.Helper()
 	d, err := format.OpenStore(fsys, dir)
 	if err != nil {
@@ -117,7 +117,7 @@ func openStore(t *testing.T, fsys vfs.FS, dir string) *format.Dir {
 	return d
 }
 
-func newStore(t *testing.T, spec storeSpec) *format.Dir {
+func newStore(t testing.TB, spec storeSpec) *format.Dir {
 	t.Helper()
 	fsys := vfs.NewMem()
 	writeStore(t, fsys, "store", spec)
@@ -126,9 +126,9 @@ func newStore(t *testing.T, spec storeSpec) *format.Dir {
 
 // newDevice is a host device, which may say that it is not unified. It must be
 // left without a buffer or stream.
-func newDevice(t *testing.T, unified bool) gds.Device {
+func newDevice(t testing.TB, unified bool, o host.Options) gds.Device {
 	t.Helper()
-	d, err := host.New(host.Options{Threads: 2})
+	d, err := host.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func (d discrete) Info() gds.Info {
 	return i
 }
 
-func mustOpen(t *testing.T, o Options) *Loader {
+func mustOpen(t testing.TB, o Options) *Loader {
 	t.Helper()
 	l, err := Open(t.Context(), o)
 	if err != nil {
@@ -168,7 +168,7 @@ func mustOpen(t *testing.T, o Options) *Loader {
 	return l
 }
 
-func mustSet(t *testing.T, l *Loader, rows Rows, plan chunk.Plan) *Set {
+func mustSet(t testing.TB, l *Loader, rows Rows, plan chunk.Plan) *Set {
 	t.Helper()
 	s, err := l.Set(rows, plan)
 	if err != nil {
@@ -177,7 +177,7 @@ func mustSet(t *testing.T, l *Loader, rows Rows, plan chunk.Plan) *Set {
 	return s
 }
 
-func mustStream(t *testing.T, d gds.Device) gds.Stream {
+func mustStream(t testing.TB, d gds.Device) gds.Stream {
 	t.Helper()
 	s, err := d.NewStream()
 	if err != nil {
