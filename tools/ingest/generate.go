@@ -143,7 +143,8 @@ func (r *normalReader) Read(ctx context.Context, dst []float32) error {
 				mean = r.means[int(r.class(v))*cols:]
 			}
 			for c := range row {
-				x := rng.Normal(seed, v*uint64(cols)+uint64(c))
+				// The conversion keeps the product within from being fused with the sum.
+				x := float64(rng.Normal(seed, v*uint64(cols)+uint64(c)))
 				if mean != nil {
 					x += mean[c]
 				}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -147,6 +149,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := writeRows(ctx, src, w, m, res); err != nil {
 		return nil, err
 	}
+	debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
 	t, err := buildTopology(ctx, src, info, reverses, o)
 	if err != nil {
 		return nil, err
@@ -166,7 +169,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := w.Publish(m); err != nil {
 		return nil, err
 	}
-	res.Notes = append(append(append([]string{}, info.Notes...), notes...), t.notes...)
+	res.Notes = append([]string{}, slices.Concat(info.Notes, notes, t.notes)...)
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil
 }

@@ -104,7 +104,7 @@ func buildTopology(ctx context.Context, src Source, info Info, reverses bool, o 
 	if err := t.place(ctx, src, info, edges, reverses, o); err != nil {
 		return nil, err
 	}
-	if err := t.sort(ctx, info.Weighted, o); err != nil {
+	if err := t.sort(ctx, info.Weighted, int64(most), o); err != nil {
 		return nil, err
 	}
 	if o.Duplicates != KeepDuplicates {
@@ -232,12 +232,26 @@ func (t *topology) place(ctx context.Context, src Source, info Info, edges int64
 
 // sort brings every list into ascending order, and duplicates, unless they are
 // kept, to one entry; degrees then says how many entries are left.
-func (t *topology) sort(ctx context.Context, weighted bool, o Options) error {
+func (t *topology) sort(ctx context.Context, weighted bool, most int64, o Options) error {
 	task := o.Progress.Start("sort edges", t.csc.Edges(), progress.Items)
 	defer task.Done()
+	sorters := make(chan pairSorter, o.Threads)
+	for range o.Threads {
+		bytes := int64(0)
+		if weighted {
+			bytes = 12 * most
+		}
+		b, err := offheap.Alloc(bytes)
+		if err != nil {
+			return fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+		}
+		defer b.Free()
+		sorters <- pairSorter{dtype.As[uint64](b.Bytes()[:bytes/12*8]), dtype.Float32s(b.Bytes()[bytes/12*8:])}
+	}
 	var tooLarge atomic.Int64 // 1 + the lowest node with a sum that is infinite
 	err := parallel.For(ctx, o.Threads, t.csc.Nodes(), nodeGrain, func(first, end int64) error {
-		var s pairSorter
+		s := <-sorters
+		defer func() { sorters <- s }()
 		for v := first; v < end; v++ {
 			lo, hi := t.csc.Offsets[v], t.csc.Offsets[v+1]
 			list := t.csc.Neighbors[lo:hi]
@@ -292,20 +306,21 @@ func (t *topology) compact() {
 	}
 }
 
-// pairSorter sorts neighbours with their weights, stably.
+// pairSorter sorts neighbours with their weights, stably. Its slices are as long
+// as the longest list.
 type pairSorter struct {
 	keys    []uint64 // neighbour, then position
 	weights []float32
 }
 
-func (s *pairSorter) sort(list []uint32, weights []float32) {
-	s.keys = s.keys[:0]
+func (s pairSorter) sort(list []uint32, weights []float32) {
+	keys := s.keys[:len(list)]
 	for i, u := range list {
-		s.keys = append(s.keys, uint64(u)<<32|uint64(i))
+		keys[i] = uint64(u)<<32 | uint64(i)
 	}
-	slices.Sort(s.keys)
-	s.weights = append(s.weights[:0], weights...)
-	for i, k := range s.keys {
+	slices.Sort(keys)
+	copy(s.weights, weights)
+	for i, k := range keys {
 		list[i], weights[i] = uint32(k>>32), s.weights[uint32(k)]
 	}
 }
