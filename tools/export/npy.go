@@ -111,11 +111,11 @@ func prepare(fsys vfs.FS, out string, force bool) (made bool, err error) {
 		return false, err
 	}
 	if len(entries) > 0 && !force {
-		return false, fmt.Errorf("%w: %s (--force replaces it)", format.ErrExists, out)
+		return false, fmt.Errorf("%s: %w (--force replaces it)", out, format.ErrExists)
 	}
 	for _, entry := range entries {
 		if entry.IsDir() || !ours.MatchString(entry.Name()) {
-			return false, fmt.Errorf("%w: %s holds %s, which no export has written; it is left alone", format.ErrExists, out, entry.Name())
+			return false, fmt.Errorf("%s: %w, and holds %s, which no export has written; it is left alone", out, format.ErrExists, entry.Name())
 		}
 	}
 	for _, entry := range entries {

@@ -19,9 +19,9 @@ import (
 // file and place.
 var ErrInvalid = npy.ErrInvalid
 
-// ErrOptions is returned when options contradict each other, or what the input
-// says of itself.
-var ErrOptions = errors.New("contradictory options")
+// ErrOptions is returned when options are out of range, or contradict each other
+// or what the input says of itself.
+var ErrOptions = errors.New("bad options")
 
 // MaxNodes is the largest number of nodes: ids are uint32.
 const MaxNodes = 1<<32 - 1
