@@ -298,7 +298,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 }
 
 func TestOperatingSystemFilesAreReadBack(t *testing.T) {
-	for _, s := range samples() {
+	for _, s := range tiny() {
 		dir := t.TempDir() + "/out/d"
 		if _, err := s.write(vfs.OS(), dir, CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,108 @@
+package format
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// indexOf is a published index with its manifest.
+func indexOf(t testing.TB, s sample) (*Manifest, []indexRow) {
+	t.Helper()
+	fsys, dir := s.mustWrite(t)
+	m, err := readManifest(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := readIndex(fsys, dir, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, index
+}
+
+func TestIndexesAreReadAsWritten(t *testing.T) {
+	for _, s := range samples() {
+		m, index := indexOf(t, s)
+		b, err := encodeIndex(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decodeIndex(b, m.Files)
+		if err != nil || !slices.Equal(again, index) {
+			t.Errorf("%s: %v became %v, %v", s.name, index, again, err)
+		}
+	}
+}
+
+func TestIndexesThatCannotBeAreRefused(t *testing.T) {
+	for name, change := range map[string]func(index []indexRow) []indexRow{
+		"a file beyond":      func(x []indexRow) []indexRow { x[len(x)-1].file = 99; return x },
+		"files in disorder":  func(x []indexRow) []indexRow { slices.Reverse(x); return x },
+		"a row twice":        func(x []indexRow) []indexRow { return slices.Insert(x, 0, x[0]) },
+		"a missing row":      func(x []indexRow) []indexRow { return x[1:] },
+		"a missing last row": func(x []indexRow) []indexRow { return x[:len(x)-1] },
+		"no rows":            func(x []indexRow) []indexRow { return nil },
+		"an odd offset":      func(x []indexRow) []indexRow { x[0].offset++; return x },
+		"an offset beyond":   func(x []indexRow) []indexRow { x[0].offset = 1 << 40; return x },
+		"an offset below":    func(x []indexRow) []indexRow { x[0].offset = -4096; return x },
+		"a length of zero":   func(x []indexRow) []indexRow { x[0].length = 0; return x },
+		"a length below":     func(x []indexRow) []indexRow { x[0].length = -1; return x },
+		"a length beyond":    func(x []indexRow) []indexRow { x[0].length = 1 << 62; return x },
+		"a shorter chunk":    func(x []indexRow) []indexRow { x[0].length--; return x },
+		"a longer chunk":     func(x []indexRow) []indexRow { x[0].length++; return x },
+	} {
+		m, index := indexOf(t, tiny()[1])
+		b, err := encodeIndex(change(index))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if decoded, err := decodeIndex(b, m.Files); err == nil {
+			if _, err := locate(m, decoded); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+		}
+	}
+}
+
+func FuzzIndex(f *testing.F) {
+	var manifests []*Manifest
+	for i, s := range append(tiny(), samples()...) {
+		m, index := indexOf(f, s)
+		b, err := encodeIndex(index)
+		if err != nil {
+			f.Fatal(err)
+		}
+		manifests = append(manifests, m)
+		f.Add(b, uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, i uint8) {
+		m := manifests[int(i)%len(manifests)]
+		index, err := decodeIndex(b, m.Files)
+		if err != nil {
+			return
+		}
+		for _, r := range index {
+			if size := m.Files[r.file].Size; r.offset < 0 || r.length <= 0 || r.offset+r.length > size {
+				t.Fatalf("%+v in a file of %d bytes", r, size)
+			}
+		}
+		tables, err := locate(m, index)
+		if err != nil {
+			return
+		}
+		chunks := 0
+		for _, table := range tables {
+			for k := range table.chunks {
+				p := table.parts[table.at(k)]
+				if k < p.first || k >= p.first+p.chunks() || p.starts[k-p.first] >= p.starts[k-p.first+1] {
+					t.Fatalf("%s: chunk %d is in the wrong part", table.folder, k)
+				}
+				chunks++
+			}
+		}
+		if len(index) < chunks || !reflect.DeepEqual(tables[0].schema, m.tables()[0].schema) {
+			t.Fatalf("%d extents of %d chunks", len(index), chunks)
+		}
+	})
+}

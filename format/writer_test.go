@@ -1,0 +1,479 @@
+package format
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// completeOrAbsent fails unless a directory is one of these samples, sound, or
+// not there for readers. It tells which.
+func completeOrAbsent(t *testing.T, fsys vfs.FS, dir string, any ...*sample) *sample {
+	t.Helper()
+	d, err := OpenAny(fsys, dir)
+	if err != nil {
+		if _, statErr := fsys.Stat(dir); statErr == nil && !errors.Is(err, ErrIncomplete) {
+			t.Fatalf("neither complete nor absent: %v", err)
+		}
+		return nil
+	}
+	d.Close()
+	for _, s := range any {
+		if s.manifest.Name == d.Manifest.Name {
+			s.compare(t, fsys, dir)
+			if r := verify(t, fsys, dir); len(r.Bad) > 0 {
+				t.Fatalf("%s: found damaged: %v", s.name, r.Bad)
+			}
+			return s
+		}
+	}
+	t.Fatalf("complete, but of %q", d.Manifest.Name)
+	return nil
+}
+
+func TestAWriteThatFailsAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
+	for _, s := range tiny() {
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			fault := vfs.NewFault(disk)
+			fault.FailAt(n, syscall.EIO)
+			_, err := s.write(fault, "/d", CreateOptions{})
+			if err == nil {
+				if fault.Operations() >= n {
+					t.Fatalf("%s: operation %d failed silently", s.name, n)
+				}
+				break
+			}
+			if !errors.Is(err, syscall.EIO) {
+				t.Fatalf("%s: operation %d: %v", s.name, n, err)
+			}
+			if completeOrAbsent(t, disk, "/d", &s) == nil {
+				if _, err := disk.Stat("/d"); err == nil {
+					t.Fatalf("%s: after operation %d failed, %v is left", s.name, n, filesOf(t, disk, "/d"))
+				}
+				if _, err := s.write(disk, "/d", CreateOptions{}); err != nil {
+					t.Fatalf("%s: after operation %d failed: %v", s.name, n, err)
+				}
+			}
+			s.compare(t, disk, "/d")
+		}
+	}
+}
+
+func TestAFullDiskIsReportedAndLeavesNothing(t *testing.T) {
+	s := tiny()[1]
+	whole, dir := s.mustWrite(t)
+	total := int64(0)
+	for _, path := range filesOf(t, whole, dir) {
+		total += sizeOf(t, whole, path)
+	}
+	for capacity := int64(0); capacity < total; capacity += 3000 {
+		disk := vfs.NewMem()
+		disk.SetCapacity(capacity)
+		if _, err := s.write(disk, "/d", CreateOptions{}); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("%d of %d bytes: %v", capacity, total, err)
+		}
+		if _, err := disk.Stat("/d"); err == nil {
+			t.Fatalf("%d of %d bytes: something is left", capacity, total)
+		}
+	}
+}
+
+// TestACrashAnywhere cuts the power at each operation, with what was not synced
+// lost or partly kept, when nothing was there before and when something is replaced.
+func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
+	samples := tiny()
+	next := &samples[1]
+	for _, before := range []*sample{nil, &samples[0], {}} {
+		o := CreateOptions{Force: before != nil}
+		if before != nil && before.topology == nil { // a larger store, of which files would be left over
+			s := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw", 1})
+			before = &s
+		}
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			allowed := []*sample{next}
+			if before != nil {
+				if _, err := before.write(disk, "/d", CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				allowed = append(allowed, before)
+			}
+			disk = disk.CrashClone()
+			fault := vfs.NewFault(disk)
+			fault.FailFrom(n, syscall.EIO)
+			_, writeErr := next.write(fault, "/d", o)
+			for seed := range uint64(3) {
+				crashed := disk.CrashClone()
+				if seed > 0 {
+					crashed = disk.CrashCloneKeeping(seed)
+				}
+				found := completeOrAbsent(t, crashed, "/d", allowed...)
+				if writeErr == nil && found != next {
+					t.Fatalf("operation %d, seed %d: published, but not there after a crash", n, seed)
+				}
+				if _, err := next.write(crashed, "/d", CreateOptions{Force: found != nil}); err != nil {
+					t.Fatalf("operation %d, seed %d: not started over: %v", n, seed, err)
+				}
+				if got := completeOrAbsent(t, crashed, "/d", next); got != next {
+					t.Fatalf("operation %d, seed %d: not there after all", n, seed)
+				}
+			}
+			if writeErr == nil {
+				break
+			}
+		}
+	}
+}
+
+func TestExistingOutputIsRefusedUnlessForced(t *testing.T) {
+	s := tiny()[0]
+	fsys, dir := s.mustWrite(t)
+	if _, err := s.write(fsys, dir, CreateOptions{}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("without force: %v", err)
+	}
+	s.compare(t, fsys, dir)
+	other := tiny()[1]
+	if _, err := other.write(fsys, dir, CreateOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	other.compare(t, fsys, dir)
+	if r := verify(t, fsys, dir); len(r.Bad) > 0 {
+		t.Errorf("with force, something of before is left: %v", r.Bad)
+	}
+}
+
+func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
+	s := tiny()[0]
+	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes", "features/x/hop-0/part-0.parquet", "features/X/hop-0/part-0.arrow",
+		"topology/part-00.arrow", "thesis/chapter", "rows/hop-1/part-0.arrow", "manifest.json.bak", ".jobs/lock"} {
+		for _, complete := range []bool{false, true} {
+			fsys, dir := vfs.NewMem(), "/d"
+			if complete {
+				fsys, dir = s.mustWrite(t)
+			}
+			path := dir + "/" + name
+			if err := fsys.MkdirAll(path[:strings.LastIndexByte(path, '/')]); err != nil {
+				t.Fatal(err)
+			}
+			put(t, fsys, path, "mine")
+			before := filesOf(t, fsys, dir)
+			for _, force := range []bool{false, true} {
+				if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+					t.Errorf("%s (force %v): %v", name, force, err)
+				}
+			}
+			if after := filesOf(t, fsys, dir); !slices.Equal(before, after) {
+				t.Errorf("%s: %v became %v", name, before, after)
+			}
+		}
+	}
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll("/d"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, fsys, "/d/manifest.json", `{"name": "a web app"}`)
+	if _, err := s.write(fsys, "/d", CreateOptions{Force: true}); !errors.Is(err, ErrExists) || sizeOf(t, fsys, "/d/manifest.json") != 21 {
+		t.Errorf("a manifest.json of another program: %v", err)
+	}
+	put(t, fsys, "/file", "")
+	if _, err := s.write(fsys, "/file", CreateOptions{Force: true}); err == nil {
+		t.Error("a file is replaced by a directory")
+	}
+}
+
+func TestTwoJobsDoNotWriteOneDirectory(t *testing.T) {
+	s := tiny()[0]
+	fsys := vfs.NewMem()
+	first, err := Create(fsys, "/d", s.layout, CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(fsys, "/d", s.layout, CreateOptions{Force: true}); !errors.Is(err, vfs.ErrLocked) || !strings.HasPrefix(err.Error(), "/d is being written") {
+		t.Errorf("second job: %v", err)
+	}
+	if _, err := OpenGraph(fsys, "/d"); !errors.Is(err, ErrIncomplete) {
+		t.Errorf("reader: %v", err)
+	}
+	if err := errors.Join(first.Abort(), first.Abort()); err != nil {
+		t.Error(err)
+	}
+	if _, err := fsys.Stat("/d"); err == nil {
+		t.Error("something is left")
+	}
+}
+
+func TestAbortLeavesADirectoryThatWasThere(t *testing.T) {
+	s := tiny()[1]
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll("/d"); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Create(fsys, "/d", s.layout, CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := w.Matrix(Input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Write(s.matrices[Input][:4]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Rows(s.rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := fsys.ReadDir("/d")
+	if err != nil || len(entries) > 0 {
+		t.Errorf("%v is left, %v", entries, err)
+	}
+}
+
+func TestWriterRefusesWrongUse(t *testing.T) {
+	graph, store := tiny()[0], tiny()[1]
+	hop := MatrixID{"sym", 1}
+	matrix := func(w *Writer, s *sample, id MatrixID, data []byte) error {
+		m, err := w.Matrix(id)
+		if err != nil {
+			return err
+		}
+		if err := m.Write(data); err != nil {
+			return err
+		}
+		return m.Close()
+	}
+	complete := func(w *Writer, s *sample) error {
+		return errors.Join(w.Rows(s.rows), matrix(w, s, Input, s.matrices[Input]), matrix(w, s, hop, s.matrices[hop]))
+	}
+	rowsWith := func(change func(t *RowTable)) func(w *Writer, s *sample) error {
+		return func(w *Writer, s *sample) error {
+			rows := *s.rows
+			change(&rows)
+			return w.Rows(&rows)
+		}
+	}
+	publish := func(change func(m *Manifest)) func(w *Writer, s *sample) error {
+		return func(w *Writer, s *sample) error {
+			if err := complete(w, s); err != nil {
+				return fmt.Errorf("too early: %w", err)
+			}
+			m := s.manifest
+			change(&m)
+			return w.Publish(&m)
+		}
+	}
+	for name, use := range map[string]func(w *Writer, s *sample) error{
+		"half a row":              func(w *Writer, s *sample) error { return matrix(w, s, hop, s.matrices[hop][:6]) },
+		"rows are missing":        func(w *Writer, s *sample) error { return matrix(w, s, hop, s.matrices[hop][:8]) },
+		"half a chunk is missing": func(w *Writer, s *sample) error { return matrix(w, s, hop, s.matrices[hop][:4]) },
+		"too many rows":           func(w *Writer, s *sample) error { return matrix(w, s, hop, make([]byte, 24)) },
+		"a matrix twice": func(w *Writer, s *sample) error {
+			return errors.Join(complete(w, s), matrix(w, s, hop, s.matrices[hop]))
+		},
+		"hop 0 of an operator":     func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"sym", 0}, s.matrices[hop]) },
+		"hop 1 of the input":       func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"x", 1}, s.matrices[hop]) },
+		"an operator with a slash": func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"../sym", 1}, s.matrices[hop]) },
+		"a topology in a store":    func(w *Writer, s *sample) error { return w.Topology(graph.topology) },
+		"rows twice":               func(w *Writer, s *sample) error { return errors.Join(complete(w, s), w.Rows(s.rows)) },
+		"publishing without rows":  func(w *Writer, s *sample) error { m := s.manifest; return w.Publish(&m) },
+		"publishing without a hop": func(w *Writer, s *sample) error {
+			m := s.manifest
+			return errors.Join(w.Rows(s.rows), matrix(w, s, Input, s.matrices[Input]), w.Publish(&m))
+		},
+		"publishing an open matrix": func(w *Writer, s *sample) error {
+			w.Rows(s.rows)
+			w.Matrix(Input)
+			m := s.manifest
+			return w.Publish(&m)
+		},
+		"publishing twice": func(w *Writer, s *sample) error {
+			m := s.manifest
+			return errors.Join(complete(w, s), w.Publish(&m), w.Publish(&m))
+		},
+		"writing after Abort":        func(w *Writer, s *sample) error { w.Abort(); return w.Rows(s.rows) },
+		"rows without nodes":         rowsWith(func(t *RowTable) { t.NodeID = nil }),
+		"too few labels":             rowsWith(func(t *RowTable) { t.Labels = t.Labels[1:] }),
+		"labels of both kinds":       rowsWith(func(t *RowTable) { t.MultiLabels, t.LabelColumns = make([]int8, 10), 2 }),
+		"many labels in one column":  rowsWith(func(t *RowTable) { t.Labels, t.MultiLabels, t.LabelColumns = nil, make([]int8, 5), 1 }),
+		"a label below -1":           rowsWith(func(t *RowTable) { t.Labels = []int32{0, 0, 0, 0, -2} }),
+		"a split that is none":       rowsWith(func(t *RowTable) { t.Splits = []uint8{0, 1, 2, 3, 4} }),
+		"splits of another number":   rowsWith(func(t *RowTable) { t.NumSplits = 2 }),
+		"another number of rows":     rowsWith(func(t *RowTable) { t.Rows-- }),
+		"names that are no UTF-8":    rowsWith(func(t *RowTable) { t.OrigID = []string{"", "", "", "", "\xff"} }),
+		"fewer classes than labels":  publish(func(m *Manifest) { m.Classes = 0 }),
+		"fewer nodes than ids":       publish(func(m *Manifest) { m.Nodes = 5 }),
+		"an operator without files":  publish(func(m *Manifest) { m.Operators = append(slices.Clone(m.Operators), Operator{"rw", 1}) }),
+		"files without an operator":  publish(func(m *Manifest) { m.Operators = nil }),
+		"an operator twice":          publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 1}, {"sym", 1}} }),
+		"an operator of no hops":     publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 0}} }),
+		"an unknown row set":         publish(func(m *Manifest) { m.RowSet = "some" }),
+		"a split that is not stored": publish(func(m *Manifest) { m.Split = 1 }),
+		"a name with a line break":   publish(func(m *Manifest) { m.Name = "a\nb" }),
+		"a name that is no UTF-8":    publish(func(m *Manifest) { m.Name = "\xff" }),
+		"an input with a zero byte":  publish(func(m *Manifest) { m.Input = map[string]string{"a": "\x00"} }),
+		"negative edges":             publish(func(m *Manifest) { m.Edges = -1 }),
+	} {
+		fsys := vfs.NewMem()
+		w, err := Create(fsys, "/d", store.layout, CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := use(w, &store); err == nil || strings.Contains(err.Error(), "too early") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := w.Abort(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name != "publishing twice" {
+			if _, err := fsys.Stat("/d"); err == nil {
+				t.Errorf("%s: something is left", name)
+			}
+		}
+	}
+
+	for name, c := range map[string]*CSC{
+		"another number of nodes": {Offsets: []int64{0, 0}},
+		"no offsets":              {},
+		"a neighbour beyond":      {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{5}},
+		"falling neighbours":      {Offsets: []int64{0, 2, 2, 2, 2, 2}, Neighbors: []uint32{1, 0}},
+		"too few weights":         {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{}},
+		"infinite weights":        {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{float32(math.Inf(1))}},
+	} {
+		w, err := Create(vfs.NewMem(), "/d", graph.layout, CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Topology(c) == nil {
+			t.Errorf("%s: no error", name)
+		}
+		w.Abort()
+	}
+}
+
+func TestLayoutsThatCannotBeStoredAreRefused(t *testing.T) {
+	all := func(rows int64, chunkRows int) []Region { return Regions([]RegionSize{{RegionAll, rows}}, chunkRows) }
+	shifted := all(10, 3)
+	shifted[0].FirstRow = 1
+	for name, l := range map[string]Layout{
+		"no type":            {Regions: all(10, 3), ChunkRows: 3, Features: 2},
+		"integers":           {Regions: all(10, 3), ChunkRows: 3, Features: 2, DType: 4},
+		"no regions":         {ChunkRows: 3, Features: 2, DType: Float32},
+		"an unknown region":  {Regions: Regions([]RegionSize{{"some", 3}}, 3), ChunkRows: 3, Features: 2, DType: Float32},
+		"two regions":        {Regions: Regions([]RegionSize{{RegionTrain, 3}, {RegionTest, 3}}, 3), ChunkRows: 3, Features: 2, DType: Float32},
+		"a gap":              {Regions: shifted, ChunkRows: 3, Features: 2, DType: Float32},
+		"other chunks":       {Regions: all(10, 4), ChunkRows: 3, Features: 2, DType: Float32},
+		"no chunks":          {Regions: all(10, 4), ChunkRows: 0, Features: 2, DType: Float32},
+		"chunks above 8 MiB": {Regions: all(1e6, 1e6), ChunkRows: 1e6, Features: 20, DType: Float32},
+		"negative features":  {Regions: all(10, 3), ChunkRows: 3, Features: -2, DType: Float32},
+		"too many features":  {Regions: all(10, 1), ChunkRows: 1, Features: MaxFeatures + 1, DType: Float32},
+		"too many rows":      {Regions: all(1<<32, 1000), ChunkRows: 1000, Features: 2, DType: Float32},
+		"rows below zero":    {Regions: all(-1, 1000), ChunkRows: 1000, Features: 2, DType: Float32},
+	} {
+		fsys := vfs.NewMem()
+		if _, err := Create(fsys, "/d", l, CreateOptions{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if _, err := fsys.Stat("/d"); err == nil {
+			t.Errorf("%s: something is left", name)
+		}
+	}
+}
+
+func TestSameContentGivesSameBytesWhateverTheOrderOfWriting(t *testing.T) {
+	for _, s := range samples() {
+		first, dir := s.mustWrite(t)
+		second, _ := s.mustWrite(t) // map order gives another order of matrices now and then
+		for _, path := range filesOf(t, first, dir) {
+			a, errA := readFile(first, path, sizeOf(t, first, path))
+			b, errB := readFile(second, path, sizeOf(t, second, path))
+			if errA != nil || errB != nil || string(a) != string(b) {
+				t.Errorf("%s: %s differs", s.name, path)
+			}
+		}
+	}
+}
+
+func TestPartsAndStridesAreAsDocumented(t *testing.T) {
+	for _, s := range samples() {
+		if s.parts == 0 {
+			continue
+		}
+		fsys, dir := s.mustWrite(t)
+		d, err := OpenAny(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range d.Manifest.Files {
+			if f.Size > s.parts && !strings.HasPrefix(f.Path, topologyFolder) {
+				t.Errorf("%s: %s has %d bytes, more than %d", s.name, f.Path, f.Size, s.parts)
+			}
+		}
+		for _, id := range d.Matrices() {
+			m, _ := d.Matrix(id)
+			if len(m.table.parts) < 3 {
+				t.Errorf("%s: %s has %d parts", s.name, id, len(m.table.parts))
+			}
+			body := (int64(s.layout.ChunkRows)*s.layout.rowBytes() + 4095) / 4096 * 4096
+			for k := range m.Chunks() {
+				e := m.Extent(k)
+				if want := 4096 + 4096 + int64(e.Chunk)*(4096+body); e.Offset != want {
+					t.Errorf("%s: %s: chunk %d is at %d, want %d", s.name, id, k, e.Offset, want)
+				}
+			}
+		}
+	}
+}
+
+func TestKindsAndProgressAreTold(t *testing.T) {
+	graph, store := tiny()[0], tiny()[1]
+	fsys, dir := graph.mustWrite(t)
+	if _, err := OpenStore(fsys, dir); err == nil || err.Error() != "/d is a graph, not a store" {
+		t.Error(err)
+	}
+	fsys, dir = store.mustWrite(t)
+	if _, err := OpenGraph(fsys, dir); err == nil || err.Error() != "/d is a store, not a graph" {
+		t.Error(err)
+	}
+	d, err := OpenStore(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Topology(context.Background(), 1); err == nil {
+		t.Error("a store has a topology")
+	}
+	if _, err := d.Matrix(MatrixID{"rw", 1}); err == nil || !strings.Contains(err.Error(), "rw/hop-1") {
+		t.Error(err)
+	}
+	if r, ok := d.Region(RegionTest); !ok || r != store.layout.Regions[2] {
+		t.Error(r, ok)
+	}
+	if _, ok := d.Region("all"); ok {
+		t.Error("a store has a region of all")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Verify(ctx, fsys, dir, 1, progress.Silent); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	description, err := Inspect(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := verify(t, fsys, dir); description.Bytes != r.Bytes || len(description.Tables) != 3 || description.Tables[2] != (TableDescription{"features/sym/hop-1", 1, 4, description.Tables[1].Bytes}) {
+		t.Errorf("described as %+v, verified %d bytes", description, r.Bytes)
+	}
+	if _, err := OpenAny(fsys, "/nothing"); err == nil || errors.Is(err, ErrIncomplete) {
+		t.Error(err)
+	}
+}
