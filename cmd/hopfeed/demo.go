@@ -148,6 +148,8 @@ func (d *demo) takeDirectory() error {
 
 // products trains on the larger graph.
 func (d *demo) products() error {
+	d.say("Hopfeed propagates the features of a graph once, stores the result, and trains on rows of it: the graph\n"+
+		"is not needed any more. What follows is written below %s.\n", d.Output)
 	d.say("Products. amazon_photo: cameras and their like; edges join what is bought together, features are\n" +
 		"the words of reviews, and the task is the category of each product.\n")
 	if err := d.importGraph("amazon_photo", "photo", true); err != nil {
@@ -191,7 +193,7 @@ func (d *demo) circuits() error {
 	}
 	d.done("evaluate csa32", r)
 	e := r.(*evaluated)
-	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n             %s\n",
+	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n             input from storage: %s\n",
 		percent(e.Accuracy), e.Rows, readsText(e.Load))
 	return nil
 }
@@ -237,7 +239,7 @@ func (d *demo) propagate(name string, o propagateOptions) error {
 	}
 	d.done("propagate "+name, r)
 	p := r.(*propagated)
-	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s\n             the graph is not needed any more: training reads rows",
+	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s",
 		p.Output, p.Hops, strings.Join(p.Operators, " and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten), p.Seconds)
 	return nil
 }
@@ -265,7 +267,7 @@ func (d *demo) train(name, run string, o trainOptions) error {
 	d.done("train "+run, r)
 	t := r.(*trained)
 	d.say("  train      %s on %d rows of %s", t.Model, t.rows[0], strings.Join(t.Matrices, ", "))
-	d.say("             from storage, shuffled by chunk; %s", readsText(t.Load))
+	d.say("             input from storage, shuffled by chunk: %s", readsText(t.Load))
 	valid := ""
 	if t.ValidMetric != nil {
 		valid = fmt.Sprintf(", %s on %d validation rows", percent(t.ValidMetric), t.rows[1])

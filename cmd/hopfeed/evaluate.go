@@ -63,7 +63,7 @@ type regional struct {
 
 func (e *evaluated) text(w io.Writer) {
 	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, e.trainedOn, e.checkpoint)
-	fmt.Fprintf(w, "input\t%s from %s; %s\n", e.Dataset, e.Placement, readsText(e.Load))
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", e.Dataset, e.Placement, readsText(e.Load))
 	for _, name := range e.names {
 		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, percent(e.Regions[name].Accuracy), e.Regions[name].Rows)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -116,16 +117,20 @@ func (s *session) announce(a *app) {
 	}
 }
 
-// readsText says by which paths bytes were read.
+// readsText says how much was read from storage, and by which paths.
 func readsText(stats loader.Stats) string {
-	text := fmt.Sprintf("%s read from storage", units.Bytes(stats.BytesRead))
+	var parts []string
 	for _, r := range stats.Reads {
-		text += fmt.Sprintf("; %s: %s", r.Path, units.Bytes(r.Bytes))
+		part := fmt.Sprintf("%s by %s reads", units.Bytes(r.Bytes), r.Path)
 		if r.Reason != "" {
-			text += " (" + r.Reason + ")"
+			part += " (" + r.Reason + ")"
 		}
+		parts = append(parts, part)
 	}
-	return text
+	if len(parts) == 0 {
+		return "nothing read"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // percent prints a metric, or that there is none.

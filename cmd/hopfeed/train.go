@@ -193,7 +193,7 @@ func (t *trained) text(w io.Writer) {
 		return percent(mean)
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, t.Dataset, t.rows[0], strings.Join(t.Matrices, ", "))
-	line("input", "from %s, shuffled by %s; %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	line("input", "from %s, shuffled by %s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%.4f", *t.TrainLoss)
 	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])

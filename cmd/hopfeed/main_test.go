@@ -1,0 +1,487 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"path"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// outcome is what a command line did.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// hopfeed runs a command line on a file system.
+func hopfeed(t *testing.T, fsys vfs.FS, line string) outcome {
+	t.Helper()
+	return hopfeedUntil(t, context.Background(), fsys, line)
+}
+
+func hopfeedUntil(t *testing.T, ctx context.Context, fsys vfs.FS, line string) outcome {
+	t.Helper()
+	threads := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(threads)
+	var stdout, stderr bytes.Buffer
+	code := execute(ctx, &app{fs: fsys, stdout: &stdout, stderr: &stderr}, strings.Fields(line))
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// must runs a command line that has to succeed.
+func must(t *testing.T, fsys vfs.FS, line string) outcome {
+	t.Helper()
+	o := hopfeed(t, fsys, line)
+	if o.code != exitDone {
+		t.Fatalf("hopfeed %s: exit status %d\n%s", line, o.code, o.stderr)
+	}
+	return o
+}
+
+const (
+	generateLine  = "generate sbm -o graph --nodes 300 --edges 1500 --features 6 --classes 3 --labeled 0.9 --seed 7"
+	propagateLine = "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 16 --seed 7"
+	trainLine     = "train store --model sign --hidden 8 --epochs 12 --batch 50 --lr 0.02 --run run"
+	evaluateLine  = "evaluate --checkpoint run store"
+	exportLine    = "export npy graph -o arrays"
+)
+
+// disk is a new disk on which some command lines were run.
+func disk(t *testing.T, lines ...string) *vfs.Mem {
+	t.Helper()
+	m := vfs.NewMem()
+	for _, line := range lines {
+		must(t, m, line)
+	}
+	return m
+}
+
+// tree is the content of all files below a directory.
+func tree(t *testing.T, fsys vfs.FS, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		if e.IsDir() {
+			for k, v := range tree(t, fsys, name) {
+				files[k] = v
+			}
+			continue
+		}
+		files[name] = content(t, fsys, name)
+	}
+	return files
+}
+
+func content(t *testing.T, fsys vfs.FS, name string) string {
+	t.Helper()
+	f, err := fsys.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func write(t *testing.T, fsys vfs.FS, name, data string) {
+	t.Helper()
+	f, err := fsys.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(f, data); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sealed is a manifest with the checksum that its text asks for.
+func sealed(manifest string) string {
+	at := strings.LastIndex(manifest, `"crc32c": "`) + len(`"crc32c": "`)
+	zeroed := manifest[:at] + "00000000" + manifest[at+8:]
+	return fmt.Sprintf("%s%08x%s", manifest[:at], crc32.Checksum([]byte(zeroed), crc32.MakeTable(crc32.Castagnoli)), manifest[at+8:])
+}
+
+// object is the one JSON object that a command line prints.
+func object(t *testing.T, o outcome) map[string]any {
+	t.Helper()
+	var v map[string]any
+	d := json.NewDecoder(strings.NewReader(o.stdout))
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %q", err, o.stdout)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		t.Fatalf("more than one object in %q", o.stdout)
+	}
+	return v
+}
+
+func TestAGraphBecomesATrainedModel(t *testing.T) {
+	d := disk(t, generateLine, exportLine, "import npy arrays -o again --json")
+	for file, data := range tree(t, d, "graph") {
+		if again := strings.Replace(file, "graph", "again", 1); path.Ext(file) == ".arrow" && path.Base(file) != "index.arrow" && content(t, d, again) != data {
+			t.Errorf("%s differs after export and import", file)
+		}
+	}
+	must(t, d, "propagate again -o store --hops 2 --operator sym,rw --chunk-rows 16")
+	for _, dir := range []string{"again", "store"} {
+		if o := must(t, d, "verify "+dir); !strings.Contains(o.stdout, "all is well") {
+			t.Errorf("verify %s says %q", dir, o.stdout)
+		}
+		if o := must(t, d, "inspect "+dir); !strings.Contains(o.stdout, "fingerprint") {
+			t.Errorf("inspect %s says %q", dir, o.stdout)
+		}
+	}
+	for _, model := range []string{"sgc", "sign"} {
+		for _, placement := range []string{"device", "host", "storage"} {
+			run := model + "-" + placement
+			trained := object(t, must(t, d, "train store --json --model "+model+" --hidden 16 --lr 0.05 --epochs 40 --batch 32 --placement "+placement+" --run "+run))
+			if got := trained["test_metric"].(float64); got < 0.8 {
+				t.Errorf("%s from %s has a test accuracy of %v", model, placement, got)
+			}
+			if trained["placement"] != placement {
+				t.Errorf("trained from %v, not %s", trained["placement"], placement)
+			}
+			found := object(t, must(t, d, "evaluate --json --checkpoint "+run+" store"))
+			if found["test_metric"] != trained["test_metric"] || found["valid_metric"] != trained["valid_metric"] {
+				t.Errorf("%s: evaluate finds %v and %v, train %v and %v", run,
+					found["test_metric"], found["valid_metric"], trained["test_metric"], trained["valid_metric"])
+			}
+		}
+	}
+	must(t, d, "export npy store -o rows")
+	if got := len(content(t, d, "rows/sym_hop-2.npy")); got < 6*4*200 {
+		t.Errorf("an exported matrix has %d bytes", got)
+	}
+}
+
+func TestJSONHasTheKeysThatScriptsRelyOn(t *testing.T) {
+	const training = "model dataset placement shuffle epochs best_epoch train_loss valid_metric test_metric metric epoch_seconds " +
+		"stage_seconds load_wait_seconds rows_per_second convergence_epoch predicted_epoch_seconds peak_device_bytes seeds"
+	d := vfs.NewMem()
+	for _, c := range []struct{ line, keys string }{
+		{generateLine, "nodes edges features classes train valid test seconds output"},
+		{exportLine, "files bytes output"},
+		{"import npy arrays -o imported", "nodes edges features classes train valid test seconds output"},
+		{propagateLine, "nodes edges features operators hops rows dtype seconds hop_seconds edges_processed gathered_bytes_per_second " +
+			"peak_rss_bytes memory_budget_bytes predicted_seconds bytes_read bytes_written scratch_bytes output resumed"},
+		{"inspect store", "kind name nodes edges features dtype rows regions matrices fingerprint"},
+		{"verify store", "files chunks bytes bad"},
+		{trainLine, training},
+		{"train store --model sgc --runs 3 --epochs 3", training + " train_loss_std valid_metric_std test_metric_std epoch_seconds_std"},
+		{evaluateLine, training + " accuracy regions"},
+	} {
+		o := must(t, d, c.line+" --json --threads 1")
+		v := object(t, o)
+		for key := range strings.FieldsSeq(c.keys) {
+			if _, ok := v[key]; !ok {
+				t.Errorf("hopfeed %s: no key %q in %s", c.line, key, o.stdout)
+			}
+		}
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	base := disk(t, generateLine, propagateLine, trainLine, exportLine,
+		"generate sbm -o wide --nodes 300 --edges 900 --features 9 --classes 3 --labeled 0.9",
+		"propagate wide -o widestore --hops 2 --operator sym,rw",
+		"generate rmat -o bare --nodes 50 --edges 100 --features 2 --classes 2 --labeled 0")
+	must(t, base, "propagate graph -o newer --hops 1")
+	write(t, base, "newer/manifest.json", sealed(strings.Replace(content(t, base, "newer/manifest.json"), `"format": 1`, `"format": 2`, 1)))
+	must(t, base, "propagate graph -o damaged --hops 1")
+	write(t, base, "damaged/manifest.json", strings.Replace(content(t, base, "damaged/manifest.json"), `"kind"`, `"kinf"`, 1))
+	if err := base.MkdirAll("empty"); err != nil {
+		t.Fatal(err)
+	}
+	if err := base.MkdirAll("bad"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, base, "bad/edge_index.npy", "no array")
+	write(t, base, "config.json", `{"hiden": 3}`)
+	write(t, base, "notjson.json", `hidden: 3`)
+	for _, c := range []struct {
+		name, line string
+		code       int
+		says       string
+	}{
+		{"no verb is a request for help", "", exitDone, ""},
+		{"an unknown verb", "embed graph", exitUsage, `"embed"`},
+		{"an unknown flag", "train store --modle sgc", exitUsage, "--modle"},
+		{"a missing argument", "verify", exitUsage, "1 arg"},
+		{"a missing output", "propagate graph", exitUsage, "output"},
+		{"a flag that is no number", "train store --epochs many", exitUsage, "many"},
+		{"negative threads", "verify store --threads -1", exitUsage, "--threads"},
+		{"a size without meaning", "verify store --memory lots", exitUsage, "lots"},
+		{"an unknown import format", "import csv arrays -o x", exitUsage, "npy"},
+		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
+		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
+		{"a generator's impossible option", "generate sbm -o x --classes 0", exitUsage, "0 classes"},
+		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "laplace"},
+		{"negative hops", "propagate graph -o x --hops -1", exitUsage, "hops"},
+		{"a split that the graph lacks", "propagate graph -o x --split 3", exitUsage, "split 3"},
+		{"an unknown type", "propagate graph -o x --dtype float64", exitUsage, "float16"},
+		{"nothing to store", "propagate bare -o x", exitUsage, "--rows all"},
+		{"a store that is there", propagateLine, exitUsage, "--force"},
+		{"a graph that is there", generateLine, exitUsage, "--force"},
+		{"a model that is there", trainLine, exitUsage, "--force"},
+		{"arrays that are there", exportLine, exitUsage, "--force"},
+		{"an unknown model", "train store --model gat", exitUsage, "sgc"},
+		{"a graph where a store is needed", "train graph --model sgc", exitUsage, "propagate"},
+		{"more hops than there are", "train store --hops 5", exitUsage, "5 hops"},
+		{"an unknown placement", "train store --placement cloud", exitUsage, "device"},
+		{"storage shuffled by row", "train store --placement storage --shuffle rr", exitUsage, "chunk"},
+		{"chunks shuffled by row", "train store --chunk-rows 8 --shuffle rr", exitUsage, "rr"},
+		{"an impossible learning rate", "train store --lr 0", exitUsage, "--lr"},
+		{"an unknown key of the configuration", "train store --config config.json", exitUsage, "hiden"},
+		{"a configuration that is no JSON", "train store --config notjson.json", exitUsage, "notjson.json"},
+		{"a directory that is not a demo's", "demo --output store", exitUsage, "left alone"},
+		{"a store that is not there", "train nothing", exitFailed, "nothing"},
+		{"arrays that are not there", "import npy nothing -o x", exitFailed, "nothing"},
+		{"a model for other features", "evaluate --checkpoint run widestore", exitFailed, "9"},
+		{"arrays that are none", "import npy bad -o x", exitCorrupt, "edge_index.npy"},
+		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
+		{"a directory without manifest", "verify empty", exitCorrupt, "empty"},
+		{"a newer format", "train newer", exitCorrupt, "version 2"},
+		{"a damaged manifest", "inspect damaged", exitCorrupt, "manifest.json"},
+		{"a folder that is no model", "evaluate --checkpoint store store", exitFailed, "checkpoint.json"},
+		{"a graph that needs more memory", "propagate graph -o x --memory 1MB", exitDoesNotFit, "memory"},
+		{"an input that needs more memory", "train store --memory 4KiB", exitDoesNotFit, "does not fit"},
+		{"a placement that needs more memory", "train store --placement device --memory 4KiB", exitDoesNotFit, "device"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := tree(t, base, ".")
+			o := hopfeed(t, base, c.line)
+			if o.code != c.code {
+				t.Errorf("exit status %d, want %d", o.code, c.code)
+			}
+			if c.code != exitDone && (!strings.HasPrefix(o.stderr, "hopfeed: ") || strings.Count(o.stderr, "\n") != 1) {
+				t.Errorf("not one line of error: %q", o.stderr)
+			}
+			if !strings.Contains(o.stderr, c.says) {
+				t.Errorf("%q does not say %q", o.stderr, c.says)
+			}
+			after := tree(t, base, ".")
+			if len(after) != len(before) {
+				t.Errorf("%d files before, %d after", len(before), len(after))
+			}
+			if _, err := base.Stat("x"); err == nil {
+				t.Error("something was left under the output's name")
+			}
+		})
+	}
+}
+
+func TestADiskThatFillsUpIsStatusFourAndLeavesNothing(t *testing.T) {
+	for _, c := range []struct{ line, output string }{
+		{propagateLine, "store"},
+		{"generate sbm -o more --nodes 300 --edges 1500", "more"},
+		{exportLine, "arrays"},
+	} {
+		t.Run(c.output, func(t *testing.T) {
+			m := disk(t, generateLine)
+			used := int64(0)
+			for _, data := range tree(t, m, ".") {
+				used += int64(len(data))
+			}
+			for spare := int64(0); ; spare += 4 << 10 {
+				m.SetCapacity(used + spare)
+				o := hopfeed(t, m, c.line)
+				if o.code == exitDone {
+					if spare == 0 {
+						t.Error("the disk was never full")
+					}
+					return
+				}
+				if o.code != exitDoesNotFit {
+					t.Fatalf("exit status %d with %d bytes to spare: %s", o.code, spare, o.stderr)
+				}
+				if _, err := m.Stat(c.output); err == nil {
+					t.Fatalf("with %d bytes to spare something was left under the output's name", spare)
+				}
+			}
+		})
+	}
+}
+
+func TestVerifyFindsAnyFlippedBit(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	for _, dir := range []string{"graph", "store"} {
+		for file, data := range tree(t, d, dir) {
+			for _, at := range []int{0, len(data) / 3, len(data) - 1} {
+				damaged := []byte(data)
+				damaged[at] ^= 4
+				write(t, d, file, string(damaged))
+				o := hopfeed(t, d, "verify --json "+dir)
+				if o.code != exitCorrupt {
+					t.Errorf("bit flipped in byte %d of %s: exit status %d", at, file, o.code)
+					continue
+				}
+				bad := object(t, o)["bad"].([]any)
+				if len(bad) == 0 || !strings.Contains(file, bad[0].(map[string]any)["file"].(string)) {
+					t.Errorf("bit flipped in byte %d of %s: reported %v", at, file, bad)
+				}
+			}
+			write(t, d, file, data)
+		}
+		must(t, d, "verify "+dir)
+	}
+}
+
+func TestThreadsDoNotShowInTheBytes(t *testing.T) {
+	var want map[string]string
+	for _, threads := range []string{"1", "2", "3"} {
+		d := disk(t)
+		for _, line := range []string{generateLine, propagateLine, trainLine} {
+			must(t, d, line+" --threads "+threads)
+		}
+		got := tree(t, d, ".")
+		if want == nil {
+			want = got
+			continue
+		}
+		if len(got) != len(want) {
+			t.Errorf("%d files with %s threads, %d with 1", len(got), threads, len(want))
+		}
+		for name := range want {
+			if got[name] != want[name] {
+				t.Errorf("%s differs with %s threads", name, threads)
+			}
+		}
+	}
+}
+
+func TestTheOrderOfTheSplitDoesNotMatterToTheModel(t *testing.T) {
+	// A split given by a file that says what the store says trains on the same rows.
+	d := disk(t, generateLine, propagateLine, exportLine)
+	regions := object(t, must(t, d, "train store --model sgc --epochs 5 --json"))
+	file := object(t, must(t, d, "train store --model sgc --epochs 5 --json --splits arrays/splits.npy"))
+	if regions["test_metric"] != file["test_metric"] {
+		t.Errorf("test accuracy %v by region, %v by file", regions["test_metric"], file["test_metric"])
+	}
+	for line, says := range map[string]string{
+		"--splits arrays/splits.npy --split 1":           "split 1",
+		"--splits arrays/splits.npy --placement storage": "scattered",
+		"--split 1": "split 1",
+	} {
+		if o := hopfeed(t, d, "train store --model sgc "+line); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
+		}
+	}
+	write(t, d, "arrays/wrong.npy", string(npy.AppendHeader(nil, npy.Int8, 1, 300))+strings.Repeat("\x03", 300))
+	for array, says := range map[string]string{"wrong.npy": "none of 0", "edge_index.npy": "shape", "node_feat.npy": "float32"} {
+		if o := hopfeed(t, d, "train store --splits arrays/"+array); o.code != exitCorrupt || !strings.Contains(o.stderr, says) {
+			t.Errorf("splits from %s: exit status %d, %s", array, o.code, o.stderr)
+		}
+	}
+}
+
+func TestTheCommandLineWinsOverTheConfiguration(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	write(t, d, "config.json", `{"model": "sgc", "epochs": 3, "lr": 0.05, "quiet": true, "runs": 2}`)
+	v := object(t, must(t, d, "train store --json --config config.json --epochs 4"))
+	if v["model"] != "sgc" || v["epochs"] != 4.0 || len(v["seeds"].([]any)) != 2 {
+		t.Errorf("trained %v for %v epochs with seeds %v", v["model"], v["epochs"], v["seeds"])
+	}
+}
+
+func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	before := len(tree(t, d, "."))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, line := range []string{
+		"generate sbm -o x --nodes 300 --edges 900",
+		"propagate graph -o x",
+		"train store --run x",
+		"verify store",
+		"export npy graph -o x",
+	} {
+		if o := hopfeedUntil(t, ctx, d, line); o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted") {
+			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
+		}
+	}
+	if after := len(tree(t, d, ".")); after != before {
+		t.Errorf("%d files before, %d after", before, after)
+	}
+}
+
+func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
+	for _, c := range []struct {
+		line  string
+		needs []string
+	}{
+		{generateLine, nil},
+		{propagateLine, []string{generateLine}},
+		{exportLine, []string{generateLine}},
+		{trainLine, []string{generateLine, propagateLine}},
+		{evaluateLine, []string{generateLine, propagateLine, trainLine}},
+		{"verify store", []string{generateLine, propagateLine}},
+	} {
+		t.Run(strings.Fields(c.line)[0], func(t *testing.T) {
+			base := disk(t, c.needs...)
+			for n := int64(1); ; n++ {
+				m := base.CrashClone()
+				faulty := vfs.NewFault(m)
+				faulty.FailFrom(n, syscall.EIO)
+				o := hopfeed(t, faulty, c.line+" --threads 1")
+				if faulty.Operations() < n {
+					if o.code != exitDone {
+						t.Errorf("exit status %d without a fault: %s", o.code, o.stderr)
+					}
+					return
+				}
+				if o.code == exitDone {
+					t.Errorf("operation %d and all after it failed, and the command did not", n)
+				}
+				// After a crash there is nothing, or all of it.
+				if o := hopfeed(t, m.CrashClone(), c.line); o.code != exitDone && o.code != exitUsage {
+					t.Errorf("after operation %d failed, again: exit status %d: %s", n, o.code, o.stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestACircuitModelWorksOnALargerCircuit(t *testing.T) {
+	d := &demo{
+		Output: "demo", ctx: context.Background(), say: t.Logf, files: vfs.NewMem(),
+		verbs: &app{fs: vfs.NewMem(), stderr: io.Discard, quiet: true},
+	}
+	if err := d.takeDirectory(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.circuits(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.takeDirectory(); err != nil {
+		t.Errorf("the directory of a demo is refused: %v", err)
+	}
+	last := d.Steps[len(d.Steps)-1].Result.(*evaluated)
+	if last.Rows != 7968 || *last.Accuracy < 0.9 {
+		t.Errorf("accuracy %s on %d gates", percent(last.Accuracy), last.Rows)
+	}
+}
