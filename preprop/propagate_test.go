@@ -183,10 +183,15 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: allOperators[:1], DType: format.Float32}},
 		{"bfloat16", format.Float32, Options{Hops: 2, Operators: allOperators[1:2], DType: format.BFloat16}},
 		{"hop 0 alone", format.Float32, Options{}},
+		{"more than is written at a time", format.Float32, Options{Rows: format.RowsAll}},
 	} {
 		for seed := range uint64(2) { // unweighted and weighted
 			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
-				g := randomGraph(seed, 2000, 5)
+				features := 5
+				if strings.HasPrefix(c.name, "more") {
+					features = stagingBytes/4/2000 + 1
+				}
+				g := randomGraph(seed, 2000, features)
 				g.dtype = c.graph
 				fsys := vfs.NewMem()
 				g.write(t, fsys, "graph")
