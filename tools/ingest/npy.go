@@ -9,7 +9,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -234,82 +233,6 @@ func (s *npySource) openEdges(o NPYOptions) (err error) {
 // isColumn tells whether a shape is [n] or [n,1].
 func isColumn(shape []int64) bool {
 	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
-}
-
-func (s *npySource) openFeatures(o NPYOptions) error {
-	var shards []string
-	for s.names[shardName(len(shards))] {
-		shards = append(shards, shardName(len(shards)))
-	}
-	found := 0
-	for _, there := range []bool{s.names["node_feat.npy"], s.names["node_feat.npz"], len(shards) > 0} {
-		if there {
-			found++
-		}
-	}
-	switch {
-	case found == 0:
-		return fmt.Errorf("%w: %s: no features (node_feat.npy, node_feat.npz, or node_feat_0.npy and so on)", ErrInvalid, s.dir)
-	case found > 1:
-		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy", ErrInvalid, s.dir)
-	case s.names["node_feat.npz"]:
-		return s.openSparseFeatures(o)
-	case s.names["node_feat.npy"]:
-		shards = []string{"node_feat.npy"}
-	}
-	for _, name := range shards {
-		a, err := s.openDenseFeatures(name, o)
-		if err != nil {
-			return err
-		}
-		s.features = append(s.features, a)
-		if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[1] != s.features[0].Shape[1] {
-			return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers, with one F for all shards)", ErrInvalid, a.Path(), a.Type, a.Shape)
-		}
-		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
-			if err := a.AsBFloat16(a.Path()); err != nil {
-				return err
-			}
-		}
-		if o.FeatureType != 0 && a.Type != o.FeatureType {
-			return fmt.Errorf("%w: %s holds %s, as its header says, not %s", ErrOptions, a.Path(), a.Type, o.FeatureType)
-		}
-		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func shardName(k int) string { return "node_feat_" + strconv.Itoa(k) + ".npy" }
-
-func (s *npySource) openDenseFeatures(name string, o NPYOptions) (*npy.Array, error) {
-	ok, err := npy.HasHeader(s.fsys, s.path(name))
-	if err != nil || ok {
-		if len(o.FeatureShape) > 0 && err == nil {
-			return nil, fmt.Errorf("%w: %s has a header: take --shape away", ErrOptions, s.path(name))
-		}
-		return npy.Open(s.fsys, s.path(name))
-	}
-	if len(o.FeatureShape) == 0 {
-		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for a raw array say --shape and --feature-dtype", ErrInvalid, s.path(name))
-	}
-	t := o.FeatureType
-	if t == 0 {
-		t = npy.Float32
-	}
-	return npy.OpenRaw(s.fsys, s.path(name), t, o.FeatureShape...)
-}
-
-func (s *npySource) setFeatures(path string, nodes, features int64) error {
-	if features < 1 || features > format.MaxFeatures {
-		return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, features, format.MaxFeatures)
-	}
-	if nodes > MaxNodes {
-		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, nodes, int64(MaxNodes))
-	}
-	s.info.Nodes, s.info.Features = nodes, int(features)
-	return nil
 }
 
 func (s *npySource) openLabels() (err error) {
@@ -620,45 +543,3 @@ func (s *npySource) readLists(ctx context.Context, body func(node int64, list sp
 	}
 	return nil
 }
-
-func (s *npySource) Features(threads int) (FeatureReader, error) {
-	if s.features == nil {
-		return s.sparseFeatures()
-	}
-	return &denseReader{s.features, 0, 0}, nil
-}
-
-// denseReader reads the rows of shards one after another.
-type denseReader struct {
-	shards []*npy.Array
-	shard  int
-	row    int64 // within the shard
-}
-
-func (r *denseReader) Read(ctx context.Context, dst []float32) error {
-	cols := r.shards[0].Shape[1]
-	for len(dst) > 0 {
-		a := r.shards[r.shard]
-		n := min(int64(len(dst))/cols, a.Shape[0]-r.row)
-		if n == 0 {
-			r.shard, r.row = r.shard+1, 0
-			continue
-		}
-		if err := npy.ReadRows(a, dst[:n*cols], r.row); err != nil {
-			return err
-		}
-		dst, r.row = dst[n*cols:], r.row+n
-	}
-	return nil
-}
-
-func (r *denseReader) Place(row int64) string {
-	k := 0
-	for k < len(r.shards)-1 && row >= r.shards[k].Shape[0] {
-		row -= r.shards[k].Shape[0]
-		k++
-	}
-	return fmt.Sprintf("%s: row %d", r.shards[k].Path(), row)
-}
-
-func (r *denseReader) Close() error { return nil }
