@@ -18,6 +18,9 @@ var badCalls = []badCall{
 	{"a tensor ends after its buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.Fill(gds.NewTensor(x.Buf, 300, 4, gds.Float32), 0)
 	}},
+	{"a row ends after its buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Fill(gds.NewTensor(x.Buf, 1, 300, gds.Float32), 0)
+	}},
 	{"a tensor starts before its buffer", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		x.Offset = -4
 		s.Fill(x, 0)

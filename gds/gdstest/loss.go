@@ -109,10 +109,11 @@ var lossTests = []test{
 	}},
 	{"CountCorrect counts rows whose first largest logit is at the label, and those with labels", func(b *bench) {
 		nan := float32(math.NaN())
-		logits := b.floats(strided, 9, 3, []float32{
+		logits := b.floats(strided, 10, 3, []float32{
 			1, 2, 3, // right
 			3, 2, 1, // wrong
 			2, 2, 1, // a tie: the first counts
+			1, 2, 2,
 			2, 2, 1, // a tie: the second does not
 			1, 2, 3, // no label
 			nan, 1, 2, // NaN first
@@ -121,9 +122,9 @@ var lossTests = []test{
 			float32(math.Inf(-1)), -1, -2, // right
 		})
 		count := b.ints(100, 200)
-		b.stream.CountCorrect(count.Tensor, logits.Tensor, b.ints(2, 1, 0, 1, -1, 2, 0, 0, 1).Tensor)
-		if got := dtype.Int32s(b.bytes(count)); got[0] != 103 || got[1] != 208 {
-			b.Errorf("counted to %d, want 103 right of 208 with labels", got)
+		b.stream.CountCorrect(count.Tensor, logits.Tensor, b.ints(2, 1, 0, 1, 1, -1, 2, 0, 0, 1).Tensor)
+		if got := dtype.Int32s(b.bytes(count)); got[0] != 104 || got[1] != 209 {
+			b.Errorf("counted to %d, want 104 right of 209 with labels", got)
 		}
 	}},
 	{"CountCorrect agrees with a plain loop on many rows", func(b *bench) {
