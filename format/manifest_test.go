@@ -105,7 +105,7 @@ func TestManifestsThatContradictThemselvesAreRefused(t *testing.T) {
 		"an unknown type":            func(m *Manifest) { m.DType = "float64" },
 		"integers":                   func(m *Manifest) { m.DType = "int32" },
 		"a chunk of no rows":         func(m *Manifest) { m.ChunkRows = 0 },
-		"chunks of another size":     func(m *Manifest) { m.ChunkRows = 3 },
+		"chunks of another size":     func(m *Manifest) { m.ChunkRows = 1 },
 		"huge chunks":                func(m *Manifest) { m.ChunkRows = 1 << 60 },
 		"huge regions":               func(m *Manifest) { m.Regions[0].Rows = 1 << 62 },
 		"overlapping regions":        func(m *Manifest) { m.Regions[1].FirstRow-- },
