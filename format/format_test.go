@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -40,7 +41,9 @@ type columns struct {
 
 func (c columns) fill(rng *rand.Rand, t *RowTable, classes int) {
 	t.NumSplits = c.splits
-	t.Splits = make([]uint8, t.Rows*int64(c.splits))
+	if c.splits > 0 {
+		t.Splits = make([]uint8, t.Rows*int64(c.splits))
+	}
 	for i := range t.Splits {
 		t.Splits[i] = uint8(rng.IntN(4))
 	}
@@ -294,6 +297,35 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 				t.Errorf("found damaged: %v", r.Bad)
 			}
 		})
+	}
+}
+
+func TestATopologyOfSeveralExtentsIsReadAndChecked(t *testing.T) {
+	const nodes, degree = 3000, 3000 // 34 MiB
+	s := makeGraph("large", 0, 0, 10, Float32, false, columns{})
+	s.layout.Regions = Regions([]RegionSize{{RegionAll, nodes}}, 10)
+	s.rows.Rows = nodes
+	for range nodes {
+		for u := range uint32(degree) {
+			s.topology.Neighbors = append(s.topology.Neighbors, u)
+		}
+		s.topology.Offsets = append(s.topology.Offsets, int64(len(s.topology.Neighbors)))
+	}
+	fsys, dir := s.mustWrite(t)
+	s.compare(t, fsys, dir)
+	path := dir + "/topology/part-0.arrow"
+	for _, at := range []int64{8192, 20 << 20, 34 << 20} {
+		bad := &damaged{FS: fsys, path: path, flip: at, length: -1}
+		if r := verify(t, bad, dir); len(r.Bad) != 1 || r.Bad[0].File != path || r.Bad[0].Chunk != 0 {
+			t.Errorf("byte %d: found %v", at, r.Bad)
+		}
+		d, err := OpenGraph(bad, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Topology(context.Background(), 2); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("byte %d: %v", at, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -104,11 +105,10 @@ func (d *Dir) Matrices() []MatrixID { return d.Manifest.matrices() }
 
 // Matrix opens one of them.
 func (d *Dir) Matrix(id MatrixID) (*Matrix, error) {
-	t := d.table(matrixFolder(id))
-	if t == nil {
+	if !slices.Contains(d.Matrices(), id) {
 		return nil, fmt.Errorf("%s has no matrix %s (it has %v)", d.path, id, d.Matrices())
 	}
-	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: t}
+	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: d.table(matrixFolder(id))}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open = append(d.open, m)

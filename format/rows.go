@@ -213,7 +213,9 @@ func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	} else if c.labels > 1 {
 		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, m.Rows*int64(c.labels))
 	}
-	t.Splits = make([]uint8, m.Rows*int64(c.splits))
+	if c.splits > 0 {
+		t.Splits = make([]uint8, m.Rows*int64(c.splits))
+	}
 	if c.origID {
 		t.OrigID = make([]string, m.Rows)
 	}

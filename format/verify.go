@@ -137,14 +137,15 @@ func (v *verifier) extras(m *Manifest) error {
 	return nil
 }
 
+// piece is some bytes of a part: an extent of a chunk, or all that are in none.
+type piece struct {
+	p      *part
+	chunk  int
+	extent int // -1: what is in none
+}
+
 // files checks every byte of the parts, then what they say of themselves.
 func (v *verifier) files(d *Dir) error {
-	type piece struct {
-		p        *part
-		chunk    int
-		extents  []indexRow
-		skeleton bool // all bytes outside of the extents, which are those of the file
-	}
 	var pieces []piece
 	for _, t := range d.tables {
 		v.report.Chunks += t.chunks
@@ -153,55 +154,17 @@ func (v *verifier) files(d *Dir) error {
 			if v.isBad(d.filePath(p.file)) {
 				continue
 			}
-			pieces = append(pieces, piece{p: p, extents: p.extents, skeleton: true})
+			pieces = append(pieces, piece{p, -1, -1})
 			for k := range p.chunks() {
-				pieces = append(pieces, piece{p: p, chunk: k, extents: p.extents[p.starts[k]:p.starts[k+1]]})
+				for e := p.starts[k]; e < p.starts[k+1]; e++ {
+					pieces = append(pieces, piece{p, k, e})
+				}
 			}
 		}
 	}
-	err := parallel.For(v.ctx, v.threads, int64(len(pieces)), 64, func(lo, hi int64) error {
-		var f vfs.File
-		defer func() {
-			if f != nil {
-				f.Close()
-			}
-		}()
-		buf := make([]byte, outsideBytes)
-		for _, piece := range pieces[lo:hi] {
-			path := d.filePath(piece.p.file)
-			if f == nil || f.Path() != path {
-				if f != nil {
-					f.Close()
-				}
-				var err error
-				if f, err = d.openPart(piece.p); err != nil {
-					f = nil
-					if err := v.note(err); err != nil {
-						return err
-					}
-					continue
-				}
-			}
-			if piece.skeleton {
-				if err := v.note(v.outside(f, &d.Manifest.Files[piece.p.file], piece.extents, buf[:cap(buf)])); err != nil {
-					return err
-				}
-				continue
-			}
-			for _, e := range piece.extents {
-				if err := v.ctx.Err(); err != nil {
-					return err
-				}
-				buf = slices.Grow(buf[:0], int(e.length))[:e.length]
-				if err := v.note(readExtent(f, piece.chunk, e, buf)); err != nil {
-					return err
-				}
-				v.read(e.length)
-			}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := parallel.For(v.ctx, v.threads, int64(len(pieces)), 16, func(lo, hi int64) error {
+		return v.pieces(d, pieces[lo:hi])
+	}); err != nil {
 		return err
 	}
 	for _, t := range d.tables {
@@ -211,6 +174,48 @@ func (v *verifier) files(d *Dir) error {
 					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// pieces checks some pieces, of which those of one part follow each other.
+func (v *verifier) pieces(d *Dir, pieces []piece) error {
+	buf := make([]byte, outsideBytes)
+	for len(pieces) > 0 {
+		n := 1
+		for n < len(pieces) && pieces[n].p == pieces[0].p {
+			n++
+		}
+		if err := v.note(v.piecesOfPart(d, pieces[:n], &buf)); err != nil {
+			return err
+		}
+		pieces = pieces[n:]
+	}
+	return nil
+}
+
+func (v *verifier) piecesOfPart(d *Dir, pieces []piece, buf *[]byte) error {
+	p := pieces[0].p
+	f, err := d.openPart(p)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, piece := range pieces {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		if piece.extent < 0 {
+			err = v.outside(f, &d.Manifest.Files[p.file], p.extents, (*buf)[:cap(*buf)])
+		} else {
+			e := p.extents[piece.extent]
+			*buf = slices.Grow((*buf)[:0], int(e.length))[:e.length]
+			err = readExtent(f, piece.chunk, e, *buf)
+			v.read(e.length)
+		}
+		if err := v.note(err); err != nil {
+			return err
 		}
 	}
 	return nil

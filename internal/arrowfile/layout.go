@@ -31,7 +31,7 @@ type Buffer struct {
 
 // Limits of what is read, far above what is written.
 const (
-	maxFooter  = 256 << 20
+	maxFooter  = 64 << 20
 	maxMessage = 1 << 20
 )
 
