@@ -79,16 +79,15 @@ func (v *verifier) path(name string) string { return filepath.Join(v.dir, filepa
 
 func (v *verifier) all(m *Manifest, p progress.Reporter) error {
 	v.report.Files = len(m.Files) + 2
-	total := m.IndexSize + int64(len(m.seal()))
 	for _, f := range m.Files {
-		total += f.Size
 		if err := v.note(checkSize(v.fsys, v.path(f.Path), f.Size)); err != nil {
 			return err
 		}
 	}
-	v.task = p.Start("verifying", total, progress.Bytes)
+	own := m.IndexSize + int64(len(m.encode()))
+	v.task = p.Start("verifying", own+m.filesBytes(), progress.Bytes)
 	defer v.task.Done()
-	v.read(total - m.filesBytes())
+	v.read(own)
 
 	if err := v.extras(m); err != nil {
 		return err
