@@ -25,15 +25,16 @@ type Dir struct {
 }
 
 // OpenGraph opens a graph directory.
-func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, KindGraph) }
+func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, KindGraph) }
 
 // OpenStore opens a hop store.
-func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, KindStore) }
+func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, KindStore) }
 
 // OpenAny opens a directory of either kind; Manifest.Kind tells which.
-func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return open(fsys, dir, "") }
+func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, "") }
 
-func open(fsys vfs.FS, dir, kind string) (*Dir, error) {
+// openKind opens a directory of one kind, or of any.
+func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 	m, err := readManifest(fsys, dir)
 	if err != nil {
 		return nil, err

@@ -20,9 +20,9 @@ import (
 
 // CreateOptions govern how a directory is started.
 type CreateOptions struct {
-	// Force replaces a complete directory of Hopfeed's. Anything else that is in
-	// the way is refused with or without it; what an interrupted job left is
-	// always replaced.
+	// Force replaces a complete graph or store, and parts of one that have
+	// neither manifest nor .job. A directory that holds anything else is refused
+	// with or without it; what an interrupted job left is always replaced.
 	Force bool
 }
 
@@ -42,7 +42,7 @@ type Writer struct {
 	mu       sync.Mutex
 	files    []writtenFile
 	open     map[*partWriter]bool
-	matrices map[MatrixID]bool // true once closed
+	matrices map[MatrixID]bool // that were started
 	topology *topologySize
 	rows     *rowSummary
 	done     bool
@@ -82,13 +82,16 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	if w.lock, err = fsys.Lock(filepath.Join(job, lockName)); errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s is being written: %w", dir, err)
 	} else if err != nil {
-		return nil, w.leave(err)
+		if w.made {
+			err = w.leave(err)
+		}
+		return nil, err // not knowing whose .job it is
 	}
 	// Another job may have finished before we had the lock.
 	if err := mayReplace(fsys, dir, o.Force); err != nil {
 		return nil, w.leave(err)
 	}
-	if err := clear(fsys, dir); err != nil {
+	if err := wipe(fsys, dir); err != nil {
 		return nil, w.leave(err)
 	}
 	return w, nil
@@ -190,10 +193,10 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 	return out, visit("")
 }
 
-// clear removes all files of ours but .job. Removals need not survive a crash,
+// wipe removes all files of ours but .job. Removals need not survive a crash,
 // so the manifest is renamed first, which does: what is then written under old
 // names is not taken for what it listed.
-func clear(fsys vfs.FS, dir string) error {
+func wipe(fsys vfs.FS, dir string) error {
 	manifest := filepath.Join(dir, manifestName)
 	if err := fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -387,5 +390,5 @@ func (w *Writer) Abort() error {
 	for p := range w.open {
 		err = errors.Join(err, p.abort())
 	}
-	return w.leave(errors.Join(err, clear(w.fsys, w.dir)))
+	return w.leave(errors.Join(err, wipe(w.fsys, w.dir)))
 }
