@@ -47,7 +47,7 @@ type Needs struct {
 // Override is what the user asked for: Auto where nothing.
 type Override struct {
 	Placement string
-	Shuffle   string
+	Shuffle   string // "" where nothing is to be shuffled
 }
 
 // Decision is where the input lives and how it is shuffled, with the reasons in
@@ -104,6 +104,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	}
 
 	switch {
+	case o.Shuffle == "":
 	case o.Shuffle != Auto:
 		d.Shuffle = o.Shuffle
 		because("shuffle %s was asked for", o.Shuffle)

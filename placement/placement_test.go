@@ -29,6 +29,7 @@ func TestChoose(t *testing.T) {
 		{"a device in host memory holds the input once", host, Needs{Input: 90, Work: 10}, auto, "device rr", "held once", nil},
 		{"storage is taken when asked for", host, Needs{Input: 1}, Override{Storage, Auto}, "storage chunk", "asked for", nil},
 		{"chunks are shuffled in memory when asked for", host, Needs{Input: 1}, Override{Auto, CR}, "device chunk", "asked for", nil},
+		{"what is evaluated is not shuffled", host, Needs{Input: 1}, Override{Auto, ""}, "device ", "fits", nil},
 		{"a device too small for a demand is an error", gpu, Needs{Input: 200}, Override{Device, Auto}, "", "200 B", machine.ErrDoesNotFit},
 		{"a host too small for a demand is an error", gpu, Needs{Input: 2000}, Override{Host, Auto}, "", "memory budget", machine.ErrDoesNotFit},
 		{"rows shuffled one by one must fit a memory", gpu, Needs{Input: 2000}, Override{Auto, RR}, "", "one by one", machine.ErrDoesNotFit},

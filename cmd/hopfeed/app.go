@@ -37,12 +37,18 @@ type result interface {
 }
 
 func newRoot(a *app) *cobra.Command {
+	cobra.EnableCommandSorting = false // they follow the way of the data
 	root := &cobra.Command{
 		Use:   "hopfeed",
 		Short: "Propagate node features once, store them, train from wherever they fit",
 		Long: "Hopfeed computes hop-wise propagated node features once, stores them as chunked Arrow\n" +
 			"files, and feeds training from device memory, host memory or storage.\n\n" +
-			"To see it work: hopfeed demo\n\n" + exitHelp,
+			"To see it work: hopfeed demo\n\nThe way of the data:\n\n" +
+			"  hopfeed import npy SRC -o GRAPH\n" +
+			"  hopfeed propagate GRAPH -o STORE --hops 3 --operator sym\n" +
+			"  hopfeed verify STORE\n" +
+			"  hopfeed train STORE --model sign --run RUN\n" +
+			"  hopfeed evaluate --checkpoint RUN STORE\n\n" + exitHelp,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -57,8 +63,8 @@ func newRoot(a *app) *cobra.Command {
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 
 	root.AddCommand(
-		newImportCommand(a), newGenerateCommand(a), newExportCommand(a), newPropagateCommand(a),
-		newInspectCommand(a), newVerifyCommand(a), newTrainCommand(a), newEvaluateCommand(a), newDemoCommand(a),
+		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newTrainCommand(a),
+		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a),
 	)
 	for _, c := range append(root.Commands(), root) {
 		c.Version = version.Version

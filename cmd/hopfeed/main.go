@@ -16,11 +16,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal kills
-	a := &app{
-		fs: vfs.OS(), stdout: os.Stdout, stderr: os.Stderr,
-		terminal: term.IsTerminal(int(os.Stderr.Fd())),
-	}
+	context.AfterFunc(ctx, stop)                     // the second signal kills
+	width, _, _ := term.GetSize(int(os.Stderr.Fd())) // 0 if it is no terminal
+	a := &app{fs: vfs.OS(), stdout: os.Stdout, stderr: os.Stderr, terminal: width > 0}
 	os.Exit(execute(ctx, a, os.Args[1:]))
 }
 

@@ -21,7 +21,7 @@ import (
 type sessionOptions struct {
 	batch     int
 	placement string
-	shuffle   string
+	shuffle   string   // "": the rows are read in order
 	regions   []string // that are read; nil: all
 	scattered bool     // only some rows of them: see placement.Needs
 }
@@ -111,7 +111,7 @@ func (s *session) close() error {
 
 // announce says where the bytes will come from, and why.
 func (s *session) announce(a *app) {
-	a.note("input from %s, shuffled by %s", s.decision.Placement, shuffleText(s.decision.Shuffle))
+	a.note("input from %s%s", s.decision.Placement, shuffleText(s.decision.Shuffle))
 	for _, reason := range s.decision.Reasons {
 		a.note("  %s", reason)
 	}

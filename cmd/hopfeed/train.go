@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -193,7 +193,7 @@ func (t *trained) text(w io.Writer) {
 		return percent(mean)
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, t.Dataset, t.rows[0], strings.Join(t.Matrices, ", "))
-	line("input", "from %s, shuffled by %s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%.4f", *t.TrainLoss)
 	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
@@ -335,19 +335,18 @@ func (s *session) data(p partition, o *trainOptions, seed uint64) (trainer.Data,
 	return d, nil
 }
 
-// refuseRun refuses to write over a model.
+// refuseRun refuses to write over a model, or where no directory can be.
 func (a *app) refuseRun(dir string, force bool) error {
-	if dir == "" || force {
+	if dir == "" {
 		return nil
 	}
-	entries, err := a.fs.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
+	if info, err := a.fs.Stat(dir); err == nil && !info.IsDir() {
+		return usagef("--run %s: it is a file", dir)
 	}
-	if err != nil {
-		return err
+	if _, err := a.fs.Stat(filepath.Join(dir, "checkpoint.json")); err == nil && !force {
+		return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
 	}
-	return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
+	return nil
 }
 
 // reportEpochs tells of an epoch now and then, and of the last.
@@ -377,4 +376,13 @@ func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
 	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
 }
 
-func shuffleText(shuffle string) string { return either(shuffle == placement.CR, "chunk", "row") }
+// shuffleText continues "input from storage".
+func shuffleText(shuffle string) string {
+	switch shuffle {
+	case placement.RR:
+		return ", shuffled by row"
+	case placement.CR:
+		return ", shuffled by chunk"
+	}
+	return ""
+}
