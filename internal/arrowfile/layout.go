@@ -84,7 +84,7 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !again.Equal(schema) || !sameMetadata(again, schema) {
+	if !again.Equal(schema) {
 		return nil, invalid("schemas at start and end differ")
 	}
 	blocks := footer.vector(3, 24)
@@ -115,19 +115,6 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 		return nil, invalid("%d bytes after the last record batch", size-end)
 	}
 	return l, nil
-}
-
-func sameMetadata(a, b *arrow.Schema) bool {
-	am, bm := a.Metadata(), b.Metadata()
-	if !am.Equal(bm) {
-		return false
-	}
-	for i, f := range a.Fields() {
-		if !f.Metadata.Equal(b.Field(i).Metadata) {
-			return false
-		}
-	}
-	return true
 }
 
 func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, metadata, body, size int64) (Batch, error) {

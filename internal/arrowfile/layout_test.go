@@ -83,42 +83,72 @@ func TestLayoutRefusesFilesOfOtherWriters(t *testing.T) {
 	}
 }
 
-// FuzzReadLayout takes the three pieces of metadata of a file of one batch and
-// puts the file together, so that inputs are small.
+// pieces are the metadata of a file of one batch at most, without padding.
+type pieces struct {
+	schema, batch, footer []byte
+	body                  uint32
+}
+
+// cut takes the i-th batch of a file.
+func (c content) cut(t testing.TB, i int) pieces {
+	if len(c.rows) > 0 {
+		c.rows, c.batches = c.rows[i:i+1], c.batches[i:i+1]
+	}
+	var buf bytes.Buffer
+	w := c.write(t, &buf)
+	b := buf.Bytes()
+	end := len(b) - 4 - len(magic)
+	p := pieces{footer: b[end-int(binary.LittleEndian.Uint32(b[end:])) : end]}
+	metadata := int64(len(b))
+	if len(w.blocks) > 0 {
+		metadata = w.blocks[0].offset
+		p.batch = bytes.TrimRight(b[metadata+8:][:w.blocks[0].metadata-8], "\x00")
+		p.body = uint32(w.blocks[0].body)
+	} else {
+		metadata = int64(end-len(p.footer)) - 8
+	}
+	p.schema = bytes.TrimRight(b[16:metadata], "\x00")
+	return p
+}
+
+// file puts pieces together.
+func (p pieces) file() []byte {
+	b := []byte(magic + "\x00\x00")
+	for _, metadata := range [][]byte{p.schema, p.batch} {
+		if len(metadata) > 0 {
+			end := roundUp(int64(len(b)+8+len(metadata)), Align)
+			b = binary.LittleEndian.AppendUint32(b, continuation)
+			b = binary.LittleEndian.AppendUint32(b, uint32(end-int64(len(b))-4))
+			b = append(b, metadata...)
+			b = append(b, make([]byte, end-int64(len(b)))...)
+		}
+	}
+	b = append(b, make([]byte, p.body%(1<<18)+8)...)
+	b = append(b, p.footer...)
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(p.footer))), magic...)
+}
+
+func TestPiecesOfAFileMakeOne(t *testing.T) {
+	for _, c := range contents() {
+		for i := range max(1, len(c.rows)) {
+			b := c.cut(t, i).file()
+			if l, err := ReadLayout(bytes.NewReader(b), int64(len(b))); err != nil || len(l.Batches) != min(1, len(c.rows)) {
+				t.Errorf("%s: batch %d: %v", c.name, i, err)
+			}
+		}
+	}
+}
+
+// FuzzReadLayout takes the metadata alone, so that inputs are small.
 func FuzzReadLayout(f *testing.F) {
 	for _, c := range contents() {
-		for _, i := range []int{0, len(c.rows) - 1} {
-			one := c
-			if len(c.rows) > 0 {
-				one.rows, one.batches = c.rows[i:i+1], c.batches[i:i+1]
-			}
-			var buf bytes.Buffer
-			w := one.write(f, &buf)
-			b := buf.Bytes()
-			footer := len(b) - 10 - int(binary.LittleEndian.Uint32(b[len(b)-10:]))
-			var batch []byte
-			body := int64(0)
-			if len(w.blocks) > 0 {
-				batch = b[w.blocks[0].offset+8:][:w.blocks[0].metadata-8]
-				body = w.blocks[0].body
-			}
-			f.Add(bytes.TrimRight(b[16:Align], "\x00"), bytes.TrimRight(batch, "\x00"), b[footer:len(b)-10], uint32(body))
+		for _, i := range []int{0, max(0, len(c.rows)-1)} {
+			p := c.cut(f, i)
+			f.Add(p.schema, p.batch, p.footer, p.body)
 		}
 	}
 	f.Fuzz(func(t *testing.T, schema, batch, footer []byte, body uint32) {
-		b := []byte(magic + "\x00\x00")
-		for _, metadata := range [][]byte{schema, batch} {
-			if len(metadata) > 0 {
-				end := roundUp(int64(len(b)+8+len(metadata)), Align)
-				b = binary.LittleEndian.AppendUint32(b, continuation)
-				b = binary.LittleEndian.AppendUint32(b, uint32(end-int64(len(b))-4))
-				b = append(b, metadata...)
-				b = append(b, make([]byte, end-int64(len(b)))...)
-			}
-		}
-		b = append(b, make([]byte, body%(1<<16)+8)...)
-		b = append(b, footer...)
-		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(footer))), magic...)
+		b := pieces{schema, batch, footer, body}.file()
 		l, err := ReadLayout(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {

@@ -1,6 +1,7 @@
 package arrowfile
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -25,8 +26,11 @@ const (
 
 // CheckSchema fails for schemas that this package cannot store: it has columns
 // of integers, float16 and float32, of fixed-size and large lists of them, and of
-// large strings, none nullable.
+// large strings, none nullable. Columns may have metadata, the schema not.
 func CheckSchema(s *arrow.Schema) error {
+	if s.HasMetadata() {
+		return errors.New("the schema has metadata")
+	}
 	if s.NumFields() > maxFields {
 		return fmt.Errorf("%d columns are more than %d", s.NumFields(), maxFields)
 	}
@@ -65,10 +69,8 @@ func appendSchema(b *flatbuffers.Builder, s *arrow.Schema) flatbuffers.UOffsetT 
 		fields[i] = appendField(b, f)
 	}
 	list := b.CreateVectorOfTables(fields)
-	metadata := appendMetadata(b, s.Metadata())
 	b.StartObject(4)
 	b.PrependUOffsetTSlot(1, list, 0)
-	b.PrependUOffsetTSlot(2, metadata, 0)
 	return b.EndObject()
 }
 
@@ -149,14 +151,13 @@ func readSchema(t table) (*arrow.Schema, error) {
 		}
 		fields[i] = f
 	}
-	metadata, err := readMetadata(t.vector(2, 4))
-	if err != nil {
-		return nil, err
+	if t.present(2) {
+		return nil, invalid("the schema has metadata")
 	}
 	if t.err() != nil {
 		return nil, t.err()
 	}
-	return arrow.NewSchema(fields, &metadata), nil
+	return arrow.NewSchema(fields, nil), nil
 }
 
 func readField(t table, outer bool) (arrow.Field, error) {
@@ -221,6 +222,9 @@ var integers = []arrow.DataType{
 }
 
 func readMetadata(list vector) (arrow.Metadata, error) {
+	if list.n == 0 {
+		return arrow.Metadata{}, nil
+	}
 	if list.n > maxMetadata {
 		return arrow.Metadata{}, invalid("%d entries of metadata are more than %d", list.n, maxMetadata)
 	}
