@@ -352,6 +352,38 @@ func TestVerifyFindsAnyFlippedBit(t *testing.T) {
 	}
 }
 
+func TestDamageStopsWhateverReadsIt(t *testing.T) {
+	for _, c := range []struct{ file, line string }{
+		{"graph/topology/part-0.arrow", "propagate graph -o x --hops 1"},
+		{"graph/features/x/hop-0/part-0.arrow", "propagate graph -o x --hops 1"},
+		{"graph/nodes/part-0.arrow", "propagate graph -o x --hops 1"},
+		{"graph/topology/part-0.arrow", "export npy graph -o x"},
+		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement device --run x"},
+		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement host --run x"},
+		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement storage --run x"},
+		{"store/rows/part-0.arrow", "train store --model sgc --run x"},
+		{"store/index.arrow", "train store --model sgc --run x"},
+		{"run/parameters.arrow", evaluateLine},
+		{"run/checkpoint.json", evaluateLine},
+	} {
+		d := disk(t, generateLine, propagateLine, trainLine)
+		data := []byte(content(t, d, c.file))
+		at := len(data) / 2
+		if path.Ext(c.file) == ".arrow" {
+			at = 8192 + 100 // in the first body
+		}
+		data[at] ^= 1
+		write(t, d, c.file, string(data))
+		o := hopfeed(t, d, c.line)
+		if o.code != exitCorrupt || !strings.Contains(o.stderr, path.Base(c.file)) {
+			t.Errorf("%s with a flipped bit, hopfeed %s: exit status %d, %s", c.file, c.line, o.code, o.stderr)
+		}
+		if _, err := d.Stat("x"); err == nil {
+			t.Errorf("%s with a flipped bit, hopfeed %s: something was left under the output's name", c.file, c.line)
+		}
+	}
+}
+
 func TestThreadsDoNotShowInTheBytes(t *testing.T) {
 	var want map[string]string
 	for _, threads := range []string{"1", "2", "3"} {
