@@ -99,13 +99,11 @@ func (c content) cut(t testing.TB, i int) pieces {
 	b := buf.Bytes()
 	end := len(b) - 4 - len(magic)
 	p := pieces{footer: b[end-int(binary.LittleEndian.Uint32(b[end:])) : end]}
-	metadata := int64(len(b))
+	metadata := int64(end-len(p.footer)) - 8 // where the schema's message ends
 	if len(w.blocks) > 0 {
 		metadata = w.blocks[0].offset
 		p.batch = bytes.TrimRight(b[metadata+8:][:w.blocks[0].metadata-8], "\x00")
 		p.body = uint32(w.blocks[0].body)
-	} else {
-		metadata = int64(end-len(p.footer)) - 8
 	}
 	p.schema = bytes.TrimRight(b[16:metadata], "\x00")
 	return p
