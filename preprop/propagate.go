@@ -36,6 +36,7 @@ type Options struct {
 	Threads     int               // default GOMAXPROCS
 	MemoryBytes int64             // may be used; 0: no limit
 	Force       bool              // replace an existing store
+	DryRun      bool              // plan, and write nothing
 	Progress    progress.Reporter // default progress.Silent
 }
 
@@ -56,6 +57,7 @@ type Result struct {
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
 	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
 	MemoryNeededBytes      int64   `json:"memory_needed_bytes"` // as planned
+	DiskNeededBytes        int64   `json:"disk_needed_bytes"`   // as planned
 	BytesRead              int64   `json:"bytes_read"`          // of the graph
 	BytesWritten           int64   `json:"bytes_written"`       // to the store, but for index and manifest
 	ScratchBytes           int64   `json:"scratch_bytes"`
@@ -112,7 +114,8 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 // Propagate reads the graph in graphDir and writes the hop store storeDir. It
 // holds two hops of all nodes in memory. Nothing is left when it fails or ctx
 // ends. What does not fit into o.MemoryBytes or on the disk is refused with
-// machine.ErrDoesNotFit before anything is written.
+// machine.ErrDoesNotFit before anything is written. A dry run ends there, with
+// what is planned.
 func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
 	start := time.Now()
 	graph, err := format.OpenGraph(fsys, graphDir)
@@ -145,8 +148,22 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		return nil, fmt.Errorf("propagation %w: it needs %v of memory and may use %v (raise --memory)",
 			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
 	}
-	if err := checkDisk(fsys, storeDir, diskNeeded(g, layout, rows, 1+o.Hops*len(o.Operators))); err != nil {
+	disk := diskNeeded(g, layout, rows, 1+o.Hops*len(o.Operators))
+	if err := checkDisk(fsys, storeDir, disk); err != nil {
 		return nil, err
+	}
+	planned := Result{
+		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
+		Operators: []string{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
+		HopSeconds: []float64{}, EdgesProcessed: []int64{},
+		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: need, DiskNeededBytes: disk,
+		Output: storeDir,
+	}
+	for _, operator := range o.Operators {
+		planned.Operators = append(planned.Operators, operator.String())
+	}
+	if o.DryRun {
+		return &planned, nil
 	}
 
 	store, err := format.Create(fsys, storeDir, layout, format.CreateOptions{Force: o.Force})
@@ -157,15 +174,8 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if err := store.Rows(pickRows(table, nodes)); err != nil {
 		return nil, err
 	}
-	j := job{Options: &o, graph: graph, store: store, nodes: nodes}
+	j := job{Options: &o, graph: graph, store: store, nodes: nodes, result: planned}
 	r := &j.result
-	*r = Result{
-		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
-		Operators: []string{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
-		HopSeconds: []float64{}, EdgesProcessed: []int64{},
-		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: need,
-		Output: storeDir,
-	}
 	if err := j.run(ctx); err != nil {
 		return nil, err
 	}
@@ -179,7 +189,6 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	}
 	for _, operator := range o.Operators {
 		m.Operators = append(m.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
-		r.Operators = append(r.Operators, operator.String())
 	}
 	if err := store.Publish(m); err != nil {
 		return nil, err

@@ -441,6 +441,23 @@ func TestTheCommandLineWinsOverTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
+	d := disk(t, generateLine)
+	before := len(tree(t, d, "."))
+	plan := object(t, must(t, d, propagateLine+" --dry-run --json"))
+	if after := len(tree(t, d, ".")); after != before {
+		t.Errorf("%d files before, %d after", before, after)
+	}
+	needed := plan["memory_needed_bytes"].(float64)
+	done := object(t, must(t, d, fmt.Sprintf("%s --json --memory %.0f", propagateLine, needed)))
+	if done["memory_needed_bytes"] != needed || done["bytes_written"].(float64) > plan["disk_needed_bytes"].(float64) {
+		t.Errorf("planned %v, and did %v", plan, done)
+	}
+	if o := hopfeed(t, d, fmt.Sprintf("%s --force --memory %.0f", propagateLine, needed-1)); o.code != exitDoesNotFit {
+		t.Errorf("with a byte less: exit status %d, %s", o.code, o.stderr)
+	}
+}
+
 func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	before := len(tree(t, d, "."))

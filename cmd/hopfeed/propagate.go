@@ -22,6 +22,7 @@ type propagateOptions struct {
 	chunkRows     int
 	split         int
 	force         bool
+	dryRun        bool
 }
 
 func newPropagateCommand(a *app) *cobra.Command {
@@ -47,6 +48,7 @@ func newPropagateCommand(a *app) *cobra.Command {
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer where rows are long)")
 	f.IntVar(&o.split, "split", 0, "split of the graph that the regions follow")
 	f.BoolVar(&o.force, "force", false, "replace a hop store that is there")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what it takes, and write nothing")
 	c.MarkFlagRequired("output")
 	return c
 }
@@ -56,6 +58,8 @@ type propagated struct {
 	*preprop.Result
 	PeakRSSBytes     int64    `json:"peak_rss_bytes"`
 	PredictedSeconds *float64 `json:"predicted_seconds"` // null: nothing is predicted
+
+	dryRun bool
 }
 
 func (p *propagated) text(w io.Writer) {
@@ -64,6 +68,11 @@ func (p *propagated) text(w io.Writer) {
 		fmt.Fprintf(w, " and %d of %s", p.Hops, strings.Join(p.Operators, ", "))
 	}
 	fmt.Fprintln(w)
+	if p.dryRun {
+		fmt.Fprintf(w, "\twould take %s of memory (%s may be used) and %s of disk\n",
+			units.Bytes(p.MemoryNeededBytes), units.Bytes(p.MemoryBudgetBytes), units.Bytes(p.DiskNeededBytes))
+		return
+	}
 	for i, seconds := range p.HopSeconds {
 		fmt.Fprintf(w, "\t%s hop %d: %.2f s, %d edges\n", p.Operators[i/p.Hops], i%p.Hops+1, seconds, p.EdgesProcessed[i])
 	}
@@ -84,10 +93,10 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, preprop.Options{
 		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t,
 		ChunkRows: o.chunkRows, Split: o.split, Seed: a.seed,
-		Threads: a.threads, MemoryBytes: int64(budget), Force: o.force, Progress: a.progress(),
+		Threads: a.threads, MemoryBytes: int64(budget), Force: o.force, DryRun: o.dryRun, Progress: a.progress(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS()}, nil
+	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun}, nil
 }
