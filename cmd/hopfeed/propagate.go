@@ -63,9 +63,9 @@ type propagated struct {
 }
 
 func (p *propagated) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%d rows of %d features (%s), hop 0", p.Output, p.Rows, p.Features, p.DType)
+	fmt.Fprintf(w, "%s\t%d rows of %d features (%s): the input", p.Output, p.Rows, p.Features, p.DType)
 	if p.Hops > 0 {
-		fmt.Fprintf(w, " and %d of %s", p.Hops, strings.Join(p.Operators, ", "))
+		fmt.Fprintf(w, ", and %d hops of %s", p.Hops, strings.Join(p.Operators, ", "))
 	}
 	fmt.Fprintln(w)
 	if p.dryRun {
