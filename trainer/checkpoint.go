@@ -46,6 +46,7 @@ type Checkpoint struct {
 	TrainLoss  float64
 	Valid      *float64
 	Test       *float64
+	Scales     []float32 // what each of Spec.Matrices is multiplied by
 	Parameters []float32 // flat, in the order of the model's declarations
 }
 
@@ -55,7 +56,7 @@ func (r *Result) Checkpoint(dataset string) *Checkpoint {
 		Dataset: dataset, Spec: r.Spec, Options: r.Options,
 		Epochs: r.Epochs, BestEpoch: r.BestEpoch, Selection: r.Selection,
 		TrainLoss: r.TrainLoss, Valid: r.ValidMetric, Test: r.TestMetric,
-		Parameters: r.Parameters,
+		Scales: r.Scales, Parameters: r.Parameters,
 	}
 }
 
@@ -95,8 +96,9 @@ type modelJSON struct {
 }
 
 type matrixJSON struct {
-	Operator string `json:"operator"`
-	Hop      int    `json:"hop"`
+	Operator string  `json:"operator"`
+	Hop      int     `json:"hop"`
+	Scale    float32 `json:"scale"`
 }
 
 type parametersJSON struct {
@@ -125,8 +127,9 @@ func (c *Checkpoint) Save(fsys vfs.FS, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(c.Parameters) != declared.parameters.count {
-		return fmt.Errorf("%d parameters for a model that has %d", len(c.Parameters), declared.parameters.count)
+	if len(c.Parameters) != declared.parameters.count || len(c.Scales) != len(spec.Matrices) {
+		return fmt.Errorf("%d parameters and %d scales for a model that has %d and %d",
+			len(c.Parameters), len(c.Scales), declared.parameters.count, len(spec.Matrices))
 	}
 	var arrowBytes bytes.Buffer
 	w, err := arrowfile.NewWriter(&arrowBytes, parametersSchema)
@@ -153,8 +156,8 @@ func (c *Checkpoint) Save(fsys vfs.FS, dir string) error {
 		},
 		CRC32C: zeroCRC,
 	}
-	for _, id := range spec.Matrices {
-		j.Model.Matrices = append(j.Model.Matrices, matrixJSON(id))
+	for i, id := range spec.Matrices {
+		j.Model.Matrices = append(j.Model.Matrices, matrixJSON{id.Operator, id.Hop, c.Scales[i]})
 	}
 	text, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
@@ -263,7 +266,8 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *parametersJSON, error) {
 		TrainLoss: j.TrainLoss, Valid: j.Valid, Test: j.Test,
 	}
 	for _, id := range j.Model.Matrices {
-		c.Spec.Matrices = append(c.Spec.Matrices, MatrixID(id))
+		c.Spec.Matrices = append(c.Spec.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
+		c.Scales = append(c.Scales, id.Scale)
 	}
 	_, declared, err := c.Spec.settled()
 	if err != nil {

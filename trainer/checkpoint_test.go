@@ -329,10 +329,10 @@ func predict(c *Checkpoint, d *toy, row int) int {
 		return x
 	}
 	var joined []float64
-	for _, x := range d.x {
+	for k, x := range d.x {
 		in := make([]float64, d.features)
 		for j := range in {
-			in[j] = float64(x[row*d.features+j])
+			in[j] = float64(c.Scales[k]) * float64(x[row*d.features+j])
 		}
 		joined = append(joined, relu(affine(in, c.Spec.Hidden))...)
 	}

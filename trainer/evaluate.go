@@ -41,6 +41,7 @@ func Evaluate(ctx context.Context, dev gds.Device, c *Checkpoint, batchRows int,
 	if err := n.params.load(ctx, n.stream, c.Parameters); err != nil {
 		return nil, err
 	}
+	copy(n.scales, c.Scales)
 	result = &Evaluation{}
 	for _, s := range sections {
 		if !present(s.Rows) {

@@ -75,6 +75,9 @@ func Fit(ctx context.Context, dev gds.Device, spec Spec, data Data, o Options, r
 	if err := n.params.load(ctx, n.stream, n.params.initial(o.Seed)); err != nil {
 		return nil, err
 	}
+	if err := n.measure(ctx, data.Train); err != nil {
+		return nil, err
+	}
 	f := &fitting{network: n, data: data, Options: o, stages: map[string]float64{}}
 	if err := f.epochs(ctx, report); err != nil {
 		return nil, err
@@ -187,7 +190,7 @@ func (f *fitting) took(stage string, start time.Time) float64 {
 func (f *fitting) finish(ctx context.Context) (*Result, error) {
 	chosen := f.history[f.chosen]
 	r := &Result{
-		Spec: f.spec, Options: f.Options, Metric: MetricName,
+		Spec: f.spec, Options: f.Options, Scales: f.scales, Metric: MetricName,
 		Epochs: len(f.history), BestEpoch: chosen.Number, Selection: SelectedLast,
 		TrainLoss: chosen.TrainLoss, ValidMetric: chosen.Valid,
 		History: f.history, StageSeconds: f.stages,

@@ -230,15 +230,17 @@ func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
 	broken.x[0][17] = float32(math.NaN())
 	for _, c := range []struct {
 		name string
+		spec Spec
 		data *toy
 		rate float64
 		want string
 	}{
-		{"features that are no numbers", broken, 0.01, "the loss is NaN in epoch 1: try a learning rate below 0.01"},
-		{"a learning rate far too high", clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
+		{"features that are no numbers", toySGC, broken, 0.01, "the loss is NaN in epoch 1: try a learning rate below 0.01"},
+		{"features that are no numbers and are scaled", toySIGN(1), broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
+		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Fit(t.Context(), dev, toySGC, Data{Train: c.data.feed(dev, 30), BatchRows: 30}, Options{Epochs: 5, LearningRate: c.rate}, nil)
+			_, err := Fit(t.Context(), dev, c.spec, Data{Train: c.data.feed(dev, 30), BatchRows: 30}, Options{Epochs: 5, LearningRate: c.rate}, nil)
 			if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v", err)
 			}
@@ -311,7 +313,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "patience -1"},
 		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "at most 0 rows"},
 		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "epoch 1: batch 0: 16 rows, but memory for 8"},
-		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "epoch 1: batch 0: 1 matrices, but sign was made for 2"},
+		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
 	} {
@@ -324,6 +326,35 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 				t.Errorf("%d bytes still in use", used)
 			}
 		})
+	}
+}
+
+func TestSIGNIsIndifferentToTheUnitOfItsFeatures(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	data := clusters(1, 60, 3, 4, 3, 0.1)
+	clear(data.x[2]) // a matrix of zeros has no unit
+	fit := func() *Result {
+		fed := data.feed(dev, 16)
+		return mustFit(t, dev, toySIGN(3), Data{Train: fed, Valid: fed, BatchRows: 16}, Options{Epochs: 3, LearningRate: 0.01})
+	}
+	r := fit()
+	for k, x := range data.x[:2] {
+		squares := 0.0
+		for _, v := range x[:16*4] { // the first batch, in order
+			squares += float64(v) * float64(v) / (16 * 4)
+		}
+		if want := 1 / math.Sqrt(squares); math.Abs(float64(r.Scales[k])/want-1) > 1e-6 {
+			t.Errorf("matrix %d is multiplied by %v, want %v", k, r.Scales[k], want)
+		}
+	}
+	if r.Scales[2] != 1 {
+		t.Errorf("zeros are multiplied by %v", r.Scales[2])
+	}
+	for i := range data.x[1] {
+		data.x[1][i] /= 1024 // exact
+	}
+	if other := fit(); !sameBits(r.Parameters, other.Parameters) || other.Scales[1] != 1024*r.Scales[1] {
+		t.Errorf("in another unit the run is another: %v, %v", r.Scales, other.Scales)
 	}
 }
 

@@ -20,6 +20,12 @@ type activation struct {
 	out, grad gds.Tensor // of the largest batch
 }
 
+// operand is a matrix times a number.
+type operand struct {
+	gds.Tensor
+	scale float32
+}
+
 // linear is an affine layer on the concatenation of its inputs,
 // y = sum over k of x_k W_k^T + b, with the weights [out, sum of inputs] as
 // PyTorch's nn.Linear has them; W_k is a block of columns, so that nothing is
@@ -43,26 +49,26 @@ func newLinear(p *parameters, name string, out int, inputs ...int) *linear {
 }
 
 // forward sets y [n,out] from xs [n, inputs[k]].
-func (l *linear) forward(p *pass, y gds.Tensor, xs ...gds.Tensor) {
+func (l *linear) forward(p *pass, y gds.Tensor, xs ...operand) {
 	at, beta := 0, float32(0)
 	for k, x := range xs {
-		p.Gemm(false, true, 1, x, l.weight.value.Columns(at, at+l.inputs[k]), beta, y)
+		p.Gemm(false, true, x.scale, x.Tensor, l.weight.value.Columns(at, at+l.inputs[k]), beta, y)
 		at, beta = at+l.inputs[k], 1
 	}
 	p.AddRow(y, l.bias.value)
 }
 
 // backward sets the gradients of weights and bias from gy = dL/dy.
-func (l *linear) backward(p *pass, gy gds.Tensor, xs ...gds.Tensor) {
+func (l *linear) backward(p *pass, gy gds.Tensor, xs ...operand) {
 	at := 0
 	for k, x := range xs {
-		p.Gemm(true, false, 1, gy, x, 0, l.weight.grad.Columns(at, at+l.inputs[k]))
+		p.Gemm(true, false, x.scale, gy, x.Tensor, 0, l.weight.grad.Columns(at, at+l.inputs[k]))
 		at += l.inputs[k]
 	}
 	p.SumRows(l.bias.grad, 0, gy)
 }
 
-// inputGradient sets gx = dL/dx of a layer with one input.
+// inputGradient sets gx = dL/dx of a layer with one input of scale 1.
 func (l *linear) inputGradient(p *pass, gx, gy gds.Tensor) {
 	p.Gemm(false, false, 1, gy, l.weight.value, 0, gx)
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/hopfeed/hopfeed/gds"
 )
 
 // kinds are the models that there are.
@@ -21,7 +19,10 @@ type kind struct {
 	// the model has no use for.
 	settle func(*Spec) error
 	// build declares parameters and activations.
-	build    func(Spec, *builder) model
+	build func(Spec, *builder) model
+	// scaled tells that input matrices are brought to a root mean square of one:
+	// see network.measure.
+	scaled   bool
 	defaults Settings
 }
 
@@ -30,10 +31,10 @@ type kind struct {
 type model interface {
 	// forward computes the logits [p.rows, classes] from x, in the order of
 	// Spec.Matrices, [p.rows, features] each.
-	forward(p *pass, x []gds.Tensor) *activation
+	forward(p *pass, x []operand) *activation
 	// backward computes the gradients of all parameters from that of the logits
 	// which the last forward, of the same pass and x, returned.
-	backward(p *pass, x []gds.Tensor)
+	backward(p *pass, x []operand)
 }
 
 // Models lists the names of the models, each with a line about it.
@@ -200,7 +201,7 @@ func (s Spec) settled() (Spec, *builder, error) {
 		return s, nil, fmt.Errorf("a model of %d matrices of %d features, %d hidden units and %d classes is too large",
 			len(s.Matrices), s.Features, s.Hidden, s.Classes)
 	}
-	b := &builder{}
+	b := &builder{scaled: k.scaled}
 	b.model = k.build(s, b)
 	return s, b, nil
 }
@@ -225,6 +226,7 @@ func (s Spec) lastHop() int {
 // builder collects what a model consists of, before there is memory for it.
 type builder struct {
 	model       model
+	scaled      bool
 	parameters  parameters
 	activations []*activation
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -16,6 +19,8 @@ type network struct {
 	batchRows int
 	model     model
 	params    parameters
+	scaled    bool
+	scales    []float32 // that the input matrices are multiplied by
 	meter     *meter
 	stream    gds.Stream
 	mem       memory
@@ -31,7 +36,8 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 	if batchRows < 1 {
 		return nil, fmt.Errorf("batches of at most %d rows: must be at least 1", batchRows)
 	}
-	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev}}
+	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
+		scaled: declared.scaled, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
 	allocate := func() error {
 		if err := n.params.allocate(&n.mem, train); err != nil {
 			return err
@@ -73,8 +79,68 @@ func (n *network) check(b *loader.Batch) error {
 		return fmt.Errorf("%d matrices, but %s was made for %d", len(b.X), n.spec.Model, len(n.spec.Matrices))
 	}
 	for i, x := range b.X {
-		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 {
-			return fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 || !x.Dense() {
+			return fmt.Errorf("%s is %v, but a dense [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+		}
+	}
+	return nil
+}
+
+// operands are the matrices of a batch in the units of the model.
+func (n *network) operands(b *loader.Batch) []operand {
+	x := make([]operand, len(b.X))
+	for i := range x {
+		x[i] = operand{b.X[i], n.scales[i]}
+	}
+	return x
+}
+
+// measure sets the scale of each input matrix to one over the root mean square
+// of its elements in the first batch of training. Features come in any unit (rows
+// that are divided by their sum are of the size 1/F); in this one, initial
+// values, learning rates and weight decay mean the same for all of them.
+func (n *network) measure(ctx context.Context, train Epocher) error {
+	if !n.scaled {
+		return nil
+	}
+	var elements int
+	squares := make([]float32, len(n.spec.Matrices))
+	sums, err := n.mem.matrix("sums", 1, len(squares), gds.Float32)
+	if err != nil {
+		return err
+	}
+	for b, err := range train.Epoch(ctx, n.stream, 0) {
+		if err == nil {
+			err = n.check(b)
+		}
+		if err != nil {
+			return fmt.Errorf("first batch: %w", err)
+		}
+		elements = b.Rows * n.spec.Features
+		for i, x := range b.X {
+			// The sum of squares is a product of a row with a column, block by block
+			// since it is summed in float32.
+			const block = 64
+			for lo := 0; lo < x.Rows; lo += block {
+				part := x.Slice(lo, min(lo+block, x.Rows))
+				part.Cols, part.Rows = part.Rows*part.Cols, 1
+				part.Stride = part.Cols
+				n.stream.Gemm(false, true, 1, part, part, 1, sums.Columns(i, i+1))
+			}
+		}
+		n.stream.CopyOut(dtype.BytesOf(squares), sums)
+		if err := n.stream.Synchronize(ctx); err != nil {
+			return err
+		}
+		break
+	}
+	for i, sum := range squares {
+		mean := float64(sum) / float64(max(elements, 1))
+		if math.IsNaN(mean) || math.IsInf(mean, 0) {
+			return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large", ErrDiverged, n.spec.Matrices[i])
+		}
+		if mean > 0 {
+			n.scales[i] = float32(1 / math.Sqrt(mean))
 		}
 	}
 	return nil
@@ -88,9 +154,10 @@ func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 		return
 	}
 	p := &pass{Stream: n.stream, rows: b.Rows, train: true, seed: dropoutSeed}
-	logits := n.model.forward(p, b.X)
+	x := n.operands(b)
+	logits := n.model.forward(p, x)
 	n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
-	n.model.backward(p, b.X)
+	n.model.backward(p, x)
 }
 
 // step enqueues one step of Adam.
@@ -106,7 +173,7 @@ func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
 		if err := n.check(b); err != nil || b.Rows == 0 {
 			return err
 		}
-		logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, b.X)
+		logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, n.operands(b))
 		n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
 		return nil
 	})

@@ -24,6 +24,7 @@ type Result struct {
 	Spec             Spec               `json:"-"`
 	Options          Options            `json:"-"`
 	Parameters       []float32          `json:"-"` // of the selected epoch, flat
+	Scales           []float32          `json:"-"` // what the model multiplies each of its input matrices by
 	History          []Epoch            `json:"-"`
 	Epochs           int                `json:"epochs"` // that were run
 	BestEpoch        int                `json:"best_epoch"`

@@ -10,7 +10,9 @@ import (
 // signKind is SIGN (Frasca et al. 2020; preprop-gnn section 2.5): matrices of the
 // same hop from different operators are concatenated, each hop has a linear
 // layer of its own, and an MLP works on the concatenation of what they put out.
-// Layers counts the linear layers on the way from input to logits.
+// Layers counts the linear layers on the way from input to logits. Each matrix
+// is first multiplied by a number of its own (network.measure): without that, the
+// biases drown features as small as those of rows that are divided by their sum.
 var signKind = kind{
 	name:  "sign",
 	about: "a linear layer for each hop, then an MLP on all of them",
@@ -29,9 +31,10 @@ var signKind = kind{
 		}
 		return nil
 	},
-	build: newSIGN,
-	defaults: Settings{Hidden: 512, Layers: 3, Dropout: 0.5, LearningRate: 0.001, WeightDecay: 0,
-		Epochs: 100, BatchRows: 8000},
+	build:  newSIGN,
+	scaled: true,
+	defaults: Settings{Hidden: 128, Layers: 3, Dropout: 0.5, LearningRate: 0.003, WeightDecay: 1e-4,
+		Epochs: 100, BatchRows: 512},
 }
 
 type sign struct {
@@ -84,7 +87,7 @@ func newSIGN(s Spec, b *builder) model {
 	return m
 }
 
-func (m *sign) forward(p *pass, x []gds.Tensor) *activation {
+func (m *sign) forward(p *pass, x []operand) *activation {
 	y := m.joined.out.Slice(0, p.rows)
 	for i, h := range m.hops {
 		h.forward(p, m.slot(y, i), pick(x, h.from)...)
@@ -92,25 +95,25 @@ func (m *sign) forward(p *pass, x []gds.Tensor) *activation {
 	m.act.forward(p, y)
 	for _, h := range m.hidden {
 		next := h.y.out.Slice(0, p.rows)
-		h.linear.forward(p, next, y)
+		h.linear.forward(p, next, operand{y, 1})
 		h.nonlinearity.forward(p, next)
 		y = next
 	}
-	m.out.forward(p, m.logits.out.Slice(0, p.rows), y)
+	m.out.forward(p, m.logits.out.Slice(0, p.rows), operand{y, 1})
 	return m.logits
 }
 
-func (m *sign) backward(p *pass, x []gds.Tensor) {
+func (m *sign) backward(p *pass, x []operand) {
 	layer, grad := m.out, m.logits.grad.Slice(0, p.rows)
 	for _, h := range slices.Backward(m.hidden) {
 		y, gy := h.y.out.Slice(0, p.rows), h.y.grad.Slice(0, p.rows)
-		layer.backward(p, grad, y)
+		layer.backward(p, grad, operand{y, 1})
 		layer.inputGradient(p, gy, grad)
 		h.nonlinearity.backward(p, gy, y)
 		layer, grad = h.linear, gy
 	}
 	y, gy := m.joined.out.Slice(0, p.rows), m.joined.grad.Slice(0, p.rows)
-	layer.backward(p, grad, y)
+	layer.backward(p, grad, operand{y, 1})
 	layer.inputGradient(p, gy, grad)
 	m.act.backward(p, gy, y)
 	for i, h := range m.hops {
@@ -124,8 +127,8 @@ func (m *sign) slot(joined gds.Tensor, i int) gds.Tensor {
 	return joined.Columns(i*width, (i+1)*width)
 }
 
-func pick(x []gds.Tensor, which []int) []gds.Tensor {
-	out := make([]gds.Tensor, len(which))
+func pick(x []operand, which []int) []operand {
+	out := make([]operand, len(which))
 	for i, k := range which {
 		out[i] = x[k]
 	}
