@@ -89,8 +89,8 @@ func (d *demo) text(w io.Writer) {
 	fmt.Fprintf(w, "\nWhat to run next, from here:\n\n")
 	for _, line := range []string{
 		"inspect " + at("photo-store"),
-		"train " + at("photo-store") + " --model sign --hidden 64 --runs 3",
-		"train " + at("photo-store") + " --model sgc --placement storage --shuffle chunk",
+		"train " + at("photo-store") + " --model sgc --runs 5",
+		"train " + at("photo-store") + " --model sign --hidden 64 --epochs 30 --placement device",
 		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store"),
 		"export npy " + at("photo-store") + " -o " + at("photo-arrays"),
 	} {
@@ -161,10 +161,10 @@ func (d *demo) products() error {
 	if err := d.verify("photo"); err != nil {
 		return err
 	}
-	if err := d.train("photo", "photo-sgc", trainOptions{model: "sgc", hops: 3, Settings: photoSGC}); err != nil {
+	if err := d.train("photo", "photo-sgc", "sgc", none); err != nil {
 		return err
 	}
-	return d.train("photo", "photo-sign", trainOptions{model: "sign", hops: 3, Settings: photoSIGN})
+	return d.train("photo", "photo-sign", "sign", productSIGN)
 }
 
 // circuits trains on a small circuit and tests on one of 17 times its size.
@@ -182,7 +182,7 @@ func (d *demo) circuits() error {
 			return err
 		}
 	}
-	if err := d.train("csa8", "circuit-model", trainOptions{model: "sign", hops: 3, Settings: circuitSIGN}); err != nil {
+	if err := d.train("csa8", "circuit-model", "sign", circuitSIGN); err != nil {
 		return err
 	}
 	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
@@ -198,12 +198,15 @@ func (d *demo) circuits() error {
 	return nil
 }
 
-// Settings of the demo's models, chosen on validation rows (circuits, which
-// have none: on the rows of the small one that are held out).
+// Settings of the demo's models where they are not the defaults: of products
+// smaller and shorter for the time they take, of circuits chosen on those rows
+// of the small one that are held out.
 var (
-	photoSGC    = trainer.Settings{LearningRate: 0.2, Epochs: 60, BatchRows: 500}
-	photoSIGN   = trainer.Settings{Hidden: 64, Layers: 3, Dropout: 0.5, LearningRate: 0.01, Epochs: 25, BatchRows: 500}
-	circuitSIGN = trainer.Settings{Hidden: 64, Layers: 3, Dropout: 0.1, LearningRate: 0.01, Epochs: 300, BatchRows: 8000}
+	none        = func(*trainer.Settings) {}
+	productSIGN = func(s *trainer.Settings) { s.Hidden, s.Epochs = 64, 30 }
+	circuitSIGN = func(s *trainer.Settings) {
+		s.Hidden, s.Dropout, s.LearningRate, s.WeightDecay, s.Epochs = 64, 0.1, 0.01, 0, 300
+	}
 )
 
 func (d *demo) done(step string, r result) { d.Steps = append(d.Steps, demoStep{step, r}) }
@@ -256,11 +259,17 @@ func (d *demo) verify(name string) error {
 }
 
 // train trains from storage on <name>-store, and saves the model.
-func (d *demo) train(name, run string, o trainOptions) error {
-	o.store, o.run, o.force = d.path(name+"-store"), d.path(run), true
-	o.runs, o.split, o.evalEvery = 1, -1, 1
-	o.placement, o.shuffle = placement.Storage, placement.Auto
-	r, err := runTrain(d.ctx, d.verbs, o)
+func (d *demo) train(name, run, model string, change func(*trainer.Settings)) error {
+	settings, err := trainer.Defaults(model)
+	if err != nil {
+		return err
+	}
+	change(&settings)
+	r, err := runTrain(d.ctx, d.verbs, trainOptions{
+		store: d.path(name + "-store"), model: model, hops: -1, Settings: settings,
+		runs: 1, split: -1, evalEvery: 1, placement: placement.Storage, shuffle: placement.Auto,
+		run: d.path(run), force: true,
+	})
 	if err != nil {
 		return err
 	}
