@@ -209,7 +209,8 @@ func TestExitStatus(t *testing.T) {
 	base := disk(t, generateLine, propagateLine, trainLine, exportLine,
 		"generate sbm -o wide --nodes 300 --edges 900 --features 9 --classes 3 --labeled 0.9",
 		"propagate wide -o widestore --hops 2 --operator sym,rw",
-		"generate rmat -o bare --nodes 50 --edges 100 --features 2 --classes 2 --labeled 0")
+		"generate rmat -o bare --nodes 50 --edges 100 --features 2 --classes 2 --labeled 0",
+		"propagate bare -o barestore --rows all")
 	must(t, base, "propagate graph -o newer --hops 1")
 	write(t, base, "newer/manifest.json", sealed(strings.Replace(content(t, base, "newer/manifest.json"), `"format": 1`, `"format": 2`, 1)))
 	must(t, base, "propagate graph -o damaged --hops 1")
@@ -252,6 +253,7 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown model", "train store --model gat", exitUsage, "sgc"},
 		{"a graph where a store is needed", "train graph --model sgc", exitUsage, "propagate"},
 		{"more hops than there are", "train store --hops 5", exitUsage, "5 hops"},
+		{"a store without training rows", "train barestore", exitUsage, "no training rows"},
 		{"an unknown placement", "train store --placement cloud", exitUsage, "device"},
 		{"storage shuffled by row", "train store --placement storage --shuffle rr", exitUsage, "chunk"},
 		{"chunks shuffled by row", "train store --chunk-rows 8 --shuffle rr", exitUsage, "rr"},

@@ -293,6 +293,9 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 		Hidden: o.Hidden, Layers: o.Layers, Dropout: o.Dropout,
 	}
 	if o.splits == "" && (o.split < 0 || o.split == m.Split) {
+		if r, _ := store.Region(format.RegionTrain); r.Rows == 0 {
+			return spec, part, usagef("%s has no training rows (the graph ships no split, or none with such: take one from --splits FILE)", o.store)
+		}
 		return spec, regionPartition, nil
 	}
 	table, err := store.Rows(ctx)
@@ -303,6 +306,9 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 		part, err = filePartition(a.fs, o.splits, table, m.Nodes, max(o.split, 0))
 	} else {
 		part, err = shippedPartition(table, o.split)
+	}
+	if err == nil && len(part.train.List) == 0 {
+		err = usagef("none of the rows of %s is a training row of that split", o.store)
 	}
 	return spec, part, err
 }
