@@ -105,7 +105,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		o.FeatureType = npy.BFloat16
 	}
 	for _, open := range []func() error{
-		func() error { return s.openEdges(o) },
+		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
+		s.openWeights,
 		func() error { return s.openFeatures(o) },
 		s.openLabels,
 		s.openSplits,
@@ -183,8 +184,8 @@ func (s *npySource) checkMeta(meta npyMeta) error {
 }
 
 // openIntegers opens an array of integers with one of the given numbers of axes.
-func (s *npySource) openIntegers(name string, axes ...int) (*npy.Array, error) {
-	a, err := npy.Open(s.fsys, s.path(name))
+func (s *npySource) openIntegers(path string, axes ...int) (*npy.Array, error) {
+	a, err := npy.Open(s.fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -195,30 +196,37 @@ func (s *npySource) openIntegers(name string, axes ...int) (*npy.Array, error) {
 	return a, nil
 }
 
-func (s *npySource) openEdges(o NPYOptions) (err error) {
-	if s.edges, err = s.openIntegers("edge_index.npy", 2); err != nil {
+// openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to
+// be seen from its shape.
+func (s *npySource) openEdges(path, layout string) (err error) {
+	if s.edges, err = s.openIntegers(path, 2); err != nil {
 		return err
 	}
 	a := s.edges
 	rows := a.Shape[0] == 2 // 2xE fits
 	cols := a.Shape[1] == 2 // Ex2 fits
 	switch {
-	case o.EdgeLayout == "2xE":
+	case layout == "2xE":
 		cols = false
-	case o.EdgeLayout == "Ex2":
+	case layout == "Ex2":
 		rows = false
-	case o.EdgeLayout != "":
-		return fmt.Errorf("%w: edge layout %q (want 2xE or Ex2)", ErrOptions, o.EdgeLayout)
+	case layout != "":
+		return fmt.Errorf("%w: edge layout %q (want 2xE or Ex2)", ErrOptions, layout)
 	case rows && cols:
 		return fmt.Errorf("%w: %s: shape [2 2] can be read in two ways; say --edge-layout 2xE or Ex2", ErrInvalid, a.Path())
 	}
 	if !rows && !cols {
-		return fmt.Errorf("%w: %s: shape %v is no edge index%s", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + o.EdgeLayout}[o.EdgeLayout != ""])
+		return fmt.Errorf("%w: %s: shape %v is no edge index%s", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
 	}
 	s.pairs = cols != a.Fortran
+	return nil
+}
+
+func (s *npySource) openWeights() (err error) {
 	if !s.names["edge_weight.npy"] {
 		return nil
 	}
+	a := s.edges
 	if s.weights, err = npy.Open(s.fsys, s.path("edge_weight.npy")); err != nil {
 		return err
 	}
@@ -230,11 +238,6 @@ func (s *npySource) openEdges(o NPYOptions) (err error) {
 	return nil
 }
 
-// isColumn tells whether a shape is [n] or [n,1].
-func isColumn(shape []int64) bool {
-	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
-}
-
 func (s *npySource) openLabels() (err error) {
 	if !s.names["node_label.npy"] {
 		s.info.Notes = append(s.info.Notes, "no labels (node_label.npy)")
@@ -243,19 +246,9 @@ func (s *npySource) openLabels() (err error) {
 	if s.labels, err = npy.Open(s.fsys, s.path("node_label.npy")); err != nil {
 		return err
 	}
-	a := s.labels
-	if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 1 && len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want a row of numbers for each of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
-	}
-	if isColumn(a.Shape) {
-		s.info.RowBytes += 4
-		return nil
-	}
-	if l := a.Shape[1]; l < 1 || l > MaxClasses {
-		return fmt.Errorf("%w: %s: %d labels a node (want 1 to %d)", ErrInvalid, a.Path(), l, MaxClasses)
-	}
-	s.info.RowBytes += a.Shape[1]
-	return nil
+	bytes, err := labelBytes(s.labels.Path(), &s.labels.Header, s.info.Nodes)
+	s.info.RowBytes += bytes
+	return err
 }
 
 // openSplits opens splits.npy or the lists of one split, and after these the
@@ -276,7 +269,7 @@ func (s *npySource) openSplits() error {
 		if !s.names[name] {
 			continue
 		}
-		a, err := s.openIntegers(name, 1)
+		a, err := s.openIntegers(s.path(name), 1)
 		if err != nil {
 			return err
 		}
@@ -287,7 +280,7 @@ func (s *npySource) openSplits() error {
 		s.info.RowBytes++
 	}
 	for _, name := range names {
-		a, err := s.openIntegers(name, 1, 2)
+		a, err := s.openIntegers(s.path(name), 1, 2)
 		if err != nil {
 			return err
 		}
@@ -305,13 +298,6 @@ func (s *npySource) openSplits() error {
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")
 	return nil
-}
-
-func numSplits(a *npy.Array) int64 {
-	if len(a.Shape) == 1 {
-		return 1
-	}
-	return a.Shape[0]
 }
 
 // edgeBlock is the number of edges that are read in one go.
@@ -395,8 +381,10 @@ func (s *npySource) badEdge(edge, end int64) error {
 
 func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
 	t := &format.RowTable{Rows: s.info.Nodes}
-	if err := s.readLabels(ctx, t); err != nil {
-		return nil, err
+	if a := s.labels; a != nil {
+		if err := readLabelArray(ctx, a.Path(), &a.Header, fromStart[float64](a), t, asNode); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.readSplits(ctx, t); err != nil {
 		return nil, err
@@ -415,60 +403,6 @@ func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
 		}
 	}
 	return t, nil
-}
-
-// each calls body with every element of an array, in the order of the file.
-func each[T npy.Number](ctx context.Context, a *npy.Array, body func(i int64, v T) error) error {
-	block := make([]T, min(edgeBlock, a.Elements()))
-	for first := int64(0); first < a.Elements(); first += int64(len(block)) {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		block = block[:min(int64(len(block)), a.Elements()-first)]
-		if err := npy.Read(a, block, first); err != nil {
-			return err
-		}
-		for i, v := range block {
-			if err := body(first+int64(i), v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// readLabels reads one label a node, or several of -1, 0 and 1.
-func (s *npySource) readLabels(ctx context.Context, t *format.RowTable) error {
-	a := s.labels
-	if a == nil {
-		return nil
-	}
-	n, l := s.info.Nodes, int64(1)
-	most := float64(MaxClasses - 1)
-	if isColumn(a.Shape) {
-		t.Labels = make([]int32, n)
-	} else {
-		l, most = a.Shape[1], 1
-		t.MultiLabels, t.LabelColumns = make([]int8, n*l), int(l)
-	}
-	return each(ctx, a, func(i int64, v float64) error {
-		if v != v {
-			v = -1
-		}
-		node, column := i/l, i%l
-		if a.Fortran {
-			node, column = i%n, i/n
-		}
-		if v < -1 || v > most || v != math.Trunc(v) {
-			return fmt.Errorf("%w: %s: label %s of node %d (want -1 to %d)", ErrInvalid, a.Path(), a.Element(i), node, int64(most))
-		}
-		if t.Labels != nil {
-			t.Labels[node] = int32(v)
-		} else {
-			t.MultiLabels[node*l+column] = int8(v)
-		}
-		return nil
-	})
 }
 
 // readSplits reads all splits: first splits.npy or the lists, then the others.
@@ -500,22 +434,10 @@ func (s *npySource) readSplits(ctx context.Context, t *format.RowTable) error {
 		}
 	}
 	for _, a := range s.splits {
-		count := numSplits(a)
-		err := each(ctx, a, func(i, v int64) error {
-			split, node := i/n, i%n
-			if a.Fortran && count > 0 {
-				split, node = i%count, i/count
-			}
-			if v < -1 || v > 2 {
-				return fmt.Errorf("%w: %s: split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", ErrInvalid, a.Path(), split, a.Element(i), node)
-			}
-			t.Splits[node*k+at+split] = uint8(v + 1)
-			return nil
-		})
-		if err != nil {
+		if err := readSplitArray(ctx, a, t, at, asNode); err != nil {
 			return err
 		}
-		at += count
+		at += numSplits(a)
 	}
 	if lists || len(s.indices) == 0 {
 		return nil
@@ -531,7 +453,7 @@ func (s *npySource) readSplits(ctx context.Context, t *format.RowTable) error {
 // readLists calls body with the nodes of train_idx.npy and its like.
 func (s *npySource) readLists(ctx context.Context, body func(node int64, list splitList) error) error {
 	for _, list := range s.indices {
-		err := each(ctx, list.Array, func(i, v int64) error {
+		err := each(ctx, list.Elements(), fromStart[int64](list.Array), func(i, v int64) error {
 			if uint64(v) >= uint64(s.info.Nodes) {
 				return fmt.Errorf("%w: %s: entry %d is %s, but there are %d nodes", ErrInvalid, list.Path(), i, list.Element(i), s.info.Nodes)
 			}

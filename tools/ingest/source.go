@@ -26,7 +26,7 @@ var ErrOptions = errors.New("bad options")
 // MaxNodes is the largest number of nodes: ids are uint32.
 const MaxNodes = 1<<32 - 1
 
-// MaxClasses bounds single labels, and columns of multi-labels.
+// MaxClasses bounds single labels.
 const MaxClasses = 1 << 20
 
 // Direction is what is known of the edges of a source.
