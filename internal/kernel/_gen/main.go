@@ -1,0 +1,101 @@
+// Command gen writes the assembly of package kernel. In internal/kernel/_gen:
+//
+//	go run . -out ../kernel_amd64.s -stubs ../stubs_amd64.go -pkg kernel
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// isa is an instruction set.
+type isa struct {
+	name  string
+	lanes int // float32 in a register
+}
+
+var (
+	avx2   = isa{"AVX2", 8}
+	avx512 = isa{"AVX512", 16}
+)
+
+func (set isa) vector() reg.VecVirtual {
+	if set == avx512 {
+		return ZMM()
+	}
+	return YMM()
+}
+
+// element is a type of numbers in memory.
+type element struct {
+	name, goType string
+	bytes        int
+	largest      uint32 // bits of the largest float32 that rounds to a finite one
+}
+
+var (
+	float32s  = element{"Float32", "float32", 4, 0x7f7fffff}
+	float16s  = element{"Float16", "uint16", 2, 0x477fefff}
+	bfloat16s = element{"BFloat16", "uint16", 2, 0x7f7f7fff}
+)
+
+// ones are the coefficients where none are given.
+var ones Mem
+
+func main() {
+	ConstraintExpr("!noasm")
+	ones = GLOBL("ones", RODATA|NOPTR)
+	for i := range 4 {
+		DATA(4*i, F32(1))
+	}
+	for _, set := range []isa{avx2, avx512} {
+		for _, t := range []element{float32s, float16s, bfloat16s} {
+			add(set, t)
+			scale(set, t)
+			if t != float32s {
+				decode(set, t)
+			}
+		}
+	}
+	hasF16C()
+	Generate()
+}
+
+// load makes float32 of a vector of numbers at m.
+func load(t element, m Op, to reg.VecVirtual) {
+	switch t {
+	case float32s:
+		VMOVUPS(m, to)
+	case float16s:
+		VCVTPH2PS(m, to)
+	case bfloat16s:
+		VPMOVZXWD(m, to)
+		VPSLLD(U8(16), to, to)
+	}
+}
+
+// broadcast fills a vector with a constant.
+func broadcast(set isa, bits uint32) reg.VecVirtual {
+	r, v := GP32(), set.vector()
+	MOVL(U32(bits), r)
+	if set == avx512 {
+		VPBROADCASTD(r, v)
+	} else {
+		VMOVD(r, v.AsX())
+		VPBROADCASTD(v.AsX(), v)
+	}
+	return v
+}
+
+func hasF16C() {
+	TEXT("hasF16C", NOSPLIT, "func() bool")
+	Doc("hasF16C tells whether the processor converts float16; that registers of 256 bits are kept is for AVX2 to say.")
+	MOVL(U32(1), reg.EAX)
+	XORL(reg.ECX, reg.ECX)
+	CPUID()
+	SHRL(U8(29), reg.ECX)
+	ANDL(U8(1), reg.ECX)
+	MOVB(reg.CL, memory(ReturnIndex(0)))
+	RET()
+}

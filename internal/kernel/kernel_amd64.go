@@ -1,0 +1,46 @@
+//go:build !noasm
+
+package kernel
+
+import "golang.org/x/sys/cpu"
+
+//go:generate go run -C _gen . -out ../kernel_amd64.s -stubs ../stubs_amd64.go -pkg kernel
+
+var (
+	withAVX2 = implementation{
+		name:           "avx2",
+		lanes:          8,
+		addFloat32:     addFloat32AVX2,
+		addFloat16:     addFloat16AVX2,
+		addBFloat16:    addBFloat16AVX2,
+		scaleFloat32:   scaleFloat32AVX2,
+		scaleFloat16:   scaleFloat16AVX2,
+		scaleBFloat16:  scaleBFloat16AVX2,
+		decodeFloat16:  decodeFloat16AVX2,
+		decodeBFloat16: decodeBFloat16AVX2,
+	}
+	withAVX512 = implementation{
+		name:           "avx512",
+		lanes:          16,
+		addFloat32:     addFloat32AVX512,
+		addFloat16:     addFloat16AVX512,
+		addBFloat16:    addBFloat16AVX512,
+		scaleFloat32:   scaleFloat32AVX512,
+		scaleFloat16:   scaleFloat16AVX512,
+		scaleBFloat16:  scaleBFloat16AVX512,
+		decodeFloat16:  decodeFloat16AVX512,
+		decodeBFloat16: decodeBFloat16AVX512,
+	}
+)
+
+// available is what this processor can run, the fastest first.
+func available() []*implementation {
+	list := []*implementation{&portable}
+	if cpu.X86.HasAVX2 && hasF16C() {
+		list = append([]*implementation{&withAVX2}, list...)
+	}
+	if cpu.X86.HasAVX512F && cpu.X86.HasBMI2 {
+		list = append([]*implementation{&withAVX512}, list...)
+	}
+	return list
+}
