@@ -24,6 +24,7 @@ type importOptions struct {
 	edgeLayout   string
 	featureDType string
 	featureShape string
+	classes      string
 }
 
 // graphOptions are those of import and generate.
@@ -49,6 +50,7 @@ func (o *graphOptions) flags(c *cobra.Command) {
 // importFormats are the formats that there are: how to open each as a source.
 var importFormats = map[string]func(a *app, o *importOptions) (ingest.Source, error){
 	"npy": openNPY,
+	"igb": openIGB,
 }
 
 func newImportCommand(a *app) *cobra.Command {
@@ -56,12 +58,14 @@ func newImportCommand(a *app) *cobra.Command {
 	names := slices.Sorted(maps.Keys(importFormats))
 	c := &cobra.Command{
 		Use:   "import " + strings.Join(names, "|") + " SRC -o GRAPH",
-		Short: "Make a graph directory from a folder of arrays",
+		Short: "Make a graph directory from data in another format",
 		Long: "Import reads a graph in a format that others write and makes a graph directory of it.\n\n" +
 			"npy: SRC holds edge_index.npy [2,E] (row 0 source, row 1 destination), node_feat.npy [n,F] or\n" +
 			"node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,\n" +
 			"1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,\n" +
-			"edge_weight.npy [E], and meta.json, which says whether edges are directed.",
+			"edge_weight.npy [E], and meta.json, which says whether edges are directed.\n\n" +
+			"igb: SRC is the folder of one size of the homogeneous Illinois graph benchmark (with processed/paper in\n" +
+			"it, or with all files side by side). The first 60 % of the labelled nodes train, the next 20 % validate.",
 		Args: cobra.ExactArgs(2),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.format, o.source = args[0], args[1]
@@ -75,6 +79,7 @@ func newImportCommand(a *app) *cobra.Command {
 	f.StringVar(&o.edgeLayout, "edge-layout", "", "npy: 2xE or Ex2, where the shape of edge_index.npy does not tell")
 	f.StringVar(&o.featureDType, "feature-dtype", "", "npy: type of the features where the file does not tell (bfloat16, or that of a raw array)")
 	f.StringVar(&o.featureShape, "shape", "", "npy: rows,columns of a node_feat.npy without header")
+	f.StringVar(&o.classes, "classes", "19", "igb: labels of 19 or of 2K classes")
 	return c
 }
 
@@ -167,4 +172,8 @@ func openNPY(a *app, o *importOptions) (ingest.Source, error) {
 		}
 	}
 	return ingest.OpenNPY(a.fs, o.source, n)
+}
+
+func openIGB(a *app, o *importOptions) (ingest.Source, error) {
+	return ingest.OpenIGB(a.fs, o.source, ingest.IGBOptions{Classes: o.classes})
 }

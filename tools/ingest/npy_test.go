@@ -48,10 +48,10 @@ var smallFeatures = []float32{0, 1.5, 0, -2, 0, 0, 0, 0, 3, 0, 0, 4, 0, 0, 0.25,
 func (l layout) put(t testing.TB) *vfs.Mem {
 	t.Helper()
 	disk := vfs.NewMem()
-	if err := disk.MkdirAll("in"); err != nil {
-		t.Fatal(err)
-	}
 	for name, data := range l {
+		if err := disk.MkdirAll(path.Dir(path.Join("in", name))); err != nil {
+			t.Fatal(err)
+		}
 		putFile(t, disk, path.Join("in", name), data)
 	}
 	return disk
@@ -81,9 +81,11 @@ func (l layout) open(t testing.TB, o NPYOptions) Source {
 	return s
 }
 
-// readAll reads everything that a source has.
-func readAll(fsys vfs.FS, dir string, o NPYOptions) error {
-	s, err := OpenNPY(fsys, dir, o)
+// readAll reads everything that a directory has.
+func readAll(fsys vfs.FS, dir string, o NPYOptions) error { return readSource(OpenNPY(fsys, dir, o)) }
+
+// readSource reads everything that a source has, if it opened.
+func readSource(s Source, err error) error {
 	if err != nil {
 		return err
 	}
