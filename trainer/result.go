@@ -70,12 +70,17 @@ func NewSpread(values []float64) *Spread {
 // figures are means over the runs; a metric is over the runs that have it, nil
 // where none does.
 type Summary struct {
-	Seeds                                                       []uint64
-	TrainLoss, Valid, Test, Epochs, BestEpoch, ConvergenceEpoch *Spread
-	EpochSeconds, LoadWaitSeconds, RowsPerSecond                *Spread
-	StageSeconds                                                map[string]float64 // means
-	PeakDeviceBytes                                             int64              // the largest
-	Best                                                        int                // place of the run to keep: best validation, else lowest training loss; the first on ties
+	Seeds []uint64
+
+	TrainLoss, Valid, Test                       *Spread
+	Epochs, BestEpoch, ConvergenceEpoch          *Spread
+	EpochSeconds, LoadWaitSeconds, RowsPerSecond *Spread
+
+	StageSeconds    map[string]float64
+	PeakDeviceBytes int64 // the largest
+	// Best is the place of the run to keep: that with the best validation, or
+	// else with the lowest training loss; the first of equals.
+	Best int
 }
 
 // Summarize sums up at least one run.
