@@ -45,10 +45,7 @@ func TestHopsAgreeWithScipy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := newPropagator(context.Background(), csc, o, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := prepare(t, csc, o, 2)
 			src := fillMatrix(t, g.Nodes, g.Features, format.Float32, dtype.Float32s(g.X))
 			dst := fillMatrix(t, g.Nodes, g.Features, format.Float32, nil)
 			for r, want := range hops {
@@ -64,7 +61,6 @@ func TestHopsAgreeWithScipy(t *testing.T) {
 				}
 				src, dst = dst, src
 			}
-			p.buf.Free()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package preprop
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sort"
@@ -29,12 +30,15 @@ const pieceCost = 1 << 15
 // The arithmetic is part of the format. It is float32, rounded to nearest even
 // after each operation and never fused, but where float64 is said:
 //
-//  1. The terms of row v are its in-neighbours, ascending, each as often as the
-//     topology has it, with weight 1 where the graph has no weights. If v is not
-//     among them, and the operator adds loops, v is put in its place, with weight 1.
-//  2. d(v) is the sum of the weights of v's terms, in that order, in float64. With
-//     sym, s(v) = t(v) = 1 / sqrt(d(v)); with rw, s(v) = 1 / d(v) and t(v) = 1; in
-//     float64, then rounded. Where d(v) is not above 0 they are 0 (but t with rw).
+//  1. The terms of row v are its in-neighbours in the operator's graph, ascending, each
+//     as often as there is an edge, in the order of topology, with weight 1 where the
+//     graph has no weights. If v is not among them, and the operator adds loops, v is
+//     put in its place, with weight 1.
+//  2. d(v) is the sum of the weights of v's terms, in that order, in float64; e(u) that
+//     of the terms that u is, over the rows in ascending order, likewise. With sym,
+//     s(v) = t(v) = 1 / sqrt(d(v)); with rw, s(v) = 1 / d(v) and t(v) = 1; with col,
+//     s(v) = 1 and t(u) = 1 / e(u); in float64, then rounded. Where d(v) or e(u) is not
+//     above 0, what is made of it is 0.
 //  3. A term is c * x[u], with the coefficient c = w(u,v) * t(u). Terms are summed in
 //     blocks of 1024, one after another, starting from +0; the sums of the blocks
 //     are added, in order, to a total that starts at +0.
@@ -43,39 +47,78 @@ const pieceCost = 1 << 15
 type propagator struct {
 	graph *format.CSC
 	loops bool
-	s, t  []float32       // [n]; t is nil where it is 1
-	buf   *offheap.Buffer // of s
+	s, t  []float32       // [n]; nil where they are 1
+	buf   *offheap.Buffer // of s or t
 }
 
-// newPropagator finds the factors s and t of an operator. Its buf is to be freed.
+// newPropagator finds the factors s and t of an operator; graph is that of
+// o.Graph. Its buf is to be freed.
 func newPropagator(ctx context.Context, graph *format.CSC, o Operator, threads int) (*propagator, error) {
 	buf, err := offheap.Alloc(graph.Nodes() * 4)
 	if err != nil {
 		return nil, err
 	}
-	p := &propagator{graph: graph, loops: !o.NoLoops, s: dtype.Float32s(buf.Bytes()), buf: buf}
-	if o.Name == Sym {
-		p.t = p.s
+	factors := dtype.Float32s(buf.Bytes())
+	p := &propagator{graph: graph, loops: !o.NoLoops, buf: buf}
+	switch o.Name {
+	case Sym:
+		p.s, p.t = factors, factors
+		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(math.Sqrt(d)) })
+	case RW:
+		p.s = factors
+		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(d) })
+	case Col:
+		p.t = factors
+		err = p.outDegrees(ctx, threads, func(u int64, d float64) { factors[u] = inverse(d) })
 	}
-	err = p.pieces(ctx, threads, func(lo, hi int64) error {
+	if err != nil {
+		return nil, errors.Join(err, buf.Free())
+	}
+	return p, nil
+}
+
+// inverse is 1 / d, or 0 where d is not above 0.
+func inverse(d float64) float32 {
+	if !(d > 0) {
+		return 0
+	}
+	return float32(1 / d)
+}
+
+// inDegrees calls set with each node's d(v), from several goroutines.
+func (p *propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
+	return p.pieces(ctx, threads, func(lo, hi int64) error {
 		for v := lo; v < hi; v++ {
-			d := p.terms(v).degree()
-			switch {
-			case !(d > 0):
-				p.s[v] = 0
-			case o.Name == Sym:
-				p.s[v] = float32(1 / math.Sqrt(d))
-			default:
-				p.s[v] = float32(1 / d)
-			}
+			set(v, p.terms(v).degree())
 		}
 		return nil
 	})
+}
+
+// outDegrees calls set with each node's e(u).
+func (p *propagator) outDegrees(ctx context.Context, threads int, set func(u int64, d float64)) error {
+	buf, err := offheap.Alloc(8 * p.graph.Nodes())
 	if err != nil {
-		buf.Free()
-		return nil, err
+		return err
 	}
-	return p, nil
+	defer buf.Free()
+	degrees := dtype.As[float64](buf.Bytes())
+	err = bySource(ctx, p.graph, threads, func(lo, hi, v, i, j int64) {
+		if lo <= v && v < hi && p.terms(v).loop >= 0 {
+			degrees[v]++
+		}
+		for e := i; e < j; e++ {
+			w := 1.0
+			if p.graph.Weights != nil {
+				w = float64(p.graph.Weights[e])
+			}
+			degrees[p.graph.Neighbors[e]] += w
+		}
+	})
+	for u, d := range degrees {
+		set(int64(u), d)
+	}
+	return err
 }
 
 // pieces calls body, from several goroutines, for consecutive ranges of nodes
@@ -185,8 +228,10 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, want nodeSet, th
 					s.total[j] += x
 				}
 			}
-			for j := range s.total {
-				s.total[j] = float32(p.s[v] * s.total[j])
+			if p.s != nil {
+				for j := range s.total {
+					s.total[j] = float32(p.s[v] * s.total[j])
+				}
 			}
 			if err := dst.setRow(v, s.total); err != nil {
 				return failure.report(v, err)

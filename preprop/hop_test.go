@@ -13,7 +13,22 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-var allOperators = []Operator{{Name: Sym}, {Name: RW}, {Name: Sym, NoLoops: true}, {Name: RW, NoLoops: true}}
+// allOperators has every name with every combination of flags, sym and rw on
+// the graph as given first.
+var allOperators = func() []Operator {
+	out := []Operator{{Name: Sym}, {Name: RW}, {Name: Sym, NoLoops: true}, {Name: RW, NoLoops: true}}
+	for _, name := range operatorNames {
+		for _, graph := range append([]string{AsGiven}, graphFlags...) {
+			for _, noLoops := range []bool{false, true} {
+				o := Operator{Name: name, Graph: graph, NoLoops: noLoops}
+				if !slices.Contains(out, o) {
+					out = append(out, o)
+				}
+			}
+		}
+	}
+	return out
+}()
 
 // edge is an edge of a test graph.
 type edge struct {
@@ -42,6 +57,47 @@ func makeCSC(nodes int, edges []edge, weighted bool) *format.CSC {
 		csc.Offsets[v+1] += csc.Offsets[v]
 	}
 	return csc
+}
+
+// edgesOf is the edges of an operator's graph, made from those given one by one.
+func edgesOf(graph string, edges []edge) []edge {
+	if graph == AsGiven {
+		return edges
+	}
+	var out []edge
+	if graph == Reverse {
+		for _, e := range edges {
+			out = append(out, edge{e.to, e.from, e.weight})
+		}
+		return out
+	}
+	type pair struct{ from, to uint32 }
+	weights := map[pair][]float32{}
+	var pairs []pair
+	for _, e := range edges {
+		k := pair{e.from, e.to}
+		if weights[k] == nil && weights[pair{e.to, e.from}] == nil {
+			pairs = append(pairs, k)
+		}
+		weights[k] = append(weights[k], e.weight)
+	}
+	for _, k := range pairs {
+		there, back := weights[k], weights[pair{k.to, k.from}]
+		for i := range max(len(there), len(back)) {
+			var w float32
+			if i < len(there) {
+				w = there[i]
+			}
+			if i < len(back) && back[i] > w {
+				w = back[i]
+			}
+			out = append(out, edge{k.from, k.to, w})
+			if k.from != k.to {
+				out = append(out, edge{k.to, k.from, w})
+			}
+		}
+	}
+	return out
 }
 
 // randomEdges has duplicates, self-loops, isolated nodes (every seventh) and a
@@ -100,52 +156,72 @@ func (m *matrix) values(v int) []float32 {
 	return out
 }
 
-func applyHop(t *testing.T, csc *format.CSC, o Operator, dst, src *matrix, want nodeSet, threads int) (int64, error) {
+// prepare is the propagator of an operator on the graph as given.
+func prepare(t *testing.T, given *format.CSC, o Operator, threads int) *propagator {
 	t.Helper()
-	p, err := newPropagator(context.Background(), csc, o, threads)
+	graphs, err := newTopologies(context.Background(), given, []Operator{o}, threads)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.buf.Free()
+	t.Cleanup(func() { graphs.free() })
+	p, err := newPropagator(context.Background(), graphs[o.Graph].CSC, o, threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.buf.Free() })
+	return p
+}
+
+func applyHop(t *testing.T, csc *format.CSC, o Operator, dst, src *matrix, want nodeSet, threads int) (int64, error) {
+	t.Helper()
+	p := prepare(t, csc, o, threads)
 	dst.id = format.MatrixID{Operator: o.String(), Hop: 1}
 	return p.hop(context.Background(), dst, src, want, threads, func(int64) {})
 }
 
-// denseReference multiplies in float64 by a matrix built entry by entry. It
-// returns the products and, for each, the sum of the terms' magnitudes.
-func denseReference(nodes, features int, edges []edge, o Operator, x []float32) (out, magnitude []float64) {
+// denseMatrix is an operator in float64, built entry by entry.
+func denseMatrix(nodes int, edges []edge, o Operator) []float64 {
 	a := make([]float64, nodes*nodes)
 	looped := make([]bool, nodes)
-	for _, e := range edges {
+	for _, e := range edgesOf(o.Graph, edges) {
 		a[int(e.to)*nodes+int(e.from)] += float64(e.weight)
 		looped[e.to] = looped[e.to] || e.from == e.to
 	}
-	degree := make([]float64, nodes)
+	in, out := make([]float64, nodes), make([]float64, nodes)
 	for v := range nodes {
 		if !o.NoLoops && !looped[v] {
 			a[v*nodes+v] = 1
 		}
 		for u := range nodes {
-			degree[v] += a[v*nodes+u]
+			in[v] += a[v*nodes+u]
+			out[u] += a[v*nodes+u]
 		}
 	}
+	for v := range nodes {
+		for u := range nodes {
+			if a[v*nodes+u] == 0 {
+				continue
+			}
+			d := map[string]float64{Sym: math.Sqrt(in[v] * in[u]), RW: in[v], Col: out[u]}[o.Name]
+			if d == 0 {
+				a[v*nodes+u] = 0
+			} else {
+				a[v*nodes+u] /= d
+			}
+		}
+	}
+	return a
+}
+
+// denseReference multiplies in float64. It returns the products and, for each,
+// the sum of the terms' magnitudes.
+func denseReference(nodes, features int, edges []edge, o Operator, x []float32) (out, magnitude []float64) {
+	b := denseMatrix(nodes, edges, o)
 	out, magnitude = make([]float64, nodes*features), make([]float64, nodes*features)
 	for v := range nodes {
 		for u := range nodes {
-			b := a[v*nodes+u]
-			if b == 0 {
-				continue
-			}
-			switch {
-			case degree[v] == 0 || o.Name == Sym && degree[u] == 0:
-				b = 0
-			case o.Name == Sym:
-				b /= math.Sqrt(degree[v]) * math.Sqrt(degree[u])
-			default:
-				b /= degree[v]
-			}
 			for j := range features {
-				term := b * float64(x[u*features+j])
+				term := b[v*nodes+u] * float64(x[u*features+j])
 				out[v*features+j] += term
 				magnitude[v*features+j] += math.Abs(term)
 			}
@@ -183,13 +259,14 @@ func TestHopsAgreeWithADenseMatrixInFloat64(t *testing.T) {
 	}
 }
 
-// exactReference is the documented arithmetic, written down naively, for node v.
+// exactReference is the documented arithmetic, written down naively, for node v
+// of the operator's graph.
 func exactReference(edges []edge, o Operator, x *matrix, v uint32) []float32 {
 	type term struct {
 		node   uint32
 		weight float32
 	}
-	list := func(v uint32) []term {
+	list := func(edges []edge, v uint32) []term {
 		var out []term
 		for _, e := range edges {
 			if e.to == v {
@@ -202,33 +279,41 @@ func exactReference(edges []edge, o Operator, x *matrix, v uint32) []float32 {
 		slices.SortStableFunc(out, func(a, b term) int { return int(a.node) - int(b.node) })
 		return out
 	}
-	scale := func(v uint32) float32 {
+	degree := func(edges []edge, v uint32) float64 {
 		d := 0.0
-		for _, e := range list(v) {
+		for _, e := range list(edges, v) {
 			d += float64(e.weight)
 		}
+		return d
+	}
+	inverse := func(d float64) float32 {
 		if d == 0 {
 			return 0
 		}
-		if o.Name == Sym {
-			return float32(1 / math.Sqrt(d))
-		}
 		return float32(1 / d)
 	}
-	out := make([]float32, x.features)
-	terms := list(v)
-	t := map[uint32]float32{}
+	s, t := float32(1), func(uint32) float32 { return 1 }
+	switch o.Name {
+	case Sym:
+		s, t = inverse(math.Sqrt(degree(edges, v))), func(u uint32) float32 { return inverse(math.Sqrt(degree(edges, u))) }
+	case RW:
+		s = inverse(degree(edges, v))
+	case Col:
+		reversed := edgesOf(Reverse, edges)
+		t = func(u uint32) float32 { return inverse(degree(reversed, u)) }
+	}
+	terms := list(edges, v)
+	factors := map[uint32]float32{}
 	for _, e := range terms {
-		if _, ok := t[e.node]; !ok && o.Name == Sym {
-			t[e.node] = scale(e.node)
-		} else if !ok {
-			t[e.node] = 1
+		if _, ok := factors[e.node]; !ok {
+			factors[e.node] = t(e.node)
 		}
 	}
-	for j := range out {
+	row := make([]float32, x.features)
+	for j := range row {
 		var total, sum float32
 		for i, e := range terms {
-			c := float32(e.weight * t[e.node])
+			c := float32(e.weight * factors[e.node])
 			product := float32(c * x.values(int(e.node))[j])
 			sum = float32(sum + product)
 			if (i+1)%1024 == 0 || i == len(terms)-1 {
@@ -236,9 +321,9 @@ func exactReference(edges []edge, o Operator, x *matrix, v uint32) []float32 {
 				sum = 0
 			}
 		}
-		out[j] = float32(scale(v) * total)
+		row[j] = float32(s * total)
 	}
-	return out
+	return row
 }
 
 func TestHopsAreTheDocumentedArithmeticBitForBit(t *testing.T) {
@@ -268,7 +353,7 @@ func TestHopsAreTheDocumentedArithmeticBitForBit(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, v := range []uint32{0, 1, 2, hub} {
-						want := exactReference(edges, o, src, v)
+						want := exactReference(edgesOf(o.Graph, edges), o, src, v)
 						stored := make([]byte, features*dt.Size())
 						dtype.Encode(stored, want, dt)
 						if got := dst.rows(int64(v), int64(v)+1); !slices.Equal(got, stored) {
@@ -374,6 +459,7 @@ func TestDegreesThatAreNotPositiveGiveZero(t *testing.T) {
 	}{
 		{Sym, []float32{0, 0, 0, 0}}, // t(0) = t(1) = 0
 		{RW, []float32{0, 0, 3, 0}},
+		{Col, []float32{0, 2 * 4.0 / 2, 4.0/2 + 2, -4.0 / 2}}, // out-degrees 2, 1, -2, 0: t(2) = t(3) = 0
 	} {
 		src, dst := fillMatrix(t, 4, 1, format.Float32, []float32{4, 2, 1, 1}), fillMatrix(t, 4, 1, format.Float32, []float32{9, 9, 9, 9})
 		if _, err := applyHop(t, csc, Operator{Name: c.name, NoLoops: true}, dst, src, nil, 1); err != nil {
@@ -381,6 +467,35 @@ func TestDegreesThatAreNotPositiveGiveZero(t *testing.T) {
 		}
 		if got := dtype.Float32s(dst.buf.Bytes()); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestColPassesOnAllThatThereIs(t *testing.T) {
+	// Columns of (A+I) D^-1 add up to 1, so that the sum over the nodes stays.
+	const nodes, features = 300, 2
+	random := rand.New(rand.NewPCG(9, 9))
+	edges := randomEdges(random, nodes)
+	x := randomFeatures(random, nodes, features)
+	for i := range x {
+		x[i] = max(x[i], -x[i])
+	}
+	for _, graph := range append([]string{AsGiven}, graphFlags...) {
+		src, dst := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
+		if _, err := applyHop(t, makeCSC(nodes, edges, true), Operator{Name: Col, Graph: graph}, dst, src, nil, 2); err != nil {
+			t.Fatal(err)
+		}
+		var before, after [features]float64
+		for v := range nodes {
+			for j := range features {
+				before[j] += float64(src.values(v)[j])
+				after[j] += float64(dst.values(v)[j])
+			}
+		}
+		for j := range features {
+			if math.Abs(after[j]-before[j]) > 1e-5*before[j] {
+				t.Errorf("col, graph %q: column %d adds up to %g, and to %g before", graph, j, after[j], before[j])
+			}
 		}
 	}
 }
@@ -439,16 +554,15 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 					if !o.NoLoops { // its self-loop
 						sets[r][v] = true
 					}
-					for _, u := range csc.In(int64(v)) {
-						sets[r][u] = true
+					for _, e := range edgesOf(o.Graph, edges) {
+						if e.to == v {
+							sets[r][e.from] = true
+						}
 					}
 				}
 			}
 
-			p, err := newPropagator(context.Background(), csc, o, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := prepare(t, csc, o, 2)
 			need, err := p.needed(context.Background(), stored, hops, 2)
 			if err != nil {
 				t.Fatal(err)
@@ -479,7 +593,6 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 				}
 				a, b, c, d = b, a, d, c
 			}
-			p.buf.Free()
 		}
 	}
 }

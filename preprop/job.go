@@ -20,6 +20,18 @@ type job struct {
 
 func (j *job) run(ctx context.Context) error {
 	m := &j.graph.Manifest
+	var graphs topologies
+	if j.Hops > 0 { // before the features, as it may take a while more than it keeps
+		csc, err := j.graph.Topology(ctx, j.Threads)
+		if err != nil {
+			return err
+		}
+		j.result.BytesRead += folderBytes(m, "topology/") + folderBytes(m, "weights/")
+		if graphs, err = newTopologies(ctx, csc, j.Operators, j.Threads); err != nil {
+			return err
+		}
+		defer graphs.free()
+	}
 	x, err := newMatrix(m.Nodes, m.Features, j.DType)
 	if err != nil {
 		return err
@@ -36,13 +48,6 @@ func (j *job) run(ctx context.Context) error {
 		return err
 	}
 	defer y.buf.Free()
-	csc, err := j.graph.Topology(ctx, j.Threads)
-	if err != nil {
-		return err
-	}
-	defer csc.Close()
-	j.result.BytesRead += folderBytes(m, "topology/") + folderBytes(m, "weights/")
-
 	var stored nodeSet
 	if int64(len(j.nodes)) < m.Nodes {
 		stored = newNodeSet(m.Nodes)
@@ -56,7 +61,7 @@ func (j *job) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := j.propagate(ctx, csc, o, x, y, stored); err != nil {
+		if err := j.propagate(ctx, graphs[o.Graph].CSC, o, x, y, stored); err != nil {
 			return err
 		}
 	}

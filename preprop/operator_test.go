@@ -16,8 +16,12 @@ func TestParseOperators(t *testing.T) {
 		{name: "one operator", list: "sym", want: []string{"sym"}},
 		{name: "a flag", list: "rw:noloops", want: []string{"rw:noloops"}},
 		{name: "several, with space", list: "sym, rw,sym:noloops", want: []string{"sym", "rw", "sym:noloops"}},
-		{name: "an unknown operator lists those that exist", list: "sym,ppr:alpha=0.1", err: `no operator "ppr" (there are: sym, rw)`},
-		{name: "an unknown flag lists those that exist", list: "sym:loops", err: `no option "loops" (there are: noloops)`},
+		{name: "flags in any order", list: "col:noloops:reverse,sym:undirected,rw:undirected:noloops", want: []string{"col:reverse:noloops", "sym:undirected", "rw:undirected:noloops"}},
+		{name: "an unknown operator lists those that exist", list: "sym,gcn", err: `no operator "gcn" (there are: sym, rw, col)`},
+		{name: "an unknown flag lists those that exist", list: "sym:loops", err: `no option "loops" (there are: reverse, undirected, noloops)`},
+		{name: "two graphs", list: "sym:reverse:noloops:undirected", err: "reverse and undirected exclude each other"},
+		{name: "one graph twice", list: "sym:reverse:noloops:reverse", err: "reverse is given twice"},
+		{name: "an operator listed twice in two spellings", list: "rw:noloops:reverse,rw:reverse:noloops", err: `"rw:reverse:noloops" is listed twice`},
 		{name: "an unknown parameter too", list: "rw:alpha=0.1", err: `no option "alpha=0.1"`},
 		{name: "a flag takes no value", list: "rw:noloops=1", err: `no option "noloops=1"`},
 		{name: "a flag given twice", list: "rw:noloops:noloops", err: "noloops is given twice"},
@@ -53,19 +57,17 @@ func TestParseOperators(t *testing.T) {
 
 func TestCanonicalSpellingsReadBackAndDiffer(t *testing.T) {
 	seen := map[string]bool{format.FeaturesOperator: true}
-	for _, name := range operatorNames {
-		for _, o := range []Operator{{Name: name}, {Name: name, NoLoops: true}} {
-			spelling := o.String()
-			if back, err := ParseOperator(spelling); err != nil || back != o {
-				t.Errorf("%s reads back as %v, %v", spelling, back, err)
-			}
-			if strings.Trim(spelling, "abcdefghijklmnopqrstuvwxyz0123456789.:=") != "" {
-				t.Errorf("%s has characters that are not safe in a folder's name", spelling)
-			}
-			if seen[spelling] {
-				t.Errorf("%s names two operators", spelling)
-			}
-			seen[spelling] = true
+	for _, o := range allOperators {
+		spelling := o.String()
+		if back, err := ParseOperator(spelling); err != nil || back != o {
+			t.Errorf("%s reads back as %v, %v", spelling, back, err)
 		}
+		if strings.Trim(spelling, "abcdefghijklmnopqrstuvwxyz0123456789.:=") != "" {
+			t.Errorf("%s has characters that are not safe in a folder's name", spelling)
+		}
+		if seen[spelling] {
+			t.Errorf("%s names two operators", spelling)
+		}
+		seen[spelling] = true
 	}
 }

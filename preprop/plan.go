@@ -3,6 +3,7 @@ package preprop
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -17,19 +18,45 @@ const processBytes = 64 << 20
 
 // memoryNeeded is the most memory that a job takes, in bytes.
 func memoryNeeded(graph *format.Manifest, o *Options, features format.DType, storedRows int64) int64 {
-	n, m := graph.Nodes, graph.Edges
+	n := graph.Nodes
 	row := int64(graph.Features) * int64(o.DType.Size())
 	chunk := int64(graph.ChunkRows) * int64(graph.Features) * int64(features.Size())
-	need := processBytes + 2*rowTableBytes(graph) + 4*storedRows + n*row + int64(o.Threads)*chunk + max(stagingBytes, row)
+	need := n*row + int64(o.Threads)*chunk + max(stagingBytes, row)
 	if o.Hops > 0 {
-		need += n * row       // the hop that is made
-		need += 8*(n+1) + 4*m // topology
-		if graph.Weighted {
-			need += 4 * m
-		}
+		building, kept := topologyMemory(graph, o.Operators)
+		need += n * row // the hop that is made
+		need += kept
 		need += 4*n + int64(o.Hops)*n/8 // factors of the operator, node sets
+		if slices.ContainsFunc(o.Operators, func(o Operator) bool { return o.Name == Col }) {
+			need += 8 * n // degrees
+		}
+		need = max(need, building)
 	}
-	return need
+	return processBytes + 2*rowTableBytes(graph) + 4*storedRows + need
+}
+
+// topologyMemory is what newTopologies takes at most, and what it leaves.
+func topologyMemory(graph *format.Manifest, operators []Operator) (building, kept int64) {
+	given := topologyBytes(graph.Nodes, graph.Edges, graph.Weighted)
+	sizes := map[string]int64{
+		AsGiven: given, Reverse: given,
+		Undirected: topologyBytes(graph.Nodes, 2*graph.Edges, graph.Weighted),
+	}
+	used := map[string]bool{}
+	for _, o := range operators {
+		if !used[o.Graph] {
+			kept += sizes[o.Graph]
+		}
+		used[o.Graph] = true
+	}
+	building = given
+	if used[Reverse] || used[Undirected] {
+		building += sizes[Reverse]
+	}
+	if used[Undirected] {
+		building += sizes[Undirected]
+	}
+	return building, kept
 }
 
 // diskNeeded is about the size of a store, rounded up, in bytes.

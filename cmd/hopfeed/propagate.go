@@ -32,7 +32,8 @@ func newPropagateCommand(a *app) *cobra.Command {
 		Short: "Compute propagated features and write a hop store",
 		Long: "Propagate computes B^r X for each operator B and hop r = 1..R, and writes these matrices, and X, for\n" +
 			"the rows that training reads, in the order in which it reads them.\n\n" +
-			"Operators: sym, D^-1/2 (A+I) D^-1/2, and rw, D^-1 (A+I); with :noloops no self-loops are added.",
+			"Operators: sym, D^-1/2 (A+I) D^-1/2; rw, D^-1 (A+I); col, (A+I) D^-1. With :reverse edges are turned round,\n" +
+			"with :undirected they go both ways, with :noloops no self-loops are added.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.graph = args[0]
