@@ -124,10 +124,10 @@ func newStore(t testing.TB, spec storeSpec) *format.Dir {
 	return openStore(t, fsys, "store")
 }
 
-// newDevice is a host device, which may say that it is not unified. It must be
-// left without a buffer or stream.
+// newDevice is a host device. It must be left without a buffer or stream.
 func newDevice(t testing.TB, unified bool, o host.Options) gds.Device {
 	t.Helper()
+	o.Discrete = !unified
 	d, err := host.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -140,18 +140,7 @@ func newDevice(t testing.TB, unified bool, o host.Options) gds.Device {
 			t.Errorf("closing the device: %v", err)
 		}
 	})
-	if unified {
-		return d
-	}
-	return discrete{d}
-}
-
-type discrete struct{ gds.Device }
-
-func (d discrete) Info() gds.Info {
-	i := d.Device.Info()
-	i.Unified = false
-	return i
+	return d
 }
 
 func mustOpen(t testing.TB, o Options) *Loader {

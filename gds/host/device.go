@@ -21,6 +21,9 @@ import (
 type Options struct {
 	MemoryBytes int64 // what Alloc hands out at most; 0: what the machine can map
 	Threads     int   // that one operation runs on; 0: GOMAXPROCS
+	// Discrete makes memory from Alloc the device's own, as on a card: it has no
+	// Bytes, and is reached by streams and files alone.
+	Discrete bool
 }
 
 // page is what allocations are rounded up to and aligned to.
@@ -48,7 +51,7 @@ func New(o Options) (*Device, error) {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: "host", Unified: true, MemoryBytes: d.options.MemoryBytes}
+	return gds.Info{Name: "host", Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes}
 }
 
 func (d *Device) Usage() gds.Usage {
@@ -133,7 +136,8 @@ func (d *Device) release(bytes int64, pinned bool) {
 	d.buffers--
 }
 
-// buffer is device memory or pinned memory; on this device they are the same.
+// buffer is device memory or pinned memory; on this device they differ in
+// accounting alone, and in who may touch them where it is Discrete.
 type buffer struct {
 	device *Device
 	length int64
@@ -150,7 +154,7 @@ func (b *buffer) Len() int64 { return b.length }
 
 func (b *buffer) Bytes() []byte {
 	pages, err := b.pages()
-	if err != nil {
+	if err != nil || b.device.options.Discrete && !b.pinned {
 		return nil
 	}
 	return pages[:b.length:b.length]

@@ -28,7 +28,11 @@ func newDevice(t testing.TB, o host.Options) *host.Device {
 }
 
 func TestSuite(t *testing.T) {
-	gdstest.Run(t, func(t *testing.T) gds.Device { return newDevice(t, host.Options{}) })
+	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true}} {
+		t.Run(name, func(t *testing.T) {
+			gdstest.Run(t, func(t *testing.T) gds.Device { return newDevice(t, o) })
+		})
+	}
 }
 
 func TestMemoryIsHandedOutUpToTheLimit(t *testing.T) {
