@@ -128,9 +128,15 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 	if n.Input+n.Work > free {
 		out[Device] = fmt.Sprintf("the input (%s) and what works on it (%s) exceed the %s that %s", n.Input, n.Work, free, by)
 	}
+	tooMuchWork := ""
+	if n.Work > free {
+		tooMuchWork = fmt.Sprintf("batches and model alone (%s) exceed the %s that %s", n.Work, free, by)
+	}
 	switch {
 	case f.Device.Unified && out[Device] != "":
 		out[Host] = "host memory is the device's memory here"
+	case tooMuchWork != "":
+		out[Host] = tooMuchWork
 	case n.Input > f.Budget:
 		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget, f.BudgetBy)
 	}
@@ -139,8 +145,8 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Storage] = "rows shall be shuffled one by one, which storage cannot do"
 	case n.ScatteredRows:
 		out[Storage] = "the rows of this split are scattered over the chunks of the store"
-	case n.Work > free:
-		out[Storage] = fmt.Sprintf("batches and model alone (%s) exceed the %s that %s", n.Work, free, by)
+	case tooMuchWork != "":
+		out[Storage] = tooMuchWork
 	}
 	return out
 }

@@ -37,6 +37,7 @@ func TestChoose(t *testing.T) {
 		{"scattered rows cannot be read from storage", host, Needs{Input: 1, ScatteredRows: true}, Override{Storage, Auto}, "", "--split", ErrContradiction},
 		{"scattered rows cannot be shuffled by chunk", host, Needs{Input: 1, ScatteredRows: true}, Override{Auto, CR}, "", "--split", ErrContradiction},
 		{"scattered rows that fit no memory fit nowhere", gpu, Needs{Input: 2000, ScatteredRows: true}, auto, "", "scattered", machine.ErrDoesNotFit},
+		{"batches must fit the device wherever the input lives", gpu, Needs{Input: 1, Work: 101}, Override{Host, Auto}, "", "batches and model", machine.ErrDoesNotFit},
 		{"batches that fit nowhere do not fit storage either", host, Needs{Input: 1, Work: 101}, auto, "", "batches and model", machine.ErrDoesNotFit},
 	} {
 		t.Run(c.name, func(t *testing.T) {
