@@ -28,7 +28,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	var config map[string]any
+	var config map[string]json.RawMessage
 	if err := json.Unmarshal(text[:n], &config); err != nil {
 		return usagef("--config %s: %s", path, err)
 	}
@@ -43,14 +43,14 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 		if given[name] {
 			continue
 		}
-		value, err := json.Marshal(config[name])
-		if err != nil {
-			return usagef("--config %s: %s: %s", path, name, err)
+		// Numbers as they are written: a seed has more digits than a float64.
+		value := string(config[name])
+		if config[name][0] == '"' {
+			if err := json.Unmarshal(config[name], &value); err != nil {
+				return usagef("--config %s: %s: %s", path, name, err)
+			}
 		}
-		if text, ok := config[name].(string); ok {
-			value = []byte(text)
-		}
-		if err := c.Flags().Set(name, string(value)); err != nil {
+		if err := c.Flags().Set(name, value); err != nil {
 			return usagef("--config %s: %s", path, err)
 		}
 	}

@@ -436,10 +436,14 @@ func TestTheOrderOfTheSplitDoesNotMatterToTheModel(t *testing.T) {
 
 func TestTheCommandLineWinsOverTheConfiguration(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
-	write(t, d, "config.json", `{"model": "sgc", "epochs": 3, "lr": 0.05, "quiet": true, "runs": 2}`)
-	v := object(t, must(t, d, "train store --json --config config.json --epochs 4"))
+	write(t, d, "config.json", `{"model": "sgc", "epochs": 3, "lr": 0.05, "quiet": true, "runs": 2, "seed": 12345678901234567890}`)
+	o := must(t, d, "train store --json --config config.json --epochs 4")
+	v := object(t, o)
 	if v["model"] != "sgc" || v["epochs"] != 4.0 || len(v["seeds"].([]any)) != 2 {
 		t.Errorf("trained %v for %v epochs with seeds %v", v["model"], v["epochs"], v["seeds"])
+	}
+	if want := `"seeds":[12345678901234567890,12345678901234567891]`; !strings.Contains(o.stdout, want) {
+		t.Errorf("no %s in %s", want, o.stdout)
 	}
 }
 
