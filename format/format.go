@@ -34,9 +34,9 @@ var ErrExists = errors.New("output exists")
 
 // CorruptError locates damage. It is ErrCorrupt.
 type CorruptError struct {
-	File   string // path
-	Chunk  int    // within the file, or -1 where no single chunk is concerned
-	Reason string
+	File   string `json:"file"`  // path
+	Chunk  int    `json:"chunk"` // within the file, or -1 where no single chunk is concerned
+	Reason string `json:"reason"`
 }
 
 func (e *CorruptError) Error() string {

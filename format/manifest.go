@@ -311,6 +311,7 @@ func (m *Manifest) checkOperators() error {
 		return fmt.Errorf("row_set is %q, neither %q nor %q", m.RowSet, RowsLabeled, RowsAll)
 	}
 	seen := map[string]bool{}
+	hops := 0
 	for _, o := range m.Operators {
 		if err := checkOperatorName(o.Name); err != nil {
 			return err
@@ -322,6 +323,11 @@ func (m *Manifest) checkOperators() error {
 		if o.Hops < 1 || o.Hops > MaxHops {
 			return fmt.Errorf("operator %q has %d hops, not from 1 to %d", o.Name, o.Hops, MaxHops)
 		}
+		hops += o.Hops
+	}
+	// Before anything is made for each of them.
+	if hops > len(m.Files) {
+		return fmt.Errorf("the operators have %d hops in all, but there are %d files", hops, len(m.Files))
 	}
 	if len(m.Operators) > 0 && m.Features == 0 {
 		return errors.New("there are operators, but no features")
@@ -368,6 +374,18 @@ func (m *Manifest) checkFiles() error {
 		return fmt.Errorf("files in %s, of which nothing is said", folder)
 	}
 	return nil
+}
+
+// ownBytes is the size of manifest and index.
+func (m *Manifest) ownBytes() int64 { return m.IndexSize + int64(len(m.encode())) }
+
+// Bytes is the size of all files of the directory.
+func (m *Manifest) Bytes() int64 {
+	total := m.ownBytes()
+	for _, f := range m.Files {
+		total += f.Size
+	}
+	return total
 }
 
 // find is the position of a path among the files.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"reflect"
 	"strings"
@@ -120,11 +121,16 @@ func TestManifestsThatContradictThemselvesAreRefused(t *testing.T) {
 		"a part that does not start": func(m *Manifest) { file(m, "rows/part-0.arrow").Path = "rows/part-1.arrow" },
 		"a topology in a store":      func(m *Manifest) { m.Files = append(m.Files, FileEntry{"topology/part-0.arrow", 1, "00000000"}) },
 		"a missing hop":              func(m *Manifest) { m.Operators[0].Hops = 2 },
-		"an operator x":              func(m *Manifest) { m.Operators[0].Name = "x" },
-		"an operator with a slash":   func(m *Manifest) { m.Operators[0].Name = "a/b" },
-		"a size below zero":          func(m *Manifest) { m.Files[0].Size = -1 },
-		"a checksum that is none":    func(m *Manifest) { m.Files[0].CRC32C = "0000000g" },
-		"an index beyond all":        func(m *Manifest) { m.IndexSize = 1 << 62 },
+		"more hops than files": func(m *Manifest) {
+			for i := range 1000 {
+				m.Operators = append(m.Operators, Operator{fmt.Sprintf("sym%d", i), MaxHops})
+			}
+		},
+		"an operator x":            func(m *Manifest) { m.Operators[0].Name = "x" },
+		"an operator with a slash": func(m *Manifest) { m.Operators[0].Name = "a/b" },
+		"a size below zero":        func(m *Manifest) { m.Files[0].Size = -1 },
+		"a checksum that is none":  func(m *Manifest) { m.Files[0].CRC32C = "0000000g" },
+		"an index beyond all":      func(m *Manifest) { m.IndexSize = 1 << 62 },
 	} {
 		m, _ := manifestOf(t, tiny()[1])
 		change(m)

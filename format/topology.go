@@ -121,14 +121,15 @@ func (c *CSC) check(ctx context.Context, threads int) error {
 	})
 }
 
-// checkWeights fails unless there is a finite weight for each edge, or none at all.
+// checkWeights fails unless there is a weight for each edge, finite and not
+// negative, or none at all.
 func (c *CSC) checkWeights(ctx context.Context, threads int) error {
 	if c.Weights != nil && len(c.Weights) != len(c.Neighbors) {
 		return fmt.Errorf("%d weights for %d edges", len(c.Weights), len(c.Neighbors))
 	}
 	return parallel.For(ctx, threads, int64(len(c.Weights)), checkGrain, func(lo, hi int64) error {
 		for i, x := range c.Weights[lo:hi] {
-			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			if !(x >= 0 && x <= math.MaxFloat32) {
 				return fmt.Errorf("the weight of edge %d is %g", lo+int64(i), x)
 			}
 		}

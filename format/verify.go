@@ -19,9 +19,10 @@ import (
 
 // VerifyReport is what Verify found.
 type VerifyReport struct {
-	Files, Chunks int
-	Bytes         int64
-	Bad           []CorruptError
+	Files  int            `json:"files"`
+	Chunks int            `json:"chunks"`
+	Bytes  int64          `json:"bytes"`
+	Bad    []CorruptError `json:"bad"` // not nil
 }
 
 // Verify reads every byte of a directory and checks it: all checksums, that the
@@ -30,7 +31,7 @@ type VerifyReport struct {
 // keeps what it likes). Damage goes into the report, sorted by file and chunk;
 // the error is for what kept it from looking.
 func Verify(ctx context.Context, fsys vfs.FS, dir string, threads int, p progress.Reporter) (*VerifyReport, error) {
-	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: new(VerifyReport), bad: map[string]bool{}}
+	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: &VerifyReport{Bad: []CorruptError{}}, bad: map[string]bool{}}
 	m, err := readManifest(fsys, dir)
 	if err := v.note(err); m == nil {
 		return v.report, err
@@ -84,10 +85,9 @@ func (v *verifier) all(m *Manifest, p progress.Reporter) error {
 			return err
 		}
 	}
-	own := m.IndexSize + int64(len(m.encode()))
-	v.task = p.Start("verifying", own+m.filesBytes(), progress.Bytes)
+	v.task = p.Start("verifying", m.Bytes(), progress.Bytes)
 	defer v.task.Done()
-	v.read(own)
+	v.read(m.ownBytes())
 
 	if err := v.extras(m); err != nil {
 		return err
@@ -104,14 +104,6 @@ func (v *verifier) all(m *Manifest, p progress.Reporter) error {
 		return err
 	}
 	return v.values(d)
-}
-
-func (m *Manifest) filesBytes() int64 {
-	total := int64(0)
-	for _, f := range m.Files {
-		total += f.Size
-	}
-	return total
 }
 
 // read counts bytes that have been read.

@@ -253,7 +253,7 @@ func (d *demo) verify(name string) error {
 		return err
 	}
 	d.done("verify "+name, r)
-	v := r.(*verified)
+	v := r.(verified)
 	d.say("  verify     every byte of %d files read, %d chunks and all else agree with their checksums\n", v.Files, v.Chunks)
 	return nil
 }

@@ -27,7 +27,7 @@ type inspected struct {
 	format.Manifest
 	Matrices []string `json:"matrices"`
 	Chunks   int      `json:"chunks"` // of each matrix
-	Bytes    int64    `json:"bytes"`
+	Bytes    int64    `json:"bytes"`  // of all files
 }
 
 func (i *inspected) text(w io.Writer) {
@@ -74,15 +74,12 @@ func runInspect(a *app, dir string) (result, error) {
 		return nil, err
 	}
 	defer d.Close()
-	r := &inspected{Manifest: d.Manifest}
+	r := &inspected{Manifest: d.Manifest, Bytes: d.Manifest.Bytes()}
 	for _, m := range d.Matrices() {
 		r.Matrices = append(r.Matrices, m.String())
 	}
 	for _, region := range d.Layout().Regions {
 		r.Chunks += region.Chunks
-	}
-	for _, f := range d.Manifest.Files {
-		r.Bytes += f.Size
 	}
 	return r, nil
 }

@@ -24,24 +24,11 @@ func newVerifyCommand(a *app) *cobra.Command {
 }
 
 // verified is the result of verify.
-type verified struct {
-	Files  int   `json:"files"`
-	Chunks int   `json:"chunks"`
-	Bytes  int64 `json:"bytes"`
-	Bad    []bad `json:"bad"`
-}
+type verified struct{ *format.VerifyReport }
 
-// bad is one place of damage; Chunk is -1 where no single chunk is concerned.
-type bad struct {
-	File   string `json:"file"`
-	Chunk  int    `json:"chunk"`
-	Reason string `json:"reason"`
-}
-
-func (v *verified) text(w io.Writer) {
+func (v verified) text(w io.Writer) {
 	for _, b := range v.Bad {
-		e := format.CorruptError(b)
-		fmt.Fprintln(w, e.Error())
+		fmt.Fprintln(w, b.Error())
 	}
 	verdict := "all is well"
 	if len(v.Bad) > 0 {
@@ -55,12 +42,8 @@ func runVerify(ctx context.Context, a *app, dir string) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &verified{Files: report.Files, Chunks: report.Chunks, Bytes: report.Bytes, Bad: []bad{}}
-	for _, b := range report.Bad {
-		v.Bad = append(v.Bad, bad(b))
+	if n := len(report.Bad); n > 0 {
+		err = fmt.Errorf("%s: %w: %d places are bad", dir, format.ErrCorrupt, n)
 	}
-	if len(v.Bad) > 0 {
-		return v, fmt.Errorf("%s: %w: %d places are bad", dir, format.ErrCorrupt, len(v.Bad))
-	}
-	return v, nil
+	return verified{report}, err
 }
