@@ -39,24 +39,35 @@ type frame struct {
 	allRaw, allFloat gds.Tensor
 }
 
+// frameBytes is the device memory of a frame: features, stored (0 where these
+// are the same) and numbers.
+func (l *Loader) frameBytes() (features, stored, numbers int64) {
+	rows := int64(l.o.BatchRows)
+	vectors := rows * int64(len(l.o.Matrices))
+	if l.layout.DType != gds.Float32 {
+		stored = vectors * l.rowBytes()
+	}
+	return vectors * int64(l.layout.Features) * 4, stored, rows * 8
+}
+
 func newFrame(l *Loader) (f *frame, err error) {
-	rows, matrices := int64(l.o.BatchRows), int64(len(l.o.Matrices))
+	features, stored, numbers := l.frameBytes()
 	f = &frame{capacity: l.o.BatchRows}
-	if f.features, err = l.memory.alloc(rows * matrices * int64(l.layout.Features) * 4); err != nil {
+	if f.features, err = l.memory.alloc(features); err != nil {
 		return nil, err
 	}
 	f.stored = f.features
-	if l.layout.DType != gds.Float32 {
-		if f.stored, err = l.memory.alloc(rows * matrices * l.rowBytes()); err != nil {
+	if stored > 0 {
+		if f.stored, err = l.memory.alloc(stored); err != nil {
 			return nil, err
 		}
 	}
-	if f.numbers, err = l.memory.alloc(rows * 8); err != nil {
+	if f.numbers, err = l.memory.alloc(numbers); err != nil {
 		return nil, err
 	}
-	pinned := rows * 8
+	pinned := numbers
 	if l.o.Placement == Host && !l.unified() {
-		pinned += rows * matrices * l.rowBytes()
+		pinned += int64(l.o.BatchRows) * int64(len(l.o.Matrices)) * l.rowBytes()
 	}
 	f.pinned, err = l.memory.pin(pinned)
 	return f, err

@@ -100,6 +100,29 @@ func (m *memory) free() error {
 	return err
 }
 
+// Memory is what a loader takes beside the input, in bytes.
+type Memory struct {
+	Batches int64 // of the device
+	// Chunks are those on their way where the input is read from storage: of the
+	// device if its memory is the host's, else pinned.
+	Chunks int64
+}
+
+// Need tells what Open will take with these options; Placement does not matter.
+func Need(o Options) (Memory, error) {
+	o.Placement = Storage
+	l := &Loader{o: o}
+	if err := l.configure(); err != nil {
+		return Memory{}, err
+	}
+	slots, err := l.slots()
+	features, stored, numbers := l.frameBytes()
+	return Memory{
+		Batches: int64(l.o.Buffers) * (features + stored + numbers),
+		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
+	}, err
+}
+
 // Open prepares the source: what is preloaded is read (and checked) here. The
 // store must stay open as long as the loader.
 func Open(ctx context.Context, o Options) (*Loader, error) {

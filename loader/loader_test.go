@@ -652,6 +652,38 @@ func TestMemoryThatIsMissingIsSaidAndNothingKept(t *testing.T) {
 	}
 }
 
+func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
+	const page = 4096
+	for _, spec := range []storeSpec{{format.Float32, 8, 300, 1, 0}, {format.Float16, 8, 300, 1, 0}} {
+		store := newStore(t, spec)
+		for _, p := range placements {
+			t.Run(fmt.Sprintf("%v, %s", spec.dtype, p.name), func(t *testing.T) {
+				device := newDevice(t, p.unified, host.Options{})
+				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 20, Buffers: 3}
+				need, err := Need(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustOpen(t, o)
+				used, want := device.Usage(), need.Batches
+				allocations := int64(3 * o.Buffers)
+				switch {
+				case p.placement == Device:
+					want += int64(len(testMatrices) * testRows * spec.features * spec.dtype.Size())
+					allocations += int64(len(testMatrices))
+				case p.placement == Storage && p.unified:
+					want += need.Chunks
+				case p.placement == Storage && used.PinnedInUse < need.Chunks:
+					t.Errorf("%d bytes are pinned, need is %+v", used.PinnedInUse, need)
+				}
+				if used.InUse < want || used.InUse >= want+allocations*page {
+					t.Errorf("%d bytes of the device are in use, want %d and less than a page for each of %d allocations", used.InUse, want, allocations)
+				}
+			})
+		}
+	}
+}
+
 func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})

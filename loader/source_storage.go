@@ -68,7 +68,7 @@ func openStorage(l *Loader) (source, error) {
 	s := &storageSource{
 		l:       l,
 		files:   make(map[string]*storedFile),
-		stride:  (int64(l.layout.ChunkRows)*l.rowBytes() + 4095) / 4096 * 4096,
+		stride:  l.slotStride(),
 		readers: make(chan struct{}, max(l.o.Threads, minReaders)),
 	}
 	err := s.openFiles()
@@ -110,23 +110,35 @@ func (s *storageSource) path(file string) string {
 	return filepath.Join(s.l.o.Store.Path(), filepath.FromSlash(file))
 }
 
-// allocate makes the slots: those that a batch can need, and those that the next
-// one adds, but no more than there are chunks in a region.
-func (s *storageSource) allocate() error {
+// slotStride is the memory of one matrix in a slot: whole pages.
+func (l *Loader) slotStride() int64 {
+	return (int64(l.layout.ChunkRows)*l.rowBytes() + 4095) / 4096 * 4096
+}
+
+// slots is how many there are: those that a batch can need, and those that the
+// next one adds, but no more than there are chunks in a region.
+func (l *Loader) slots() (int, error) {
 	chunks := 1
-	for _, r := range s.l.regions {
+	for _, r := range l.regions {
 		chunks = max(chunks, r.Chunks)
 	}
 	// Rows of a batch lie in whole chunks, two that are cut, and a short one.
-	whole := (s.l.o.BatchRows - 1) / s.l.layout.ChunkRows
+	whole := (l.o.BatchRows - 1) / l.layout.ChunkRows
 	need, slots := min(whole+3, chunks), whole+3+whole+1
-	if want := s.l.o.ChunkSlots; want > 0 {
+	if want := l.o.ChunkSlots; want > 0 {
 		if want < need {
-			return fmt.Errorf("%d chunk slots: batches of %d rows need %d", want, s.l.o.BatchRows, need)
+			return 0, fmt.Errorf("%d chunk slots: batches of %d rows need %d", want, l.o.BatchRows, need)
 		}
 		slots = want
 	}
-	slots = min(slots, chunks)
+	return min(slots, chunks), nil
+}
+
+func (s *storageSource) allocate() error {
+	slots, err := s.l.slots()
+	if err != nil {
+		return err
+	}
 	alloc := s.l.memory.pin
 	if s.l.unified() {
 		alloc = s.l.memory.alloc

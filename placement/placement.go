@@ -39,6 +39,8 @@ type Facts struct {
 type Needs struct {
 	Input units.Bytes // the matrices that the model reads, as stored, over all rows that will be read
 	Work  units.Bytes // beside them on the device, wherever they live: batch buffers, model
+	// Chunks are held in host memory, beside Work, where the input is read from storage.
+	Chunks units.Bytes
 	// ScatteredRows tells that the rows to be read do not lie together, so that
 	// reading them chunk by chunk is out of the question.
 	ScatteredRows bool
@@ -147,6 +149,10 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Storage] = "the rows of this split are scattered over the chunks of the store"
 	case tooMuchWork != "":
 		out[Storage] = tooMuchWork
+	case f.Device.Unified && n.Work+n.Chunks > free:
+		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work, n.Chunks, free, by)
+	case n.Chunks > f.Budget:
+		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks, f.Budget, f.BudgetBy)
 	}
 	return out
 }

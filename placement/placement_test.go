@@ -38,6 +38,9 @@ func TestChoose(t *testing.T) {
 		{"scattered rows cannot be shuffled by chunk", host, Needs{Input: 1, ScatteredRows: true}, Override{Auto, CR}, "", "--split", ErrContradiction},
 		{"scattered rows that fit no memory fit nowhere", gpu, Needs{Input: 2000, ScatteredRows: true}, auto, "", "scattered", machine.ErrDoesNotFit},
 		{"batches must fit the device wherever the input lives", gpu, Needs{Input: 1, Work: 101}, Override{Host, Auto}, "", "batches and model", machine.ErrDoesNotFit},
+		{"chunks being read must fit beside batches and model", host, Needs{Input: 200, Work: 60, Chunks: 41}, auto, "", "chunks being read", machine.ErrDoesNotFit},
+		{"chunks being read for a device must fit the host", gpu, Needs{Input: 2000, Work: 60, Chunks: 1001}, auto, "", "chunks being read", machine.ErrDoesNotFit},
+		{"chunks are no matter where the input is in memory", host, Needs{Input: 90, Work: 10, Chunks: 100}, auto, "device rr", "fits", nil},
 		{"batches that fit nowhere do not fit storage either", host, Needs{Input: 1, Work: 101}, auto, "", "batches and model", machine.ErrDoesNotFit},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -69,33 +69,39 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	if s.device, err = host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads}); err != nil {
 		return nil, err
 	}
+	lo := loader.Options{
+		Device: s.device, Store: store, Matrices: spec.Matrices, Regions: o.regions,
+		BatchRows: s.batch, Threads: a.threads,
+	}
+	need, err := loader.Need(lo)
+	if err != nil {
+		return nil, err
+	}
 	info := s.device.Info()
 	layout := store.Layout()
 	needs := placement.Needs{
 		Input:         units.Bytes(int64(len(spec.Matrices)) * rows * int64(layout.Features*layout.DType.Size())),
-		Work:          workBytes(spec, s.batch),
+		Work:          units.Bytes(need.Batches) + modelBytes(spec, s.batch),
+		Chunks:        units.Bytes(need.Chunks),
 		ScatteredRows: o.scattered,
 	}
 	facts := placement.Facts{Device: info, DeviceFree: units.Bytes(info.MemoryBytes - s.device.Usage().InUse), Budget: budget, BudgetBy: by}
 	if s.decision, err = placement.Choose(facts, needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
 		return nil, err
 	}
-	s.loader, err = loader.Open(ctx, loader.Options{
-		Device: s.device, Store: store, Matrices: spec.Matrices, Regions: o.regions,
-		Placement: loader.Placement(s.decision.Placement), BatchRows: s.batch, Threads: a.threads,
-	})
+	lo.Placement = loader.Placement(s.decision.Placement)
+	s.loader, err = loader.Open(ctx, lo)
 	return s, err
 }
 
-// workBytes estimates what training takes on the device beside its input: two
-// batches, activations with their gradients, and parameters with gradients,
+// modelBytes estimates what training takes on the device beside input and
+// batches: activations with their gradients, and parameters with gradients,
 // Adam's moments and the best of them.
-func workBytes(spec trainer.Spec, batch int) units.Bytes {
+func modelBytes(spec trainer.Spec, batch int) units.Bytes {
 	matrices, width := len(spec.Matrices), max(spec.Hidden, spec.Classes)
-	batches := 2 * batch * matrices * spec.Features
 	activations := 2 * batch * (matrices + spec.Layers) * width
 	parameters := 5 * (matrices*spec.Features + (matrices+spec.Layers)*width) * width
-	return units.Bytes(4 * (batches + activations + parameters))
+	return units.Bytes(4 * (activations + parameters))
 }
 
 func (s *session) close() error {
