@@ -49,7 +49,7 @@ func TestHopsAgreeWithScipy(t *testing.T) {
 			src := fillMatrix(t, g.Nodes, g.Features, format.Float32, dtype.Float32s(g.X))
 			dst := fillMatrix(t, g.Nodes, g.Features, format.Float32, nil)
 			for r, want := range hops {
-				if _, err := p.hop(context.Background(), dst, src, nil, 2, func(int64) {}); err != nil {
+				if _, err := p.hop(context.Background(), dst, src, nil, nil, 2, func(int64) {}); err != nil {
 					t.Fatal(err)
 				}
 				got := dtype.Float32s(dst.buf.Bytes())

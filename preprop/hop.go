@@ -190,9 +190,10 @@ func (t terms) degree() float64 {
 }
 
 // hop computes the rows of dst that want has from src, and returns how many
-// terms it added up. dst and src are different matrices of one shape and type.
-// done is told of edges and nodes as they are dealt with, wanted or not.
-func (p *propagator) hop(ctx context.Context, dst, src *matrix, want nodeSet, threads int, done func(cost int64)) (int64, error) {
+// terms it added up. dst and src are different matrices of one shape; with, for a
+// series, says what products are blended with. done is told of edges and nodes as
+// they are dealt with, wanted or not.
+func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, want nodeSet, threads int, done func(cost int64)) (int64, error) {
 	type scratch struct {
 		nodes        [blockEdges]uint32
 		coefficients [blockEdges]float32
@@ -232,6 +233,9 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, want nodeSet, th
 				for j := range s.total {
 					s.total[j] = float32(p.s[v] * s.total[j])
 				}
+			}
+			if with != nil {
+				with.add(s.total, s.sum, v)
 			}
 			if err := dst.setRow(v, s.total); err != nil {
 				return failure.report(v, err)

@@ -52,7 +52,7 @@ func BenchmarkHop(b *testing.B) {
 					}
 					defer p.buf.Free()
 					for b.Loop() {
-						terms, err := p.hop(context.Background(), dst, src, nil, 0, func(int64) {})
+						terms, err := p.hop(context.Background(), dst, src, nil, nil, 0, func(int64) {})
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -16,6 +16,8 @@ type job struct {
 	store  *format.Writer
 	nodes  []uint32 // of the store's rows
 	result Result
+
+	gathered int64 // bytes of rows that were added up
 }
 
 func (j *job) run(ctx context.Context) error {
@@ -55,43 +57,70 @@ func (j *job) run(ctx context.Context) error {
 			stored.add(int64(v))
 		}
 	}
+	products := map[Operator]*propagator{} // by base
+	defer func() {
+		for _, p := range products {
+			p.buf.Free()
+		}
+	}()
 	for i, o := range j.Operators {
 		if i > 0 {
 			if err := j.readInput(ctx, x); err != nil {
 				return err
 			}
 		}
-		if err := j.propagate(ctx, graphs[o.Graph].CSC, o, x, y, stored); err != nil {
+		p := products[o.base()]
+		if p == nil {
+			if p, err = newPropagator(ctx, graphs[o.Graph].CSC, o.base(), j.Threads); err != nil {
+				return err
+			}
+			products[o.base()] = p
+		}
+		if err := j.propagate(ctx, p, o, x, y, stored); err != nil {
 			return err
 		}
 	}
-	seconds, edges := 0.0, int64(0)
-	for i := range j.result.HopSeconds {
-		seconds += j.result.HopSeconds[i]
-		edges += j.result.EdgesProcessed[i]
+	seconds := 0.0
+	for _, s := range j.result.HopSeconds {
+		seconds += s
 	}
 	if seconds > 0 {
-		j.result.GatheredBytesPerSecond = float64(edges*x.rowBytes()) / seconds
+		j.result.GatheredBytesPerSecond = float64(j.gathered) / seconds
 	}
 	return nil
 }
 
 // propagate makes and writes the hops of one operator; x holds hop 0.
-func (j *job) propagate(ctx context.Context, csc *format.CSC, o Operator, x, y *matrix, stored nodeSet) error {
-	p, err := newPropagator(ctx, csc, o, j.Threads)
+func (j *job) propagate(ctx context.Context, p *propagator, o Operator, x, y *matrix, stored nodeSet) error {
+	terms := o.series()
+	products := terms.products()
+	need, err := p.needed(ctx, stored, j.Hops*products, j.Threads)
 	if err != nil {
 		return err
 	}
-	defer p.buf.Free()
-	need, err := p.needed(ctx, stored, j.Hops, j.Threads)
-	if err != nil {
-		return err
+	var spares []*matrix
+	for range terms.spares(j.DType) {
+		m, err := newMatrix(p.graph.Nodes(), x.features, format.Float32)
+		if err != nil {
+			return err
+		}
+		defer m.buf.Free()
+		spares = append(spares, m)
 	}
 	for r := 1; r <= j.Hops; r++ {
-		y.id = format.MatrixID{Operator: o.String(), Hop: r}
-		task := j.Progress.Start(fmt.Sprintf("%s hop %d of %d", o, r, j.Hops), (csc.Nodes()+csc.Edges())*x.rowBytes(), progress.Bytes)
+		id := format.MatrixID{Operator: o.String(), Hop: r}
+		cost := (p.graph.Nodes() + p.graph.Edges()) * x.rowBytes()
+		task := j.Progress.Start(fmt.Sprintf("%s hop %d of %d", o, r, j.Hops), int64(products)*cost, progress.Bytes)
 		start := time.Now()
-		edges, err := p.hop(ctx, y, x, need[r-1], j.Threads, func(cost int64) { task.Add(cost * x.rowBytes()) })
+		edges := int64(0)
+		for i := 1; i <= products && err == nil; i++ {
+			dst, src, with := terms.step(i, x, y, spares)
+			dst.id = id
+			var added int64
+			added, err = p.hop(ctx, dst, src, with, need[(r-1)*products+i-1], j.Threads, func(cost int64) { task.Add(cost * x.rowBytes()) })
+			edges += added
+			j.gathered += added * src.rowBytes()
+		}
 		j.result.HopSeconds = append(j.result.HopSeconds, time.Since(start).Seconds())
 		j.result.EdgesProcessed = append(j.result.EdgesProcessed, edges)
 		task.Done()

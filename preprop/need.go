@@ -28,20 +28,23 @@ func (s nodeSet) count() int64 {
 	return int64(n)
 }
 
-// needed is, for hop r at index r-1, the nodes whose rows must be computed so
-// that those of stored can be, at every hop: the stored ones, and the
-// in-neighbours of those of the next hop. These include the nodes of the next
-// hop themselves, so that self-loops make no difference.
-func (p *propagator) needed(ctx context.Context, stored nodeSet, hops, threads int) ([]nodeSet, error) {
-	need := make([]nodeSet, hops)
-	for r := hops - 1; r >= 0; r-- {
-		if r == hops-1 || stored == nil {
+// needed is, for each of a number of products with the operator, one after
+// another, the nodes whose rows must be computed so that those of stored can be,
+// by every product: the stored ones, and the in-neighbours of those of the next
+// product. These include the nodes of the next product themselves, so that neither
+// self-loops nor the terms of a series make a difference.
+func (p *propagator) needed(ctx context.Context, stored nodeSet, products, threads int) ([]nodeSet, error) {
+	need := make([]nodeSet, products)
+	settled := stored == nil // earlier products need the same nodes
+	for r := products - 1; r >= 0; r-- {
+		if r == products-1 {
 			need[r] = stored
 			continue
 		}
 		next := need[r+1]
-		if next == nil {
-			continue // which needs all
+		if settled {
+			need[r] = next
+			continue
 		}
 		set := append(nodeSet(nil), stored...)
 		err := p.pieces(ctx, threads, func(lo, hi int64) error {
@@ -58,8 +61,11 @@ func (p *propagator) needed(ctx context.Context, stored nodeSet, hops, threads i
 		if err != nil {
 			return nil, err
 		}
-		if set.count() == p.graph.Nodes() {
-			set = nil
+		switch set.count() {
+		case p.graph.Nodes():
+			set, settled = nil, true
+		case next.count():
+			set, settled = next, true
 		}
 		need[r] = set
 	}

@@ -3,6 +3,7 @@ package preprop
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -11,18 +12,25 @@ import (
 // Self-loops of weight 1 are added to the nodes that have none, unless NoLoops.
 // Operators are comparable; make them with ParseOperators.
 type Operator struct {
-	Name    string // Sym, RW or Col
-	Graph   string // whose A: AsGiven, Reverse or Undirected
-	NoLoops bool
+	Name      string
+	Graph     string // whose A: AsGiven, Reverse or Undirected
+	NoLoops   bool
+	Parameter float64 // alpha of PPR, t of Heat
+	Tolerance float64 // of PPR and Heat: bounds the error of cutting off the series
 }
 
 // Names of operators. D is the diagonal of the weighted in-degrees, with Col of
 // the weighted out-degrees, self-loops that are added included.
 const (
-	Sym = "sym" // D^-1/2 (A+I) D^-1/2
-	RW  = "rw"  // D^-1 (A+I)
-	Col = "col" // (A+I) D^-1
+	Sym  = "sym"  // D^-1/2 (A+I) D^-1/2
+	RW   = "rw"   // D^-1 (A+I)
+	Col  = "col"  // (A+I) D^-1
+	PPR  = "ppr"  // personalized PageRank, a series of Sym
+	Heat = "heat" // the heat kernel, a series of Sym
 )
+
+// DefaultTolerance is that of PPR and Heat where none is said.
+const DefaultTolerance = 1e-4
 
 // The graphs that an operator can be made from.
 const (
@@ -37,46 +45,115 @@ const (
 )
 
 var (
-	operatorNames = []string{Sym, RW, Col}
+	operatorNames = []string{Sym, RW, Col, PPR, Heat}
 	graphFlags    = []string{Reverse, Undirected}
+	parameters    = map[string]setting{
+		PPR:  {"alpha", 0.15, 0.001, 0.999},
+		Heat: {"t", 3, 0.001, 100},
+	}
+	tolerance = setting{"tolerance", DefaultTolerance, 1e-7, 0.1}
 )
 
 const noLoops = "noloops"
 
-// ParseOperator reads name[:flag]... with flags in any order, for example "sym"
-// or "rw:noloops:reverse".
+// setting is a number that an operator takes.
+type setting struct {
+	key               string
+	standard, low, up float64
+}
+
+// spell writes a number in the shortest way that reads back, without exponent.
+func (s setting) spell(x float64) string {
+	return fmt.Sprintf(":%s=%s", s.key, strconv.FormatFloat(x, 'f', -1, 64))
+}
+
+func (s setting) parse(value string) (float64, error) {
+	x, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %q, which is no number", s.key, value)
+	}
+	return x, s.check(x)
+}
+
+func (s setting) check(x float64) error {
+	if !(x >= s.low && x <= s.up) {
+		return fmt.Errorf("%s is %v, not from %v to %v", s.key, x, s.low, s.up)
+	}
+	return nil
+}
+
+// ParseOperator reads name[:flag|:key=value]... with options in any order, for
+// example "sym", "rw:noloops:reverse" or "ppr:alpha=0.1:undirected". PPR takes alpha
+// (default 0.15) and Heat t (default 3), and both a tolerance (DefaultTolerance).
 func ParseOperator(spelling string) (Operator, error) {
+	return parseOperator(spelling, DefaultTolerance)
+}
+
+func parseOperator(spelling string, standardTolerance float64) (Operator, error) {
 	fields := strings.Split(spelling, ":")
 	o := Operator{Name: fields[0]}
 	fail := func(format string, args ...any) (Operator, error) {
-		return Operator{}, fmt.Errorf("operator %q: %s", spelling, fmt.Sprintf(format, args...))
+		return Operator{}, fmt.Errorf("operator %q: %w", spelling, fmt.Errorf(format, args...))
 	}
 	if !slices.Contains(operatorNames, o.Name) {
 		return fail("there is no operator %q (there are: %s)", o.Name, strings.Join(operatorNames, ", "))
 	}
-	for i, option := range fields[1:] {
-		switch {
-		case slices.Contains(fields[1:1+i], option):
-			return fail("%s is given twice", option)
-		case option == noLoops:
-			o.NoLoops = true
-		case slices.Contains(graphFlags, option) && o.Graph != AsGiven:
-			return fail("%s and %s exclude each other", o.Graph, option)
-		case slices.Contains(graphFlags, option):
-			o.Graph = option
-		default:
-			return fail("%s has no option %q (there are: %s)", o.Name, option, strings.Join(append(graphFlags, noLoops), ", "))
+	options := append(slices.Clone(graphFlags), noLoops)
+	parameter, isSeries := parameters[o.Name]
+	if isSeries {
+		options = append(options, parameter.key+"=", tolerance.key+"=")
+		o.Parameter, o.Tolerance = parameter.standard, standardTolerance
+	}
+	given := map[string]bool{}
+	for _, option := range fields[1:] {
+		key, value, hasValue := strings.Cut(option, "=")
+		name := key
+		if hasValue {
+			name += "="
 		}
+		var err error
+		switch {
+		case !slices.Contains(options, name):
+			return fail("%s has no option %q (there are: %s)", o.Name, option, strings.Join(options, ", "))
+		case given[key]:
+			return fail("%s is given twice", key)
+		case key == noLoops:
+			o.NoLoops = true
+		case key == parameter.key:
+			o.Parameter, err = parameter.parse(value)
+		case key == tolerance.key:
+			o.Tolerance, err = tolerance.parse(value)
+		case o.Graph != AsGiven:
+			return fail("%s and %s exclude each other", o.Graph, key)
+		default:
+			o.Graph = key
+		}
+		if err != nil {
+			return fail("%w", err)
+		}
+		given[key] = true
 	}
 	return o, nil
 }
 
+// base is the operator whose products make o: Sym with the same flags for a
+// series, else o itself.
+func (o Operator) base() Operator {
+	if _, isSeries := parameters[o.Name]; isSeries {
+		return Operator{Name: Sym, Graph: o.Graph, NoLoops: o.NoLoops}
+	}
+	return o
+}
+
 // ParseOperators reads a list of operators, separated by commas, in which none
-// occurs twice.
-func ParseOperators(list string) ([]Operator, error) {
+// occurs twice. Series that say no tolerance get the one that is given.
+func ParseOperators(list string, standardTolerance float64) ([]Operator, error) {
+	if err := tolerance.check(standardTolerance); err != nil {
+		return nil, err
+	}
 	var out []Operator
 	for spelling := range strings.SplitSeq(list, ",") {
-		o, err := ParseOperator(strings.TrimSpace(spelling))
+		o, err := parseOperator(strings.TrimSpace(spelling), standardTolerance)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +166,8 @@ func ParseOperators(list string) ([]Operator, error) {
 }
 
 // String is the canonical spelling, which ParseOperator reads back and by which a
-// store knows the operator. It has lower-case letters, digits, '.', ':' and
+// store knows the operator: name, graph, noloops, parameter, and the tolerance where
+// it is not DefaultTolerance. It has lower-case letters, digits, '.', ':' and
 // '=' only, so that the folder format makes of it is good on every file system.
 func (o Operator) String() string {
 	s := o.Name
@@ -98,6 +176,12 @@ func (o Operator) String() string {
 	}
 	if o.NoLoops {
 		s += ":" + noLoops
+	}
+	if parameter, ok := parameters[o.Name]; ok {
+		s += parameter.spell(o.Parameter)
+		if o.Tolerance != DefaultTolerance {
+			s += tolerance.spell(o.Tolerance)
+		}
 	}
 	return s
 }

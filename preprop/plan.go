@@ -3,7 +3,6 @@ package preprop
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -24,12 +23,19 @@ func memoryNeeded(graph *format.Manifest, o *Options, features format.DType, sto
 	need := n*row + int64(o.Threads)*chunk + max(stagingBytes, row)
 	if o.Hops > 0 {
 		building, kept := topologyMemory(graph, o.Operators)
-		need += n * row // the hop that is made
-		need += kept
-		need += 4*n + int64(o.Hops)*n/8 // factors of the operator, node sets
-		if slices.ContainsFunc(o.Operators, func(o Operator) bool { return o.Name == Col }) {
-			need += 8 * n // degrees
+		need += n*row + kept // the hop that is made, topologies
+		bases := map[Operator]bool{}
+		most := int64(0)
+		for _, operator := range o.Operators {
+			terms := operator.series()
+			spares := 4 * n * int64(graph.Features) * int64(terms.spares(o.DType))
+			most = max(most, spares+int64(o.Hops*terms.products())*(n/8+8)) // node sets
+			if operator.Name == Col {
+				most = max(most, 8*n) // degrees
+			}
+			bases[operator.base()] = true
 		}
+		need += most + 4*n*int64(len(bases)) // factors
 		need = max(need, building)
 	}
 	return processBytes + 2*rowTableBytes(graph) + 4*storedRows + need

@@ -43,15 +43,19 @@ type Options struct {
 // Result says what a propagation did. Lists have one element for each hop of
 // the first operator, then each of the second, and so on.
 type Result struct {
-	Nodes      int64     `json:"nodes"`
-	Edges      int64     `json:"edges"`
-	Features   int       `json:"features"`
-	Operators  []string  `json:"operators"`
-	Hops       int       `json:"hops"`
-	Rows       int64     `json:"rows"` // stored
-	DType      string    `json:"dtype"`
-	Seconds    float64   `json:"seconds"`
-	HopSeconds []float64 `json:"hop_seconds"` // from ready matrix to ready matrix
+	Nodes     int64    `json:"nodes"`
+	Edges     int64    `json:"edges"`
+	Features  int      `json:"features"`
+	Operators []string `json:"operators"`
+	// ProductsPerHop and TruncationErrors are of each operator. See series for the
+	// norm in which hop r of PPR and Heat is off by r times the error at most.
+	ProductsPerHop   []int     `json:"products_per_hop"`
+	TruncationErrors []float64 `json:"truncation_errors"`
+	Hops             int       `json:"hops"`
+	Rows             int64     `json:"rows"` // stored
+	DType            string    `json:"dtype"`
+	Seconds          float64   `json:"seconds"`
+	HopSeconds       []float64 `json:"hop_seconds"` // from ready matrix to ready matrix
 	// EdgesProcessed counts the terms added up, self-loops included.
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
@@ -96,8 +100,10 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
 	}
 	for i, a := range o.Operators {
-		if _, err := ParseOperator(a.String()); err != nil {
+		if back, err := ParseOperator(a.String()); err != nil {
 			return o, err
+		} else if back != a {
+			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
 		}
 		for _, b := range o.Operators[:i] {
 			if a == b {
@@ -154,13 +160,16 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	}
 	planned := Result{
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
-		Operators: []string{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
+		Operators: []string{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
 		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: need, DiskNeededBytes: disk,
 		Output: storeDir,
 	}
 	for _, operator := range o.Operators {
+		terms := operator.series()
 		planned.Operators = append(planned.Operators, operator.String())
+		planned.ProductsPerHop = append(planned.ProductsPerHop, terms.products())
+		planned.TruncationErrors = append(planned.TruncationErrors, terms.bound)
 	}
 	if o.DryRun {
 		return &planned, nil

@@ -183,6 +183,9 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: allOperators[:1], DType: format.Float32}},
 		{"bfloat16", format.Float32, Options{Hops: 2, Operators: allOperators[1:2], DType: format.BFloat16}},
 		{"other graphs", format.Float32, Options{Hops: 2, Operators: allOperators[4:]}},
+		{"series", format.Float32, Options{Hops: 2, Operators: someSeries}},
+		{"series in float16", format.Float32, Options{Hops: 2, Operators: someSeries, DType: format.Float16}},
+		{"series in bfloat16, all rows", format.Float32, Options{Hops: 2, Operators: someSeries, DType: format.BFloat16, Rows: format.RowsAll}},
 		{"hop 0 alone", format.Float32, Options{}},
 		{"more than is written at a time", format.Float32, Options{Rows: format.RowsAll}},
 	} {
@@ -257,10 +260,8 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 					}
 					for r := 1; r <= c.o.Hops; r++ {
 						dst := fillMatrix(t, g.nodes, g.features, dt, nil)
-						if _, err := applyHop(t, csc, o, dst, src, nil, 1); err != nil {
-							t.Fatal(err)
-						}
-						dst.id.Hop = r
+						applyOperator(t, csc, o, dst, src)
+						dst.id = format.MatrixID{Operator: o.String(), Hop: r}
 						check(dst)
 						src = dst
 						wantMatrices++
@@ -285,7 +286,7 @@ func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
 	for _, dt := range []dtype.DType{format.Float32, format.Float16} {
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 8} {
-			o := Options{Hops: 2, Operators: allOperators, DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
+			o := Options{Hops: 2, Operators: append(someSeries[:len(someSeries):len(someSeries)], allOperators...), DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
 			if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 				t.Fatal(err)
 			}
@@ -366,6 +367,8 @@ func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 		{"no operator", Options{Hops: 1}, "no operator"},
 		{"an operator made by hand", Options{Hops: 1, Operators: []Operator{{Name: "gcn"}}}, `no operator "gcn"`},
 		{"an operator twice", Options{Hops: 1, Operators: append(sym[:1:1], sym...)}, "listed twice"},
+		{"a parameter where there is none", Options{Hops: 1, Operators: []Operator{{Name: Sym, Parameter: 1}}}, `is not what "sym" means`},
+		{"a series without a tolerance", Options{Hops: 1, Operators: []Operator{{Name: PPR, Parameter: 0.5}}}, "tolerance is 0, not from 1e-07 to 0.1"},
 		{"an unknown row set", Options{Rows: "some"}, `row set "some": there are labeled and all`},
 		{"integers", Options{DType: dtype.Int32}, "cannot be stored as int32"},
 		{"negative chunk rows", Options{ChunkRows: -3}, "-3 rows a chunk"},
@@ -527,7 +530,7 @@ func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
 	if err := json.Unmarshal(text, &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range strings.Fields(`nodes edges features operators hops rows dtype seconds hop_seconds edges_processed
+	for _, key := range strings.Fields(`nodes edges features operators hops rows dtype seconds hop_seconds edges_processed products_per_hop truncation_errors
 		gathered_bytes_per_second memory_budget_bytes bytes_read bytes_written scratch_bytes output resumed`) {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("no key %s", key)

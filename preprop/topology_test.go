@@ -13,7 +13,7 @@ import (
 // graphsOf is the three graphs that operators are made from.
 func graphsOf(t *testing.T, given *format.CSC, threads int) topologies {
 	t.Helper()
-	graphs, err := newTopologies(context.Background(), given, []Operator{{Sym, AsGiven, false}, {Sym, Reverse, false}, {RW, Undirected, true}}, threads)
+	graphs, err := newTopologies(context.Background(), given, []Operator{{Name: Sym}, {Name: Sym, Graph: Reverse}, {Name: RW, Graph: Undirected}}, threads)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -236,6 +237,7 @@ func (d *demo) importGraph(carried, name string, normalize bool) error {
 // propagate makes <name>-store of <name>-graph.
 func (d *demo) propagate(name string, o propagateOptions) error {
 	o.graph, o.output, o.rows, o.force = d.path(name+"-graph"), d.path(name+"-store"), format.RowsLabeled, true
+	o.tolerance = preprop.DefaultTolerance
 	r, err := runPropagate(d.ctx, d.verbs, o)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ type propagateOptions struct {
 	graph, output string
 	hops          int
 	operators     string
+	tolerance     float64
 	rows          string
 	dtype         string
 	chunkRows     int
@@ -32,8 +33,9 @@ func newPropagateCommand(a *app) *cobra.Command {
 		Short: "Compute propagated features and write a hop store",
 		Long: "Propagate computes B^r X for each operator B and hop r = 1..R, and writes these matrices, and X, for\n" +
 			"the rows that training reads, in the order in which it reads them.\n\n" +
-			"Operators: sym, D^-1/2 (A+I) D^-1/2; rw, D^-1 (A+I); col, (A+I) D^-1. With :reverse edges are turned round,\n" +
-			"with :undirected they go both ways, with :noloops no self-loops are added.",
+			"Operators: sym, D^-1/2 (A+I) D^-1/2; rw, D^-1 (A+I); col, (A+I) D^-1; and two series of sym,\n" +
+			"cut off where --tolerance allows: ppr:alpha=0.15, personalized PageRank, and heat:t=3, the heat kernel.\n" +
+			"With :reverse edges are turned round, with :undirected they go both ways, with :noloops no self-loops are added.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.graph = args[0]
@@ -44,6 +46,7 @@ func newPropagateCommand(a *app) *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
 	f.IntVar(&o.hops, "hops", 2, "number of hops")
 	f.StringVar(&o.operators, "operator", "sym", "operators, separated by commas")
+	f.Float64Var(&o.tolerance, "tolerance", preprop.DefaultTolerance, "share of the coefficients of ppr and heat that may be left out")
 	f.StringVar(&o.rows, "rows", "labeled", "rows to store: labeled (those with a label or in a split) or all")
 	f.StringVar(&o.dtype, "dtype", "", "type to store: float32, float16 or bfloat16 (default: that of the graph)")
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer where rows are long)")
@@ -69,6 +72,15 @@ func (p *propagated) text(w io.Writer) {
 		fmt.Fprintf(w, ", and %d hops of %s", p.Hops, strings.Join(p.Operators, ", "))
 	}
 	fmt.Fprintln(w)
+	for i, operator := range p.Operators {
+		products, off := p.ProductsPerHop[i], p.TruncationErrors[i]
+		switch {
+		case off > 0:
+			fmt.Fprintf(w, "\t%s: %d products a hop, hop r is off by at most r * %.2g\n", operator, products, off)
+		case p.dryRun:
+			fmt.Fprintf(w, "\t%s: %d product a hop\n", operator, products)
+		}
+	}
 	if p.dryRun {
 		fmt.Fprintf(w, "\twould take %s of memory (%s may be used) and %s of disk\n",
 			units.Bytes(p.MemoryNeededBytes), units.Bytes(p.MemoryBudgetBytes), units.Bytes(p.DiskNeededBytes))
@@ -82,9 +94,9 @@ func (p *propagated) text(w io.Writer) {
 }
 
 func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, error) {
-	operators, err := preprop.ParseOperators(o.operators)
+	operators, err := preprop.ParseOperators(o.operators, o.tolerance)
 	if err != nil {
-		return nil, usagef("--operator: %s", err)
+		return nil, usagef("--operator, --tolerance: %s", err)
 	}
 	t, err := parseDType(o.dtype)
 	if err != nil {
