@@ -123,7 +123,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 // obstacles says, for each placement that is impossible, why.
 func obstacles(f Facts, n Needs, o Override) map[string]string {
 	free, by := f.DeviceFree, fmt.Sprintf("is free on device %q", f.Device.Name)
-	if f.Device.Unified && f.Budget < free {
+	if f.Device.Unified && f.Budget <= free {
 		free, by = f.Budget, "is the memory budget, by "+f.BudgetBy
 	}
 	out := map[string]string{}

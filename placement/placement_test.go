@@ -26,6 +26,7 @@ func TestChoose(t *testing.T) {
 		{"what does not fit the device goes to the host", gpu, Needs{Input: 91, Work: 10}, auto, "host rr", "not device", nil},
 		{"what fits neither is read from storage, by chunk", gpu, Needs{Input: 1001, Work: 10}, auto, "storage chunk", "not host", nil},
 		{"a device in host memory is held to the budget", host, Needs{Input: 91, Work: 10}, auto, "storage chunk", "by --memory", nil},
+		{"of two limits that are the same, what set the budget is named", Facts{Device: host.Device, DeviceFree: 100, Budget: 100, BudgetBy: "--memory"}, Needs{Input: 101}, Override{Device, Auto}, "", "by --memory", machine.ErrDoesNotFit},
 		{"a device in host memory holds the input once", host, Needs{Input: 90, Work: 10}, auto, "device rr", "held once", nil},
 		{"storage is taken when asked for", host, Needs{Input: 1}, Override{Storage, Auto}, "storage chunk", "asked for", nil},
 		{"chunks are shuffled in memory when asked for", host, Needs{Input: 1}, Override{Auto, CR}, "device chunk", "asked for", nil},

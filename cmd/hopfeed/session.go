@@ -85,7 +85,11 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 		Chunks:        units.Bytes(need.Chunks),
 		ScatteredRows: o.scattered,
 	}
-	facts := placement.Facts{Device: info, DeviceFree: units.Bytes(info.MemoryBytes - s.device.Usage().InUse), Budget: budget, BudgetBy: by}
+	free := units.Bytes(math.MaxInt64) // of a device without a limit of its own
+	if info.MemoryBytes > 0 {
+		free = units.Bytes(info.MemoryBytes - s.device.Usage().InUse)
+	}
+	facts := placement.Facts{Device: info, DeviceFree: free, Budget: budget, BudgetBy: by}
 	if s.decision, err = placement.Choose(facts, needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
 		return nil, err
 	}

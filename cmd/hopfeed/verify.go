@@ -32,7 +32,7 @@ func (v verified) text(w io.Writer) {
 	}
 	verdict := "all is well"
 	if len(v.Bad) > 0 {
-		verdict = fmt.Sprintf("%d places are bad", len(v.Bad))
+		verdict = fmt.Sprintf("%d bad", len(v.Bad))
 	}
 	fmt.Fprintf(w, "%d files, %d chunks, %s read: %s\n", v.Files, v.Chunks, units.Bytes(v.Bytes), verdict)
 }
@@ -43,7 +43,7 @@ func runVerify(ctx context.Context, a *app, dir string) (result, error) {
 		return nil, err
 	}
 	if n := len(report.Bad); n > 0 {
-		err = fmt.Errorf("%s: %w: %d places are bad", dir, format.ErrCorrupt, n)
+		err = fmt.Errorf("%s: %w: %d bad", dir, format.ErrCorrupt, n)
 	}
 	return verified{report}, err
 }
