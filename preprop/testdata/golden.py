@@ -6,6 +6,7 @@ weights float32 [m] (or null), x float32 [n,F], none negative, and for each oper
 """
 import base64
 import json
+import math
 import os
 import sys
 
@@ -27,14 +28,34 @@ def load(name, columns=None):
     return a, x.astype(np.float32)
 
 
-def operator(a, name, loops):
-    if loops:
+def matrix(a, name, flags):
+    if "reverse" in flags:
+        a = a.T
+    if "undirected" in flags:
+        a = a.maximum(a.T)
+    if "noloops" not in flags:
         a = a + sp.diags((a.diagonal() == 0).astype(np.float64))
-    degree = np.asarray(a.sum(axis=1)).ravel()
-    inverse = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0)
-    if name == "sym":
-        return sp.diags(np.sqrt(inverse)) @ a @ sp.diags(np.sqrt(inverse))
-    return sp.diags(inverse) @ a
+    degree = np.asarray(a.sum(axis=0 if name == "col" else 1)).ravel()
+    inverse = sp.diags(np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0))
+    return {"sym": np.sqrt(inverse) @ a @ np.sqrt(inverse), "rw": inverse @ a, "col": a @ inverse}[name]
+
+
+def propagate(a, spelling, x):
+    """One hop: of ppr and heat all terms until what is left of the coefficients, whose sum is 1, is at most 1e-4."""
+    name, *options = spelling.split(":")
+    setting = dict(option.split("=") for option in options if "=" in option)
+    if name not in ("ppr", "heat"):
+        return matrix(a, name, options) @ x
+    s, out, left, k = matrix(a, "sym", options), 0, 1, 0
+    while left > 1e-4:
+        if name == "ppr":
+            alpha = float(setting["alpha"])
+            theta = alpha * (1 - alpha) ** k
+        else:
+            t = float(setting["t"])
+            theta = math.exp(-t) * t**k / math.factorial(k)
+        out, x, left, k = out + theta * x, s @ x, left - theta, k + 1
+    return out
 
 
 def text(array, dtype):
@@ -48,11 +69,10 @@ def golden(name, a, x, weighted, operators, hops=2):
     out = {"nodes": a.shape[0], "features": x.shape[1], "offsets": text(a.indptr, "<i8"), "neighbors": text(a.indices, "<u4"),
            "weights": text(a.data, "<f4") if weighted else None, "x": text(x, "<f4"), "hops": {}}
     for spelling in operators:
-        base, _, flag = spelling.partition(":")
-        b, h = operator(a, base, flag != "noloops"), x.astype(np.float64)
+        h = x.astype(np.float64)
         out["hops"][spelling] = []
         for _ in range(hops):
-            h = b @ h
+            h = propagate(a, spelling, h)
             out["hops"][spelling].append(text(h, "<f8"))
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".json"), "w") as f:
         json.dump(out, f, indent=1)
@@ -77,3 +97,12 @@ a = (a + sp.diags((random.random(len(ball)) < 0.2).astype(np.float64))).tocsr()
 a.data = (random.random(a.nnz) + 0.01).astype(np.float32).astype(np.float64)
 x = x[:, np.argsort(-x.sum(axis=0), kind="stable")[:3]] * random.random((len(ball), 3)).astype(np.float32)
 golden("cora_weighted", a, x, True, every)
+
+# 60 gates in the middle, where edges go one way; weights, and every fifth edge also turned round, made up
+a, x = load("gamora_csa8")
+a, x = a[200:260][:, 200:260].tocoo(), x[200:260, :2]
+back = random.random(a.nnz) < 0.2
+weight = (random.random(a.nnz + back.sum()) + 0.01).astype(np.float32).astype(np.float64)
+a = sp.csr_matrix((weight, (np.r_[a.row, a.col[back]], np.r_[a.col, a.row[back]])), shape=a.shape)
+golden("gamora_part", a, x, True, [name + flags for name in ("sym", "rw", "col", "ppr:alpha=0.15", "heat:t=3")
+                                   for flags in ("", ":reverse", ":undirected:noloops")])
