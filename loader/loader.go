@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -50,6 +51,7 @@ type Options struct {
 // time; Stats may be called at any time.
 type Loader struct {
 	o       Options // defaults filled in
+	backend backend
 	layout  format.Layout
 	regions []region
 	rows    int64   // of all regions
@@ -149,27 +151,22 @@ func (l *Loader) open(ctx context.Context) error {
 		l.frames = append(l.frames, f)
 	}
 	var err error
-	switch l.o.Placement {
-	case Device:
-		l.source, err = openDevice(ctx, l)
-	case Host:
-		l.source, err = openHost(ctx, l)
-	case Storage:
-		l.source, err = openStorage(l)
-	}
+	l.source, err = l.backend.open(ctx, l)
 	return err
 }
 
 // configure checks the options and fills in what follows from them.
 func (l *Loader) configure() error {
 	o := &l.o
+	var known bool
+	l.backend, known = backends[o.Placement]
 	switch {
 	case o.Device == nil || o.Store == nil:
 		return errors.New("loader: no device or no store")
 	case len(o.Matrices) == 0:
 		return errors.New("loader: no matrices")
-	case !slices.Contains([]Placement{Device, Host, Storage}, o.Placement):
-		return fmt.Errorf("loader: unknown placement %q (want %s, %s or %s)", o.Placement, Device, Host, Storage)
+	case !known:
+		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, slices.Sorted(maps.Keys(backends)))
 	case o.BatchRows < 1:
 		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
 	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:

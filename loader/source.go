@@ -7,8 +7,23 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
+// backend is a kind of source.
+type backend struct {
+	open func(context.Context, *Loader) (source, error)
+	// byHost tells that assemble writes rows itself: into f.stored if the device's
+	// memory is the host's, else into f.staging.
+	byHost bool
+}
+
+// backends are those that there are. One that is new is a file and a line here.
+var backends = map[Placement]backend{
+	Device:  {open: openDevice},
+	Host:    {open: openHost, byHost: true},
+	Storage: {open: openStorage},
+}
+
 // source is where the rows of batches come from: the only thing in which
-// placements differ. One that is new is a file here and a line in Open.
+// placements differ.
 //
 // Jobs pass prefetch, fetch and assemble in order. Different methods run beside
 // one another; no method runs twice at a time.
@@ -63,7 +78,7 @@ func (j *job) takeFrame(ctx context.Context, l *Loader, free <-chan *frame, stre
 	if f.released == nil {
 		return nil
 	}
-	if l.o.Placement == Host && l.unified() {
+	if l.backend.byHost && l.unified() {
 		return f.released.Wait(ctx)
 	}
 	stream.WaitEvent(f.released)

@@ -64,7 +64,7 @@ type piece struct {
 	first, rows int // within the chunk
 }
 
-func openStorage(l *Loader) (source, error) {
+func openStorage(_ context.Context, l *Loader) (source, error) {
 	s := &storageSource{
 		l:       l,
 		files:   make(map[string]*storedFile),
