@@ -21,10 +21,13 @@ type importOptions struct {
 	format, source string
 	graphOptions
 	undirected   bool
+	directed     bool // said so by --undirected=false
 	edgeLayout   string
 	featureDType string
 	featureShape string
 	classes      string
+	ids          string
+	edgeList     ingest.CSVOptions
 }
 
 // graphOptions are those of import and generate.
@@ -48,9 +51,11 @@ func (o *graphOptions) flags(c *cobra.Command) {
 }
 
 // importFormats are the formats that there are: how to open each as a source.
-var importFormats = map[string]func(a *app, o *importOptions) (ingest.Source, error){
+var importFormats = map[string]func(ctx context.Context, a *app, o *importOptions) (ingest.Source, error){
 	"npy": openNPY,
 	"igb": openIGB,
+	"csv": openCSV,
+	"mtx": openMTX,
 }
 
 func newImportCommand(a *app) *cobra.Command {
@@ -65,7 +70,15 @@ func newImportCommand(a *app) *cobra.Command {
 			"1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,\n" +
 			"edge_weight.npy [E], and meta.json, which says whether edges are directed.\n\n" +
 			"igb: SRC is the folder of one size of the homogeneous Illinois graph benchmark (with processed/paper in\n" +
-			"it, or with all files side by side). The first 60 % of the labelled nodes train, the next 20 % validate.",
+			"it, or with all files side by side). The first 60 % of the labelled nodes train, the next 20 % validate.\n\n" +
+			"csv: SRC is a text file, maybe packed by gzip or zstd, with an edge a line: source, destination and\n" +
+			"maybe a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.\n\n" +
+			"mtx: SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is\n" +
+			"an undirected graph.\n\n" +
+			"For csv and mtx, --features, --labels and --splits name files about the nodes: .npy arrays with a row a node\n" +
+			"(splits: as splits.npy), or text with the id of a node in the first field of a line. Splits may also be a folder\n" +
+			"with the lists train.csv, valid.csv and test.csv. While text is read, its edges are kept in GRAPH.scratch:\n" +
+			"8 bytes each, 12 with weights; features that are text, 4 bytes a value.",
 		Args: cobra.ExactArgs(2),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.format, o.source = args[0], args[1]
@@ -80,7 +93,39 @@ func newImportCommand(a *app) *cobra.Command {
 	f.StringVar(&o.featureDType, "feature-dtype", "", "npy: type of the features where the file does not tell (bfloat16, or that of a raw array)")
 	f.StringVar(&o.featureShape, "shape", "", "npy: rows,columns of a node_feat.npy without header")
 	f.StringVar(&o.classes, "classes", "19", "igb: labels of 19 or of 2K classes")
+	f.StringVar(&o.edgeList.Features, "features", "", "csv, mtx: file with the features of the nodes, or ones (the default) for a single 1")
+	f.StringVar(&o.edgeList.Labels, "labels", "", "csv, mtx: file with the labels of the nodes")
+	f.StringVar(&o.edgeList.Splits, "splits", "", "csv, mtx: file or folder with splits of the nodes")
+	f.StringVar(&o.ids, "ids", "keep", "csv: keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
+	f.StringVar(&o.edgeList.Header, "header", "", "csv: yes or no, where it does not show whether the first line names the columns")
+	f.IntVar(&o.edgeList.WeightColumn, "weight-column", -1, "csv: column of weights, from 1; 0: none (default: the one named weight, or the third of three)")
+	f.Lookup("weight-column").DefValue = "0" // which is not shown
+	f.Int64Var(&o.edgeList.Nodes, "nodes", 0, "csv: number of nodes, where edges and features do not tell")
+	c.PreRunE = func(_ *cobra.Command, args []string) error {
+		o.directed = f.Changed("undirected") && !o.undirected
+		for _, flag := range slices.Sorted(maps.Keys(importFlags)) {
+			if formats := importFlags[flag]; f.Changed(flag) && importFormats[args[0]] != nil && !slices.Contains(formats, args[0]) {
+				return usagef("--%s is not for %s, but for %s", flag, args[0], strings.Join(formats, ", "))
+			}
+		}
+		return nil
+	}
 	return c
+}
+
+// importFlags are those that some formats have, and which.
+var importFlags = map[string][]string{
+	"edge-layout":   {"npy"},
+	"feature-dtype": {"npy"},
+	"shape":         {"npy"},
+	"classes":       {"igb"},
+	"features":      {"csv", "mtx"},
+	"labels":        {"csv", "mtx"},
+	"splits":        {"csv", "mtx"},
+	"ids":           {"csv"},
+	"header":        {"csv"},
+	"weight-column": {"csv"},
+	"nodes":         {"csv"},
 }
 
 // imported is the result of import and generate.
@@ -99,15 +144,22 @@ func runImport(ctx context.Context, a *app, o importOptions) (result, error) {
 	if open == nil {
 		return nil, usagef("there is no import format %q (there are: %s)", o.format, strings.Join(slices.Sorted(maps.Keys(importFormats)), ", "))
 	}
-	source, err := open(a, &o)
+	source, err := open(ctx, a, &o)
 	if err != nil {
 		return nil, err
 	}
-	direction := ingest.UnknownDirection
-	if o.undirected {
-		direction = ingest.Undirected
+	return a.ingest(ctx, source, o.direction(), o.graphOptions)
+}
+
+// direction is what is asked for.
+func (o *importOptions) direction() ingest.Direction {
+	switch {
+	case o.undirected:
+		return ingest.Undirected
+	case o.directed:
+		return ingest.Directed
 	}
-	return a.ingest(ctx, source, direction, o.graphOptions)
+	return ingest.UnknownDirection
 }
 
 // ingest writes a graph directory from a source, and closes the source.
@@ -150,7 +202,7 @@ func parseDType(name string) (format.DType, error) {
 	return t, nil
 }
 
-func openNPY(a *app, o *importOptions) (ingest.Source, error) {
+func openNPY(_ context.Context, a *app, o *importOptions) (ingest.Source, error) {
 	n := ingest.NPYOptions{EdgeLayout: o.edgeLayout}
 	if o.featureDType != "" {
 		t, err := npy.ParseType(o.featureDType)
@@ -174,6 +226,23 @@ func openNPY(a *app, o *importOptions) (ingest.Source, error) {
 	return ingest.OpenNPY(a.fs, o.source, n)
 }
 
-func openIGB(a *app, o *importOptions) (ingest.Source, error) {
+func openIGB(_ context.Context, a *app, o *importOptions) (ingest.Source, error) {
 	return ingest.OpenIGB(a.fs, o.source, ingest.IGBOptions{Classes: o.classes})
+}
+
+func openCSV(ctx context.Context, a *app, o *importOptions) (ingest.Source, error) {
+	if o.ids != "keep" && o.ids != "map" {
+		return nil, usagef("--ids %s: want keep or map", o.ids)
+	}
+	o.edgeList.MapIDs = o.ids == "map"
+	return ingest.OpenCSV(ctx, a.fs, o.source, a.workspace(o), o.edgeList)
+}
+
+func openMTX(ctx context.Context, a *app, o *importOptions) (ingest.Source, error) {
+	return ingest.OpenMTX(ctx, a.fs, o.source, a.workspace(o), o.edgeList.NodeFiles)
+}
+
+func (a *app) workspace(o *importOptions) ingest.Workspace {
+	budget, _ := a.budget()
+	return ingest.Workspace{Output: o.output, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}
 }

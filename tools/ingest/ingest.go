@@ -109,6 +109,9 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if info.Features < 1 || info.Features > format.MaxFeatures {
 		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
 	}
+	if o.MemoryBytes > 0 {
+		o.MemoryBytes = max(1, o.MemoryBytes-info.HeldBytes)
+	}
 	reverses, notes, err := directions(info, o.Direction)
 	if err != nil {
 		return nil, err

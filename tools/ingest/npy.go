@@ -184,8 +184,8 @@ func (s *npySource) checkMeta(meta npyMeta) error {
 }
 
 // openIntegers opens an array of integers with one of the given numbers of axes.
-func (s *npySource) openIntegers(path string, axes ...int) (*npy.Array, error) {
-	a, err := npy.Open(s.fsys, path)
+func openIntegers(fsys vfs.FS, path string, axes ...int) (*npy.Array, error) {
+	a, err := npy.Open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (s *npySource) openIntegers(path string, axes ...int) (*npy.Array, error) {
 // openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to
 // be seen from its shape.
 func (s *npySource) openEdges(path, layout string) (err error) {
-	if s.edges, err = s.openIntegers(path, 2); err != nil {
+	if s.edges, err = openIntegers(s.fsys, path, 2); err != nil {
 		return err
 	}
 	a := s.edges
@@ -269,7 +269,7 @@ func (s *npySource) openSplits() error {
 		if !s.names[name] {
 			continue
 		}
-		a, err := s.openIntegers(s.path(name), 1)
+		a, err := openIntegers(s.fsys, s.path(name), 1)
 		if err != nil {
 			return err
 		}
@@ -280,7 +280,7 @@ func (s *npySource) openSplits() error {
 		s.info.RowBytes++
 	}
 	for _, name := range names {
-		a, err := s.openIntegers(s.path(name), 1, 2)
+		a, err := openIntegers(s.fsys, s.path(name), 1, 2)
 		if err != nil {
 			return err
 		}

@@ -47,6 +47,7 @@ type Info struct {
 	Direction    Direction
 	Weighted     bool
 	RowBytes     int64             // of the row table in memory, for one node
+	HeldBytes    int64             // that the source takes in memory all the time
 	FeatureBytes int64             // that reading features takes in memory, beside the caller's
 	Input        map[string]string // what the content depends on, for the manifest: no paths
 	Notes        []string          // what was assumed, a line each

@@ -1,0 +1,172 @@
+package ingest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"unicode/utf8"
+
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// numbering turns the ids of an input into nodes.
+type numbering struct {
+	ids   *idMap // nil: ids are the numbers of nodes
+	nodes int64  // so far
+	fixed bool   // there are no more
+}
+
+// node is the node that an id names; unless they are fixed, it may be a new one.
+// The error names no file.
+func (n *numbering) node(id []byte) (uint32, error) {
+	if n.ids != nil {
+		node, err := n.ids.node(id, !n.fixed)
+		n.nodes = n.ids.count
+		return node, err
+	}
+	v, ok := parseUint(id)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("id %q is no whole number (--ids map takes any text)", id)
+	case n.fixed && v >= uint64(n.nodes):
+		return 0, fmt.Errorf("there is no node %d, but %d nodes", v, n.nodes)
+	case v >= MaxNodes:
+		return 0, fmt.Errorf("node %d is beyond %d nodes (--ids map numbers those that are there)", v, int64(MaxNodes))
+	}
+	n.nodes = max(n.nodes, int64(v)+1)
+	return uint32(v), nil
+}
+
+// has tells whether an id is, or can be, that of a node.
+func (n *numbering) has(id []byte) bool {
+	if n.ids != nil {
+		return n.ids.table[n.ids.find(id)] != 0
+	}
+	_, ok := parseUint(id)
+	return ok
+}
+
+// name is the id of a node.
+func (n *numbering) name(node int64) string {
+	if n.ids != nil {
+		return fmt.Sprintf("id %q", n.ids.id(uint32(node)))
+	}
+	return fmt.Sprintf("node %d", node)
+}
+
+// idMap numbers ids densely, in the order in which they are first seen. It holds
+// them in pieces, each as its length and its bytes.
+type idMap struct {
+	seed   maphash.Seed
+	pieces [][]byte
+	starts []uint64 // of each id: piece, then place in it
+	table  []uint32 // 1 + node, by hash; 0: free
+	count  int64
+	limit  int64 // bytes; 0: none
+}
+
+const (
+	idPiece = 1 << 20
+	maxID   = 1 << 12 // bytes of an id
+)
+
+func newIDMap(limit int64) *idMap {
+	return &idMap{seed: maphash.MakeSeed(), table: make([]uint32, 1<<10), limit: limit}
+}
+
+// bytes is what the map takes in memory.
+func (m *idMap) bytes() int64 {
+	return int64(len(m.pieces))*idPiece + 8*int64(cap(m.starts)) + 4*int64(len(m.table))
+}
+
+// id is the text of a node's id.
+func (m *idMap) id(node uint32) []byte {
+	at := m.starts[node]
+	piece := m.pieces[at/idPiece][at%idPiece:]
+	n, width := binary.Uvarint(piece)
+	return piece[width : width+int(n)]
+}
+
+// node finds an id, or gives it the next number, if it may.
+func (m *idMap) node(id []byte, add bool) (uint32, error) {
+	at := m.find(id)
+	if m.table[at] != 0 {
+		return m.table[at] - 1, nil
+	}
+	switch {
+	case !add:
+		return 0, fmt.Errorf("there is no node with the id %.100q", id)
+	case len(id) == 0:
+		return 0, errors.New("an id is empty")
+	case len(id) > maxID:
+		return 0, fmt.Errorf("an id is %d bytes long (at most %d)", len(id), maxID)
+	case !utf8.Valid(id):
+		return 0, fmt.Errorf("the id %.100q is not UTF-8", id)
+	case m.count == MaxNodes:
+		return 0, fmt.Errorf("more than %d nodes", int64(MaxNodes))
+	}
+	if len(m.pieces) == 0 || cap(m.pieces[len(m.pieces)-1])-len(m.pieces[len(m.pieces)-1]) < len(id)+binary.MaxVarintLen64 {
+		if err := m.checkRoom(idPiece); err != nil {
+			return 0, err
+		}
+		m.pieces = append(m.pieces, make([]byte, 0, idPiece))
+	}
+	last := len(m.pieces) - 1
+	m.starts = append(m.starts, uint64(last)*idPiece+uint64(len(m.pieces[last])))
+	m.pieces[last] = append(binary.AppendUvarint(m.pieces[last], uint64(len(id))), id...)
+	node := uint32(m.count)
+	m.count++
+	m.table[at] = node + 1
+	if m.count > int64(len(m.table))/4*3 {
+		return node, m.grow()
+	}
+	return node, nil
+}
+
+// find is the place of an id in the table, or the free one where it belongs.
+func (m *idMap) find(id []byte) uint64 {
+	mask := uint64(len(m.table) - 1)
+	at := maphash.Bytes(m.seed, id) & mask
+	for m.table[at] != 0 && string(m.id(m.table[at]-1)) != string(id) {
+		at = (at + 1) & mask
+	}
+	return at
+}
+
+// grow doubles the table.
+func (m *idMap) grow() error {
+	if err := m.checkRoom(8*int64(len(m.table)) + 8*m.count); err != nil {
+		return err
+	}
+	m.table = make([]uint32, 2*len(m.table))
+	mask := uint64(len(m.table) - 1)
+	for node := range uint32(m.count) {
+		at := maphash.Bytes(m.seed, m.id(node)) & mask
+		for m.table[at] != 0 {
+			at = (at + 1) & mask
+		}
+		m.table[at] = node + 1
+	}
+	return nil
+}
+
+func (m *idMap) checkRoom(more int64) error {
+	if needed := m.bytes() + more; m.limit > 0 && needed > m.limit {
+		return fmt.Errorf("%w: a map of more than %d ids needs %v of memory, %v may be used", machine.ErrDoesNotFit, m.count, units.Bytes(needed), units.Bytes(m.limit))
+	}
+	return nil
+}
+
+// strings are the ids of all nodes.
+func (m *idMap) strings() []string {
+	out := make([]string, m.count)
+	for node := range out {
+		out[node] = string(m.id(uint32(node)))
+	}
+	return out
+}
+
+// rowBytes is what strings takes for one node, on average and rounded up.
+func (m *idMap) rowBytes() int64 { return 32 + int64(len(m.pieces))*idPiece/max(1, m.count) }

@@ -1,0 +1,210 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// mtxBanner is the first line of a MatrixMarket file
+// (https://math.nist.gov/MatrixMarket/formats.html).
+type mtxBanner struct {
+	array     bool // every value is there, column by column; else those that are listed
+	pattern   bool // no values
+	symmetric bool // the lower triangle alone is there
+}
+
+// OpenMTX reads a square MatrixMarket matrix as a graph: the entry in row i and
+// column j is an edge from node i to node j, both counted from 1 in the file, and
+// its value the weight. The zeros of an array are no edges. A symmetric matrix is
+// an undirected graph.
+func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w Workspace, files NodeFiles) (_ Source, err error) {
+	l, err := newEdgeList(fsys, "mtx", w, files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	if err := l.readMTX(ctx, path); err != nil {
+		return nil, err
+	}
+	if err := l.openFeatures(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.openRows()
+}
+
+func (l *edgeList) readMTX(ctx context.Context, path string) error {
+	t, err := openText(l.fsys, path, "")
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	banner, err := readBanner(t)
+	if err != nil {
+		return err
+	}
+	if banner.symmetric {
+		l.info.Direction = Undirected
+	}
+	l.info.Weighted = !banner.pattern
+	n, entries, err := banner.readSize(t)
+	if err != nil {
+		return err
+	}
+	l.ids.nodes, l.ids.fixed = n, true
+	if l.edges, err = l.scratch.newEdges(l.info.Weighted, entries); err != nil {
+		return err
+	}
+	if banner.array {
+		err = l.readMTXArray(ctx, t, banner)
+	} else {
+		err = l.readMTXEntries(ctx, t, banner, entries)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := t.next(); err == nil {
+		return t.errorf("more entries than the size line says")
+	} else if err != io.EOF {
+		return err
+	}
+	return l.edges.finish(ctx)
+}
+
+func readBanner(t *textFile) (b mtxBanner, err error) {
+	line, err := t.next()
+	if err != nil && err != io.EOF {
+		return b, err
+	}
+	words := strings.Fields(strings.ToLower(string(line[:min(len(line), 1<<10)])))
+	if len(words) != 5 || words[0] != "%%matrixmarket" || words[1] != "matrix" {
+		return b, fmt.Errorf("%w: %s: line 1: no MatrixMarket banner (%%%%MatrixMarket matrix coordinate real general, or the like)", ErrInvalid, t.path)
+	}
+	layout, field, symmetry := words[2], words[3], words[4]
+	switch {
+	case layout != "coordinate" && layout != "array":
+		return b, t.errorf("layout %q (want coordinate or array)", layout)
+	case field != "real" && field != "integer" && field != "pattern":
+		return b, t.errorf("%s values (want real, integer or pattern)", field)
+	case symmetry != "general" && symmetry != "symmetric":
+		return b, t.errorf("a %s matrix (want general or symmetric)", symmetry)
+	case layout == "array" && field == "pattern":
+		return b, t.errorf("an array without values")
+	}
+	t.comments = "%"
+	return mtxBanner{layout == "array", field == "pattern", symmetry == "symmetric"}, nil
+}
+
+// readSize reads how many nodes there are and, unless the matrix is an array, how
+// many entries.
+func (b mtxBanner) readSize(t *textFile) (n, entries int64, err error) {
+	line, err := t.next()
+	if err == io.EOF {
+		return 0, 0, fmt.Errorf("%w: %s: no size line", ErrInvalid, t.path)
+	} else if err != nil {
+		return 0, 0, err
+	}
+	fields := bytes.Fields(line)
+	want := 3
+	if b.array {
+		want = 2
+	}
+	var sizes [3]uint64
+	ok := len(fields) == want
+	for i := 0; ok && i < want; i++ {
+		sizes[i], ok = parseUint(fields[i])
+	}
+	switch {
+	case !ok:
+		return 0, 0, t.errorf("%.100q is no size line (want %d whole numbers)", line, want)
+	case sizes[0] != sizes[1]:
+		return 0, 0, t.errorf("a matrix of %d rows and %d columns (want a square one)", sizes[0], sizes[1])
+	case sizes[0] > MaxNodes:
+		return 0, 0, t.errorf("%d nodes (at most %d fit node ids of 32 bits)", sizes[0], int64(MaxNodes))
+	case sizes[2] > sizes[0]*sizes[0]: // at most (2^32-1)^2
+		return 0, 0, t.errorf("%d entries in a matrix of %d rows", sizes[2], sizes[0])
+	case sizes[2] > 1<<48:
+		return 0, 0, t.errorf("%d entries (at most 2^48)", sizes[2])
+	}
+	return int64(sizes[0]), int64(sizes[2]), nil
+}
+
+func (l *edgeList) readMTXEntries(ctx context.Context, t *textFile, b mtxBanner, entries int64) error {
+	want := 3
+	if b.pattern {
+		want = 2
+	}
+	var fields [][]byte
+	for k := range entries {
+		line, err := t.next()
+		if err == io.EOF {
+			return fmt.Errorf("%w: %s: ends after %d of %d entries", ErrInvalid, t.path, k, entries)
+		} else if err != nil {
+			return err
+		}
+		fields = split(fields[:0], line, ' ')
+		if len(fields) != want {
+			return t.errorf("%d fields (want %d)", len(fields), want)
+		}
+		var ends [2]uint32
+		for i, name := range []string{"row", "column"} {
+			v, ok := parseUint(fields[i])
+			if !ok || v < 1 || v > uint64(l.ids.nodes) {
+				return t.errorf("%s %.100q (want 1 to %d)", name, fields[i], l.ids.nodes)
+			}
+			ends[i] = uint32(v - 1)
+		}
+		if b.symmetric && ends[0] < ends[1] {
+			return t.errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)", ends[0]+1, ends[1]+1)
+		}
+		weight := float32(0)
+		if !b.pattern {
+			if weight, err = parseWeight(fields[2]); err != nil {
+				return t.at(err)
+			}
+		}
+		if err := l.edges.add(ctx, ends[0], ends[1], weight); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) error {
+	for column := range l.ids.nodes {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		first := int64(0)
+		if b.symmetric {
+			first = column
+		}
+		for row := first; row < l.ids.nodes; row++ {
+			line, err := t.next()
+			if err == io.EOF {
+				return fmt.Errorf("%w: %s: ends before row %d, column %d", ErrInvalid, t.path, row+1, column+1)
+			} else if err != nil {
+				return err
+			}
+			weight, err := parseWeight(bytes.TrimSpace(line))
+			if err != nil {
+				return t.at(err)
+			}
+			if weight == 0 {
+				continue
+			}
+			if err := l.edges.add(ctx, uint32(row), uint32(column), weight); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
