@@ -3,6 +3,7 @@ package preprop
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 )
 
@@ -46,10 +47,10 @@ func (p *propagator) needed(ctx context.Context, stored nodeSet, products, threa
 			need[r] = next
 			continue
 		}
-		set := append(nodeSet(nil), stored...)
+		set := slices.Clone(next) // in it are the in-neighbours of those that the product after next needs
 		err := p.pieces(ctx, threads, func(lo, hi int64) error {
 			for v := lo; v < hi; v++ {
-				if !next.has(v) {
+				if !next.has(v) || r+2 < products && need[r+2].has(v) {
 					continue
 				}
 				for _, u := range p.graph.In(v) {

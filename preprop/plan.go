@@ -28,11 +28,14 @@ func memoryNeeded(graph *format.Manifest, o *Options, features format.DType, sto
 		most := int64(0)
 		for _, operator := range o.Operators {
 			terms := operator.series()
-			spares := 4 * n * int64(graph.Features) * int64(terms.spares(o.DType))
-			most = max(most, spares+int64(o.Hops*terms.products())*(n/8+8)) // node sets
-			if operator.Name == Col {
-				most = max(most, 8*n) // degrees
+			own := 4 * n * int64(graph.Features) * int64(terms.spares(o.DType))
+			if storedRows < n {
+				own += int64(o.Hops*terms.products()) * (n/8 + 8) // node sets
 			}
+			if operator.Name == Col {
+				own = max(own, 8*n) // degrees
+			}
+			most = max(most, own)
 			bases[operator.base()] = true
 		}
 		need += most + 4*n*int64(len(bases)) // factors
