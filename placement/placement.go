@@ -44,6 +44,8 @@ type Needs struct {
 	// ScatteredRows tells that the rows to be read do not lie together, so that
 	// reading them chunk by chunk is out of the question.
 	ScatteredRows bool
+	// CutChunks tells that what is shuffled together is not whole chunks of the store.
+	CutChunks bool
 }
 
 // Override is what the user asked for: Auto where nothing.
@@ -73,6 +75,10 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	}
 	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
 		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or shuffled by chunk (propagate again with that --split)", ErrContradiction)
+	}
+
+	if n.CutChunks && o.Placement == Storage {
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of the store's (see inspect)", ErrContradiction)
 	}
 
 	obstacles := obstacles(f, n, o)
@@ -147,6 +153,8 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Storage] = "rows shall be shuffled one by one, which storage cannot do"
 	case n.ScatteredRows:
 		out[Storage] = "the rows of this split are scattered over the chunks of the store"
+	case n.CutChunks:
+		out[Storage] = "what shall be shuffled together is not whole chunks of the store"
 	case tooMuchWork != "":
 		out[Storage] = tooMuchWork
 	case f.Device.Unified && n.Work+n.Chunks > free:

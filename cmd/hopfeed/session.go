@@ -24,6 +24,7 @@ type sessionOptions struct {
 	shuffle   string   // "": the rows are read in order
 	regions   []string // that are read; nil: all
 	scattered bool     // only some rows of them: see placement.Needs
+	cutChunks bool     // see placement.Needs
 }
 
 // session is a device, and a store on its way to it.
@@ -84,6 +85,7 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 		Work:          units.Bytes(need.Batches) + modelBytes(spec, s.batch),
 		Chunks:        units.Bytes(need.Chunks),
 		ScatteredRows: o.scattered,
+		CutChunks:     o.cutChunks,
 	}
 	free := units.Bytes(math.MaxInt64) // of a device without a limit of its own
 	if info.MemoryBytes > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -119,10 +120,10 @@ func (o *trainOptions) check() error {
 		return usagef("--batch %d: must be at least 1", o.BatchRows)
 	case o.Epochs < 1:
 		return usagef("--epochs %d: must be at least 1", o.Epochs)
-	case !(o.LearningRate > 0):
-		return usagef("--lr %v: must be above 0", o.LearningRate)
-	case !(o.WeightDecay >= 0):
-		return usagef("--weight-decay %v: must not be negative", o.WeightDecay)
+	case !(o.LearningRate > 0 && o.LearningRate <= math.MaxFloat64):
+		return usagef("--lr %v: must be above 0, and finite", o.LearningRate)
+	case !(o.WeightDecay >= 0 && o.WeightDecay <= math.MaxFloat64):
+		return usagef("--weight-decay %v: must not be negative, and finite", o.WeightDecay)
 	case !(o.Dropout >= 0 && o.Dropout < 1):
 		return usagef("--dropout %v: must be at least 0 and below 1", o.Dropout)
 	case o.evalEvery < 1:
@@ -224,7 +225,8 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	so := sessionOptions{batch: o.BatchRows, placement: o.placement, shuffle: o.shuffle, scattered: part.scattered}
+	so := sessionOptions{batch: o.BatchRows, placement: o.placement, shuffle: o.shuffle,
+		scattered: part.scattered, cutChunks: o.chunkRows%m.ChunkRows != 0}
 	if !part.scattered {
 		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}
 	}
