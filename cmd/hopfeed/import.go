@@ -56,6 +56,7 @@ var importFormats = map[string]func(ctx context.Context, a *app, o *importOption
 	"igb": openIGB,
 	"csv": openCSV,
 	"mtx": openMTX,
+	"ogb": openOGB,
 }
 
 func newImportCommand(a *app) *cobra.Command {
@@ -75,10 +76,14 @@ func newImportCommand(a *app) *cobra.Command {
 			"maybe a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.\n\n" +
 			"mtx: SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is\n" +
 			"an undirected graph.\n\n" +
+			"ogb: SRC is the root folder of a homogeneous data set for node properties of the Open Graph Benchmark, as text\n" +
+			"(raw/edge.csv.gz) or arrays (raw/data.npz). Whether inverse edges are added is known of arxiv, papers100M (no),\n" +
+			"products and proteins (yes); of others --undirected or --undirected=false says it.\n\n" +
 			"For csv and mtx, --features, --labels and --splits name files about the nodes: .npy arrays with a row a node\n" +
 			"(splits: as splits.npy), or text with the id of a node in the first field of a line. Splits may also be a folder\n" +
-			"with the lists train.csv, valid.csv and test.csv. While text is read, its edges are kept in GRAPH.scratch:\n" +
-			"8 bytes each, 12 with weights; features that are text, 4 bytes a value.",
+			"with the lists train.csv, valid.csv and test.csv.\n\n" +
+			"The edges of csv, mtx and ogb are read once and kept in GRAPH.scratch until the graph is written, 8 bytes each,\n" +
+			"12 with weights; so are features of --features that are text, 4 bytes a value.",
 		Args: cobra.ExactArgs(2),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.format, o.source = args[0], args[1]
@@ -93,7 +98,7 @@ func newImportCommand(a *app) *cobra.Command {
 	f.StringVar(&o.featureDType, "feature-dtype", "", "npy: type of the features where the file does not tell (bfloat16, or that of a raw array)")
 	f.StringVar(&o.featureShape, "shape", "", "npy: rows,columns of a node_feat.npy without header")
 	f.StringVar(&o.classes, "classes", "19", "igb: labels of 19 or of 2K classes")
-	f.StringVar(&o.edgeList.Features, "features", "", "csv, mtx: file with the features of the nodes, or ones (the default) for a single 1")
+	f.StringVar(&o.edgeList.Features, "features", "", "csv, mtx, ogb without its own: file with the features of the nodes, or ones for a single 1")
 	f.StringVar(&o.edgeList.Labels, "labels", "", "csv, mtx: file with the labels of the nodes")
 	f.StringVar(&o.edgeList.Splits, "splits", "", "csv, mtx: file or folder with splits of the nodes")
 	f.StringVar(&o.ids, "ids", "keep", "csv: keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
@@ -119,7 +124,7 @@ var importFlags = map[string][]string{
 	"feature-dtype": {"npy"},
 	"shape":         {"npy"},
 	"classes":       {"igb"},
-	"features":      {"csv", "mtx"},
+	"features":      {"csv", "mtx", "ogb"},
 	"labels":        {"csv", "mtx"},
 	"splits":        {"csv", "mtx"},
 	"ids":           {"csv"},
@@ -240,6 +245,10 @@ func openCSV(ctx context.Context, a *app, o *importOptions) (ingest.Source, erro
 
 func openMTX(ctx context.Context, a *app, o *importOptions) (ingest.Source, error) {
 	return ingest.OpenMTX(ctx, a.fs, o.source, a.workspace(o), o.edgeList.NodeFiles)
+}
+
+func openOGB(ctx context.Context, a *app, o *importOptions) (ingest.Source, error) {
+	return ingest.OpenOGB(ctx, a.fs, o.source, a.workspace(o), ingest.OGBOptions{Direction: o.direction(), Features: o.edgeList.Features})
 }
 
 func (a *app) workspace(o *importOptions) ingest.Workspace {

@@ -1,0 +1,315 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// OGBOptions say what an OGB data set does not say itself.
+type OGBOptions struct {
+	Direction Direction // Undirected adds inverse edges; for data sets that are not known
+	Features  string    // as in NodeFiles, for data sets without
+}
+
+// ogbSets are the data sets of which is known whether inverse edges are to be
+// added, and whether their nodes have features: OGB keeps that in its Python package.
+var ogbSets = []struct {
+	name      string
+	alias     string // of the folder in its archive
+	nodes     int64
+	direction Direction
+	features  bool
+}{
+	{"ogbn-arxiv", "arxiv", 169_343, Directed, true},
+	{"ogbn-products", "products", 2_449_029, Undirected, true},
+	{"ogbn-proteins", "proteinfunc", 132_534, Undirected, false},
+	{"ogbn-papers100M", "papers100M-bin", 111_059_956, Directed, true},
+}
+
+// ogbSource is a homogeneous data set of the Open Graph Benchmark for predicting
+// properties of nodes. Text (.csv, maybe packed) has neither header nor ids:
+//
+//	raw/edge.csv.gz                        source, destination
+//	raw/node-feat.csv.gz                   [n,F] numbers
+//	raw/node-label.csv.gz                  [n,L]
+//	raw/num-node-list.csv.gz               n; raw/num-edge-list.csv.gz: E
+//
+// or, for large ones, arrays, which are usually deflated:
+//
+//	raw/data.npz                           edge_index [2,E], node_feat [n,F], num_nodes_list, num_edges_list
+//	raw/node-label.npz                     node_label [n,L], NaN is unlabelled
+//
+// and, of either, lists of nodes: split/<name>/{train,valid,test}.csv.gz.
+type ogbSource struct {
+	*edgeList
+	dir    string
+	names  []string // of raw
+	splits []string // folders
+}
+
+// OpenOGB opens the root folder of an OGB data set.
+func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o OGBOptions) (_ Source, err error) {
+	entries, err := fsys.ReadDir(filepath.Join(dir, "raw"))
+	if err != nil {
+		return nil, err
+	}
+	s := &ogbSource{dir: dir}
+	for _, e := range entries {
+		s.names = append(s.names, e.Name())
+	}
+	for _, relations := range []string{"triplet-type-list", "edge_index_dict.npz"} {
+		if name := s.find(relations); name != "" {
+			return nil, fmt.Errorf("%w: %s: nodes and edges of several types (a heterogeneous graph) cannot be imported", ErrInvalid, s.path(name))
+		}
+	}
+	if s.edgeList, err = newEdgeList(fsys, "ogb", w, NodeFiles{Features: o.Features}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if slices.Contains(s.names, "data.npz") {
+		err = s.openBinary(ctx, o)
+	} else {
+		err = s.openCSV(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, s.openSplits()
+}
+
+func (s *ogbSource) path(name string) string { return filepath.Join(s.dir, "raw", name) }
+
+// find returns the file of raw of that name, or with the ending of a text file
+// behind it, or "".
+func (s *ogbSource) find(name string) string {
+	for _, ending := range append([]string{""}, textEndings...) {
+		if full := strings.TrimSuffix(name+"."+ending, "."); slices.Contains(s.names, full) {
+			return full
+		}
+	}
+	return ""
+}
+
+// need is find for a file that must be there.
+func (s *ogbSource) need(name string) (path string, err error) {
+	if name := s.find(name); name != "" {
+		return s.path(name), nil
+	}
+	return "", fmt.Errorf("%w: %s: neither data.npz nor %s.csv.gz (give the root folder of the data set)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
+}
+
+// identify looks a data set of n nodes up among the known ones, and decides where
+// its features come from. own tells whether it has any.
+func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err error) {
+	s.ids.nodes, s.ids.fixed = n, true
+	s.info.Nodes = n
+	folder := strings.ToLower(strings.ReplaceAll(filepath.Base(filepath.Clean(s.dir)), "_", "-"))
+	features := true
+	for _, set := range ogbSets {
+		if n == set.nodes || folder == strings.ToLower(set.name) || folder == strings.ToLower(set.alias) {
+			s.info.Name, s.info.Direction, features = set.name, set.direction, set.features
+			break
+		}
+	}
+	if s.info.Direction == UnknownDirection && o.Direction == UnknownDirection {
+		return false, fmt.Errorf("%w: %s is none of OGB's data sets that are known: say --undirected if inverse edges are to be added, else --undirected=false", ErrOptions, s.dir)
+	}
+	switch {
+	case own && o.Features != "":
+		return false, fmt.Errorf("%w: %s has features of its own; take --features away", ErrOptions, s.dir)
+	case !own && o.Features == "" && features:
+		return false, fmt.Errorf("%w: %s: no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s a single 1", ErrInvalid, filepath.Join(s.dir, "raw"), Ones)
+	}
+	return own, nil
+}
+
+func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
+	var sizes [2]int64
+	for i, name := range []string{"num-node-list", "num-edge-list"} {
+		path, err := s.need(name)
+		if err != nil {
+			return err
+		}
+		if sizes[i], err = readCount(s.fsys, path); err != nil {
+			return err
+		}
+	}
+	own, err := s.identify(sizes[0], s.find("node-feat") != "", o)
+	if err != nil {
+		return err
+	}
+	if s.find("edge-feat") != "" {
+		s.info.Notes = append(s.info.Notes, "edge features are left out")
+	}
+	path, err := s.need("node-label")
+	if err != nil {
+		return err
+	}
+	s.files.Labels = path
+	if s.labelWidth, err = tableWidth(s.fsys, path, nil, isLabel); err != nil {
+		return err
+	}
+	s.info.RowBytes += tableLabelBytes(s.labelWidth)
+	if path, err = s.need("edge"); err != nil {
+		return err
+	}
+	if err := s.readTextEdges(ctx, path, sizes[1]); err != nil {
+		return err
+	}
+	if !own {
+		return s.openFeatures(ctx)
+	}
+	path = s.path(s.find("node-feat"))
+	if s.info.Features, err = tableWidth(s.fsys, path, nil, isFloat); err != nil {
+		return err
+	}
+	s.features = func(int) (FeatureReader, error) {
+		t, err := openTable(s.fsys, path, nil, isFloat)
+		if err != nil {
+			return nil, err
+		}
+		return &tableReader{t, s.info.Nodes}, nil
+	}
+	return nil
+}
+
+// readCount reads a file of one number: that of the only graph.
+func readCount(fsys vfs.FS, path string) (int64, error) {
+	t, err := openText(fsys, path, "")
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	line, err := t.next()
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	n, ok := parseUint(bytes.TrimSpace(line))
+	if !ok || n > 1<<48 {
+		return 0, fmt.Errorf("%w: %s: line 1: %.100q is no count", ErrInvalid, path, line)
+	}
+	if _, err := t.next(); err == nil {
+		return 0, t.errorf("more than one graph")
+	} else if err != io.EOF {
+		return 0, err
+	}
+	return int64(n), nil
+}
+
+func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64) (err error) {
+	t, err := openTable(s.fsys, path, nil, isFloat)
+	if edges == 0 || err != nil {
+		if err == nil {
+			t.Close()
+		}
+		if s.edges, err = s.scratch.newEdges(false, 0); err == nil {
+			err = s.edges.finish(ctx)
+		}
+		return err
+	}
+	defer t.Close()
+	if t.width != 2 {
+		return fmt.Errorf("%w: %s: line 1: %d values (want a source and a destination)", ErrInvalid, path, t.width)
+	}
+	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
+		return err
+	}
+	for range edges {
+		_, values, err := t.next()
+		if err == io.EOF {
+			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, t.row, edges)
+		} else if err != nil {
+			return err
+		}
+		src, err := s.ids.node(values[0])
+		if err != nil {
+			return t.at(err)
+		}
+		dst, err := s.ids.node(values[1])
+		if err != nil {
+			return t.at(err)
+		}
+		if err := s.edges.add(ctx, src, dst, 0); err != nil {
+			return err
+		}
+	}
+	if _, _, err := t.next(); err == nil {
+		return t.errorf("more than %d edges", edges)
+	} else if err != io.EOF {
+		return err
+	}
+	return s.edges.finish(ctx)
+}
+
+// openSplits finds the folders of splits, by name.
+func (s *ogbSource) openSplits() error {
+	dir := filepath.Join(s.dir, "split")
+	if there, err := exists(s.fsys, dir); err != nil || !there {
+		s.info.Notes = append(s.info.Notes, "no splits (split/<name>/train.csv.gz)")
+		return err
+	}
+	entries, err := s.fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
+		path := filepath.Join(dir, e.Name())
+		if _, err := splitFolder(s.fsys, path); err != nil {
+			return err
+		}
+		s.splits, names = append(s.splits, path), append(names, e.Name())
+	}
+	s.info.RowBytes += int64(len(names))
+	s.info.Input["splits"] = strings.Join(names, " ")
+	return nil
+}
+
+func (s *ogbSource) Rows(ctx context.Context) (*format.RowTable, error) {
+	t := &format.RowTable{Rows: s.info.Nodes}
+	var err error
+	if strings.HasSuffix(s.files.Labels, ".npz") {
+		err = s.readArrayLabels(ctx, t)
+	} else {
+		err = readTableLabels(ctx, s.fsys, s.files.Labels, nil, t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	makeSplits(t, len(s.splits))
+	for k, dir := range s.splits {
+		if err := readSplitFolder(ctx, s.fsys, dir, &s.ids, t, k); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// withArray calls body with an array of an archive.
+func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) error {
+	z, err := npy.OpenArchive(fsys, path)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	a, err := z.Stream(name)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return body(a)
+}

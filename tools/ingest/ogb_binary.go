@@ -1,0 +1,173 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
+	path := s.path("data.npz")
+	z, err := npy.OpenArchive(s.fsys, path)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	var sizes [2]int64
+	for i, name := range []string{"num_nodes_list", "num_edges_list"} {
+		if err := withArray(s.fsys, path, name, func(a *npy.Stream) error {
+			if !a.Type.IsInteger() || a.Elements() != 1 {
+				return fmt.Errorf("%w: %s: %s array of shape %v (want one integer: that of the only graph)", ErrInvalid, a.Path(), a.Type, a.Shape)
+			}
+			return npy.Next(a, sizes[i:i+1])
+		}); err != nil {
+			return err
+		}
+	}
+	if sizes[0] < 0 || sizes[0] > MaxNodes {
+		return fmt.Errorf("%w: %s: num_nodes_list: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, sizes[0], int64(MaxNodes))
+	}
+	own, err := s.identify(sizes[0], z.Has("node_feat"), o)
+	if err != nil {
+		return err
+	}
+	if z.Has("edge_feat") {
+		s.info.Notes = append(s.info.Notes, "edge features are left out")
+	}
+	if s.files.Labels, err = s.need("node-label.npz"); err != nil {
+		return err
+	}
+	if err := withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
+		bytes, err := labelBytes(a.Path(), &a.Header, s.info.Nodes)
+		s.info.RowBytes += bytes
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error { return s.readArrayEdges(ctx, a, sizes[1]) }); err != nil {
+		return err
+	}
+	if !own {
+		return s.openFeatures(ctx)
+	}
+	s.info.FeatureBytes = sparseBytes
+	s.features = func(int) (FeatureReader, error) { return s.arrayFeatures(path) }
+	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
+		if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
+			return fmt.Errorf("%w: %s: %s array of shape %v (want numbers of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
+		}
+		s.info.Features = int(a.Shape[1])
+		return nil
+	})
+}
+
+func (s *ogbSource) readArrayLabels(ctx context.Context, t *format.RowTable) error {
+	return withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
+		return readLabelArray(ctx, a.Path(), &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, t, asNode)
+	})
+}
+
+// readArrayEdges reads an array [2,E] from front to end: all sources, then all
+// destinations, or, in Fortran order, edge by edge.
+func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
+	if !a.Type.IsInteger() || len(a.Shape) != 2 || a.Shape[0] != 2 || a.Shape[1] != edges {
+		return fmt.Errorf("%w: %s: %s array of shape %v (want integers of shape [2 %d])", ErrInvalid, a.Path(), a.Type, a.Shape, edges)
+	}
+	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
+		return err
+	}
+	var src uint32
+	block := make([]uint32, 0, edgeBlock) // of one column
+	err = each(ctx, a.Elements(), func(dst []int64) error { return npy.Next(a, dst) }, func(i, v int64) error {
+		column, edge := i/edges, i%edges
+		if a.Fortran {
+			column, edge = i%2, i/2
+		}
+		if uint64(v) >= uint64(s.info.Nodes) {
+			id := fmt.Sprint(v)
+			if a.Type == npy.Uint64 {
+				id = fmt.Sprint(uint64(v))
+			}
+			return fmt.Errorf("%w: %s: edge %d has %s %s, but there are %d nodes", ErrInvalid, a.Path(), edge, [2]string{"source", "destination"}[column], id, s.info.Nodes)
+		}
+		switch {
+		case !a.Fortran:
+			if block = append(block, uint32(v)); len(block) < edgeBlock && edge < edges-1 {
+				return nil
+			}
+			err := s.edges.putColumn(ctx, column, edge+1-int64(len(block)), edges, block)
+			block = block[:0]
+			return err
+		case column == 0:
+			src = uint32(v)
+			return nil
+		}
+		return s.edges.add(ctx, src, uint32(v), 0)
+	})
+	if err != nil {
+		return err
+	}
+	return s.edges.finish(ctx)
+}
+
+// arrayFeatures reads the features. Of those in Fortran order the columns come one
+// after another, so they are put into a scratch file.
+func (s *ogbSource) arrayFeatures(path string) (_ FeatureReader, err error) {
+	r := &streamReader{}
+	if r.archive, err = npy.OpenArchive(s.fsys, path); err != nil {
+		return nil, err
+	}
+	if r.Stream, err = r.archive.Stream("node_feat"); err != nil {
+		return nil, errors.Join(err, r.archive.Close())
+	}
+	if !r.Fortran || s.info.Features == 1 {
+		return r, nil
+	}
+	defer r.Close()
+	pending, err := s.fsys.Create(s.scratch.path("features"))
+	if err != nil {
+		return nil, err
+	}
+	defer pending.Abort()
+	err = each(context.Background(), r.Elements(), func(dst []float32) error {
+		err := npy.Next(r.Stream, dst)
+		if err == nil {
+			_, err = pending.Write(dtype.BytesOf(dst))
+		}
+		return err
+	}, func(int64, float32) error { return nil })
+	if err == nil {
+		err = pending.Commit()
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, err := npy.OpenRaw(s.fsys, s.scratch.path("features"), npy.Float32, r.Shape...)
+	if err != nil {
+		return nil, err
+	}
+	a.Fortran = true
+	s.open = append(s.open, a)
+	return &spooledRows{denseReader{shards: []*npy.Array{a}}, r.Place}, nil
+}
+
+// streamReader reads the rows of an array in an archive.
+type streamReader struct {
+	archive *npy.Archive
+	*npy.Stream
+}
+
+func (r *streamReader) Read(ctx context.Context, dst []float32) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return npy.Next(r.Stream, dst)
+}
+
+func (r *streamReader) Place(row int64) string { return fmt.Sprintf("%s: row %d", r.Path(), row) }
+
+func (r *streamReader) Close() error { return errors.Join(r.Stream.Close(), r.archive.Close()) }
