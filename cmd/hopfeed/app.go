@@ -78,14 +78,10 @@ func newRoot(a *app) *cobra.Command {
 // may come with an error.
 func (a *app) verb(run func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		if a.threads < 0 {
-			return usagef("--threads %d: must not be negative", a.threads)
+		if err := a.useThreads(); err != nil {
+			return err
 		}
 		a.running = true
-		if a.threads == 0 {
-			a.threads = machine.Threads()
-		}
-		runtime.GOMAXPROCS(a.threads)
 		r, err := run(c.Context(), args)
 		if r != nil {
 			if printErr := a.print(r); err == nil {
@@ -94,6 +90,18 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		}
 		return err
 	}
+}
+
+// useThreads puts --threads in force.
+func (a *app) useThreads() error {
+	if a.threads < 0 {
+		return usagef("--threads %d: must not be negative", a.threads)
+	}
+	if a.threads == 0 {
+		a.threads = machine.Threads()
+	}
+	runtime.GOMAXPROCS(a.threads)
+	return nil
 }
 
 func (a *app) print(r result) error {

@@ -54,5 +54,5 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 			return usagef("--config %s: %s", path, err)
 		}
 	}
-	return nil
+	return a.useThreads()
 }

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	d := disk(t)
+	write(t, d, "three.json", `{"threads": 3}`)
+	write(t, d, "negative.json", `{"threads": -3}`)
+	a := &app{fs: d, stdout: io.Discard, stderr: io.Discard}
+	c, _, err := newRoot(a).Find([]string{"train"})
+	if err == nil {
+		err = c.ParseFlags(nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.applyConfig(c, "three.json"); err != nil || runtime.GOMAXPROCS(0) != 3 {
+		t.Errorf("%v, %d threads", err, runtime.GOMAXPROCS(0))
+	}
+	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage || !strings.Contains(o.stderr, "--threads -3") {
+		t.Errorf("exit status %d, %s", o.code, o.stderr)
+	}
+}
