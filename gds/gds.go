@@ -42,6 +42,10 @@ const (
 	Uint8    = dtype.Uint8
 )
 
+// Align is what buffers, and the places that files are read from and to, are
+// aligned to, in bytes.
+const Align = 4096
+
 // Info says what a device is.
 type Info struct {
 	Name string // "host", "NVIDIA H200"
@@ -62,10 +66,10 @@ type Usage struct {
 type Device interface {
 	Info() Info
 	Usage() Usage
-	// Alloc returns zeroed device memory whose start is aligned to 4096 bytes.
+	// Alloc returns zeroed device memory whose start is aligned to Align bytes.
 	// Zero bytes are allowed.
 	Alloc(bytes int64) (Buffer, error)
-	// AllocPinned returns zeroed host memory, aligned to 4096 bytes, that
+	// AllocPinned returns zeroed host memory, aligned to Align bytes, that
 	// copies to and from this device run at full speed from, asynchronously.
 	AllocPinned(bytes int64) (Buffer, error)
 	NewStream() (Stream, error)
@@ -127,8 +131,8 @@ type Receipt struct {
 type File interface {
 	// ReadInto fills buf[bufOffset : bufOffset+length] from the file's bytes at
 	// offset, and returns when they are there. bufOffset and offset must be
-	// multiples of 4096. Direct paths may overwrite buf up to the next multiple
-	// of 4096 after the range, with what follows in the file. A file that ends
+	// multiples of Align. Direct paths may overwrite buf up to the next multiple
+	// of Align after the range, with what follows in the file. A file that ends
 	// early is io.ErrUnexpectedEOF.
 	ReadInto(buf Buffer, bufOffset, length, offset int64) error
 	Receipt() Receipt

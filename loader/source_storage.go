@@ -110,9 +110,9 @@ func (s *storageSource) path(file string) string {
 	return filepath.Join(s.l.o.Store.Path(), filepath.FromSlash(file))
 }
 
-// slotStride is the memory of one matrix in a slot: whole pages.
+// slotStride is the memory of one matrix in a slot.
 func (l *Loader) slotStride() int64 {
-	return (int64(l.layout.ChunkRows)*l.rowBytes() + 4095) / 4096 * 4096
+	return (int64(l.layout.ChunkRows)*l.rowBytes() + gds.Align - 1) / gds.Align * gds.Align
 }
 
 // slots is how many there are: those that a batch can need, and those that the

@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // page is what allocations are rounded up to and aligned to.
-const page = 4096
+const page = gds.Align
 
 // Device is the processor and its memory.
 type Device struct {
