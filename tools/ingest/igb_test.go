@@ -150,16 +150,7 @@ func TestIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 	} {
 		l := smallIGB()
 		l[c.file] = c.data
-		err := readSource(OpenIGB(l.put(t), "in", IGBOptions{}))
-		if !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		for _, say := range c.say {
-			if !strings.Contains(err.Error(), say) {
-				t.Errorf("%s: %q does not say %q", c.name, err, say)
-			}
-		}
+		refused(t, c.name, readSource(OpenIGB(l.put(t), "in", IGBOptions{})), c.say...)
 	}
 	if err := readSource(OpenIGB(layout{"other": nil}.put(t), "in", IGBOptions{})); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "one size") {
 		t.Error(err)

@@ -104,6 +104,20 @@ func readSource(s Source, err error) error {
 	return in.Read(context.Background(), make([]float32, s.Info().Nodes*int64(s.Info().Features)))
 }
 
+// refused checks that err is ErrInvalid in one line, which says all that it should.
+func refused(t testing.TB, name string, err error, say ...string) {
+	t.Helper()
+	if !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	for _, say := range say {
+		if !strings.Contains(err.Error(), say) {
+			t.Errorf("%s: %q does not say %q", name, err, say)
+		}
+	}
+}
+
 func TestEdgesReadInAnyArrangement(t *testing.T) {
 	apart, together := []int64{0, 1, 4, 4, 1, 2, 3, 0}, []int64{0, 1, 1, 2, 4, 3, 4, 0}
 	narrow := make([]uint8, 8)
@@ -133,15 +147,20 @@ func TestEdgesReadInAnyArrangement(t *testing.T) {
 	}
 }
 
-func TestManyEdgesReadTheSameInBlocks(t *testing.T) {
-	const m = 3*edgeBlock + 17
-	apart, together := make([]uint16, 2*m), make([]uint16, 2*m)
-	var want [][2]uint32
+// manyEdges are m edges between five nodes: by rows, in pairs, and one by one.
+func manyEdges(m int) (apart, together []uint16, edges [][2]uint32) {
+	apart, together = make([]uint16, 2*m), make([]uint16, 2*m)
 	for i := range m {
 		u, v := uint16(i%5), uint16(i*7%5)
 		apart[i], apart[m+i], together[2*i], together[2*i+1] = u, v, u, v
-		want = append(want, [2]uint32{uint32(u), uint32(v)})
+		edges = append(edges, [2]uint32{uint32(u), uint32(v)})
 	}
+	return apart, together, edges
+}
+
+func TestManyEdgesReadTheSameInBlocks(t *testing.T) {
+	const m = 3*edgeBlock + 17
+	apart, together, want := manyEdges(m)
 	for _, file := range [][]byte{array(npy.Uint16, apart, 2, m), array(npy.Uint16, together, m, 2)} {
 		l := smallLayout()
 		l["edge_index.npy"] = file
@@ -353,16 +372,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 				delete(l, name)
 			}
 		}
-		err := readAll(l.put(t), "in", c.options)
-		if !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		for _, say := range c.say {
-			if !strings.Contains(err.Error(), say) {
-				t.Errorf("%s: %q does not say %q", c.name, err, say)
-			}
-		}
+		refused(t, c.name, readAll(l.put(t), "in", c.options), c.say...)
 	}
 }
 
