@@ -29,17 +29,16 @@ func (osFS) Open(path string) (File, error) {
 }
 
 func openFile(path string) (*osFile, error) {
+	// A directory would fail only when read, and opening a pipe waits for a writer.
+	switch info, err := os.Stat(path); {
+	case err != nil: // which opening puts into better words
+	case info.IsDir():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+	case !info.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file, which reading by position needs")}
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
-	}
-	// A directory can be opened, and would fail only when read.
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		err = &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
-	}
-	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	return &osFile{f}, nil

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain lets the test binary be a second process that takes a lock, says so,
@@ -88,4 +90,15 @@ func TestOpenRefusesDirectReadsOfDirectories(t *testing.T) {
 	if errors.Is(err, ErrNoDirect) {
 		t.Errorf("a directory is taken for a file that refuses direct reads: %v", err)
 	}
+}
+
+func TestOpenRefusesAPipeInsteadOfWaitingForAWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := OS().Open(path)
+	wantError(t, err, nil)
+	_, _, err = OS().(Directer).OpenDirect(path)
+	wantError(t, err, nil)
 }
