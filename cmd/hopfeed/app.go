@@ -17,6 +17,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
+// maxThreads is more than machines have. The runtime sets up each thread that may
+// run, and a million of them take it minutes.
+const maxThreads = 4096
+
 // app is what every verb works with: files, output, and the common flags.
 type app struct {
 	fs             vfs.FS
@@ -96,6 +100,9 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 func (a *app) useThreads() error {
 	if a.threads < 0 {
 		return usagef("--threads %d: must not be negative", a.threads)
+	}
+	if a.threads > maxThreads {
+		return usagef("--threads %d: must be at most %d", a.threads, maxThreads)
 	}
 	if a.threads == 0 {
 		a.threads = machine.Threads()

@@ -100,6 +100,11 @@ func newTrainCommand(a *app) *cobra.Command {
 				take()
 			}
 		}
+		for flag, value := range map[string]int{"hops": o.hops, "split": o.split} {
+			if f.Changed(flag) && value < 0 {
+				return nil, usagef("--%s %d: must not be negative", flag, value)
+			}
+		}
 		o.store = args[0]
 		return runTrain(ctx, a, o)
 	})
@@ -343,7 +348,8 @@ func (s *session) data(p partition, o *trainOptions, seed uint64) (trainer.Data,
 	return d, nil
 }
 
-// refuseRun refuses to write over a model, or where no directory can be.
+// refuseRun refuses to write over a model, into a graph or store, or where no
+// directory can be.
 func (a *app) refuseRun(dir string, force bool) error {
 	if dir == "" {
 		return nil
@@ -354,7 +360,17 @@ func (a *app) refuseRun(dir string, force bool) error {
 	if _, err := a.fs.Stat(filepath.Join(dir, "checkpoint.json")); err == nil && !force {
 		return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
 	}
-	return nil
+	// A model inside a graph or store would be a file that its manifest does not list.
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
+		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
+		if noManifest == nil && noIndex == nil {
+			return usagef("--run %s: %s is a graph or store, which nothing may be added to: give another directory", dir, at)
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
 }
 
 // reportEpochs tells of an epoch now and then, and of the last.
