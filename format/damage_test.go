@@ -347,7 +347,10 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.topology, w.rows = &topologySize{nodes: 3, edges: 3}, &rowSummary{}
-		if err := w.single(topologyTable(3, 3), c.offsets, c.neighbors); err != nil {
+		if err := w.single(topologyTable(3, 3), func(out io.Writer) error {
+			_, err := out.Write(slices.Concat(c.offsets, c.neighbors))
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Publish(&Manifest{}); err != nil {

@@ -14,6 +14,7 @@ const (
 	indexName       = "index.arrow"
 	jobFolder       = ".job"
 	lockName        = "lock"
+	scratchName     = "scratch"
 	topologyFolder  = "topology"
 	weightsFolder   = "weights"
 	nodesFolder     = "nodes"

@@ -128,11 +128,17 @@ func (c *CSC) checkWeights(ctx context.Context, threads int) error {
 		return fmt.Errorf("%d weights for %d edges", len(c.Weights), len(c.Neighbors))
 	}
 	return parallel.For(ctx, threads, int64(len(c.Weights)), checkGrain, func(lo, hi int64) error {
-		for i, x := range c.Weights[lo:hi] {
-			if !(x >= 0 && x <= math.MaxFloat32) {
-				return fmt.Errorf("the weight of edge %d is %g", lo+int64(i), x)
-			}
-		}
-		return nil
+		return checkWeights(lo, c.Weights[lo:hi])
 	})
+}
+
+// checkWeights fails unless the weights, from edge first on, are finite and not
+// negative.
+func checkWeights(first int64, weights []float32) error {
+	for i, x := range weights {
+		if !(x >= 0 && x <= math.MaxFloat32) {
+			return fmt.Errorf("the weight of edge %d is %g", first+int64(i), x)
+		}
+	}
+	return nil
 }

@@ -91,10 +91,20 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	if err := mayReplace(fsys, dir, o.Force); err != nil {
 		return nil, w.leave(err)
 	}
+	if err := fsys.RemoveAll(filepath.Join(job, scratchName)); err != nil {
+		return nil, w.leave(err)
+	}
 	if err := wipe(fsys, dir); err != nil {
 		return nil, w.leave(err)
 	}
 	return w, nil
+}
+
+// Scratch makes a folder for files of the caller's own, which nobody reads but
+// the present job: Publish and Abort remove it, and the next Create after a crash.
+func (w *Writer) Scratch() (string, error) {
+	folder := filepath.Join(w.dir, jobFolder, scratchName)
+	return folder, w.fsys.MkdirAll(folder)
 }
 
 // leave gives the directory up: .job goes, then the directory where we made it,
@@ -230,26 +240,42 @@ func (w *Writer) Topology(c *CSC) error {
 	if err := w.claim(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{c.Nodes(), c.Edges(), c.Weights != nil} }); err != nil {
 		return err
 	}
-	err := w.single(topologyTable(c.Nodes(), c.Edges()), dtype.BytesOf(c.Offsets), dtype.BytesOf(c.Neighbors))
+	err := w.single(topologyTable(c.Nodes(), c.Edges()), func(out io.Writer) error {
+		if _, err := out.Write(dtype.BytesOf(c.Offsets)); err != nil {
+			return err
+		}
+		_, err := out.Write(dtype.BytesOf(c.Neighbors))
+		return err
+	})
 	if err == nil && c.Weights != nil {
-		err = w.single(weightsTable(c.Edges()), dtype.BytesOf(c.Weights))
+		err = w.single(weightsTable(c.Edges()), func(out io.Writer) error {
+			_, err := out.Write(dtype.BytesOf(c.Weights))
+			return err
+		})
 	}
 	return err
 }
 
-// single writes a table that has one record batch at most.
-func (w *Writer) single(t table, buffers ...[]byte) error {
+// single writes a table that has one record batch at most, with the bytes that
+// body writes.
+func (w *Writer) single(t table, body func(out io.Writer) error) error {
 	p, err := w.parts(t, 1, 0)
 	if err != nil {
 		return err
 	}
 	if t.chunks > 0 {
-		err = p.chunk(t.rows(0), buffers...)
+		rows := t.rows(0)
+		if err := p.begin(rows, t.lengths(rows)...); err != nil {
+			return err
+		}
+		if err := body(p.out); err != nil {
+			return err
+		}
+		if err := p.out.End(); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = p.close()
-	}
-	return err
+	return p.close()
 }
 
 // Rows writes rows/ (with NodeID) or nodes/ (without).

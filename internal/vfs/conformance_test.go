@@ -95,6 +95,24 @@ var conformance = []struct {
 		commit(t, f)
 		wantContent(t, fsys, p, "aBcd\x00\x00XY")
 	}},
+	{"a file can be read under its temporary name while it is written", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		pending := create(t, fsys, p)
+		f := open(t, fsys, p+TempSuffix)
+		write(t, pending, "hello ")
+		write(t, pending, "world")
+		wantBytes(t, f, "hello world")
+		if _, err := pending.WriteAt([]byte("H"), 0); err != nil {
+			t.Fatal(err)
+		}
+		wantBytes(t, f, "Hello world")
+		if err := pending.Abort(); err != nil {
+			t.Fatal(err)
+		}
+		if names := list(t, fsys, dir); len(names) > 0 {
+			t.Errorf("%q is left", names)
+		}
+	}},
 	{"a file replaced keeps its old bytes for those who have it open", func(t *testing.T, fsys FS, dir string) {
 		p := filepath.Join(dir, "a")
 		put(t, fsys, p, "old")

@@ -30,7 +30,8 @@ type FS interface {
 	// Open opens a file for positioned reads.
 	Open(path string) (File, error)
 	// Create starts a file that appears under path, whole and durable, only by
-	// Commit. Its bytes go to path + TempSuffix, which replaces a left-over one.
+	// Commit. Its bytes go to path + TempSuffix, which replaces a left-over one, and
+	// which may be opened meanwhile.
 	// The parent directory must exist.
 	Create(path string) (PendingFile, error)
 	// MkdirAll makes a directory and its missing parents, durably.

@@ -54,6 +54,7 @@ func newSynthetic(kind string, o GenerateOptions, direction Direction) *syntheti
 		Name:      kind,
 		Nodes:     o.Nodes,
 		Features:  o.Features,
+		Edges:     o.Edges,
 		Direction: direction,
 		RowBytes:  5,
 		Input: map[string]string{

@@ -153,26 +153,19 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
-	t, err := buildTopology(ctx, src, info, reverses, o)
-	if err != nil {
+	t := newTopology(src, info, reverses, o)
+	m.Weighted = t.weighted
+	if m.Edges, err = t.write(ctx, fsys, dir, w, matrixBytes); err != nil {
 		return nil, err
 	}
-	defer t.free()
-	m.Edges, m.Weighted, res.Edges = t.csc.Edges(), t.csc.Weights != nil, t.csc.Edges()
-	if err := checkSpace(fsys, dir, matrixBytes+t.bytes()); err != nil {
-		return nil, err
-	}
-	if err := w.Topology(&t.csc); err != nil {
-		return nil, err
-	}
-	t.free()
+	res.Edges = m.Edges
 	if err := writeFeatures(ctx, src, info, w, o); err != nil {
 		return nil, err
 	}
 	if err := w.Publish(m); err != nil {
 		return nil, err
 	}
-	res.Notes = append([]string{}, slices.Concat(info.Notes, notes, t.notes)...)
+	res.Notes = append([]string{}, slices.Concat(info.Notes, notes, t.notes(res.Edges))...)
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil
 }

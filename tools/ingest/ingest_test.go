@@ -253,9 +253,9 @@ func TestTheFirstBadFeatureIsNamedForAnyThreads(t *testing.T) {
 
 func TestTheBytesDependOnNeitherThreadsNorMemory(t *testing.T) {
 	var want map[string]string
-	for _, o := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, MemoryBytes: 1 << 30}} {
+	for _, o := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, MemoryBytes: 1 << 30}, {Threads: 2, MemoryBytes: 43 << 20}, {Threads: 1, MemoryBytes: 38 << 20}} {
 		options := small
-		options.Nodes, options.Edges = 3000, 200_000
+		options.Nodes, options.Edges = 3000, 200_000 // too many for the last two
 		s, err := SBM(SBMOptions{options, 0.8, 2})
 		if err != nil {
 			t.Fatal(err)

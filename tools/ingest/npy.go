@@ -219,6 +219,7 @@ func (s *npySource) openEdges(path, layout string) (err error) {
 		return fmt.Errorf("%w: %s: shape %v is no edge index%s", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
 	}
 	s.pairs = cols != a.Fortran
+	s.info.Edges = a.Elements() / 2
 	return nil
 }
 

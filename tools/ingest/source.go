@@ -44,6 +44,7 @@ type Info struct {
 	Name         string // of the data set
 	Nodes        int64
 	Features     int
+	Edges        int64 // that Edges streams; 0: they are to be counted
 	Direction    Direction
 	Weighted     bool
 	RowBytes     int64             // of the row table in memory, for one node
@@ -64,8 +65,8 @@ type Edges struct {
 type Source interface {
 	Info() Info
 	// Edges calls emit with all edges, block by block, from up to threads
-	// goroutines at a time (with one: in input order). It is called twice and
-	// gives the same edges both times. A block belongs to the source again when
+	// goroutines at a time (with one: in input order). It may be called
+	// again and gives the same edges then. A block belongs to the source again when
 	// emit returns; an error of emit ends the stream and is returned.
 	Edges(ctx context.Context, threads int, emit func(Edges) error) error
 	// Features starts to read the feature matrix.

@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // listSource is a source whose edges are a list.
@@ -108,42 +110,90 @@ func referenceTopology(s *listSource, reverses bool, o Options) [][]entry {
 	return lists
 }
 
-func TestTopologyIsThatOfTheReferenceForAnyOptionsAndThreads(t *testing.T) {
+// plans are ways to sort edges; with the last ones, few edges make many runs.
+func plans(topology *topology) map[string]sortPlan {
+	pieces := topology.o.Threads
+	if topology.info.Weighted {
+		pieces = 1
+	}
+	own, _ := topology.planSort()
+	return map[string]sortPlan{
+		"by the planner":           own,
+		"in memory":                {pieces: pieces, piece: 5, threads: 2},
+		"runs on disk":             {runsOnDisk: true, pieces: pieces, piece: 2, threads: 1, buffer: 1},
+		"runs and merged on disk":  {runsOnDisk: true, mergedOnDisk: true, pieces: pieces, piece: 7, threads: 3, buffer: 2},
+		"one run, pieced together": {runsOnDisk: true, mergedOnDisk: true, pieces: 1, piece: 1000, threads: 2, buffer: 3},
+	}
+}
+
+// writeSorted writes a graph of edges alone, by a plan or, with none, that of the planner.
+func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool, o Options, name string) (*topology, error) {
+	w, err := format.Create(fsys, "graph", format.Layout{
+		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: s.info.Nodes}}, 1000),
+		ChunkRows: 1000,
+		DType:     format.Float32,
+	}, format.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	topology := newTopology(s, s.info, reverses, o)
+	if err := topology.count(ctx); err != nil {
+		return nil, err
+	}
+	sorted, err := topology.sort(ctx, fsys, w, plans(topology)[name])
+	if err != nil {
+		return nil, err
+	}
+	defer sorted.free()
+	if err := sorted.write(ctx, w); err != nil {
+		return nil, err
+	}
+	if err := w.Rows(&format.RowTable{Rows: s.info.Nodes}); err != nil {
+		return nil, err
+	}
+	return topology, w.Publish(&format.Manifest{Name: "sorted"})
+}
+
+func readTopology(t *testing.T, disk vfs.FS) *format.CSC {
+	t.Helper()
+	csc, err := openGraph(t, disk, "graph").Topology(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { csc.Close() })
+	return csc
+}
+
+// randomSource has edges of which many are the same or self-loops.
+func randomSource(r *rand.Rand, nodes int64, edges int, weighted bool) *listSource {
+	s := &listSource{info: Info{Nodes: nodes, Weighted: weighted}, block: 16}
+	if weighted {
+		s.weights = []float32{}
+	}
+	for range edges {
+		s.src = append(s.src, uint32(r.Int64N(nodes)))
+		s.dst = append(s.dst, uint32(r.Int64N(nodes)))
+		if weighted {
+			s.weights = append(s.weights, r.Float32())
+		}
+	}
+	return s
+}
+
+func TestTopologyIsThatOfTheReferenceAndHasTheSameBytesForAnyPlan(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	for _, nodes := range []int64{1, 2, 5, 40, 5000} {
-		for _, edges := range []int{0, 1, 7, 300} {
+	for _, nodes := range []int64{1, 7, 3000} {
+		for _, edges := range []int{0, 200} {
 			for _, weighted := range []bool{false, true} {
-				s := &listSource{info: Info{Nodes: nodes, Weighted: weighted}, block: 16}
-				for range edges {
-					s.src = append(s.src, uint32(r.Int64N(nodes)))
-					s.dst = append(s.dst, uint32(r.Int64N(nodes)))
-					if weighted {
-						s.weights = append(s.weights, r.Float32())
-					}
-				}
-				if weighted && edges == 0 {
-					s.weights = []float32{}
-				}
+				s := randomSource(r, nodes, edges, weighted)
+				s.info.Edges = int64(edges) * int64(r.IntN(2)) // or to be counted
 				for _, loops := range []Loops{KeepLoops, DropLoops} {
 					for _, duplicates := range []Duplicates{MergeDuplicates, SumDuplicates, KeepDuplicates} {
 						for _, reverses := range []bool{false, true} {
-							for _, threads := range []int{1, 4} {
-								o, err := Options{SelfLoops: loops, Duplicates: duplicates, Threads: threads}.withDefaults()
-								if err != nil {
-									t.Fatal(err)
-								}
-								got, err := buildTopology(context.Background(), s, s.info, reverses, o)
-								if err != nil {
-									t.Fatal(err)
-								}
-								compareTopology(t, got, referenceTopology(s, reverses, o), weighted || duplicates == SumDuplicates)
-								got.free()
-								if t.Failed() {
-									t.Fatalf("%d nodes, %d edges, weighted %v, %+v, reverses %v", nodes, edges, weighted, o, reverses)
-								}
-							}
+							comparePlans(t, s, reverses, Options{SelfLoops: loops, Duplicates: duplicates, Threads: 1 + r.IntN(4)})
 						}
 					}
 				}
@@ -152,15 +202,64 @@ func TestTopologyIsThatOfTheReferenceForAnyOptionsAndThreads(t *testing.T) {
 	}
 }
 
-func compareTopology(t *testing.T, got *topology, want [][]entry, weighted bool) {
+func TestAListMayBeLongerThanAnyPiece(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for _, weighted := range []bool{false, true} {
+		s := randomSource(r, 700, 3000, weighted)
+		for i := range s.dst {
+			if i%10 > 0 {
+				s.dst[i] = 699
+			}
+			if i%3 == 0 {
+				s.src[i], s.dst[i] = 5, 699 // one edge, a thousand times
+			}
+		}
+		for _, duplicates := range []Duplicates{MergeDuplicates, SumDuplicates, KeepDuplicates} {
+			comparePlans(t, s, false, Options{Duplicates: duplicates, Threads: 2})
+		}
+	}
+}
+
+// comparePlans compares the topology with the reference, and the files of all plans.
+func comparePlans(t *testing.T, s *listSource, reverses bool, o Options) {
 	t.Helper()
-	if got.csc.Nodes() != int64(len(want)) || (got.csc.Weights != nil) != weighted {
-		t.Fatalf("%d nodes, weights %v; want %d, %v", got.csc.Nodes(), got.csc.Weights != nil, len(want), weighted)
+	o, err := o.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	weighted := s.info.Weighted || o.Duplicates == SumDuplicates
+	var want map[string]string
+	for name := range plans(newTopology(s, s.info, reverses, o)) {
+		disk := vfs.NewMem()
+		topology, err := writeSorted(context.Background(), disk, s, reverses, o, name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := files(t, disk, "graph"); want == nil {
+			want = got
+			csc := readTopology(t, disk)
+			compareTopology(t, csc, referenceTopology(s, reverses, o), weighted)
+			if merged := len(topology.notes(csc.Edges())) > 0; merged != (csc.Edges() < topology.entries || topology.loops > 0 && o.SelfLoops == DropLoops) {
+				t.Errorf("%s: %q", name, topology.notes(csc.Edges()))
+			}
+		} else {
+			sameFiles(t, name, got, want)
+		}
+		if t.Failed() {
+			t.Fatalf("%s: %d nodes, %d edges, weighted %v, %+v, reverses %v", name, s.info.Nodes, len(s.src), s.info.Weighted, o, reverses)
+		}
+	}
+}
+
+func compareTopology(t *testing.T, got *format.CSC, want [][]entry, weighted bool) {
+	t.Helper()
+	if got.Nodes() != int64(len(want)) || (got.Weights != nil) != weighted {
+		t.Fatalf("%d nodes, weights %v; want %d, %v", got.Nodes(), got.Weights != nil, len(want), weighted)
 	}
 	edges := int64(0)
 	for v, list := range want {
 		edges += int64(len(list))
-		in := got.csc.In(int64(v))
+		in := got.In(int64(v))
 		if len(in) != len(list) {
 			t.Fatalf("node %d has %d in-neighbours, want %d", v, len(in), len(list))
 		}
@@ -168,13 +267,13 @@ func compareTopology(t *testing.T, got *topology, want [][]entry, weighted bool)
 			if in[i] != e.source {
 				t.Fatalf("in-neighbour %d of node %d is %d, want %d", i, v, in[i], e.source)
 			}
-			if weighted && got.csc.Weights[got.csc.Offsets[v]+int64(i)] != e.weight {
-				t.Fatalf("weight %d of node %d is %v, want %v", i, v, got.csc.Weights[got.csc.Offsets[v]+int64(i)], e.weight)
+			if weighted && got.Weights[got.Offsets[v]+int64(i)] != e.weight {
+				t.Fatalf("weight %d of node %d is %v, want %v", i, v, got.Weights[got.Offsets[v]+int64(i)], e.weight)
 			}
 		}
 	}
-	if got.csc.Edges() != edges || weighted && int64(len(got.csc.Weights)) != edges {
-		t.Fatalf("%d edges, want %d", got.csc.Edges(), edges)
+	if got.Edges() != edges || weighted && int64(len(got.Weights)) != edges {
+		t.Fatalf("%d edges, want %d", got.Edges(), edges)
 	}
 }
 
@@ -182,60 +281,165 @@ func TestWeightsAreSummedInFloat64AndRoundedOnce(t *testing.T) {
 	// In float32, 2^24 + 1 + 1 + ... stays where it is.
 	s := &listSource{info: Info{Nodes: 2, Weighted: true}, weights: []float32{1 << 24, 1, 1, 1, 1}, src: []uint32{0, 0, 0, 0, 0}, dst: []uint32{1, 1, 1, 1, 1}}
 	o, _ := Options{Duplicates: SumDuplicates}.withDefaults()
-	got, err := buildTopology(context.Background(), s, s.info, false, o)
+	disk := vfs.NewMem()
+	topology, err := writeSorted(context.Background(), disk, s, false, o, "runs on disk")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer got.free()
-	if !slices.Equal(got.csc.Weights, []float32{1<<24 + 4}) {
-		t.Error(got.csc.Weights)
+	csc := readTopology(t, disk)
+	if !slices.Equal(csc.Weights, []float32{1<<24 + 4}) {
+		t.Error(csc.Weights)
 	}
-	if !slices.Equal(got.notes, []string{"4 duplicate edges were added up"}) {
-		t.Error(got.notes)
+	if notes := topology.notes(csc.Edges()); !slices.Equal(notes, []string{"4 duplicate edges were added up"}) {
+		t.Error(notes)
 	}
 
 	s.weights[0], s.weights[1] = math.MaxFloat32, math.MaxFloat32
-	if _, err := buildTopology(context.Background(), s, s.info, false, o); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "node 1") {
-		t.Errorf("a sum beyond float32: %v", err)
+	for name := range plans(newTopology(s, s.info, false, o)) {
+		if _, err := writeSorted(context.Background(), vfs.NewMem(), s, false, o, name); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "node 1") {
+			t.Errorf("a sum beyond float32, %s: %v", name, err)
+		}
 	}
 }
 
 func TestEdgesThatChangeBetweenTheirStreamsAreRefused(t *testing.T) {
 	for name, second := range map[string]func(*listSource){
-		"one more":       func(s *listSource) { s.src, s.dst = append(s.src, 0), append(s.dst, 1) },
-		"one less":       func(s *listSource) { s.src, s.dst = s.src[1:], s.dst[1:] },
-		"one elsewhere":  func(s *listSource) { s.dst[0] = 2 },
-		"a loop no more": func(s *listSource) { s.src[2] = 0 },
+		"one more":  func(s *listSource) { s.src, s.dst = append(s.src, 0), append(s.dst, 1) },
+		"one less":  func(s *listSource) { s.src, s.dst = s.src[1:], s.dst[1:] },
+		"none left": func(s *listSource) { s.src, s.dst = nil, nil },
 	} {
 		s := &listSource{info: Info{Nodes: 3}, src: []uint32{0, 1, 2}, dst: []uint32{1, 1, 2}, second: second}
 		o, _ := Options{SelfLoops: DropLoops}.withDefaults()
-		if _, err := buildTopology(context.Background(), s, s.info, true, o); !errors.Is(err, ErrInvalid) {
+		if _, err := writeSorted(context.Background(), vfs.NewMem(), s, true, o, "by the planner"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestMemoryIsPlannedBeforeItIsTaken(t *testing.T) {
-	s := &listSource{info: Info{Nodes: 1000, Weighted: true}, src: make([]uint32, 5000), dst: make([]uint32, 5000), weights: make([]float32, 5000)}
-	o, _ := Options{Threads: 2}.withDefaults()
-	// Offsets and degrees; neighbours and weights; what two threads sort the one long list in.
-	o.MemoryBytes = workingBytes(o) + 12*1000 + 8 + 8*5000 + 2*12*5000
-	got, err := buildTopology(context.Background(), s, s.info, false, o)
-	if err != nil {
-		t.Fatal(err)
+func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	kinds := map[[2]bool]int{}
+	for range 20_000 {
+		o, _ := Options{Threads: 1 + r.IntN(64), Duplicates: []Duplicates{MergeDuplicates, SumDuplicates}[r.IntN(2)]}.withDefaults()
+		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
+		x := newTopology(s, s.info, false, o)
+		x.entries = r.Int64N(1 << r.IntN(40))
+		fixed := 4*s.info.Nodes + workingBytes(o)
+		for _, x.o.MemoryBytes = range []int64{x.leastMemory(), fixed + r.Int64N(1<<r.IntN(42)), fixed - 1} {
+			p, err := x.planSort()
+			if err != nil {
+				if !errors.Is(err, machine.ErrDoesNotFit) || x.o.MemoryBytes >= x.leastMemory() {
+					t.Fatalf("%d edges: %v", x.entries, err)
+				}
+				continue
+			}
+			kinds[[2]bool{p.runsOnDisk, p.mergedOnDisk}]++
+			kept, merging := fixed, int64(0)
+			if p.runsOnDisk {
+				merging = int64(p.threads) * (x.entries/p.piece + int64(p.pieces)) * p.buffer * x.recordBytes()
+			} else {
+				kept += x.entries * x.recordBytes()
+			}
+			if !p.mergedOnDisk {
+				merging += x.edgeBytes(x.entries)
+			}
+			gathering := int64(p.pieces) * p.piece * 2 * x.recordBytes()
+			if !p.runsOnDisk {
+				gathering -= int64(p.pieces) * minPiece * 2 * x.recordBytes() // small enough to be among the working bytes
+			}
+			if kept+max(gathering, merging) > x.o.MemoryBytes || p.piece < 2 || p.pieces < 1 || p.threads < 1 || p.runsOnDisk && p.buffer < 1 {
+				t.Fatalf("%d edges, %d bytes, %+v: %d + max(%d, %d)", x.entries, x.o.MemoryBytes, p, kept, gathering, merging)
+			}
+		}
 	}
-	got.free()
-	o.MemoryBytes--
-	if _, err := buildTopology(context.Background(), s, s.info, false, o); !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "5000 edges") {
-		t.Error(err)
+	if len(kinds) != 3 {
+		t.Errorf("plans of %v", kinds)
 	}
 }
 
-func TestTheEndOfTheContextEndsTheTopology(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &listSource{info: Info{Nodes: 3}, src: []uint32{0, 1, 2}, dst: []uint32{1, 1, 2}, second: func(*listSource) { cancel() }}
-	o, _ := Options{}.withDefaults()
-	if _, err := buildTopology(ctx, s, s.info, true, o); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
+	for name := range plans(newTopology(&listSource{}, Info{}, false, Options{Threads: 2})) {
+		for _, stage := range []string{"count edges", "sort edges", "merge edges", "write edges"} {
+			ctx, cancel := context.WithCancel(context.Background())
+			o, _ := Options{Threads: 2, Progress: cancelAt{stage, cancel}}.withDefaults()
+			disk := vfs.NewMem()
+			s := randomSource(rand.New(rand.NewPCG(1, 1)), 40, 300, false)
+			if _, err := writeSorted(ctx, disk, s, true, o, name); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s, %s: %v", name, stage, err)
+			}
+			if left, err := disk.ReadDir("."); err != nil || len(left) > 0 {
+				t.Errorf("%s, %s: %v is left, %v", name, stage, left, err)
+			}
+		}
+	}
+}
+
+func TestNoFaultWhileEdgesAreSortedOnDiskLeavesAnything(t *testing.T) {
+	s := randomSource(rand.New(rand.NewPCG(1, 2)), 40, 8, true)
+	o, _ := Options{Threads: 1}.withDefaults()
+	const plan = "runs and merged on disk"
+	whole := vfs.NewMem()
+	if _, err := writeSorted(context.Background(), whole, s, true, o, plan); err != nil {
+		t.Fatal(err)
+	}
+	want := files(t, whole, "graph")
+	for n := int64(1); ; n++ {
+		for _, fault := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
+			disk := vfs.NewMem()
+			faulty := vfs.NewFault(disk)
+			faulty.FailAt(n, fault)
+			_, err := writeSorted(context.Background(), faulty, s, true, o, plan)
+			if err == nil && faulty.Operations() < n {
+				if n < 100 {
+					t.Errorf("only %d operations", n-1)
+				}
+				return
+			}
+			if !errors.Is(err, fault) {
+				t.Fatalf("operation %d failed with %v, sorting with %v", n, fault, err)
+			}
+			left := files(t, disk, "graph")
+			if _, published := left["graph/manifest.json"]; published {
+				openGraph(t, disk, "graph")
+				continue
+			}
+			if len(left) > 1 { // the lock, where removing it was what failed
+				t.Fatalf("operation %d failed, and left %d files", n, len(left))
+			}
+			if _, err := writeSorted(context.Background(), disk, s, true, o, plan); err != nil {
+				t.Fatalf("after a fault at operation %d: %v", n, err)
+			}
+			sameFiles(t, "after a fault", files(t, disk, "graph"), want)
+		}
+	}
+}
+
+func TestDamagedScratchIsAnErrorOrHarmless(t *testing.T) {
+	s := randomSource(rand.New(rand.NewPCG(1, 3)), 40, 12, true)
+	o, _ := Options{Threads: 1}.withDefaults()
+	for n := int64(1); ; n++ {
+		for _, damage := range []func(f *vfs.Fault){
+			func(f *vfs.Fault) { f.ShortenRead(n) },
+			func(f *vfs.Fault) { f.FlipBit(n, 20) },
+			func(f *vfs.Fault) { f.FlipBit(n, 63) },
+		} {
+			disk := vfs.NewMem()
+			faulty := vfs.NewFault(disk)
+			damage(faulty)
+			_, err := writeSorted(context.Background(), faulty, s, false, o, "runs and merged on disk")
+			if faulty.Reads() < n {
+				if err != nil || n < 20 {
+					t.Fatalf("%d reads, %v", n-1, err)
+				}
+				return
+			}
+			if err == nil {
+				openGraph(t, disk, "graph") // whatever its edges are, they are edges
+			} else if left := files(t, disk, "graph"); len(left) > 0 {
+				t.Fatalf("read %d: %d files are left", n, len(left))
+			}
+		}
 	}
 }
