@@ -1,96 +1,153 @@
 package preprop
 
-import "github.com/hopfeed/hopfeed/internal/dtype"
+import (
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+)
 
-// accumulate sums one block of rows of the matrix x [n, len(sum)]:
-//
-//	for j := range sum {
-//		sum[j] = 0
-//		for i, u := range nodes {
-//			sum[j] += float32(coefficients[i] * x[int(u)*len(sum)+j])
-//		}
-//	}
-//
-// The conversion keeps the product from being fused with the sum, so the result
-// is the same bits on every processor. nodes and coefficients are of one length.
-func accumulate(sum, x []float32, nodes []uint32, coefficients []float32) {
-	f := len(sum)
-	clear(sum)
-	// Four rows at a time: the sums stay in registers for four additions, and
-	// four rows are on their way from memory at once.
-	for len(nodes) >= 4 && len(coefficients) >= 4 {
-		c0, c1, c2, c3 := coefficients[0], coefficients[1], coefficients[2], coefficients[3]
-		x0 := x[int(nodes[0])*f:][:f]
-		x1 := x[int(nodes[1])*f:][:f]
-		x2 := x[int(nodes[2])*f:][:f]
-		x3 := x[int(nodes[3])*f:][:f]
-		for j := range sum {
-			s := sum[j] + float32(c0*x0[j])
-			s += float32(c1 * x1[j])
-			s += float32(c2 * x2[j])
-			s += float32(c3 * x3[j])
-			sum[j] = s
-		}
-		nodes, coefficients = nodes[4:], coefficients[4:]
+// batchTerms is how many terms are laid out at a time. It changes no result.
+const batchTerms = 4 * blockEdges
+
+// batch computes rows of dst from src. It lays out the terms of many rows, one
+// after another, before it adds them up, so that the rows of src that the next
+// terms need are on their way from memory while those of a term are added.
+type batch struct {
+	p        *propagator
+	dst, src *matrix
+	with     *blend // nil: none
+
+	nodes        []uint32
+	coefficients []float32
+	blocks       []block
+	sum, total   []float32
+}
+
+// block is up to blockEdges terms of a row.
+type block struct {
+	row         int64
+	terms       int
+	first, last bool // of its row
+}
+
+func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
+	b := &batch{
+		p: p, dst: dst, src: src, with: with,
+		nodes: make([]uint32, 0, batchTerms),
+		sum:   make([]float32, src.features), total: make([]float32, src.features),
 	}
-	for i, u := range nodes {
-		c, row := coefficients[i], x[int(u)*f:][:f]
-		for j := range sum {
-			sum[j] += float32(c * row[j])
+	if p.t != nil || p.graph.Weights != nil {
+		b.coefficients = make([]float32, batchTerms)
+	}
+	return b
+}
+
+// add lays out row v, and returns how many terms it has.
+func (b *batch) add(v int64) (int, error) {
+	t := b.p.terms(v)
+	for first := 0; ; first += blockEdges {
+		k := min(blockEdges, t.len()-first)
+		at := len(b.nodes)
+		if at+k > batchTerms {
+			if err := b.flush(); err != nil {
+				return 0, err
+			}
+			at = 0
+		}
+		b.nodes = b.nodes[:at+k]
+		nodes := b.nodes[at:]
+		splice(nodes, t.neighbors, t.node, t.loop, first)
+		switch {
+		case t.weights != nil:
+			c := b.coefficients[at:][:k]
+			splice(c, t.weights, 1, t.loop, first)
+			if b.p.t != nil {
+				for i, u := range nodes {
+					c[i] = float32(c[i] * b.p.t[u])
+				}
+			}
+		case b.p.t != nil:
+			c := b.coefficients[at:][:k]
+			for i, u := range nodes {
+				c[i] = b.p.t[u]
+			}
+		}
+		last := first+k == t.len()
+		b.blocks = append(b.blocks, block{row: v, terms: k, first: first == 0, last: last})
+		if last {
+			return t.len(), nil
 		}
 	}
 }
 
-// accumulateHalf is accumulate on a matrix of 16-bit numbers, whose values are
-// found in a table.
-func accumulateHalf(sum []float32, x []uint16, nodes []uint32, coefficients []float32, values *[1 << 16]float32) {
-	f := len(sum)
-	clear(sum)
-	for len(nodes) >= 4 && len(coefficients) >= 4 {
-		c0, c1, c2, c3 := coefficients[0], coefficients[1], coefficients[2], coefficients[3]
-		x0 := x[int(nodes[0])*f:][:f]
-		x1 := x[int(nodes[1])*f:][:f]
-		x2 := x[int(nodes[2])*f:][:f]
-		x3 := x[int(nodes[3])*f:][:f]
-		for j := range sum {
-			s := sum[j] + float32(c0*values[x0[j]])
-			s += float32(c1 * values[x1[j]])
-			s += float32(c2 * values[x2[j]])
-			s += float32(c3 * values[x3[j]])
-			sum[j] = s
-		}
-		nodes, coefficients = nodes[4:], coefficients[4:]
-	}
-	for i, u := range nodes {
-		c, row := coefficients[i], x[int(u)*f:][:f]
-		for j := range sum {
-			sum[j] += float32(c * values[row[j]])
-		}
+// splice fills part with list from place first on, after put was inserted at
+// place loop, unless that is negative.
+func splice[T uint32 | float32](part, list []T, put T, loop, first int) {
+	switch at := loop - first; {
+	case loop < 0 || at >= len(part):
+		copy(part, list[first:])
+	case at < 0:
+		copy(part, list[first-1:])
+	default:
+		copy(part[:at], list[first:])
+		part[at] = put
+		copy(part[at+1:], list[loop:])
 	}
 }
 
-// accumulator is accumulate on the matrix x.
-func accumulator(x *matrix) func(sum []float32, nodes []uint32, coefficients []float32) {
-	if x.dtype == dtype.Float32 {
-		values := dtype.Float32s(x.buf.Bytes())
-		return func(sum []float32, nodes []uint32, coefficients []float32) {
-			accumulate(sum, values, nodes, coefficients)
+// flush computes the rows that are laid out. It fails at the first that cannot
+// be stored.
+func (b *batch) flush() error {
+	at := 0
+	for _, k := range b.blocks {
+		sum := b.sum
+		if k.first {
+			sum = b.total // +0 and the sum of the first block are that sum
+		}
+		clear(sum)
+		b.accumulate(sum, at, k.terms)
+		at += k.terms
+		if !k.first {
+			for j, x := range sum {
+				b.total[j] += x
+			}
+		}
+		if k.last {
+			if err := b.finish(k.row); err != nil {
+				return err
+			}
 		}
 	}
-	codes := dtype.Uint16s(x.buf.Bytes())
-	values := decodeAll(x.dtype)
-	return func(sum []float32, nodes []uint32, coefficients []float32) {
-		accumulateHalf(sum, codes, nodes, coefficients, values)
-	}
+	b.nodes, b.blocks = b.nodes[:0], b.blocks[:0]
+	return nil
 }
 
-// decodeAll is the value of every code of a 16-bit type.
-func decodeAll(t dtype.DType) *[1 << 16]float32 {
-	codes := make([]uint16, 1<<16)
-	for i := range codes {
-		codes[i] = uint16(i)
+// finish stores row v, whose terms are added up.
+func (b *batch) finish(v int64) error {
+	s := float32(1)
+	if b.p.s != nil {
+		s = b.p.s[v]
 	}
-	values := new([1 << 16]float32)
-	dtype.Decode(values[:], dtype.BytesOf(codes), t)
-	return values
+	if b.with == nil {
+		return b.dst.setRow(v, b.total, s)
+	}
+	kernel.ScaleFloat32(b.sum, b.total, s)
+	b.with.add(b.sum, b.total, v)
+	return b.dst.setRow(v, b.sum, 1)
+}
+
+// accumulate adds the terms [at, at+k) to sum.
+func (b *batch) accumulate(sum []float32, at, k int) {
+	nodes, stride := b.nodes[at:], b.src.features
+	var c []float32
+	if b.coefficients != nil {
+		c = b.coefficients[at:]
+	}
+	switch x := b.src.buf.Bytes(); b.src.dtype {
+	case dtype.Float32:
+		kernel.AddFloat32(sum, dtype.Float32s(x), stride, nodes, k, c)
+	case dtype.Float16:
+		kernel.AddFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c)
+	case dtype.BFloat16:
+		kernel.AddBFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c)
+	}
 }

@@ -194,54 +194,25 @@ func (t terms) degree() float64 {
 // series, says what products are blended with. done is told of edges and nodes as
 // they are dealt with, wanted or not.
 func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, want nodeSet, threads int, done func(cost int64)) (int64, error) {
-	type scratch struct {
-		nodes        [blockEdges]uint32
-		coefficients [blockEdges]float32
-		sum, total   []float32
-	}
-	pool := sync.Pool{New: func() any {
-		return &scratch{sum: make([]float32, src.features), total: make([]float32, src.features)}
-	}}
-	accumulate := accumulator(src)
+	pool := sync.Pool{New: func() any { return newBatch(p, dst, src, with) }}
 	var all atomic.Int64
 	var failure lowest
 	err := p.pieces(ctx, threads, func(lo, hi int64) error {
-		s := pool.Get().(*scratch)
-		defer pool.Put(s)
+		b := pool.Get().(*batch)
 		added := int64(0)
 		for v := lo; v < hi; v++ {
-			if !want.has(v) {
-				continue
-			}
-			terms := p.terms(v)
-			clear(s.total)
-			for first := 0; first < terms.len(); first += blockEdges {
-				k := min(blockEdges, terms.len()-first)
-				for i := range k {
-					u, c := terms.at(first + i)
-					if p.t != nil {
-						c = float32(c * p.t[u])
-					}
-					s.nodes[i], s.coefficients[i] = u, c
+			if want.has(v) {
+				k, err := b.add(v)
+				if err != nil {
+					return failure.report(lo, err)
 				}
-				accumulate(s.sum, s.nodes[:k], s.coefficients[:k])
-				for j, x := range s.sum {
-					s.total[j] += x
-				}
+				added += int64(k)
 			}
-			if p.s != nil {
-				for j := range s.total {
-					s.total[j] = float32(p.s[v] * s.total[j])
-				}
-			}
-			if with != nil {
-				with.add(s.total, s.sum, v)
-			}
-			if err := dst.setRow(v, s.total); err != nil {
-				return failure.report(v, err)
-			}
-			added += int64(terms.len())
 		}
+		if err := b.flush(); err != nil {
+			return failure.report(lo, err)
+		}
+		pool.Put(b)
 		all.Add(added)
 		done(p.graph.Offsets[hi] + hi - p.graph.Offsets[lo] - lo)
 		return nil

@@ -646,7 +646,7 @@ func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
 		{[]float32{float32(math.NaN()), 1e6, inf}, "node 0, column 0: NaN instead of a finite number"},
 	} {
 		m := fillMatrix(t, 1, 3, format.Float16, nil)
-		if err := m.setRow(0, c.row); err == nil || !strings.Contains(err.Error(), c.err) {
+		if err := m.setRow(0, c.row, 1); err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%v: %v, want %s", c.row, err, c.err)
 		}
 	}

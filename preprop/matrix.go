@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -36,10 +37,25 @@ func (m *matrix) rows(lo, hi int64) []byte {
 	return m.buf.Bytes()[lo*m.rowBytes() : hi*m.rowBytes()]
 }
 
-// setRow stores values as row v, rounded to the nearest even. It fails on the
-// first column whose stored value is not finite.
-func (m *matrix) setRow(v int64, values []float32) error {
-	at := dtype.Encode(m.rows(v, v+1), values, m.dtype)
+// setRow stores s times values as row v, rounded to the nearest even. It fails on
+// the first column whose stored value is not finite, and may change values then.
+func (m *matrix) setRow(v int64, values []float32, s float32) error {
+	row, finite := m.rows(v, v+1), false
+	switch m.dtype {
+	case dtype.Float32:
+		finite = kernel.ScaleFloat32(dtype.Float32s(row), values, s)
+	case dtype.Float16:
+		finite = kernel.ScaleFloat16(dtype.Uint16s(row), values, s)
+	case dtype.BFloat16:
+		finite = kernel.ScaleBFloat16(dtype.Uint16s(row), values, s)
+	}
+	if finite {
+		return nil
+	}
+	for j := range values {
+		values[j] *= s
+	}
+	at := dtype.Encode(row, values, m.dtype)
 	infinite := firstNotFinite(values)
 	switch {
 	case at >= 0 && (infinite < 0 || at < infinite):
@@ -94,7 +110,7 @@ func (m *matrix) readInput(ctx context.Context, graph *format.Dir, threads int, 
 		}
 		for i := range rows {
 			dtype.Decode(s.row, chunk[i*rowBytes:(i+1)*rowBytes], from)
-			if err := m.setRow(first+int64(i), s.row); err != nil {
+			if err := m.setRow(first+int64(i), s.row, 1); err != nil {
 				return failure.report(first, err)
 			}
 		}
