@@ -59,6 +59,9 @@ func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
 	}
 	size, err := f.Size()
 	h := &Header{Type: t, Shape: slices.Clone(shape), Width: 1}
+	if err == nil && h.overflows() {
+		err = fmt.Errorf("%w: %s: an array of shape %v is too large", ErrInvalid, path, shape)
+	}
 	if err == nil {
 		err = checkSize(path, h, size)
 	}

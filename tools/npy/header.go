@@ -186,15 +186,23 @@ func parseHeader(text string) (*Header, error) {
 	if p.err != nil {
 		return nil, p.err
 	}
+	if h.overflows() {
+		return nil, fmt.Errorf("an array of shape %v is too large", h.Shape)
+	}
+	return h, nil
+}
+
+// overflows tells whether DataBytes is beyond 64 bits. An empty axis does not hide
+// that the others overflow.
+func (h *Header) overflows() bool {
 	bytes := h.ItemBytes()
 	for _, d := range h.Shape {
-		// An empty axis must not hide that the others overflow.
 		if bytes > math.MaxInt64/max(1, d) {
-			return nil, fmt.Errorf("an array of shape %v is too large", h.Shape)
+			return true
 		}
 		bytes *= max(1, d)
 	}
-	return h, nil
+	return false
 }
 
 func firstError(a, b error) error {

@@ -320,6 +320,9 @@ func TestRawArraysHaveTheSizeOfTheirShape(t *testing.T) {
 	if _, err := OpenRaw(vfs.OS(), path, Float32, 2); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "needs a file of 8 bytes, found 6") {
 		t.Error(err)
 	}
+	if _, err := OpenRaw(vfs.OS(), path, Float32, 1<<32, 1<<32); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "too large") {
+		t.Error(err)
+	}
 }
 
 func TestWrittenHeadersAreNumPysOwn(t *testing.T) {
