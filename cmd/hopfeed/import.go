@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -149,11 +150,16 @@ func runImport(ctx context.Context, a *app, o importOptions) (result, error) {
 	if open == nil {
 		return nil, usagef("there is no import format %q (there are: %s)", o.format, strings.Join(slices.Sorted(maps.Keys(importFormats)), ", "))
 	}
+	start := time.Now()
 	source, err := open(ctx, a, &o)
 	if err != nil {
 		return nil, err
 	}
-	return a.ingest(ctx, source, o.direction(), o.graphOptions)
+	r, err := a.ingest(ctx, source, o.direction(), o.graphOptions)
+	if r, ok := r.(imported); ok {
+		r.Seconds = time.Since(start).Seconds() // what opening reads counts too
+	}
+	return r, err
 }
 
 // direction is what is asked for.

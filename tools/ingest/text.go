@@ -30,7 +30,7 @@ type textFile struct {
 	comments string // lines that begin with one of these, and blank ones, are passed over; "": no line is
 	number   int64  // of the line that next returned, from 1
 	file     vfs.File
-	source   *countingReader
+	source   *rememberingReader
 	r        *bufio.Reader
 	close    func()
 	long     []byte
@@ -47,7 +47,7 @@ func openText(fsys vfs.FS, path, comments string) (_ *textFile, err error) {
 		file.Close()
 		return nil, err
 	}
-	t.source = &countingReader{r: io.NewSectionReader(file, 0, size)}
+	t.source = &rememberingReader{r: io.NewSectionReader(file, 0, size)}
 	t.r = bufio.NewReaderSize(t.source, 1<<18)
 	magic, err := t.r.Peek(4)
 	switch {
@@ -72,18 +72,16 @@ func openText(fsys vfs.FS, path, comments string) (_ *textFile, err error) {
 	return t, nil
 }
 
-// countingReader counts what is read of a file and remembers why reading failed.
-type countingReader struct {
-	r     io.Reader
-	bytes int64
-	err   error
+// rememberingReader remembers why reading failed.
+type rememberingReader struct {
+	r   io.Reader
+	err error
 }
 
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.bytes += int64(n)
+func (m *rememberingReader) Read(p []byte) (int, error) {
+	n, err := m.r.Read(p)
 	if err != nil && err != io.EOF {
-		c.err = err
+		m.err = err
 	}
 	return n, err
 }
@@ -175,19 +173,20 @@ func separator(line []byte, anyText bool) byte {
 // split appends the fields of a line, without the spaces around them and, unless
 // they are separated by spaces, without the quotes around them.
 func split(fields [][]byte, line []byte, sep byte) [][]byte {
-	const spaces = " \t"
 	if sep == ' ' {
-		for {
-			line = bytes.TrimLeft(line, spaces)
-			if len(line) == 0 {
-				return fields
+		start := -1 // of the field that we are in
+		for i, c := range line {
+			switch space := c == ' ' || c == '\t'; {
+			case space && start >= 0:
+				fields, start = append(fields, line[start:i]), -1
+			case !space && start < 0:
+				start = i
 			}
-			end := bytes.IndexAny(line, spaces)
-			if end < 0 {
-				end = len(line)
-			}
-			fields, line = append(fields, line[:end]), line[end:]
 		}
+		if start >= 0 {
+			fields = append(fields, line[start:])
+		}
+		return fields
 	}
 	for {
 		line = bytes.TrimLeft(line, " ")
