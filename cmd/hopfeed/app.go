@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"text/tabwriter"
 
@@ -108,6 +109,20 @@ func (a *app) useThreads() error {
 		a.threads = machine.Threads()
 	}
 	runtime.GOMAXPROCS(a.threads)
+	return nil
+}
+
+// refuseWithin refuses an output somewhere below a graph or store, where it would
+// be what the manifest does not list, which verify finds bad.
+func (a *app) refuseWithin(output string) error {
+	for at := filepath.Clean(output); at != filepath.Dir(at); {
+		at = filepath.Dir(at)
+		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
+		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
+		if noManifest == nil && noIndex == nil {
+			return usagef("%s: %s is a graph or store, which nothing may be added to: give another directory", output, at)
+		}
+	}
 	return nil
 }
 

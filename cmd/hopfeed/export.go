@@ -46,6 +46,9 @@ func runExport(ctx context.Context, a *app, o exportOptions) (result, error) {
 	if o.format != "npy" {
 		return nil, usagef("there is no export format %q (there is: npy)", o.format)
 	}
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
 	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, Threads: a.threads, Progress: a.progress()})
 	if err != nil {
 		return nil, err

@@ -65,5 +65,8 @@ func runGenerate(ctx context.Context, a *app, o generateOptions) (result, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
 	return a.ingest(ctx, source, ingest.UnknownDirection, o.graphOptions)
 }

@@ -264,6 +264,8 @@ func TestExitStatus(t *testing.T) {
 		{"a negative number of hops to use", "train store --hops -1", exitUsage, "--hops"},
 		{"a negative split", "train store --split -2", exitUsage, "--split"},
 		{"a model in its store", "train store --run store", exitUsage, "graph or store"},
+		{"arrays below the graph that they are of", "export npy graph -o graph/arrays", exitUsage, "graph is a graph or store"},
+		{"a graph below a store", "generate rmat -o store/x", exitUsage, "store is a graph or store"},
 		{"a model below a graph", "train store --run graph/models/a", exitUsage, "graph is a graph or store"},
 		{"a model in the place of a file", "train store --run config.json", exitUsage, "config.json"},
 		{"an unknown key of the configuration", "train store --config config.json", exitUsage, "hiden"},

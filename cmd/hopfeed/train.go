@@ -360,17 +360,7 @@ func (a *app) refuseRun(dir string, force bool) error {
 	if _, err := a.fs.Stat(filepath.Join(dir, "checkpoint.json")); err == nil && !force {
 		return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
 	}
-	// A model inside a graph or store would be a file that its manifest does not list.
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
-		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
-		if noManifest == nil && noIndex == nil {
-			return usagef("--run %s: %s is a graph or store, which nothing may be added to: give another directory", dir, at)
-		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
+	return a.refuseWithin(filepath.Join(dir, "checkpoint.json"))
 }
 
 // reportEpochs tells of an epoch now and then, and of the last.
