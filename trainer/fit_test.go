@@ -105,20 +105,20 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 	spec := toySIGN(2)
 	spec.Dropout = 0.3
-	run := func(threads int, seed uint64) *Result {
-		dev := openDevice(t, host.Options{Threads: threads})
-		train, valid := clusters(1, 300, 2, 4, 3, 0.2), clusters(2, 100, 2, 4, 3, 0.2)
+	run := func(device host.Options, seed uint64) *Result {
+		dev := openDevice(t, device)
+		train, valid, test := clusters(1, 300, 2, 4, 3, 0.2), clusters(2, 100, 2, 4, 3, 0.2), clusters(3, 90, 2, 4, 3, 0.2)
 		train.shuffle = true
-		return mustFit(t, dev, spec, Data{Train: train.feed(dev, 128), Valid: valid.feed(dev, 64), BatchRows: 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
+		return mustFit(t, dev, spec, Data{train.feed(dev, 128), valid.feed(dev, 64), test.feed(dev, 64), 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
 	}
-	first := run(1, 1)
-	for _, threads := range []int{1, 2, 5} {
-		again := run(threads, 1)
-		if !sameBits(first.Parameters, again.Parameters) || first.TrainLoss != again.TrainLoss || *first.ValidMetric != *again.ValidMetric {
-			t.Errorf("with %d threads the same seed gave another run", threads)
+	first := run(host.Options{Threads: 1}, 1)
+	for _, device := range []host.Options{{Threads: 1}, {Threads: 2}, {Threads: 5}, {Threads: 2, Discrete: true}} {
+		again := run(device, 1)
+		if !sameBits(first.Parameters, again.Parameters) || first.TrainLoss != again.TrainLoss || *first.ValidMetric != *again.ValidMetric || *first.TestMetric != *again.TestMetric {
+			t.Errorf("on the device %+v the same seed gave another run", device)
 		}
 	}
-	if sameBits(first.Parameters, run(1, 2).Parameters) {
+	if sameBits(first.Parameters, run(host.Options{Threads: 1}, 2).Parameters) {
 		t.Error("another seed gave the same run")
 	}
 }

@@ -13,82 +13,99 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
+// gradientCases has at least one case of every model.
+var gradientCases = []struct {
+	name  string
+	spec  Spec
+	mixed float64 // fraction of unlabelled rows
+}{
+	{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0},
+	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0},
+	{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3},
+	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 2}, 0},
+	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 3, Dropout: 0.4}, 0},
+	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Hidden: 6, Layers: 4}, 0.2},
+	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Hidden: 4, Layers: 3, Dropout: 0.2}, 0},
+	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Hidden: 4, Layers: 3}, 0},
+}
+
+func TestEveryModelHasItsGradientsCompared(t *testing.T) {
+	for _, k := range kinds {
+		compared := false
+		for _, c := range gradientCases {
+			compared = compared || c.spec.Model == k.name
+		}
+		if !compared {
+			t.Errorf("%s has no case in gradientCases", k.name)
+		}
+	}
+}
+
 func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		spec  Spec
-		mixed float64 // fraction of unlabelled rows
-	}{
-		{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0},
-		{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0},
-		{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3},
-		{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 2}, 0},
-		{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 3, Dropout: 0.4}, 0},
-		{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Hidden: 6, Layers: 4}, 0.2},
-		{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Hidden: 4, Layers: 3, Dropout: 0.2}, 0},
-		{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Hidden: 4, Layers: 3}, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			const rows, globalRows = 9, 12 // as if another rank had the other three
-			c.spec.Features, c.spec.Classes = 3, 4
-			dev := openDevice(t, host.Options{})
-			n, err := newNetwork(dev, c.spec, rows+2, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer n.close()
-			for i := range n.scales {
-				n.scales[i] = 0.5 + 0.25*float32(i)
-			}
-			data := noise(11, rows, len(c.spec.Matrices), 3, 4)
-			for i := range data.labels {
-				if float64(i) < c.mixed*rows {
-					data.labels[i] = -1
-				}
-			}
-			values := n.params.initial(5)
-			lossAndGradient := func(values []float32) (float64, []float32) {
-				t.Helper()
-				grad := make([]float32, n.params.count)
-				if err := n.params.load(t.Context(), n.stream, values); err != nil {
-					t.Fatal(err)
-				}
-				n.meter.reset(n.stream)
-				_, err := eachBatch(t.Context(), n.stream, data.feed(dev, rows), 0, func(b *loader.Batch) error {
-					b.GlobalRows = globalRows
-					n.gradient(b, 99)
-					return n.check(b)
-				})
+	for _, discrete := range []bool{false, true} {
+		for _, c := range gradientCases {
+			t.Run(fmt.Sprintf("%s, discrete=%t", c.name, discrete), func(t *testing.T) {
+				const rows, globalRows = 9, 12 // as if another rank had the other three
+				c.spec.Features, c.spec.Classes = 3, 4
+				dev := openDevice(t, host.Options{Discrete: discrete})
+				n, err := newNetwork(dev, c.spec, rows+2, true)
 				if err != nil {
 					t.Fatal(err)
 				}
-				n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
-				if err := n.meter.read(t.Context(), n.stream); err != nil {
-					t.Fatal(err)
+				defer n.close()
+				for i := range n.scales {
+					n.scales[i] = 0.5 + 0.25*float32(i)
 				}
-				return float64(n.meter.lossHost[0]) / globalRows, grad
-			}
-			_, grad := lossAndGradient(values)
-			largest := 0.0
-			for i := range values {
-				const h = 1.0 / 1024
-				moved := slices.Clone(values)
-				moved[i] = values[i] + h
-				above, _ := lossAndGradient(moved)
-				moved[i] = values[i] - h
-				below, _ := lossAndGradient(moved)
-				// The loss is float32 of about 1: differences are good to some 2^-24 / h, and
-				// to a few h^2 of curvature. No kink of ReLU is that near at this seed.
-				want := (above - below) / (2 * h)
-				if math.Abs(want-float64(grad[i])) > 1e-3 {
-					t.Errorf("parameter %d of %d: gradient %v, finite difference %v", i, len(values), grad[i], want)
+				data := noise(11, rows, len(c.spec.Matrices), 3, 4)
+				for i := range data.labels {
+					if float64(i) < c.mixed*rows {
+						data.labels[i] = -1
+					}
 				}
-				largest = max(largest, math.Abs(want))
-			}
-			if largest < 0.05 {
-				t.Errorf("the largest gradient is %v: the test could not tell", largest)
-			}
-		})
+				values := n.params.initial(5)
+				lossAndGradient := func(values []float32) (float64, []float32) {
+					t.Helper()
+					grad := make([]float32, n.params.count)
+					if err := n.params.load(t.Context(), n.stream, values); err != nil {
+						t.Fatal(err)
+					}
+					n.meter.reset(n.stream)
+					_, err := eachBatch(t.Context(), n.stream, data.feed(dev, rows), 0, func(b *loader.Batch) error {
+						b.GlobalRows = globalRows
+						n.gradient(b, 99)
+						return n.check(b)
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
+					if err := n.meter.read(t.Context(), n.stream); err != nil {
+						t.Fatal(err)
+					}
+					return float64(n.meter.lossHost[0]) / globalRows, grad
+				}
+				_, grad := lossAndGradient(values)
+				largest := 0.0
+				for i := range values {
+					const h = 1.0 / 1024
+					moved := slices.Clone(values)
+					moved[i] = values[i] + h
+					above, _ := lossAndGradient(moved)
+					moved[i] = values[i] - h
+					below, _ := lossAndGradient(moved)
+					// The loss is float32 of about 1: differences are good to some 2^-24 / h, and
+					// to a few h^2 of curvature. No kink of ReLU is that near at this seed.
+					want := (above - below) / (2 * h)
+					if math.Abs(want-float64(grad[i])) > 1e-3 {
+						t.Errorf("parameter %d of %d: gradient %v, finite difference %v", i, len(values), grad[i], want)
+					}
+					largest = max(largest, math.Abs(want))
+				}
+				if largest < 0.05 {
+					t.Errorf("the largest gradient is %v: the test could not tell", largest)
+				}
+			})
+		}
 	}
 }
 
