@@ -145,7 +145,7 @@ func (l *edgeList) readComments(t *textFile) ([]byte, error) {
 			return nil, err
 		}
 		words := bytes.Fields(line)
-		if len(words) > 0 && line[0] != '#' && line[0] != '%' {
+		if len(words) > 0 && words[0][0] != '#' && words[0][0] != '%' {
 			return line, nil
 		}
 		if t.number > 1 || len(words) < 3 || string(words[0]) != "%" {

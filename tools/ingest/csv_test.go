@@ -74,7 +74,7 @@ func TestEdgeListsReadInAnyArrangement(t *testing.T) {
 		{"tabs", "0\t1\n2\t0\n", number(CSVOptions{}), "0-1 2-0", 3},
 		{"semicolons and spaces around", " 0 ; 1\n2; 0 \n", number(CSVOptions{}), "0-1 2-0", 3},
 		{"spaces and tabs mixed, as KONECT has them", "% asym unweighted\n1 2\n2 \t 3\n", number(CSVOptions{}), "1-2 2-3", 4},
-		{"comments of SNAP", "# Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", number(CSVOptions{}), "0-1 2-0", 3},
+		{"comments of SNAP", " # Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", number(CSVOptions{}), "0-1 2-0", 3},
 		{"Windows line ends and a byte order mark", "\xef\xbb\xbf0,1\r\n2,0\r\n", number(CSVOptions{}), "0-1 2-0", 3},
 		{"quotes", "\"0\",\"1\"\n\"2\" , 0\n", number(CSVOptions{}), "0-1 2-0", 3},
 		{"a header", "a,b\n0,1\n", number(CSVOptions{}), "0-1", 2},

@@ -173,6 +173,7 @@ func TestUnlabelledNodesAndSeveralTasks(t *testing.T) {
 	}{
 		{"NaN", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{nan, 171, nan, 0, nan}, 5, 1)})), []int32{-1, 171, -1, 0, -1}, nil},
 		{"nan and nothing", with(smallOGB(), "raw/node-label.csv.gz", gzipped("nan\n171\n\n0\n-1\n")), []int32{-1, 171, -1, 0, -1}, nil},
+		{"nothing in the first row", with(smallOGB(), "raw/node-label.csv.gz", gzipped("\n171\n\n0\nnan")), []int32{-1, 171, -1, 0, -1}, nil},
 		{"two tasks", with(smallOGB(), "raw/node-label.csv.gz", gzipped("0,1\n1,1\n0,0\n,nan\n1,0\n")), nil, []int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
 		{"two tasks in an array", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{0, 1, 1, 1, 0, 0, nan, nan, 1, 0}, 5, 2)})), nil, []int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
 	} {

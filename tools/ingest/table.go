@@ -62,7 +62,7 @@ func openTable(fsys vfs.FS, path string, ids *numbering, isValue func([]byte) bo
 			t.Close()
 			return nil, t.errorf("want an id and values")
 		}
-		t.first = bytes.Clone(line)
+		t.first = append([]byte{}, line...) // not nil, even if the line is empty
 		return t, nil
 	}
 }
@@ -137,7 +137,10 @@ func (t *table) eachRow(ctx context.Context, rows int64, body func(node int64, v
 
 // errRows is the error of a table that ends early, or does not end.
 func (t *table) errRows(nodes int64) error {
-	return t.errorf("row %d is the last, or one too many (want one for each of %d nodes)", t.row, nodes)
+	if t.row > nodes {
+		return t.errorf("more rows than %d nodes", nodes)
+	}
+	return t.errorf("the last of %d rows (want one for each of %d nodes)", t.row, nodes)
 }
 
 // once is eachRow for nodes that must not come twice.
