@@ -307,3 +307,26 @@ func TestSeriesOfSmallGraphs(t *testing.T) {
 		})
 	}
 }
+
+func TestAPlanSaysWhatSeriesCost(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 50, 2).write(t, fsys, "graph")
+	operators, err := ParseOperators("sym,ppr,heat:tolerance=0.01", DefaultTolerance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 3, Operators: operators, DryRun: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{1, 56, 8}; !slices.Equal(plan.ProductsPerHop, want) {
+		t.Errorf("%v products a hop, want %v", plan.ProductsPerHop, want)
+	}
+	off := plan.TruncationErrors
+	if len(off) != 3 || off[0] != 0 || math.Abs(off[1]-math.Pow(0.85, 57)) > 1e-12 || off[2] <= 0 || off[2] > 0.01 {
+		t.Errorf("off by %v", off)
+	}
+	if left := files(t, fsys, "store"); len(left) > 0 {
+		t.Errorf("a plan left %d files", len(left))
+	}
+}
