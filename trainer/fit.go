@@ -91,19 +91,13 @@ type fitting struct {
 	Options
 	data    Data
 	steps   int
-	best    gds.Tensor // parameters of the best epoch, where there is validation
 	history []Epoch
 	chosen  int // the best epoch's place in history
 	stages  map[string]float64
 }
 
-func (f *fitting) epochs(ctx context.Context, report func(Epoch)) (err error) {
+func (f *fitting) epochs(ctx context.Context, report func(Epoch)) error {
 	validate := present(f.data.Valid)
-	if validate {
-		if f.best, err = f.mem.matrix("the best parameters", 1, f.params.count, gds.Float32); err != nil {
-			return err
-		}
-	}
 	for epoch := 1; epoch <= f.Epochs; epoch++ {
 		e := Epoch{Number: epoch}
 		if err := f.trainEpoch(ctx, &e); err != nil {
@@ -123,7 +117,7 @@ func (f *fitting) epochs(ctx context.Context, report func(Epoch)) (err error) {
 		} else if e.Valid != nil && (so == nil || *e.Valid > *so) {
 			e.Best = true
 			f.chosen = epoch - 1
-			f.stream.Copy(f.best, f.params.value)
+			f.stream.Copy(f.params.best, f.params.value)
 		}
 		f.history = append(f.history, e)
 		if report != nil {
@@ -197,7 +191,7 @@ func (f *fitting) finish(ctx context.Context) (*Result, error) {
 	}
 	if chosen.Valid != nil {
 		r.Selection = SelectedByValidation
-		f.stream.Copy(f.params.value, f.best)
+		f.stream.Copy(f.params.value, f.params.best)
 	}
 	if present(f.data.Test) {
 		start := time.Now()

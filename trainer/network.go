@@ -20,21 +20,40 @@ type network struct {
 	model     model
 	params    parameters
 	scaled    bool
-	scales    []float32 // that the input matrices are multiplied by
+	scales    []float32  // that the input matrices are multiplied by
+	sums      gds.Tensor // for measure
 	meter     *meter
 	stream    gds.Stream
 	mem       memory
 }
 
+// maxBatchRows is beyond use, and small enough that the bytes of any model are a
+// number.
+const maxBatchRows = 1 << 28
+
+// DeviceBytes is the device memory that Fit (train) or Evaluate takes for a model
+// and batches of up to batchRows rows, beside the batches themselves: parameters,
+// with gradients, Adam's moments and the best values for training; activations,
+// with gradients for training; the meters of loss and accuracy. It counts in
+// pages of gds.Align bytes.
+func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
+	n, err := newNetwork(nil, s, batchRows, train)
+	if err != nil {
+		return 0, err
+	}
+	return n.mem.bytes, nil
+}
+
 // newNetwork allocates what a model needs for batches of up to batchRows rows;
-// for training, gradients too. Parameters are zero.
+// for training, gradients too. Parameters are zero. Without a device, memory is
+// counted, and nothing can be computed.
 func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network, error) {
 	spec, declared, err := spec.settled()
 	if err != nil {
 		return nil, err
 	}
-	if batchRows < 1 {
-		return nil, fmt.Errorf("batches of at most %d rows: must be at least 1", batchRows)
+	if batchRows < 1 || batchRows > maxBatchRows {
+		return nil, fmt.Errorf("batches of at most %d rows: must be 1 to %d", batchRows, maxBatchRows)
 	}
 	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
 		scaled: declared.scaled, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
@@ -56,7 +75,14 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 		if n.meter, err = newMeter(&n.mem); err != nil {
 			return err
 		}
-		n.stream, err = dev.NewStream()
+		if train && n.scaled {
+			if n.sums, err = n.mem.matrix("sums", 1, len(spec.Matrices), gds.Float32); err != nil {
+				return err
+			}
+		}
+		if dev != nil {
+			n.stream, err = dev.NewStream()
+		}
 		return err
 	}
 	if err := allocate(); err != nil {
@@ -105,10 +131,6 @@ func (n *network) measure(ctx context.Context, train Epocher) error {
 	}
 	var elements int
 	squares := make([]float32, len(n.spec.Matrices))
-	sums, err := n.mem.matrix("sums", 1, len(squares), gds.Float32)
-	if err != nil {
-		return err
-	}
 	for b, err := range train.Epoch(ctx, n.stream, 0) {
 		if err == nil {
 			err = n.check(b)
@@ -125,10 +147,10 @@ func (n *network) measure(ctx context.Context, train Epocher) error {
 				part := x.Slice(lo, min(lo+block, x.Rows))
 				part.Cols, part.Rows = part.Rows*part.Cols, 1
 				part.Stride = part.Cols
-				n.stream.Gemm(false, true, 1, part, part, 1, sums.Columns(i, i+1))
+				n.stream.Gemm(false, true, 1, part, part, 1, n.sums.Columns(i, i+1))
 			}
 		}
-		n.stream.CopyOut(dtype.BytesOf(squares), sums)
+		n.stream.CopyOut(dtype.BytesOf(squares), n.sums)
 		if err := n.stream.Synchronize(ctx); err != nil {
 			return err
 		}

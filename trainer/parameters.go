@@ -19,8 +19,8 @@ type parameter struct {
 	value, grad gds.Tensor
 }
 
-// parameters are those of one model. Values, gradients and the moments of Adam
-// are one flat vector [1, count] each, in which the parameters follow each other,
+// parameters are those of one model. Values, gradients, the moments of Adam and
+// the best values are one flat vector [1, count] each, in which the parameters follow each other,
 // row-major, in the order in which the model declared them.
 type parameters struct {
 	list  []*parameter
@@ -28,6 +28,7 @@ type parameters struct {
 
 	value, grad gds.Tensor
 	m, v        gds.Tensor // first and second moment
+	best        gds.Tensor // values of the best epoch so far
 }
 
 // declare adds a parameter. Its memory is there after allocate.
@@ -38,11 +39,11 @@ func (p *parameters) declare(name string, rows, cols int, bound float64) *parame
 	return q
 }
 
-// allocate gets the vectors; for training, those of gradients and moments too.
+// allocate gets the vectors; for training, all of them.
 func (p *parameters) allocate(mem *memory, train bool) (err error) {
 	vectors := []*gds.Tensor{&p.value}
 	if train {
-		vectors = append(vectors, &p.grad, &p.m, &p.v)
+		vectors = append(vectors, &p.grad, &p.m, &p.v, &p.best)
 	}
 	for _, vector := range vectors {
 		if *vector, err = mem.matrix("parameters", 1, p.count, gds.Float32); err != nil {

@@ -78,15 +78,22 @@ func eachBatch(ctx context.Context, s gds.Stream, set Epocher, n int, body func(
 	return waited, context.Cause(ctx)
 }
 
-// memory is the device memory of one piece of work, freed all at once.
+// memory is the device memory of one piece of work, freed all at once. Without a
+// device it is only counted.
 type memory struct {
-	dev  gds.Device
-	bufs []gds.Buffer
+	dev   gds.Device
+	bufs  []gds.Buffer
+	bytes int64 // in pages of gds.Align bytes
 }
 
 // matrix allocates a dense matrix of zeros; what says for what, in errors.
 func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
-	buf, err := m.dev.Alloc(gds.Bytes(rows, cols, t))
+	bytes := gds.Bytes(rows, cols, t)
+	m.bytes += (bytes + gds.Align - 1) / gds.Align * gds.Align
+	if m.dev == nil {
+		return gds.Tensor{}, nil
+	}
+	buf, err := m.dev.Alloc(bytes)
 	if err != nil {
 		return gds.Tensor{}, fmt.Errorf("memory for %s: %w", what, err)
 	}

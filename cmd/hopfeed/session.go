@@ -20,6 +20,7 @@ import (
 // sessionOptions are what train and evaluate have in common.
 type sessionOptions struct {
 	batch     int
+	train     bool // and not only evaluate
 	placement string
 	shuffle   string   // "": the rows are read in order
 	regions   []string // that are read; nil: all
@@ -78,11 +79,15 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	if err != nil {
 		return nil, err
 	}
+	model, err := spec.DeviceBytes(s.batch, o.train)
+	if err != nil {
+		return nil, err
+	}
 	info := s.device.Info()
 	layout := store.Layout()
 	needs := placement.Needs{
 		Input:         units.Bytes(int64(len(spec.Matrices)) * rows * int64(layout.Features*layout.DType.Size())),
-		Work:          units.Bytes(need.Batches) + modelBytes(spec, s.batch),
+		Work:          units.Bytes(need.Batches + model),
 		Chunks:        units.Bytes(need.Chunks),
 		ScatteredRows: o.scattered,
 		CutChunks:     o.cutChunks,
@@ -98,16 +103,6 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	lo.Placement = loader.Placement(s.decision.Placement)
 	s.loader, err = loader.Open(ctx, lo)
 	return s, err
-}
-
-// modelBytes estimates what training takes on the device beside input and
-// batches: activations with their gradients, and parameters with gradients,
-// Adam's moments and the best of them.
-func modelBytes(spec trainer.Spec, batch int) units.Bytes {
-	matrices, width := len(spec.Matrices), max(spec.Hidden, spec.Classes)
-	activations := 2 * batch * (matrices + spec.Layers) * width
-	parameters := 5 * (matrices*spec.Features + (matrices+spec.Layers)*width) * width
-	return units.Bytes(4 * (activations + parameters))
 }
 
 func (s *session) close() error {

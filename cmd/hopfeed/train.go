@@ -230,7 +230,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	so := sessionOptions{batch: o.BatchRows, placement: o.placement, shuffle: o.shuffle,
+	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle,
 		scattered: part.scattered, cutChunks: o.chunkRows%m.ChunkRows != 0}
 	if !part.scattered {
 		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}

@@ -1,0 +1,51 @@
+package trainer
+
+import (
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds/host"
+)
+
+func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
+	const batch = 500 // rows, so that activations are of many pages
+	for _, c := range gradientCases {
+		t.Run(c.name, func(t *testing.T) {
+			c.spec.Features, c.spec.Classes = 300, 70
+			data := noise(1, 600, len(c.spec.Matrices), 300, 70)
+			fresh := func() (*toy, func() int64) {
+				dev := openDevice(t, host.Options{})
+				return data.feed(dev, batch), func() int64 { return dev.Usage().Peak }
+			}
+			// What the batches take has been measured without a model.
+			rows, input := fresh()
+			stream, err := rows.dev.NewStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range rows.Epoch(t.Context(), stream, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := stream.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			rows, trained := fresh()
+			r := mustFit(t, rows.dev, c.spec, Data{rows, rows, rows, batch}, Options{Epochs: 1, LearningRate: 0.01})
+			rows, evaluated := fresh()
+			if _, err := Evaluate(t.Context(), rows.dev, r.Checkpoint("toy"), batch, []Section{{"all", rows}}); err != nil {
+				t.Fatal(err)
+			}
+			for _, k := range []struct {
+				train bool
+				peak  int64
+			}{{true, trained()}, {false, evaluated()}} {
+				got, err := c.spec.DeviceBytes(batch, k.train)
+				if want := k.peak - input(); err != nil || got != want {
+					t.Errorf("train=%t: %d bytes, %v; the device says %d", k.train, got, err, want)
+				}
+			}
+		})
+	}
+}
