@@ -269,7 +269,7 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *parametersJSON, error) {
 		c.Spec.Matrices = append(c.Spec.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
 		c.Scales = append(c.Scales, id.Scale)
 	}
-	_, declared, err := c.Spec.settled()
+	_, declared, err := c.Spec.checked() // a file that is wrong, not somebody's options
 	if err != nil {
 		return nil, nil, err
 	}

@@ -58,7 +58,7 @@ func (o Options) checked() (Options, error) {
 func Fit(ctx context.Context, dev gds.Device, spec Spec, data Data, o Options, report func(Epoch)) (result *Result, err error) {
 	o, err = o.checked()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	if !present(data.Train) {
 		return nil, errors.New("there are no training rows: choose another split")

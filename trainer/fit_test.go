@@ -303,15 +303,15 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		spec  Spec
 		batch int
 		o     Options
-		want  string
+		want  string // an ErrOptions begins with its text
 	}{
 		{"no training rows", &toy{features: 4}, toySGC, 8, o, "no training rows"},
 		{"no training set", nil, toySGC, 8, o, "no training rows"},
-		{"no epochs", data.feed(dev, 8), toySGC, 8, Options{LearningRate: 1}, "0 epochs"},
-		{"no learning rate", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1}, "learning rate 0"},
-		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "weight decay -1"},
-		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "patience -1"},
-		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "at most 0 rows"},
+		{"no epochs", data.feed(dev, 8), toySGC, 8, Options{LearningRate: 1}, "unusable options: 0 epochs"},
+		{"no learning rate", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1}, "unusable options: learning rate 0"},
+		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "unusable options: weight decay -1"},
+		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "unusable options: validation every 1 epochs with patience -1"},
+		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "unusable options: batches of at most 0 rows"},
 		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "epoch 1: batch 0: 16 rows, but memory for 8"},
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
@@ -319,7 +319,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Fit(t.Context(), dev, c.spec, Data{Train: c.train, BatchRows: c.batch}, c.o, nil)
-			if err == nil || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrOptions) != strings.HasPrefix(c.want, "unusable options") {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if used := dev.Usage().InUse; used != 0 {

@@ -159,9 +159,18 @@ const (
 	maxParameters = 1 << 31
 )
 
-// settled checks a Spec and returns it without what its model does not use,
-// and what the model declares.
+// settled is checked, with what is wrong as ErrOptions.
 func (s Spec) settled() (Spec, *builder, error) {
+	s, b, err := s.checked()
+	if err != nil {
+		return s, nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return s, b, nil
+}
+
+// checked checks a Spec and returns it without what its model does not use,
+// and what the model declares.
+func (s Spec) checked() (Spec, *builder, error) {
 	k, err := findKind(s.Model)
 	if err != nil {
 		return s, nil, err

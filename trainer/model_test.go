@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -187,7 +188,7 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := good
 			c.edit(&s)
-			if _, _, err := s.settled(); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := s.settled(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})

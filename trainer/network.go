@@ -53,7 +53,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 		return nil, err
 	}
 	if batchRows < 1 || batchRows > maxBatchRows {
-		return nil, fmt.Errorf("batches of at most %d rows: must be 1 to %d", batchRows, maxBatchRows)
+		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
 	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
 		scaled: declared.scaled, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}

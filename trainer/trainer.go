@@ -23,6 +23,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
+// ErrOptions is returned when there can be no such model, or no such training.
+var ErrOptions = errors.New("unusable options")
+
 // MatrixID names one feature matrix of a store.
 type MatrixID = loader.MatrixID
 

@@ -89,7 +89,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	m := &store.Manifest
 	if err := c.Fits(store.Matrices(), m.Features, m.Classes); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s on %s: %w", o.checkpoint, o.store, err), store.Close())
+		return nil, errors.Join(usagef("%s on %s: %s", o.checkpoint, o.store, err), store.Close())
 	}
 	s, err := a.openSession(ctx, store, c.Spec, sessionOptions{batch: o.batch, placement: o.placement})
 	if err != nil {

@@ -59,7 +59,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 		return false
 	}
 	switch {
-	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions):
+	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, trainer.ErrOptions):
 		return exitUsage
 	case ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted
