@@ -60,8 +60,10 @@ func (r *Result) Checkpoint(dataset string) *Checkpoint {
 	}
 }
 
+// CheckpointFile is the file whose presence makes a directory a checkpoint.
+const CheckpointFile = "checkpoint.json"
+
 const (
-	checkpointFile = "checkpoint.json"
 	parametersFile = "parameters.arrow"
 	maxJSONBytes   = 16 << 20
 )
@@ -173,7 +175,7 @@ func (c *Checkpoint) Save(fsys vfs.FS, dir string) error {
 	if err := writeFile(fsys, filepath.Join(dir, parametersFile), arrowBytes.Bytes()); err != nil {
 		return err
 	}
-	return writeFile(fsys, filepath.Join(dir, checkpointFile), text)
+	return writeFile(fsys, filepath.Join(dir, CheckpointFile), text)
 }
 
 func shapesOf(p *parameters) []shapeJSON {
@@ -211,7 +213,7 @@ func crcDigits(text []byte) int {
 // LoadCheckpoint reads and checks a checkpoint. What is wrong with its content
 // is ErrCheckpoint.
 func LoadCheckpoint(fsys vfs.FS, dir string) (*Checkpoint, error) {
-	path := filepath.Join(dir, checkpointFile)
+	path := filepath.Join(dir, CheckpointFile)
 	text, err := readFile(fsys, path, maxJSONBytes)
 	if err != nil {
 		return nil, err
@@ -284,10 +286,10 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *parametersJSON, error) {
 
 func decodeParameters(data []byte, want *parametersJSON) ([]float32, error) {
 	if int64(len(data)) != want.Size {
-		return nil, fmt.Errorf("corrupt: %d bytes, but %s says %d", len(data), checkpointFile, want.Size)
+		return nil, fmt.Errorf("corrupt: %d bytes, but %s says %d", len(data), CheckpointFile, want.Size)
 	}
 	if found := crcText(data); found != want.CRC32C {
-		return nil, fmt.Errorf("corrupt: its checksum is %s, but %s says %s", found, checkpointFile, want.CRC32C)
+		return nil, fmt.Errorf("corrupt: its checksum is %s, but %s says %s", found, CheckpointFile, want.CRC32C)
 	}
 	layout, err := arrowfile.ReadLayout(bytes.NewReader(data), int64(len(data)))
 	if err != nil {

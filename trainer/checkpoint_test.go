@@ -151,7 +151,7 @@ func TestAnyDamageToACheckpointIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := readTree(t, dir)
-	text, data := []byte(files[checkpointFile]), []byte(files[parametersFile])
+	text, data := []byte(files[CheckpointFile]), []byte(files[parametersFile])
 	_, parts, err := decodeCheckpoint(text)
 	if err != nil {
 		t.Fatal(err)
@@ -160,10 +160,10 @@ func TestAnyDamageToACheckpointIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	decode := map[string]func([]byte) error{
-		checkpointFile: func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
+		CheckpointFile: func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
 		parametersFile: func(b []byte) error { _, err := decodeParameters(b, parts); return err },
 	}
-	for name, whole := range map[string][]byte{checkpointFile: text, parametersFile: data} {
+	for name, whole := range map[string][]byte{CheckpointFile: text, parametersFile: data} {
 		for i := range whole {
 			whole[i] ^= 1 << (i % 8)
 			if decode[name](whole) == nil {
@@ -187,7 +187,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 	// edit changes checkpoint.json and makes its checksum right again.
 	edit := func(old, new string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			path := filepath.Join(dir, checkpointFile)
+			path := filepath.Join(dir, CheckpointFile)
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -229,7 +229,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 			}
 		}, "parameters.arrow: no usable checkpoint: corrupt: its checksum is", false},
 		{"no parameters", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, parametersFile)) }, "parameters.arrow", true},
-		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, checkpointFile)) }, "checkpoint.json", true},
+		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, CheckpointFile)) }, "checkpoint.json", true},
 		{"parameters far too long", func(t *testing.T, dir string) {
 			if err := os.Truncate(filepath.Join(dir, parametersFile), 1<<40); err != nil {
 				t.Fatal(err)
@@ -354,7 +354,7 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 	if err := c.Save(vfs.OS(), dir); err != nil {
 		f.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, checkpointFile))
+	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -386,7 +386,7 @@ func FuzzDecodeParameters(f *testing.F) {
 	if err := c.Save(vfs.OS(), dir); err != nil {
 		f.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, checkpointFile))
+	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -357,10 +357,10 @@ func (a *app) refuseRun(dir string, force bool) error {
 	if info, err := a.fs.Stat(dir); err == nil && !info.IsDir() {
 		return usagef("--run %s: it is a file", dir)
 	}
-	if _, err := a.fs.Stat(filepath.Join(dir, "checkpoint.json")); err == nil && !force {
+	if _, err := a.fs.Stat(filepath.Join(dir, trainer.CheckpointFile)); err == nil && !force {
 		return fmt.Errorf("%w: %s (--force replaces the model in it)", format.ErrExists, dir)
 	}
-	return a.refuseWithin(filepath.Join(dir, "checkpoint.json"))
+	return a.refuseWithin(filepath.Join(dir, trainer.CheckpointFile))
 }
 
 // reportEpochs tells of an epoch now and then, and of the last.
