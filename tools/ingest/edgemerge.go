@@ -69,6 +69,14 @@ type cursor struct {
 	at        int       // in both
 }
 
+// player is a cursor and its present key. Of equal keys the earlier run's comes first.
+type player struct {
+	key uint64
+	run int
+}
+
+func (p player) before(q player) bool { return p.key < q.key || p.key == q.key && p.run < q.run }
+
 // merger merges segments, one after another.
 type merger struct {
 	*edgeSort
@@ -78,10 +86,9 @@ type merger struct {
 	weights []float32
 	cursors []cursor
 
-	// A tournament of the cursors: heads are their present keys, losers[1:] who
-	// lost the match at each inner node, losers[0] is the winner, with the lowest key.
-	heads  []uint64
-	losers []int
+	// A tournament of the cursors by their present keys: matches[0] has the winner,
+	// with the lowest, the others who lost at each inner node of the tree.
+	matches []player
 
 	neighborsOut []uint32 // edges that are to be written next
 	weightsOut   []float32
@@ -104,8 +111,7 @@ func newMerger(s *edgeSort, task progress.Task) (*merger, error) {
 		keys:         dtype.As[uint64](memory.Bytes()[:8*runs*s.plan.buffer]),
 		weights:      dtype.Float32s(memory.Bytes()[8*runs*s.plan.buffer:]),
 		cursors:      make([]cursor, runs),
-		heads:        make([]uint64, runs),
-		losers:       make([]int, runs),
+		matches:      make([]player, runs),
 		neighborsOut: make([]uint32, max(1, min(mergeBlock, s.entries))),
 	}
 	if s.weighted {
@@ -119,7 +125,8 @@ func (m *merger) segment(ctx context.Context, lo, hi uint64, tooLarge *lowestNod
 	if len(m.cursors) == 0 {
 		return segment{}, nil
 	}
-	if err := m.start(ctx, lo, hi); err != nil {
+	err := m.start(ctx, lo, hi)
+	if err != nil {
 		return segment{}, err
 	}
 	var (
@@ -132,8 +139,8 @@ func (m *merger) segment(ctx context.Context, lo, hi uint64, tooLarge *lowestNod
 		out          = 0                         // edges that are not written yet
 	)
 	for {
-		i := m.losers[0]
-		key := m.heads[i]
+		winner := m.matches[0]
+		key := winner.key
 		duplicate := key == last && key != noKey && !keep
 		if last != noKey && !duplicate {
 			if at := last >> bits; at != node {
@@ -164,17 +171,23 @@ func (m *merger) segment(ctx context.Context, lo, hi uint64, tooLarge *lowestNod
 		if key == noKey {
 			break
 		}
-		c := &m.cursors[i]
+		c := &m.cursors[winner.run]
 		w := float32(1)
 		if c.weights != nil {
 			w = c.weights[c.at]
 		}
 		if c.at++; c.at < len(c.keys) {
-			m.heads[i] = c.keys[c.at]
-		} else if err := m.fill(ctx, i); err != nil {
+			winner.key = c.keys[c.at]
+		} else if winner.key, err = m.fill(ctx, winner.run); err != nil {
 			return segment{}, err
 		}
-		m.replay(i)
+		// It plays all its matches again.
+		for p := (winner.run + len(m.matches)) / 2; p > 0; p /= 2 {
+			if loser := m.matches[p]; loser.before(winner) {
+				m.matches[p], winner = winner, loser
+			}
+		}
+		m.matches[0] = winner
 		if duplicate {
 			total += float64(w)
 		} else {
@@ -184,15 +197,15 @@ func (m *merger) segment(ctx context.Context, lo, hi uint64, tooLarge *lowestNod
 	if err := m.addDegree(node, degree); err != nil {
 		return segment{}, err
 	}
-	err := m.writeOut(ctx, out)
+	err = m.writeOut(ctx, out)
 	return m.out, err
 }
 
 // start finds the segment in each run, and begins the tournament.
 func (m *merger) start(ctx context.Context, lo, hi uint64) error {
 	m.out = segment{}
-	for i := range m.losers {
-		m.losers[i] = -1
+	for i := range m.matches {
+		m.matches[i].run = -1
 	}
 	first := int64(0)
 	for i, end := range m.ends {
@@ -206,10 +219,11 @@ func (m *merger) start(ctx context.Context, lo, hi uint64) error {
 		}
 		m.out.first += c.next - first
 		first = end
-		if err := m.fill(ctx, i); err != nil {
+		key, err := m.fill(ctx, i)
+		if err != nil {
 			return err
 		}
-		m.enter(i)
+		m.enter(player{key, i})
 	}
 	return nil
 }
@@ -233,10 +247,11 @@ func (m *merger) search(first, end int64, bound uint64) (int64, error) {
 	return first + int64(at), err
 }
 
-// fill reads the next records of cursor i, whose buffer is at its end.
-func (m *merger) fill(ctx context.Context, i int) error {
+// fill reads the next records of cursor i, whose buffer is at its end, and returns the
+// first key.
+func (m *merger) fill(ctx context.Context, i int) (uint64, error) {
 	if err := context.Cause(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	c := &m.cursors[i]
 	n, first := c.end-c.next, int64(i)*m.plan.buffer
@@ -246,8 +261,7 @@ func (m *merger) fill(ctx context.Context, i int) error {
 	c.at = 0
 	switch {
 	case n == 0:
-		m.heads[i] = noKey
-		return nil
+		return noKey, nil
 	case !m.plan.runsOnDisk:
 		c.keys = dtype.As[uint64](m.edgeSort.keys.bytes())[c.next : c.next+n]
 		if m.info.Weighted {
@@ -256,48 +270,32 @@ func (m *merger) fill(ctx context.Context, i int) error {
 	default:
 		c.keys = m.keys[first : first+n]
 		if _, err := m.edgeSort.keys.ReadAt(dtype.BytesOf(c.keys), 8*c.next); err != nil {
-			return err
+			return 0, err
 		}
 		if m.info.Weighted {
 			c.weights = m.weights[first : first+n]
 			if _, err := m.edgeSort.weights.ReadAt(dtype.BytesOf(c.weights), 4*c.next); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
 	c.next += n
-	m.heads[i] = c.keys[0]
 	m.task.Add(n)
-	return nil
+	return c.keys[0], nil
 }
 
-// before tells which of two cursors comes first: of equal keys the earlier run's.
-func (m *merger) before(i, j int) bool {
-	return m.heads[i] < m.heads[j] || m.heads[i] == m.heads[j] && i < j
-}
-
-// enter lets cursor i play its way up to the first match without an opponent yet.
-func (m *merger) enter(i int) {
-	for p := (i + len(m.losers)) / 2; p > 0; p /= 2 {
-		if m.losers[p] < 0 {
-			m.losers[p] = i
+// enter lets a player climb to the first match without an opponent yet.
+func (m *merger) enter(winner player) {
+	for p := (winner.run + len(m.matches)) / 2; p > 0; p /= 2 {
+		if m.matches[p].run < 0 {
+			m.matches[p] = winner
 			return
 		}
-		if m.before(m.losers[p], i) {
-			m.losers[p], i = i, m.losers[p]
+		if loser := m.matches[p]; loser.before(winner) {
+			m.matches[p], winner = winner, loser
 		}
 	}
-	m.losers[0] = i
-}
-
-// replay lets cursor i, the last winner, play all its matches with its new head.
-func (m *merger) replay(i int) {
-	for p := (i + len(m.losers)) / 2; p > 0; p /= 2 {
-		if m.before(m.losers[p], i) {
-			m.losers[p], i = i, m.losers[p]
-		}
-	}
-	m.losers[0] = i
+	m.matches[0] = winner
 }
 
 // addDegree adds to the degree of a node; other segments may have more of its list.

@@ -48,9 +48,9 @@ type sortPlan struct {
 
 const (
 	minPiece       = 1 << 16  // records
-	maxPiece       = 1 << 26  // larger ones would make fewer runs, but hold up cancelling
+	maxPiece       = 1 << 24  // memory that is not touched costs nothing
 	minMergeBuffer = 64 << 10 // bytes; below, a disk seeks more than it reads
-	maxMergeBuffer = 4 << 20
+	maxMergeBuffer = 1 << 20
 )
 
 // recordBytes is the size of a record in a run. A piece takes it twice.
@@ -100,11 +100,12 @@ func (t *topology) planSort() (sortPlan, error) {
 
 // leastMemory is memory that suffices, though with one thread.
 func (t *topology) leastMemory() int64 {
-	// In x bytes, 2*record*entries/x + 2 runs are made at most, each of which has a
-	// buffer of b bytes when they are merged.
+	// In x bytes, 2*record*entries/x + 2 runs are made at most, unless pieces are as
+	// large as they may be. Each has a buffer of b bytes when they are merged.
 	const b = minMergeBuffer + 1
 	record := float64(2 * t.recordBytes())
 	x := b + math.Sqrt(b*b+b*record*float64(t.entries))
+	x = max(x, b*float64(t.entries/maxPiece+2))
 	return 4*t.info.Nodes + workingBytes(t.o) + max(int64(x)+b, minPiece*int64(record))
 }
 

@@ -321,7 +321,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	kinds := map[[2]bool]int{}
-	for range 20_000 {
+	for range 5000 {
 		o, _ := Options{Threads: 1 + r.IntN(64), Duplicates: []Duplicates{MergeDuplicates, SumDuplicates}[r.IntN(2)]}.withDefaults()
 		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
 		x := newTopology(s, s.info, false, o)
