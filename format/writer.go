@@ -20,8 +20,8 @@ import (
 
 // CreateOptions govern how a directory is started.
 type CreateOptions struct {
-	// Force replaces a complete graph or store, and parts of one that have
-	// neither manifest nor .job. A directory that holds anything else is refused
+	// Force replaces a complete directory of the same kind, and parts of any that
+	// have neither manifest nor .job. A directory that holds anything else is refused
 	// with or without it; what an interrupted job left is always replaced.
 	Force bool
 }
@@ -72,7 +72,7 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 		w.made = true
 	} else if err != nil {
 		return nil, err
-	} else if err := mayReplace(fsys, dir, o.Force); err != nil {
+	} else if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
 		return nil, err
 	}
 	job := filepath.Join(dir, jobFolder)
@@ -88,7 +88,7 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 		return nil, err // not knowing whose .job it is
 	}
 	// Another job may have finished before we had the lock.
-	if err := mayReplace(fsys, dir, o.Force); err != nil {
+	if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
 		return nil, w.leave(err)
 	}
 	if err := fsys.RemoveAll(filepath.Join(job, scratchName)); err != nil {
@@ -124,7 +124,7 @@ func (w *Writer) leave(err error) error {
 }
 
 // mayReplace fails unless what is in an existing directory may be replaced.
-func mayReplace(fsys vfs.FS, dir string, force bool) error {
+func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	found, err := scan(fsys, dir)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func mayReplace(fsys vfs.FS, dir string, force bool) error {
 	complete := slices.Contains(found.files, manifestName)
 	switch {
 	case complete && force:
-		return checkOurs(fsys, dir)
+		return checkOurs(fsys, dir, kind)
 	case complete:
 		return fmt.Errorf("%s: %w (--force replaces it)", dir, ErrExists)
 	case !found.job && !force && len(found.files)+len(found.folders) > 0:
@@ -144,20 +144,26 @@ func mayReplace(fsys vfs.FS, dir string, force bool) error {
 	return nil
 }
 
-// checkOurs keeps force from removing a manifest.json that is somebody else's.
-func checkOurs(fsys vfs.FS, dir string) error {
+// checkOurs keeps force from removing a manifest.json that is somebody else's, and
+// a directory that is not of this kind. What is damaged after its kind may go.
+func checkOurs(fsys vfs.FS, dir, kind string) error {
 	path := filepath.Join(dir, manifestName)
-	start := "{\n  \"format\": "
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return err
 	}
-	b, err := readFile(fsys, path, min(info.Size(), int64(len(start))))
+	b, err := readFile(fsys, path, min(info.Size(), 64))
 	if err != nil {
 		return err
 	}
-	if string(b) != start {
+	version, rest, _ := strings.Cut(string(b), ",\n  \"kind\": \"")
+	if !strings.HasPrefix(version, "{\n  \"format\": ") {
 		return fmt.Errorf("%s: %w, and is no manifest of Hopfeed's (give another directory)", path, ErrExists)
+	}
+	for _, other := range []string{KindGraph, KindStore} {
+		if other != kind && strings.HasPrefix(rest, other+"\"") {
+			return fmt.Errorf("%s: %w, and is a %s, which a %s does not replace (give another directory)", dir, ErrExists, other, kind)
+		}
 	}
 	return nil
 }

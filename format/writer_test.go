@@ -91,13 +91,12 @@ func TestAFullDiskIsReportedAndLeavesNothing(t *testing.T) {
 // lost or partly kept, when nothing was there before and when something is replaced.
 func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 	samples := tiny()
-	next := &samples[1]
-	for _, before := range []*sample{nil, &samples[0], {}} {
+	graph := makeGraph("before", 7, 3, 2, Float16, false, columns{0, 2, false})
+	// A larger store, of which files would be left over.
+	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw", 1})
+	for _, c := range []struct{ before, next *sample }{{nil, &samples[1]}, {&store, &samples[1]}, {&graph, &samples[0]}} {
+		before, next := c.before, c.next
 		o := CreateOptions{Force: before != nil}
-		if before != nil && before.topology == nil { // a larger store, of which files would be left over
-			s := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw", 1})
-			before = &s
-		}
 		for n := int64(1); ; n++ {
 			disk := vfs.NewMem()
 			allowed := []*sample{next}
@@ -141,13 +140,29 @@ func TestExistingOutputIsRefusedUnlessForced(t *testing.T) {
 		t.Errorf("without force: %v", err)
 	}
 	s.compare(t, fsys, dir)
-	other := tiny()[1]
+	other := makeGraph("other", 7, 3, 2, Float16, false, columns{0, 2, false})
 	if _, err := other.write(fsys, dir, CreateOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	other.compare(t, fsys, dir)
 	if r := verify(t, fsys, dir); len(r.Bad) > 0 {
 		t.Errorf("with force, something of before is left: %v", r.Bad)
+	}
+}
+
+func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
+	samples := tiny()
+	for i, want := range []string{"is a graph, which a store does not replace", "is a store, which a graph does not replace"} {
+		there, next := &samples[i], &samples[1-i]
+		fsys, dir := there.mustWrite(t)
+		before := filesOf(t, fsys, dir)
+		if _, err := next.write(fsys, dir, CreateOptions{Force: true}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want one with %q", err, want)
+		}
+		if after := filesOf(t, fsys, dir); !slices.Equal(before, after) {
+			t.Errorf("%v became %v", before, after)
+		}
+		there.compare(t, fsys, dir)
 	}
 }
 

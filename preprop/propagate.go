@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -117,6 +118,32 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	return o, nil
 }
 
+// checkApart fails where writing the store would change the graph: where one of
+// the directories is the other or in it, by whatever path.
+func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
+	graph, err := fsys.Resolve(graphDir)
+	if err != nil {
+		return err
+	}
+	store, err := fsys.Resolve(storeDir)
+	if err != nil {
+		return err
+	}
+	within := func(path, folder string) bool {
+		inner, err := filepath.Rel(folder, path)
+		return err == nil && filepath.IsLocal(inner)
+	}
+	switch {
+	case graph == store:
+		return fmt.Errorf("%s: %w: it is the graph that is read (give another directory)", storeDir, ErrOptions)
+	case within(store, graph):
+		return fmt.Errorf("%s: %w: it is in the graph that is read, %s (give another directory)", storeDir, ErrOptions, graphDir)
+	case within(graph, store):
+		return fmt.Errorf("%s: %w: the graph that is read, %s, is in it (give another directory)", storeDir, ErrOptions, graphDir)
+	}
+	return nil
+}
+
 // Propagate reads the graph in graphDir and writes the hop store storeDir. It
 // holds two hops of all nodes in memory. Nothing is left when it fails or ctx
 // ends. What does not fit into o.MemoryBytes or on the disk is refused with
@@ -124,12 +151,18 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 // what is planned.
 func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
 	start := time.Now()
-	graph, err := format.OpenGraph(fsys, graphDir)
+	graph, err := format.OpenAny(fsys, graphDir)
 	if err != nil {
 		return nil, err
 	}
 	defer graph.Close()
 	g := &graph.Manifest
+	if g.Kind != format.KindGraph {
+		return nil, fmt.Errorf("%s: %w: it is a %s, and propagation reads a graph", graphDir, ErrOptions, g.Kind)
+	}
+	if err := checkApart(fsys, graphDir, storeDir); err != nil {
+		return nil, err
+	}
 	if o, err = o.withDefaults(g, graph.Layout().DType); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
 	}

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -382,6 +385,43 @@ func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 		if left := files(t, fsys, "store"); len(left) > 0 {
 			t.Errorf("%s: left %d files", c.name, len(left))
 		}
+	}
+}
+
+func TestAStoreIsNeverWrittenOverItsGraph(t *testing.T) {
+	dir := t.TempDir()
+	disk := vfs.OS()
+	graph := filepath.Join(dir, "data", "features", "graph")
+	if err := disk.MkdirAll(filepath.Dir(graph)); err != nil {
+		t.Fatal(err)
+	}
+	randomGraph(0, 100, 2).write(t, disk, graph)
+	if err := errors.Join(os.Symlink(graph, filepath.Join(dir, "link")), os.Symlink(filepath.Join(graph, "nodes"), filepath.Join(dir, "inner"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(graph))
+	before := files(t, disk, graph)
+	for _, output := range []string{
+		"graph", "graph/", "./graph", graph, "graph/../graph", filepath.Join(dir, "link"), // the graph
+		"graph/store", "graph/features", filepath.Join(dir, "link", "x"), filepath.Join(dir, "inner"), filepath.Join(dir, "inner", "x"), // in it
+		".", dir, filepath.Join(dir, "data"), // around it
+	} {
+		for _, input := range []string{"graph", filepath.Join(dir, "link")} {
+			_, err := Propagate(context.Background(), disk, input, output, Options{Rows: format.RowsAll, Force: true})
+			if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), output+": ") {
+				t.Errorf("%s to %s: %v", input, output, err)
+			}
+		}
+	}
+	if after := files(t, disk, graph); !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Errorf("the graph has changed: %d files, %d before", len(after), len(before))
+	}
+	if _, err := Propagate(context.Background(), disk, "graph", "graph2", Options{Rows: format.RowsAll}); err != nil {
+		t.Errorf("a neighbour with a longer name: %v", err)
+	}
+	_, err := Propagate(context.Background(), disk, "graph2", "again", Options{})
+	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "graph2: unusable options: it is a store") {
+		t.Errorf("a store as input: %v", err)
 	}
 }
 

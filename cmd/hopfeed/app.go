@@ -115,7 +115,11 @@ func (a *app) useThreads() error {
 // refuseWithin refuses an output somewhere below a graph or store, where it would
 // be what the manifest does not list, which verify finds bad.
 func (a *app) refuseWithin(output string) error {
-	for at := filepath.Clean(output); at != filepath.Dir(at); {
+	at, err := a.fs.Resolve(output)
+	if err != nil {
+		return err
+	}
+	for at != filepath.Dir(at) {
 		at = filepath.Dir(at)
 		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
 		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))

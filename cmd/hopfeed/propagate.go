@@ -102,6 +102,9 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
 	budget, _ := a.budget()
 	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, preprop.Options{
 		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t,

@@ -469,6 +469,20 @@ var conformance = []struct {
 			f.Close()
 		}
 	}},
+	{"paths of one place resolve to one, whether something is there or not", func(t *testing.T, fsys FS, dir string) {
+		mkdir(t, fsys, filepath.Join(dir, "a/b"))
+		for _, name := range []string{"a/b", "c", "c/d"} {
+			want, err := fsys.Resolve(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, spelling := range []string{name + "/", "a/../" + name, "./" + name} {
+				if got, err := fsys.Resolve(dir + "/" + spelling); got != want || err != nil || !filepath.IsAbs(got) {
+					t.Errorf("%s resolves to %s, %v; want %s", spelling, got, err, want)
+				}
+			}
+		}
+	}},
 }
 
 func TestFileSystemsConform(t *testing.T) {

@@ -145,6 +145,13 @@ func (f *Fault) Stat(path string) (fs.FileInfo, error) {
 	return f.fsys.Stat(path)
 }
 
+func (f *Fault) Resolve(path string) (string, error) {
+	if err := f.count("stat", path); err != nil {
+		return "", err
+	}
+	return f.fsys.Resolve(path)
+}
+
 func (f *Fault) Remove(path string) error {
 	if err := f.count("remove", path); err != nil {
 		return err

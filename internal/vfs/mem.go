@@ -193,6 +193,9 @@ func (m *Mem) Stat(path string) (fs.FileInfo, error) {
 	return info(filepath.Base(path), n), nil
 }
 
+// Resolve knows no links, as there are none.
+func (m *Mem) Resolve(path string) (string, error) { return filepath.Clean("/" + path), nil }
+
 func (m *Mem) Remove(path string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

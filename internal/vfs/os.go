@@ -72,6 +72,23 @@ func (osFS) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
 func (osFS) Remove(path string) error                   { return os.Remove(path) }
 func (osFS) RemoveAll(path string) error                { return os.RemoveAll(path) }
 
+func (osFS) Resolve(path string) (string, error) {
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for rest := ""; ; at = filepath.Dir(at) {
+		found, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			return filepath.Join(found, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			return "", err
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+	}
+}
+
 func (osFS) Rename(oldPath, newPath string) error {
 	if err := sameParent(oldPath, newPath); err != nil {
 		return err

@@ -102,3 +102,20 @@ func TestOpenRefusesAPipeInsteadOfWaitingForAWriter(t *testing.T) {
 	_, _, err = OS().(Directer).OpenDirect(path)
 	wantError(t, err, nil)
 }
+
+func TestResolveFollowsLinksAlsoTowardsWhatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, OS(), filepath.Join(dir, "a/b"))
+	if err := errors.Join(os.Symlink("a", filepath.Join(dir, "relative")), os.Symlink(filepath.Join(dir, "relative/b"), filepath.Join(dir, "absolute"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"relative": "a", "absolute": "a/b", "absolute/c/d": "a/b/c/d", "relative/c": "a/c"} {
+		want, err := OS().Resolve(filepath.Join(dir, want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := OS().Resolve(filepath.Join(dir, name)); got != want || err != nil {
+			t.Errorf("%s resolves to %s, %v; want %s", name, got, err, want)
+		}
+	}
+}

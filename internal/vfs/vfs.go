@@ -39,6 +39,9 @@ type FS interface {
 	// ReadDir lists a directory sorted by name.
 	ReadDir(path string) ([]fs.DirEntry, error)
 	Stat(path string) (fs.FileInfo, error)
+	// Resolve is the absolute path, without symbolic links, of what is at path, or
+	// would be if made: two paths of one file or directory give one.
+	Resolve(path string) (string, error)
 	// Remove removes a file or an empty directory; RemoveAll a tree, silently
 	// when there is none.
 	Remove(path string) error
