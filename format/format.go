@@ -130,6 +130,17 @@ func ChunkRowsFor(requested, features int, t DType) int {
 	return max(1, min(requested, MaxChunkBytes/max(1, features*t.Size())))
 }
 
+// NewLayout lays out regions of these sizes with as many rows a chunk as ChunkRowsFor
+// tells, or fewer where no region has as many: short chunks are padded to whole ones.
+func NewLayout(sizes []RegionSize, requestedChunkRows, features int, t DType) Layout {
+	longest := int64(1)
+	for _, s := range sizes {
+		longest = max(longest, s.Rows)
+	}
+	chunkRows := int(min(int64(ChunkRowsFor(requestedChunkRows, features, t)), longest))
+	return Layout{Regions: Regions(sizes, chunkRows), ChunkRows: chunkRows, Features: features, DType: t}
+}
+
 // RegionSize is the name and number of rows of a region to be laid out.
 type RegionSize struct {
 	Name string

@@ -341,3 +341,30 @@ func TestOperatingSystemFilesAreReadBack(t *testing.T) {
 		}
 	}
 }
+
+func TestNoChunkIsLongerThanTheLongestRegion(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		sizes           []int64
+		requested, want int
+	}{
+		{"the default of a large graph", []int64{5000}, 0, 1000},
+		{"the default of a small graph", []int64{60}, 0, 60},
+		{"more than there are", []int64{60}, 1_000_000, 60},
+		{"as many as the longest region has", []int64{5, 70, 0, 60}, 1000, 70},
+		{"fewer", []int64{5, 70, 0, 60}, 8, 8},
+		{"no rows at all", []int64{0}, 0, 1},
+	} {
+		var sizes []RegionSize
+		for i, rows := range c.sizes {
+			sizes = append(sizes, RegionSize{[]string{RegionTrain, RegionValid, RegionTest, RegionRest}[i], rows})
+		}
+		if len(sizes) == 1 {
+			sizes[0].Name = RegionAll
+		}
+		l := NewLayout(sizes, c.requested, 4, Float32)
+		if _, err := l.check(); l.ChunkRows != c.want || err != nil {
+			t.Errorf("%s: %d rows a chunk, want %d (%v)", c.name, l.ChunkRows, c.want, err)
+		}
+	}
+}

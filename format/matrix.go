@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -131,6 +132,30 @@ func (m *Matrix) Close() error {
 	}
 	m.files = nil
 	return err
+}
+
+// MatrixBytes is the size of all files of a matrix with this layout.
+func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
+	t := matrixTable(id, l)
+	empty, err := arrowfile.NewWriter(io.Discard, t.schema)
+	if err == nil {
+		err = empty.Close()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", id, err)
+	}
+	chunk := int64(l.ChunkRows) * l.rowBytes()
+	n := int64(l.chunks())
+	each := int64(perPart(chunk))
+	parts := max(1, (n+each-1)/each)
+	padded := func(body int64) int64 { return (body + arrowfile.Align - 1) / arrowfile.Align * arrowfile.Align }
+	total := parts*empty.Size() + n*(arrowfile.Align+arrowfile.BlockBytes+padded(chunk))
+	for part := range parts { // the last chunk of a part is padded to whole pages only
+		if last := min((part+1)*each, n) - 1; last >= 0 {
+			total -= padded(chunk) - padded(t.rows(int(last))*l.rowBytes())
+		}
+	}
+	return total, nil
 }
 
 // Matrix starts one feature matrix.

@@ -15,9 +15,8 @@ var partBytes = int64(4 << 30)
 // a chunk have chunkBytes at most.
 func perPart(chunkBytes int64) int {
 	const ends = 4 * arrowfile.Align // schema, footer, and what comes with them
-	const block = 24                 // of a chunk in the footer
 	pages := (chunkBytes + arrowfile.Align - 1) / arrowfile.Align
-	return int(max(1, (partBytes-ends)/(arrowfile.Align*(1+pages)+block)))
+	return int(max(1, (partBytes-ends)/(arrowfile.Align*(1+pages)+arrowfile.BlockBytes)))
 }
 
 // partWriter writes the parts of a table, one after another.

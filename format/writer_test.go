@@ -452,6 +452,33 @@ func TestPartsAndStridesAreAsDocumented(t *testing.T) {
 	}
 }
 
+func TestTheSizeOfAMatrixIsKnownBefore(t *testing.T) {
+	before := partBytes
+	defer func() { partBytes = before }()
+	for _, s := range samples() {
+		partBytes = before
+		if s.parts > 0 {
+			partBytes = s.parts
+		}
+		fsys, dir := s.mustWrite(t)
+		d, err := OpenAny(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range d.Matrices() {
+			size := int64(0)
+			for _, f := range d.Manifest.Files {
+				if strings.HasPrefix(f.Path, matrixFolder(id)+"/") {
+					size += f.Size
+				}
+			}
+			if got, err := d.Layout().MatrixBytes(id); got != size || err != nil {
+				t.Errorf("%s: %s is said to have %d bytes (%v), and has %d", s.name, id, got, err, size)
+			}
+		}
+	}
+}
+
 func TestKindsAndProgressAreTold(t *testing.T) {
 	graph, store := tiny()[0], tiny()[1]
 	fsys, dir := graph.mustWrite(t)

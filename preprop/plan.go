@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -68,15 +69,22 @@ func topologyMemory(graph *format.Manifest, operators []Operator) (building, kep
 	return building, kept
 }
 
-// diskNeeded is about the size of a store, rounded up, in bytes.
-func diskNeeded(graph *format.Manifest, layout format.Layout, storedRows int64, matrices int) int64 {
-	const page = 4096 // a chunk takes a page of metadata and is padded to whole pages
+// diskNeeded is the size of a store in bytes: exact for the matrices, which are
+// nearly all of it, and rounded up for the rest.
+func diskNeeded(graph *format.Manifest, layout format.Layout, storedRows int64, operators []Operator, hops int) (int64, error) {
+	total, err := layout.MatrixBytes(format.Input)
+	for _, o := range operators {
+		hop, hopErr := layout.MatrixBytes(format.MatrixID{Operator: o.String(), Hop: 1})
+		total, err = total+int64(hops)*hop, errors.Join(err, hopErr)
+	}
+	const page = 4096      // a chunk of the row table takes a page of metadata and is padded to whole pages
+	const indexRow = 3 * 8 // of a chunk
 	chunks := int64(0)
 	for _, r := range layout.Regions {
 		chunks += int64(r.Chunks)
 	}
-	row := int64(layout.Features) * int64(layout.DType.Size())
-	return int64(matrices)*(storedRows*row+chunks*2*page) + rowTableBytes(graph) + 4*storedRows + chunks*2*page
+	tables := int64(1 + 1 + len(operators)*hops)
+	return total + rowTableBytes(graph) + 4*storedRows + (chunks+2)*2*page + tables*(chunks*indexRow+200), err
 }
 
 // rowTableBytes is about what the row table of a graph takes, on disk or in

@@ -1,10 +1,40 @@
 package preprop
 
 import (
+	"context"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
+
+func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
+	for _, c := range []struct {
+		nodes, features, chunkRows int
+		dt                         format.DType
+	}{{199, 64, 0, format.Float32}, {60, 100, 1_000_000, format.Float32}, {1500, 7, 100, format.Float16}, {20, 1, 0, format.BFloat16}, {700, 3, 1, format.Float32}} {
+		g := randomGraph(uint64(c.nodes), c.nodes, c.features)
+		fsys := vfs.NewMem()
+		g.write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, ChunkRows: c.chunkRows, DType: c.dt, DryRun: true}
+		planned, err := Propagate(context.Background(), fsys, "graph", "store", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.DryRun = false
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+			t.Fatal(err)
+		}
+		used := int64(0)
+		for _, content := range files(t, fsys, "store") {
+			used += int64(len(content))
+		}
+		// The row table, index and manifest are rounded up.
+		if over := planned.DiskNeededBytes - used; over < 0 || over > used/5+64<<10 {
+			t.Errorf("%+v: planned %d bytes, and %d were written", c, planned.DiskNeededBytes, used)
+		}
+	}
+}
 
 func TestMemoryIsPlannedForWhatOperatorsNeed(t *testing.T) {
 	const n, m, features = 1_000_000, 20_000_000, 100

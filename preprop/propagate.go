@@ -30,7 +30,7 @@ type Options struct {
 	Operators []Operator   // each from hop 1 to Hops
 	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
 	DType     format.DType // of the store; default that of the graph's features
-	ChunkRows int          // default format.DefaultChunkRows
+	ChunkRows int          // default format.DefaultChunkRows; see format.NewLayout
 	Split     int          // of the splits that the graph ships: what the regions follow
 	Seed      uint64       // of the order of training rows
 
@@ -175,19 +175,17 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if len(nodes) == 0 && o.Rows == format.RowsLabeled {
 		return nil, fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", graphDir, ErrOptions)
 	}
-	layout := format.Layout{
-		ChunkRows: format.ChunkRowsFor(o.ChunkRows, g.Features, o.DType),
-		Features:  g.Features,
-		DType:     o.DType,
-	}
-	layout.Regions = format.Regions(sizes, layout.ChunkRows)
+	layout := format.NewLayout(sizes, o.ChunkRows, g.Features, o.DType)
 	rows := int64(len(nodes))
 	need := memoryNeeded(g, &o, graph.Layout().DType, rows)
 	if o.MemoryBytes > 0 && need > o.MemoryBytes {
 		return nil, fmt.Errorf("propagation %w: it needs %v of memory and may use %v (raise --memory)",
 			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
 	}
-	disk := diskNeeded(g, layout, rows, 1+o.Hops*len(o.Operators))
+	disk, err := diskNeeded(g, layout, rows, o.Operators, o.Hops)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkDisk(fsys, storeDir, disk); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,8 @@ const (
 	Align = 4096
 	// ExtentBytes is the most that one checksum covers.
 	ExtentBytes = 16 << 20
+	// BlockBytes is what a record batch takes in the footer.
+	BlockBytes = 24
 )
 
 const (

@@ -124,13 +124,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 
-	chunkRows := format.ChunkRowsFor(0, info.Features, o.DType)
-	w, err := format.Create(fsys, dir, format.Layout{
-		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, chunkRows),
-		ChunkRows: chunkRows,
-		Features:  info.Features,
-		DType:     o.DType,
-	}, format.CreateOptions{Force: o.Force})
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features, o.DType)
+	w, err := format.Create(fsys, dir, layout, format.CreateOptions{Force: o.Force})
 	if err != nil {
 		return nil, err
 	}
