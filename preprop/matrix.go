@@ -59,11 +59,11 @@ func (m *matrix) setRow(v int64, values []float32, s float32) error {
 	infinite := firstNotFinite(values)
 	switch {
 	case at >= 0 && (infinite < 0 || at < infinite):
-		return fmt.Errorf("%s: node %d, column %d: %g is too large for %s (choose a wider dtype, or scale the features)",
-			m.id, v, at, values[at], m.dtype)
+		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the features)",
+			m.id, v, at, ErrInvalid, values[at], m.dtype)
 	case infinite >= 0:
-		return fmt.Errorf("%s: node %d, column %d: %g instead of a finite number (features or edge weights are too large, or not finite)",
-			m.id, v, infinite, values[infinite])
+		return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
+			m.id, v, infinite, ErrInvalid, values[infinite])
 	}
 	return nil
 }

@@ -24,6 +24,9 @@ import (
 // ErrOptions is returned when options contradict each other or the graph.
 var ErrOptions = errors.New("unusable options")
 
+// ErrInvalid is returned when a number is not finite, or too large for its type.
+var ErrInvalid = errors.New("invalid data")
+
 // Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
 type Options struct {
 	Hops      int
@@ -216,7 +219,9 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	}
 	j := job{Options: &o, graph: graph, store: store, nodes: nodes, result: planned}
 	r := &j.result
-	if err := j.run(ctx); err != nil {
+	if err := j.run(ctx); errors.Is(err, ErrInvalid) {
+		return nil, fmt.Errorf("%s: %w", graphDir, err)
+	} else if err != nil {
 		return nil, err
 	}
 

@@ -457,13 +457,13 @@ func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
 	o := Options{Hops: 2, Operators: []Operator{{Name: RW, NoLoops: true}, {Name: Sym, NoLoops: true}}, DType: format.Float16}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	// (50000 + 60000 as float16) / sqrt(2)
-	if err == nil || !strings.HasPrefix(err.Error(), "sym:noloops/hop-1: node 2, column 1: 77770.4") {
+	if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "graph: sym:noloops/hop-1: node 2, column 1: invalid data: 77770.4") {
 		t.Errorf("hop: %v", err)
 	}
 	g.x[6] = 65520
 	g.write(t, fsys, "large")
 	_, err = Propagate(context.Background(), fsys, "large", "store", o)
-	if err == nil || !strings.HasPrefix(err.Error(), "x/hop-0: node 3, column 0: 65520") {
+	if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "large: x/hop-0: node 3, column 0: invalid data: 65520") {
 		t.Errorf("features: %v", err)
 	}
 	if left := files(t, fsys, "store"); len(left) > 0 {

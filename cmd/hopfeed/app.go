@@ -130,6 +130,14 @@ func (a *app) refuseWithin(output string) error {
 	return nil
 }
 
+// count is a number of things, in words.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 func (a *app) print(r result) error {
 	if a.json {
 		return json.NewEncoder(a.stdout).Encode(r)

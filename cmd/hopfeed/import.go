@@ -138,11 +138,14 @@ var importFlags = map[string][]string{
 type imported struct{ *ingest.Result }
 
 func (i imported) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%d nodes, %d edges, %d features", i.Output, i.Nodes, i.Edges, i.Features)
+	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, count(i.Nodes, "node"), count(i.Edges, "edge"), count(int64(i.Features), "feature"))
 	if i.Classes > 0 {
 		fmt.Fprintf(w, ", %d classes", i.Classes)
 	}
-	fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test\n\tin %.1f s\n", i.Train, i.Valid, i.Test, i.Seconds)
+	if i.Train+i.Valid+i.Test > 0 {
+		fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test", i.Train, i.Valid, i.Test)
+	}
+	fmt.Fprintf(w, "\n\tin %.1f s\n", i.Seconds)
 }
 
 func runImport(ctx context.Context, a *app, o importOptions) (result, error) {

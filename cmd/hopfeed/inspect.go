@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 func newInspectCommand(a *app) *cobra.Command {
@@ -51,9 +53,9 @@ func (i *inspected) text(w io.Writer) {
 		line("matrix", "%s", m)
 	}
 	for _, r := range i.Regions {
-		line("region", "%s: %d rows in %d chunks", r.Name, r.Rows, r.Chunks)
+		line("region", "%s: %s in %s", r.Name, count(r.Rows, "row"), count(int64(r.Chunks), "chunk"))
 	}
-	line("chunks", "%d of up to %d rows, for each matrix", i.Chunks, i.ChunkRows)
+	line("chunks", "%d of up to %s, for each matrix", i.Chunks, count(int64(i.ChunkRows), "row"))
 	line("on disk", "%s in %d files", units.Bytes(i.Bytes), len(i.Files)+2)
 	for _, k := range slices.Sorted(maps.Keys(i.Input)) {
 		line("made from", "%s: %s", k, i.Input[k])
@@ -68,7 +70,18 @@ func either(first bool, a, b string) string {
 	return b
 }
 
+// refuseModel says what to do with a trained model where a graph or store is wanted.
+func (a *app) refuseModel(dir string) error {
+	if _, err := a.fs.Stat(filepath.Join(dir, trainer.CheckpointFile)); err != nil {
+		return nil // it is none, or what is wrong shows when it is opened
+	}
+	return usagef("%s is a trained model: hopfeed evaluate --checkpoint %s STORE says how good it is", dir, dir)
+}
+
 func runInspect(a *app, dir string) (result, error) {
+	if err := a.refuseModel(dir); err != nil {
+		return nil, err
+	}
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {
 		return nil, err

@@ -210,7 +210,8 @@ func TestExitStatus(t *testing.T) {
 		"generate sbm -o wide --nodes 300 --edges 900 --features 9 --classes 3 --labeled 0.9",
 		"propagate wide -o widestore --hops 2 --operator sym,rw",
 		"generate rmat -o bare --nodes 50 --edges 100 --features 2 --classes 2 --labeled 0",
-		"propagate bare -o barestore --rows all")
+		"propagate bare -o barestore --rows all",
+		"generate sbm -o large --nodes 20 --edges 50 --features 2 --classes 3 --separation 1e6")
 	must(t, base, "propagate graph -o newer --hops 1")
 	write(t, base, "newer/manifest.json", sealed(strings.Replace(content(t, base, "newer/manifest.json"), `"format": 1`, `"format": 2`, 1)))
 	must(t, base, "propagate graph -o damaged --hops 1")
@@ -245,7 +246,7 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
 		{"a generator's impossible option", "generate sbm -o x --classes 0", exitUsage, "0 classes"},
-		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "laplace"},
+		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "hopfeed: operator \"laplace\""},
 		{"negative hops", "propagate graph -o x --hops -1", exitUsage, "hops"},
 		{"a split that the graph lacks", "propagate graph -o x --split 3", exitUsage, "split 3"},
 		{"an unknown type", "propagate graph -o x --dtype float64", exitUsage, "float16"},
@@ -288,6 +289,11 @@ func TestExitStatus(t *testing.T) {
 		{"arrays that are none", "import npy bad -o x", exitCorrupt, "edge_index.npy"},
 		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
 		{"a directory without manifest", "verify empty", exitCorrupt, "empty"},
+		{"a model to look into", "inspect run", exitUsage, "evaluate --checkpoint run"},
+		{"a model to check", "verify run", exitUsage, "run is a trained model"},
+		{"more edges than any graph has", "generate rmat -o x --edges 1000000000000000000", exitUsage, "281474976710656"},
+		{"more edges than there is disk", "generate rmat -o x --edges 200000000000000", exitDoesNotFit, ""},
+		{"features too large for float16", "propagate large -o x --dtype float16 --rows all", exitCorrupt, "large: x/hop-0: node"},
 		{"a newer format", "train newer", exitCorrupt, "version 2"},
 		{"a damaged manifest", "inspect damaged", exitCorrupt, "manifest.json"},
 		{"a folder that is no model", "evaluate --checkpoint store store", exitFailed, "checkpoint.json"},
@@ -315,6 +321,20 @@ func TestExitStatus(t *testing.T) {
 				t.Error("something was left under the output's name")
 			}
 		})
+	}
+}
+
+func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T) {
+	base := disk(t)
+	one := must(t, base, "generate rmat -o one --nodes 1 --edges 1 --features 1 --classes 1 --labeled 0").stdout
+	if !strings.Contains(one, "1 node, 1 edge, 1 feature") || strings.Contains(one, "split") {
+		t.Errorf("generate: %q", one)
+	}
+	if store := must(t, base, "propagate one -o store --rows all --hops 1").stdout; !strings.Contains(store, "1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
+		t.Errorf("propagate: %q", store)
+	}
+	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") || !strings.Contains(two, "split 0: ") {
+		t.Errorf("generate: %q", two)
 	}
 }
 

@@ -67,9 +67,9 @@ type propagated struct {
 }
 
 func (p *propagated) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%d rows of %d features (%s): the input", p.Output, p.Rows, p.Features, p.DType)
+	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, count(p.Rows, "row"), count(int64(p.Features), "feature"), p.DType)
 	if p.Hops > 0 {
-		fmt.Fprintf(w, ", and %d hops of %s", p.Hops, strings.Join(p.Operators, ", "))
+		fmt.Fprintf(w, ", and %s of %s", count(int64(p.Hops), "hop"), strings.Join(p.Operators, ", "))
 	}
 	fmt.Fprintln(w)
 	for i, operator := range p.Operators {
@@ -87,7 +87,7 @@ func (p *propagated) text(w io.Writer) {
 		return
 	}
 	for i, seconds := range p.HopSeconds {
-		fmt.Fprintf(w, "\t%s hop %d: %.2f s, %d edges\n", p.Operators[i/p.Hops], i%p.Hops+1, seconds, p.EdgesProcessed[i])
+		fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", p.Operators[i/p.Hops], i%p.Hops+1, seconds, count(p.EdgesProcessed[i], "edge"))
 	}
 	fmt.Fprintf(w, "\t%s read, %s written, at most %s of memory\n\tin %.1f s\n",
 		units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes), p.Seconds)
@@ -96,7 +96,7 @@ func (p *propagated) text(w io.Writer) {
 func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, error) {
 	operators, err := preprop.ParseOperators(o.operators, o.tolerance)
 	if err != nil {
-		return nil, usagef("--operator, --tolerance: %s", err)
+		return nil, usagef("%s", err)
 	}
 	t, err := parseDType(o.dtype)
 	if err != nil {

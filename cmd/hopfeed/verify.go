@@ -34,10 +34,13 @@ func (v verified) text(w io.Writer) {
 	if len(v.Bad) > 0 {
 		verdict = fmt.Sprintf("%d bad", len(v.Bad))
 	}
-	fmt.Fprintf(w, "%d files, %d chunks, %s read: %s\n", v.Files, v.Chunks, units.Bytes(v.Bytes), verdict)
+	fmt.Fprintf(w, "%s, %s, %s read: %s\n", count(int64(v.Files), "file"), count(int64(v.Chunks), "chunk"), units.Bytes(v.Bytes), verdict)
 }
 
 func runVerify(ctx context.Context, a *app, dir string) (result, error) {
+	if err := a.refuseModel(dir); err != nil {
+		return nil, err
+	}
 	report, err := format.Verify(ctx, a.fs, dir, a.threads, a.progress())
 	if err != nil {
 		return nil, err

@@ -27,8 +27,8 @@ func (o GenerateOptions) check() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
 		return fmt.Errorf("%w: %d nodes (want 1 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
-	case o.Edges < 0:
-		return fmt.Errorf("%w: %d edges", ErrOptions, o.Edges)
+	case o.Edges < 0 || o.Edges > format.MaxEdges:
+		return fmt.Errorf("%w: %d edges (want 0 to %d)", ErrOptions, o.Edges, int64(format.MaxEdges))
 	case o.Features < 1 || o.Features > format.MaxFeatures:
 		return fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrOptions, o.Features, format.MaxFeatures)
 	case o.Classes < 1 || o.Classes > MaxClasses || int64(o.Classes) > o.Nodes:
