@@ -616,10 +616,10 @@ func TestValuesThatCannotBeStoredAreNamedLowestNodeFirst(t *testing.T) {
 		x    float32 // in column 2 of the last four nodes
 		err  string
 	}{
-		{"too large for float16", dtype.Float16, 40000, "sym:noloops/hop-1: node 70001, column 2: 80000 is too large for float16"},
-		{"not finite", dtype.Float32, inf, "sym:noloops/hop-1: node 70001, column 2: +Inf instead of a finite number"},
-		{"not finite in float16", dtype.Float16, inf, "sym:noloops/hop-1: node 70001, column 2: +Inf instead of a finite number"},
-		{"float32 overflow of the sum", dtype.Float32, 3e38, "sym:noloops/hop-1: node 70001, column 2: +Inf instead of a finite number"},
+		{"too large for float16", dtype.Float16, 40000, "sym:noloops/hop-1: node 70001, column 2: invalid data: 80000 is too large for float16"},
+		{"not finite", dtype.Float32, inf, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
+		{"not finite in float16", dtype.Float16, inf, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
+		{"float32 overflow of the sum", dtype.Float32, 3e38, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
 	} {
 		x := make([]float32, nodes*features)
 		for u := nodes - 4; u < nodes; u++ {
@@ -641,9 +641,9 @@ func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
 		row []float32
 		err string
 	}{
-		{[]float32{1, 1e6, inf}, "node 0, column 1: 1e+06 is too large for float16"},
-		{[]float32{1, inf, 1e6}, "node 0, column 1: -Inf instead of a finite number"},
-		{[]float32{float32(math.NaN()), 1e6, inf}, "node 0, column 0: NaN instead of a finite number"},
+		{[]float32{1, 1e6, inf}, "node 0, column 1: invalid data: 1e+06 is too large for float16"},
+		{[]float32{1, inf, 1e6}, "node 0, column 1: invalid data: -Inf instead of a finite number"},
+		{[]float32{float32(math.NaN()), 1e6, inf}, "node 0, column 0: invalid data: NaN instead of a finite number"},
 	} {
 		m := fillMatrix(t, 1, 3, format.Float16, nil)
 		if err := m.setRow(0, c.row, 1); err == nil || !strings.Contains(err.Error(), c.err) {
