@@ -17,7 +17,7 @@ type batch struct {
 	with     *blend // nil: none
 
 	nodes        []uint32
-	coefficients []float32
+	coefficients []float32 // nil without weights: they are those of the operator
 	blocks       []block
 	sum, total   []float32
 }
@@ -35,7 +35,7 @@ func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
 		nodes: make([]uint32, 0, batchTerms),
 		sum:   make([]float32, src.features), total: make([]float32, src.features),
 	}
-	if p.t != nil || p.graph.Weights != nil {
+	if p.graph.Weights != nil {
 		b.coefficients = make([]float32, batchTerms)
 	}
 	return b
@@ -56,19 +56,13 @@ func (b *batch) add(v int64) (int, error) {
 		b.nodes = b.nodes[:at+k]
 		nodes := b.nodes[at:]
 		splice(nodes, t.neighbors, t.node, t.loop, first)
-		switch {
-		case t.weights != nil:
+		if t.weights != nil {
 			c := b.coefficients[at:][:k]
 			splice(c, t.weights, 1, t.loop, first)
 			if b.p.t != nil {
 				for i, u := range nodes {
 					c[i] = float32(c[i] * b.p.t[u])
 				}
-			}
-		case b.p.t != nil:
-			c := b.coefficients[at:][:k]
-			for i, u := range nodes {
-				c[i] = b.p.t[u]
 			}
 		}
 		last := first+k == t.len()
@@ -138,16 +132,16 @@ func (b *batch) finish(v int64) error {
 // accumulate adds the terms [at, at+k) to sum.
 func (b *batch) accumulate(sum []float32, at, k int) {
 	nodes, stride := b.nodes[at:], b.src.features
-	var c []float32
+	c, byNode := b.p.t, true
 	if b.coefficients != nil {
-		c = b.coefficients[at:]
+		c, byNode = b.coefficients[at:], false
 	}
 	switch x := b.src.buf.Bytes(); b.src.dtype {
 	case dtype.Float32:
-		kernel.AddFloat32(sum, dtype.Float32s(x), stride, nodes, k, c)
+		kernel.AddFloat32(sum, dtype.Float32s(x), stride, nodes, k, c, byNode)
 	case dtype.Float16:
-		kernel.AddFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c)
+		kernel.AddFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c, byNode)
 	case dtype.BFloat16:
-		kernel.AddBFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c)
+		kernel.AddBFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c, byNode)
 	}
 }

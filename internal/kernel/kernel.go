@@ -21,9 +21,9 @@ type implementation struct {
 	name  string
 	lanes int // a power of 2
 
-	addFloat32  func(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
-	addFloat16  func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
-	addBFloat16 func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+	addFloat32  func(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+	addFloat16  func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+	addBFloat16 func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 	scaleFloat32  func(dst, src []float32, s float32) (finite bool)
 	scaleFloat16  func(dst []uint16, src []float32, s float32) (finite bool)
@@ -47,42 +47,50 @@ func Name() string { return active.name }
 //		}
 //	}
 //
-// where coefficients that are nil are all 1. The rows nodes[k:] are those that
-// will be added next: they are fetched from memory ahead. AddFloat32 panics where
-// the loop would.
-func AddFloat32(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32) {
-	add(active.addFloat32, 4, sum, x, stride, nodes, k, coefficients)
+// where byNode makes it coefficients[u], of which there is one for each row of x,
+// and coefficients that are nil are all 1. The rows nodes[k:] are those that will be
+// added next: they are fetched from memory ahead. AddFloat32 panics where the loop
+// would.
+func AddFloat32(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool) {
+	add(active.addFloat32, 4, sum, x, stride, nodes, k, coefficients, byNode)
 }
 
 // AddFloat16 is AddFloat32 on a matrix of float16.
-func AddFloat16(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32) {
-	add(active.addFloat16, 2, sum, x, stride, nodes, k, coefficients)
+func AddFloat16(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool) {
+	add(active.addFloat16, 2, sum, x, stride, nodes, k, coefficients, byNode)
 }
 
 // AddBFloat16 is AddFloat32 on a matrix of bfloat16.
-func AddBFloat16(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32) {
-	add(active.addBFloat16, 2, sum, x, stride, nodes, k, coefficients)
+func AddBFloat16(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool) {
+	add(active.addBFloat16, 2, sum, x, stride, nodes, k, coefficients, byNode)
 }
 
 // Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to
 // keep the memory busy, and few enough for the first-level cache to keep.
 const (
-	aheadBytes = 4096
-	aheadRows  = 32
+	aheadBytes = 8192
+	aheadRows  = 64
 )
 
 func add[T float32 | uint16](
-	kernel func(sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32, distance int) int,
-	size int, sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32) {
+	kernel func(sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) int,
+	size int, sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32, byNode bool) {
 	if k == 0 || len(sum) == 0 {
 		return
 	}
-	if k < 0 || k > len(nodes) || coefficients != nil && len(coefficients) < k || stride < len(sum) {
-		panic(fmt.Sprintf("kernel: %d of %d rows with %d coefficients, %d columns of %d",
-			k, len(nodes), len(coefficients), len(sum), stride))
+	enough := len(coefficients) >= k
+	switch {
+	case coefficients == nil:
+		enough, byNode = true, false
+	case byNode: // as many as there are rows
+		enough = len(coefficients)*stride > len(x)-len(sum)
+	}
+	if k < 0 || k > len(nodes) || stride < len(sum) || !enough {
+		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d columns of %d of %d numbers",
+			k, len(nodes), len(coefficients), len(sum), stride, len(x)))
 	}
 	distance := min(aheadRows, max(4, aheadBytes/(len(sum)*size)))
-	if added := kernel(sum, x, stride, nodes, k, coefficients, distance); added < k {
+	if added := kernel(sum, x, stride, nodes, k, coefficients, byNode, distance); added < k {
 		panic(fmt.Sprintf("kernel: one of the rows %d is not in a matrix of %d numbers, %d a row",
 			nodes[added:min(k, added+4)], len(x), stride))
 	}

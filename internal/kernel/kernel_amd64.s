@@ -10,9 +10,9 @@ DATA ones<>+8(SB)/4, $(1.0)
 DATA ones<>+12(SB)/4, $(1.0)
 GLOBL ones<>(SB), RODATA|NOPTR, $16
 
-// func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, MMX+
-TEXT ·addFloat32AVX2(SB), NOSPLIT, $40-128
+TEXT ·addFloat32AVX2(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -38,7 +38,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -72,20 +72,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*4), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*4), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*4), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Y0
 	VBROADCASTSS 4(BX), Y1
 	VBROADCASTSS 8(BX), Y2
 	VBROADCASTSS 12(BX), Y3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -93,7 +116,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*4)
 	PREFETCHT0 (R11)(SI*4)
 	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R15)(SI*4)
 	VMOVUPS    (AX)(SI*4), Y4
 	VMULPS     (R8)(SI*4), Y0, Y5
 	VADDPS     Y5, Y4, Y4
@@ -118,16 +141,16 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*4)
 	PREFETCHT0 (R11)(SI*4)
 	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R15)(SI*4)
 
 vectors4:
-	CMPQ    R15, $0x08
+	CMPQ    DI, $0x08
 	JL      scalars4
 	VMOVUPS (AX)(SI*4), Y4
 	VMULPS  (R8)(SI*4), Y0, Y5
@@ -140,11 +163,11 @@ vectors4:
 	VADDPS  Y5, Y4, Y4
 	VMOVUPS Y4, (AX)(SI*4)
 	ADDQ    $0x08, SI
-	SUBQ    $0x08, R15
+	SUBQ    $0x08, DI
 	JMP     vectors4
 
 scalars4:
-	TESTQ R15, R15
+	TESTQ DI, DI
 	JZ    fetched4
 
 scalar4:
@@ -159,7 +182,7 @@ scalar4:
 	VADDSS X5, X4, X4
 	VMOVSS X4, (AX)(SI*4)
 	INCQ   SI
-	DECQ   R15
+	DECQ   DI
 	JNZ    scalar4
 
 fetched4:
@@ -167,7 +190,7 @@ fetched4:
 	PREFETCHT0 -1(R9)(SI*4)
 	PREFETCHT0 -1(R11)(SI*4)
 	PREFETCHT0 -1(R13)(SI*4)
-	PREFETCHT0 -1(DI)(SI*4)
+	PREFETCHT0 -1(R15)(SI*4)
 	JMP        rows4
 
 end4:
@@ -175,7 +198,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -185,19 +208,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*4), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*4), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*4), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Y0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R9)(SI*4)
 	VMOVUPS    (AX)(SI*4), Y1
 	VMULPS     (R8)(SI*4), Y0, Y2
 	VADDPS     Y2, Y1, Y1
@@ -210,24 +244,24 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R9)(SI*4)
 
 vectors1:
-	CMPQ    R9, $0x08
+	CMPQ    DI, $0x08
 	JL      scalars1
 	VMOVUPS (AX)(SI*4), Y1
 	VMULPS  (R8)(SI*4), Y0, Y2
 	VADDPS  Y2, Y1, Y1
 	VMOVUPS Y1, (AX)(SI*4)
 	ADDQ    $0x08, SI
-	SUBQ    $0x08, R9
+	SUBQ    $0x08, DI
 	JMP     vectors1
 
 scalars1:
-	TESTQ R9, R9
+	TESTQ DI, DI
 	JZ    fetched1
 
 scalar1:
@@ -236,58 +270,60 @@ scalar1:
 	VADDSS X2, X1, X1
 	VMOVSS X1, (AX)(SI*4)
 	INCQ   SI
-	DECQ   R9
+	DECQ   DI
 	JNZ    scalar1
 
 fetched1:
 	MOVQ       (SP), SI
-	PREFETCHT0 -1(DI)(SI*4)
+	PREFETCHT0 -1(R9)(SI*4)
 	JMP        rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleFloat32AVX2(dst []float32, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x04, DX, BX
 	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, BX
-	VMOVD        BX, X1
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7f7fffff, BX
-	VMOVD        BX, X2
+	MOVL         $0x7f7fffff, SI
+	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
 	VPXOR        Y3, Y3, Y3
 
 next:
-	SUBQ     $0x08, DX
-	JL       done
-	VMULPS   (CX), Y0, Y4
-	VPAND    Y4, Y1, Y5
-	VPCMPGTD Y2, Y5, Y5
-	VPOR     Y5, Y3, Y3
-	VMOVUPS  Y4, (AX)
-	ADDQ     $0x20, CX
-	ADDQ     $0x20, AX
-	JMP      next
+	SUBQ       $0x08, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Y0, Y4
+	VPAND      Y4, Y1, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VMOVUPS    Y4, (AX)
+	ADDQ       $0x20, CX
+	ADDQ       $0x20, AX
+	JMP        next
 
 done:
-	VPTEST Y3, Y3
-	SETEQ  finite+56(FP)
+	VPCMPGTD Y2, Y3, Y3
+	VPTEST   Y3, Y3
+	SETEQ    finite+56(FP)
 	VZEROUPPER
 	RET
 
-// func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, F16C, MMX+
-TEXT ·addFloat16AVX2(SB), NOSPLIT, $40-128
+TEXT ·addFloat16AVX2(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -313,7 +349,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -347,20 +383,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*2), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Y0
 	VBROADCASTSS 4(BX), Y1
 	VBROADCASTSS 8(BX), Y2
 	VBROADCASTSS 12(BX), Y3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -368,7 +427,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 	VMOVUPS    (AX)(SI*4), Y4
 	VCVTPH2PS  (R8)(SI*2), Y5
 	VMULPS     Y5, Y0, Y5
@@ -429,16 +488,16 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 
 vectors4:
-	CMPQ      R15, $0x08
+	CMPQ      DI, $0x08
 	JL        scalars4
 	VMOVUPS   (AX)(SI*4), Y4
 	VCVTPH2PS (R8)(SI*2), Y5
@@ -455,11 +514,11 @@ vectors4:
 	VADDPS    Y5, Y4, Y4
 	VMOVUPS   Y4, (AX)(SI*4)
 	ADDQ      $0x08, SI
-	SUBQ      $0x08, R15
+	SUBQ      $0x08, DI
 	JMP       vectors4
 
 scalars4:
-	TESTQ R15, R15
+	TESTQ DI, DI
 	JZ    fetched4
 
 scalar4:
@@ -486,7 +545,7 @@ scalar4:
 	VADDSS    X5, X4, X4
 	VMOVSS    X4, (AX)(SI*4)
 	INCQ      SI
-	DECQ      R15
+	DECQ      DI
 	JNZ       scalar4
 
 fetched4:
@@ -494,7 +553,7 @@ fetched4:
 	PREFETCHT0 -1(R9)(SI*2)
 	PREFETCHT0 -1(R11)(SI*2)
 	PREFETCHT0 -1(R13)(SI*2)
-	PREFETCHT0 -1(DI)(SI*2)
+	PREFETCHT0 -1(R15)(SI*2)
 	JMP        rows4
 
 end4:
@@ -502,7 +561,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -512,19 +571,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*2), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Y0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 	VMOVUPS    (AX)(SI*4), Y1
 	VCVTPH2PS  (R8)(SI*2), Y2
 	VMULPS     Y2, Y0, Y2
@@ -549,13 +619,13 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 
 vectors1:
-	CMPQ      R9, $0x08
+	CMPQ      DI, $0x08
 	JL        scalars1
 	VMOVUPS   (AX)(SI*4), Y1
 	VCVTPH2PS (R8)(SI*2), Y2
@@ -563,11 +633,11 @@ vectors1:
 	VADDPS    Y2, Y1, Y1
 	VMOVUPS   Y1, (AX)(SI*4)
 	ADDQ      $0x08, SI
-	SUBQ      $0x08, R9
+	SUBQ      $0x08, DI
 	JMP       vectors1
 
 scalars1:
-	TESTQ R9, R9
+	TESTQ DI, DI
 	JZ    fetched1
 
 scalar1:
@@ -579,52 +649,54 @@ scalar1:
 	VADDSS    X2, X1, X1
 	VMOVSS    X1, (AX)(SI*4)
 	INCQ      SI
-	DECQ      R9
+	DECQ      DI
 	JNZ       scalar1
 
 fetched1:
 	MOVQ       (SP), SI
-	PREFETCHT0 -1(DI)(SI*2)
+	PREFETCHT0 -1(R9)(SI*2)
 	JMP        rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·scaleFloat16AVX2(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x02, DX, BX
 	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, BX
-	VMOVD        BX, X1
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x477fefff, BX
-	VMOVD        BX, X2
+	MOVL         $0x477fefff, SI
+	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
 	VPXOR        Y3, Y3, Y3
 
 next:
-	SUBQ      $0x08, DX
-	JL        done
-	VMULPS    (CX), Y0, Y4
-	VPAND     Y4, Y1, Y5
-	VPCMPGTD  Y2, Y5, Y5
-	VPOR      Y5, Y3, Y3
-	VCVTPS2PH $0x00, Y4, (AX)
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, AX
-	JMP       next
+	SUBQ       $0x08, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Y0, Y4
+	VPAND      Y4, Y1, Y5
+	VPMAXUD    Y5, Y3, Y3
+	VCVTPS2PH  $0x00, Y4, (AX)
+	ADDQ       $0x20, CX
+	ADDQ       $0x10, AX
+	JMP        next
 
 done:
-	VPTEST Y3, Y3
-	SETEQ  finite+56(FP)
+	VPCMPGTD Y2, Y3, Y3
+	VPTEST   Y3, Y3
+	SETEQ    finite+56(FP)
 	VZEROUPPER
 	RET
 
@@ -648,9 +720,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·addBFloat16AVX2(SB), NOSPLIT, $40-128
+TEXT ·addBFloat16AVX2(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -676,7 +748,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -710,20 +782,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*2), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Y3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Y0
 	VBROADCASTSS 4(BX), Y1
 	VBROADCASTSS 8(BX), Y2
 	VBROADCASTSS 12(BX), Y3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -731,7 +826,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 	VMOVUPS    (AX)(SI*4), Y4
 	VPMOVZXWD  (R8)(SI*2), Y5
 	VPSLLD     $0x10, Y5, Y5
@@ -808,16 +903,16 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 
 vectors4:
-	CMPQ      R15, $0x08
+	CMPQ      DI, $0x08
 	JL        scalars4
 	VMOVUPS   (AX)(SI*4), Y4
 	VPMOVZXWD (R8)(SI*2), Y5
@@ -838,11 +933,11 @@ vectors4:
 	VADDPS    Y5, Y4, Y4
 	VMOVUPS   Y4, (AX)(SI*4)
 	ADDQ      $0x08, SI
-	SUBQ      $0x08, R15
+	SUBQ      $0x08, DI
 	JMP       vectors4
 
 scalars4:
-	TESTQ R15, R15
+	TESTQ DI, DI
 	JZ    fetched4
 
 scalar4:
@@ -865,7 +960,7 @@ scalar4:
 	VADDSS  X5, X4, X4
 	VMOVSS  X4, (AX)(SI*4)
 	INCQ    SI
-	DECQ    R15
+	DECQ    DI
 	JNZ     scalar4
 
 fetched4:
@@ -873,7 +968,7 @@ fetched4:
 	PREFETCHT0 -1(R9)(SI*2)
 	PREFETCHT0 -1(R11)(SI*2)
 	PREFETCHT0 -1(R13)(SI*2)
-	PREFETCHT0 -1(DI)(SI*2)
+	PREFETCHT0 -1(R15)(SI*2)
 	JMP        rows4
 
 end4:
@@ -881,7 +976,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -891,19 +986,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*2), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Y0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Y0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 	VMOVUPS    (AX)(SI*4), Y1
 	VPMOVZXWD  (R8)(SI*2), Y2
 	VPSLLD     $0x10, Y2, Y2
@@ -932,13 +1038,13 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 
 vectors1:
-	CMPQ      R9, $0x08
+	CMPQ      DI, $0x08
 	JL        scalars1
 	VMOVUPS   (AX)(SI*4), Y1
 	VPMOVZXWD (R8)(SI*2), Y2
@@ -947,11 +1053,11 @@ vectors1:
 	VADDPS    Y2, Y1, Y1
 	VMOVUPS   Y1, (AX)(SI*4)
 	ADDQ      $0x08, SI
-	SUBQ      $0x08, R9
+	SUBQ      $0x08, DI
 	JMP       vectors1
 
 scalars1:
-	TESTQ R9, R9
+	TESTQ DI, DI
 	JZ    fetched1
 
 scalar1:
@@ -962,71 +1068,73 @@ scalar1:
 	VADDSS  X2, X1, X1
 	VMOVSS  X1, (AX)(SI*4)
 	INCQ    SI
-	DECQ    R9
+	DECQ    DI
 	JNZ     scalar1
 
 fetched1:
 	MOVQ       (SP), SI
-	PREFETCHT0 -1(DI)(SI*2)
+	PREFETCHT0 -1(R9)(SI*2)
 	JMP        rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleBFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·scaleBFloat16AVX2(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x02, DX, BX
 	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, BX
-	VMOVD        BX, X1
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7f7f7fff, BX
-	VMOVD        BX, X2
+	MOVL         $0x7f7f7fff, SI
+	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
 	VPXOR        Y3, Y3, Y3
-	MOVL         $0x00007fff, BX
-	VMOVD        BX, X4
+	MOVL         $0x00007fff, SI
+	VMOVD        SI, X4
 	VPBROADCASTD X4, Y4
-	MOVL         $0x00000001, BX
-	VMOVD        BX, X5
+	MOVL         $0x00000001, SI
+	VMOVD        SI, X5
 	VPBROADCASTD X5, Y5
-	MOVL         $0x00000040, BX
-	VMOVD        BX, X6
+	MOVL         $0x00000040, SI
+	VMOVD        SI, X6
 	VPBROADCASTD X6, Y6
 
 next:
-	SUBQ      $0x08, DX
-	JL        done
-	VMULPS    (CX), Y0, Y7
-	VPAND     Y7, Y1, Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPOR      Y8, Y3, Y3
-	VPSRLD    $0x10, Y7, Y8
-	VCMPPS    $0x03, Y7, Y7, Y10
-	VPAND     Y5, Y8, Y9
-	VPOR      Y6, Y8, Y8
-	VPADDD    Y4, Y7, Y7
-	VPADDD    Y9, Y7, Y7
-	VPSRLD    $0x10, Y7, Y7
-	VBLENDVPS Y10, Y8, Y7, Y7
-	VPACKUSDW Y7, Y7, Y7
-	VPERMQ    $0x08, Y7, Y7
-	VMOVUPS   X7, (AX)
-	ADDQ      $0x20, CX
-	ADDQ      $0x10, AX
-	JMP       next
+	SUBQ       $0x08, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Y0, Y7
+	VPAND      Y7, Y1, Y8
+	VPMAXUD    Y8, Y3, Y3
+	VPSRLD     $0x10, Y7, Y8
+	VCMPPS     $0x03, Y7, Y7, Y10
+	VPAND      Y5, Y8, Y9
+	VPOR       Y6, Y8, Y8
+	VPADDD     Y4, Y7, Y7
+	VPADDD     Y9, Y7, Y7
+	VPSRLD     $0x10, Y7, Y7
+	VBLENDVPS  Y10, Y8, Y7, Y7
+	VPACKUSDW  Y7, Y7, Y7
+	VPERMQ     $0x08, Y7, Y7
+	VMOVUPS    X7, (AX)
+	ADDQ       $0x20, CX
+	ADDQ       $0x10, AX
+	JMP        next
 
 done:
-	VPTEST Y3, Y3
-	SETEQ  finite+56(FP)
+	VPCMPGTD Y2, Y3, Y3
+	VPTEST   Y3, Y3
+	SETEQ    finite+56(FP)
 	VZEROUPPER
 	RET
 
@@ -1051,9 +1159,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addFloat32AVX512(SB), NOSPLIT, $40-128
+TEXT ·addFloat32AVX512(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -1079,7 +1187,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1113,20 +1221,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*4), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*4), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*4), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Z0
 	VBROADCASTSS 4(BX), Z1
 	VBROADCASTSS 8(BX), Z2
 	VBROADCASTSS 12(BX), Z3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -1134,7 +1265,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*4)
 	PREFETCHT0 (R11)(SI*4)
 	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R15)(SI*4)
 	VMOVUPS    (AX)(SI*4), Z4
 	VMULPS     (R8)(SI*4), Z0, Z5
 	VADDPS     Z5, Z4, Z4
@@ -1149,17 +1280,17 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*4)
 	PREFETCHT0 (R11)(SI*4)
 	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R15)(SI*4)
 
 masked4:
 	MOVL       $0x0000ffff, BP
-	BZHIQ      R15, BP, BP
+	BZHIQ      DI, BP, BP
 	KMOVW      BP, K1
 	VMOVUPS.Z  (AX)(SI*4), K1, Z4
 	VMULPS.Z   (R8)(SI*4), Z0, K1, Z5
@@ -1172,13 +1303,13 @@ masked4:
 	VADDPS     Z5, Z4, Z4
 	VMOVUPS    Z4, K1, (AX)(SI*4)
 	ADDQ       $0x10, SI
-	SUBQ       $0x10, R15
+	SUBQ       $0x10, DI
 	JG         masked4
 	MOVQ       (SP), SI
 	PREFETCHT0 -1(R9)(SI*4)
 	PREFETCHT0 -1(R11)(SI*4)
 	PREFETCHT0 -1(R13)(SI*4)
-	PREFETCHT0 -1(DI)(SI*4)
+	PREFETCHT0 -1(R15)(SI*4)
 	JMP        rows4
 
 end4:
@@ -1186,7 +1317,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1196,19 +1327,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*4), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*4), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*4), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Z0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R9)(SI*4)
 	VMOVUPS    (AX)(SI*4), Z1
 	VMULPS     (R8)(SI*4), Z0, Z2
 	VADDPS     Z2, Z1, Z1
@@ -1217,68 +1359,70 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*4)
+	PREFETCHT0 (R9)(SI*4)
 
 masked1:
 	MOVL       $0x0000ffff, R10
-	BZHIQ      R9, R10, R10
+	BZHIQ      DI, R10, R10
 	KMOVW      R10, K1
 	VMOVUPS.Z  (AX)(SI*4), K1, Z1
 	VMULPS.Z   (R8)(SI*4), Z0, K1, Z2
 	VADDPS     Z2, Z1, Z1
 	VMOVUPS    Z1, K1, (AX)(SI*4)
 	ADDQ       $0x10, SI
-	SUBQ       $0x10, R9
+	SUBQ       $0x10, DI
 	JG         masked1
 	MOVQ       (SP), SI
-	PREFETCHT0 -1(DI)(SI*4)
+	PREFETCHT0 -1(R9)(SI*4)
 	JMP        rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleFloat32AVX512(dst []float32, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x04, DX, BX
 	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, BX
-	VPBROADCASTD BX, Z1
-	MOVL         $0x7f7fffff, BX
-	VPBROADCASTD BX, Z2
-	KXORW        K1, K1, K1
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x7f7fffff, SI
+	VPBROADCASTD SI, Z2
+	VPXORD       Z3, Z3, Z3
 
 next:
-	SUBQ     $0x10, DX
-	JL       done
-	VMULPS   (CX), Z0, Z3
-	VPANDD   Z3, Z1, Z4
-	VPCMPGTD Z2, Z4, K2
-	KORW     K2, K1, K1
-	VMOVUPS  Z3, (AX)
-	ADDQ     $0x40, CX
-	ADDQ     $0x40, AX
-	JMP      next
+	SUBQ       $0x10, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Z0, Z4
+	VPANDD     Z4, Z1, Z5
+	VPMAXUD    Z5, Z3, Z3
+	VMOVUPS    Z4, (AX)
+	ADDQ       $0x40, CX
+	ADDQ       $0x40, AX
+	JMP        next
 
 done:
+	VPCMPGTD Z2, Z3, K1
 	KORTESTW K1, K1
 	SETEQ    finite+56(FP)
 	VZEROUPPER
 	RET
 
-// func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addFloat16AVX512(SB), NOSPLIT, $40-128
+TEXT ·addFloat16AVX512(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -1304,7 +1448,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1338,20 +1482,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*2), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Z0
 	VBROADCASTSS 4(BX), Z1
 	VBROADCASTSS 8(BX), Z2
 	VBROADCASTSS 12(BX), Z3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -1359,7 +1526,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 	VMOVUPS    (AX)(SI*4), Z4
 	VCVTPH2PS  (R8)(SI*2), Z5
 	VMULPS     Z5, Z0, Z5
@@ -1392,17 +1559,17 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 
 masked4:
 	MOVL        $0x0000ffff, BP
-	BZHIQ       R15, BP, BP
+	BZHIQ       DI, BP, BP
 	KMOVW       BP, K1
 	VMOVUPS.Z   (AX)(SI*4), K1, Z4
 	VCVTPH2PS.Z (R8)(SI*2), K1, Z5
@@ -1419,13 +1586,13 @@ masked4:
 	VADDPS      Z5, Z4, Z4
 	VMOVUPS     Z4, K1, (AX)(SI*4)
 	ADDQ        $0x10, SI
-	SUBQ        $0x10, R15
+	SUBQ        $0x10, DI
 	JG          masked4
 	MOVQ        (SP), SI
 	PREFETCHT0  -1(R9)(SI*2)
 	PREFETCHT0  -1(R11)(SI*2)
 	PREFETCHT0  -1(R13)(SI*2)
-	PREFETCHT0  -1(DI)(SI*2)
+	PREFETCHT0  -1(R15)(SI*2)
 	JMP         rows4
 
 end4:
@@ -1433,7 +1600,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1443,19 +1610,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*2), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Z0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 	VMOVUPS    (AX)(SI*4), Z1
 	VCVTPH2PS  (R8)(SI*2), Z2
 	VMULPS     Z2, Z0, Z2
@@ -1470,14 +1648,14 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 
 masked1:
 	MOVL        $0x0000ffff, R10
-	BZHIQ       R9, R10, R10
+	BZHIQ       DI, R10, R10
 	KMOVW       R10, K1
 	VMOVUPS.Z   (AX)(SI*4), K1, Z1
 	VCVTPH2PS.Z (R8)(SI*2), K1, Z2
@@ -1485,46 +1663,48 @@ masked1:
 	VADDPS      Z2, Z1, Z1
 	VMOVUPS     Z1, K1, (AX)(SI*4)
 	ADDQ        $0x10, SI
-	SUBQ        $0x10, R9
+	SUBQ        $0x10, DI
 	JG          masked1
 	MOVQ        (SP), SI
-	PREFETCHT0  -1(DI)(SI*2)
+	PREFETCHT0  -1(R9)(SI*2)
 	JMP         rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·scaleFloat16AVX512(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x02, DX, BX
 	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, BX
-	VPBROADCASTD BX, Z1
-	MOVL         $0x477fefff, BX
-	VPBROADCASTD BX, Z2
-	KXORW        K1, K1, K1
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x477fefff, SI
+	VPBROADCASTD SI, Z2
+	VPXORD       Z3, Z3, Z3
 
 next:
-	SUBQ      $0x10, DX
-	JL        done
-	VMULPS    (CX), Z0, Z3
-	VPANDD    Z3, Z1, Z4
-	VPCMPGTD  Z2, Z4, K2
-	KORW      K2, K1, K1
-	VCVTPS2PH $0x00, Z3, (AX)
-	ADDQ      $0x40, CX
-	ADDQ      $0x20, AX
-	JMP       next
+	SUBQ       $0x10, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Z0, Z4
+	VPANDD     Z4, Z1, Z5
+	VPMAXUD    Z5, Z3, Z3
+	VCVTPS2PH  $0x00, Z4, (AX)
+	ADDQ       $0x40, CX
+	ADDQ       $0x20, AX
+	JMP        next
 
 done:
+	VPCMPGTD Z2, Z3, K1
 	KORTESTW K1, K1
 	SETEQ    finite+56(FP)
 	VZEROUPPER
@@ -1550,9 +1730,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+// func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addBFloat16AVX512(SB), NOSPLIT, $40-128
+TEXT ·addBFloat16AVX512(SB), NOSPLIT, $40-136
 	MOVQ  sum_base+0(FP), AX
 	MOVQ  nodes_base+56(FP), CX
 	MOVQ  k+80(FP), DX
@@ -1578,7 +1758,7 @@ rows4:
 	CMPQ         DX, $0x04
 	JL           end4
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         16(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1612,20 +1792,43 @@ rows4:
 	MOVL         8(DI), R13
 	IMULQ        stride+48(FP), R13
 	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         12(DI), R15
+	IMULQ        stride+48(FP), R15
+	LEAQ         (SI)(R15*2), R15
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder4
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	MOVL         4(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         4(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z1
+	MOVL         8(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         8(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z2
+	MOVL         12(DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         12(CX), SI
+	VBROADCASTSS (BX)(SI*4), Z3
+	JMP          found4
+
+inOrder4:
 	VBROADCASTSS (BX), Z0
 	VBROADCASTSS 4(BX), Z1
 	VBROADCASTSS 8(BX), Z2
 	VBROADCASTSS 12(BX), Z3
-	ADDQ         $0x10, CX
-	SUBQ         $0x04, DX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found4:
+	ADDQ $0x10, CX
+	SUBQ $0x04, DX
+	XORQ SI, SI
 
 lines4:
 	CMPQ       SI, 8(SP)
@@ -1633,7 +1836,7 @@ lines4:
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 	VMOVUPS    (AX)(SI*4), Z4
 	VPMOVZXWD  (R8)(SI*2), Z5
 	VPSLLD     $0x10, Z5, Z5
@@ -1674,17 +1877,17 @@ lines4:
 	JMP        lines4
 
 tail4:
-	MOVQ       (SP), R15
-	SUBQ       SI, R15
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows4
 	PREFETCHT0 (R9)(SI*2)
 	PREFETCHT0 (R11)(SI*2)
 	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R15)(SI*2)
 
 masked4:
 	MOVL        $0x0000ffff, BP
-	BZHIQ       R15, BP, BP
+	BZHIQ       DI, BP, BP
 	KMOVW       BP, K1
 	VMOVUPS.Z   (AX)(SI*4), K1, Z4
 	VPMOVZXWD.Z (R8)(SI*2), K1, Z5
@@ -1705,13 +1908,13 @@ masked4:
 	VADDPS      Z5, Z4, Z4
 	VMOVUPS     Z4, K1, (AX)(SI*4)
 	ADDQ        $0x10, SI
-	SUBQ        $0x10, R15
+	SUBQ        $0x10, DI
 	JG          masked4
 	MOVQ        (SP), SI
 	PREFETCHT0  -1(R9)(SI*2)
 	PREFETCHT0  -1(R11)(SI*2)
 	PREFETCHT0  -1(R13)(SI*2)
-	PREFETCHT0  -1(DI)(SI*2)
+	PREFETCHT0  -1(R15)(SI*2)
 	JMP         rows4
 
 end4:
@@ -1719,7 +1922,7 @@ rows1:
 	CMPQ         DX, $0x01
 	JL           end1
 	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+112(FP), DI
+	MOVQ         distance+120(FP), DI
 	LEAQ         (CX)(DI*4), DI
 	LEAQ         4(DI), R8
 	CMPQ         R8, 24(SP)
@@ -1729,19 +1932,30 @@ rows1:
 	CMPQ         R8, 16(SP)
 	JG           done
 	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), DI
-	IMULQ        stride+48(FP), DI
-	LEAQ         (SI)(DI*2), DI
+	MOVL         (DI), R9
+	IMULQ        stride+48(FP), R9
+	LEAQ         (SI)(R9*2), R9
+	CMPB         byNode+112(FP), $0x00
+	JE           inOrder1
+	MOVL         (DI), SI
+	PREFETCHT0   (BX)(SI*4)
+	MOVL         (CX), SI
+	VBROADCASTSS (BX)(SI*4), Z0
+	JMP          found1
+
+inOrder1:
 	VBROADCASTSS (BX), Z0
-	ADDQ         $0x04, CX
-	SUBQ         $0x01, DX
 	ADDQ         32(SP), BX
-	XORQ         SI, SI
+
+found1:
+	ADDQ $0x04, CX
+	SUBQ $0x01, DX
+	XORQ SI, SI
 
 lines1:
 	CMPQ       SI, 8(SP)
 	JGE        tail1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 	VMOVUPS    (AX)(SI*4), Z1
 	VPMOVZXWD  (R8)(SI*2), Z2
 	VPSLLD     $0x10, Z2, Z2
@@ -1758,14 +1972,14 @@ lines1:
 	JMP        lines1
 
 tail1:
-	MOVQ       (SP), R9
-	SUBQ       SI, R9
+	MOVQ       (SP), DI
+	SUBQ       SI, DI
 	JZ         rows1
-	PREFETCHT0 (DI)(SI*2)
+	PREFETCHT0 (R9)(SI*2)
 
 masked1:
 	MOVL        $0x0000ffff, R10
-	BZHIQ       R9, R10, R10
+	BZHIQ       DI, R10, R10
 	KMOVW       R10, K1
 	VMOVUPS.Z   (AX)(SI*4), K1, Z1
 	VPMOVZXWD.Z (R8)(SI*2), K1, Z2
@@ -1774,59 +1988,61 @@ masked1:
 	VADDPS      Z2, Z1, Z1
 	VMOVUPS     Z1, K1, (AX)(SI*4)
 	ADDQ        $0x10, SI
-	SUBQ        $0x10, R9
+	SUBQ        $0x10, DI
 	JG          masked1
 	MOVQ        (SP), SI
-	PREFETCHT0  -1(DI)(SI*2)
+	PREFETCHT0  -1(R9)(SI*2)
 	JMP         rows1
 
 end1:
 done:
 	MOVQ k+80(FP), AX
 	SUBQ DX, AX
-	MOVQ AX, added+120(FP)
+	MOVQ AX, added+128(FP)
 	VZEROUPPER
 	RET
 
 // func scaleBFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·scaleBFloat16AVX512(SB), NOSPLIT, $0-57
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         src_len+32(FP), DX
+	IMUL3Q       $0x02, DX, BX
 	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, BX
-	VPBROADCASTD BX, Z1
-	MOVL         $0x7f7f7fff, BX
-	VPBROADCASTD BX, Z2
-	KXORW        K1, K1, K1
-	MOVL         $0x00007fff, BX
-	VPBROADCASTD BX, Z3
-	MOVL         $0x00000001, BX
-	VPBROADCASTD BX, Z4
-	MOVL         $0x00000040, BX
-	VPBROADCASTD BX, Z5
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z1
+	MOVL         $0x7f7f7fff, SI
+	VPBROADCASTD SI, Z2
+	VPXORD       Z3, Z3, Z3
+	MOVL         $0x00007fff, SI
+	VPBROADCASTD SI, Z4
+	MOVL         $0x00000001, SI
+	VPBROADCASTD SI, Z5
+	MOVL         $0x00000040, SI
+	VPBROADCASTD SI, Z6
 
 next:
-	SUBQ     $0x10, DX
-	JL       done
-	VMULPS   (CX), Z0, Z6
-	VPANDD   Z6, Z1, Z7
-	VPCMPGTD Z2, Z7, K2
-	KORW     K2, K1, K1
-	VPSRLD   $0x10, Z6, Z7
-	VCMPPS   $0x03, Z6, Z6, K2
-	VPANDD   Z4, Z7, Z8
-	VPADDD   Z3, Z6, Z6
-	VPADDD   Z8, Z6, Z6
-	VPSRLD   $0x10, Z6, Z6
-	VPORD    Z5, Z7, K2, Z6
-	VPMOVDW  Z6, (AX)
-	ADDQ     $0x40, CX
-	ADDQ     $0x20, AX
-	JMP      next
+	SUBQ       $0x10, DX
+	JL         done
+	PREFETCHT0 (AX)(BX*1)
+	VMULPS     (CX), Z0, Z7
+	VPANDD     Z7, Z1, Z8
+	VPMAXUD    Z8, Z3, Z3
+	VPSRLD     $0x10, Z7, Z8
+	VCMPPS     $0x03, Z7, Z7, K1
+	VPANDD     Z5, Z8, Z9
+	VPADDD     Z4, Z7, Z7
+	VPADDD     Z9, Z7, Z7
+	VPSRLD     $0x10, Z7, Z7
+	VPORD      Z6, Z8, K1, Z7
+	VPMOVDW    Z7, (AX)
+	ADDQ       $0x40, CX
+	ADDQ       $0x20, AX
+	JMP        next
 
 done:
+	VPCMPGTD Z2, Z3, K1
 	KORTESTW K1, K1
 	SETEQ    finite+56(FP)
 	VZEROUPPER

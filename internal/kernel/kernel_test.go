@@ -79,7 +79,7 @@ func same(a, b float32) bool {
 // summand is a kernel of addition.
 type summand[T float32 | uint16] struct {
 	name   string
-	add    func(sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32)
+	add    func(sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32, byNode bool)
 	value  func(T) float32
 	fill   func(seed, i uint64) T
 	benign func(seed, i uint64) T
@@ -93,8 +93,15 @@ var (
 		func(seed, i uint64) uint16 { return Float32ToBFloat16(ordinary(seed, i)) }}
 )
 
+// Kinds of coefficients.
+const (
+	none = iota
+	inOrder
+	byNode
+)
+
 // check compares one sum with the loop that AddFloat32 documents.
-func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead int, seed uint64, weighted bool) {
+func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead int, seed uint64, kind int) {
 	t.Helper()
 	const guard = 8
 	nodes := make([]uint32, k+ahead)
@@ -102,8 +109,12 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead i
 		nodes[i] = uint32(rng.Hash(seed, uint64(i)) % uint64(rows))
 	}
 	var coefficients []float32
-	if weighted {
-		coefficients = make([]float32, k)
+	if kind != none {
+		count := k
+		if kind == byNode {
+			count = rows
+		}
+		coefficients = make([]float32, count)
 		for i := range coefficients {
 			coefficients[i] = ordinary(seed+1, uint64(i))
 		}
@@ -116,17 +127,20 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead i
 	for i, u := range nodes[:k] {
 		for j := range columns {
 			c := float32(1)
-			if weighted {
+			switch kind {
+			case inOrder:
 				c = coefficients[i]
+			case byNode:
+				c = coefficients[u]
 			}
 			want[guard+j] += float32(c * s.value(x[int(u)*stride+j]))
 		}
 	}
-	s.add(padded[guard:guard+columns], x, stride, nodes, k, coefficients)
+	s.add(padded[guard:guard+columns], x, stride, nodes, k, coefficients, kind == byNode)
 	for j := range padded {
 		if !same(padded[j], want[j]) {
-			t.Fatalf("%s, %d columns of %d, %d rows and %d ahead, weighted %t, seed %d: column %d is %g (%#x), want %g (%#x)",
-				s.name, columns, stride, k, ahead, weighted, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j], math.Float32bits(want[j]))
+			t.Fatalf("%s, %d columns of %d, %d rows and %d ahead, coefficients %d, seed %d: column %d is %g (%#x), want %g (%#x)",
+				s.name, columns, stride, k, ahead, kind, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j], math.Float32bits(want[j]))
 		}
 	}
 }
@@ -159,7 +173,7 @@ func (s summand[T]) run(t *testing.T) {
 				// One list for each matrix, so that all combinations are met in turn.
 				for range 3 {
 					k := lists[seed%uint64(len(lists))]
-					s.check(t, x, rows, f, stride, k, int(seed%41), seed, seed%3 > 0)
+					s.check(t, x, rows, f, stride, k, int(seed%41), seed, int(seed%3))
 					seed++
 				}
 			}
@@ -171,12 +185,12 @@ func (s summand[T]) run(t *testing.T) {
 			x[i] = s.benign(seed, uint64(i))
 		}
 		for k := range 71 {
-			s.check(t, x, rows, f, f, k, 0, seed, k%2 > 0)
-			s.check(t, x, rows, f, f, k, k%9, seed, k%2 == 0)
+			s.check(t, x, rows, f, f, k, 0, seed, k%3)
+			s.check(t, x, rows, f, f, k, k%9, seed, (k+1)%3)
 			seed++
 		}
 		for _, k := range []int{1023, 1024, 1025, 2048, 2049} {
-			s.check(t, x, rows, f, f, k, 3, seed, true)
+			s.check(t, x, rows, f, f, k, 3, seed, k%3)
 			seed++
 		}
 	}
@@ -198,7 +212,7 @@ func TestProductsAreRoundedBeforeTheyAreAdded(t *testing.T) {
 			p11, p12 := float32(1.0/(1<<11)), float32(1.0/(1<<12))
 			x := slices.Repeat([]float32{1 + p12}, f)
 			sum := slices.Repeat([]float32{-(1 + p11)}, f)
-			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{1 + p12})
+			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{1 + p12}, false)
 			if i := slices.IndexFunc(sum, func(s float32) bool { return s != 0 }); i >= 0 {
 				t.Errorf("%d columns: column %d is %g, want 0", f, i, sum[i])
 			}
@@ -213,16 +227,16 @@ func TestSubnormalNumbersAreKept(t *testing.T) {
 			for i := range x {
 				x[i] = math.Float32frombits(6)
 			}
-			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{0.5})
+			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{0.5}, false)
 			if math.Float32bits(sum[f-1]) != 3 {
 				t.Errorf("%d columns: %g", f, sum[f-1])
 			}
-			AddFloat16(sum, slices.Repeat([]uint16{1}, f), f, []uint32{0}, 1, []float32{0x1p-125})
+			AddFloat16(sum, slices.Repeat([]uint16{1}, f), f, []uint32{0}, 1, []float32{0x1p-125}, false)
 			if math.Float32bits(sum[f-1]) != 4 { // 2^-149, the last bit
 				t.Errorf("%d columns of float16: %g", f, sum[f-1])
 			}
-			if ScaleFloat32(sum, sum, 0.25); math.Float32bits(sum[f-1]) != 1 {
-				t.Errorf("%d columns scaled: %g", f, sum[f-1])
+			if ScaleFloat32(x, sum, 0.25); math.Float32bits(x[f-1]) != 1 {
+				t.Errorf("%d columns scaled: %g", f, x[f-1])
 			}
 		}
 	})
@@ -235,16 +249,18 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 			sum, x, stride, k int
 			nodes             []uint32
 			coefficients      []float32
+			byNode            bool
 		}{
-			{"the row after the last", 20, 60, 20, 1, []uint32{3}, nil},
-			{"the last row is short", 20, 59, 20, 1, []uint32{2}, nil},
-			{"the fourth of four", 20, 60, 20, 4, []uint32{0, 1, 2, 3}, nil},
-			{"a huge row", 20, 60, 20, 1, []uint32{math.MaxUint32}, nil},
-			{"the matrix is empty", 1, 0, 1, 1, []uint32{0}, nil},
-			{"more rows than nodes", 20, 60, 20, 2, []uint32{1}, nil},
-			{"too few coefficients", 20, 60, 20, 2, []uint32{1, 1}, []float32{1}},
-			{"rows that overlap", 20, 60, 19, 1, []uint32{1}, nil},
-			{"a negative count", 20, 60, 20, -1, []uint32{1}, nil},
+			{"the row after the last", 20, 60, 20, 1, []uint32{3}, nil, false},
+			{"the last row is short", 20, 59, 20, 1, []uint32{2}, nil, false},
+			{"the fourth of four", 20, 60, 20, 4, []uint32{0, 1, 2, 3}, nil, false},
+			{"a huge row", 20, 60, 20, 1, []uint32{math.MaxUint32}, nil, false},
+			{"the matrix is empty", 1, 0, 1, 1, []uint32{0}, nil, false},
+			{"more rows than nodes", 20, 60, 20, 2, []uint32{1}, nil, false},
+			{"too few coefficients", 20, 60, 20, 2, []uint32{1, 1}, []float32{1}, false},
+			{"coefficients of some nodes only", 20, 60, 20, 1, []uint32{1}, []float32{1, 1}, true},
+			{"rows that overlap", 20, 60, 19, 1, []uint32{1}, nil, false},
+			{"a negative count", 20, 60, 20, -1, []uint32{1}, nil, false},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				defer func() {
@@ -252,12 +268,12 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 						t.Error("it went through")
 					}
 				}()
-				AddFloat32(make([]float32, c.sum), make([]float32, c.x), c.stride, c.nodes, c.k, c.coefficients)
+				AddFloat32(make([]float32, c.sum), make([]float32, c.x), c.stride, c.nodes, c.k, c.coefficients, c.byNode)
 			})
 		}
 		// Those ahead are not read, and may be anything.
-		AddFloat32(make([]float32, 20), make([]float32, 60), 20, slices.Repeat([]uint32{math.MaxUint32}, 99), 0, nil)
-		AddFloat32(make([]float32, 20), make([]float32, 60), 20, append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), 1, nil)
+		AddFloat32(make([]float32, 20), make([]float32, 60), 20, slices.Repeat([]uint32{math.MaxUint32}, 99), 0, nil, false)
+		AddFloat32(make([]float32, 20), make([]float32, 60), 20, append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), 1, nil, true)
 	})
 }
 

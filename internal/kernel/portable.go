@@ -3,14 +3,14 @@ package kernel
 var portable = implementation{
 	name:  "portable",
 	lanes: 1,
-	addFloat32: func(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, _ int) int {
-		return addFloat32(sum, x, stride, nodes[:k], coefficients)
+	addFloat32: func(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
+		return addFloat32(sum, x, stride, nodes[:k], coefficients, byNode)
 	},
-	addFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, _ int) int {
-		return addCodes(sum, x, stride, nodes[:k], coefficients, float16Values())
+	addFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
+		return addCodes(sum, x, stride, nodes[:k], coefficients, byNode, float16Values())
 	},
-	addBFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, _ int) int {
-		return addCodes(sum, x, stride, nodes[:k], coefficients, bfloat16Values())
+	addBFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
+		return addCodes(sum, x, stride, nodes[:k], coefficients, byNode, bfloat16Values())
 	},
 	scaleFloat32: func(dst, src []float32, s float32) bool {
 		finite := true
@@ -51,12 +51,15 @@ var portable = implementation{
 
 // addFloat32 is the loop of AddFloat32, four rows at a time: sums stay in
 // registers for four additions, and four rows are on their way from memory at once.
-func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []float32) int {
+func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []float32, byNode bool) int {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
 	i := 0
 	for ; i+4 <= len(nodes); i += 4 {
-		if coefficients != nil {
+		switch {
+		case byNode:
+			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]], coefficients[nodes[i+3]]}
+		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}
 		x0 := x[int(nodes[i])*stride:][:f]
@@ -72,7 +75,10 @@ func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []flo
 		}
 	}
 	for ; i < len(nodes); i++ {
-		if coefficients != nil {
+		switch {
+		case byNode:
+			c[0] = coefficients[nodes[i]]
+		case coefficients != nil:
 			c[0] = coefficients[i]
 		}
 		row := x[int(nodes[i])*stride:][:f]
@@ -84,12 +90,15 @@ func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []flo
 }
 
 // addCodes is addFloat32 on 16-bit numbers, whose values are found in a table.
-func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficients []float32, values *[1 << 16]float32) int {
+func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficients []float32, byNode bool, values *[1 << 16]float32) int {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
 	i := 0
 	for ; i+4 <= len(nodes); i += 4 {
-		if coefficients != nil {
+		switch {
+		case byNode:
+			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]], coefficients[nodes[i+3]]}
+		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}
 		x0 := x[int(nodes[i])*stride:][:f]
@@ -105,7 +114,10 @@ func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficient
 		}
 	}
 	for ; i < len(nodes); i++ {
-		if coefficients != nil {
+		switch {
+		case byNode:
+			c[0] = coefficients[nodes[i]]
+		case coefficients != nil:
 			c[0] = coefficients[i]
 		}
 		row := x[int(nodes[i])*stride:][:f]

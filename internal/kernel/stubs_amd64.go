@@ -5,13 +5,13 @@
 package kernel
 
 //go:noescape
-func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleFloat32AVX2(dst []float32, src []float32, s float32) (finite bool)
 
 //go:noescape
-func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
@@ -20,7 +20,7 @@ func scaleFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
 func decodeFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleBFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
@@ -29,13 +29,13 @@ func scaleBFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
 func decodeBFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleFloat32AVX512(dst []float32, src []float32, s float32) (finite bool)
 
 //go:noescape
-func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
@@ -44,7 +44,7 @@ func scaleFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
 func decodeFloat16AVX512(dst []float32, src []uint16)
 
 //go:noescape
-func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)
+func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func scaleBFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)

@@ -23,7 +23,7 @@ type adder struct {
 // between its load and its store, while four others are fetched.
 func add(set isa, t element) {
 	TEXT("add"+t.name+set.name, NOSPLIT, fmt.Sprintf(
-		"func(sum []float32, x []%s, stride int, nodes []uint32, k int, coefficients []float32, distance int) (added int)", t.goType))
+		"func(sum []float32, x []%s, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)", t.goType))
 	Pragma("noescape")
 	local := func() Mem { return AllocLocal(8) }
 	a := &adder{
@@ -105,15 +105,29 @@ func (a *adder) rows(n int) {
 	}
 	for i := range n {
 		c[i] = a.set.vector()
+	}
+	j := GP64()
+	CMPB(memory(Param("byNode")), U8(0))
+	JE(jump("inOrder"))
+	ofNode := Mem{Base: a.coefficients, Index: j, Scale: 4}
+	for i := range n {
+		MOVL(Mem{Base: at, Disp: 4 * i}, j.As32())
+		PREFETCHT0(ofNode)
+		MOVL(Mem{Base: a.nodes, Disp: 4 * i}, j.As32())
+		VBROADCASTSS(ofNode, c[i])
+	}
+	JMP(jump("found"))
+	Label(label("inOrder"))
+	for i := range n {
 		VBROADCASTSS(Mem{Base: a.coefficients, Disp: 4 * i}, c[i])
 	}
-	ADDQ(U8(4*n), a.nodes)
-	SUBQ(U8(n), a.remaining)
 	for range n {
 		ADDQ(a.advance, a.coefficients)
 	}
+	Label(label("found"))
+	ADDQ(U8(4*n), a.nodes)
+	SUBQ(U8(n), a.remaining)
 
-	j := GP64()
 	XORQ(j, j)
 	fetch := func(byte int) {
 		for i := range n {

@@ -9,21 +9,23 @@ import (
 )
 
 // scale emits the kernel behind kernel.ScaleFloat32 and its like, for whole vectors.
+// It fetches the memory behind dst, which is the next row to be written, as a rule:
+// a row is written in a burst that would wait for it.
 func scale(set isa, t element) {
 	TEXT("scale"+t.name+set.name, NOSPLIT, fmt.Sprintf("func(dst []%s, src []float32, s float32) (finite bool)", t.goType))
 	Pragma("noescape")
 	dst, src := argument(Param("dst").Base()), argument(Param("src").Base())
 	left := argument(Param("src").Len())
+	behind := GP64()
+	IMUL3Q(U8(t.bytes), left, behind)
 	factor := set.vector()
 	VBROADCASTSS(memory(Param("s")), factor)
 	magnitude, largest := broadcast(set, 0x7fffffff), broadcast(set, t.largest)
-	var infinite reg.Register // collects lanes that are too large, or NaN
+	most := set.vector() // magnitude in each lane; infinities and NaN are above all others
 	if set == avx512 {
-		infinite = K()
-		KXORW(infinite, infinite, infinite)
+		VPXORD(most, most, most)
 	} else {
-		infinite = YMM()
-		VPXOR(infinite, infinite, infinite)
+		VPXOR(most, most, most)
 	}
 	var r rounder
 	if t == bfloat16s {
@@ -34,17 +36,14 @@ func scale(set isa, t element) {
 	SUBQ(U8(set.lanes), left)
 	JL(LabelRef("done"))
 	x, m := set.vector(), set.vector()
+	PREFETCHT0(Mem{Base: dst, Index: behind, Scale: 1})
 	VMULPS(Mem{Base: src}, factor, x)
 	if set == avx512 {
-		over := K()
 		VPANDD(x, magnitude, m)
-		VPCMPGTD(largest, m, over)
-		KORW(over, infinite, infinite)
 	} else {
 		VPAND(x, magnitude, m)
-		VPCMPGTD(largest, m, m)
-		VPOR(m, infinite, infinite)
 	}
+	VPMAXUD(m, most, most)
 	switch t {
 	case float32s:
 		VMOVUPS(x, Mem{Base: dst})
@@ -66,9 +65,12 @@ func scale(set isa, t element) {
 
 	Label("done")
 	if set == avx512 {
-		KORTESTW(infinite, infinite)
+		over := K()
+		VPCMPGTD(largest, most, over)
+		KORTESTW(over, over)
 	} else {
-		VPTEST(infinite, infinite)
+		VPCMPGTD(largest, most, most)
+		VPTEST(most, most)
 	}
 	SETEQ(memory(ReturnIndex(0)))
 	VZEROUPPER()
