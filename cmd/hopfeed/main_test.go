@@ -241,7 +241,7 @@ func TestExitStatus(t *testing.T) {
 		{"negative threads", "verify store --threads -1", exitUsage, "--threads"},
 		{"a size without meaning", "verify store --memory lots", exitUsage, "lots"},
 		{"an unknown import format", "import gml arrays -o x", exitUsage, "npy"},
-		{"a flag of another import format", "import npy arrays -o x --ids map", exitUsage, "--ids is not for npy, but for csv"},
+		{"a flag of another import format", "import npy arrays -o x --ids map", exitUsage, "unknown flag: --ids (see hopfeed import npy --help)"},
 		{"an edge list's ids of a third kind", "import csv arrays -o x --ids some", exitUsage, "map"},
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/spf13/pflag"
 )
 
 // CSVOptions say what an edge list does not say itself.
@@ -214,4 +215,27 @@ func (l *edgeList) csvColumns(t *textFile, line []byte, o CSVOptions) (c csvColu
 // startsNumber tells whether a field begins as a number does, if perhaps a wrong one.
 func startsNumber(b []byte) bool {
 	return len(b) > 0 && bytes.IndexByte([]byte("+-.0123456789"), b[0]) >= 0
+}
+
+var csvFormat = Format{
+	Name: "csv",
+	Help: `SRC is a text file, maybe packed by gzip or zstd, with an edge a line: source, destination and
+maybe a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.` + nodeFilesHelp,
+	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var o CSVOptions
+		var ids string
+		o.NodeFiles.declare(flags)
+		flags.StringVar(&ids, "ids", "keep", "keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
+		flags.StringVar(&o.Header, "header", "", "yes or no, where it does not show whether the first line names the columns")
+		flags.IntVar(&o.WeightColumn, "weight-column", -1, "column of weights, from 1; 0: none (default: the one named weight, or the third of three)")
+		flags.Lookup("weight-column").DefValue = "0" // which is not shown
+		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, where edges and features do not tell")
+		return func(ctx context.Context, in Input) (Source, error) {
+			if ids != "keep" && ids != "map" {
+				return nil, fmt.Errorf("%w: --ids %s: want keep or map", ErrOptions, ids)
+			}
+			o.MapIDs = ids == "map"
+			return OpenCSV(ctx, in.FS, in.Path, in.Workspace, o)
+		}
+	},
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/spf13/pflag"
 )
 
 // IGBOptions choose between what the Illinois graph benchmark ships.
@@ -171,4 +172,15 @@ func (s *igbSource) Rows(ctx context.Context) (*format.RowTable, error) {
 		}
 	}
 	return t, nil
+}
+
+var igbFormat = Format{
+	Name: "igb",
+	Help: `SRC is the folder of one size of the homogeneous Illinois graph benchmark (with processed/paper in
+it, or with all files side by side). The first 60 % of the labelled nodes train, the next 20 % validate.`,
+	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var o IGBOptions
+		flags.StringVar(&o.Classes, "classes", "19", "labels of 19 or of 2K classes")
+		return func(_ context.Context, in Input) (Source, error) { return OpenIGB(in.FS, in.Path, o) }
+	},
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/spf13/pflag"
 )
 
 // mtxBanner is the first line of a MatrixMarket file
@@ -207,4 +208,17 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 		}
 	}
 	return nil
+}
+
+var mtxFormat = Format{
+	Name: "mtx",
+	Help: `SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is
+an undirected graph.` + nodeFilesHelp,
+	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var files NodeFiles
+		files.declare(flags)
+		return func(ctx context.Context, in Input) (Source, error) {
+			return OpenMTX(ctx, in.FS, in.Path, in.Workspace, files)
+		}
+	},
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/spf13/pflag"
 )
 
 // NodeFiles name what is known of the nodes, for formats that hold edges alone. A
@@ -356,3 +357,21 @@ func (l *edgeList) readSplits(ctx context.Context, t *format.RowTable) error {
 }
 
 func makeSplits(t *format.RowTable, k int) { t.NumSplits, t.Splits = k, make([]uint8, t.Rows*int64(k)) }
+
+// nodeFilesHelp describes the flags of NodeFiles and where edges are kept.
+const nodeFilesHelp = `
+
+--features, --labels and --splits name files about the nodes: .npy arrays with a row a node (splits: as
+splits.npy), or text with the id of a node in the first field of a line. Splits may also be a folder
+with the lists train.csv, valid.csv and test.csv.` + scratchHelp
+
+const scratchHelp = `
+
+Edges are read once and kept in GRAPH.scratch until the graph is written, 8 bytes each, 12 with weights;
+so are features that are text, 4 bytes a value.`
+
+func (n *NodeFiles) declare(flags *pflag.FlagSet) {
+	flags.StringVar(&n.Features, "features", "", "file with the features of the nodes, or ones for a single 1")
+	flags.StringVar(&n.Labels, "labels", "", "file with the labels of the nodes")
+	flags.StringVar(&n.Splits, "splits", "", "file or folder with splits of the nodes")
+}

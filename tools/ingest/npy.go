@@ -16,6 +16,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/spf13/pflag"
+	"strconv"
 )
 
 // NPYOptions say what the files of the npy layout do not say themselves.
@@ -465,4 +467,39 @@ func (s *npySource) readLists(ctx context.Context, body func(node int64, list sp
 		}
 	}
 	return nil
+}
+
+var npyFormat = Format{
+	Name: "npy",
+	Help: `SRC holds edge_index.npy [2,E] (row 0 source, row 1 destination), node_feat.npy [n,F] or
+node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,
+1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,
+edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
+	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var o NPYOptions
+		var dtype, shape string
+		flags.StringVar(&o.EdgeLayout, "edge-layout", "", "2xE or Ex2, where the shape of edge_index.npy does not tell")
+		flags.StringVar(&dtype, "feature-dtype", "", "type of the features where the file does not tell (bfloat16, or that of a raw array)")
+		flags.StringVar(&shape, "shape", "", "rows,columns of a node_feat.npy without header")
+		return func(_ context.Context, in Input) (Source, error) {
+			if dtype != "" {
+				t, err := npy.ParseType(dtype)
+				if err != nil {
+					return nil, fmt.Errorf("%w: --feature-dtype: %w", ErrOptions, err)
+				}
+				o.FeatureType = t
+			}
+			if shape != "" {
+				rows, columns, ok := strings.Cut(shape, ",")
+				for _, field := range []string{rows, columns} {
+					size, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
+					if !ok || err != nil || size < 0 {
+						return nil, fmt.Errorf("%w: --shape %s: want rows,columns", ErrOptions, shape)
+					}
+					o.FeatureShape = append(o.FeatureShape, size)
+				}
+			}
+			return OpenNPY(in.FS, in.Path, o)
+		}
+	},
 }

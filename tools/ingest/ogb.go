@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/spf13/pflag"
 )
 
 // OGBOptions say what an OGB data set does not say itself.
@@ -312,4 +313,18 @@ func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) err
 	}
 	defer a.Close()
 	return body(a)
+}
+
+var ogbFormat = Format{
+	Name: "ogb",
+	Help: `SRC is the root folder of a homogeneous data set for node properties of the Open Graph Benchmark, as text
+(raw/edge.csv.gz) or arrays (raw/data.npz). Whether inverse edges are added is known of arxiv, papers100M (no),
+products and proteins (yes); of others --undirected or --undirected=false says it.` + scratchHelp,
+	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var features string
+		flags.StringVar(&features, "features", "", "ones: a single 1 for each node, in place of features")
+		return func(ctx context.Context, in Input) (Source, error) {
+			return OpenOGB(ctx, in.FS, in.Path, in.Workspace, OGBOptions{Direction: in.Direction, Features: features})
+		}
+	},
 }
