@@ -2,6 +2,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,9 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if err != nil {
 		return nil, err
 	}
+	if err := e.meta(); err != nil {
+		return nil, err
+	}
 	if d.Manifest.Kind == format.KindGraph {
 		err = e.topology()
 	} else {
@@ -94,7 +98,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if err := e.rowTable(rows); err != nil {
 		return nil, err
 	}
-	return e.result, e.meta()
+	return e.result, nil
 }
 
 // ours are the names that an export writes.
@@ -113,6 +117,9 @@ func prepare(fsys vfs.FS, out string, force bool) (made bool, err error) {
 	if len(entries) > 0 && !force {
 		return false, fmt.Errorf("%s: %w (--force replaces it)", out, format.ErrExists)
 	}
+	if len(entries) > 0 && !isExport(fsys, out) {
+		return false, fmt.Errorf("%s: %w, and has no meta.json of an export; it is left alone", out, format.ErrExists)
+	}
 	for _, entry := range entries {
 		if entry.IsDir() || !ours.MatchString(entry.Name()) {
 			return false, fmt.Errorf("%s: %w, and holds %s, which no export has written; it is left alone", out, format.ErrExists, entry.Name())
@@ -124,6 +131,22 @@ func prepare(fsys vfs.FS, out string, force bool) (made bool, err error) {
 		}
 	}
 	return false, nil
+}
+
+// exporter marks meta.json, which is written first, as that of an export.
+const exporter = "hopfeed"
+
+// isExport tells whether a folder has the meta.json of an export, finished or not.
+func isExport(fsys vfs.FS, dir string) bool {
+	f, err := fsys.Open(filepath.Join(dir, "meta.json"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := []byte("{\n  \"exported_by\": \"" + exporter + "\"")
+	found := make([]byte, len(start))
+	n, _ := f.ReadAt(found, 0)
+	return bytes.Equal(found[:n], start)
 }
 
 // npyExport is one export under way.
@@ -347,6 +370,7 @@ func (e *npyExport) origIDs(ids []string) error {
 
 // npyMeta is meta.json. The importer reads the fields of a graph.
 type npyMeta struct {
+	ExportedBy     string            `json:"exported_by"` // what lets force replace the folder
 	Name           string            `json:"name"`
 	Nodes          int64             `json:"num_nodes"`
 	Features       int               `json:"num_features"`
@@ -360,6 +384,7 @@ type npyMeta struct {
 func (e *npyExport) meta() error {
 	m := &e.dir.Manifest
 	meta := npyMeta{
+		ExportedBy:     exporter,
 		Name:           m.Name,
 		Nodes:          m.Nodes,
 		Features:       m.Features,

@@ -228,11 +228,11 @@ func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy", "meta.json"}
+	want := []string{"meta.json", "node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy"}
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("%v, want %v", r.Files, want)
 	}
-	for k, name := range want[1:3] {
+	for k, name := range want[2:4] {
 		header := npy.AppendHeader(nil, npy.Float16, 1, 5, 3)
 		if got := content(t, disk, "out/"+name); string(got) != string(header)+string(features(format.Float16, k, 5)) {
 			t.Errorf("%s is not what was stored", name)
@@ -270,6 +270,17 @@ func TestWhatIsThereIsReplacedByForceAndOnlyIfExported(t *testing.T) {
 	}
 	if got := tree(t, disk, "out"); len(got) != len(whole)+1 {
 		t.Errorf("the refusal has left %v", got)
+	}
+	// Somebody's own arrays have the names of an export, but not its mark.
+	for _, name := range []string{"own/edge_index.npy", "own/meta.json"} {
+		if err := disk.MkdirAll("own"); err != nil {
+			t.Fatal(err)
+		}
+		put(t, disk, name)
+		_, err := NPY(context.Background(), disk, "graph", "own", Options{Force: true})
+		if _, missing := disk.Stat(name); !errors.Is(err, format.ErrExists) || missing != nil {
+			t.Errorf("over %s: %v, %v", name, err, missing)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		Input: map[string]string{"source": "npy"},
 	}}
 	for _, e := range entries {
-		s.names[e.Name()] = !e.IsDir()
+		s.names[e.Name()] = true // opening a folder by one of these names fails by name
 	}
 	defer func() {
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -14,6 +15,12 @@ func (s *npySource) openFeatures(o NPYOptions) error {
 	var shards []string
 	for s.names[shardName(len(shards))] {
 		shards = append(shards, shardName(len(shards)))
+	}
+	for name := range s.names {
+		digits, isShard := strings.CutPrefix(strings.TrimSuffix(name, ".npy"), "node_feat_")
+		if k, err := strconv.Atoi(digits); isShard && err == nil && name == shardName(k) && k >= len(shards) {
+			return fmt.Errorf("%w: %s: there is %s, but no %s", ErrInvalid, s.dir, name, shardName(len(shards)))
+		}
 	}
 	found := 0
 	for _, there := range []bool{s.names["node_feat.npy"], s.names["node_feat.npz"], len(shards) > 0} {

@@ -340,6 +340,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"features in one row", layout{"node_feat.npy": array(npy.Float32, make([]float32, 5), 5)}, NPYOptions{}, []string{"in/node_feat.npy", "[5]"}},
 		{"features of nothing", layout{"node_feat.npy": array(npy.Float32, []float32{}, 5, 0)}, NPYOptions{}, []string{"0 features"}},
 		{"shards of other widths", layout{"node_feat.npy": nil, "node_feat_0.npy": array(npy.Float32, smallFeatures, 5, 4), "node_feat_1.npy": array(npy.Float32, smallFeatures, 4, 5)}, NPYOptions{}, []string{"in/node_feat_1.npy", "one F"}},
+		{"a shard missing", layout{"node_feat.npy": nil, "node_feat_0.npy": array(npy.Float32, smallFeatures, 5, 4), "node_feat_2.npy": array(npy.Float32, smallFeatures, 5, 4)}, NPYOptions{}, []string{"node_feat_2.npy", "no node_feat_1.npy"}},
 		{"raw features without a shape", layout{"node_feat.npy": make([]byte, 80)}, NPYOptions{}, []string{"--shape"}},
 		{"raw features of another shape", layout{"node_feat.npy": make([]byte, 80)}, NPYOptions{FeatureShape: []int64{5, 5}}, []string{"100 bytes, found 80"}},
 		{"floats as bfloat16", layout{}, NPYOptions{FeatureType: npy.BFloat16}, []string{"float32 cannot be bfloat16"}},
