@@ -57,15 +57,12 @@ func (m *matrix) setRow(v int64, values []float32, s float32) error {
 	}
 	at := dtype.Encode(row, values, m.dtype)
 	infinite := firstNotFinite(values)
-	switch {
-	case at >= 0 && (infinite < 0 || at < infinite):
+	if at >= 0 && (infinite < 0 || at < infinite) {
 		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the features)",
 			m.id, v, at, ErrInvalid, values[at], m.dtype)
-	case infinite >= 0:
-		return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
-			m.id, v, infinite, ErrInvalid, values[infinite])
 	}
-	return nil
+	return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
+		m.id, v, infinite, ErrInvalid, values[infinite])
 }
 
 // firstNotFinite is the index of the first infinity or NaN, or -1.

@@ -2,64 +2,22 @@ package dtype
 
 import (
 	"math"
-	"sync"
+
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// float16Values decodes every float16, which costs less than the arithmetic.
-var float16Values = sync.OnceValue(func() *[1 << 16]float32 {
-	var t [1 << 16]float32
-	for i := range t {
-		t[i] = decodeFloat16(uint16(i))
-	}
-	return &t
-})
-
-func decodeFloat16(h uint16) float32 {
-	sign, exponent, fraction := uint32(h&0x8000)<<16, h>>10&0x1f, uint32(h&0x3ff)
-	switch exponent {
-	case 0: // zero or subnormal: fraction * 2^-24 is exact
-		v := math.Float32bits(float32(fraction) * (1.0 / (1 << 24)))
-		return math.Float32frombits(v | sign)
-	case 0x1f: // infinity or NaN
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (uint32(exponent)+127-15)<<23 | fraction<<13)
-}
-
 // Float16ToFloat32 decodes an IEEE 754 binary16, exactly.
-func Float16ToFloat32(h uint16) float32 { return float16Values()[h] }
+func Float16ToFloat32(h uint16) float32 { return kernel.Float16ToFloat32(h) }
 
 // Float32ToFloat16 rounds to the nearest binary16, ties to even. Values of
 // magnitude 65520 and more become infinite; NaN stays NaN.
-func Float32ToFloat16(f float32) uint16 {
-	bits := math.Float32bits(f)
-	sign, magnitude := uint16(bits>>16&0x8000), bits&0x7fffffff
-	switch {
-	case magnitude > 0x7f800000: // NaN: keep the upper payload, and quiet
-		return sign | 0x7e00 | uint16(magnitude>>13&0x3ff)
-	case magnitude >= 0x477ff000: // 65520, halfway above the largest finite
-		return sign | 0x7c00
-	case magnitude < 0x38800000: // below 2^-14: a multiple of 2^-24
-		// Adding 1/2 puts the unit of 2^-24 at the last bit, so the
-		// processor's own rounding is the one wanted.
-		const half = 0x3f000000
-		return sign | uint16(math.Float32bits(math.Float32frombits(magnitude)+0.5)-half)
-	}
-	rounded := magnitude + 0xfff + magnitude>>13&1
-	return sign | uint16((rounded-(127-15)<<23)>>13)
-}
+func Float32ToFloat16(f float32) uint16 { return kernel.Float32ToFloat16(f) }
 
 // BFloat16ToFloat32 decodes a bfloat16, exactly.
-func BFloat16ToFloat32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+func BFloat16ToFloat32(h uint16) float32 { return kernel.BFloat16ToFloat32(h) }
 
 // Float32ToBFloat16 rounds to the nearest bfloat16, ties to even; NaN stays NaN.
-func Float32ToBFloat16(f float32) uint16 {
-	bits := math.Float32bits(f)
-	if bits&0x7fffffff > 0x7f800000 {
-		return uint16(bits>>16) | 0x40
-	}
-	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
-}
+func Float32ToBFloat16(f float32) uint16 { return kernel.Float32ToBFloat16(f) }
 
 // Decode converts len(dst) numbers of a float type to float32.
 func Decode(dst []float32, src []byte, t DType) {
@@ -67,14 +25,9 @@ func Decode(dst []float32, src []byte, t DType) {
 	case Float32:
 		copy(dst, Float32s(src)[:len(dst)])
 	case Float16:
-		values := float16Values()
-		for i, h := range Uint16s(src)[:len(dst)] {
-			dst[i] = values[h]
-		}
+		kernel.DecodeFloat16(dst, Uint16s(src)[:len(dst)])
 	case BFloat16:
-		for i, h := range Uint16s(src)[:len(dst)] {
-			dst[i] = BFloat16ToFloat32(h)
-		}
+		kernel.DecodeBFloat16(dst, Uint16s(src)[:len(dst)])
 	default:
 		panic("dtype: Decode from " + t.String())
 	}
@@ -83,27 +36,24 @@ func Decode(dst []float32, src []byte, t DType) {
 // Encode converts len(src) numbers to a float type, rounding to nearest even.
 // It returns the index of the first finite value that became infinite, or -1.
 func Encode(dst []byte, src []float32, t DType) (overflow int) {
-	var convert func(float32) uint16
-	var infinity uint16
+	finite, largest := true, float32(0) // that rounds to a finite number
 	switch t {
 	case Float32:
 		copy(Float32s(dst)[:len(src)], src)
-		return -1
 	case Float16:
-		convert, infinity = Float32ToFloat16, 0x7c00
+		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, 1), math.Float32frombits(0x477fefff)
 	case BFloat16:
-		convert, infinity = Float32ToBFloat16, 0x7f80
+		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, 1), math.Float32frombits(0x7f7f7fff)
 	default:
 		panic("dtype: Encode to " + t.String())
 	}
-	overflow = -1
-	out := Uint16s(dst)[:len(src)]
-	for i, f := range src {
-		h := convert(f)
-		if h&0x7fff == infinity && overflow < 0 && !math.IsInf(float64(f), 0) {
-			overflow = i
-		}
-		out[i] = h
+	if finite {
+		return -1
 	}
-	return overflow
+	for i, f := range src {
+		if f = max(f, -f); f > largest && f <= math.MaxFloat32 {
+			return i
+		}
+	}
+	return -1
 }
