@@ -50,16 +50,7 @@ func TestMemoryIsTheLeastOfWhatLimits(t *testing.T) {
 				if err := disk.MkdirAll(path.Dir(name)); err != nil {
 					t.Fatal(err)
 				}
-				f, err := disk.Create(name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := f.Write([]byte(text)); err != nil {
-					t.Fatal(err)
-				}
-				if err := f.Commit(); err != nil {
-					t.Fatal(err)
-				}
+				put(t, disk, name, text)
 			}
 			if got := memory(disk); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)

@@ -1,4 +1,4 @@
-// Package units reads and prints sizes and durations as people write them.
+// Package units reads and prints sizes and rates as people write them.
 package units
 
 import (
@@ -54,3 +54,26 @@ func (b *Bytes) Set(s string) (err error) {
 }
 
 func (b *Bytes) Type() string { return "size" }
+
+// Rate is a number of bytes a second. As a flag it reads "12GiB/s".
+type Rate int64
+
+// ParseRate reads a size and "/s".
+func ParseRate(s string) (Rate, error) {
+	size, ok := strings.CutSuffix(strings.TrimSpace(s), "/s")
+	b, err := ParseBytes(size)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%q is no rate (write 500MB/s or 12GiB/s)", s)
+	}
+	return Rate(b), nil
+}
+
+func (r Rate) String() string { return Bytes(r).String() + "/s" }
+
+// Set and Type make Rate a flag value.
+func (r *Rate) Set(s string) (err error) {
+	*r, err = ParseRate(s)
+	return err
+}
+
+func (r *Rate) Type() string { return "rate" }

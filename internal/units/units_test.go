@@ -83,3 +83,23 @@ func TestBytesIsAFlagValue(t *testing.T) {
 		t.Error("the type has no name for the help text")
 	}
 }
+
+func TestRatesAreSizesBySecond(t *testing.T) {
+	for _, c := range []struct {
+		s       string
+		want    Rate
+		printed string
+	}{
+		{"12GiB/s", 12 << 30, "12 GiB/s"}, {" 1.5 GiB/s", 3 << 29, "1.5 GiB/s"}, {"100/s", 100, "100 B/s"}, {"6.9GB/s", 6.9e9, "6.43 GiB/s"},
+	} {
+		var got Rate
+		if err := got.Set(c.s); got != c.want || err != nil || got.String() != c.printed {
+			t.Errorf("%q is %d, %s (%v), want %d, %s", c.s, int64(got), got, err, int64(c.want), c.printed)
+		}
+	}
+	for _, s := range []string{"", "/s", "12GiB", "12GiB/h", "-1MB/s", "12GiB/ss"} {
+		if got, err := ParseRate(s); err == nil || !strings.Contains(err.Error(), `"`+s+`"`) {
+			t.Errorf("%q is taken for %d (%v)", s, int64(got), err)
+		}
+	}
+}

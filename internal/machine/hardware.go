@@ -1,0 +1,204 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// ErrHardware is returned when a description of hardware cannot be used.
+var ErrHardware = errors.New("unusable description of hardware")
+
+// Hardware is what a machine has to work with, as one describes it to plan for a
+// machine that is not there. Rates are what is reached, not what a data sheet
+// promises; 0 where nothing is known.
+type Hardware struct {
+	Cores  int
+	Memory units.Bytes // of the host, that a job may use
+	// MemoryBandwidth is that of all cores reading one after another;
+	// GatherBandwidth that of copying scattered rows, in bytes of rows.
+	MemoryBandwidth, GatherBandwidth units.Rate
+	Devices                          Devices
+	Storage                          Storage
+}
+
+// Devices are accelerators that are all the same.
+type Devices struct {
+	Count     int         // 0: the processor alone
+	Memory    units.Bytes // of each
+	Link      units.Rate  // from host memory to each
+	Peer      units.Rate  // from the memory of another device; 0: by Link
+	Bandwidth units.Rate  // of each one's memory
+	GFLOPS    int         // of each: 10^9 operations a second in products of float32 matrices
+}
+
+// Storage is the disks that data are spread over, all the same.
+type Storage struct {
+	Count       int
+	Read, Write units.Rate // of each, in long runs
+}
+
+// ReadRate and WriteRate are those of all disks together.
+func (s Storage) ReadRate() units.Rate  { return units.Rate(s.Count) * s.Read }
+func (s Storage) WriteRate() units.Rate { return units.Rate(s.Count) * s.Write }
+
+// setting is a line of a description.
+type setting struct {
+	key      string
+	value    interface{ Set(string) error }
+	required bool
+}
+
+const maxHardwareBytes = 1 << 16
+
+// settings are the keys of a description, in the order of its documentation.
+func (h *Hardware) settings() []setting {
+	devices := h.Devices != Devices{}
+	return []setting{
+		{"cores", (*count)(&h.Cores), true},
+		{"memory", &h.Memory, true},
+		{"memory_bandwidth", &h.MemoryBandwidth, true},
+		{"gather_bandwidth", &h.GatherBandwidth, false},
+		{"devices.count", (*count)(&h.Devices.Count), false},
+		{"devices.memory", &h.Devices.Memory, devices},
+		{"devices.link", &h.Devices.Link, devices},
+		{"devices.peer", &h.Devices.Peer, false},
+		{"devices.bandwidth", &h.Devices.Bandwidth, false},
+		{"devices.gflops", (*count)(&h.Devices.GFLOPS), false},
+		{"storage.count", (*count)(&h.Storage.Count), false},
+		{"storage.read", &h.Storage.Read, true},
+		{"storage.write", &h.Storage.Write, true},
+	}
+}
+
+// count is a whole number above zero.
+type count int
+
+func (c *count) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > 1<<30 {
+		return fmt.Errorf("%q is no number of things (write a whole number from 1 on)", s)
+	}
+	*c = count(n)
+	return nil
+}
+
+// ReadHardware reads a description in YAML:
+//
+//	cores: 48
+//	memory: 380GB
+//	memory_bandwidth: 200GB/s
+//	gather_bandwidth: 60GB/s  # if left out, a third of memory_bandwidth: reading, and writing elsewhere
+//	devices:                  # if left out, the processor computes
+//	  count: 4                # if left out, 1
+//	  memory: 48GB            # of each, as what follows
+//	  link: 25GB/s            # from host memory
+//	  peer: 50GB/s            # from another device; if left out, by link
+//	  bandwidth: 768GB/s      # of its own memory; may be left out
+//	  gflops: 20000           # in float32; may be left out
+//	storage:
+//	  count: 2                # if left out, 1
+//	  read: 6.9GB/s           # of each, in long runs
+//	  write: 4GB/s
+//
+// What is wrong is ErrHardware, and told by file, line and key.
+func ReadHardware(fsys vfs.FS, path string) (Hardware, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return Hardware{}, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxHardwareBytes+1))
+	if err != nil {
+		return Hardware{}, err
+	}
+	h, err := parseHardware(text)
+	if err != nil {
+		return Hardware{}, fmt.Errorf("%w: %s: %w", ErrHardware, path, err)
+	}
+	return h, nil
+}
+
+func parseHardware(text []byte) (h Hardware, err error) {
+	if len(text) > maxHardwareBytes {
+		return h, fmt.Errorf("longer than %d bytes", maxHardwareBytes)
+	}
+	var document, more yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	if err := documents.Decode(&document); err == io.EOF {
+		return h, errors.New("it is empty (want cores, memory, memory_bandwidth, storage and, if there are any, devices)")
+	} else if err != nil {
+		return h, err
+	}
+	if documents.Decode(&more) != io.EOF {
+		return h, errors.New("want one document")
+	}
+	given := map[string]int{} // the line of each key
+	if err := h.fill(document.Content[0], "", given); err != nil {
+		return h, err
+	}
+	for _, s := range h.settings() {
+		if s.required && given[s.key] == 0 {
+			return h, fmt.Errorf("%s is missing", s.key)
+		}
+	}
+	if h.Devices.Memory > 0 {
+		h.Devices.Count = max(h.Devices.Count, 1)
+	}
+	h.Storage.Count = max(h.Storage.Count, 1)
+	if h.GatherBandwidth == 0 {
+		h.GatherBandwidth = h.MemoryBandwidth / 3
+	}
+	return h, nil
+}
+
+// fill takes the keys of a mapping, which are called prefix and their name.
+func (h *Hardware) fill(node *yaml.Node, prefix string, given map[string]int) error {
+	if node.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: want keys and values", node.Line)
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, value := node.Content[i], node.Content[i+1]
+		key := prefix + name.Value
+		if line := given[key]; line != 0 {
+			return fmt.Errorf("line %d: %s was given in line %d", name.Line, key, line)
+		}
+		given[key] = name.Line
+		if prefix == "" && (key == "devices" || key == "storage") {
+			if err := h.fill(value, key+".", given); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := h.set(key, value); err != nil {
+			return fmt.Errorf("line %d: %w", name.Line, err)
+		}
+	}
+	return nil
+}
+
+func (h *Hardware) set(key string, value *yaml.Node) error {
+	var known []string
+	for _, s := range h.settings() {
+		if s.key == key {
+			if err := s.value.Set(value.Value); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if reflect.ValueOf(s.value).Elem().IsZero() {
+				return fmt.Errorf("%s: must be above zero", key)
+			}
+			return nil
+		}
+		known = append(known, s.key)
+	}
+	return fmt.Errorf("there is no %q (want %s)", key, strings.Join(known, ", "))
+}
