@@ -107,17 +107,10 @@ func (c *CSC) check(ctx context.Context, threads int) error {
 	}); err != nil {
 		return err
 	}
+	lists := CSC{Offsets: c.Offsets, Neighbors: c.Neighbors} // the weights are yet to be checked
 	return parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
-		for v := lo; v < hi; v++ {
-			before := uint32(0)
-			for _, u := range c.In(v) {
-				if u < before || int64(u) >= n {
-					return fmt.Errorf("neighbour %d of node %d is out of order, or not below %d", u, v, n)
-				}
-				before = u
-			}
-		}
-		return nil
+		b := lists.Block(lo, hi)
+		return b.checkLists(n)
 	})
 }
 

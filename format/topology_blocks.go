@@ -1,0 +1,360 @@
+package format
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Block is a run of consecutive nodes of a topology: the in-neighbours of node
+// First+i are Neighbors[Offsets[i]-Offsets[0] : Offsets[i+1]-Offsets[0]], where
+// offsets count from the first edge of the whole topology.
+type Block struct {
+	First     int64
+	Offsets   []int64 // [rows+1]
+	Neighbors []uint32
+	Weights   []float32 // in the order of Neighbors; nil without weights
+}
+
+// Rows is the number of nodes, Edges that of their in-neighbours.
+func (b *Block) Rows() int64  { return int64(len(b.Offsets)) - 1 }
+func (b *Block) Edges() int64 { return int64(len(b.Neighbors)) }
+
+// In is the in-neighbours of node v, from First to First+Rows()-1.
+func (b *Block) In(v int64) []uint32 {
+	i := v - b.First
+	return b.Neighbors[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
+}
+
+// InWeights is the weights of In(v), of a topology that has weights.
+func (b *Block) InWeights(v int64) []float32 {
+	i := v - b.First
+	return b.Weights[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
+}
+
+// checkLists fails unless each list of neighbours ascends below n (a repeated
+// neighbour is a parallel edge). The offsets have been checked.
+func (b *Block) checkLists(n int64) error {
+	for v := b.First; v < b.First+b.Rows(); v++ {
+		before := uint32(0)
+		for _, u := range b.In(v) {
+			if u < before || int64(u) >= n {
+				return fmt.Errorf("neighbour %d of node %d is out of order, or not below %d", u, v, n)
+			}
+			before = u
+		}
+	}
+	return nil
+}
+
+// Block is a view of nodes lo to hi-1.
+func (c *CSC) Block(lo, hi int64) Block {
+	first, end := c.Offsets[lo], c.Offsets[hi]
+	b := Block{First: lo, Offsets: c.Offsets[lo : hi+1], Neighbors: c.Neighbors[first:end]}
+	if c.Weights != nil {
+		b.Weights = c.Weights[first:end]
+	}
+	return b
+}
+
+// RawTopology is where the numbers of a topology lie in files: Nodes+1 offsets
+// (int64), as many neighbours (uint32) as there are edges, and their weights
+// (float32), little endian.
+type RawTopology struct {
+	Nodes, Edges int64
+
+	File                   vfs.File
+	OffsetsAt, NeighborsAt int64 // bytes; the neighbours come after the offsets
+
+	Weights   vfs.File // nil: none
+	WeightsAt int64
+
+	extents, weightExtents []indexRow // that cover them, if there are checksums
+}
+
+// TopologyFile reads a topology that need not fit memory, by blocks. It is safe
+// for concurrent use.
+type TopologyFile struct {
+	raw        RawTopology
+	starts     []blockStart // of each block, and the end of the last
+	sums       []blockSums
+	blockBytes int64
+}
+
+type blockStart struct{ node, edge int64 }
+
+// blockSums are the checksums of a block's numbers.
+type blockSums struct{ offsets, neighbors, weights uint32 }
+
+// OpenTopology opens the topology (and weights) of a graph for reading by blocks
+// of at most maxBlockBytes, unless one node's list is longer; the caller closes
+// it. It reads everything once, one block at a time, and checks what Topology checks.
+func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (*TopologyFile, error) {
+	if d.Manifest.Kind != KindGraph {
+		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
+	}
+	table := d.table(topologyFolder)
+	p := &table.parts[0]
+	place, _ := arrowfile.Place(table.lengths(d.Manifest.Nodes)...)
+	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, extents: p.extents}
+	raw.OffsetsAt = p.extents[0].offset
+	raw.NeighborsAt = raw.OffsetsAt + place[1]
+	var err error
+	if raw.File, err = d.openPart(p); err != nil {
+		return nil, err
+	}
+	if d.Manifest.Weighted {
+		p := &d.table(weightsFolder).parts[0]
+		if raw.Weights, err = d.openPart(p); err != nil {
+			return nil, errors.Join(err, raw.File.Close())
+		}
+		if raw.weightExtents = p.extents; raw.Edges > 0 {
+			raw.WeightsAt = p.extents[0].offset
+		}
+	}
+	return NewTopologyFile(ctx, raw, maxBlockBytes)
+}
+
+// NewTopologyFile is OpenTopology for a topology that lies elsewhere, such as a
+// derived one in files of a job. It takes the files over, and closes them where it
+// fails.
+func NewTopologyFile(ctx context.Context, raw RawTopology, maxBlockBytes int64) (*TopologyFile, error) {
+	t := &TopologyFile{raw: raw}
+	s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
+	crc, err := t.cut(ctx, &s, max(1, maxBlockBytes))
+	if err == nil {
+		err = t.check(ctx, &s, crc)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Sizes in the memory of a block.
+const (
+	offsetBytes = 8
+	edgeBytes   = 4 // of a neighbour, and of a weight
+)
+
+// bytesOf is the memory of a block from one place up to another.
+func (t *TopologyFile) bytesOf(from, to blockStart) int64 {
+	perEdge := int64(edgeBytes)
+	if t.Weighted() {
+		perEdge *= 2
+	}
+	return offsetBytes*(to.node-from.node+1) + perEdge*(to.edge-from.edge)
+}
+
+// cut reads the offsets, checks them, and cuts the nodes into blocks of about
+// equal size. It gives the checksum of all offsets.
+func (t *TopologyFile) cut(ctx context.Context, s *extentStream, maxBlockBytes int64) (crc uint32, err error) {
+	end := blockStart{t.raw.Nodes, t.raw.Edges}
+	if end.node < 0 || end.node > MaxNodes || end.edge < 0 || end.edge > MaxEdges {
+		return 0, fmt.Errorf("%s: a topology of %d nodes and %d edges (at most %d and %d)", s.file.Path(), end.node, end.edge, int64(MaxNodes), int64(MaxEdges))
+	}
+	t.starts = []blockStart{{}}
+	total := t.bytesOf(blockStart{}, end)
+	share := (total + (total-1)/maxBlockBytes) / ((total-1)/maxBlockBytes + 1)
+	buf := make([]byte, min(offsetBytes*(end.node+1), streamBytes))
+	before := blockStart{} // the node whose list ends with the next offset
+	for v := int64(0); v <= end.node; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		b := buf[:min(offsetBytes*(end.node+1-v), streamBytes)]
+		if err := s.read(b); err != nil {
+			return 0, err
+		}
+		crc = crc32.Update(crc, castagnoli, b)
+		for _, offset := range dtype.Int64s(b) {
+			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node && offset != end.edge {
+				return 0, s.damaged(fmt.Errorf("the offset of node %d is %d, after %d; they go from 0 to %d", v, offset, before.edge, end.edge))
+			}
+			here := blockStart{v, offset}
+			start := t.starts[len(t.starts)-1]
+			full := t.bytesOf(start, here) > maxBlockBytes || t.bytesOf(blockStart{}, before) >= share*int64(len(t.starts))
+			if full && before.node > start.node {
+				t.starts = append(t.starts, before)
+			}
+			before = here
+			v++
+		}
+	}
+	if end.node > 0 {
+		t.starts = append(t.starts, end)
+	}
+	for k := range t.Blocks() {
+		t.blockBytes = max(t.blockBytes, t.bytesOf(t.starts[k], t.starts[k+1]))
+	}
+	t.blockBytes = (t.blockBytes + 63) &^ 63 // several in one buffer stay aligned
+	return crc, nil
+}
+
+// check reads all blocks, checks what they say, and keeps their checksums. The
+// offsets, read again, must still have the checksum that they had.
+func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint32) error {
+	buf, err := offheap.Alloc(t.blockBytes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.file.Path(), err)
+	}
+	defer buf.Free()
+	if gap := t.raw.NeighborsAt - s.at; len(s.extents) > 0 && gap > 0 {
+		if err := s.read(make([]byte, gap)); err != nil { // padding, which is checksummed too
+			return err
+		}
+	}
+	s.at = t.raw.NeighborsAt
+	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt, extents: t.raw.weightExtents}
+	crc := uint32(0)
+	for k := range t.Blocks() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := t.read(k, buf.Bytes(), s, &weights)
+		if err != nil {
+			return err
+		}
+		if err := b.checkLists(t.raw.Nodes); err != nil {
+			return s.damaged(err)
+		}
+		if err := checkWeights(t.starts[k].edge, b.Weights); err != nil {
+			return weights.damaged(err)
+		}
+		t.sums = append(t.sums, b.sums())
+		crc = crc32.Update(crc, castagnoli, dtype.BytesOf(b.Offsets[:b.Rows()]))
+	}
+	if t.Blocks() == 0 {
+		return nil
+	}
+	if crc = crc32.Update(crc, castagnoli, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
+		return s.damaged(errChanged)
+	}
+	return nil
+}
+
+var errChanged = errors.New("it has changed since it was checked")
+
+// read reads block k into buf, its edges from streams that stand at them.
+func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (Block, error) {
+	from, to := t.starts[k], t.starts[k+1]
+	take := func(bytes int64) (b []byte) {
+		b, buf = buf[:bytes:bytes], buf[bytes:]
+		return b
+	}
+	offsets := extentStream{file: t.raw.File, at: t.raw.OffsetsAt + offsetBytes*from.node}
+	b := Block{First: from.node, Offsets: dtype.Int64s(take(offsetBytes * (to.node - from.node + 1)))}
+	if err := offsets.read(dtype.BytesOf(b.Offsets)); err != nil {
+		return b, err
+	}
+	if b.Offsets[0] != from.edge || b.Offsets[b.Rows()] != to.edge || !slices.IsSorted(b.Offsets) {
+		return b, offsets.damaged(errChanged)
+	}
+	b.Neighbors = dtype.Uint32s(take(edgeBytes * (to.edge - from.edge)))
+	if err := neighbors.read(dtype.BytesOf(b.Neighbors)); err != nil {
+		return b, err
+	}
+	if t.Weighted() {
+		b.Weights = dtype.Float32s(take(edgeBytes * (to.edge - from.edge)))
+		if b.Weights == nil {
+			b.Weights = []float32{} // weighted, without edges
+		}
+		return b, weights.read(dtype.BytesOf(b.Weights))
+	}
+	return b, nil
+}
+
+func (b *Block) sums() blockSums {
+	return blockSums{crc32.Checksum(dtype.BytesOf(b.Offsets), castagnoli), crc32.Checksum(dtype.BytesOf(b.Neighbors), castagnoli),
+		crc32.Checksum(dtype.BytesOf(b.Weights), castagnoli)}
+}
+
+// ReadBlock reads block k into buf, which has BlockBytes() bytes or more and is
+// aligned as memory from make is, and whose memory the block is then made of.
+// What has changed since the file was opened is ErrCorrupt.
+func (t *TopologyFile) ReadBlock(k int, buf []byte) (Block, error) {
+	if int64(len(buf)) < t.blockBytes {
+		return Block{}, fmt.Errorf("%s: a buffer of %d bytes for blocks of up to %d", t.raw.File.Path(), len(buf), t.blockBytes)
+	}
+	edge := t.starts[k].edge
+	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge}
+	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt + edgeBytes*edge}
+	b, err := t.read(k, buf, &neighbors, &weights)
+	if err != nil {
+		return Block{}, err
+	}
+	found, want := b.sums(), t.sums[k]
+	if found.weights != want.weights {
+		return Block{}, weights.damaged(errChanged)
+	}
+	if found != want {
+		return Block{}, neighbors.damaged(errChanged)
+	}
+	return b, nil
+}
+
+// Nodes and Edges are those of the whole topology; Weighted tells whether blocks
+// have weights.
+func (t *TopologyFile) Nodes() int64   { return t.raw.Nodes }
+func (t *TopologyFile) Edges() int64   { return t.raw.Edges }
+func (t *TopologyFile) Weighted() bool { return t.raw.Weights != nil }
+
+// Blocks is the number of blocks; without nodes there is none.
+func (t *TopologyFile) Blocks() int { return len(t.starts) - 1 }
+
+// Bounds is the first node and the first edge of block k; those of block Blocks()
+// are the numbers of nodes and edges.
+func (t *TopologyFile) Bounds(k int) (firstNode, firstEdge int64) {
+	return t.starts[k].node, t.starts[k].edge
+}
+
+// BlockBytes is the memory that the largest block takes, a multiple of 64.
+func (t *TopologyFile) BlockBytes() int64 { return t.blockBytes }
+
+// Close closes the files. No read may be running.
+func (t *TopologyFile) Close() error {
+	err := t.raw.File.Close()
+	if t.Weighted() {
+		err = errors.Join(err, t.raw.Weights.Close())
+	}
+	return err
+}
+
+// extentStream reads a file from some place on, and checks the extents that it
+// passes, of which the first begins there. They are of chunk 0.
+type extentStream struct {
+	file    vfs.File
+	at      int64
+	extents []indexRow
+	crc     uint32 // of what has been read of the first
+}
+
+func (s *extentStream) read(dst []byte) error {
+	if n, err := s.file.ReadAt(dst, s.at); n < len(dst) {
+		return cutOff(s.file.Path(), 0, s.at+int64(n), err)
+	}
+	for len(dst) > 0 && len(s.extents) > 0 {
+		e := &s.extents[0]
+		n := min(int64(len(dst)), e.offset+e.length-s.at)
+		s.crc = crc32.Update(s.crc, castagnoli, dst[:n])
+		if dst, s.at = dst[n:], s.at+n; s.at == e.offset+e.length {
+			if s.crc != e.crc {
+				return s.damaged(fmt.Errorf("the %d bytes at %d have checksum %s, want %s", e.length, e.offset, hex32(s.crc), hex32(e.crc)))
+			}
+			s.extents, s.crc = s.extents[1:], 0
+		}
+	}
+	s.at += int64(len(dst))
+	return nil
+}
+
+func (s *extentStream) damaged(reason error) error {
+	return &CorruptError{s.file.Path(), 0, reason.Error()}
+}
