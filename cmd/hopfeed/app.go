@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -86,6 +87,9 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useThreads(); err != nil {
 			return err
 		}
+		if o := c.Flags().Lookup("output"); o != nil && o.Value.String() == "" {
+			return usagef("--output \"\": want a directory")
+		}
 		a.running = true
 		r, err := run(c.Context(), args)
 		if r != nil {
@@ -130,10 +134,29 @@ func (a *app) refuseWithin(output string) error {
 	return nil
 }
 
+// refuseInside refuses an output in a folder that is read, or in its place.
+func (a *app) refuseInside(output, source string) error {
+	out, err := a.fs.Resolve(output)
+	if err != nil {
+		return err
+	}
+	in, err := a.fs.Resolve(source)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(in, out); err == nil && filepath.IsLocal(rel) {
+		return usagef("%s: lies in %s, which is read: give another directory", output, source)
+	}
+	return nil
+}
+
 // count is a number of things, in words.
 func count(n int64, thing string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return "1 " + thing
+	case strings.HasSuffix(thing, "s"):
+		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }

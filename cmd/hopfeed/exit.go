@@ -63,7 +63,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 		return exitUsage
 	case ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted
-	case is(format.ErrCorrupt, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, trainer.ErrCheckpoint):
+	case is(format.ErrCorrupt, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, trainer.ErrCheckpoint, syscall.EISDIR):
 		return exitCorrupt
 	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM):
 		return exitDoesNotFit

@@ -80,6 +80,9 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		if err := a.refuseWithin(o.output); err != nil {
 			return nil, err
 		}
+		if err := a.refuseInside(o.output, args[0]); err != nil {
+			return nil, err
+		}
 		start := time.Now()
 		budget, _ := a.budget()
 		source, err := open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
@@ -101,8 +104,11 @@ type imported struct{ *ingest.Result }
 
 func (i imported) text(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, count(i.Nodes, "node"), count(i.Edges, "edge"), count(int64(i.Features), "feature"))
-	if i.Classes > 0 {
-		fmt.Fprintf(w, ", %d classes", i.Classes)
+	switch {
+	case i.LabelColumns > 1:
+		fmt.Fprintf(w, ", %d labels a node (multi-label)", i.LabelColumns)
+	case i.Classes > 0:
+		fmt.Fprintf(w, ", %s", count(int64(i.Classes), "class"))
 	}
 	if i.Train+i.Valid+i.Test > 0 {
 		fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test", i.Train, i.Valid, i.Test)

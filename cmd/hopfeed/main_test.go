@@ -225,6 +225,14 @@ func TestExitStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, base, "bad/edge_index.npy", "no array")
+	for _, dir := range []string{"folders/edge_index.npy", "contradicting/split"} {
+		if err := base.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, base, "contradicting/edge_index.npy", content(t, base, "arrays/edge_index.npy"))
+	write(t, base, "contradicting/node_feat.npy", content(t, base, "arrays/node_feat.npy"))
+	write(t, base, "contradicting/meta.json", `{"directed": true}`)
 	write(t, base, "config.json", `{"hiden": 3}`)
 	write(t, base, "notjson.json", `hidden: 3`)
 	for _, c := range []struct {
@@ -287,6 +295,10 @@ func TestExitStatus(t *testing.T) {
 		{"a store that is not there", "train nothing", exitFailed, "nothing"},
 		{"arrays that are not there", "import npy nothing -o x", exitFailed, "nothing"},
 		{"arrays that are none", "import npy bad -o x", exitCorrupt, "edge_index.npy"},
+		{"a folder in the place of an array", "import npy folders -o x", exitCorrupt, "folders/edge_index.npy: is a directory"},
+		{"a folder in the place of a text", "import csv folders -o x", exitCorrupt, "folders: is a directory"},
+		{"a direction that the arrays contradict", "import npy contradicting -o x --undirected", exitUsage, "contradicting/meta.json"},
+		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage, "lies in contradicting"},
 		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
 		{"a directory without manifest", "verify empty", exitCorrupt, "empty"},
 		{"a model to look into", "inspect run", exitUsage, "evaluate --checkpoint run"},
@@ -333,8 +345,30 @@ func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T)
 	if store := must(t, base, "propagate one -o store --rows all --hops 1").stdout; !strings.Contains(store, "1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
 		t.Errorf("propagate: %q", store)
 	}
-	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") || !strings.Contains(two, "split 0: ") {
+	if one := must(t, base, "generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout; !strings.Contains(one, "1 class\n") {
+		t.Errorf("generate: %q", one)
+	}
+	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") || !strings.Contains(two, ", 3 classes\n") || !strings.Contains(two, "split 0: ") {
 		t.Errorf("generate: %q", two)
+	}
+}
+
+func TestAMultiLabelGraphIsCalledOne(t *testing.T) {
+	d := disk(t, generateLine, exportLine)
+	write(t, d, "arrays/node_label.npy", string(npy.AppendHeader(nil, npy.Bool, 1, 300, 4))+strings.Repeat("\x00\x01", 600))
+	if o := must(t, d, "import npy arrays -o multi").stdout; !strings.Contains(o, "4 labels a node (multi-label)\n") {
+		t.Error(o)
+	}
+}
+
+func TestAnEmptyOutputIsBadUsage(t *testing.T) {
+	d := disk(t, generateLine)
+	for _, line := range []string{"import npy arrays", "generate rmat", "propagate graph", "export npy graph", "demo"} {
+		var stderr bytes.Buffer
+		code := execute(context.Background(), &app{fs: d, stdout: io.Discard, stderr: &stderr}, append(strings.Fields(line), "--output", ""))
+		if code != exitUsage || !strings.HasPrefix(stderr.String(), "hopfeed: --output \"\": ") {
+			t.Errorf("%s: exit status %d, %s", line, code, stderr.String())
+		}
 	}
 }
 

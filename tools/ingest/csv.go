@@ -91,7 +91,7 @@ func (l *edgeList) readCSV(ctx context.Context, path string, o CSVOptions) error
 	if err != nil {
 		return err
 	}
-	l.info.Weighted = columns.weight >= 0
+	l.info.Weighted, l.info.WeightsFrom = columns.weight >= 0, path
 	if l.edges, err = l.scratch.newEdges(l.info.Weighted, 0); err != nil {
 		return err
 	}
@@ -154,9 +154,9 @@ func (l *edgeList) readComments(t *textFile) ([]byte, error) {
 		}
 		switch string(words[1]) {
 		case "sym":
-			l.info.Direction = Undirected
+			l.info.Direction, l.info.DirectionFrom = Undirected, t.path+": line 1"
 		case "asym":
-			l.info.Direction = Directed
+			l.info.Direction, l.info.DirectionFrom = Directed, t.path+": line 1"
 		case "bip":
 			return nil, t.errorf("a bipartite graph, whose two sides are numbered each on its own: it has no one set of nodes")
 		}

@@ -58,7 +58,7 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return tooLarge.err()
+	return tooLarge.err(s.info.WeightsFrom)
 }
 
 // cursor is the part of a run that belongs to a segment.

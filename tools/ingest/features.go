@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -60,7 +61,10 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 			return err
 		}
 		if bad := encodeRows(stored, values, info.Features, o); bad != nil {
-			return fmt.Errorf("%w: %s, column %d: %s", ErrInvalid, in.Place(first+bad.row), bad.col, bad.reason)
+			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
+				bad.value = in.Value(first+bad.row, bad.col)
+			}
+			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(first+bad.row), bad.col, bad.value, bad.reason)
 		}
 		if err := m.Write(stored); err != nil {
 			return err
@@ -74,7 +78,15 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 type badValue struct {
 	row    int64
 	col    int
+	value  string
 	reason string
+}
+
+const notFinite = "is no finite float32"
+
+// valueReader is a FeatureReader that can print a value as the input has it.
+type valueReader interface {
+	Value(row int64, col int) string
 }
 
 // encodeRows normalizes rows in place and converts them to the stored type. It
@@ -88,13 +100,14 @@ func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 	_ = parallel.For(context.Background(), o.Threads, int64(len(values)/cols), max(1, int64(1<<15/cols)), func(first, end int64) error {
 		for r := first; r < end; r++ {
 			row := values[r*int64(cols) : (r+1)*int64(cols)]
-			col, reason := encodeRow(dst[r*int64(cols*size):(r+1)*int64(cols*size)], row, o)
-			if reason == "" {
+			this := encodeRow(dst[r*int64(cols*size):(r+1)*int64(cols*size)], row, o)
+			if this == nil {
 				continue
 			}
+			this.row = r
 			mu.Lock()
 			if bad == nil || r < bad.row {
-				bad = &badValue{r, col, reason}
+				bad = this
 			}
 			mu.Unlock()
 			break
@@ -104,14 +117,15 @@ func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 	return bad
 }
 
-func encodeRow(dst []byte, row []float32, o Options) (col int, reason string) {
+// encodeRow is encodeRows for one row.
+func encodeRow(dst []byte, row []float32, o Options) *badValue {
+	bad := func(col int, v float64, reason string) *badValue {
+		return &badValue{col: col, value: strconv.FormatFloat(v, 'g', -1, 32), reason: reason}
+	}
 	sum := 0.0
 	for c, v := range row {
 		if v-v != 0 {
-			if v != v {
-				return c, "NaN"
-			}
-			return c, "no finite float32"
+			return bad(c, float64(v), notFinite)
 		}
 		sum += float64(v)
 	}
@@ -119,12 +133,12 @@ func encodeRow(dst []byte, row []float32, o Options) (col int, reason string) {
 		for c, v := range row {
 			row[c] = float32(float64(v) / sum)
 			if math.IsInf(float64(row[c]), 0) {
-				return c, fmt.Sprintf("%g divided by the row's sum %g is no finite float32", v, sum)
+				return bad(c, float64(v), fmt.Sprintf("divided by the row's sum %g is no finite float32", sum))
 			}
 		}
 	}
 	if c := dtype.Encode(dst, row, o.DType); c >= 0 {
-		return c, fmt.Sprintf("%g is too large for %s", row[c], o.DType)
+		return bad(c, float64(row[c]), "is too large for "+o.DType.String())
 	}
-	return 0, ""
+	return nil
 }

@@ -144,7 +144,7 @@ func (s *igbSource) openLabels(path string) (err error) {
 		return err
 	}
 	a, n := s.labels, s.info.Nodes
-	if !a.Type.IsInteger() && !a.Type.IsFloat() || !isColumn(a.Shape) || a.Shape[0] != n && a.Shape[0] != s.labeled {
+	if !a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != n && a.Shape[0] != s.labeled {
 		return fmt.Errorf("%w: %s: %s array of shape %v (want a number for each of %d nodes)", ErrInvalid, path, a.Type, a.Shape, n)
 	}
 	s.info.RowBytes = 5

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -168,11 +169,12 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 // directions decides whether the reverse of every edge is to be added. What the
 // input says holds; where it says nothing, it is what was asked for.
 func directions(info Info, asked Direction) (reverses bool, notes []string, err error) {
+	from := cmp.Or(info.DirectionFrom, "the input")
 	switch {
 	case asked == Undirected && info.Direction == Directed:
-		return false, nil, fmt.Errorf("%w: the input says that its edges are directed; take --undirected away", ErrOptions)
+		return false, nil, fmt.Errorf("%w: %s says that the edges are directed; take --undirected away", ErrOptions, from)
 	case asked == Directed && (info.Direction == Undirected || info.Direction == Symmetric):
-		return false, nil, fmt.Errorf("%w: the input says that its edges are undirected; take --undirected=false away", ErrOptions)
+		return false, nil, fmt.Errorf("%w: %s says that the edges are undirected; take --undirected=false away", ErrOptions, from)
 	case asked == UnknownDirection && info.Direction == UnknownDirection:
 		return false, []string{"taken as directed, since nothing says so (--undirected adds the reverse of every edge)"}, nil
 	}

@@ -216,9 +216,9 @@ func TestFeaturesThatNoFiniteNumberHoldsAreRefusedByPlace(t *testing.T) {
 		o      Options
 		reason string
 	}{
-		{"NaN", 6, nan, Options{}, "in/node_feat.npy: row 1, column 2: NaN"},
-		{"infinity", 19, math.Inf(-1), Options{}, "in/node_feat.npy: row 4, column 3: no finite float32"},
-		{"beyond float32", 0, 1e39, Options{}, "in/node_feat.npy: row 0, column 0: no finite float32"},
+		{"NaN", 6, nan, Options{}, "in/node_feat.npy: row 1, column 2: NaN is no finite float32"},
+		{"infinity", 19, math.Inf(-1), Options{}, "in/node_feat.npy: row 4, column 3: -Inf is no finite float32"},
+		{"beyond float32", 0, 1e300, Options{}, "in/node_feat.npy: row 0, column 0: 1e+300 is no finite float32"},
 		{"beyond float16", 5, -70000, Options{DType: format.Float16}, "in/node_feat.npy: row 1, column 1: -70000 is too large for float16"},
 		{"beyond bfloat16", 5, math.MaxFloat32, Options{DType: format.BFloat16}, "in/node_feat.npy: row 1, column 1: 3.4028235e+38 is too large for bfloat16"},
 	} {
@@ -234,6 +234,14 @@ func TestFeaturesThatNoFiniteNumberHoldsAreRefusedByPlace(t *testing.T) {
 			t.Errorf("%s: %d files are left", c.name, len(left))
 		}
 	}
+}
+
+func TestWeightsThatAddUpToInfinityAreRefusedByFile(t *testing.T) {
+	l := smallLayout()
+	l["edge_index.npy"] = array(npy.Int64, []int64{0, 0, 1, 1, 1, 2}, 2, 3)
+	l["edge_weight.npy"] = array(npy.Float32, []float32{math.MaxFloat32, math.MaxFloat32, 1}, 3)
+	_, _, err := run(t, l, Options{Duplicates: SumDuplicates})
+	refused(t, "two edges", err, "in/edge_weight.npy", "node 1 ")
 }
 
 func TestTheFirstBadFeatureIsNamedForAnyThreads(t *testing.T) {

@@ -53,9 +53,9 @@ func (l *edgeList) readMTX(ctx context.Context, path string) error {
 		return err
 	}
 	if banner.symmetric {
-		l.info.Direction = Undirected
+		l.info.Direction, l.info.DirectionFrom = Undirected, path+": line 1"
 	}
-	l.info.Weighted = !banner.pattern
+	l.info.Weighted, l.info.WeightsFrom = !banner.pattern, path
 	n, entries, err := banner.readSize(t)
 	if err != nil {
 		return err

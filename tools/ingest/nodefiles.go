@@ -100,7 +100,7 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 		return err
 	}
 	l.open = append(l.open, a)
-	if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
+	if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
 		return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers)", ErrInvalid, path, a.Type, a.Shape)
 	}
 	if l.ids.ids != nil {
@@ -303,19 +303,20 @@ func (l *edgeList) openSplits() error {
 	if !isArray {
 		l.splitColumns, err = tableWidth(l.fsys, path, &l.ids, isSplit)
 		if l.splitColumns > format.MaxSplits {
-			return fmt.Errorf("%w: %s: %d splits (at most %d)", ErrInvalid, path, l.splitColumns, format.MaxSplits)
+			return errSplits(path, int64(l.splitColumns))
 		}
 		l.info.RowBytes += int64(l.splitColumns) + 1
 		return err
 	}
-	a, err := openIntegers(l.fsys, path, 1, 2)
+	rows := l.info.Nodes
+	if l.ids.ids != nil {
+		rows = -1
+	}
+	a, err := openSplitArray(l.fsys, path, rows)
 	if err != nil {
 		return err
 	}
 	l.splits, l.open = a, append(l.open, a)
-	if last := a.Shape[len(a.Shape)-1]; last != l.info.Nodes && l.ids.ids == nil || numSplits(a) > format.MaxSplits {
-		return fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, path, a.Shape, l.info.Nodes)
-	}
 	l.info.RowBytes += numSplits(a)
 	return nil
 }

@@ -2,13 +2,12 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
-	"strconv"
 )
 
 // NPYOptions say what the files of the npy layout do not say themselves.
@@ -59,22 +57,13 @@ type npySource struct {
 	labels   *npy.Array
 	splits   []*npy.Array
 	indices  []splitList
+	origIDs  *npy.Array
 }
 
 // splitList is a list of the nodes of one part of a split.
 type splitList struct {
 	*npy.Array
 	split uint8
-}
-
-// npyMeta is what is read of meta.json.
-type npyMeta struct {
-	Name           string `json:"name"`
-	Nodes          *int64 `json:"num_nodes"`
-	Features       *int64 `json:"num_features"`
-	Directed       *bool  `json:"directed"`
-	ReversesStored bool   `json:"reverses_stored"`
-	FeatureDType   string `json:"feature_dtype"`
 }
 
 // OpenNPY opens a directory in the npy layout and compares its shapes.
@@ -112,6 +101,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		func() error { return s.openFeatures(o) },
 		s.openLabels,
 		s.openSplits,
+		s.openOrigIDs,
 	} {
 		if err := open(); err != nil {
 			return nil, err
@@ -126,7 +116,7 @@ func (s *npySource) path(name string) string { return filepath.Join(s.dir, name)
 
 // Close closes all files.
 func (s *npySource) Close() error {
-	arrays := append([]*npy.Array{s.edges, s.weights, s.labels}, s.features...)
+	arrays := append([]*npy.Array{s.edges, s.weights, s.labels, s.origIDs}, s.features...)
 	arrays = append(arrays, s.splits...)
 	for _, l := range s.indices {
 		arrays = append(arrays, l.Array)
@@ -140,60 +130,16 @@ func (s *npySource) Close() error {
 	return errors.Join(errs...)
 }
 
-func (s *npySource) readMeta() (meta npyMeta, err error) {
-	if !s.names["meta.json"] {
-		return meta, nil
-	}
-	path := s.path("meta.json")
-	f, err := s.fsys.Open(path)
-	if err != nil {
-		return meta, err
-	}
-	defer f.Close()
-	const most = 1 << 20
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))
-	if err != nil {
-		return meta, err
-	}
-	if err := json.Unmarshal(text, &meta); err != nil {
-		return meta, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
-	}
-	if meta.Name != "" {
-		s.info.Name = meta.Name
-	}
-	switch {
-	case meta.ReversesStored && meta.Directed != nil && *meta.Directed:
-		return meta, fmt.Errorf("%w: %s: reverses are stored of directed edges", ErrInvalid, path)
-	case meta.ReversesStored:
-		s.info.Direction = Symmetric
-	case meta.Directed == nil:
-	case *meta.Directed:
-		s.info.Direction = Directed
-	default:
-		s.info.Direction = Undirected
-	}
-	return meta, nil
-}
-
-func (s *npySource) checkMeta(meta npyMeta) error {
-	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
-		return fmt.Errorf("%w: %s: num_nodes is %d, but there are features of %d nodes", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
-	}
-	if meta.Features != nil && *meta.Features != int64(s.info.Features) {
-		return fmt.Errorf("%w: %s: num_features is %d, but there are %d", ErrInvalid, s.path("meta.json"), *meta.Features, s.info.Features)
-	}
-	return nil
-}
-
-// openIntegers opens an array of integers with one of the given numbers of axes.
-func openIntegers(fsys vfs.FS, path string, axes ...int) (*npy.Array, error) {
+// openIntegers opens an array of integers with one of the given numbers of axes;
+// want says the same in words.
+func openIntegers(fsys vfs.FS, path, want string, axes ...int) (*npy.Array, error) {
 	a, err := npy.Open(fsys, path)
 	if err != nil {
 		return nil, err
 	}
 	if !a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape)) {
 		a.Close()
-		return nil, fmt.Errorf("%w: %s: %s array of shape %v (want integers with %v axes)", ErrInvalid, a.Path(), a.Type, a.Shape, axes)
+		return nil, fmt.Errorf("%w: %s: %s array of shape %v (want %s)", ErrInvalid, a.Path(), a.Type, a.Shape, want)
 	}
 	return a, nil
 }
@@ -201,7 +147,7 @@ func openIntegers(fsys vfs.FS, path string, axes ...int) (*npy.Array, error) {
 // openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to
 // be seen from its shape.
 func (s *npySource) openEdges(path, layout string) (err error) {
-	if s.edges, err = openIntegers(s.fsys, path, 2); err != nil {
+	if s.edges, err = openIntegers(s.fsys, path, "integers [2,E] or [E,2]", 2); err != nil {
 		return err
 	}
 	a := s.edges
@@ -234,10 +180,10 @@ func (s *npySource) openWeights() (err error) {
 		return err
 	}
 	w := s.weights
-	if !w.Type.IsInteger() && !w.Type.IsFloat() || !isColumn(w.Shape) || w.Shape[0] != a.Elements()/2 {
+	if !w.Type.IsNumber() || !isColumn(w.Shape) || w.Shape[0] != a.Elements()/2 {
 		return fmt.Errorf("%w: %s: %s array of shape %v (want a number for each of %d edges)", ErrInvalid, w.Path(), w.Type, w.Shape, a.Elements()/2)
 	}
-	s.info.Weighted = true
+	s.info.Weighted, s.info.WeightsFrom = true, w.Path()
 	return nil
 }
 
@@ -258,10 +204,14 @@ func (s *npySource) openLabels() (err error) {
 // further splits.
 func (s *npySource) openSplits() error {
 	var names []string
-	for name, file := range s.names {
-		if file && strings.HasPrefix(name, "splits_") && strings.HasSuffix(name, ".npy") {
-			names = append(names, name)
+	for name := range s.names {
+		if !strings.HasPrefix(name, "splits_") || !strings.HasSuffix(name, ".npy") {
+			continue
 		}
+		if !printable(name) {
+			return fmt.Errorf("%w: %q: a name that cannot be printed", ErrInvalid, s.path(name))
+		}
+		names = append(names, name)
 	}
 	slices.Sort(names)
 	if s.names["splits.npy"] {
@@ -272,27 +222,29 @@ func (s *npySource) openSplits() error {
 		if !s.names[name] {
 			continue
 		}
-		a, err := openIntegers(s.fsys, s.path(name), 1)
+		a, err := openIntegers(s.fsys, s.path(name), "ids of nodes; numpy.flatnonzero makes them of a mask", 1)
 		if err != nil {
 			return err
 		}
 		s.indices = append(s.indices, splitList{a, format.SplitTrain + uint8(i)})
 	}
+	splits := int64(0)
 	if len(s.indices) > 0 && !s.names["splits.npy"] {
 		said = append(said, "*_idx.npy")
 		s.info.RowBytes++
+		splits++
 	}
 	for _, name := range names {
-		a, err := openIntegers(s.fsys, s.path(name), 1, 2)
+		a, err := openSplitArray(s.fsys, s.path(name), s.info.Nodes)
 		if err != nil {
 			return err
 		}
 		s.splits = append(s.splits, a)
-		if a.Shape[len(a.Shape)-1] != s.info.Nodes || a.Elements() > s.info.Nodes*math.MaxUint8 {
-			return fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, a.Path(), a.Shape, s.info.Nodes)
-		}
 		k := numSplits(a)
 		s.info.RowBytes += k
+		if splits += k; splits > format.MaxSplits {
+			return errSplits(s.dir, splits)
+		}
 		said = append(said, fmt.Sprintf("%s[%d]", name, k))
 	}
 	if len(said) == 0 {
@@ -300,6 +252,21 @@ func (s *npySource) openSplits() error {
 		return nil
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")
+	return nil
+}
+
+func (s *npySource) openOrigIDs() (err error) {
+	if !s.names["orig_id.npy"] {
+		return nil
+	}
+	if s.origIDs, err = npy.Open(s.fsys, s.path("orig_id.npy")); err != nil {
+		return err
+	}
+	a := s.origIDs
+	if a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != s.info.Nodes {
+		return fmt.Errorf("%w: %s: %s array of shape %v (want a string for each of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
+	}
+	s.info.RowBytes += 16 + a.Width // of ASCII
 	return nil
 }
 
@@ -392,17 +359,10 @@ func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
 	if err := s.readSplits(ctx, t); err != nil {
 		return nil, err
 	}
-	if s.names["orig_id.npy"] {
-		a, err := npy.Open(s.fsys, s.path("orig_id.npy"))
-		if err != nil {
+	if s.origIDs != nil {
+		var err error
+		if t.OrigID, err = s.origIDs.Strings(); err != nil {
 			return nil, err
-		}
-		defer a.Close()
-		if t.OrigID, err = a.Strings(); err != nil {
-			return nil, err
-		}
-		if int64(len(t.OrigID)) != s.info.Nodes {
-			return nil, fmt.Errorf("%w: %s: shape %v (want [%d])", ErrInvalid, a.Path(), a.Shape, s.info.Nodes)
 		}
 	}
 	return t, nil

@@ -44,7 +44,7 @@ func (s *npySource) openFeatures(o NPYOptions) error {
 			return err
 		}
 		s.features = append(s.features, a)
-		if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[1] != s.features[0].Shape[1] {
+		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] != s.features[0].Shape[1] {
 			return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers, with one F for all shards)", ErrInvalid, a.Path(), a.Type, a.Shape)
 		}
 		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
@@ -124,13 +124,28 @@ func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 	return nil
 }
 
-func (r *denseReader) Place(row int64) string {
+// find is the shard of a row, and the row's number in it.
+func (r *denseReader) find(row int64) (shard *npy.Array, in int64) {
 	k := 0
 	for k < len(r.shards)-1 && row >= r.shards[k].Shape[0] {
 		row -= r.shards[k].Shape[0]
 		k++
 	}
-	return fmt.Sprintf("%s: row %d", r.shards[k].Path(), row)
+	return r.shards[k], row
+}
+
+func (r *denseReader) Place(row int64) string {
+	a, row := r.find(row)
+	return fmt.Sprintf("%s: row %d", a.Path(), row)
+}
+
+// Value prints a feature as the file has it.
+func (r *denseReader) Value(row int64, col int) string {
+	a, row := r.find(row)
+	if a.Fortran {
+		return a.Element(int64(col)*a.Shape[0] + row)
+	}
+	return a.Element(row*a.Shape[1] + int64(col))
 }
 
 func (r *denseReader) Close() error { return nil }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
@@ -52,7 +53,7 @@ func isColumn(shape []int64) bool {
 // labelBytes checks the shape of labels of n nodes and returns what they take in
 // memory, for one node.
 func labelBytes(path string, h *npy.Header, n int64) (int64, error) {
-	if !h.Type.IsInteger() && !h.Type.IsFloat() || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
+	if !h.Type.IsNumber() || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
 		return 0, fmt.Errorf("%w: %s: %s array of shape %v (want a row of numbers for each of %d nodes)", ErrInvalid, path, h.Type, h.Shape, n)
 	}
 	if isColumn(h.Shape) {
@@ -129,6 +130,30 @@ func numSplits(a *npy.Array) int64 {
 		return 1
 	}
 	return a.Shape[0]
+}
+
+// openSplitArray opens an array of splits of n nodes, or, if n is negative, of any
+// number of rows.
+func openSplitArray(fsys vfs.FS, path string, n int64) (*npy.Array, error) {
+	a, err := openIntegers(fsys, path, "integers [k,n]: 0 train, 1 valid, 2 test, -1 none", 1, 2)
+	if err != nil {
+		return nil, err
+	}
+	switch rows := a.Shape[len(a.Shape)-1]; {
+	case n >= 0 && rows != n:
+		err = fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, path, a.Shape, n)
+	case numSplits(a) > format.MaxSplits:
+		err = errSplits(path, numSplits(a))
+	}
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func errSplits(path string, splits int64) error {
+	return fmt.Errorf("%w: %s: %d splits (at most %d)", ErrInvalid, path, splits, format.MaxSplits)
 }
 
 // readSplitArray reads the splits of an array [k,n] or [n] into those of t from

@@ -248,6 +248,7 @@ func TestLabelsReadFromAnyArray(t *testing.T) {
 		{"integers", array(npy.Int16, []uint16{0, 1, 2, 0xffff, 1}, 5), []int32{0, 1, 2, -1, 1}, nil},
 		{"a column", array(npy.Uint8, []uint8{0, 1, 2, 3, 1}, 5, 1), []int32{0, 1, 2, 3, 1}, nil},
 		{"floats with NaN", array(npy.Float64, []float64{0, nan, 2, -1, 1}, 5), []int32{0, -1, 2, -1, 1}, nil},
+		{"truth values", array(npy.Bool, []uint8{0, 1, 2, 0, 1}, 5), []int32{0, 1, 1, 0, 1}, nil},
 		{"several a node", array(npy.Int8, []int8{0, 1, 1, 1, -1, 0, 0, 0, 1, 0}, 5, 2), nil, []int8{0, 1, 1, 1, -1, 0, 0, 0, 1, 0}},
 		{"several a node in Fortran order", fortran(array(npy.Float64, []float64{0, 1, -1, 0, 1, 1, 1, nan, 0, 0}, 5, 2)), nil, []int8{0, 1, 1, 1, -1, -1, 0, 0, 1, 0}},
 	} {
@@ -349,6 +350,14 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"meta.json about other features", layout{"meta.json": []byte(`{"num_features": 6}`)}, NPYOptions{}, []string{"num_features is 6"}},
 		{"meta.json that is none", layout{"meta.json": []byte(`{`)}, NPYOptions{}, []string{"in/meta.json"}},
 		{"meta.json against itself", layout{"meta.json": []byte(`{"directed": true, "reverses_stored": true}`)}, NPYOptions{}, []string{"in/meta.json"}},
+		{"meta.json of another kind", layout{"meta.json": []byte(`[1, 2]`)}, NPYOptions{}, []string{"in/meta.json: found array (want an object)"}},
+		{"meta.json with a comment", layout{"meta.json": []byte("{\n  # five\n}")}, NPYOptions{}, []string{"in/meta.json: line 2, column 3: this is not JSON"}},
+		{"meta.json with a text for a number", layout{"meta.json": []byte("{\"num_nodes\": \"5\"}")}, NPYOptions{}, []string{"in/meta.json: line 1", "num_nodes: found string (want a whole number)"}},
+		{"meta.json with half a node", layout{"meta.json": []byte(`{"num_nodes": 5.5}`)}, NPYOptions{}, []string{"num_nodes: found number 5.5 (want a whole number)"}},
+		{"meta.json with a number for yes or no", layout{"meta.json": []byte(`{"directed": 1}`)}, NPYOptions{}, []string{"directed: found number (want true or false)"}},
+		{"meta.json in another encoding", layout{"meta.json": []byte("{\"name\": \"\xe4\"}")}, NPYOptions{}, []string{"in/meta.json: not UTF-8"}},
+		{"meta.json with a name that cannot be printed", layout{"meta.json": []byte(`{"name": "a\u0007b"}`)}, NPYOptions{}, []string{"in/meta.json: name", "printed"}},
+		{"an endless meta.json", layout{"meta.json": append([]byte("{}"), bytes.Repeat([]byte(" "), 1<<20)...)}, NPYOptions{}, []string{"in/meta.json: more than 1048576 bytes"}},
 		{"labels of other nodes", layout{"node_label.npy": array(npy.Int8, make([]int8, 6), 6)}, NPYOptions{}, []string{"in/node_label.npy", "5 nodes"}},
 		{"half a label", layout{"node_label.npy": array(npy.Float32, []float32{0, 0, 0.5, 0, 0}, 5)}, NPYOptions{}, []string{"label 0.5 of node 2"}},
 		{"a label of -2", layout{"node_label.npy": array(npy.Int8, []int8{0, 0, 0, -2, 0}, 5)}, NPYOptions{}, []string{"label -2 of node 3"}},
@@ -359,6 +368,16 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"a node in two lists", layout{"splits.npy": nil, "train_idx.npy": array(npy.Int32, []int32{1, 2}, 2), "test_idx.npy": array(npy.Int32, []int32{2}, 1)}, NPYOptions{}, []string{"in/test_idx.npy", "node 2", "twice"}},
 		{"a list with no node", layout{"train_idx.npy": array(npy.Int32, []int32{1, 5}, 2)}, NPYOptions{}, []string{"in/train_idx.npy", "entry 1 is 5"}},
 		{"lists that disagree", layout{"train_idx.npy": array(npy.Int32, []int32{0, 4}, 2)}, NPYOptions{}, []string{"in/train_idx.npy", "node 4"}},
+		{"a mask for splits", layout{"splits.npy": array(npy.Bool, make([]uint8, 5), 5)}, NPYOptions{}, []string{"in/splits.npy: bool array", "0 train, 1 valid"}},
+		{"a mask for ids", layout{"splits.npy": nil, "train_idx.npy": array(npy.Bool, make([]uint8, 5), 5)}, NPYOptions{}, []string{"in/train_idx.npy: bool array", "flatnonzero"}},
+		{"edges of truth values", layout{"edge_index.npy": array(npy.Bool, make([]uint8, 8), 2, 4)}, NPYOptions{}, []string{"in/edge_index.npy: bool array"}},
+		{"too many splits", layout{"splits.npy": array(npy.Int8, make([]int8, 5*4097), 4097, 5)}, NPYOptions{}, []string{"in/splits.npy: 4097 splits (at most 4096)"}},
+		{"too many splits together", layout{"splits_a.npy": array(npy.Int8, make([]int8, 5*4095), 4095, 5)}, NPYOptions{}, []string{"in: 4097 splits (at most 4096)"}},
+		{"splits under a name that cannot be printed", layout{"splits_\n.npy": array(npy.Int8, make([]int8, 5), 5)}, NPYOptions{}, []string{"in/splits_\\n.npy", "printed"}},
+		{"strings of no characters, in thousands of millions", layout{"orig_id.npy": npy.AppendHeader(nil, npy.Text, 0, 1<<40)}, NPYOptions{}, []string{"in/orig_id.npy", "5 nodes"}},
+		{"ids beyond Unicode", layout{"orig_id.npy": append(npy.AppendHeader(nil, npy.Text, 1, 5), dtype.BytesOf([]uint32{'a', 'b', 0x110000, 'd', 'e'})...)}, NPYOptions{}, []string{"in/orig_id.npy: string 2 is not UTF-32"}},
+		{"ids of half characters", layout{"orig_id.npy": append(npy.AppendHeader(nil, npy.Text, 1, 5), dtype.BytesOf([]uint32{'a', 'b', 'c', 0xd800, 'e'})...)}, NPYOptions{}, []string{"in/orig_id.npy: string 3 is not UTF-32"}},
+		{"ids in another encoding", layout{"orig_id.npy": append(npy.AppendHeader(nil, npy.Bytes, 1, 5), "ab\xe4de"...)}, NPYOptions{}, []string{"in/orig_id.npy: string 2 is not UTF-8"}},
 		{"ids of other nodes", layout{"orig_id.npy": append(npy.AppendHeader(nil, npy.Bytes, 1, 2), "ab"...)}, NPYOptions{}, []string{"in/orig_id.npy"}},
 		{"a CSC matrix", layout{"node_feat.npy": nil, "node_feat.npz": fixture(t, "csc")}, NPYOptions{}, []string{`in/node_feat.npz`, `"csc"`}},
 		{"a column out of range", layout{"node_feat.npy": nil, "node_feat.npz": fixture(t, "broken_column")}, NPYOptions{}, []string{"indices", "row 2", "column 4 of 4"}},
@@ -474,7 +493,7 @@ func TestTheDirectionIsWhatTheInputSaysElseWhatIsAsked(t *testing.T) {
 		{Symmetric, Directed, refused},
 		{Symmetric, Undirected, "as stored"},
 	} {
-		reverses, notes, err := directions(Info{Direction: c.said}, c.asked)
+		reverses, notes, err := directions(Info{Direction: c.said, DirectionFrom: "in/meta.json"}, c.asked)
 		got := "as stored"
 		if reverses {
 			got = "reverses added"
@@ -482,7 +501,7 @@ func TestTheDirectionIsWhatTheInputSaysElseWhatIsAsked(t *testing.T) {
 		if len(notes) > 0 {
 			got += ", with a note"
 		}
-		if err != nil {
+		if err != nil && strings.Contains(err.Error(), "in/meta.json") {
 			got = refused
 		}
 		if got != c.want || (err != nil && !errors.Is(err, ErrOptions)) {

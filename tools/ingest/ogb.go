@@ -123,6 +123,7 @@ func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err 
 	for _, set := range ogbSets {
 		if n == set.nodes || folder == strings.ToLower(set.name) || folder == strings.ToLower(set.alias) {
 			s.info.Name, s.info.Direction, features = set.name, set.direction, set.features
+			s.info.DirectionFrom = "OGB, of " + set.name + ","
 			break
 		}
 	}

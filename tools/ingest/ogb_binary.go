@@ -57,7 +57,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	s.info.FeatureBytes = sparseBytes
 	s.features = func(int) (FeatureReader, error) { return s.arrayFeatures(path) }
 	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
-		if !a.Type.IsInteger() && !a.Type.IsFloat() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
+		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
 			return fmt.Errorf("%w: %s: %s array of shape %v (want numbers of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
 		}
 		s.info.Features = int(a.Shape[1])

@@ -309,7 +309,7 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 }
 
 func TestAFeatureThatCannotBeStoredIsNamedByItsLine(t *testing.T) {
-	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": "line 3, column 0: NaN", "1\n1e39\n3\n4\n5\n": "line 2, column 0: no finite float32"} {
+	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is no finite float32`, "1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is no finite float32`} {
 		disk := with(smallOGB(), "raw/node-feat.csv.gz", gzipped(text)).put(t)
 		s, err := openOGB(disk, ogbDirected)
 		if err != nil {

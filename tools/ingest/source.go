@@ -9,6 +9,9 @@ package ingest
 import (
 	"context"
 	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -41,17 +44,24 @@ const (
 
 // Info is what a source says of itself before anything is streamed.
 type Info struct {
-	Name         string // of the data set
-	Nodes        int64
-	Features     int
-	Edges        int64 // that Edges streams; 0: they are to be counted
-	Direction    Direction
-	Weighted     bool
-	RowBytes     int64             // of the row table in memory, for one node
-	HeldBytes    int64             // that the source takes in memory all the time
-	FeatureBytes int64             // that reading features takes in memory, beside the caller's
-	Input        map[string]string // what the content depends on, for the manifest: no paths
-	Notes        []string          // what was assumed, a line each
+	Name          string // of the data set
+	Nodes         int64
+	Features      int
+	Edges         int64 // that Edges streams; 0: they are to be counted
+	Direction     Direction
+	DirectionFrom string // what tells the direction, for errors
+	Weighted      bool
+	WeightsFrom   string            // the file of the weights, for errors
+	RowBytes      int64             // of the row table in memory, for one node
+	HeldBytes     int64             // that the source takes in memory all the time
+	FeatureBytes  int64             // that reading features takes in memory, beside the caller's
+	Input         map[string]string // what the content depends on, for the manifest: no paths
+	Notes         []string          // what was assumed, a line each
+}
+
+// printable tells whether a manifest can hold s, a text of the input.
+func printable(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0
 }
 
 // Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes. Weights,

@@ -192,8 +192,8 @@ func (r *tableReader) Place(row int64) string { return fmt.Sprintf("%s: line %d"
 func floats(dst []float32, values [][]byte) error {
 	for i, b := range values {
 		v, ok := parseFloat(b)
-		if !ok {
-			return fmt.Errorf("column %d: %.100q is no number", i, b)
+		if !ok || v-v != 0 {
+			return fmt.Errorf("column %d: %.100q is no finite float32", i, b)
 		}
 		dst[i] = v
 	}

@@ -125,10 +125,10 @@ func (l *lowestNode) add(v int64) {
 	}
 }
 
-func (l *lowestNode) err() error {
+func (l *lowestNode) err(weights string) error {
 	v := l.Load()
 	if v == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: the weights of duplicate edges to node %d add up to more than float32 holds", ErrInvalid, v-1)
+	return fmt.Errorf("%w: %s: the weights of duplicate edges to node %d add up to more than float32 holds", ErrInvalid, weights, v-1)
 }

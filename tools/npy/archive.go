@@ -169,5 +169,9 @@ func (s *Stream) Text() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return decodeString(raw, &s.Header), nil
+	text, ok := decodeString(raw, &s.Header)
+	if !ok {
+		return "", fmt.Errorf("%w: %s: not a string", ErrInvalid, s.path)
+	}
+	return text, nil
 }

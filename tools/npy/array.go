@@ -2,11 +2,13 @@ package npy
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -180,7 +182,7 @@ func (a *Array) Element(i int64) string {
 		convert(v[:], raw, &a.Header)
 		return fmt.Sprint(uint64(v[0]))
 	}
-	if a.Type.IsInteger() {
+	if !a.Type.IsFloat() {
 		var v [1]int64
 		convert(v[:], raw, &a.Header)
 		return fmt.Sprint(v[0])
@@ -205,29 +207,42 @@ func (a *Array) Strings() ([]string, error) {
 			return nil, err
 		}
 		for i := range n {
-			out[first+i] = decodeString(raw[i*size:(i+1)*size], &a.Header)
+			var ok bool
+			if out[first+i], ok = decodeString(raw[i*size:(i+1)*size], &a.Header); !ok {
+				return nil, fmt.Errorf("%w: %s: string %d is not %s", ErrInvalid, a.Path(), first+i, map[Type]string{Bytes: "UTF-8", Text: "UTF-32"}[a.Type])
+			}
 		}
 	}
 	return out, nil
 }
 
-// decodeString drops the zeros that fill a string up to its width.
-func decodeString(raw []byte, h *Header) string {
+// decodeString drops the zeros that fill a string up to its width. It fails for
+// bytes that are not UTF-8, and for what is no character.
+func decodeString(raw []byte, h *Header) (text string, ok bool) {
 	if h.Type == Bytes {
-		return strings.TrimRight(string(raw), "\x00")
+		text = strings.TrimRight(string(raw), "\x00")
+		return text, utf8.ValidString(text)
 	}
 	var s strings.Builder
 	swapBytes(raw, 4, h.BigEndian)
 	for i := 0; i+4 <= len(raw); i += 4 {
-		s.WriteRune(rune(uint32(raw[i]) | uint32(raw[i+1])<<8 | uint32(raw[i+2])<<16 | uint32(raw[i+3])<<24))
+		r := rune(binary.LittleEndian.Uint32(raw[i:]))
+		if !utf8.ValidRune(r) {
+			return "", false
+		}
+		s.WriteRune(r)
 	}
-	return strings.TrimRight(s.String(), "\x00")
+	return strings.TrimRight(s.String(), "\x00"), true
 }
 
 // convert decodes len(dst) elements; raw is aligned for them, and is scribbled on.
 func convert[T Number](dst []T, raw []byte, h *Header) {
 	swapBytes(raw, h.Type.Size(), h.BigEndian)
 	switch h.Type {
+	case Bool:
+		for i, v := range raw {
+			dst[i] = T(min(v, 1))
+		}
 	case Int8:
 		cast[T, int8](dst, raw)
 	case Int16:
@@ -275,7 +290,7 @@ func swapBytes(raw []byte, size int64, bigEndian bool) {
 }
 
 func (h *Header) checkNumbers(path string) error {
-	if !h.Type.IsInteger() && !h.Type.IsFloat() {
+	if !h.Type.IsNumber() {
 		return fmt.Errorf("%w: %s: %s where numbers are expected", ErrInvalid, path, h.Type)
 	}
 	return nil

@@ -25,11 +25,12 @@ var ErrInvalid = errors.New("invalid input")
 type Type uint8
 
 const (
-	Int8 Type = iota + 1
+	Bool Type = iota + 1 // a byte; all but 0 are 1
+	Int8
 	Int16
 	Int32
 	Int64
-	Uint8 // bool too
+	Uint8
 	Uint16
 	Uint32
 	Uint64
@@ -41,28 +42,30 @@ const (
 	Text     // fixed-width UTF-32 strings
 )
 
-var descrs = [...]string{"", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "u2", "S", "U"}
-var names = [...]string{"", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+var descrs = [...]string{"", "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "u2", "S", "U"}
+var names = [...]string{"", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
 	"float16", "float32", "float64", "bfloat16", "bytes", "text"}
-var sizes = [...]int64{0, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2, 1, 4}
+var sizes = [...]int64{0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2, 1, 4}
 
 // Size is the number of bytes of one element, or of one character.
 func (t Type) Size() int64 { return sizes[t] }
 
 func (t Type) String() string { return names[t] }
 
-// IsInteger and IsFloat sort the types; strings are neither.
+// IsNumber, IsInteger and IsFloat sort the types. A Bool is a number, but no
+// integer: a mask is not to be taken for ids. Strings are none of these.
+func (t Type) IsNumber() bool  { return t >= Bool && t <= BFloat16 }
 func (t Type) IsInteger() bool { return t >= Int8 && t <= Uint64 }
 func (t Type) IsFloat() bool   { return t >= Float16 && t <= BFloat16 }
 
 // ParseType is the inverse of String for numbers.
 func ParseType(name string) (Type, error) {
-	for t := Int8; t <= BFloat16; t++ {
+	for t := Bool; t <= BFloat16; t++ {
 		if names[t] == name {
 			return t, nil
 		}
 	}
-	return 0, fmt.Errorf("unknown element type %q (want one of %v)", name, names[Int8:Bytes])
+	return 0, fmt.Errorf("unknown element type %q (want one of %v)", name, names[Bool:Bytes])
 }
 
 // Header says what the bytes of an array mean.
@@ -240,10 +243,7 @@ func (h *Header) setDescr(descr string) error {
 		}
 		return nil
 	}
-	if rest == "b1" {
-		rest = "u1"
-	}
-	for t := Int8; t <= Float64; t++ {
+	for t := Bool; t <= Float64; t++ {
 		if descrs[t] == rest {
 			h.Type = t
 			return nil
