@@ -33,10 +33,24 @@ func (b *Block) In(v int64) []uint32 {
 	return b.Neighbors[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
 }
 
-// InWeights is the weights of In(v), of a topology that has weights.
+// InWeights is the weights of In(v), nil without weights.
 func (b *Block) InWeights(v int64) []float32 {
+	if b.Weights == nil {
+		return nil
+	}
 	i := v - b.First
 	return b.Weights[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
+}
+
+// Part is a view of nodes lo to hi-1 of the block.
+func (b *Block) Part(lo, hi int64) Block {
+	offsets := b.Offsets[lo-b.First : hi-b.First+1]
+	first, end := offsets[0]-b.Offsets[0], offsets[len(offsets)-1]-b.Offsets[0]
+	part := Block{First: lo, Offsets: offsets, Neighbors: b.Neighbors[first:end]}
+	if b.Weights != nil {
+		part.Weights = b.Weights[first:end]
+	}
+	return part
 }
 
 // checkLists fails unless each list of neighbours ascends below n (a repeated
@@ -56,12 +70,8 @@ func (b *Block) checkLists(n int64) error {
 
 // Block is a view of nodes lo to hi-1.
 func (c *CSC) Block(lo, hi int64) Block {
-	first, end := c.Offsets[lo], c.Offsets[hi]
-	b := Block{First: lo, Offsets: c.Offsets[lo : hi+1], Neighbors: c.Neighbors[first:end]}
-	if c.Weights != nil {
-		b.Weights = c.Weights[first:end]
-	}
-	return b
+	all := Block{Offsets: c.Offsets, Neighbors: c.Neighbors, Weights: c.Weights}
+	return all.Part(lo, hi)
 }
 
 // RawTopology is where the numbers of a topology lie in files: Nodes+1 offsets
