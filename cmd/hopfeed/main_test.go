@@ -567,7 +567,7 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 	}{
 		{generateLine, nil, "verify graph"},
 		{propagateLine, []string{generateLine}, "verify store"},
-		{exportLine, []string{generateLine}, ""}, // whole files, but file by file
+		{exportLine, []string{generateLine}, "import npy arrays -o again"},
 		{trainLine, []string{generateLine, propagateLine}, evaluateLine},
 		{evaluateLine, []string{generateLine, propagateLine, trainLine}, ""},
 		{"verify store", []string{generateLine, propagateLine}, ""},

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -36,9 +38,10 @@ type Result struct {
 	Output string   `json:"output"`
 }
 
-// NPY writes a graph or a hop store as NumPy arrays into the directory out, each
-// file whole or not at all, streaming the matrices. A graph is written so that
-// the importer reads it back the same:
+// NPY writes a graph or a hop store as NumPy arrays into the directory out,
+// streaming the matrices. What a killed export leaves there the next one replaces,
+// and no importer takes. A graph is written so that the importer reads it back
+// the same:
 //
 //	edge_index.npy  [2,E] source and destination, in order of destination; every stored edge
 //	edge_weight.npy [E], of a weighted graph
@@ -62,24 +65,16 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 		return nil, err
 	}
 	defer d.Close()
-	made, err := prepare(fsys, out, o.Force)
-	if err != nil {
-		return nil, err
-	}
-	e := &npyExport{ctx: ctx, fsys: fsys, dir: d, out: out, options: o, result: &Result{Output: out}}
-	defer func() {
-		if err != nil {
-			e.cleanUp(made)
-		}
-	}()
-	if err := e.checkSpace(); err != nil {
-		return nil, err
-	}
 	rows, err := d.Rows(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.meta(); err != nil {
+	e := &npyExport{ctx: ctx, fsys: fsys, dir: d, out: out, options: o, result: &Result{Output: out}}
+	if err := e.claim(); err != nil {
+		return nil, err
+	}
+	defer func() { err = e.leave(err) }()
+	if err := e.checkSpace(); err != nil {
 		return nil, err
 	}
 	if d.Manifest.Kind == format.KindGraph {
@@ -98,47 +93,91 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if err := e.rowTable(rows); err != nil {
 		return nil, err
 	}
+	if err := e.meta(); err != nil {
+		return nil, err
+	}
 	return e.result, nil
 }
+
+// metaName is written last: what is without is not whole.
+const metaName = "meta.json"
 
 // ours are the names that an export writes.
 var ours = regexp.MustCompile(`^(meta\.json|edge_index\.npy|edge_weight\.npy|node_feat\.npy|node_label\.npy|node_id\.npy|splits\.npy|orig_id\.npy|.+_hop-[0-9]+\.npy)(` + regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
 
-// prepare makes the output directory. One that is there must be empty, or, with
-// force, hold nothing but what exports write, which is removed.
-func prepare(fsys vfs.FS, out string, force bool) (made bool, err error) {
-	entries, err := fsys.ReadDir(out)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, fsys.MkdirAll(out)
+// claim makes the output directory, or empties it as far as it may be replaced,
+// and locks it against other exports.
+func (e *npyExport) claim() error {
+	if _, err := e.fsys.Stat(e.out); errors.Is(err, fs.ErrNotExist) {
+		e.made = true
+	} else if err != nil {
+		return err
+	} else if _, err := e.replaceable(); err != nil {
+		return err
 	}
+	if err := e.fsys.MkdirAll(e.out); err != nil {
+		return err
+	}
+	var err error
+	if e.lock, err = e.fsys.Lock(filepath.Join(e.out, npy.LockName)); errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%s is being written: %w", e.out, err)
+	} else if err != nil {
+		if e.made {
+			err = e.leave(err)
+		}
+		return err // not knowing whose lock it is
+	}
+	// Another export may have finished before we had the lock.
+	old, err := e.replaceable()
 	if err != nil {
-		return false, err
+		return e.leave(err)
 	}
-	if len(entries) > 0 && !force {
-		return false, fmt.Errorf("%s: %w (--force replaces it)", out, format.ErrExists)
-	}
-	if len(entries) > 0 && !isExport(fsys, out) {
-		return false, fmt.Errorf("%s: %w, and has no meta.json of an export; it is left alone", out, format.ErrExists)
-	}
-	for _, entry := range entries {
-		if entry.IsDir() || !ours.MatchString(entry.Name()) {
-			return false, fmt.Errorf("%s: %w, and holds %s, which no export has written; it is left alone", out, format.ErrExists, entry.Name())
+	for _, name := range old {
+		if err := e.remove(name); err != nil {
+			return errors.Join(err, e.lock.Close()) // its file stays: what is left is not whole
 		}
 	}
-	for _, entry := range entries {
-		if err := fsys.Remove(filepath.Join(out, entry.Name())); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+	return nil
 }
 
-// exporter marks meta.json, which is written first, as that of an export.
+func (e *npyExport) remove(name string) error { return e.fsys.Remove(filepath.Join(e.out, name)) }
+
+// replaceable lists what is in the output directory and may be removed: what a
+// killed export has left or, with force, a whole one. Somebody's own arrays have
+// the same names, but neither the lock nor the mark in meta.json.
+func (e *npyExport) replaceable() (names []string, err error) {
+	entries, err := e.fsys.ReadDir(e.out)
+	if err != nil {
+		return nil, err
+	}
+	killed := false
+	for _, entry := range entries {
+		switch name := entry.Name(); {
+		case name == npy.LockName:
+			killed = true
+		case entry.IsDir() || !ours.MatchString(name):
+			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written (give another directory)", e.out, format.ErrExists, name)
+		case name == metaName:
+			names = slices.Insert(names, 0, name) // without it, the rest counts as left by a killed export
+		default:
+			names = append(names, name)
+		}
+	}
+	meta := len(names) > 0 && names[0] == metaName
+	switch {
+	case meta && !e.marked() || !meta && !killed && len(names) > 0:
+		return nil, fmt.Errorf("%s: %w, and no export has written it (give another directory)", e.out, format.ErrExists)
+	case meta && !e.options.Force:
+		return nil, fmt.Errorf("%s: %w (--force replaces it)", e.out, format.ErrExists)
+	}
+	return names, nil
+}
+
+// exporter marks meta.json as that of an export.
 const exporter = "hopfeed"
 
-// isExport tells whether a folder has the meta.json of an export, finished or not.
-func isExport(fsys vfs.FS, dir string) bool {
-	f, err := fsys.Open(filepath.Join(dir, "meta.json"))
+func (e *npyExport) marked() bool {
+	f, err := e.fsys.Open(filepath.Join(e.out, metaName))
 	if err != nil {
 		return false
 	}
@@ -157,16 +196,33 @@ type npyExport struct {
 	out     string
 	options Options
 	result  *Result
+	made    bool // out was not there
+	lock    io.Closer
 }
 
-// cleanUp removes what a failed export has written.
-func (e *npyExport) cleanUp(made bool) {
-	for _, name := range e.result.Files {
-		_ = e.fsys.Remove(filepath.Join(e.out, name)) // the first error is the one to tell
+// leave unlocks the output directory, which after an error loses what was written,
+// and returns err, or else what went wrong here. Where a file cannot be removed,
+// that of the lock stays with it.
+func (e *npyExport) leave(err error) error {
+	if err == nil {
+		err = e.remove(npy.LockName)
 	}
-	if made {
-		_ = e.fsys.Remove(e.out)
+	if err != nil {
+		var left error // err is the one to tell
+		for _, name := range slices.Backward(e.result.Files) {
+			left = errors.Join(left, e.remove(name))
+		}
+		if left == nil {
+			_ = e.remove(npy.LockName)
+		}
+		if e.made {
+			_ = e.fsys.Remove(e.out)
+		}
 	}
+	if e.lock != nil {
+		err = errors.Join(err, e.lock.Close())
+	}
+	return err
 }
 
 func (e *npyExport) checkSpace() error {
@@ -400,7 +456,7 @@ func (e *npyExport) meta() error {
 	if err != nil {
 		return err
 	}
-	return e.create("meta.json", func(w vfs.PendingFile) error {
+	return e.create(metaName, func(w vfs.PendingFile) error {
 		_, err := w.Write(append(text, '\n'))
 		return err
 	})

@@ -228,11 +228,11 @@ func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"meta.json", "node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy"}
+	want := []string{"node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy", "meta.json"}
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("%v, want %v", r.Files, want)
 	}
-	for k, name := range want[2:4] {
+	for k, name := range want[1:3] {
 		header := npy.AppendHeader(nil, npy.Float16, 1, 5, 3)
 		if got := content(t, disk, "out/"+name); string(got) != string(header)+string(features(format.Float16, k, 5)) {
 			t.Errorf("%s is not what was stored", name)
@@ -281,6 +281,92 @@ func TestWhatIsThereIsReplacedByForceAndOnlyIfExported(t *testing.T) {
 		if _, missing := disk.Stat(name); !errors.Is(err, format.ErrExists) || missing != nil {
 			t.Errorf("over %s: %v, %v", name, err, missing)
 		}
+	}
+}
+
+func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	for _, dir := range []string{"whole", "old"} {
+		if _, err := NPY(context.Background(), disk, "graph", dir, Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := tree(t, disk, "whole")
+	for name, c := range map[string]struct {
+		out    string
+		killed bool // so that nothing is cleaned up
+	}{
+		"killed":              {"out", true},
+		"failed":              {"out", false},
+		"killed over another": {"old", true},
+		"failed over another": {"old", false},
+	} {
+		broken := 0
+		for n := int64(1); ; n++ {
+			m := disk.CrashClone()
+			faulty := vfs.NewFault(m)
+			if c.killed {
+				faulty.FailFrom(n, syscall.EIO)
+			} else {
+				faulty.FailAt(n, syscall.EIO)
+			}
+			_, err := NPY(context.Background(), faulty, "graph", c.out, Options{Threads: 1, Force: c.out == "old"})
+			if err == nil {
+				break
+			}
+			if c.killed {
+				m = m.CrashClone()
+			}
+			left := tree(t, m, c.out)
+			isWhole := slices.Contains(left, "meta.json")
+			if files := slices.DeleteFunc(slices.Clone(left), func(name string) bool { return name == npy.LockName }); isWhole && !slices.Equal(files, whole) {
+				t.Errorf("%s at operation %d: %v counts as whole", name, n, left)
+			}
+			if s, err := ingest.OpenNPY(m, c.out, ingest.NPYOptions{}); err == nil {
+				s.Close()
+				if !isWhole {
+					t.Errorf("%s at operation %d: %v is imported", name, n, left)
+				}
+			}
+			if len(left) > 0 && !isWhole {
+				broken++
+			}
+			if _, err := NPY(context.Background(), m, "graph", c.out, Options{Force: isWhole}); err != nil || !slices.Equal(tree(t, m, c.out), whole) {
+				t.Fatalf("%s at operation %d: %v, then %v, %v", name, n, left, err, tree(t, m, c.out))
+			}
+		}
+		if c.killed && broken < 10 {
+			t.Errorf("%s: only %d times something was left", name, broken)
+		}
+	}
+}
+
+func TestOnlyOneExportWritesADirectory(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	if err := disk.MkdirAll("out"); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := disk.Lock("out/" + npy.LockName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, disk, "out/edge_index.npy")
+	for _, force := range []bool{false, true} {
+		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "out is being written") {
+			t.Error(err)
+		}
+	}
+	if got := tree(t, disk, "out"); !slices.Equal(got, []string{npy.LockName, "edge_index.npy"}) {
+		t.Errorf("the refusal has left %v", got)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, disk, "out/meta.json") // somebody's own
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: true}); !errors.Is(err, format.ErrExists) {
+		t.Errorf("over somebody's own meta.json: %v", err)
 	}
 }
 

@@ -85,6 +85,9 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 			s.Close()
 		}
 	}()
+	if s.names[npy.LockName] && !s.names["meta.json"] {
+		return nil, fmt.Errorf("%w: %s: %s is there, so an export to it is under way or was killed: export again", ErrInvalid, dir, npy.LockName)
+	}
 	if !s.names["edge_index.npy"] {
 		return nil, fmt.Errorf("%w: %s: no edge_index.npy", ErrInvalid, dir)
 	}

@@ -17,6 +17,10 @@ import (
 // blockBytes is how much of an array is read at once.
 const blockBytes = 1 << 20
 
+// LockName is a file in a directory of arrays that is being written, or was when
+// its writer died: unless there is meta.json, which comes last, it is not whole.
+const LockName = ".exporting"
+
 // Array is an array in a file, read by position.
 type Array struct {
 	Header
