@@ -187,6 +187,13 @@ func (n *network) step(o gds.AdamOptions) {
 	n.stream.Adam(n.params.value, n.params.grad, n.params.m, n.params.v, o)
 }
 
+// count enqueues the counting of the rows of a batch that are labelled, and of those
+// that are classified correctly.
+func (n *network) count(b *loader.Batch) {
+	logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, n.operands(b))
+	n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
+}
+
 // evaluate computes the accuracy over the labelled rows of a set; absent where
 // there are none.
 func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
@@ -195,8 +202,7 @@ func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
 		if err := n.check(b); err != nil || b.Rows == 0 {
 			return err
 		}
-		logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, n.operands(b))
-		n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
+		n.count(b)
 		return nil
 	})
 	if err != nil {
