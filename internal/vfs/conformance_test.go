@@ -354,6 +354,34 @@ var conformance = []struct {
 			t.Errorf("there are %q", names)
 		}
 	}},
+	{"who asks whether a file is locked changes nothing", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "lock")
+		ask := func(want bool) {
+			t.Helper()
+			if got, err := fsys.Locked(p); got != want || err != nil {
+				t.Errorf("locked %v, %v", got, err)
+			}
+		}
+		ask(false)
+		if names := list(t, fsys, dir); len(names) > 0 {
+			t.Errorf("%v is there", names)
+		}
+		for range 2 {
+			lock, err := fsys.Lock(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ask(true)
+			ask(true)
+			if err := lock.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ask(false)
+		}
+		if _, err := fsys.Locked(filepath.Join(p, "lock")); err == nil {
+			t.Error("a file in a file is not locked")
+		}
+	}},
 	{"one of many lockers gets the lock", func(t *testing.T, fsys FS, dir string) {
 		p := filepath.Join(dir, "lock")
 		got := make([]io.Closer, 8)

@@ -180,6 +180,13 @@ func (f *Fault) Lock(path string) (io.Closer, error) {
 	return f.fsys.Lock(path)
 }
 
+func (f *Fault) Locked(path string) (bool, error) {
+	if err := f.count("lock", path); err != nil {
+		return false, err
+	}
+	return f.fsys.Locked(path)
+}
+
 func (f *Fault) FreeBytes(path string) (int64, error) {
 	if err := f.count("statfs", path); err != nil {
 		return 0, err

@@ -305,6 +305,19 @@ func (m *Mem) Lock(path string) (io.Closer, error) {
 	return &memLock{disk: m, node: n, path: path}, nil
 }
 
+func (m *Mem) Locked(path string) (bool, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find(path)
+	if err == syscall.ENOENT {
+		return false, nil
+	}
+	if err != nil {
+		return false, pathError("lock", path, err)
+	}
+	return n.locked, nil
+}
+
 type memLock struct {
 	disk   *Mem
 	node   *memNode

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/edsrzf/mmap-go"
@@ -132,14 +133,17 @@ func syncDir(path string) error {
 }
 
 func (osFS) Lock(path string) (io.Closer, error) {
-	for {
+	for tries := 0; ; tries++ {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 		if err != nil {
 			return nil, err
 		}
-		err = retryInterrupted(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-		if err != nil {
+		if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			f.Close()
+			if err == unix.EWOULDBLOCK && tries < 3 { // Locked may have it, for an instant
+				time.Sleep(time.Millisecond)
+				continue
+			}
 			if err == unix.EWOULDBLOCK {
 				err = ErrLocked
 			}
@@ -157,6 +161,30 @@ func (osFS) Lock(path string) (io.Closer, error) {
 		}
 		f.Close()
 	}
+}
+
+// Locked tries for a shared lock, which it gives back at once.
+func (osFS) Locked(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	switch err := flock(f, unix.LOCK_SH|unix.LOCK_NB); err {
+	case nil:
+		return false, nil
+	case unix.EWOULDBLOCK:
+		return true, nil
+	default:
+		return false, &fs.PathError{Op: "lock", Path: path, Err: err}
+	}
+}
+
+func flock(f *os.File, how int) error {
+	return retryInterrupted(func() error { return unix.Flock(int(f.Fd()), how) })
 }
 
 func (osFS) FreeBytes(path string) (int64, error) {

@@ -52,6 +52,8 @@ type FS interface {
 	// holds it until the Closer is closed or the process dies. It never waits:
 	// a lock held elsewhere is ErrLocked.
 	Lock(path string) (io.Closer, error)
+	// Locked tells whether somebody holds the lock, and makes and writes nothing.
+	Locked(path string) (bool, error)
 	// FreeBytes tells how much more can be written below the directory path.
 	FreeBytes(path string) (int64, error)
 }
