@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -45,6 +44,12 @@ type Options struct {
 	// 0: those of a batch being assembled and of one being read.
 	ChunkSlots int
 	Threads    int // for reading and gathering; 0: GOMAXPROCS
+	// Unchecked leaves the checksums of what Storage reads uncompared.
+	Unchecked bool
+	// BySpan has each span of a batch copied by an operation of its own, however
+	// short. Where rows are reshuffled that is the naive loader, against which others
+	// are measured (preprop-gnn Figure 6a). Not from Storage.
+	BySpan bool
 }
 
 // Loader is an open store on its way to a device. Its Sets are used one at a
@@ -166,9 +171,11 @@ func (l *Loader) configure() error {
 	case len(o.Matrices) == 0:
 		return errors.New("loader: no matrices")
 	case !known:
-		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, slices.Sorted(maps.Keys(backends)))
+		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
 	case o.BatchRows < 1:
 		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
+	case o.BySpan && o.Placement == Storage:
+		return errors.New("loader: from storage chunks are read, not rows one by one")
 	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:
 		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots, o.Threads)
 	}

@@ -100,7 +100,7 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
 				for b := range plan.Epoch(0) {
-					if long := (&job{plan: b}).longSpans(); long != (b.Rows == 350) || long && len(b.Spans) < 2 {
+					if long := new(Loader).bySpan(&job{plan: b}); long != (b.Rows == 350) || long && len(b.Spans) < 2 {
 						t.Fatalf("the plan does not test what it should: %+v", b)
 					}
 				}
@@ -111,6 +111,32 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 				compare(t, got, plan, 0, 0, spec.features, from(0))
 			})
 		}
+	}
+}
+
+func TestTheNaiveLoaderGivesTheSameBatches(t *testing.T) {
+	spec := storeSpec{dtype: format.Float16, chunkRows: 8, features: 5, labels: 1}
+	store := newStore(t, spec)
+	for _, p := range placements {
+		synctest.Test(t, func(t *testing.T) {
+			device := newDevice(t, p.unified, host.Options{Threads: 2})
+			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7, Buffers: 1, BySpan: true}
+			if p.placement == Storage {
+				if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not rows one by one") {
+					t.Errorf("from storage: %v", err)
+				}
+				return
+			}
+			l := mustOpen(t, o)
+			for _, plan := range plans(p.placement, 8, 7) {
+				got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan.Rows = 53
+				compare(t, got, plan, 0, 0, spec.features, from(0))
+			}
+		})
 	}
 }
 
@@ -471,6 +497,10 @@ func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 			}
 			if want := 3 * 8 / 5; len(got) != want {
 				t.Errorf("%d batches before the damage, want %d", len(got), want)
+			}
+			unchecked := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 5, Unchecked: true})
+			if got, err := collect(t, device, mustSet(t, unchecked, Rows{Region: "train"}, plan), 0, 0); err != nil || len(got) != plan.Batches() {
+				t.Errorf("unchecked: %d batches, %v", len(got), err)
 			}
 			for _, p := range []Placement{Device, Host} {
 				if _, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 5}); !errors.Is(err, format.ErrCorrupt) {

@@ -2,6 +2,8 @@ package loader
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -21,6 +23,9 @@ var backends = map[Placement]backend{
 	Host:    {open: openHost, byHost: true},
 	Storage: {open: openStorage},
 }
+
+// Placements are those that there are.
+func Placements() []Placement { return slices.Sorted(maps.Keys(backends)) }
 
 // source is where the rows of batches come from: the only thing in which
 // placements differ.
@@ -59,7 +64,10 @@ type job struct {
 // itself; shorter ones are gathered by an index of all rows.
 const longSpan = 64
 
-func (j *job) longSpans() bool { return j.plan.Rows >= longSpan*len(j.plan.Spans) }
+// bySpan tells whether the spans of a job are copied one by one.
+func (l *Loader) bySpan(j *job) bool {
+	return l.o.BySpan || j.plan.Rows >= longSpan*len(j.plan.Spans)
+}
 
 // takeFrame waits for a frame, for the work on its pinned memory, and, where the
 // host writes to its device memory, for the consumer's.

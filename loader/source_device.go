@@ -28,7 +28,7 @@ func (d *deviceSource) assemble(_ context.Context, j *job, stream gds.Stream) er
 			first := int(spans[0].First)
 			f.batch.X[m] = d.matrix(m).Slice(first, first+j.plan.Rows)
 		}
-	case j.longSpans():
+	case d.l.bySpan(j):
 		for m := range d.matrices {
 			at := 0
 			for _, s := range spans {

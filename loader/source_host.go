@@ -22,11 +22,11 @@ func openHost(ctx context.Context, l *Loader) (source, error) {
 func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
 	f := j.frame
 	switch {
-	case h.l.unified():
+	case h.l.unified() && !h.l.o.BySpan:
 		if err := h.gather(ctx, f.stored.Bytes(), f.index(j.plan.Spans)); err != nil {
 			return err
 		}
-	case j.longSpans():
+	case h.l.bySpan(j):
 		for m, matrix := range h.matrices {
 			at := 0
 			for _, s := range j.plan.Spans {
@@ -52,9 +52,13 @@ const gatherBytes = 128 << 10
 // gather copies the given rows of each matrix to dst, matrix after matrix.
 func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
 	n, size := int64(len(rows)), h.l.rowBytes()
-	return parallel.For(ctx, h.l.o.Threads, n*int64(len(h.matrices)), gatherBytes/size, func(lo, hi int64) error {
+	matrices := make([][]byte, len(h.matrices))
+	for m, buffer := range h.matrices {
+		matrices[m] = buffer.Bytes()
+	}
+	return parallel.For(ctx, h.l.o.Threads, n*int64(len(matrices)), gatherBytes/size, func(lo, hi int64) error {
 		for lo < hi {
-			src, i := h.matrices[lo/n].Bytes(), lo%n
+			src, i := matrices[lo/n], lo%n
 			// Rows that follow one another in both are copied as one.
 			run := int64(1)
 			for lo+run < hi && i+run < n && rows[i+run] == rows[i]+uint32(run) {

@@ -70,7 +70,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newTrainCommand(a),
-		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a),
+		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
 	)
 	for _, c := range append(root.Commands(), root) {
 		c.Version = version.Version

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/bench"
+)
+
+type benchLoadOptions struct {
+	bench.LoadOptions
+	placement, shuffle string // or "all"
+}
+
+func newBenchLoadCommand(a *app) *cobra.Command {
+	var o benchLoadOptions
+	c := &cobra.Command{
+		Use:   "load STORE",
+		Short: "Load the training rows of a hop store, in several ways from each placement",
+		Long: "Load measures epochs of training rows. Rows are reshuffled, and copied one by one (baseline), gathered\n" +
+			"at once (fused), or gathered while the batch before is computed on (double-buffer); or chunks are\n" +
+			"reshuffled (chunk), which is all that storage has. Figures are those of the median round; memcpy is how\n" +
+			"fast this machine copies memory. With --json, there is one object a line for each.",
+		Args: cobra.ExactArgs(1),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchLoad(ctx, a, args[0], o) }),
+	}
+	f := c.Flags()
+	f.StringVar(&o.placement, "placement", "all", "where rows are loaded from: device, host, storage or all")
+	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled: rr (rows), chunk or all")
+	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load")
+	f.IntVar(&o.BatchRows, "batch", 8000, "rows of a batch")
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0, "rows that are reshuffled together (default the store's chunks)")
+	f.Lookup("chunk-rows").DefValue = "0" // which help leaves out
+	f.IntVar(&o.Buffers, "buffers", 2, "batches on the device, where there is more than one")
+	f.IntVar(&o.Rounds, "rounds", 3, "times that everything is measured")
+	f.DurationVar(&o.Compute, "compute", 0, "time that each batch is kept for, as if a device computed on it")
+	f.BoolVar(&o.Unchecked, "unchecked", false, "do not compare the checksums of what is read from storage")
+	return c
+}
+
+// loadResults are a line each, as JSON too.
+type loadResults []bench.LoadResult
+
+func (l loadResults) text(w io.Writer) {
+	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\twaited")
+	for _, r := range l {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.3g\t%.3f\t%.2f s\t%.2f s\n", r.Variant, r.Placement, r.Shuffle,
+			r.BytesPerSecond/1e9, r.RowsPerSecond, r.CoreSecondsPerGB, r.EpochSeconds, r.WaitSeconds)
+	}
+}
+
+func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
+	all := []string{"all"}
+	for _, p := range loader.Placements() {
+		all = append(all, string(p))
+		if o.placement == "all" || o.placement == string(p) {
+			o.Placements = append(o.Placements, p)
+		}
+	}
+	if err := oneOf("placement", o.placement, all...); err != nil {
+		return nil, err
+	}
+	o.Shuffles = bench.Shuffles
+	if o.shuffle != "all" {
+		o.Shuffles = []string{o.shuffle}
+	}
+	if err := oneOf("shuffle", o.shuffle, append(slices.Clone(bench.Shuffles), "all")...); err != nil {
+		return nil, err
+	}
+	for _, v := range o.Variants {
+		if err := oneOf("variants", v, bench.LoadVariants()...); err != nil {
+			return nil, err
+		}
+	}
+	if o.Rounds < 1 || o.Buffers < 1 || o.BatchRows < 1 || o.ChunkRows < 0 || o.Compute < 0 {
+		return nil, usagef("--rounds %d, --buffers %d, --batch %d, --chunk-rows %d, --compute %v: want 1 or more, and no negative ones",
+			o.Rounds, o.Buffers, o.BatchRows, o.ChunkRows, o.Compute)
+	}
+	store, err := a.openStore(dir, "bench load")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	budget, _ := a.budget()
+	device, err := host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	o.Device, o.Store, o.Matrices, o.Region = device, store, store.Matrices(), format.RegionTrain
+	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
+	results, err := bench.Load(ctx, o.LoadOptions)
+	if err != nil || !a.json {
+		return loadResults(results), err
+	}
+	for _, r := range results {
+		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,258 @@
+// Package bench measures how fast this machine does the parts of the work.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+)
+
+// Shuffles are what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
+var Shuffles = []string{"rr", "chunk"}
+
+// variant is a way to load. Each adds one thing to the one before it (preprop-gnn
+// sections 4.1 and 4.2, Figures 6 and 9).
+type variant struct {
+	name       string
+	shuffle    string
+	bySpan     bool // an operation for every row, not one for all
+	oneBuffer  bool // loading waits for compute
+	placements []loader.Placement
+}
+
+var (
+	inMemory = []loader.Placement{loader.Device, loader.Host}
+	variants = []variant{
+		{"baseline", "rr", true, true, inMemory},
+		{"fused", "rr", false, true, inMemory},
+		{"double-buffer", "rr", false, false, inMemory},
+		{"chunk", "chunk", false, false, loader.Placements()},
+	}
+)
+
+// LoadVariants are the names of the ways to load that can be measured.
+func LoadVariants() []string {
+	var names []string
+	for _, v := range variants {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// LoadOptions say what is loaded, and how.
+type LoadOptions struct {
+	Device     gds.Device
+	Store      *format.Dir
+	Matrices   []format.MatrixID
+	Region     string
+	Placements []loader.Placement
+	Variants   []string
+	Shuffles   []string
+	BatchRows  int
+	ChunkRows  int           // that are reshuffled together; 0: a chunk of the store
+	Buffers    int           // on the device, where there is more than one; 0: 2
+	Rounds     int           // in each of which everything is measured once
+	Compute    time.Duration // that a batch is kept for, as by a device that computes beside the processor
+	Unchecked  bool          // leave checksums uncompared
+	Threads    int
+	Seed       uint64
+	Progress   progress.Reporter
+}
+
+// rowBytes is what is stored of a row, in all matrices.
+func (o LoadOptions) rowBytes() int64 {
+	layout := o.Store.Layout()
+	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
+}
+
+// LoadResult is the round of median time of one variant from one placement.
+type LoadResult struct {
+	Variant   string           `json:"variant"`
+	Placement loader.Placement `json:"placement"`
+	Shuffle   string           `json:"shuffle"`
+	// BytesPerSecond counts the rows as they are stored.
+	BytesPerSecond   float64 `json:"bytes_per_second"`
+	RowsPerSecond    float64 `json:"rows_per_second"`
+	CoreSecondsPerGB float64 `json:"core_seconds_per_gb"` // of processors, for 10^9 bytes
+	EpochSeconds     float64 `json:"epoch_seconds"`
+	ComputeSeconds   float64 `json:"compute_seconds"`   // that were asked for, of EpochSeconds
+	WaitSeconds      float64 `json:"load_wait_seconds"` // that the loop waited for batches
+	// StageSeconds is what each stage of the loader worked.
+	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
+	Reads        []loader.ReadStats `json:"reads,omitempty"`
+}
+
+// Memcpy is the name of results for copying memory to memory: what the machine
+// can do.
+const Memcpy = "memcpy"
+
+// Load measures an epoch of each variant from each placement, round by round, so
+// that all have the same share of what else the machine does. The first result is
+// Memcpy, of as much as an epoch has, at most 1 GiB.
+func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
+	region, ok := o.Store.Region(o.Region)
+	if !ok || region.Rows == 0 {
+		return nil, fmt.Errorf("%s has no rows in region %q to load", o.Store.Path(), o.Region)
+	}
+	type cell struct {
+		variant
+		placement loader.Placement
+	}
+	var cells []cell
+	for _, p := range o.Placements {
+		for _, v := range variants {
+			if slices.Contains(o.Variants, v.name) && slices.Contains(o.Shuffles, v.shuffle) && slices.Contains(v.placements, p) {
+				cells = append(cells, cell{v, p})
+			}
+		}
+	}
+	if len(cells) == 0 {
+		return nil, fmt.Errorf("%w: there is no way of %v to load from %v that reshuffles %v", placement.ErrContradiction, o.Variants, o.Placements, o.Shuffles)
+	}
+	rounds := make([][]LoadResult, 1+len(cells))
+	task := o.Progress.Start("load", int64(o.Rounds*len(rounds)), progress.Items)
+	defer task.Done()
+	for n := range o.Rounds {
+		r, err := memcpy(ctx, min(region.Rows*o.rowBytes(), mostCopied), o.Threads)
+		if err != nil {
+			return nil, err
+		}
+		rounds[0] = append(rounds[0], r)
+		task.Add(1)
+		for i, c := range cells {
+			if r, err = epoch(ctx, o, region, c.variant, c.placement, n); err != nil {
+				return nil, fmt.Errorf("%s from %s: %w", c.name, c.placement, err)
+			}
+			rounds[i+1] = append(rounds[i+1], r)
+			task.Add(1)
+		}
+	}
+	var medians []LoadResult
+	for _, r := range rounds {
+		slices.SortFunc(r, func(a, b LoadResult) int { return cmp.Compare(a.EpochSeconds, b.EpochSeconds) })
+		medians = append(medians, r[len(r)/2])
+	}
+	return medians, nil
+}
+
+// epoch measures an epoch of a loader of its own, after some batches that touch
+// its buffers for the first time.
+func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement, n int) (r LoadResult, err error) {
+	lo := loader.Options{
+		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Regions: []string{region.Name}, Placement: p,
+		BatchRows: o.BatchRows, Buffers: o.Buffers, Threads: o.Threads, Unchecked: o.Unchecked, BySpan: v.bySpan,
+	}
+	if v.oneBuffer {
+		lo.Buffers = 1
+	}
+	plan := chunk.Plan{BatchRows: o.BatchRows, Order: chunk.Shuffled, Seed: o.Seed}
+	if v.shuffle == "chunk" {
+		plan.ChunkRows = cmp.Or(o.ChunkRows, o.Store.Layout().ChunkRows)
+	}
+	l, err := loader.Open(ctx, lo)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	set, err := l.Set(loader.Rows{Region: region.Name}, plan)
+	if err != nil {
+		return r, err
+	}
+	stream, err := o.Device.NewStream()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+
+	run := func(epoch, batches int) error {
+		for b, err := range set.Epoch(ctx, stream, epoch) {
+			if err == nil {
+				err = stream.Synchronize(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if o.Compute > 0 {
+				time.Sleep(o.Compute)
+			}
+			if b.Index+1 == batches {
+				break
+			}
+		}
+		return nil
+	}
+	if err := run(2*n, lo.Buffers+2); err != nil {
+		return r, err
+	}
+	before, meter := l.Stats(), start()
+	if err := run(2*n+1, set.Batches()); err != nil {
+		return r, err
+	}
+	r = meter.result(set.Rows()*o.rowBytes(), set.Rows())
+	stats := l.Stats()
+	r.Variant, r.Placement, r.Shuffle = v.name, p, v.shuffle
+	r.ComputeSeconds = float64(set.Batches()) * o.Compute.Seconds()
+	r.WaitSeconds = stats.LoopWaitSeconds - before.LoopWaitSeconds
+	r.StageSeconds = make(map[string]float64)
+	for i, s := range stats.Stages {
+		r.StageSeconds[s.Name] = s.WorkSeconds - before.Stages[i].WorkSeconds
+	}
+	r.Reads = stats.Reads
+	return r, nil
+}
+
+// mostCopied is more than caches hold.
+const mostCopied = 1 << 30
+
+// memcpy measures copying by all threads.
+func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err error) {
+	var memory [2][]byte
+	for i := range memory {
+		b, err := offheap.Alloc(bytes)
+		if err != nil {
+			return r, err
+		}
+		defer b.Free()
+		memory[i] = b.Bytes()
+		clear(memory[i]) // so that it is there
+	}
+	meter, share := start(), (bytes+int64(threads)-1)/int64(threads)
+	err = parallel.For(ctx, threads, bytes, share, func(lo, hi int64) error {
+		copy(memory[1][lo:hi], memory[0][lo:hi])
+		return nil
+	})
+	r = meter.result(bytes, 0)
+	r.Variant = Memcpy
+	return r, err
+}
+
+// meter measures from when it was started.
+type meter struct {
+	at  time.Time
+	cpu time.Duration
+}
+
+func start() meter { return meter{time.Now(), machine.CPUTime()} }
+
+func (m meter) result(bytes, rows int64) LoadResult {
+	seconds, cores := time.Since(m.at).Seconds(), (machine.CPUTime() - m.cpu).Seconds()
+	return LoadResult{
+		EpochSeconds:     seconds,
+		BytesPerSecond:   float64(bytes) / seconds,
+		RowsPerSecond:    float64(rows) / seconds,
+		CoreSecondsPerGB: cores / float64(bytes) * 1e9,
+	}
+}
