@@ -87,8 +87,10 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useThreads(); err != nil {
 			return err
 		}
-		if o := c.Flags().Lookup("output"); o != nil && o.Value.String() == "" {
-			return usagef("--output \"\": want a directory")
+		if o := c.Flags().Lookup("output"); o != nil {
+			if info, err := a.fs.Stat(o.Value.String()); o.Value.String() == "" || err == nil && !info.IsDir() {
+				return usagef("--output %q: want a directory", o.Value)
+			}
 		}
 		a.running = true
 		r, err := run(c.Context(), args)

@@ -298,6 +298,7 @@ func TestExitStatus(t *testing.T) {
 		{"a folder in the place of an array", "import npy folders -o x", exitCorrupt, "folders/edge_index.npy: is a directory"},
 		{"a folder in the place of a text", "import csv folders -o x", exitCorrupt, "folders: is a directory"},
 		{"a direction that the arrays contradict", "import npy contradicting -o x --undirected", exitUsage, "contradicting/meta.json"},
+		{"a graph in the place of a file", "import npy arrays -o config.json --force", exitUsage, `--output "config.json": want a directory`},
 		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage, "lies in contradicting"},
 		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
 		{"a directory without manifest", "verify empty", exitCorrupt, "empty"},

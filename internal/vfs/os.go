@@ -84,7 +84,7 @@ func (osFS) Resolve(path string) (string, error) {
 			return filepath.Join(found, rest), nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
-			return "", err
+			return "", pathError("resolve", path, err)
 		}
 		rest = filepath.Join(filepath.Base(at), rest)
 	}

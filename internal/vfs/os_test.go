@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -82,6 +83,13 @@ func TestALockOnAFileThatWasRemovedIsFree(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatCannotBeResolvedIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	put(t, OS(), path, "x")
+	_, err := OS().Resolve(filepath.Join(path, "b"))
+	wantError(t, err, syscall.ENOTDIR)
 }
 
 func TestOpenRefusesDirectReadsOfDirectories(t *testing.T) {

@@ -51,8 +51,13 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w Workspace, o CSVOp
 	if !slices.Contains([]string{"", "yes", "no"}, o.Header) {
 		return nil, fmt.Errorf("%w: header %q (want yes or no)", ErrOptions, o.Header)
 	}
-	if o.WeightColumn < -1 || o.Nodes < 0 || o.Nodes > MaxNodes || o.MapIDs && o.Nodes > 0 {
-		return nil, fmt.Errorf("%w: weight column %d, %d nodes (mapped ids count the nodes themselves)", ErrOptions, o.WeightColumn, o.Nodes)
+	switch {
+	case o.WeightColumn < -1:
+		return nil, fmt.Errorf("%w: weight column %d (want 1 or more, or 0 for none)", ErrOptions, o.WeightColumn)
+	case o.Nodes < 0 || o.Nodes > MaxNodes:
+		return nil, fmt.Errorf("%w: %d nodes (want 0 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
+	case o.MapIDs && o.Nodes > 0:
+		return nil, fmt.Errorf("%w: %d nodes, where mapped ids count the nodes themselves", ErrOptions, o.Nodes)
 	}
 	l, err := newEdgeList(fsys, "csv", w, o.NodeFiles)
 	if err != nil {
@@ -63,7 +68,7 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w Workspace, o CSVOp
 			l.Close()
 		}
 	}()
-	l.ids.nodes, l.ids.fixed = o.Nodes, o.Nodes > 0
+	l.ids.nodes, l.ids.fixed, l.ids.flag = o.Nodes, o.Nodes > 0, true
 	if o.MapIDs {
 		l.ids.ids = newIDMap(l.scratch.MemoryBytes)
 	}
@@ -149,7 +154,7 @@ func (l *edgeList) readComments(t *textFile) ([]byte, error) {
 		if len(words) > 0 && words[0][0] != '#' && words[0][0] != '%' {
 			return line, nil
 		}
-		if t.number > 1 || len(words) < 3 || string(words[0]) != "%" {
+		if t.number > 1 || len(words) < 2 || string(words[0]) != "%" {
 			continue
 		}
 		switch string(words[1]) {
@@ -172,7 +177,7 @@ func (l *edgeList) csvColumns(t *textFile, line []byte, o CSVOptions) (c csvColu
 	}
 	fields := split(nil, line, c.sep)
 	if len(fields) < 2 {
-		return c, false, t.errorf("%q is no edge (want a source and a destination)", line)
+		return c, false, t.errorf("%.100q is no edge (want a source and a destination)", line)
 	}
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -200,7 +205,7 @@ func (l *edgeList) csvColumns(t *textFile, line []byte, o CSVOptions) (c csvColu
 	}
 	if c.weight >= 0 && (c.weight == c.src || c.weight == c.dst || c.weight >= len(fields)) {
 		if o.WeightColumn < 0 {
-			return c, false, t.errorf("column %d is called %q, where an end of an edge should be", c.weight+1, fields[c.weight])
+			return c, false, t.errorf("column %d is called %.100q, where an end of an edge should be", c.weight+1, fields[c.weight])
 		}
 		return c, false, fmt.Errorf("%w: weight column %d of %d, of which two are the ends of edges", ErrOptions, c.weight+1, len(fields))
 	}

@@ -344,7 +344,10 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 		{"a weight short", layout{"edges": []byte("0 1 1\n0 1\n")}, CSVOptions{WeightColumn: 3}, []string{"in/edges: line 2", "2 fields"}},
 		{"an empty mapped id", layout{"edges": []byte("a,b\n,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "empty"}},
 		{"a mapped id that is not UTF-8", layout{"edges": []byte("a,b\n\xff,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "UTF-8"}},
+		{"a mapped id with a zero", layout{"edges": []byte("a,b\nc\x00,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", `"c\x00"`}},
+		{"an endless first line", layout{"edges": bytes.Repeat([]byte("b"), 5000)}, CSVOptions{}, []string{"in/edges: line 1", strings.Repeat("b", 100) + `" is no edge`}},
 		{"an endless mapped id", layout{"edges": []byte("a," + strings.Repeat("b", 5000))}, CSVOptions{MapIDs: true}, []string{"in/edges: line 1", "5000 bytes"}},
+		{"a bipartite graph without weights", layout{"edges": []byte("% bip\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
 		{"a bipartite graph", layout{"edges": []byte("% bip unweighted\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
 		{"truncated gzip", layout{"edges": gzipped(strings.Repeat("0 1\n", 100))[:30]}, CSVOptions{}, []string{"in/edges: after line", "inflated"}},
 		{"damaged gzip", layout{"edges": damaged}, CSVOptions{}, []string{"in/edges: after line", "inflated"}},
@@ -385,6 +388,7 @@ func TestOptionsAgainstAnEdgeListAreRefused(t *testing.T) {
 		"a header of a third kind":       {Header: "maybe"},
 		"mapped ids and a node count":    {MapIDs: true, Nodes: 4},
 		"more nodes than 32 bits number": {Nodes: 1 << 32},
+		"a column before the first":      {WeightColumn: -2},
 	} {
 		if err := readSource(openCSV(layout{"edges": []byte("0 1 2\n")}.put(t), o)); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)

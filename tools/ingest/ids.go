@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +17,15 @@ type numbering struct {
 	ids   *idMap // nil: ids are the numbers of nodes
 	nodes int64  // so far
 	fixed bool   // there are no more
+	flag  bool   // there is a flag --ids
+}
+
+// hint says what --ids map would do, where it can be said.
+func (n *numbering) hint(does string) string {
+	if n.ids != nil || !n.flag {
+		return ""
+	}
+	return " (--ids map " + does + ")"
 }
 
 // node is the node that an id names; unless they are fixed, it may be a new one.
@@ -29,11 +39,11 @@ func (n *numbering) node(id []byte) (uint32, error) {
 	v, ok := parseUint(id)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("id %q is no whole number (--ids map takes any text)", id)
+		return 0, fmt.Errorf("id %.100q is no whole number%s", id, n.hint("takes any text"))
 	case n.fixed && v >= uint64(n.nodes):
 		return 0, fmt.Errorf("there is no node %d, but %d nodes", v, n.nodes)
 	case v >= MaxNodes:
-		return 0, fmt.Errorf("node %d is beyond %d nodes (--ids map numbers those that are there)", v, int64(MaxNodes))
+		return 0, fmt.Errorf("node %d is beyond %d nodes%s", v, int64(MaxNodes), n.hint("numbers those that are there"))
 	}
 	n.nodes = max(n.nodes, int64(v)+1)
 	return uint32(v), nil
@@ -102,8 +112,8 @@ func (m *idMap) node(id []byte, add bool) (uint32, error) {
 		return 0, errors.New("an id is empty")
 	case len(id) > maxID:
 		return 0, fmt.Errorf("an id is %d bytes long (at most %d)", len(id), maxID)
-	case !utf8.Valid(id):
-		return 0, fmt.Errorf("the id %.100q is not UTF-8", id)
+	case !utf8.Valid(id), bytes.IndexByte(id, 0) >= 0: // arrays of strings end at a zero
+		return 0, fmt.Errorf("the id %.100q is no text in UTF-8", id)
 	case m.count == MaxNodes:
 		return 0, fmt.Errorf("more than %d nodes", int64(MaxNodes))
 	}

@@ -92,7 +92,7 @@ func readBanner(t *textFile) (b mtxBanner, err error) {
 	layout, field, symmetry := words[2], words[3], words[4]
 	switch {
 	case layout != "coordinate" && layout != "array":
-		return b, t.errorf("layout %q (want coordinate or array)", layout)
+		return b, t.errorf("layout %.100q (want coordinate or array)", layout)
 	case field != "real" && field != "integer" && field != "pattern":
 		return b, t.errorf("%s values (want real, integer or pattern)", field)
 	case symmetry != "general" && symmetry != "symmetric":

@@ -197,11 +197,7 @@ func (l *edgeList) spoolRows(path string, cols int64, each func(put func(int64, 
 	}
 	nodes := max(l.ids.nodes, rows.rows)
 	if missing := rows.missing(nodes); missing >= 0 {
-		hint := " (--ids map leaves numbers without edges out)"
-		if l.ids.ids != nil {
-			hint = ""
-		}
-		return fmt.Errorf("%w: %s: no features of %s%s", ErrInvalid, path, l.ids.name(missing), hint)
+		return fmt.Errorf("%w: %s: no features of %s%s", ErrInvalid, path, l.ids.name(missing), l.ids.hint("leaves numbers without edges out"))
 	}
 	a, err := rows.finish()
 	if err != nil {

@@ -233,7 +233,7 @@ func (s *npySource) sparseFeatures() (_ FeatureReader, err error) {
 	case !r.indptr.Type.IsInteger() || len(r.indptr.Shape) != 1 || r.indptr.Shape[0] != s.info.Nodes+1:
 		err = fmt.Errorf("%w: %s: %s array of shape %v (want %d integers)", ErrInvalid, r.indptr.Path(), r.indptr.Type, r.indptr.Shape, s.info.Nodes+1)
 	case !r.indices.Type.IsInteger() || len(r.indices.Shape) != 1 || len(r.data.Shape) != 1 || r.indices.Shape[0] != r.left:
-		err = fmt.Errorf("%w: %s: arrays indices %v and data %v do not belong together", ErrInvalid, r.path, r.indices.Shape, r.data.Shape)
+		err = fmt.Errorf("%w: %s: %s indices %v of data %v (want an integer for each value)", ErrInvalid, r.path, r.indices.Type, r.indices.Shape, r.data.Shape)
 	default:
 		var first [1]int64
 		if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {

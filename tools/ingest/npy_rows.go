@@ -91,7 +91,11 @@ func setLabel(t *format.RowTable, node, column int64, v float64) error {
 		most = MaxClasses - 1
 	}
 	if v < -1 || v > most || v != math.Trunc(v) {
-		return fmt.Errorf("label %s of node %d (want -1 to %d)", strconv.FormatFloat(v, 'f', -1, 64), node, int64(most))
+		notation := byte('f')
+		if math.Abs(v) >= 1<<63 {
+			notation = 'g'
+		}
+		return fmt.Errorf("label %s of node %d (want -1 to %d)", strconv.FormatFloat(v, notation, -1, 64), node, int64(most))
 	}
 	if t.Labels != nil {
 		t.Labels[node] = int32(v)

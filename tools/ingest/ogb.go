@@ -110,7 +110,10 @@ func (s *ogbSource) need(name string) (path string, err error) {
 	if name := s.find(name); name != "" {
 		return s.path(name), nil
 	}
-	return "", fmt.Errorf("%w: %s: neither data.npz nor %s.csv.gz (give the root folder of the data set)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
+	if !strings.HasSuffix(name, ".npz") {
+		name += ".csv.gz"
+	}
+	return "", fmt.Errorf("%w: %s: no %s (give the root folder of a data set, as text with edge.csv.gz or as arrays with data.npz)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
 }
 
 // identify looks a data set of n nodes up among the known ones, and decides where
@@ -146,7 +149,7 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		if err != nil {
 			return err
 		}
-		if sizes[i], err = readCount(s.fsys, path); err != nil {
+		if sizes[i], err = readCount(s.fsys, path, [2]uint64{MaxNodes, format.MaxEdges}[i]); err != nil {
 			return err
 		}
 	}
@@ -189,8 +192,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	return nil
 }
 
-// readCount reads a file of one number: that of the only graph.
-func readCount(fsys vfs.FS, path string) (int64, error) {
+// readCount reads a file of one number, up to most: that of the only graph.
+func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	t, err := openText(fsys, path, "")
 	if err != nil {
 		return 0, err
@@ -201,8 +204,8 @@ func readCount(fsys vfs.FS, path string) (int64, error) {
 		return 0, err
 	}
 	n, ok := parseUint(bytes.TrimSpace(line))
-	if !ok || n > 1<<48 {
-		return 0, fmt.Errorf("%w: %s: line 1: %.100q is no count", ErrInvalid, path, line)
+	if !ok || n > most {
+		return 0, fmt.Errorf("%w: %s: line 1: %.100q is no count up to %d", ErrInvalid, path, line, most)
 	}
 	if _, err := t.next(); err == nil {
 		return 0, t.errorf("more than one graph")
@@ -213,29 +216,24 @@ func readCount(fsys vfs.FS, path string) (int64, error) {
 }
 
 func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64) (err error) {
-	t, err := openTable(s.fsys, path, nil, isFloat)
-	if edges == 0 || err != nil {
-		if err == nil {
-			t.Close()
-		}
-		if s.edges, err = s.scratch.newEdges(false, 0); err == nil {
-			err = s.edges.finish(ctx)
-		}
+	t, err := openText(s.fsys, path, "")
+	if err != nil {
 		return err
 	}
 	defer t.Close()
-	if t.width != 2 {
-		return fmt.Errorf("%w: %s: line 1: %d values (want a source and a destination)", ErrInvalid, path, t.width)
-	}
 	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
 		return err
 	}
-	for range edges {
-		_, values, err := t.next()
+	var values [][]byte
+	for edge := range edges {
+		line, err := t.next()
 		if err == io.EOF {
-			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, t.row, edges)
+			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, edge, edges)
 		} else if err != nil {
 			return err
+		}
+		if values = split(values[:0], line, ','); len(values) != 2 {
+			return t.errorf("%d values (want a source and a destination)", len(values))
 		}
 		src, err := s.ids.node(values[0])
 		if err != nil {
@@ -249,7 +247,7 @@ func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64)
 			return err
 		}
 	}
-	if _, _, err := t.next(); err == nil {
+	if _, err := t.next(); err == nil {
 		return t.errorf("more than %d edges", edges)
 	} else if err != io.EOF {
 		return err
@@ -271,6 +269,9 @@ func (s *ogbSource) openSplits() error {
 	var names []string
 	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
 		path := filepath.Join(dir, e.Name())
+		if !printable(e.Name()) {
+			return fmt.Errorf("%w: %q: a name that cannot be printed", ErrInvalid, path)
+		}
 		if _, err := splitFolder(s.fsys, path); err != nil {
 			return err
 		}

@@ -29,7 +29,10 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		}
 	}
 	if sizes[0] < 0 || sizes[0] > MaxNodes {
-		return fmt.Errorf("%w: %s: num_nodes_list: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, sizes[0], int64(MaxNodes))
+		return fmt.Errorf("%w: %s: num_nodes_list: %d nodes (want 0 to %d)", ErrInvalid, path, sizes[0], int64(MaxNodes))
+	}
+	if sizes[1] < 0 || sizes[1] > format.MaxEdges {
+		return fmt.Errorf("%w: %s: num_edges_list: %d edges (want 0 to %d)", ErrInvalid, path, sizes[1], int64(format.MaxEdges))
 	}
 	own, err := s.identify(sizes[0], z.Has("node_feat"), o)
 	if err != nil {

@@ -232,7 +232,7 @@ func parseFloat(b []byte) (v float32, ok bool) {
 func parseWeight(b []byte) (float32, error) {
 	w, ok := parseFloat(b)
 	if !ok || !(w >= 0) || math.IsInf(float64(w), 0) {
-		return 0, fmt.Errorf("weight %q (want finite float32, not negative)", b)
+		return 0, fmt.Errorf("weight %.100q (want finite float32, not negative)", b)
 	}
 	return w, nil
 }

@@ -159,7 +159,7 @@ func parseHeader(text string) (*Header, error) {
 		key := p.quoted()
 		p.expect(":")
 		if p.err == nil && seen[key] {
-			p.fail("key %q twice", key)
+			p.fail("key %.100q twice", key)
 		}
 		seen[key] = true
 		switch {
@@ -174,7 +174,7 @@ func parseHeader(text string) (*Header, error) {
 		case key == "shape":
 			h.Shape = p.tuple()
 		default:
-			p.fail("unknown key %q", key)
+			p.fail("unknown key %.100q", key)
 		}
 		if !p.accept(",") && p.err == nil && !p.peek("}") {
 			p.fail("no comma")
@@ -218,7 +218,7 @@ func firstError(a, b error) error {
 // setDescr reads an array-protocol type string such as "<f4".
 func (h *Header) setDescr(descr string) error {
 	if len(descr) < 2 {
-		return fmt.Errorf("element type %q is not understood", descr)
+		return fmt.Errorf("element type %.100q is not understood", descr)
 	}
 	order, kind, rest := descr[0], descr[1], descr[1:]
 	switch order {
@@ -226,16 +226,16 @@ func (h *Header) setDescr(descr string) error {
 	case '>':
 		h.BigEndian = true
 	default:
-		return fmt.Errorf("element type %q is not understood", descr)
+		return fmt.Errorf("element type %.100q is not understood", descr)
 	}
 	h.Width = 1
 	switch kind {
 	case 'O':
-		return fmt.Errorf("element type %q is pickled Python objects, which are never loaded", descr)
+		return fmt.Errorf("element type %.100q is pickled Python objects, which are never loaded", descr)
 	case 'S', 'U':
 		width, err := strconv.ParseUint(rest[1:], 10, 20)
 		if err != nil {
-			return fmt.Errorf("element type %q is not understood", descr)
+			return fmt.Errorf("element type %.100q is not understood", descr)
 		}
 		h.Type, h.Width = Bytes, int64(width)
 		if kind == 'U' {
@@ -249,7 +249,7 @@ func (h *Header) setDescr(descr string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("element type %q is not supported (integers and float16, float32, float64 are)", descr)
+	return fmt.Errorf("element type %.100q is not supported (integers and float16, float32, float64 are)", descr)
 }
 
 // literal reads the few Python literals of a header. After the first error all
