@@ -54,7 +54,7 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 }
 
 // decodeIndex is the inverse of encodeIndex, and checks that extents lie in
-// files, whole pages apart, in order.
+// files, whole pages apart, in order; or side by side in those with a source.
 func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	l, err := arrowfile.ReadLayout(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -72,14 +72,17 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	end := uint64(0) // of the extent before, in the same file
 	for i := range index {
 		file, offset, length := fileOf[i], offsets[i], lengths[i]
-		if i > 0 && file != fileOf[i-1] {
-			end = 0
-		}
 		if int(file) >= len(files) || i > 0 && file < fileOf[i-1] {
 			return nil, fmt.Errorf("row %d: file %d is not in its place", i, file)
 		}
-		size := uint64(files[file].Size)
-		if offset < end || offset%arrowfile.Align != 0 || length == 0 || length > arrowfile.ExtentBytes || offset > size || length > size-offset {
+		if i == 0 || file != fileOf[i-1] {
+			end = uint64(files[file].Offset)
+		}
+		size, placed := uint64(files[file].Size), offset >= end && offset%arrowfile.Align == 0
+		if files[file].Source != "" {
+			placed = offset == end
+		}
+		if !placed || length == 0 || length > arrowfile.ExtentBytes || offset > size || length > size-offset {
 			return nil, fmt.Errorf("row %d: %d bytes at %d of %s (%d bytes)", i, length, offset, files[file].Path, size)
 		}
 		end = offset + length

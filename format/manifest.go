@@ -57,8 +57,8 @@ type Manifest struct {
 	Input map[string]string `json:"input"`
 
 	// Fingerprint is the SHA-256, in hexadecimal, of this file with tool, name,
-	// fingerprint, index_crc32c and crc32c empty and input null, followed by
-	// each row of the index: file and crc32c (uint32), offset and length
+	// fingerprint, index_crc32c, crc32c and sources of files empty and input null,
+	// followed by each row of the index: file and crc32c (uint32), offset and length
 	// (uint64), little endian. So it is a function of the content alone.
 	Fingerprint string `json:"fingerprint"`
 
@@ -74,11 +74,17 @@ type Operator struct {
 	Hops int    `json:"hops"`
 }
 
-// FileEntry is one file of a directory, path relative to it, with slashes.
+// FileEntry is one file of a directory, path relative to it, with slashes. Where
+// there is a Source, features were left in that file, and none is at Path: chunks
+// follow each other from byte Offset on, as rows alone.
 type FileEntry struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
-	CRC32C string `json:"crc32c"` // of all bytes outside chunk bodies
+	CRC32C string `json:"crc32c"`           // of all bytes outside chunk bodies
+	Source string `json:"source,omitempty"` // path relative to the directory, or absolute, with slashes
+	Offset int64  `json:"offset,omitempty"` // of the first chunk in Source
+
+	source string // where Source is; set by findSources
 }
 
 // Row sets of a store.
@@ -199,7 +205,7 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, &CorruptError{path, -1, err.Error()}
 	}
-	return m, nil
+	return m, m.findSources(fsys, dir)
 }
 
 // readFile reads a file that has size bytes.
@@ -354,6 +360,9 @@ func (m *Manifest) checkFiles() error {
 		if _, err := parseHex32(f.CRC32C); err != nil {
 			return fmt.Errorf("file %q: %w", f.Path, err)
 		}
+		if err := f.checkSource(m.Kind, folder); err != nil {
+			return err
+		}
 	}
 	if _, err := parseHex32(m.IndexCRC32C); err != nil {
 		return err
@@ -379,7 +388,8 @@ func (m *Manifest) checkFiles() error {
 // ownBytes is the size of manifest and index.
 func (m *Manifest) ownBytes() int64 { return m.IndexSize + int64(len(m.encode())) }
 
-// Bytes is the size of all files of the directory.
+// Bytes is the size of all files of the directory, and of those with features
+// that were left in them.
 func (m *Manifest) Bytes() int64 {
 	total := m.ownBytes()
 	for _, f := range m.Files {
@@ -397,6 +407,10 @@ func (m *Manifest) find(path string) (int, bool) {
 func (m *Manifest) fingerprint(index []indexRow) string {
 	c := *m
 	c.Tool, c.Name, c.Fingerprint, c.IndexCRC32C, c.CRC32C, c.Input = "", "", "", "", "", nil
+	c.Files = slices.Clone(m.Files)
+	for i := range c.Files {
+		c.Files[i].Source = ""
+	}
 	h := sha256.New()
 	h.Write(c.encode())
 	var b []byte

@@ -119,8 +119,10 @@ func TestManifestsThatContradictThemselvesAreRefused(t *testing.T) {
 		"an absolute path":           func(m *Manifest) { file(m, "rows/part-0.arrow").Path = "/rows/part-0.arrow" },
 		"a part twice":               func(m *Manifest) { m.Files = append(m.Files, m.Files[len(m.Files)-1]) },
 		"a part that does not start": func(m *Manifest) { file(m, "rows/part-0.arrow").Path = "rows/part-1.arrow" },
-		"a topology in a store":      func(m *Manifest) { m.Files = append(m.Files, FileEntry{"topology/part-0.arrow", 1, "00000000"}) },
-		"a missing hop":              func(m *Manifest) { m.Operators[0].Hops = 2 },
+		"a topology in a store": func(m *Manifest) {
+			m.Files = append(m.Files, FileEntry{Path: "topology/part-0.arrow", Size: 1, CRC32C: "00000000"})
+		},
+		"a missing hop": func(m *Manifest) { m.Operators[0].Hops = 2 },
 		"more hops than files": func(m *Manifest) {
 			for i := range 1000 {
 				m.Operators = append(m.Operators, Operator{fmt.Sprintf("sym%d", i), MaxHops})

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
@@ -28,9 +27,9 @@ type Matrix struct {
 
 // Extent is where the bytes of a chunk are.
 type Extent struct {
-	File   string // path relative to the directory
+	File   string // path relative to the directory; absolute for features left elsewhere
 	Chunk  int    // record batch within the file
-	Offset int64  // a multiple of 4096
+	Offset int64  // a multiple of 4096, but in features left elsewhere
 	Length int64  // rows * features * element size
 	CRC32C uint32
 }
@@ -42,18 +41,24 @@ func (m *Matrix) Chunks() int { return m.table.chunks }
 func (m *Matrix) ChunkRowRange(k int) (first int64, rows int) { return m.Layout.chunk(k) }
 
 // Extent is where chunk k lies. The bytes up to the next multiple of 4096 are
-// in the file too, so that reads can be whole pages.
+// in the file too, so that reads can be whole pages; not so in features of a graph
+// that were left elsewhere.
 func (m *Matrix) Extent(k int) Extent {
 	p := &m.table.parts[m.table.at(k)]
-	row := p.extents[k-p.first]
-	return Extent{m.dir.Manifest.Files[p.file].Path, k - p.first, row.offset, row.length, row.crc}
+	row, file := p.extents[k-p.first], &m.dir.Manifest.Files[p.file]
+	e := Extent{file.Path, k - p.first, row.offset, row.length, row.crc}
+	if file.Source != "" {
+		e.File = file.source
+	}
+	return e
 }
 
 // CheckChunk compares the checksum of chunk k's bytes, read by other means than
 // ReadChunk, with the index.
 func (m *Matrix) CheckChunk(k int, data []byte) error {
-	e := m.Extent(k)
-	return checkData(filepath.Join(m.dir.path, filepath.FromSlash(e.File)), e.Chunk, data, e.Length, e.CRC32C)
+	p := &m.table.parts[m.table.at(k)]
+	row := p.extents[k-p.first]
+	return m.dir.Manifest.Files[p.file].explain(checkData(m.dir.filePath(p.file), k-p.first, data, row.length, row.crc))
 }
 
 func checkData(path string, chunk int, data []byte, length int64, crc uint32) error {
@@ -79,7 +84,7 @@ func (m *Matrix) ReadChunk(k int, dst []byte) error {
 	if err != nil {
 		return err
 	}
-	return readExtent(f, k-p.first, row, dst)
+	return m.dir.Manifest.Files[p.file].explain(readExtent(f, k-p.first, row, dst))
 }
 
 // file opens the file of part i, once.

@@ -110,7 +110,7 @@ func (p *partWriter) commit() error {
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	p.w.files = append(p.w.files, writtenFile{FileEntry{p.path(), p.out.Size(), hex32(p.out.CRC32C())}, p.out.Extents()})
+	p.w.files = append(p.w.files, writtenFile{FileEntry{Path: p.path(), Size: p.out.Size(), CRC32C: hex32(p.out.CRC32C())}, p.out.Extents()})
 	return nil
 }
 

@@ -47,8 +47,8 @@ func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 		return nil, err
 	}
 	for _, f := range m.Files {
-		if err := checkSize(fsys, filepath.Join(dir, filepath.FromSlash(f.Path)), f.Size); err != nil {
-			return nil, err
+		if err := checkSize(fsys, f.in(dir), f.Size); err != nil {
+			return nil, f.explain(err)
 		}
 	}
 	return newDir(fsys, dir, m, index)
@@ -132,16 +132,14 @@ func (d *Dir) Close() error {
 func (d *Dir) table(folder string) *table { return d.tables[folder] }
 
 // filePath is the path of a file of the manifest.
-func (d *Dir) filePath(file int) string {
-	return filepath.Join(d.path, filepath.FromSlash(d.Manifest.Files[file].Path))
-}
+func (d *Dir) filePath(file int) string { return d.Manifest.Files[file].in(d.path) }
 
 // openPart opens the file of a part.
 func (d *Dir) openPart(p *part) (vfs.File, error) {
 	path := d.filePath(p.file)
 	f, err := d.fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &CorruptError{path, -1, "the file is missing"}
+		return nil, d.Manifest.Files[p.file].explain(&CorruptError{path, -1, "the file is missing"})
 	}
 	return f, err
 }

@@ -81,7 +81,7 @@ func (v *verifier) path(name string) string { return filepath.Join(v.dir, filepa
 func (v *verifier) all(m *Manifest, p progress.Reporter) error {
 	v.report.Files = len(m.Files) + 2
 	for _, f := range m.Files {
-		if err := v.note(checkSize(v.fsys, v.path(f.Path), f.Size)); err != nil {
+		if err := v.note(f.explain(checkSize(v.fsys, f.in(v.dir), f.Size))); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (v *verifier) extras(m *Manifest) error {
 		return err
 	}
 	for _, path := range slices.Concat(found.files, found.foreign) {
-		if _, listed := m.find(path); !listed && path != manifestName && path != indexName {
+		if i, listed := m.find(path); (!listed || m.Files[i].Source != "") && path != manifestName && path != indexName {
 			v.note(&CorruptError{v.path(path), -1, "the manifest does not list it"})
 		}
 	}
@@ -160,7 +160,7 @@ func (v *verifier) files(d *Dir) error {
 	}
 	for _, t := range d.tables {
 		for i := range t.parts {
-			if p := &t.parts[i]; !v.isBad(d.filePath(p.file)) {
+			if p := &t.parts[i]; d.Manifest.Files[p.file].Source == "" && !v.isBad(d.filePath(p.file)) {
 				if err := v.note(checkLayout(d, t, p)); err != nil {
 					return err
 				}
@@ -197,15 +197,16 @@ func (v *verifier) piecesOfPart(d *Dir, pieces []piece, buf *[]byte) error {
 		if err := v.ctx.Err(); err != nil {
 			return err
 		}
+		entry := &d.Manifest.Files[p.file]
 		if piece.extent < 0 {
-			err = v.outside(f, &d.Manifest.Files[p.file], p.extents, (*buf)[:cap(*buf)])
+			err = v.outside(f, entry, p.extents, (*buf)[:cap(*buf)])
 		} else {
 			e := p.extents[piece.extent]
 			*buf = slices.Grow((*buf)[:0], int(e.length))[:e.length]
 			err = readExtent(f, piece.chunk, e, *buf)
 			v.read(e.length)
 		}
-		if err := v.note(err); err != nil {
+		if err := v.note(entry.explain(err)); err != nil {
 			return err
 		}
 	}
@@ -218,6 +219,19 @@ const outsideBytes = 8 << 10
 
 // outside checks the bytes of a file that are in no extent.
 func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow, buf []byte) error {
+	crc, err := outside(f, entry.Size, extents, buf, v.read)
+	if err != nil {
+		return err
+	}
+	if found := hex32(crc); found != entry.CRC32C {
+		return &CorruptError{f.Path(), -1, fmt.Sprintf("its bytes outside of chunks have checksum %s, want %s", found, entry.CRC32C)}
+	}
+	return nil
+}
+
+// outside is the checksum of the bytes of a file that are in no extent. It calls
+// count with how many it has read.
+func outside(f vfs.File, size int64, extents []indexRow, buf []byte, count func(int64)) (uint32, error) {
 	crc := uint32(0)
 	update := func(from, to int64) error {
 		for from < to {
@@ -226,7 +240,7 @@ func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow, buf
 				return cutOff(f.Path(), -1, from, err)
 			}
 			crc = crc32.Update(crc, castagnoli, buf[:n])
-			v.read(int64(n))
+			count(int64(n))
 			from += int64(n)
 		}
 		return nil
@@ -234,17 +248,11 @@ func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow, buf
 	at := int64(0)
 	for _, e := range extents {
 		if err := update(at, e.offset); err != nil {
-			return err
+			return 0, err
 		}
 		at = e.offset + e.length
 	}
-	if err := update(at, entry.Size); err != nil {
-		return err
-	}
-	if found := hex32(crc); found != entry.CRC32C {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("its bytes outside of chunks have checksum %s, want %s", found, entry.CRC32C)}
-	}
-	return nil
+	return crc, update(at, size)
 }
 
 // checkLayout compares what an Arrow file says of itself with the index.
