@@ -343,7 +343,7 @@ func TestSourcesThatContradictTheManifestAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index, err := readIndex(fsys, "/graph", m)
+	index, err := readIndex(fsys, "/graph/"+indexName, m)
 	if err != nil {
 		t.Fatal(err)
 	}

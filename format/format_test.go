@@ -174,12 +174,20 @@ func (s *sample) write(fsys vfs.FS, dir string, o CreateOptions) (*Manifest, err
 		return nil, err
 	}
 	defer w.Abort()
+	return s.finish(w)
+}
+
+// finish writes what the directory lacks, and publishes it.
+func (s *sample) finish(w *Writer) (*Manifest, error) {
 	if s.topology != nil {
 		if err := w.Topology(s.topology); err != nil {
 			return nil, err
 		}
 	}
 	for id, data := range s.matrices {
+		if w.Finished(id) {
+			continue
+		}
 		m, err := w.Matrix(id)
 		if err != nil {
 			return nil, err

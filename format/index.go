@@ -91,9 +91,32 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	return index, nil
 }
 
-// readIndex reads and checks the index that a manifest calls for.
-func readIndex(fsys vfs.FS, dir string, m *Manifest) ([]indexRow, error) {
-	path := filepath.Join(dir, indexName)
+// readVersion reads the manifest, and the index that it calls for; there is a
+// manifest where only the index is damaged. While an extension is published the
+// index is in .job until it gets its place, and either may be replaced between two
+// looks: only what is found twice is damage.
+func readVersion(fsys vfs.FS, dir string) (*Manifest, []indexRow, error) {
+	var before *Manifest
+	for {
+		m, err := readManifest(fsys, dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		index, err := readIndex(fsys, filepath.Join(dir, indexName), m)
+		if errors.Is(err, ErrCorrupt) {
+			if next, jobErr := readIndex(fsys, filepath.Join(dir, jobFolder, indexName), m); jobErr == nil {
+				index, err = next, nil
+			}
+		}
+		if !errors.Is(err, ErrCorrupt) || before != nil && before.CRC32C == m.CRC32C {
+			return m, index, err
+		}
+		before = m
+	}
+}
+
+// readIndex reads and checks an index that a manifest calls for.
+func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 	if err := checkSize(fsys, path, m.IndexSize); err != nil {
 		return nil, err
 	}
@@ -109,7 +132,7 @@ func readIndex(fsys vfs.FS, dir string, m *Manifest) ([]indexRow, error) {
 		return nil, &CorruptError{path, -1, err.Error()}
 	}
 	if m.fingerprint(index) != m.Fingerprint {
-		return nil, &CorruptError{filepath.Join(dir, manifestName), -1, "the fingerprint is not that of manifest and index"}
+		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1, "the fingerprint is not that of manifest and index"}
 	}
 	return index, nil
 }

@@ -14,7 +14,7 @@ func indexOf(t testing.TB, s sample) (*Manifest, []indexRow) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index, err := readIndex(fsys, dir, m)
+	index, err := readIndex(fsys, dir+"/"+indexName, m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -181,20 +181,13 @@ func decodeManifest(b []byte) (*Manifest, error) {
 // readManifest reads and checks the manifest of a directory.
 func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestName)
-	info, err := fsys.Stat(path)
+	b, err := readWhole(fsys, path, maxManifestBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%s: %w (run the job that writes it again; or it is no graph or store)", dir, ErrIncomplete)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxManifestBytes {
-		return nil, &CorruptError{path, -1, fmt.Sprintf("%d bytes are more than a manifest can have", info.Size())}
-	}
-	b, err := readFile(fsys, path, info.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -215,10 +208,32 @@ func readFile(fsys vfs.FS, path string, size int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return readOpen(f, size)
+}
+
+// readWhole reads a file of at most so many bytes, which another may take the place
+// of meanwhile.
+func readWhole(fsys vfs.FS, path string, most int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > most {
+		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that it can have", size, most)}
+	}
+	return readOpen(f, size)
+}
+
+func readOpen(f vfs.File, size int64) ([]byte, error) {
 	b := make([]byte, size)
 	if n, err := f.ReadAt(b, 0); int64(n) < size {
 		if err == io.EOF {
-			return nil, &CorruptError{path, -1, fmt.Sprintf("it ends after %d of %d bytes", n, size)}
+			return nil, &CorruptError{f.Path(), -1, fmt.Sprintf("it ends after %d of %d bytes", n, size)}
 		}
 		return nil, err
 	}

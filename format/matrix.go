@@ -174,7 +174,8 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	if isInput := id.Operator == FeaturesOperator; id.Hop < 0 || id.Hop > MaxHops || isInput != (id.Hop == 0) {
 		return nil, fmt.Errorf("%s: there is no matrix %s", w.dir, id)
 	}
-	if err := w.claim(func() bool { return !w.matrices[id] }, func() { w.matrices[id] = true }); err != nil {
+	folder := matrixFolder(id)
+	if err := w.claim(func() bool { return !w.matrices[id] && !w.finished[folder] }, func() { w.matrices[id] = true }); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
 	body := int64(w.layout.ChunkRows) * w.layout.rowBytes()

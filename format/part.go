@@ -26,6 +26,7 @@ type partWriter struct {
 	perPart int
 	minBody int64 // of each chunk but the last of a part, so that strides are equal
 
+	files   []writtenFile
 	next    int // chunk of the table
 	inPart  int // chunks in the present part
 	part    int
@@ -108,15 +109,16 @@ func (p *partWriter) commit() error {
 	if err := p.pending.Commit(); err != nil {
 		return err
 	}
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	p.w.files = append(p.w.files, writtenFile{FileEntry{Path: p.path(), Size: p.out.Size(), CRC32C: hex32(p.out.CRC32C())}, p.out.Extents()})
+	p.files = append(p.files, writtenFile{FileEntry{Path: p.path(), Size: p.out.Size(), CRC32C: hex32(p.out.CRC32C())}, p.out.Extents()})
 	return nil
 }
 
 // close finishes the table.
 func (p *partWriter) close() error {
 	if err := p.commit(); err != nil {
+		return err
+	}
+	if err := p.w.finish(p.table.folder, p.files); err != nil {
 		return err
 	}
 	p.w.mu.Lock()

@@ -13,8 +13,6 @@ const (
 	manifestName    = "manifest.json"
 	indexName       = "index.arrow"
 	jobFolder       = ".job"
-	lockName        = "lock"
-	scratchName     = "scratch"
 	topologyFolder  = "topology"
 	weightsFolder   = "weights"
 	nodesFolder     = "nodes"

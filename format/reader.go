@@ -35,14 +35,10 @@ func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir,
 
 // openKind opens a directory of one kind, or of any.
 func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
-	m, err := readManifest(fsys, dir)
-	if err != nil {
-		return nil, err
-	}
-	if kind != "" && kind != m.Kind {
+	m, index, err := readVersion(fsys, dir)
+	if m != nil && kind != "" && kind != m.Kind {
 		return nil, fmt.Errorf("%s is a %s, not a %s", dir, m.Kind, kind)
 	}
-	index, err := readIndex(fsys, dir, m)
 	if err != nil {
 		return nil, err
 	}

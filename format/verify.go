@@ -32,11 +32,11 @@ type VerifyReport struct {
 // the error is for what kept it from looking.
 func Verify(ctx context.Context, fsys vfs.FS, dir string, threads int, p progress.Reporter) (*VerifyReport, error) {
 	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: &VerifyReport{Bad: []CorruptError{}}, bad: map[string]bool{}}
-	m, err := readManifest(fsys, dir)
-	if err := v.note(err); m == nil {
+	m, index, err := readVersion(fsys, dir)
+	if err := v.note(err); m == nil || err != nil {
 		return v.report, err
 	}
-	if err := v.all(m, p); err != nil {
+	if err := v.all(m, index, p); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(v.report.Bad, func(a, b CorruptError) int {
@@ -78,7 +78,9 @@ func (v *verifier) isBad(path string) bool {
 
 func (v *verifier) path(name string) string { return filepath.Join(v.dir, filepath.FromSlash(name)) }
 
-func (v *verifier) all(m *Manifest, p progress.Reporter) error {
+// all checks everything but manifest and index; what needs the index only where
+// there is one.
+func (v *verifier) all(m *Manifest, index []indexRow, p progress.Reporter) error {
 	v.report.Files = len(m.Files) + 2
 	for _, f := range m.Files {
 		if err := v.note(f.explain(checkSize(v.fsys, f.in(v.dir), f.Size))); err != nil {
@@ -92,9 +94,8 @@ func (v *verifier) all(m *Manifest, p progress.Reporter) error {
 	if err := v.extras(m); err != nil {
 		return err
 	}
-	index, err := readIndex(v.fsys, v.dir, m)
-	if err != nil {
-		return v.note(err)
+	if index == nil {
+		return nil
 	}
 	d, err := newDir(v.fsys, v.dir, m, index)
 	if err != nil {
@@ -119,6 +120,9 @@ func (v *verifier) extras(m *Manifest) error {
 	found, err := scan(v.fsys, v.dir)
 	if err != nil {
 		return err
+	}
+	if state, err := readJob(v.fsys, v.dir); err == nil && state != nil && state.Base != "" {
+		found.files = nil // those of an extension are not listed yet
 	}
 	for _, path := range slices.Concat(found.files, found.foreign) {
 		if i, listed := m.find(path); (!listed || m.Files[i].Source != "") && path != manifestName && path != indexName {

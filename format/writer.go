@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,15 +24,22 @@ import (
 type CreateOptions struct {
 	// Force replaces a complete directory of the same kind, and parts of any that
 	// have neither manifest nor .job. A directory that holds anything else is refused
-	// with or without it; what an interrupted job left is always replaced.
+	// with or without it; what an interrupted job left is always replaced, unless
+	// that can go on.
 	Force bool
+	// Job tells, in one spelling, everything that the content of the directory is a
+	// function of. With it, a job that was interrupted goes on when it is started
+	// again: matrices and rows that are complete are kept (Writer.Finished), and the
+	// scratch folder. Another job is then refused (OtherJobError), or with Force
+	// replaces it. Without, an interrupted job starts over.
+	Job string
 }
 
 // Writer builds a directory. Its matrices may be written by one goroutine each.
 //
 // While it is at work the directory has a folder .job with a locked file, and no
-// manifest. Files get their names when they are complete and durable; index
-// and manifest come last, then .job goes.
+// manifest, or that of the store that it extends. Files get their names when they
+// are complete and durable; index and manifest come last, then .job goes.
 type Writer struct {
 	fsys   vfs.FS
 	dir    string
@@ -38,9 +47,12 @@ type Writer struct {
 	lock   io.Closer
 	kind   string
 	layout Layout
+	job    string
+	base   *Manifest // that is extended, or nil
 
 	mu       sync.Mutex
-	files    []writtenFile
+	files    []writtenFile   // of complete tables
+	finished map[string]bool // these tables, by folder
 	open     map[*partWriter]bool
 	matrices map[MatrixID]bool // that were started
 	topology *topologySize
@@ -66,8 +78,7 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	if err != nil {
 		return nil, err
 	}
-	layout.Regions = slices.Clone(layout.Regions)
-	w := &Writer{fsys: fsys, dir: dir, kind: kind, layout: layout, open: map[*partWriter]bool{}, matrices: map[MatrixID]bool{}}
+	w := newWriter(fsys, dir, kind, layout, o.Job)
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		w.made = true
 	} else if err != nil {
@@ -75,36 +86,62 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	} else if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
 		return nil, err
 	}
-	job := filepath.Join(dir, jobFolder)
-	if err := fsys.MkdirAll(job); err != nil {
-		return nil, w.leave(err)
+	if err := w.takeLock(); err != nil {
+		return nil, err
 	}
-	if w.lock, err = fsys.Lock(filepath.Join(job, lockName)); errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("%s is being written: %w", dir, err)
-	} else if err != nil {
-		if w.made {
-			err = w.leave(err)
-		}
-		return nil, err // not knowing whose .job it is
-	}
-	// Another job may have finished before we had the lock.
-	if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
-		return nil, w.leave(err)
-	}
-	if err := fsys.RemoveAll(filepath.Join(job, scratchName)); err != nil {
-		return nil, w.leave(err)
-	}
-	if err := wipe(fsys, dir); err != nil {
-		return nil, w.leave(err)
+	if err := w.create(o); err != nil {
+		return nil, w.giveUp(err)
 	}
 	return w, nil
 }
 
-// Scratch makes a folder for files of the caller's own, which nobody reads but
-// the present job: Publish and Abort remove it, and the next Create after a crash.
-func (w *Writer) Scratch() (string, error) {
-	folder := filepath.Join(w.dir, jobFolder, scratchName)
-	return folder, w.fsys.MkdirAll(folder)
+func newWriter(fsys vfs.FS, dir, kind string, layout Layout, job string) *Writer {
+	layout.Regions = slices.Clone(layout.Regions)
+	return &Writer{fsys: fsys, dir: dir, kind: kind, layout: layout, job: job,
+		finished: map[string]bool{}, open: map[*partWriter]bool{}, matrices: map[MatrixID]bool{}}
+}
+
+// takeLock makes .job and locks it.
+func (w *Writer) takeLock() error {
+	err := w.fsys.MkdirAll(filepath.Join(w.dir, jobFolder))
+	if err != nil {
+		return w.leave(err)
+	}
+	if w.lock, err = w.fsys.Lock(w.jobPath(lockName)); errors.Is(err, vfs.ErrLocked) {
+		return fmt.Errorf("%s is being written: %w", w.dir, err)
+	}
+	if err != nil && w.made {
+		return w.leave(err)
+	}
+	return err // not knowing whose .job it is
+}
+
+// create clears the way of a job that has the lock.
+func (w *Writer) create(o CreateOptions) error {
+	// Another job may have finished before we had the lock.
+	if err := mayReplace(w.fsys, w.dir, w.kind, o.Force); err != nil {
+		return err
+	}
+	var state *jobState
+	if !o.Force {
+		var err error
+		if state, err = readJob(w.fsys, w.dir); err != nil {
+			return err
+		}
+		if state != nil && (state.Job != o.Job || state.Base != "") {
+			return &OtherJobError{w.dir, state.Job, o.Job}
+		}
+	}
+	return w.resume(state)
+}
+
+// giveUp ends a job that could not be started. What another may go on with stays.
+func (w *Writer) giveUp(err error) error {
+	if _, statErr := w.fsys.Stat(w.jobPath(jobName)); w.made || errors.Is(statErr, fs.ErrNotExist) {
+		return w.leave(err)
+	}
+	w.lock.Close()
+	return err
 }
 
 // leave gives the directory up: .job goes, then the directory where we made it,
@@ -182,6 +219,9 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 	var visit func(folder string) error
 	visit = func(folder string) error {
 		entries, err := fsys.ReadDir(filepath.Join(dir, filepath.FromSlash(folder)))
+		if errors.Is(err, fs.ErrNotExist) && folder != "" {
+			return nil // removed since it was listed
+		}
 		if err != nil {
 			return err
 		}
@@ -209,21 +249,40 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 	return out, visit("")
 }
 
-// wipe removes all files of ours but .job. Removals need not survive a crash,
-// so the manifest is renamed first, which does: what is then written under old
-// names is not taken for what it listed.
-func wipe(fsys vfs.FS, dir string) error {
-	manifest := filepath.Join(dir, manifestName)
-	if err := fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// wipe removes all files of ours but .job, those of the store that is extended,
+// and these. Removals need not survive a crash, so the manifest is renamed first,
+// which does: what is then written under old names is not taken for what it listed.
+func (w *Writer) wipe(but []writtenFile) error {
+	keep := map[string]bool{} // files, and the folders that they are in
+	for _, f := range but {
+		keep[f.Path] = true
 	}
-	found, err := scan(fsys, dir)
+	if w.base != nil {
+		keep[manifestName], keep[indexName] = true, true
+		for _, f := range w.base.Files {
+			keep[f.Path] = true
+		}
+	} else {
+		manifest := filepath.Join(w.dir, manifestName)
+		if err := w.fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, file := range slices.Collect(maps.Keys(keep)) {
+		for folder := path.Dir(file); folder != "."; folder = path.Dir(folder) {
+			keep[folder] = true
+		}
+	}
+	found, err := scan(w.fsys, w.dir)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(found.folders)
-	for _, path := range append(found.files, found.folders...) {
-		if err := fsys.Remove(filepath.Join(dir, filepath.FromSlash(path))); err != nil {
+	for _, name := range append(found.files, found.folders...) {
+		if keep[name] {
+			continue
+		}
+		if err := w.fsys.Remove(filepath.Join(w.dir, filepath.FromSlash(name))); err != nil {
 			return err
 		}
 	}
@@ -265,6 +324,9 @@ func (w *Writer) Topology(c *CSC) error {
 // single writes a table that has one record batch at most, with the bytes that
 // body writes.
 func (w *Writer) single(t table, body func(out io.Writer) error) error {
+	if w.isFinished(t.folder) {
+		return nil
+	}
 	p, err := w.parts(t, 1, 0)
 	if err != nil {
 		return err
@@ -284,7 +346,8 @@ func (w *Writer) single(t table, body func(out io.Writer) error) error {
 	return p.close()
 }
 
-// Rows writes rows/ (with NodeID) or nodes/ (without).
+// Rows writes rows/ (with NodeID) or nodes/ (without). Where an earlier run of the
+// job has done so, it is told again, and writes nothing.
 func (w *Writer) Rows(t *RowTable) error {
 	summary, err := t.summarize(w.kind, w.layout.rows())
 	if err != nil {
@@ -293,10 +356,10 @@ func (w *Writer) Rows(t *RowTable) error {
 	if err := w.claim(func() bool { return w.rows == nil }, func() { w.rows = summary }); err != nil {
 		return err
 	}
-	if summary.columns == (rowColumns{}) {
+	table := summary.columns.table(w.layout)
+	if summary.columns == (rowColumns{}) || w.isFinished(table.folder) {
 		return nil
 	}
-	table := summary.columns.table(w.layout)
 	longest := int64(0)
 	for k := range table.chunks {
 		first, rows := w.layout.chunk(k)
@@ -332,10 +395,14 @@ func (w *Writer) claim(free func() bool, change func()) error {
 
 // Publish writes index and manifest, which makes the directory visible. It fills
 // in what the writer knows: Format, Kind, Tool, layout, what topology and rows
-// have, Files, Fingerprint and checksums.
+// have, Files, Fingerprint and checksums. Where it fails to publish an extension,
+// the job is suspended.
 func (w *Writer) Publish(m *Manifest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.rows == nil && w.base != nil {
+		w.rows = &rowSummary{w.base.rowColumns(), int32(w.base.Classes) - 1, uint32(max(w.base.Nodes, 1) - 1)}
+	}
 	switch {
 	case w.done:
 		return fmt.Errorf("%s is published or aborted already", w.dir)
@@ -359,10 +426,7 @@ func (w *Writer) Publish(m *Manifest) error {
 	if err := w.rows.checkAgainst(m); err != nil {
 		return fmt.Errorf("%s: cannot be published: %w", w.dir, err)
 	}
-	if err := w.writeFile(indexName, encoded); err != nil {
-		return err
-	}
-	if err := w.writeFile(manifestName, m.seal()); err != nil {
+	if err := w.publish(encoded, m.seal()); err != nil {
 		return err
 	}
 	w.done, w.made = true, false
@@ -396,9 +460,33 @@ func (w *Writer) fill(m *Manifest) []indexRow {
 	return index
 }
 
+// publish writes the last two files. The manifest of an extension takes the place
+// of the one before in one step; until the index follows, readers find it in .job.
+func (w *Writer) publish(index, manifest []byte) error {
+	write := func(name string, b []byte) error { return writeFile(w.fsys, filepath.Join(w.dir, name), b) }
+	if w.base == nil {
+		if err := write(indexName, index); err != nil {
+			return err
+		}
+		return write(manifestName, manifest)
+	}
+	err := writeFile(w.fsys, w.jobPath(indexName), index)
+	if err == nil {
+		err = write(manifestName, manifest)
+	}
+	if err == nil {
+		err = write(indexName, index)
+	}
+	if err != nil { // which of the two versions is there, the next run will see
+		w.done = true
+		w.lock.Close()
+	}
+	return err
+}
+
 // writeFile commits a small file.
-func (w *Writer) writeFile(name string, b []byte) error {
-	f, err := w.fsys.Create(filepath.Join(w.dir, name))
+func writeFile(fsys vfs.FS, path string, b []byte) error {
+	f, err := fsys.Create(path)
 	if err != nil {
 		return err
 	}
@@ -409,8 +497,9 @@ func (w *Writer) writeFile(name string, b []byte) error {
 	return f.Commit()
 }
 
-// Abort removes everything that was written. After Publish it does nothing. No
-// other call may be running.
+// Abort removes everything that was written, by earlier runs of the job too, and
+// nothing of a store that is extended. After Publish it does nothing. No other call
+// may be running.
 func (w *Writer) Abort() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -422,5 +511,5 @@ func (w *Writer) Abort() error {
 	for p := range w.open {
 		err = errors.Join(err, p.abort())
 	}
-	return w.leave(errors.Join(err, wipe(w.fsys, w.dir)))
+	return w.leave(errors.Join(err, w.wipe(nil)))
 }

@@ -1,0 +1,614 @@
+package format
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// run does the job that makes the sample, or what is left of it.
+func (s *sample) run(fsys vfs.FS, dir string, o CreateOptions) error {
+	w, err := Create(fsys, dir, s.layout, o)
+	if err != nil {
+		return err
+	}
+	return s.orSuspend(w)
+}
+
+// extend is run for a store that has some of it already.
+func (s *sample) extend(fsys vfs.FS, dir, job string) error {
+	w, err := Extend(fsys, dir, job)
+	if err != nil {
+		return err
+	}
+	return s.orSuspend(w)
+}
+
+func (s *sample) orSuspend(w *Writer) error {
+	_, err := s.finish(w)
+	return errors.Join(err, w.Suspend())
+}
+
+// without is the sample before its last operator, and the last hop of the others.
+func (s *sample) without() *sample {
+	base := *s
+	base.manifest.Name = s.name + " before"
+	base.manifest.Operators = nil
+	base.matrices = map[MatrixID][]byte{Input: s.matrices[Input]}
+	for _, o := range s.manifest.Operators[:len(s.manifest.Operators)-1] {
+		o.Hops--
+		base.manifest.Operators = append(base.manifest.Operators, o)
+		for r := 1; r <= o.Hops; r++ {
+			id := MatrixID{o.Name, r}
+			base.matrices[id] = s.matrices[id]
+		}
+	}
+	return &base
+}
+
+// growing is a store that can be without something.
+func growing() *sample {
+	s := makeStore("store", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw:noloops", 1})
+	return &s
+}
+
+// equalDirs fails unless two directories have the same files with the same bytes.
+func equalDirs(t *testing.T, got, want vfs.FS, dir string) {
+	t.Helper()
+	paths := filesOf(t, want, dir)
+	if have := filesOf(t, got, dir); !slices.Equal(have, paths) {
+		t.Fatalf("%v is there, want %v", have, paths)
+	}
+	for _, path := range paths {
+		a, errA := readFile(got, path, sizeOf(t, got, path))
+		b, errB := readFile(want, path, sizeOf(t, want, path))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			t.Fatalf("%s differs (%v, %v)", path, errA, errB)
+		}
+	}
+	if _, err := got.Stat(dir + "/.job"); err == nil {
+		t.Fatal(".job is left")
+	}
+}
+
+// crashes are what a crash may leave of a disk.
+func crashes(disk *vfs.Mem) []*vfs.Mem {
+	return []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(1), disk.CrashCloneKeeping(2), disk.CrashCloneKeeping(3)}
+}
+
+func mustStatus(t *testing.T, fsys vfs.FS, dir string) *Job {
+	t.Helper()
+	j, err := JobStatus(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func TestAJobGoesOnAfterACrashAnywhereAndEndsWithTheSameBytes(t *testing.T) {
+	graph := tiny()[0]
+	for _, s := range []*sample{growing(), &graph} {
+		want, dir := s.mustWrite(t)
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			fault := vfs.NewFault(disk)
+			fault.FailFrom(n, syscall.EIO)
+			jobErr := s.run(fault, dir, CreateOptions{Job: "j"})
+			for i, crashed := range crashes(disk) {
+				found := completeOrAbsent(t, crashed, dir, s)
+				if jobErr == nil && found == nil {
+					t.Fatalf("operation %d, crash %d: published, but not there", n, i)
+				}
+				if _, err := crashed.Stat(dir); err == nil {
+					if j := mustStatus(t, crashed, dir); j.Running || j.Published != (found != nil) || j.Unfinished && found != nil {
+						t.Fatalf("operation %d, crash %d: status %+v", n, i, j)
+					}
+				}
+				err := s.run(crashed, dir, CreateOptions{Job: "j"})
+				if found != nil {
+					if !errors.Is(err, ErrExists) {
+						t.Fatalf("operation %d, crash %d: %v", n, i, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("operation %d, crash %d: %v", n, i, err)
+				}
+				equalDirs(t, crashed, want, dir)
+			}
+			if jobErr == nil {
+				break
+			}
+		}
+	}
+}
+
+func TestAJobGoesOnAfterAFaultAnywhere(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		fault := vfs.NewFault(disk)
+		fault.FailAt(n, syscall.EIO)
+		err := s.run(fault, dir, CreateOptions{Job: "j"})
+		if fault.Operations() < n {
+			break
+		}
+		if !errors.Is(err, syscall.EIO) {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		if completeOrAbsent(t, disk, dir, s) != nil {
+			continue // all that failed was removing .job
+		}
+		if err := s.run(disk, dir, CreateOptions{Job: "j"}); err != nil {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		equalDirs(t, disk, want, dir)
+	}
+}
+
+func TestAJobGoesOnWhenThereIsRoomAgain(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	disk := vfs.NewMem()
+	refused := 0
+	for capacity := int64(0); ; capacity += 3000 {
+		disk.SetCapacity(capacity)
+		err := s.run(disk, dir, CreateOptions{Job: "j"})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("%d bytes: %v", capacity, err)
+		}
+		refused++
+	}
+	if refused < 10 {
+		t.Errorf("%d times only", refused)
+	}
+	equalDirs(t, disk, want, dir)
+}
+
+func TestAStoreThatGrowsIsCompleteAtAnyTimeAndAfterACrashAnywhere(t *testing.T) {
+	next := growing()
+	before := next.without()
+	want, dir := next.mustWrite(t)
+	for n := int64(1); ; n++ {
+		disk, _ := before.mustWrite(t)
+		disk = disk.CrashClone()
+		fault := vfs.NewFault(disk)
+		fault.FailFrom(n, syscall.EIO)
+		jobErr := next.extend(fault, dir, "j")
+		for i, crashed := range append(crashes(disk), disk) {
+			found := completeOrAbsent(t, crashed, dir, before, next)
+			if found == nil || jobErr == nil && found == before {
+				t.Fatalf("operation %d, crash %d: %v is there", n, i, found)
+			}
+			if j := mustStatus(t, crashed, dir); !j.Published || j.Running || j.Unfinished && found == next {
+				t.Fatalf("operation %d, crash %d: status %+v", n, i, j)
+			}
+			if err := next.extend(crashed, dir, "j"); err != nil {
+				t.Fatalf("operation %d, crash %d: %v", n, i, err)
+			}
+			equalDirs(t, crashed, want, dir)
+		}
+		if jobErr == nil {
+			break
+		}
+	}
+}
+
+func TestAStoreThatGrowsIsCompleteAfterAFaultAnywhere(t *testing.T) {
+	next := growing()
+	before := next.without()
+	want, dir := next.mustWrite(t)
+	for n := int64(1); ; n++ {
+		disk, _ := before.mustWrite(t)
+		fault := vfs.NewFault(disk)
+		fault.FailAt(n, syscall.EIO)
+		err := next.extend(fault, dir, "j")
+		if fault.Operations() < n {
+			break
+		}
+		if !errors.Is(err, syscall.EIO) {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		if completeOrAbsent(t, disk, dir, before, next) == nil {
+			t.Fatalf("operation %d: nothing is there", n)
+		}
+		if err := next.extend(disk, dir, "j"); err != nil {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		equalDirs(t, disk, want, dir)
+	}
+}
+
+// interrupted does something before some operations of the FS that it is.
+type interrupted struct {
+	vfs.FS
+	operations int
+	before     map[int]func()
+}
+
+func (i *interrupted) next() {
+	i.operations++
+	if do := i.before[i.operations]; do != nil {
+		do()
+	}
+}
+
+func (i *interrupted) Stat(path string) (fs.FileInfo, error) {
+	i.next()
+	return i.FS.Stat(path)
+}
+
+func (i *interrupted) Open(path string) (vfs.File, error) {
+	i.next()
+	return i.FS.Open(path)
+}
+
+// TestAReaderThatOpens takes a publication apart: it comes to a halt before one
+// operation of the reader and goes on before a later one.
+func TestAReaderThatOpensWhileAStoreGrowsSeesOneVersion(t *testing.T) {
+	next := growing()
+	before := next.without()
+	old, dir := before.mustWrite(t)
+	disk := old.CrashClone()
+	count := vfs.NewFault(disk)
+	if err := next.extend(count, dir, "j"); err != nil {
+		t.Fatal(err)
+	}
+	looks := &interrupted{FS: disk}
+	if _, err := OpenStore(looks, dir); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for n := count.Operations() - 10; n <= count.Operations(); n++ { // from the first write to .job on
+		for stop := 1; stop <= looks.operations; stop++ {
+			for goOn := stop; goOn < stop+4; goOn++ {
+				disk := old.CrashClone()
+				fault := vfs.NewFault(disk)
+				fault.FailFrom(n, syscall.EIO)
+				halt := func() {
+					if err := next.extend(fault, dir, "j"); err == nil {
+						t.Fatal("not stopped")
+					}
+				}
+				finish := func() {
+					if err := next.extend(disk, dir, "j"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				reader := &interrupted{FS: disk, before: map[int]func(){stop: halt, goOn: finish}}
+				if stop == goOn {
+					reader.before[stop] = func() { halt(); finish() }
+				}
+				d, err := OpenStore(reader, dir)
+				if err != nil {
+					t.Fatalf("stopped at operation %d, before look %d, until %d: %v", n, stop, goOn, err)
+				}
+				seen[d.Manifest.Name] = true
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("%v was seen", seen)
+	}
+}
+
+// recorder knows which files were made.
+type recorder struct {
+	vfs.FS
+	created []string
+}
+
+func (r *recorder) Create(path string) (vfs.PendingFile, error) {
+	r.created = append(r.created, filepath.Base(filepath.Dir(path))+"/"+filepath.Base(path))
+	return r.FS.Create(path)
+}
+
+func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	disk := &recorder{FS: vfs.NewMem()}
+	w, err := Create(disk, dir, s.layout, CreateOptions{Job: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := mustStatus(t, disk, dir); !j.Running || !j.Unfinished || j.Published || j.Text != "j" || len(j.Finished) > 0 || j.Bytes != 0 {
+		t.Errorf("status %+v", j)
+	}
+	scratch, err := w.Scratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, disk, scratch+"/panel", "columns")
+	sym := MatrixID{"sym", 1}
+	m, err := w.Matrix(sym)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Rows(s.rows), m.Write(s.matrices[sym])); err != nil {
+		t.Fatal(err)
+	}
+	if w.Finished(sym) {
+		t.Error("finished before it is closed")
+	}
+	input, err := w.Matrix(Input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.Close(), input.Write(s.matrices[Input][:8])); err != nil {
+		t.Fatal(err)
+	}
+	if !w.Finished(sym) || w.Finished(Input) {
+		t.Errorf("finished: %v, %v", w.Finished(sym), w.Finished(Input))
+	}
+	if err := errors.Join(w.Suspend(), w.Suspend(), w.Abort()); err != nil {
+		t.Fatal(err)
+	}
+	bytes := sizeOf(t, disk, dir+"/rows/part-0.arrow") + sizeOf(t, disk, dir+"/features/sym/hop-1/part-0.arrow")
+	if j := mustStatus(t, disk, dir); j.Running || !j.Unfinished || j.Published || j.Text != "j" ||
+		!slices.Equal(j.Finished, []string{"features/sym/hop-1", "rows"}) || j.Bytes != bytes {
+		t.Errorf("status %+v, want %d bytes", j, bytes)
+	}
+
+	disk.created = nil
+	if w, err = Create(disk, dir, s.layout, CreateOptions{Job: "j"}); err != nil {
+		t.Fatal(err)
+	}
+	if !w.Finished(sym) || w.Finished(Input) || w.Finished(MatrixID{"sym", 2}) {
+		t.Error("not what was finished")
+	}
+	if _, err := w.Matrix(sym); err == nil {
+		t.Error("a finished matrix is started")
+	}
+	if again, err := w.Scratch(); err != nil || again != scratch || sizeOf(t, disk, scratch+"/panel") != 7 {
+		t.Errorf("scratch is at %s, %v", again, err)
+	}
+	if _, err := s.finish(w); err != nil {
+		t.Fatal(err)
+	}
+	if made := strings.Join(disk.created, " "); strings.Contains(made, "rows/part") || strings.Count(made, "hop-1/part") != 1 {
+		t.Errorf("made %s", made)
+	}
+	equalDirs(t, disk, want, dir)
+	if j := mustStatus(t, disk, dir); j.Running || j.Unfinished || !j.Published || j.Text != "" {
+		t.Errorf("status %+v", j)
+	}
+}
+
+func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
+	s, other := growing(), makeStore("other", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw:noloops", 1})
+	for _, data := range other.matrices {
+		for i := range data {
+			data[i]++
+		}
+	}
+	wantOther, dir := other.mustWrite(t)
+	begun := func() *vfs.Mem {
+		disk := vfs.NewMem()
+		w, err := Create(disk, dir, s.layout, CreateOptions{Job: "one"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Matrix(Input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Write(s.matrices[Input]), m.Close(), w.Rows(s.rows), w.Suspend()); err != nil {
+			t.Fatal(err)
+		}
+		return disk
+	}
+	for _, job := range []string{"other", ""} {
+		disk := begun()
+		before := filesOf(t, disk, dir)
+		err := other.run(disk, dir, CreateOptions{Job: job})
+		var otherJob *OtherJobError
+		if !errors.As(err, &otherJob) || *otherJob != (OtherJobError{dir, "one", job}) || !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%q: %v", job, err)
+		}
+		if after := filesOf(t, disk, dir); !slices.Equal(before, after) {
+			t.Errorf("%v became %v", before, after)
+		}
+		if j := mustStatus(t, disk, dir); j.Running || j.Text != "one" || len(j.Finished) != 2 {
+			t.Errorf("status %+v", j)
+		}
+		if err := other.run(disk, dir, CreateOptions{Job: job, Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		equalDirs(t, disk, wantOther, dir)
+	}
+
+	// Files of the one must never be taken for those of the other, which are as long.
+	for n := int64(1); ; n++ {
+		disk := begun().CrashClone()
+		fault := vfs.NewFault(disk)
+		fault.FailFrom(n, syscall.EIO)
+		jobErr := other.run(fault, dir, CreateOptions{Job: "other", Force: true})
+		for i, crashed := range crashes(disk) {
+			if completeOrAbsent(t, crashed, dir, &other) != nil {
+				continue
+			}
+			var refused *OtherJobError
+			err := other.run(crashed, dir, CreateOptions{Job: "other"})
+			if errors.As(err, &refused) {
+				err = other.run(crashed, dir, CreateOptions{Job: "other", Force: true})
+			}
+			if err != nil {
+				t.Fatalf("operation %d, crash %d: %v", n, i, err)
+			}
+			equalDirs(t, crashed, wantOther, dir)
+		}
+		if jobErr == nil {
+			break
+		}
+	}
+}
+
+func TestAJobWithAnotherLayoutStartsAnew(t *testing.T) {
+	s := growing()
+	disk, dir := vfs.NewMem(), "/d"
+	w, err := Create(disk, dir, NewLayout([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 0}, {RegionRest, 1}}, 1, 2, Float16), CreateOptions{Job: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Rows(s.rows), w.Suspend()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(disk, dir, CreateOptions{Job: "j"}); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := s.mustWrite(t)
+	equalDirs(t, disk, want, dir)
+}
+
+func TestAnExtensionCanBeGivenUp(t *testing.T) {
+	next := growing()
+	before := next.without()
+	want, dir := before.mustWrite(t)
+	disk, _ := before.mustWrite(t)
+	begin := func(job string) *Writer {
+		w, err := Extend(disk, dir, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := MatrixID{"rw:noloops", 1}
+		if w.Finished(id) {
+			return w
+		}
+		m, err := w.Matrix(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Write(next.matrices[id]), m.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if err := begin("one").Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	j := mustStatus(t, disk, dir)
+	if !j.Published || !j.Unfinished || j.Text != "one" || !slices.Equal(j.Finished, []string{"features/rw+noloops/hop-1"}) ||
+		j.Bytes != sizeOf(t, disk, dir+"/features/rw+noloops/hop-1/part-0.arrow") {
+		t.Errorf("status %+v", j)
+	}
+	completeOrAbsent(t, disk, dir, before)
+	var other *OtherJobError
+	if _, err := Extend(disk, dir, "two"); !errors.As(err, &other) || *other != (OtherJobError{dir, "one", "two"}) {
+		t.Errorf("another extension: %v", err)
+	}
+	if _, err := Create(disk, dir, next.layout, CreateOptions{Job: "one"}); !errors.Is(err, ErrExists) {
+		t.Errorf("a job on what is there: %v", err)
+	}
+	w := begin("one")
+	if _, err := Extend(disk, dir, "one"); !errors.Is(err, vfs.ErrLocked) {
+		t.Errorf("a second job: %v", err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	equalDirs(t, disk, want, dir)
+	if err := begin("two").Abort(); err != nil {
+		t.Fatal(err)
+	}
+	equalDirs(t, disk, want, dir)
+	if err := begin("three").Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.run(disk, dir, CreateOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	whole, _ := next.mustWrite(t)
+	equalDirs(t, disk, whole, dir)
+}
+
+func TestAnExtensionWithoutRowsOrAnythingNewIsTheSameStore(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	disk, _ := s.mustWrite(t)
+	w, err := Extend(disk, dir, "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Matrix(MatrixID{"sym", 1}); err == nil {
+		t.Error("a matrix of the store is written again")
+	}
+	m := s.manifest
+	if err := w.Publish(&m); err != nil {
+		t.Fatal(err)
+	}
+	equalDirs(t, disk, want, dir)
+	graph, _ := tinyGraph(t)
+	if _, err := Extend(graph, dir, "j"); err == nil || !strings.Contains(err.Error(), "is a graph") {
+		t.Errorf("a graph: %v", err)
+	}
+	if _, err := Extend(vfs.NewMem(), dir, "j"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+	if _, err := graph.Stat(dir + "/.job"); err == nil {
+		t.Error(".job is left")
+	}
+}
+
+func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	disk := vfs.NewMem()
+	w, err := Create(disk, dir, s.layout, CreateOptions{Job: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Rows(s.rows), w.Suspend()); err != nil {
+		t.Fatal(err)
+	}
+	record, state := dir+"/.job/rows.table", dir+"/.job/job.json"
+	for _, path := range []string{record, state} {
+		for i := int64(0); i < sizeOf(t, disk, path); i += 3 {
+			copied := disk.CrashClone()
+			err := s.run(&damaged{FS: copied, path: path, flip: i, bit: uint(i % 8), length: -1}, dir, CreateOptions{Job: "j"})
+			if path == record && err != nil {
+				t.Fatalf("byte %d of %s: %v", i, path, err)
+			}
+			if path == state {
+				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), path) {
+					t.Fatalf("byte %d of %s: %v", i, path, err)
+				}
+				if _, err := JobStatus(&damaged{FS: copied, path: path, flip: i, length: -1}, dir); !errors.Is(err, ErrCorrupt) {
+					t.Fatalf("byte %d of %s: %v", i, path, err)
+				}
+				continue
+			}
+			equalDirs(t, copied, want, dir)
+		}
+	}
+	damage := &damaged{FS: disk.CrashClone(), path: state, flip: 9, length: -1}
+	if err := s.run(damage, dir, CreateOptions{Job: "j", Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	equalDirs(t, damage.FS, want, dir)
+	part := dir + "/rows/part-0.arrow"
+	for _, length := range []int64{0, sizeOf(t, disk, part) - 1} {
+		copied := disk.CrashClone()
+		if err := s.run(&damaged{FS: copied, path: part, flip: -1, length: length}, dir, CreateOptions{Job: "j"}); err != nil {
+			t.Fatal(err)
+		}
+		equalDirs(t, copied, want, dir)
+	}
+	if err := disk.Remove(part); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(disk, dir, CreateOptions{Job: "j"}); err != nil {
+		t.Fatal(err)
+	}
+	equalDirs(t, disk, want, dir)
+}
