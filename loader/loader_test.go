@@ -578,6 +578,42 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	}
 }
 
+func TestNeighbouringChunksAreOneRead(t *testing.T) {
+	spec := storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1}
+	store := newStore(t, spec)
+	for _, test := range []struct {
+		name string
+		plan chunk.Plan
+		want int64 // reads of each matrix
+	}{
+		{"a whole region in row order", chunk.Plan{BatchRows: 53}, 1},
+		{"batches that end with chunks", chunk.Plan{BatchRows: 16}, 4},
+		{"chunks that are cut, and read with the first batch", chunk.Plan{BatchRows: 20}, 3},
+		{"batches within a chunk", chunk.Plan{BatchRows: 4}, 7},
+		{"plan chunks of three of the store's", chunk.Plan{BatchRows: 24, ChunkRows: 24, Order: chunk.Shuffled, Seed: 1}, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			device := newDevice(t, true, host.Options{Threads: 2})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: test.plan.BatchRows})
+			s := mustSet(t, l, Rows{Region: "train"}, test.plan)
+			for n := range 2 {
+				before := l.Stats()
+				got, err := collect(t, device, s, n, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				test.plan.Rows = 53
+				compare(t, got, test.plan, n, 0, spec.features, from(0))
+				after := l.Stats()
+				reads, bytes := after.Reads[0].Reads-before.Reads[0].Reads, after.BytesRead-before.BytesRead
+				if reads != 3*test.want || bytes != 53*5*4*3 {
+					t.Errorf("%s, epoch %d: %d reads of %d bytes, want %d", test.name, n, reads, bytes, 3*test.want)
+				}
+			}
+		})
+	}
+}
+
 func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	multi := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 3})
@@ -660,7 +696,7 @@ func TestMemoryThatIsMissingIsSaidAndNothingKept(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	for _, p := range []Placement{Device, Storage} {
 		succeeded := false
-		for pages := int64(1); pages < 40; pages++ {
+		for pages := int64(1); pages < 60; pages++ {
 			device, err := host.New(host.Options{MemoryBytes: pages * 4096})
 			if err != nil {
 				t.Fatal(err)
@@ -677,7 +713,7 @@ func TestMemoryThatIsMissingIsSaidAndNothingKept(t *testing.T) {
 			}
 		}
 		if !succeeded {
-			t.Errorf("%s: 40 pages are not enough", p)
+			t.Errorf("%s: 60 pages are not enough", p)
 		}
 	}
 }

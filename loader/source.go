@@ -12,16 +12,16 @@ import (
 // backend is a kind of source.
 type backend struct {
 	open func(context.Context, *Loader) (source, error)
-	// byHost tells that assemble writes rows itself: into f.stored if the device's
-	// memory is the host's, else into f.staging.
-	byHost bool
+	// byHost tells that assemble writes rows itself if the device's memory is the
+	// host's; staged, that it else writes them into f.staging.
+	byHost, staged bool
 }
 
 // backends are those that there are. One that is new is a file and a line here.
 var backends = map[Placement]backend{
 	Device:  {open: openDevice},
-	Host:    {open: openHost, byHost: true},
-	Storage: {open: openStorage},
+	Host:    {open: openHost, byHost: true, staged: true},
+	Storage: {open: openStorage, byHost: true},
 }
 
 // Placements are those that there are.

@@ -22,7 +22,8 @@ type ReadStats struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason,omitempty"`
 	Files  int    `json:"files"`
-	Bytes  int64  `json:"bytes"`
+	Reads  int64  `json:"reads"` // neighbouring chunks may be one
+	Bytes  int64  `json:"bytes"` // of chunks
 }
 
 // StageStats is how a stage of the pipeline spent its time: at work (fetch works
