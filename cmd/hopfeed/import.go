@@ -18,6 +18,7 @@ import (
 type graphOptions struct {
 	output     string
 	normalize  bool
+	inPlace    bool
 	selfLoops  string
 	duplicates string
 	dtype      string
@@ -68,6 +69,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge")
 	f.BoolVar(&o.normalize, "normalize-features", false, "divide each row of features by its sum, where that is positive")
+	f.BoolVar(&o.inPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
 	open := format.Declare(f)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		direction := ingest.UnknownDirection
@@ -130,6 +132,7 @@ func (a *app) ingest(ctx context.Context, source ingest.Source, direction ingest
 		SelfLoops:         ingest.Loops(o.selfLoops),
 		Duplicates:        ingest.Duplicates(o.duplicates),
 		NormalizeFeatures: o.normalize,
+		FeaturesInPlace:   o.inPlace,
 		Threads:           a.threads,
 		MemoryBytes:       int64(budget),
 		Force:             o.force,

@@ -17,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // Loops is what becomes of edges from a node to itself.
@@ -44,6 +45,7 @@ type Options struct {
 	SelfLoops         Loops        // default KeepLoops
 	Duplicates        Duplicates   // default MergeDuplicates
 	NormalizeFeatures bool         // divide each row by its sum, where that is positive
+	FeaturesInPlace   bool         // refer to the arrays of the features, which must be as they are to be stored, and do not copy them
 	Threads           int          // default GOMAXPROCS
 	MemoryBytes       int64        // most that may be used; 0: no limit
 	Force             bool         // replace a directory that is there
@@ -120,12 +122,20 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := planFeatures(info, o); err != nil {
 		return nil, err
 	}
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features, o.DType)
 	matrixBytes := info.Nodes * int64(info.Features) * int64(o.DType.Size())
+	var arrays []*npy.Array
+	if o.FeaturesInPlace {
+		if arrays, err = inPlace(src, layout, o); err != nil {
+			return nil, err
+		}
+		matrixBytes = 0
+		notes = append(notes, fmt.Sprintf("the features stay in %s, which the graph needs as it is", arrays[0].Path()))
+	}
 	if err := checkSpace(fsys, dir, matrixBytes+info.Nodes*8); err != nil {
 		return nil, err
 	}
 
-	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features, o.DType)
 	w, err := format.Create(fsys, dir, layout, format.CreateOptions{Force: o.Force})
 	if err != nil {
 		return nil, err
@@ -155,7 +165,12 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	res.Edges = m.Edges
-	if err := writeFeatures(ctx, src, info, w, o); err != nil {
+	if arrays != nil {
+		err = referFeatures(ctx, w, arrays, o)
+	} else {
+		err = writeFeatures(ctx, src, info, w, o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := w.Publish(m); err != nil {
