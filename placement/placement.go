@@ -1,10 +1,13 @@
 // Package placement decides where the input of training lives and how it is
-// shuffled (preprop-gnn section 5), and says why in words.
+// shuffled (preprop-gnn section 5), says why in words, and predicts what an epoch
+// takes there and elsewhere. Choose is a pure function; Measure finds the rates of
+// the machine that it predicts by.
 package placement
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -27,15 +30,41 @@ const (
 	CR = "chunk"
 )
 
+// Buffers is how many batches are on the device: while one is computed on, the
+// next is brought (preprop-gnn section 4.1).
+const Buffers = 2
+
 // Facts are what there is to place things on.
 type Facts struct {
 	Device     gds.Info
-	DeviceFree units.Bytes // of the device's memory
+	Devices    int         // like that one, which train together; 0: 1
+	DeviceFree units.Bytes // of each device's memory
 	Budget     units.Bytes // host memory that the run may use
 	BudgetBy   string      // what set the budget
+	Rates      Rates
 }
 
-// Needs are what has to be placed.
+// FactsOf is described hardware, of which only so many devices shall be used (0:
+// all), and only so much host memory (0: all).
+func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error) {
+	f := Facts{Device: gds.Info{Name: "device"}, Devices: h.Devices.Count, DeviceFree: h.Devices.Memory,
+		Budget: h.Memory, BudgetBy: "the machine's memory", Rates: RatesOf(h)}
+	if devices > h.Devices.Count {
+		return f, fmt.Errorf("%w: %d devices, but the machine has %d", ErrContradiction, devices, h.Devices.Count)
+	}
+	if devices > 0 {
+		f.Devices = devices
+	}
+	if budget > 0 && budget < h.Memory {
+		f.Budget, f.BudgetBy = budget, "--memory"
+	}
+	if h.Devices.Count == 0 {
+		f.Device, f.DeviceFree = gds.Info{Name: "host", Unified: true}, h.Memory
+	}
+	return f, nil
+}
+
+// Needs are what has to be placed, and what an epoch does with it.
 type Needs struct {
 	Input units.Bytes // the matrices that the model reads, as stored, over all rows that will be read
 	Work  units.Bytes // beside them on the device, wherever they live: batch buffers, model
@@ -46,6 +75,13 @@ type Needs struct {
 	ScatteredRows bool
 	// CutChunks tells that what is shuffled together is not whole chunks of the store.
 	CutChunks bool
+
+	TrainRows, ValidRows int64
+	RowBytes             int64 // of a row in all matrices, as stored
+	Convert              bool  // that is not float32
+	BatchRows            int   // of the global batch
+	ChunkRows            int   // shuffled together by CR
+	Compute              Compute
 }
 
 // Override is what the user asked for: Auto where nothing.
@@ -54,19 +90,43 @@ type Override struct {
 	Shuffle   string // "" where nothing is to be shuffled
 }
 
-// Decision is where the input lives and how it is shuffled, with the reasons in
-// the order in which they were found.
-type Decision struct {
-	Placement string
-	Shuffle   string
-	Reasons   []string
+// Alternative is a way to train, and what an epoch would take: training, and the
+// validation after it. Bytes and seconds that depend on unknown rates lack them.
+type Alternative struct {
+	Placement string `json:"placement"`
+	Shuffle   string `json:"shuffle"`
+	Obstacle  string `json:"obstacle,omitempty"` // why it cannot be had
+	Devices   int    `json:"devices"`
+	// Sharded tells that each device holds a part of the input; RemoteRows is the
+	// part of the rows of a batch that another device than its own computes on.
+	Sharded    bool    `json:"sharded"`
+	RemoteRows float64 `json:"remote_rows"`
+
+	DeviceBytes    units.Bytes `json:"device_bytes"` // on each device
+	HostBytes      units.Bytes `json:"host_bytes"`
+	EpochBytes     units.Bytes `json:"epoch_bytes"` // of the input that training reads in an epoch
+	LoadSeconds    float64     `json:"load_seconds"`
+	ComputeSeconds float64     `json:"compute_seconds"`
+	EpochSeconds   float64     `json:"predicted_epoch_seconds"`
+	Busiest        string      `json:"busiest"` // "storage", "host", "link" or "device", in training
 }
 
-// Choose takes device memory first, then host memory, both with row reshuffling,
-// then storage with chunk reshuffling (preprop-gnn section 5). What the user
-// asked for wins where it is possible. A demand that does not fit is
+// Decision is the alternative that was chosen, with the reasons in the order in
+// which they were found, and all that there are, it included.
+type Decision struct {
+	Alternative
+	Reasons      []string
+	Alternatives []Alternative
+}
+
+// Choose takes device memory first, spread over the devices where one alone is too
+// small, then host memory, both with row reshuffling, then storage with chunk
+// reshuffling (preprop-gnn section 5). From host memory, chunks are reshuffled where
+// gathering rows would keep a device waiting and chunks would not, or less. What the
+// user asked for wins where it is possible. A demand that does not fit is
 // machine.ErrDoesNotFit, one that excludes itself ErrContradiction.
 func Choose(f Facts, n Needs, o Override) (Decision, error) {
+	f.Devices = max(f.Devices, 1)
 	var d Decision
 	because := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
 
@@ -76,54 +136,126 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
 		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or shuffled by chunk (propagate again with that --split)", ErrContradiction)
 	}
-
 	if n.CutChunks && o.Placement == Storage {
 		return d, fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of the store's (see inspect)", ErrContradiction)
 	}
 
-	obstacles := obstacles(f, n, o)
-	if o.Placement != Auto {
-		if why := obstacles[o.Placement]; why != "" {
-			return d, fmt.Errorf("--placement %s %w: %s", o.Placement, machine.ErrDoesNotFit, why)
+	d.Alternatives = alternatives(f, n, o)
+	find := func(placement, shuffle string) Alternative {
+		return d.Alternatives[slices.IndexFunc(d.Alternatives, func(a Alternative) bool {
+			return a.Placement == placement && (a.Shuffle == shuffle || shuffle == "")
+		})]
+	}
+	placement := o.Placement
+	if placement != Auto {
+		if why := find(placement, "").Obstacle; why != "" {
+			return d, fmt.Errorf("--placement %s %w: %s", placement, machine.ErrDoesNotFit, why)
 		}
-		d.Placement = o.Placement
-		because("placement %s was asked for", o.Placement)
+		because("placement %s was asked for", placement)
 	} else {
-		for _, d.Placement = range []string{Device, Host, Storage, ""} {
-			why := obstacles[d.Placement]
+		for _, placement = range []string{Device, Host, Storage, ""} {
+			if placement == "" {
+				return d, fmt.Errorf("the input of training %w: %s", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "))
+			}
+			why := find(placement, "").Obstacle
 			if why == "" {
 				break
 			}
-			because("not %s: %s", d.Placement, why)
+			because("not %s: %s", placement, why)
 		}
-		switch d.Placement {
-		case Device:
-			because("device: the input (%s) fits its memory", n.Input)
-			if f.Device.Unified {
-				because("device and host memory are the same here, so the input is held once")
-			}
-		case Host:
-			because("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget)
-		case Storage:
-			because("storage: chunks are read as they are needed")
-		default:
-			return d, fmt.Errorf("the input of training %w: %s", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "))
-		}
+		because("%s", fits(f, n, find(placement, "")))
+	}
+	if placement == Device && f.Device.Unified {
+		because("device and host memory are the same here, so the input is held once")
 	}
 
+	shuffle := o.Shuffle
 	switch {
-	case o.Shuffle == "":
-	case o.Shuffle != Auto:
-		d.Shuffle = o.Shuffle
-		because("shuffle %s was asked for", o.Shuffle)
-	case d.Placement == Storage:
-		d.Shuffle = CR
+	case shuffle == "":
+	case shuffle != Auto:
+		because("shuffle %s was asked for", shuffle)
+	case placement == Storage:
+		shuffle = CR
 		because("shuffled by chunk, so that storage is read in long runs")
+	case placement == Host && !f.Device.Unified && !n.ScatteredRows && find(Host, RR).starves(find(Host, CR)):
+		shuffle = CR
+		because("shuffled by chunk: gathering rows would keep the device waiting (an epoch of %.3g s instead of %.3g s), and all of the input can be pinned",
+			find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
 	default:
-		d.Shuffle = RR
+		shuffle = RR
 		because("shuffled by row, which memory gives at full speed")
 	}
+	d.Alternative = find(placement, shuffle)
+	d.Shuffle = shuffle
+	if d.Sharded {
+		because("each of %d devices holds a part; it computes on what it has of a batch, and %.2g %% of the rows move", d.Devices, 100*d.RemoteRows)
+	}
+	if d.Devices < f.Devices {
+		because("%d of %d devices, which storage keeps busy: more would wait for it", d.Devices, f.Devices)
+	}
+	if o.Shuffle != "" {
+		because("%d batch buffers: one is filled while another is computed on", Buffers)
+	}
 	return d, nil
+}
+
+// fits says why a placement is the first that is possible.
+func fits(f Facts, n Needs, a Alternative) string {
+	switch {
+	case a.Sharded:
+		return fmt.Sprintf("device: the input (%s) fits the memory of %d devices together", n.Input, a.Devices)
+	case a.Placement == Device:
+		return fmt.Sprintf("device: the input (%s) fits its memory", n.Input)
+	case a.Placement == Host:
+		return fmt.Sprintf("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget)
+	}
+	return "storage: chunks are read as they are needed"
+}
+
+// starves tells that the device would wait, and in another way for a shorter time.
+// Where computing takes an unknown time, nothing is known to wait.
+func (a Alternative) starves(other Alternative) bool {
+	return a.ComputeSeconds > 0 && a.EpochSeconds > 1.1*max(a.ComputeSeconds, other.EpochSeconds)
+}
+
+// alternatives are all, with what they take and why they cannot be had, in the
+// order in which they are preferred.
+func alternatives(f Facts, n Needs, o Override) []Alternative {
+	var out []Alternative
+	obstacles := obstacles(f, n, o)
+	for _, a := range []Alternative{
+		{Placement: Device, Shuffle: RR}, {Placement: Device, Shuffle: CR},
+		{Placement: Host, Shuffle: RR}, {Placement: Host, Shuffle: CR},
+		{Placement: Storage, Shuffle: CR},
+	} {
+		a.Obstacle = obstacles[a.Placement]
+		if a.Obstacle == "" && a.Shuffle == CR && n.ScatteredRows {
+			a.Obstacle = "the rows of this split are scattered over the chunks of the store"
+		}
+		a.Devices, a.DeviceBytes = f.Devices, n.Work
+		switch a.Placement {
+		case Device:
+			if a.Sharded = f.Devices > 1 && n.Input+n.Work > f.DeviceFree; a.Sharded {
+				a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
+				a.DeviceBytes += share(n.Input, f.Devices)
+			} else {
+				a.DeviceBytes += n.Input
+			}
+		case Host:
+			a.HostBytes = n.Input
+		case Storage:
+			a.Devices, a.HostBytes = 1, n.Chunks
+		}
+		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)
+		a.predict(f, n)
+		out = append(out, a)
+	}
+	return out
+}
+
+// share is the larger part of bytes in parts that are as equal as can be.
+func share(bytes units.Bytes, parts int) units.Bytes {
+	return (bytes + units.Bytes(parts) - 1) / units.Bytes(parts)
 }
 
 // obstacles says, for each placement that is impossible, why.
@@ -133,8 +265,12 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		free, by = f.Budget, "is the memory budget, by "+f.BudgetBy
 	}
 	out := map[string]string{}
-	if n.Input+n.Work > free {
+	if share(n.Input, f.Devices)+n.Work > free {
 		out[Device] = fmt.Sprintf("the input (%s) and what works on it (%s) exceed the %s that %s", n.Input, n.Work, free, by)
+		if f.Devices > 1 {
+			out[Device] = fmt.Sprintf("a part of the input (%s) for each of %d devices and what works on it (%s) exceed the %s that %s",
+				share(n.Input, f.Devices), f.Devices, n.Work, free, by)
+		}
 	}
 	tooMuchWork := ""
 	if n.Work > free {

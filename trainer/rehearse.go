@@ -22,7 +22,7 @@ type Rehearsal struct {
 // rehearsalRounds of at least rehearsalTime each are timed; the median counts.
 const (
 	rehearsalRounds = 3
-	rehearsalTime   = 20 * time.Millisecond
+	rehearsalTime   = 10 * time.Millisecond
 )
 
 // Rehearse trains a model on the first batch of a set, again and again for a

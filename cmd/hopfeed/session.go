@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -25,16 +23,28 @@ type sessionOptions struct {
 	shuffle   string   // "": the rows are read in order
 	regions   []string // that are read; nil: all
 	scattered bool     // only some rows of them: see placement.Needs
-	cutChunks bool     // see placement.Needs
+	chunkRows int      // that are shuffled together by chunk; 0: a chunk of the store
+
+	trainRows, validRows int64 // of an epoch
+}
+
+// planChunkRows is how many rows reshuffling by chunk keeps together, in a store with
+// chunks of so many.
+func (o sessionOptions) planChunkRows(stored int) int {
+	if o.chunkRows > 0 {
+		return o.chunkRows
+	}
+	return stored
 }
 
 // session is a device, and a store on its way to it.
 type session struct {
-	store    *format.Dir
-	device   gds.Device
-	loader   *loader.Loader
-	batch    int
-	decision placement.Decision
+	store     *format.Dir
+	device    gds.Device
+	loader    *loader.Loader
+	batch     int
+	chunkRows int // that are shuffled together by chunk
+	decision  placement.Decision
 }
 
 // openStore opens a hop store, and says what to do with a graph.
@@ -60,44 +70,21 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 			err = errors.Join(err, s.close())
 		}
 	}()
-	rows := int64(0)
-	for _, r := range store.Layout().Regions {
-		if o.regions == nil || slices.Contains(o.regions, r.Name) {
-			rows += r.Rows
+	if s.device, err = a.openDevice(); err != nil {
+		return nil, err
+	}
+	lo, rows := o.loaderOptions(s.device, store, spec, a.threads)
+	s.batch, s.chunkRows = lo.BatchRows, o.planChunkRows(store.Layout().ChunkRows)
+	v := survey{facts: a.here(s.device)}
+	if err := v.count(lo, rows, spec, o); err != nil {
+		return nil, err
+	}
+	if o.train && v.needs.Input >= worthMeasuring {
+		if err := v.measure(ctx, a, lo, spec); err != nil {
+			return nil, err
 		}
 	}
-	s.batch = int(min(int64(o.batch), max(rows, 1)))
-	budget, by := a.budget()
-	if s.device, err = host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads}); err != nil {
-		return nil, err
-	}
-	lo := loader.Options{
-		Device: s.device, Store: store, Matrices: spec.Matrices, Regions: o.regions,
-		BatchRows: s.batch, Threads: a.threads,
-	}
-	need, err := loader.Need(lo)
-	if err != nil {
-		return nil, err
-	}
-	model, err := spec.DeviceBytes(s.batch, o.train)
-	if err != nil {
-		return nil, err
-	}
-	info := s.device.Info()
-	layout := store.Layout()
-	needs := placement.Needs{
-		Input:         units.Bytes(int64(len(spec.Matrices)) * rows * int64(layout.Features*layout.DType.Size())),
-		Work:          units.Bytes(need.Batches + model),
-		Chunks:        units.Bytes(need.Chunks),
-		ScatteredRows: o.scattered,
-		CutChunks:     o.cutChunks,
-	}
-	free := units.Bytes(math.MaxInt64) // of a device without a limit of its own
-	if info.MemoryBytes > 0 {
-		free = units.Bytes(info.MemoryBytes - s.device.Usage().InUse)
-	}
-	facts := placement.Facts{Device: info, DeviceFree: free, Budget: budget, BudgetBy: by}
-	if s.decision, err = placement.Choose(facts, needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
+	if s.decision, err = placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
 		return nil, err
 	}
 	lo.Placement = loader.Placement(s.decision.Placement)
@@ -121,6 +108,9 @@ func (s *session) announce(a *app) {
 	a.note("input from %s%s", s.decision.Placement, shuffleText(s.decision.Shuffle))
 	for _, reason := range s.decision.Reasons {
 		a.note("  %s", reason)
+	}
+	if s.decision.ComputeSeconds > 0 {
+		a.note("  an epoch should take %.3g s", s.decision.EpochSeconds)
 	}
 }
 

@@ -22,6 +22,15 @@ var regionPartition = partition{
 	test:  loader.Rows{Region: format.RegionTest},
 }
 
+// rows is how many one part of it has.
+func (p partition) rows(store *format.Dir, part loader.Rows) int64 {
+	if p.scattered {
+		return int64(len(part.List))
+	}
+	region, _ := store.Region(part.Region)
+	return region.Rows
+}
+
 // scatter makes a partition of a value of format.Split* for each row.
 func scatter(rows int64, part func(row int64) uint8) partition {
 	lists := map[uint8][]uint32{}

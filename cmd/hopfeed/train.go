@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
@@ -55,60 +56,74 @@ func newTrainCommand(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	f := c.Flags()
-	f.StringVar(&o.model, "model", "sign", "model: "+strings.Join(names, ", "))
-	f.IntVar(&o.hops, "hops", -1, "hops to use (default all that the store has)")
-	f.StringSliceVar(&o.operators, "operator", nil, "operators to use (default all that the store has)")
-	f.IntVar(&o.Hidden, "hidden", 0, "hidden units (default by model)")
-	f.IntVar(&o.Layers, "layers", 0, "layers (default by model)")
+	o.shared(f)
 	f.Float64Var(&o.Dropout, "dropout", 0, "dropout probability (default by model)")
 	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
 	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty (default by model)")
-	f.IntVar(&o.BatchRows, "batch", 0, "rows of a batch (default by model)")
 	f.IntVar(&o.Epochs, "epochs", 0, "most epochs to train (default by model)")
 	f.IntVar(&o.patience, "patience", 0, "stop after so many epochs without a better validation (0: never)")
 	f.IntVar(&o.runs, "runs", 1, "runs, with the seeds --seed, --seed + 1, ...")
-	f.IntVar(&o.split, "split", -1, "split to train on (default that of the store)")
 	f.StringVar(&o.splits, "splits", "", "npy file [k,n] of splits over the nodes, of which --split chooses")
 	f.IntVar(&o.evalEvery, "eval-every", 1, "epochs between validations")
-	f.StringVar(&o.placement, "placement", placement.Auto, "where the input lives: auto, device, host or storage")
-	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is shuffled: auto, rr (rows) or chunk")
-	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows that are shuffled together (default the store's chunks)")
 	f.StringVar(&o.run, "run", "", "directory to save the trained model in (of several runs the best)")
 	f.StringVar(&config, "config", "", "JSON file of flags")
 	f.BoolVar(&o.force, "force", false, "replace the model in --run")
-	for _, name := range []string{"hops", "split"} {
-		f.Lookup(name).DefValue = "0" // which help leaves out
-	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := a.applyConfig(c, config); err != nil {
 			return nil, err
 		}
-		defaults, err := trainer.Defaults(o.model)
-		if err != nil {
-			return nil, usagef("--model: %s", err)
-		}
-		for flag, take := range map[string]func(){
-			"hidden":       func() { o.Hidden = defaults.Hidden },
-			"layers":       func() { o.Layers = defaults.Layers },
-			"dropout":      func() { o.Dropout = defaults.Dropout },
-			"lr":           func() { o.LearningRate = defaults.LearningRate },
-			"weight-decay": func() { o.WeightDecay = defaults.WeightDecay },
-			"batch":        func() { o.BatchRows = defaults.BatchRows },
-			"epochs":       func() { o.Epochs = defaults.Epochs },
-		} {
-			if !f.Changed(flag) {
-				take()
-			}
-		}
-		for flag, value := range map[string]int{"hops": o.hops, "split": o.split} {
-			if f.Changed(flag) && value < 0 {
-				return nil, usagef("--%s %d: must not be negative", flag, value)
-			}
+		if err := o.settle(f); err != nil {
+			return nil, err
 		}
 		o.store = args[0]
 		return runTrain(ctx, a, o)
 	})
 	return c
+}
+
+// shared adds the flags that train has in common with plan.
+func (o *trainOptions) shared(f *pflag.FlagSet) {
+	names, _ := trainer.Models()
+	f.StringVar(&o.model, "model", "sign", "model: "+strings.Join(names, ", "))
+	f.IntVar(&o.hops, "hops", -1, "hops to use (default all that the store has)")
+	f.StringSliceVar(&o.operators, "operator", nil, "operators to use (default all that the store has)")
+	f.IntVar(&o.Hidden, "hidden", 0, "hidden units (default by model)")
+	f.IntVar(&o.Layers, "layers", 0, "layers (default by model)")
+	f.IntVar(&o.BatchRows, "batch", 0, "rows of a batch (default by model)")
+	f.IntVar(&o.split, "split", -1, "split to train on (default that of the store)")
+	f.StringVar(&o.placement, "placement", placement.Auto, "where the input lives: auto, device, host or storage")
+	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is shuffled: auto, rr (rows) or chunk")
+	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows that are shuffled together (default the store's chunks)")
+	for _, name := range []string{"hops", "split"} {
+		f.Lookup(name).DefValue = "0" // which help leaves out
+	}
+}
+
+// settle fills in the model's defaults for flags that were not given.
+func (o *trainOptions) settle(f *pflag.FlagSet) error {
+	defaults, err := trainer.Defaults(o.model)
+	if err != nil {
+		return usagef("--model: %s", err)
+	}
+	for flag, take := range map[string]func(){
+		"hidden":       func() { o.Hidden = defaults.Hidden },
+		"layers":       func() { o.Layers = defaults.Layers },
+		"dropout":      func() { o.Dropout = defaults.Dropout },
+		"lr":           func() { o.LearningRate = defaults.LearningRate },
+		"weight-decay": func() { o.WeightDecay = defaults.WeightDecay },
+		"batch":        func() { o.BatchRows = defaults.BatchRows },
+		"epochs":       func() { o.Epochs = defaults.Epochs },
+	} {
+		if !f.Changed(flag) {
+			take()
+		}
+	}
+	for flag, value := range map[string]int{"hops": o.hops, "split": o.split} {
+		if f.Changed(flag) && value < 0 {
+			return usagef("--%s %d: must not be negative", flag, value)
+		}
+	}
+	return nil
 }
 
 func (o *trainOptions) check() error {
@@ -172,7 +187,7 @@ type trained struct {
 	RowsPerSecond         *float64           `json:"rows_per_second"`
 	RowsPerSecondStd      *float64           `json:"rows_per_second_std"`
 	ConvergenceEpoch      *float64           `json:"convergence_epoch"`
-	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"` // null: nothing is predicted
+	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
 	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
 	Seeds                 []uint64           `json:"seeds"`
 	Load                  loader.Stats       `json:"load"`
@@ -204,7 +219,11 @@ func (t *trained) text(w io.Writer) {
 	line("loss", "%.4f", *t.TrainLoss)
 	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
 	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
-	line("time", "%.1f s in all; %.4f s an epoch, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	predicted := ""
+	if t.PredictedEpochSeconds != nil {
+		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
+	}
+	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
 	if n := len(t.Seeds); n > 1 {
 		line("runs", "%d, seeds %d to %d", n, t.Seeds[0], t.Seeds[n-1])
 	}
@@ -230,12 +249,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle,
-		scattered: part.scattered, cutChunks: o.chunkRows%m.ChunkRows != 0}
-	if !part.scattered {
-		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}
-	}
-	s, err := a.openSession(ctx, store, spec, so)
+	s, err := a.openSession(ctx, store, spec, o.session(store, part))
 	if err != nil {
 		return nil, err
 	}
@@ -246,6 +260,9 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 		Placement: s.decision.Placement, Shuffle: s.decision.Shuffle, Reasons: s.decision.Reasons,
 		Metric: trainer.MetricName, Output: o.run,
 	}
+	if s.decision.ComputeSeconds > 0 {
+		t.PredictedEpochSeconds = &s.decision.EpochSeconds
+	}
 	for _, id := range spec.Matrices {
 		t.Matrices = append(t.Matrices, id.String())
 	}
@@ -255,7 +272,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	var runs []*trainer.Result
 	for i := range o.runs {
 		seed := a.seed + uint64(i)
-		data, err := s.data(part, &o, seed)
+		data, err := s.data(part, seed)
 		if err != nil {
 			return nil, err
 		}
@@ -286,6 +303,21 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	}
 	t.Seconds = time.Since(start).Seconds()
 	return t, nil
+}
+
+// session is what training on some rows of a store asks for.
+func (o *trainOptions) session(store *format.Dir, p partition) sessionOptions {
+	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle,
+		scattered: p.scattered, chunkRows: o.chunkRows}
+	if !p.scattered {
+		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}
+	}
+	so.trainRows, so.validRows = p.rows(store, p.train), p.rows(store, p.valid)
+	// Of the median epoch: half of one where every second is validated, and then none.
+	if so.validRows /= int64(o.evalEvery); o.evalEvery > 2 {
+		so.validRows = 0
+	}
+	return so
 }
 
 // planTraining settles the model, and the rows to train it on.
@@ -321,13 +353,10 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 }
 
 // data plans the epochs of one run.
-func (s *session) data(p partition, o *trainOptions, seed uint64) (trainer.Data, error) {
+func (s *session) data(p partition, seed uint64) (trainer.Data, error) {
 	chunkRows := 1
 	if s.decision.Shuffle == placement.CR {
-		chunkRows = s.store.Layout().ChunkRows
-		if o.chunkRows > 0 {
-			chunkRows = o.chunkRows
-		}
+		chunkRows = s.chunkRows
 	}
 	d := trainer.Data{BatchRows: s.batch}
 	var err error

@@ -1,0 +1,160 @@
+package placement
+
+import (
+	"math"
+
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// Rates are how fast rows move, in bytes of rows, as stored, a second, by all
+// cores and all disks. 0 is unknown, and taken to cost nothing.
+type Rates struct {
+	Storage units.Rate // read, a chunk at a time
+	Check   units.Rate // checksums of what was read
+	// Copied, in long runs, and gathered, row by row, in host memory.
+	HostCopy, HostGather units.Rate
+	Link, Peer           units.Rate // to a device from host memory, and from another device
+	// The same within device memory.
+	DeviceCopy, DeviceGather units.Rate
+	Convert                  units.Rate // to float32, on the device
+}
+
+// RatesOf is what described hardware reaches.
+func RatesOf(h machine.Hardware) Rates {
+	r := Rates{
+		Storage: h.Storage.ReadRate(), HostCopy: h.MemoryBandwidth, HostGather: h.GatherBandwidth,
+		Link: h.Devices.Link, Peer: h.Devices.Peer,
+		// Both read and write: a device's memory has no caches to speak of.
+		DeviceCopy: h.Devices.Bandwidth / 2, DeviceGather: h.Devices.Bandwidth / 2, Convert: h.Devices.Bandwidth / 3,
+	}
+	if r.Peer == 0 {
+		r.Peer = r.Link
+	}
+	if h.Devices.Count == 0 {
+		r.HostCopy /= 3 // what is written is read first, by processors
+		r.DeviceCopy, r.DeviceGather, r.Convert = r.HostCopy, r.HostGather, r.HostCopy
+	}
+	return r
+}
+
+// Compute is the time that one device computes on a row: 0 where it is unknown.
+type Compute struct {
+	TrainSeconds, ValidSeconds float64
+}
+
+// ComputeOf estimates by the parameters of a model, most of which are weights of
+// dense layers: a product and a sum for each and row forward, and twice that
+// backward, for its gradient and that of its input.
+func ComputeOf(parameters int64, d machine.Devices) Compute {
+	if d.GFLOPS == 0 {
+		return Compute{}
+	}
+	forward := 2 * float64(parameters) / (float64(d.GFLOPS) * 1e9)
+	return Compute{TrainSeconds: 3 * forward, ValidSeconds: forward}
+}
+
+// RemoteRows is the expected part of the rows of a batch that a device computes
+// on without having them, where k devices each have an equal part of the input and
+// compute on what they have (locality-aware loading; Yang and Cong 2019). Which
+// rows a batch has is random, so their numbers on the devices differ: by
+// sqrt(b (1/k) (1-1/k)), normally distributed, of which the surplus over equal
+// shares has to move.
+func RemoteRows(devices, batchRows int) float64 {
+	k := float64(devices)
+	return math.Sqrt((k - 1) / (2 * math.Pi * float64(max(batchRows, 1))))
+}
+
+// demand is the seconds that some rows take of each thing that works on its own.
+type demand struct{ storage, host, link, device float64 }
+
+// seconds is how long a pipeline takes: as long as what is busiest, once the first
+// of so many batches has passed through the rest. Where the device is the
+// host's processor, the two share their time.
+func (d demand) seconds(batches float64, unified bool) (seconds float64, busiest string) {
+	if unified {
+		d.device += d.host
+		d.host = 0
+	}
+	sum := 0.0
+	for _, part := range []struct {
+		name    string
+		seconds float64
+	}{{"device", d.device}, {"storage", d.storage}, {"link", d.link}, {"host", d.host}} {
+		sum += part.seconds
+		if part.seconds > seconds {
+			seconds, busiest = part.seconds, part.name
+		}
+	}
+	return seconds + (sum-seconds)/max(batches, 1), busiest
+}
+
+// load is what bringing rows to the device takes.
+func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d demand) {
+	r := f.Rates
+	bytes := float64(rows) * float64(n.RowBytes) / float64(a.Devices)
+	take := func(rate units.Rate) float64 {
+		if rate == 0 {
+			return 0
+		}
+		return bytes / float64(rate)
+	}
+	scattered := shuffled && a.Shuffle == RR || n.ScatteredRows
+	switch a.Placement {
+	case Device:
+		switch {
+		case scattered:
+			d.device = take(r.DeviceGather)
+		case !n.Convert && shuffled && n.ChunkRows%max(n.BatchRows, 1) != 0: // else batches are views
+			d.device = take(r.DeviceCopy)
+		}
+		if shuffled {
+			d.link = take(r.Peer) * a.RemoteRows
+		}
+	case Host:
+		// All devices are fed from one memory.
+		if d.host = take(r.HostCopy) * float64(a.Devices); scattered {
+			d.host = take(r.HostGather) * float64(a.Devices)
+		}
+		d.link = take(r.Link)
+	case Storage:
+		d.storage = take(r.Storage)
+		d.host = take(r.Check)
+		d.link = take(r.Link)
+		if f.Device.Unified && !n.Convert {
+			d.host += take(r.HostCopy)
+		}
+	}
+	if f.Device.Unified {
+		d.link = 0
+	}
+	if n.Convert {
+		d.device += take(r.Convert)
+	}
+	return d
+}
+
+// predict fills in the times of an epoch: training, and validation after it.
+func (a *Alternative) predict(f Facts, n Needs) {
+	for _, phase := range []struct {
+		rows     int64
+		shuffled bool
+		compute  float64
+	}{
+		{n.TrainRows, true, n.Compute.TrainSeconds},
+		{n.ValidRows, false, n.Compute.ValidSeconds},
+	} {
+		batches := math.Ceil(float64(phase.rows) / float64(max(n.BatchRows, 1)))
+		d := a.load(f, n, phase.rows, phase.shuffled)
+		alone, _ := d.seconds(batches, f.Device.Unified)
+		compute := phase.compute * float64(phase.rows) / float64(a.Devices)
+		d.device += compute
+		whole, busiest := d.seconds(batches, f.Device.Unified)
+		a.LoadSeconds += alone
+		a.ComputeSeconds += compute
+		a.EpochSeconds += whole
+		if phase.shuffled {
+			a.Busiest = busiest
+		}
+	}
+}

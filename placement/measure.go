@@ -1,0 +1,321 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// How much is moved to find how fast, and for how long at least. A rate is the
+// median of three.
+const (
+	sampleBytes  = 256 << 20 // of memory: more than most caches hold
+	storageBytes = 64 << 20
+	probeTime    = 5 * time.Millisecond
+	probeRounds  = 3
+	probeReaders = 8 // reads on their way, as in a loader
+)
+
+// Sample says what moves while training.
+type Sample struct {
+	Store     *format.Dir
+	Matrices  []format.MatrixID
+	Region    format.Region // whose chunks are read
+	Rows      int64         // that are held where the input is in memory
+	BatchRows int
+	ChunkRows int // that move together where chunks are reshuffled
+	Threads   int
+}
+
+// Measure finds the rates at which rows of a store move on this machine, in a
+// fraction of a second, by the operations and reads that loaders use. What there
+// is no memory for is left out.
+func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err error) {
+	layout := s.Store.Layout()
+	p := &probe{
+		Sample: s, ctx: ctx, device: device, unified: device.Info().Unified,
+		features: layout.Features, dtype: layout.DType, rowBytes: int64(layout.Features) * int64(layout.DType.Size()),
+		batch: int(max(1, min(int64(s.BatchRows), s.Rows))),
+	}
+	if p.stream, err = device.NewStream(); err != nil {
+		return r, err
+	}
+	for _, measure := range []func(*Rates) error{p.deviceMemory, p.hostMemory, p.storage} {
+		if err = measure(&r); err != nil && !errors.Is(err, gds.ErrOutOfMemory) {
+			break
+		}
+		err = errors.Join(p.stream.Synchronize(ctx), p.free())
+		if err != nil {
+			break
+		}
+	}
+	return r, errors.Join(err, p.stream.Close(), p.free())
+}
+
+// probe is a measurement under way.
+type probe struct {
+	Sample
+	ctx      context.Context
+	device   gds.Device
+	unified  bool
+	features int
+	dtype    gds.DType
+	rowBytes int64 // of one matrix
+	batch    int   // rows
+	stream   gds.Stream
+	buffers  []gds.Buffer
+}
+
+func (p *probe) keep(b gds.Buffer, err error) (gds.Buffer, error) {
+	if err == nil {
+		p.buffers = append(p.buffers, b)
+	}
+	return b, err
+}
+
+func (p *probe) free() error {
+	var err error
+	for _, b := range p.buffers {
+		err = errors.Join(err, b.Free())
+	}
+	p.buffers = nil
+	return err
+}
+
+// tensor allocates rows of the stored width on the device.
+func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
+	b, err := p.keep(p.device.Alloc(gds.Bytes(rows, p.features, t)))
+	return gds.NewTensor(b, rows, p.features, t), err
+}
+
+// rate repeats what moves so many bytes at a time.
+func (p *probe) rate(bytes int64, move func()) (units.Rate, error) {
+	var rates []float64
+	for range 1 + probeRounds {
+		if err := p.stream.Synchronize(p.ctx); err != nil {
+			return 0, err
+		}
+		start, moved := time.Now(), int64(0)
+		for count := 1; time.Since(start) < probeTime; count *= 2 {
+			for range count {
+				move()
+			}
+			moved += int64(count) * bytes
+			if err := p.stream.Synchronize(p.ctx); err != nil {
+				return 0, err
+			}
+		}
+		rates = append(rates, float64(moved)/time.Since(start).Seconds())
+	}
+	rates = rates[1:] // the first touched the memory
+	slices.Sort(rates)
+	return units.Rate(rates[probeRounds/2]), nil
+}
+
+// some is as many bytes as shall be allocated of those wanted: half of what is free.
+func (p *probe) some(bytes int64) int64 {
+	if info := p.device.Info(); info.MemoryBytes > 0 {
+		bytes = min(bytes, (info.MemoryBytes-p.device.Usage().InUse)/2)
+	}
+	return bytes
+}
+
+// rows is how many there are in a sample of the input.
+func (p *probe) rows() int {
+	bytes := p.some(min(sampleBytes, p.Rows*int64(len(p.Matrices))*p.rowBytes))
+	return int(max(int64(p.batch), bytes/p.rowBytes))
+}
+
+// places is rows numbers of rows at random.
+func places(rows int) []uint32 {
+	out := make([]uint32, rows)
+	for i := range out {
+		out[i] = uint32(rng.Hash(1, uint64(i)) % uint64(rows))
+	}
+	return out
+}
+
+// deviceMemory measures what becomes of a batch on the device.
+func (p *probe) deviceMemory(r *Rates) error {
+	rows := p.rows()
+	input, err := p.tensor(rows, p.dtype)
+	if err != nil {
+		return err
+	}
+	batch, err := p.tensor(p.batch, p.dtype)
+	if err != nil {
+		return err
+	}
+	index, err := p.keep(p.device.Alloc(int64(rows) * 4))
+	if err != nil {
+		return err
+	}
+	p.stream.Fill(input, 0)
+	numbers := places(rows)
+	all := gds.NewTensor(index, 1, rows, gds.Uint32)
+	p.stream.CopyIn(all, dtype.BytesOf(numbers))
+
+	at, bytes := 0, int64(p.batch)*p.rowBytes
+	next := func(run int) int {
+		if at += run; at+run > rows {
+			at = 0
+		}
+		return at
+	}
+	if r.DeviceGather, err = p.rate(bytes, func() {
+		first := next(p.batch)
+		p.stream.Gather(batch, input, all.Columns(first, first+p.batch))
+	}); err != nil {
+		return err
+	}
+	run := min(max(p.ChunkRows, 1), p.batch)
+	if r.DeviceCopy, err = p.rate(int64(run)*p.rowBytes, func() {
+		first := next(run)
+		p.stream.Copy(batch.Slice(0, run), input.Slice(first, first+run))
+	}); err != nil {
+		return err
+	}
+	if p.dtype != gds.Float32 {
+		floats, err := p.tensor(p.batch, gds.Float32)
+		if err != nil {
+			return err
+		}
+		if r.Convert, err = p.rate(bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
+			return err
+		}
+	}
+	if p.unified {
+		r.HostGather, r.HostCopy = r.DeviceGather, r.DeviceCopy
+		return nil
+	}
+	pinned, err := p.keep(p.device.AllocPinned(int64(run) * p.rowBytes))
+	if err != nil {
+		return err
+	}
+	r.Link, err = p.rate(int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
+	r.Peer = r.Link
+	return err
+}
+
+// hostMemory measures the gathering of a batch in memory that is not the device's.
+func (p *probe) hostMemory(r *Rates) error {
+	if p.unified {
+		return nil
+	}
+	rows := p.rows()
+	input, err := p.keep(p.device.AllocPinned(int64(rows) * p.rowBytes))
+	if err != nil {
+		return err
+	}
+	batch, err := p.keep(p.device.AllocPinned(int64(p.batch) * p.rowBytes))
+	if err != nil {
+		return err
+	}
+	clear(input.Bytes())
+	numbers, at := places(rows), 0
+	move := func(row func(i int) int64) func() {
+		return func() {
+			if at += p.batch; at+p.batch > rows {
+				at = 0
+			}
+			// Without an error: there is none to come.
+			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), 256, func(lo, hi int64) error {
+				for i := lo; i < hi; i++ {
+					from := row(at+int(i)) * p.rowBytes
+					copy(batch.Bytes()[i*p.rowBytes:(i+1)*p.rowBytes], input.Bytes()[from:from+p.rowBytes])
+				}
+				return nil
+			})
+		}
+	}
+	bytes := int64(p.batch) * p.rowBytes
+	if r.HostGather, err = p.rate(bytes, move(func(i int) int64 { return int64(numbers[i]) })); err != nil {
+		return err
+	}
+	r.HostCopy, err = p.rate(bytes, move(func(i int) int64 { return int64(i) }))
+	return err
+}
+
+// storage reads chunks of all matrices in random order by several readers, past
+// caches where that can be had, and then checks them.
+func (p *probe) storage(r *Rates) (err error) {
+	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes
+	stride := (chunkBytes + gds.Align - 1) / gds.Align * gds.Align
+	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.some(storageBytes)/stride))
+	if count == 0 {
+		return nil
+	}
+	alloc := p.device.AllocPinned
+	if p.unified {
+		alloc = p.device.Alloc
+	}
+	memory, err := p.keep(alloc(count * stride))
+	if err != nil {
+		return err
+	}
+	clear(memory.Bytes()) // so that it is there
+	matrices := make([]*format.Matrix, len(p.Matrices))
+	files := map[string]gds.File{}
+	defer func() {
+		for _, m := range matrices {
+			if m != nil {
+				err = errors.Join(err, m.Close())
+			}
+		}
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	type read struct {
+		matrix *format.Matrix
+		chunk  int
+		file   gds.File
+	}
+	reads := make([]read, count)
+	for i, place := range places(int(p.Region.Chunks) * len(p.Matrices))[:count] {
+		which := int(place) % len(p.Matrices)
+		if matrices[which] == nil {
+			if matrices[which], err = p.Store.Matrix(p.Matrices[which]); err != nil {
+				return err
+			}
+		}
+		m, chunk := matrices[which], p.Region.FirstChunk+int(place)/len(p.Matrices)
+		path := m.Extent(chunk).File
+		if files[path] == nil {
+			f, err := p.device.OpenFile(p.Store.FS(), filepath.Join(p.Store.Path(), filepath.FromSlash(path)))
+			if err != nil {
+				return err
+			}
+			files[path] = f
+		}
+		reads[i] = read{m, chunk, files[path]}
+	}
+	timed := func(threads int, each func(i int64, e format.Extent) error) (units.Rate, error) {
+		start, bytes := time.Now(), int64(0)
+		err := parallel.For(p.ctx, threads, count, 1, func(i, _ int64) error {
+			return each(i, reads[i].matrix.Extent(reads[i].chunk))
+		})
+		for _, r := range reads {
+			bytes += r.matrix.Extent(r.chunk).Length
+		}
+		return units.Rate(float64(bytes) / time.Since(start).Seconds()), err
+	}
+	if r.Storage, err = timed(probeReaders, func(i int64, e format.Extent) error {
+		return reads[i].file.ReadInto(memory, i*stride, e.Length, e.Offset)
+	}); err != nil {
+		return err
+	}
+	r.Check, err = timed(p.Threads, func(i int64, e format.Extent) error {
+		return reads[i].matrix.CheckChunk(reads[i].chunk, memory.Bytes()[i*stride:i*stride+e.Length])
+	})
+	return err
+}
