@@ -58,8 +58,15 @@ type Info struct {
 
 // Usage is a device's memory accounting, in bytes as the device rounds them up.
 type Usage struct {
-	InUse, Peak             int64 // device memory
-	PinnedInUse, PinnedPeak int64 // host memory from AllocPinned
+	InUse int64 `json:"in_use"` // device memory
+	Peak  int64 `json:"peak"`
+
+	PinnedInUse  int64 `json:"pinned_in_use"` // host memory from AllocPinned
+	PinnedPeak   int64 `json:"pinned_peak"`
+	PinnedLocked int64 `json:"pinned_locked"` // of PinnedInUse, what the system cannot page out
+	// NotLocked is why the last allocation that could not be locked was not. Such
+	// memory works, but copies from it may wait for pages.
+	NotLocked string `json:"not_locked,omitempty"`
 }
 
 // Device is one place to compute.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -24,13 +25,38 @@ func (refusingFS) OpenDirect(path string) (vfs.File, int, error) {
 	return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: not today", vfs.ErrNoDirect)}
 }
 
+// oddFS has direct reads of another alignment, which fail from some offset on as
+// file systems make them fail that take the opening and not the reading.
+type oddFS struct {
+	vfs.FS
+	align   int
+	refused int64
+}
+
+type oddFile struct {
+	vfs.File
+	refused int64
+}
+
+func (o oddFS) OpenDirect(path string) (vfs.File, int, error) {
+	f, err := o.Open(path)
+	return oddFile{f, o.refused}, o.align, err
+}
+
+func (f oddFile) ReadAt(p []byte, offset int64) (int, error) {
+	if offset >= f.refused {
+		return 0, &fs.PathError{Op: "read", Path: f.Path(), Err: syscall.EINVAL}
+	}
+	return f.File.ReadAt(p, offset)
+}
+
 const page = 4096
 
 // onDisk writes a file of random bytes, and opens it on each kind of file system.
 func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte, file gds.File)) {
 	path := filepath.Join(b.TempDir(), "part-0.arrow")
 	content := b.random(size)
-	writeFile(b, path, content)
+	writeFile(b, vfs.OS(), path, content)
 	for _, c := range []struct {
 		name string
 		fs   vfs.FS
@@ -38,6 +64,11 @@ func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte,
 		{"the operating system's files", vfs.OS()},
 		{"files without direct reads", plainFS{vfs.OS()}},
 		{"files that refuse direct reads", refusingFS{vfs.OS()}},
+		{"files that refuse direct reads once open", oddFS{vfs.OS(), page, 0}},
+		{"files that refuse direct reads from their second page on", oddFS{vfs.OS(), page, page}},
+		{"files that are read in sectors", oddFS{vfs.OS(), 512, 1 << 62}},
+		{"files whose alignment memory has not", oddFS{vfs.OS(), 16 * page, 1 << 62}},
+		{"files in memory, without a descriptor", inMemory(b, path, content)},
 	} {
 		b.at(c.name, func(b *bench) {
 			file, err := b.device.OpenFile(c.fs, path)
@@ -49,24 +80,41 @@ func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte,
 					b.Error(err)
 				}
 			}()
-			receipt := file.Receipt()
-			switch receipt.Path {
-			case "buffered":
-				if receipt.Reason == "" {
-					b.Error("buffered for no reason")
-				}
-			case "gds", "direct":
-			default:
-				b.Errorf("read by %q", receipt.Path)
-			}
+			checkReceipt(b, file)
 			run(b, path, content, file)
+			checkReceipt(b, file)
 		})
 	}
 }
 
-func writeFile(b *bench, path string, content []byte) {
+// checkReceipt wants a path that there is, and a reason unless it is the best.
+func checkReceipt(b *bench, file gds.File) {
 	b.Helper()
-	f, err := vfs.OS().Create(path)
+	switch r := file.Receipt(); r.Path {
+	case "buffered":
+		if r.Reason == "" {
+			b.Error("buffered for no reason")
+		}
+	case "gds", "direct":
+	default:
+		b.Errorf("read by %q", r.Path)
+	}
+}
+
+// inMemory is a disk in memory that has the file too.
+func inMemory(b *bench, path string, content []byte) vfs.FS {
+	b.Helper()
+	disk := vfs.NewMem()
+	if err := disk.MkdirAll(filepath.Dir(path)); err != nil {
+		b.Fatal(err)
+	}
+	writeFile(b, disk, path, content)
+	return disk
+}
+
+func writeFile(b *bench, fsys vfs.FS, path string, content []byte) {
+	b.Helper()
+	f, err := fsys.Create(path)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -198,6 +246,52 @@ var fileTests = []test{
 			}
 			checkRead(b, file, content, 0, page, 0)
 		})
+	}},
+	{"where direct reads are refused midway, the receipt says so and the bytes are right", func(b *bench) {
+		path := filepath.Join(b.TempDir(), "part-0.arrow")
+		content := b.random(3 * page)
+		writeFile(b, vfs.OS(), path, content)
+		file, err := b.device.OpenFile(oddFS{vfs.OS(), page, page}, path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		checkRead(b, file, content, 0, page, 0)
+		before := file.Receipt()
+		checkRead(b, file, content, 0, 2*page, page)
+		checkRead(b, file, content, 0, 3*page, 0)
+		if after := file.Receipt(); before.Path == "direct" && (after.Path != "buffered" || !strings.Contains(after.Reason, vfs.ErrNoDirect.Error()) || !strings.Contains(after.Reason, "4096")) {
+			b.Errorf("read by %+v, then by %+v", before, after)
+		}
+		if err := file.Close(); err != nil {
+			b.Error(err)
+		}
+	}},
+	{"a disk that fails is an error that names file and place, not another path", func(b *bench) {
+		path := filepath.Join(b.TempDir(), "part-0.arrow")
+		writeFile(b, vfs.OS(), path, b.random(3*page))
+		for _, fsys := range []vfs.FS{vfs.OS(), plainFS{vfs.OS()}} {
+			fault := vfs.NewFault(fsys)
+			file, err := b.device.OpenFile(fault, path)
+			if err != nil {
+				b.Fatal(err)
+			}
+			before := file.Receipt()
+			buffer := b.alloc(page)
+			fault.FailAt(fault.Operations()+1, syscall.EIO)
+			err = file.ReadInto(buffer, 0, page, page)
+			if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "4096 bytes at 4096") {
+				b.Errorf("got %v", err)
+			}
+			if after := file.Receipt(); after != before {
+				b.Errorf("read by %+v, after a failure by %+v", before, after)
+			}
+			if err := file.ReadInto(buffer, 0, page, page); err != nil {
+				b.Errorf("after the failure: %v", err)
+			}
+			if err := file.Close(); err != nil {
+				b.Error(err)
+			}
+		}
 	}},
 	{"a file that is not there is named", func(b *bench) {
 		path := filepath.Join(b.TempDir(), "no such file")

@@ -79,6 +79,9 @@ var memoryTests = []test{
 		if full.PinnedInUse < start.PinnedInUse+2<<20 || full.PinnedPeak < full.PinnedInUse {
 			b.Errorf("2 MiB pinned more than %+v gave %+v", start, full)
 		}
+		if full.PinnedLocked > full.PinnedInUse || full.PinnedLocked < full.PinnedInUse && full.NotLocked == "" {
+			b.Errorf("pinned memory that is not locked, and no word of why: %+v", full)
+		}
 		for _, buffer := range []gds.Buffer{first, second, pinned} {
 			if err := buffer.Free(); err != nil {
 				b.Error(err)
@@ -89,7 +92,8 @@ var memoryTests = []test{
 			b.Error(err)
 		}
 		b.buffers = nil
-		want := gds.Usage{InUse: start.InUse, Peak: full.Peak, PinnedInUse: start.PinnedInUse, PinnedPeak: full.PinnedPeak}
+		want := gds.Usage{InUse: start.InUse, Peak: full.Peak, PinnedInUse: start.PinnedInUse, PinnedPeak: full.PinnedPeak,
+			PinnedLocked: start.PinnedLocked, NotLocked: full.NotLocked}
 		if end := b.device.Usage(); end != want {
 			b.Errorf("usage at the end %+v, want %+v", end, want)
 		}

@@ -10,6 +10,8 @@ package host
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -24,6 +26,10 @@ type Options struct {
 	// Discrete makes memory from Alloc the device's own, as on a card: it has no
 	// Bytes, and is reached by streams and files alone.
 	Discrete bool
+	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way;
+	// 0: as fast as memory is.
+	LinkBytesPerSecond int64
+	Name               string // "": "host"
 }
 
 // page is what allocations are rounded up to and aligned to.
@@ -32,11 +38,13 @@ const page = gds.Align
 // Device is the processor and its memory.
 type Device struct {
 	options Options
+	in, out *link // to and from memory of its own
+	lock    func(*offheap.Buffer) error
 
 	mu      sync.Mutex
 	usage   gds.Usage
-	buffers int // allocated
-	streams int // open
+	buffers map[*buffer]origin // allocated
+	streams int                // open
 	closed  bool
 }
 
@@ -44,14 +52,24 @@ var _ gds.Device = (*Device)(nil)
 
 // New opens a device.
 func New(o Options) (*Device, error) {
-	if o.MemoryBytes < 0 || o.Threads < 0 {
-		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads: want no negative numbers", o.MemoryBytes, o.Threads)
+	if o.MemoryBytes < 0 || o.Threads < 0 || o.LinkBytesPerSecond < 0 {
+		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads, link of %d bytes a second: want no negative numbers",
+			o.MemoryBytes, o.Threads, o.LinkBytesPerSecond)
 	}
-	return &Device{options: o}, nil
+	if o.Name == "" {
+		o.Name = "host"
+	}
+	return &Device{
+		options: o,
+		in:      &link{bytesPerSecond: o.LinkBytesPerSecond},
+		out:     &link{bytesPerSecond: o.LinkBytesPerSecond},
+		lock:    (*offheap.Buffer).Lock,
+		buffers: make(map[*buffer]origin),
+	}, nil
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: "host", Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes}
+	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes}
 }
 
 func (d *Device) Usage() gds.Usage {
@@ -73,9 +91,9 @@ func (d *Device) Close() error {
 	if d.streams > 0 {
 		errs = append(errs, fmt.Errorf("host device closed with %d streams open", d.streams))
 	}
-	if d.buffers > 0 {
-		errs = append(errs, fmt.Errorf("host device closed with %d buffers of %d bytes not freed",
-			d.buffers, d.usage.InUse+d.usage.PinnedInUse))
+	if len(d.buffers) > 0 {
+		errs = append(errs, fmt.Errorf("host device closed with %d buffers of %d bytes not freed%s",
+			len(d.buffers), d.usage.InUse+d.usage.PinnedInUse, origins(d.buffers)))
 	}
 	return errors.Join(errs...)
 }
@@ -88,21 +106,37 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 		return nil, fmt.Errorf("host device: cannot allocate %d bytes", bytes)
 	}
 	b := &buffer{device: d, length: bytes, pinned: pinned}
-	reserved := b.reserved()
-	if err := d.reserve(reserved, pinned); err != nil {
+	if err := d.reserve(b); err != nil {
 		return nil, err
 	}
-	memory, err := offheap.Alloc(reserved)
+	memory, err := offheap.Alloc(b.reserved())
 	if err != nil {
-		d.release(reserved, pinned)
-		return nil, fmt.Errorf("host device: %w: the machine has no %v more (%w)", gds.ErrOutOfMemory, units.Bytes(reserved), err)
+		d.release(b)
+		return nil, fmt.Errorf("host device: %w: the machine has no %v more (%w)", gds.ErrOutOfMemory, units.Bytes(b.reserved()), err)
 	}
 	b.memory, b.bytes = memory, memory.Bytes()
+	if pinned {
+		b.pin()
+	}
 	return b, nil
 }
 
+// pin locks the memory where the system lets it.
+func (b *buffer) pin() {
+	err := b.device.lock(b.memory)
+	b.device.mu.Lock()
+	defer b.device.mu.Unlock()
+	u := &b.device.usage
+	if b.locked = err == nil; b.locked {
+		u.PinnedLocked += b.reserved()
+	} else {
+		u.NotLocked = fmt.Sprintf("%v could not be locked: %v (see ulimit -l)", units.Bytes(b.reserved()), err)
+	}
+}
+
 // reserve accounts for an allocation, or refuses it.
-func (d *Device) reserve(bytes int64, pinned bool) error {
+func (d *Device) reserve(b *buffer) error {
+	bytes, pinned := b.reserved(), b.pinned
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -121,31 +155,37 @@ func (d *Device) reserve(bytes int64, pinned bool) error {
 		u.InUse += bytes
 		u.Peak = max(u.Peak, u.InUse)
 	}
-	d.buffers++
+	d.buffers[b] = here()
 	return nil
 }
 
-func (d *Device) release(bytes int64, pinned bool) {
+func (d *Device) release(b *buffer) {
+	bytes := b.reserved()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if pinned {
+	if b.pinned {
 		d.usage.PinnedInUse -= bytes
 	} else {
 		d.usage.InUse -= bytes
 	}
-	d.buffers--
+	if b.locked {
+		d.usage.PinnedLocked -= bytes
+	}
+	delete(d.buffers, b)
 }
 
 // buffer is device memory or pinned memory; on this device they differ in
-// accounting alone, and in who may touch them where it is Discrete.
+// accounting and locking alone, and in who may touch them where it is Discrete.
 type buffer struct {
 	device *Device
 	length int64
 	pinned bool
+	locked bool
 
 	mu     sync.Mutex
 	memory *offheap.Buffer
 	bytes  []byte // whole pages: direct reads write beyond length
+	freed  origin
 }
 
 func (b *buffer) reserved() int64 { return (b.length + page - 1) / page * page }
@@ -174,12 +214,22 @@ func (b *buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.memory == nil {
-		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w", b.length, gds.ErrClosed)
+		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w%s", b.length, gds.ErrClosed, b.freed.text("first freed"))
 	}
 	err := b.memory.Free()
-	b.memory, b.bytes = nil, nil
-	b.device.release(b.reserved(), b.pinned)
+	b.memory, b.bytes, b.freed = nil, nil, here()
+	b.device.release(b)
 	return err
+}
+
+// origins is where buffers come from, as far as that is known.
+func origins(buffers map[*buffer]origin) string {
+	var texts []string
+	for b, o := range buffers {
+		texts = append(texts, o.text(fmt.Sprintf("%d bytes allocated", b.length)))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, "")
 }
 
 // own is the buffer behind the interface, if it is of this device.

@@ -87,6 +87,15 @@ func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 	if length == 0 {
 		return nil
 	}
+	if f.device.options.Discrete && !b.pinned {
+		f.device.in.carry(int(length), func() { err = f.fill(pages, bufOffset, length, offset) })
+		return err
+	}
+	return f.fill(pages, bufOffset, length, offset)
+}
+
+// fill reads into memory by the best path that still works.
+func (f *file) fill(pages []byte, bufOffset, length, offset int64) error {
 	if f.Receipt().Path == "direct" {
 		// The end is rounded up to what the disk can do; buffers are whole
 		// pages. At the end of the file fewer bytes come, and an error with

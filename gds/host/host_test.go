@@ -28,7 +28,7 @@ func newDevice(t testing.TB, o host.Options) *host.Device {
 }
 
 func TestSuite(t *testing.T) {
-	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true}} {
+	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true}, "behind a link": {Discrete: true, LinkBytesPerSecond: 64 << 30}} {
 		t.Run(name, func(t *testing.T) {
 			gdstest.Run(t, func(t *testing.T) gds.Device { return newDevice(t, o) })
 		})
@@ -70,7 +70,7 @@ func TestMemoryIsHandedOutUpToTheLimit(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, o := range []host.Options{{MemoryBytes: -1}, {Threads: -1}} {
+	for _, o := range []host.Options{{MemoryBytes: -1}, {Threads: -1}, {LinkBytesPerSecond: -1}} {
 		if _, err := host.New(o); err == nil {
 			t.Errorf("%+v was accepted", o)
 		}

@@ -3,12 +3,14 @@ package host
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -56,84 +58,178 @@ func TestABlockedStreamBlocksNobodyElse(t *testing.T) {
 	}
 }
 
-// refusal is an FS whose direct reads are of another alignment, or fail with
-// EINVAL from some offset on.
-type refusal struct {
-	vfs.FS
-	align int
-	from  int64
-}
-
-type refusedFile struct {
-	vfs.File
-	from int64
-}
-
-func (r refusal) OpenDirect(path string) (vfs.File, int, error) {
-	f, err := r.Open(path)
-	return refusedFile{f, r.from}, r.align, err
-}
-
-func (f refusedFile) ReadAt(p []byte, offset int64) (int, error) {
-	if offset >= f.from {
-		return 0, &fs.PathError{Op: "read", Path: f.Path(), Err: syscall.EINVAL}
-	}
-	return f.File.ReadAt(p, offset)
-}
-
-func TestDirectReadsFallBack(t *testing.T) {
-	path := t.TempDir() + "/part-0.arrow"
-	pending, err := vfs.OS().Create(path)
+func TestMemoryThatCannotBeLockedIsReported(t *testing.T) {
+	d, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = pending.Write(make([]byte, 2*page+1)); err == nil {
-		err = pending.Commit()
+	d.lock = func(*offheap.Buffer) error { return nil }
+	locked, err := d.AllocPinned(3 * page)
+	if err != nil {
+		t.Fatal(err)
 	}
+	d.lock = func(*offheap.Buffer) error { return syscall.ENOMEM }
+	refused, err := d.AllocPinned(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := d.Usage()
+	if u.PinnedInUse != 4*page || u.PinnedLocked != 3*page || !strings.Contains(u.NotLocked, "4 KiB could not be locked") || !strings.Contains(u.NotLocked, "ulimit -l") {
+		t.Errorf("usage %+v", u)
+	}
+	if err := errors.Join(locked.Free(), refused.Free()); err != nil {
+		t.Error(err)
+	}
+	if u := d.Usage(); u.PinnedInUse != 0 || u.PinnedLocked != 0 {
+		t.Errorf("usage %+v after everything was freed", u)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// seconds is how long run takes by the clock of a synctest bubble.
+func seconds(run func()) float64 {
+	start := time.Now()
+	run()
+	return time.Since(start).Seconds()
+}
+
+func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const second = 1 << 20 // of bytes
+		d, err := New(Options{Discrete: true, LinkBytesPerSecond: second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := d.Alloc(4 * second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pinned, err := d.AllocPinned(4 * second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var streams [2]gds.Stream
+		for i := range streams {
+			if streams[i], err = d.NewStream(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wait := func() {
+			for _, s := range streams {
+				if err := s.Synchronize(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		part := func(i, of int) (gds.Tensor, []byte) {
+			x := gds.NewTensor(b, 4*second/of, 1, gds.Uint8)
+			x.Offset = int64(i * x.Rows)
+			return x, pinned.Bytes()[i*x.Rows : (i+1)*x.Rows]
+		}
+		for _, c := range []struct {
+			name string
+			run  func()
+			want float64
+		}{
+			{"one copy", func() { streams[0].CopyIn(part(0, 1)) }, 4},
+			{"many small ones", func() {
+				for i := range 1000 {
+					streams[0].CopyIn(part(i, 1000))
+				}
+			}, 4},
+			{"two streams one way", func() { streams[0].CopyIn(part(0, 2)); streams[1].CopyIn(part(1, 2)) }, 4},
+			{"two streams two ways", func() {
+				to, from := part(0, 2)
+				streams[0].CopyIn(to, from)
+				to, from = part(1, 2)
+				streams[1].CopyOut(from, to)
+			}, 2},
+			{"within the device", func() {
+				to, _ := part(0, 2)
+				from, _ := part(1, 2)
+				streams[0].Copy(to, from)
+			}, 0},
+		} {
+			if got := seconds(func() { c.run(); wait() }); got < c.want-0.01 || got > c.want+0.01 {
+				t.Errorf("%s: %.3f s, want %v", c.name, got, c.want)
+			}
+		}
+
+		disk := vfs.NewMem()
+		f, err := disk.Create("file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(make([]byte, 2*second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		file, err := d.OpenFile(disk, "file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for to, want := range map[gds.Buffer]float64{b: 2, pinned: 0} {
+			got := seconds(func() {
+				if err := file.ReadInto(to, 0, 2*second, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			if got < want-0.01 || got > want+0.01 {
+				t.Errorf("a read took %.3f s, want %v", got, want)
+			}
+		}
+		if err := errors.Join(file.Close(), streams[0].Close(), streams[1].Close(), b.Free(), pinned.Free(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReceiptsSayWhatIsLacking(t *testing.T) {
+	disk := vfs.NewMem()
+	f, err := disk.Create("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name          string
-		fs            vfs.FS
-		before, after string // paths
-		reason        string
+		fs   vfs.FS
+		want string
 	}{
-		{"direct reads that work stay direct", refusal{vfs.OS(), 512, 1 << 40}, "direct", "direct", ""},
-		{"an alignment that buffers have not is refused", refusal{vfs.OS(), 1 << 16, 1 << 40}, "buffered", "buffered", "65536"},
-		{"a read that is refused is done again, buffered", refusal{vfs.OS(), 4096, page}, "direct", "buffered", "refused a read at 4096"},
+		{disk, "direct:"},
+		{struct{ vfs.FS }{disk}, "buffered: " + vfs.ErrNoDirect.Error() + ": the file system has none"},
+		{wide{disk}, "buffered: " + vfs.ErrNoDirect.Error() + ": reads would have to be aligned to 65536 bytes"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d, err := New(Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := d.Alloc(page)
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := d.OpenFile(c.fs, path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r := f.Receipt(); r.Path != c.before {
-				t.Errorf("opened %+v", r)
-			}
-			for _, offset := range []int64{0, page} {
-				if err := f.ReadInto(b, 0, page, offset); err != nil {
-					t.Error(err)
-				}
-			}
-			r := f.Receipt()
-			if r.Path != c.after || !strings.Contains(r.Reason, c.reason) || (r.Reason == "") != (r.Path == "direct") {
-				t.Errorf("read %+v", r)
-			}
-			if r.Path == "buffered" && !strings.Contains(r.Reason, vfs.ErrNoDirect.Error()) {
-				t.Errorf("reason %q does not say what is lacking", r.Reason)
-			}
-			if err := errors.Join(f.Close(), b.Free(), d.Close()); err != nil {
-				t.Error(err)
-			}
-		})
+		file, err := d.OpenFile(c.fs, "file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := file.Receipt()
+		if got := strings.TrimSpace(r.Path + ": " + r.Reason); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
 	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// wide has direct reads of an alignment that buffers have not.
+type wide struct{ vfs.FS }
+
+func (w wide) OpenDirect(path string) (vfs.File, int, error) {
+	f, err := w.Open(path)
+	return f, 1 << 16, err
 }

@@ -12,7 +12,9 @@ func (s *stream) CopyIn(dst gds.Tensor, host []byte) {
 	s.enqueue("CopyIn", func() error {
 		m, err := s.device.hostCopy(dst, host)
 		if err == nil {
-			s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(m.data[lo:hi], host[lo:hi]) })
+			s.device.in.carry(len(host), func() {
+				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(m.data[lo:hi], host[lo:hi]) })
+			})
 		}
 		return err
 	}, dst)
@@ -22,7 +24,9 @@ func (s *stream) CopyOut(host []byte, src gds.Tensor) {
 	s.enqueue("CopyOut", func() error {
 		m, err := s.device.hostCopy(src, host)
 		if err == nil {
-			s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(host[lo:hi], m.data[lo:hi]) })
+			s.device.out.carry(len(host), func() {
+				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(host[lo:hi], m.data[lo:hi]) })
+			})
 		}
 		return err
 	}, src)

@@ -46,6 +46,20 @@ func Alloc(bytes int64) (*Buffer, error) {
 // Bytes is the memory, valid until Free.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
+// Lock keeps the memory from being paged out until Free, and has all of it there
+// at once. The system may refuse: see setrlimit(2), RLIMIT_MEMLOCK.
+func (b *Buffer) Lock() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.freed {
+		return ErrFreed
+	}
+	if len(b.bytes) == 0 {
+		return nil
+	}
+	return unix.Mlock(b.bytes)
+}
+
 // Free gives the memory back.
 func (b *Buffer) Free() error {
 	b.mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAllocGivesZeroedAlignedMemoryOfTheAskedSize(t *testing.T) {
@@ -93,5 +95,26 @@ func TestOfManyFreesOneWorks(t *testing.T) {
 	wg.Wait()
 	if freed.Load() != 1 {
 		t.Errorf("freed %d times", freed.Load())
+	}
+}
+
+func TestLockedMemoryIsThereAndCanBeFreed(t *testing.T) {
+	for _, n := range []int64{0, 1, 3 * 4096} {
+		b, err := Alloc(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Lock(); err != nil && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("%d bytes: %v, which is no limit", n, err)
+		}
+		for i := range b.Bytes() {
+			b.Bytes()[i] = 1
+		}
+		if err := b.Free(); err != nil {
+			t.Error(err)
+		}
+		if err := b.Lock(); !errors.Is(err, ErrFreed) {
+			t.Errorf("Lock after Free: %v", err)
+		}
 	}
 }

@@ -315,20 +315,7 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		for n < len(p) {
-			var m int
-			if m, err = unix.Pread(int(fd), p[n:], off+int64(n)); err == unix.EINTR {
-				continue
-			}
-			if err != nil {
-				return
-			}
-			n += m
-			if m == 0 || n%f.align != 0 {
-				err = io.EOF
-				return
-			}
-		}
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) { return unix.Pread(int(fd), p, off) })
 	}); controlErr != nil {
 		return 0, controlErr
 	}
@@ -336,4 +323,36 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		err = nil
 	}
 	return n, err
+}
+
+// readBlocks reads until p is full or the file ends. What is interrupted is done
+// again, and what is cut short goes on from its last whole block; a file system
+// that gives no whole block is one that refuses (EINVAL).
+func readBlocks(p []byte, off int64, align int, size func() (int64, error), pread func([]byte, int64) (int, error)) (n int, err error) {
+	for n < len(p) {
+		m, err := pread(p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m == 0:
+			return n, io.EOF
+		case m%align == 0:
+			n += m
+			continue
+		}
+		end, err := size()
+		if err != nil {
+			return n, err
+		}
+		if off+int64(n+m) >= end {
+			return n + m, io.EOF
+		}
+		if m < align {
+			return n, unix.EINVAL
+		}
+		n += m / align * align
+	}
+	return n, nil
 }

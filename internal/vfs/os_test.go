@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -124,6 +125,54 @@ func TestResolveFollowsLinksAlsoTowardsWhatIsNotThere(t *testing.T) {
 		}
 		if got, err := OS().Resolve(filepath.Join(dir, name)); got != want || err != nil {
 			t.Errorf("%s resolves to %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
+func TestDirectReadsGoOnAfterInterruptionsAndShortReads(t *testing.T) {
+	const align, size = 16, 100
+	content := make([]byte, size)
+	for i := range content {
+		content[i] = byte(i + 1)
+	}
+	interrupted := func([]byte, int64) (int, error) { return -1, unix.EINTR }
+	atMost := func(n int) func(p []byte, off int64) (int, error) {
+		return func(p []byte, off int64) (int, error) { return copy(p[:min(n, len(p))], content[min(off, size):]), nil }
+	}
+	fails := func([]byte, int64) (int, error) { return -1, unix.EIO }
+	whole := atMost(size)
+	for _, c := range []struct {
+		name        string
+		off         int64
+		length      int
+		reads       []func([]byte, int64) (int, error) // one after another
+		n           int
+		err         error
+		calledTimes int
+	}{
+		{"in one read", 16, 64, []func([]byte, int64) (int, error){whole}, 64, nil, 1},
+		{"interrupted twice", 16, 64, []func([]byte, int64) (int, error){interrupted, interrupted, whole}, 64, nil, 3},
+		{"cut short after whole blocks", 0, 96, []func([]byte, int64) (int, error){atMost(32), interrupted, atMost(16), whole}, 96, nil, 4},
+		{"cut short within a block, which is read again", 0, 96, []func([]byte, int64) (int, error){atMost(40), whole}, 96, nil, 2},
+		{"cut short within the first block", 0, 96, []func([]byte, int64) (int, error){atMost(32), atMost(5)}, 32, unix.EINVAL, 2},
+		{"to the end of the file", 80, 64, []func([]byte, int64) (int, error){whole}, 20, io.EOF, 1},
+		{"beyond it", 112, 16, []func([]byte, int64) (int, error){whole}, 0, io.EOF, 1},
+		{"a disk that fails midway", 0, 96, []func([]byte, int64) (int, error){atMost(32), fails}, 32, unix.EIO, 2},
+	} {
+		called := 0
+		p := make([]byte, c.length)
+		n, err := readBlocks(p, c.off, align, func() (int64, error) { return size, nil }, func(p []byte, off int64) (int, error) {
+			if off%align != 0 {
+				t.Errorf("%s: a read at %d", c.name, off)
+			}
+			called++
+			return c.reads[called-1](p, off)
+		})
+		if n != c.n || err != c.err || called != c.calledTimes {
+			t.Errorf("%s: %d bytes and %v by %d reads, want %d and %v by %d", c.name, n, err, called, c.n, c.err, c.calledTimes)
+		}
+		if !bytes.Equal(p[:n], content[min(c.off, size):min(c.off, size)+int64(n)]) {
+			t.Errorf("%s: other bytes", c.name)
 		}
 	}
 }

@@ -1,0 +1,51 @@
+package host_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds/host"
+)
+
+func TestEmulationIsReadAndWritten(t *testing.T) {
+	for text, want := range map[string]host.Emulation{
+		"gpu=1,mem=2GiB,link=12GiB/s":  {GPUs: 1, Memory: 2 << 30, Link: 12 << 30},
+		"mem=48GB":                     {GPUs: 1, Memory: 48e9},
+		"link=500MB/s,gpu=4,mem=4096":  {GPUs: 4, Memory: 4096, Link: 500e6},
+		"gpu=64,mem=1.5GiB,link=1kB/s": {GPUs: 64, Memory: 3 << 29, Link: 1000},
+	} {
+		var got, again host.Emulation
+		if err := got.Set(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+		if err := again.Set(got.String()); err != nil || again != got {
+			t.Errorf("%q is written %q, and read %+v, %v", text, got.String(), again, err)
+		}
+		last := newDevice(t, got.Device(want.GPUs-1, 1))
+		if info := last.Info(); info.Unified || info.MemoryBytes != int64(want.Memory) || !strings.HasPrefix(info.Name, "emulated gpu ") {
+			t.Errorf("%q makes %+v", text, info)
+		}
+		if err := last.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestEmulationThatCannotBeIsRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                       "unknown setting",
+		"gpu=1":                  "nothing of memory",
+		"gpu=0,mem=1GiB":         "number of devices",
+		"gpu=65,mem=1GiB":        "number of devices",
+		"gpu=two,mem=1GiB":       `"gpu=two"`,
+		"gpu=1,mem=lots":         `"mem=lots"`,
+		"gpu=1,mem=1GiB,link=12": `"link=12"`,
+		"gpu=1,mem=1GiB,cores=3": `"cores=3": unknown setting (want gpu, mem and link)`,
+		"gpu=1;mem=1GiB":         `"gpu=1;mem=1GiB"`,
+	} {
+		e := host.Emulation{GPUs: 7}
+		if err := e.Set(text); err == nil || !strings.Contains(err.Error(), says) || e.GPUs != 7 {
+			t.Errorf("%q: %v, leaves %+v", text, err, e)
+		}
+	}
+}
