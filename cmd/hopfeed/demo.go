@@ -218,11 +218,8 @@ func (d *demo) importGraph(carried, name string, normalize bool) error {
 	if err := demodata.Unpack(d.files, dir, carried); err != nil {
 		return err
 	}
-	source, err := ingest.OpenNPY(d.files, dir, ingest.NPYOptions{})
-	if err != nil {
-		return err
-	}
-	r, err := d.verbs.ingest(d.ctx, source, ingest.UnknownDirection, graphOptions{
+	open := func() (ingest.Source, error) { return ingest.OpenNPY(d.files, dir, ingest.NPYOptions{}) }
+	r, err := d.verbs.ingest(d.ctx, open, ingest.UnknownDirection, graphOptions{
 		output: d.path(name + "-graph"), normalize: normalize, force: true,
 	})
 	if err != nil {

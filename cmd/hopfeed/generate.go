@@ -46,27 +46,24 @@ func newGenerateCommand(a *app) *cobra.Command {
 }
 
 func runGenerate(ctx context.Context, a *app, o generateOptions) (result, error) {
-	var source ingest.Source
-	var err error
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
+	return a.ingest(ctx, o.source, ingest.UnknownDirection, o.graphOptions)
+}
+
+func (o *generateOptions) source() (ingest.Source, error) {
 	switch o.kind {
 	case "rmat":
 		if len(o.quadrants) != 4 {
 			return nil, usagef("--quadrants: want four probabilities, got %d", len(o.quadrants))
 		}
 		q := o.quadrants
-		source, err = ingest.RMAT(ingest.RMATOptions{GenerateOptions: o.GenerateOptions,
+		return ingest.RMAT(ingest.RMATOptions{GenerateOptions: o.GenerateOptions,
 			A: q[0], B: q[1], C: q[2], D: q[3], Undirected: o.undirected})
 	case "sbm":
-		source, err = ingest.SBM(ingest.SBMOptions{GenerateOptions: o.GenerateOptions,
+		return ingest.SBM(ingest.SBMOptions{GenerateOptions: o.GenerateOptions,
 			Homophily: o.homophily, Separation: o.separation})
-	default:
-		return nil, usagef("there is no generator %q (there are: rmat, sbm)", o.kind)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := a.refuseWithin(o.output); err != nil {
-		return nil, err
-	}
-	return a.ingest(ctx, source, ingest.UnknownDirection, o.graphOptions)
+	return nil, usagef("there is no generator %q (there are: rmat, sbm)", o.kind)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -85,18 +86,11 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		if err := a.refuseInside(o.output, args[0]); err != nil {
 			return nil, err
 		}
-		start := time.Now()
 		budget, _ := a.budget()
-		source, err := open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-			Workspace: ingest.Workspace{Output: o.output, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
-		if err != nil {
-			return nil, err
-		}
-		r, err := a.ingest(ctx, source, direction, o)
-		if r, ok := r.(imported); ok {
-			r.Seconds = time.Since(start).Seconds() // what opening reads counts too
-		}
-		return r, err
+		return a.ingest(ctx, func() (ingest.Source, error) {
+			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
+				Workspace: ingest.Workspace{Output: o.output, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
+		}, direction, o)
 	})
 	return c
 }
@@ -118,15 +112,15 @@ func (i imported) text(w io.Writer) {
 	fmt.Fprintf(w, "\n\tin %.1f s\n", i.Seconds)
 }
 
-// ingest writes a graph directory from a source, and closes the source.
-func (a *app) ingest(ctx context.Context, source ingest.Source, direction ingest.Direction, o graphOptions) (result, error) {
-	defer source.Close()
+// ingest writes a graph directory from a source, which it opens and closes.
+func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), direction ingest.Direction, o graphOptions) (result, error) {
+	start := time.Now()
 	t, err := parseDType(o.dtype)
 	if err != nil {
 		return nil, err
 	}
 	budget, _ := a.budget()
-	r, err := ingest.Run(ctx, a.fs, source, o.output, ingest.Options{
+	options := ingest.Options{
 		DType:             t,
 		Direction:         direction,
 		SelfLoops:         ingest.Loops(o.selfLoops),
@@ -137,10 +131,19 @@ func (a *app) ingest(ctx context.Context, source ingest.Source, direction ingest
 		MemoryBytes:       int64(budget),
 		Force:             o.force,
 		Progress:          a.progress(),
-	})
+	}
+	if err := options.Check(); err != nil {
+		return nil, err
+	}
+	source, err := open()
 	if err != nil {
 		return nil, err
 	}
+	r, err := ingest.Run(ctx, a.fs, source, o.output, options)
+	if err := errors.Join(err, source.Close()); err != nil { // closing removes scratch files
+		return nil, err
+	}
+	r.Seconds = time.Since(start).Seconds() // what opening reads counts too
 	for _, n := range r.Notes {
 		a.note("note: %s", n)
 	}

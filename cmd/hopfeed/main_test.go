@@ -54,7 +54,17 @@ const (
 	trainLine     = "train store --model sign --hidden 8 --epochs 12 --batch 50 --lr 0.02 --run run"
 	evaluateLine  = "evaluate --checkpoint run store"
 	exportLine    = "export npy graph -o arrays"
+	importCSVLine = "import csv edges.csv -o mapped --ids map"
 )
+
+// csvEdges is an edge list between names.
+var csvEdges = func() string {
+	var text strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&text, "node %d,node %d\n", i%100, i*i%100)
+	}
+	return text.String()
+}()
 
 // disk is a new disk on which some command lines were run.
 func disk(t *testing.T, lines ...string) *vfs.Mem {
@@ -250,6 +260,8 @@ func TestExitStatus(t *testing.T) {
 		{"a size without meaning", "verify store --memory lots", exitUsage, "lots"},
 		{"an unknown import format", "import gml arrays -o x", exitUsage, "npy"},
 		{"a flag of another import format", "import npy arrays -o x --ids map", exitUsage, "unknown flag: --ids (see hopfeed import npy --help)"},
+		{"self-loops of a third kind, before anything is read", "import csv nothing -o x --self-loops some", exitUsage, "keep or drop"},
+		{"a type that features cannot have, before anything is read", "import csv nothing -o x --dtype int8", exitUsage, "float16"},
 		{"an edge list's ids of a third kind", "import csv arrays -o x --ids some", exitUsage, "map"},
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
@@ -377,10 +389,13 @@ func TestADiskThatFillsUpIsStatusFourAndLeavesNothing(t *testing.T) {
 	for _, c := range []struct{ line, output string }{
 		{propagateLine, "store"},
 		{"generate sbm -o more --nodes 300 --edges 1500", "more"},
-		{exportLine, "arrays"},
+		{"export npy graph -o others", "others"},
+		{"import npy arrays -o again", "again"},
+		{importCSVLine, "mapped"},
 	} {
 		t.Run(c.output, func(t *testing.T) {
-			m := disk(t, generateLine)
+			m := disk(t, generateLine, exportLine)
+			write(t, m, "edges.csv", csvEdges)
 			used := int64(0)
 			for _, data := range tree(t, m, ".") {
 				used += int64(len(data))
@@ -397,7 +412,8 @@ func TestADiskThatFillsUpIsStatusFourAndLeavesNothing(t *testing.T) {
 				if o.code != exitDoesNotFit {
 					t.Fatalf("exit status %d with %d bytes to spare: %s", o.code, spare, o.stderr)
 				}
-				if _, err := m.Stat(c.output); err == nil {
+				_, err := m.Stat(c.output)
+				if _, scratch := m.Stat(c.output + ".scratch"); err == nil || scratch == nil {
 					t.Fatalf("with %d bytes to spare something was left under the output's name", spare)
 				}
 			}
@@ -540,12 +556,15 @@ func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
 }
 
 func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
-	d := disk(t, generateLine, propagateLine)
+	d := disk(t, generateLine, propagateLine, exportLine)
+	write(t, d, "edges.csv", csvEdges)
 	before := len(tree(t, d, "."))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, line := range []string{
 		"generate sbm -o x --nodes 300 --edges 900",
+		"import npy arrays -o x",
+		"import csv edges.csv -o x --ids map",
 		"propagate graph -o x",
 		"train store --run x",
 		"verify store",
@@ -569,12 +588,15 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 		{generateLine, nil, "verify graph"},
 		{propagateLine, []string{generateLine}, "verify store"},
 		{exportLine, []string{generateLine}, "import npy arrays -o again"},
+		{"import npy arrays -o again", []string{generateLine, exportLine}, "verify again"},
+		{importCSVLine, nil, "verify mapped"},
 		{trainLine, []string{generateLine, propagateLine}, evaluateLine},
 		{evaluateLine, []string{generateLine, propagateLine, trainLine}, ""},
 		{"verify store", []string{generateLine, propagateLine}, ""},
 	} {
 		t.Run(strings.Fields(c.line)[0], func(t *testing.T) {
 			base := disk(t, c.needs...)
+			write(t, base, "edges.csv", csvEdges)
 			for n := int64(1); ; n++ {
 				m := base.CrashClone()
 				faulty := vfs.NewFault(m)

@@ -74,7 +74,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 		return nil, err
 	}
 	defer func() { err = e.leave(err) }()
-	if err := e.checkSpace(); err != nil {
+	if err := e.checkSpace(rows); err != nil {
 		return nil, err
 	}
 	if d.Manifest.Kind == format.KindGraph {
@@ -225,11 +225,19 @@ func (e *npyExport) leave(err error) error {
 	return err
 }
 
-func (e *npyExport) checkSpace() error {
+// checkSpace refuses to start what would fill the disk.
+func (e *npyExport) checkSpace(t *format.RowTable) error {
 	m, layout := &e.dir.Manifest, e.dir.Layout()
 	needed := int64(len(e.dir.Matrices())) * m.Rows * int64(layout.Features*layout.DType.Size())
+	needed += int64(4*len(t.NodeID) + 4*len(t.Labels) + len(t.MultiLabels) + len(t.Splits))
+	if t.OrigID != nil {
+		needed += 4 * int64(len(t.OrigID)*idWidth(t.OrigID))
+	}
 	if m.Kind == format.KindGraph {
-		needed += m.Edges * 12
+		needed += 8 * m.Edges
+	}
+	if m.Weighted {
+		needed += 4 * m.Edges
 	}
 	free, err := e.fsys.FreeBytes(e.out)
 	if err == nil && needed > free {
@@ -398,12 +406,18 @@ func (e *npyExport) rowTable(t *format.RowTable) error {
 	return err
 }
 
-// origIDs writes strings in UTF-32, padded to the longest.
-func (e *npyExport) origIDs(ids []string) error {
+// idWidth is the characters of the longest id, or 1.
+func idWidth(ids []string) int {
 	width := 1
 	for _, id := range ids {
 		width = max(width, utf8.RuneCountInString(id))
 	}
+	return width
+}
+
+// origIDs writes strings in UTF-32, padded to the longest.
+func (e *npyExport) origIDs(ids []string) error {
+	width := idWidth(ids)
 	return e.create("orig_id.npy", func(w vfs.PendingFile) error {
 		if _, err := w.Write(npy.AppendHeader(nil, npy.Text, int64(width), int64(len(ids)))); err != nil {
 			return err

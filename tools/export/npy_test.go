@@ -417,6 +417,27 @@ func TestAnExportThatCannotBeIsRefused(t *testing.T) {
 	if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); !errors.Is(err, machine.ErrDoesNotFit) {
 		t.Error(err)
 	}
+	if err := disk.RemoveAll("out"); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetCapacity(1 << 30)
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	arrays := int64(-len(content(t, disk, "out/meta.json")))
+	for _, name := range tree(t, disk, "out") {
+		arrays += int64(len(content(t, disk, "out/"+name)))
+		if path.Ext(name) == ".npy" {
+			arrays -= 128 // of header
+		}
+	}
+	if err := disk.RemoveAll("out"); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetCapacity(used + arrays - 1)
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); !errors.Is(err, machine.ErrDoesNotFit) {
+		t.Errorf("a byte short of %d: %v", arrays, err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk.SetCapacity(1 << 30)

@@ -81,6 +81,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// Check returns the error that Run would, before a source is opened.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 // Result is what was made. Train, Valid and Test count the first split.
 type Result struct {
 	Nodes        int64    `json:"nodes"`
