@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
@@ -21,6 +22,9 @@ const (
 	jobName     = "job.json"
 	tableSuffix = ".table"
 )
+
+// ScratchFolder is where, in the directory, Scratch makes its folder.
+const ScratchFolder = jobFolder + "/" + scratchName
 
 // OtherJobError is returned when a directory holds what an interrupted job has
 // finished, and the job that is started is another. It is ErrExists.
@@ -304,6 +308,9 @@ type Job struct {
 	Finished   []string // folders of complete tables, such as features/sym/hop-1
 	Bytes      int64    // of the files that the job has written, complete or not
 }
+
+// Has tells whether a matrix is complete.
+func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, matrixFolder(id)) }
 
 // JobStatus tells how far the job of a directory is, to any process that can
 // read it, and leaves the job alone.

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
@@ -35,15 +36,15 @@ func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
 		nodes: make([]uint32, 0, batchTerms),
 		sum:   make([]float32, src.features), total: make([]float32, src.features),
 	}
-	if p.graph.Weights != nil {
+	if p.graph.Weighted() {
 		b.coefficients = make([]float32, batchTerms)
 	}
 	return b
 }
 
-// add lays out row v, and returns how many terms it has.
-func (b *batch) add(v int64) (int, error) {
-	t := b.p.terms(v)
+// add lays out row v, which is in the block, and returns how many terms it has.
+func (b *batch) add(from *format.Block, v int64) (int, error) {
+	t := b.p.terms(from, v)
 	for first := 0; ; first += blockEdges {
 		k := min(blockEdges, t.len()-first)
 		at := len(b.nodes)
@@ -136,7 +137,7 @@ func (b *batch) accumulate(sum []float32, at, k int) {
 	if b.coefficients != nil {
 		c, byNode = b.coefficients[at:], false
 	}
-	switch x := b.src.buf.Bytes(); b.src.dtype {
+	switch x := b.src.rows(0, b.p.graph.Nodes()); b.src.dtype {
 	case dtype.Float32:
 		kernel.AddFloat32(sum, dtype.Float32s(x), stride, nodes, k, c, byNode)
 	case dtype.Float16:

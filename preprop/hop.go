@@ -5,23 +5,17 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/offheap"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // blockEdges is the number of terms that are summed at a time, and part of the
 // format: see propagator.
 const blockEdges = 1024
-
-// pieceCost is how many edges and nodes one goroutine takes at a time. It
-// changes no result.
-const pieceCost = 1 << 15
 
 // propagator applies an operator to features:
 //
@@ -45,7 +39,7 @@ const pieceCost = 1 << 15
 //  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
 //     what is stored.
 type propagator struct {
-	graph *format.CSC
+	graph topology
 	loops bool
 	s, t  []float32       // [n]; nil where they are 1
 	buf   *offheap.Buffer // of s or t
@@ -53,7 +47,7 @@ type propagator struct {
 
 // newPropagator finds the factors s and t of an operator; graph is that of
 // o.Graph. Its buf is to be freed.
-func newPropagator(ctx context.Context, graph *format.CSC, o Operator, threads int) (*propagator, error) {
+func newPropagator(ctx context.Context, graph topology, o Operator, threads int) (*propagator, error) {
 	buf, err := offheap.Alloc(graph.Nodes() * 4)
 	if err != nil {
 		return nil, err
@@ -87,9 +81,9 @@ func inverse(d float64) float32 {
 
 // inDegrees calls set with each node's d(v), from several goroutines.
 func (p *propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
-	return p.pieces(ctx, threads, func(lo, hi int64) error {
-		for v := lo; v < hi; v++ {
-			set(v, p.terms(v).degree())
+	return p.graph.each(ctx, threads, func(b *format.Block) error {
+		for v := b.First; v < b.First+b.Rows(); v++ {
+			set(v, p.terms(b, v).degree())
 		}
 		return nil
 	})
@@ -103,36 +97,23 @@ func (p *propagator) outDegrees(ctx context.Context, threads int, set func(u int
 	}
 	defer buf.Free()
 	degrees := dtype.As[float64](buf.Bytes())
-	err = bySource(ctx, p.graph, threads, func(lo, hi, v, i, j int64) {
-		if lo <= v && v < hi && p.terms(v).loop >= 0 {
+	err = bySource(ctx, p.graph, 0, p.graph.Nodes(), threads, func(lo, hi int64, b *format.Block, v int64, i, j int) {
+		if lo <= v && v < hi && p.terms(b, v).loop >= 0 {
 			degrees[v]++
 		}
-		for e := i; e < j; e++ {
+		weights := b.InWeights(v)
+		for e, u := range b.In(v)[i:j] {
 			w := 1.0
-			if p.graph.Weights != nil {
-				w = float64(p.graph.Weights[e])
+			if weights != nil {
+				w = float64(weights[i+e])
 			}
-			degrees[p.graph.Neighbors[e]] += w
+			degrees[u] += w
 		}
 	})
 	for u, d := range degrees {
 		set(int64(u), d)
 	}
 	return err
-}
-
-// pieces calls body, from several goroutines, for consecutive ranges of nodes
-// that cover the graph and have about pieceCost edges and nodes each, so that a
-// few nodes of high degree do not keep one goroutine busy when the others are
-// done.
-func (p *propagator) pieces(ctx context.Context, threads int, body func(lo, hi int64) error) error {
-	n := p.graph.Nodes()
-	first := func(cost int64) int64 {
-		return int64(sort.Search(int(n), func(v int) bool { return p.graph.Offsets[v]+int64(v) >= cost }))
-	}
-	return parallel.For(ctx, threads, n+p.graph.Edges(), pieceCost, func(lo, hi int64) error {
-		return body(first(lo), first(hi))
-	})
 }
 
 // terms is what row node is the sum of.
@@ -143,11 +124,8 @@ type terms struct {
 	loop      int       // place of an added self-loop, or -1
 }
 
-func (p *propagator) terms(v int64) terms {
-	t := terms{node: uint32(v), neighbors: p.graph.In(v), loop: -1}
-	if p.graph.Weights != nil {
-		t.weights = p.graph.Weights[p.graph.Offsets[v]:p.graph.Offsets[v+1]]
-	}
+func (p *propagator) terms(b *format.Block, v int64) terms {
+	t := terms{node: uint32(v), neighbors: b.In(v), weights: b.InWeights(v), loop: -1}
 	if p.loops {
 		if at, found := slices.BinarySearch(t.neighbors, t.node); !found {
 			t.loop = at
@@ -197,24 +175,24 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, wan
 	pool := sync.Pool{New: func() any { return newBatch(p, dst, src, with) }}
 	var all atomic.Int64
 	var failure lowest
-	err := p.pieces(ctx, threads, func(lo, hi int64) error {
-		b := pool.Get().(*batch)
+	err := p.graph.each(ctx, threads, func(b *format.Block) error {
+		rows := pool.Get().(*batch)
 		added := int64(0)
-		for v := lo; v < hi; v++ {
+		for v := b.First; v < b.First+b.Rows(); v++ {
 			if want.has(v) {
-				k, err := b.add(v)
+				k, err := rows.add(b, v)
 				if err != nil {
-					return failure.report(lo, err)
+					return failure.report(b.First, err)
 				}
 				added += int64(k)
 			}
 		}
-		if err := b.flush(); err != nil {
-			return failure.report(lo, err)
+		if err := rows.flush(); err != nil {
+			return failure.report(b.First, err)
 		}
-		pool.Put(b)
+		pool.Put(rows)
 		all.Add(added)
-		done(p.graph.Offsets[hi] + hi - p.graph.Offsets[lo] - lo)
+		done(b.Edges() + b.Rows())
 		return nil
 	})
 	if failure.err != nil {

@@ -46,13 +46,13 @@ func BenchmarkHop(b *testing.B) {
 					}
 					defer dst.buf.Free()
 					dtype.Encode(src.buf.Bytes(), x, dt)
-					p, err := newPropagator(context.Background(), csc, o, 0)
+					p, err := newPropagator(context.Background(), &resident{csc, csc.Close}, o, 2)
 					if err != nil {
 						b.Fatal(err)
 					}
 					defer p.buf.Free()
 					for b.Loop() {
-						terms, err := p.hop(context.Background(), dst, src, nil, nil, 0, func(int64) {})
+						terms, err := p.hop(context.Background(), dst, src, nil, nil, 2, func(int64) {})
 						if err != nil {
 							b.Fatal(err)
 						}

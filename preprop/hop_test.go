@@ -159,12 +159,7 @@ func (m *matrix) values(v int) []float32 {
 // prepare is the propagator of an operator on the graph as given.
 func prepare(t *testing.T, given *format.CSC, o Operator, threads int) *propagator {
 	t.Helper()
-	graphs, err := newTopologies(context.Background(), given, []Operator{o}, threads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { graphs.free() })
-	p, err := newPropagator(context.Background(), graphs[o.Graph].CSC, o, threads)
+	p, err := newPropagator(context.Background(), graphOf(t, given, o.Graph, threads), o, threads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -569,13 +564,14 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 			}
 			a, b := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
 			c, d := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
+			all := p.graph.(*resident).Block(0, nodes)
 			for r := 1; r <= hops; r++ {
 				wantTerms := int64(0)
 				for v := range int64(nodes) {
 					if need[r-1].has(v) != sets[r][uint32(v)] {
 						t.Fatalf("seed %d, %v: hop %d needs node %d: %v, want %v", seed, o, r, v, need[r-1].has(v), sets[r][uint32(v)])
 					}
-					if terms := p.terms(v); sets[r][uint32(v)] {
+					if terms := p.terms(&all, v); sets[r][uint32(v)] {
 						wantTerms += int64(terms.len())
 					}
 				}

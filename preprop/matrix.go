@@ -12,16 +12,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// matrix is one hop of all nodes, row-major [n, features], off the Go heap.
+// matrix is a range of columns of one hop of all nodes, row-major [n, features], off
+// the Go heap.
 type matrix struct {
 	id       format.MatrixID
+	first    int // column of the hop that is column 0 here
 	features int
 	dtype    format.DType
 	buf      *offheap.Buffer
 }
 
+// newMatrix has room for columns of as many features, the first ones of a hop.
 func newMatrix(nodes int64, features int, t format.DType) (*matrix, error) {
 	buf, err := offheap.Alloc(nodes * int64(features) * int64(t.Size()))
 	if err != nil {
@@ -32,6 +36,9 @@ func newMatrix(nodes int64, features int, t format.DType) (*matrix, error) {
 
 func (m *matrix) rowBytes() int64 { return int64(m.features) * int64(m.dtype.Size()) }
 
+// span is its columns.
+func (m *matrix) span() span { return span{m.first, m.first + m.features} }
+
 // rows is the memory of rows [lo, hi).
 func (m *matrix) rows(lo, hi int64) []byte {
 	return m.buf.Bytes()[lo*m.rowBytes() : hi*m.rowBytes()]
@@ -40,29 +47,40 @@ func (m *matrix) rows(lo, hi int64) []byte {
 // setRow stores s times values as row v, rounded to the nearest even. It fails on
 // the first column whose stored value is not finite, and may change values then.
 func (m *matrix) setRow(v int64, values []float32, s float32) error {
-	row, finite := m.rows(v, v+1), false
-	switch m.dtype {
-	case dtype.Float32:
-		finite = kernel.ScaleFloat32(dtype.Float32s(row), values, s)
-	case dtype.Float16:
-		finite = kernel.ScaleFloat16(dtype.Uint16s(row), values, s)
-	case dtype.BFloat16:
-		finite = kernel.ScaleBFloat16(dtype.Uint16s(row), values, s)
-	}
-	if finite {
+	row := m.rows(v, v+1)
+	if storeRow(row, values, s, m.dtype) {
 		return nil
 	}
+	return notFinite(m.id, v, m.first, row, values, s, m.dtype)
+}
+
+// storeRow encodes s times values, rounded to the nearest even, and tells whether all
+// that it stored is finite.
+func storeRow(row []byte, values []float32, s float32, t format.DType) bool {
+	switch t {
+	case dtype.Float32:
+		return kernel.ScaleFloat32(dtype.Float32s(row), values, s)
+	case dtype.Float16:
+		return kernel.ScaleFloat16(dtype.Uint16s(row), values, s)
+	default:
+		return kernel.ScaleBFloat16(dtype.Uint16s(row), values, s)
+	}
+}
+
+// notFinite says which of s times values, from column first on, cannot be stored as
+// row v of a matrix. It changes row and values.
+func notFinite(id format.MatrixID, v int64, first int, row []byte, values []float32, s float32, t format.DType) error {
 	for j := range values {
 		values[j] *= s
 	}
-	at := dtype.Encode(row, values, m.dtype)
+	at := dtype.Encode(row, values, t)
 	infinite := firstNotFinite(values)
 	if at >= 0 && (infinite < 0 || at < infinite) {
 		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the features)",
-			m.id, v, at, ErrInvalid, values[at], m.dtype)
+			id, v, first+at, ErrInvalid, values[at], t)
 	}
 	return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
-		m.id, v, infinite, ErrInvalid, values[infinite])
+		id, v, first+infinite, ErrInvalid, values[infinite])
 }
 
 // firstNotFinite is the index of the first infinity or NaN, or -1.
@@ -76,54 +94,20 @@ func firstNotFinite(values []float32) int {
 	return -1
 }
 
-// readInput fills m with the features of a graph, rounded to m's type: hop 0.
-func (m *matrix) readInput(ctx context.Context, graph *format.Dir, threads int, p progress.Reporter) error {
-	stored, err := graph.Matrix(format.Input)
-	if err != nil {
-		return err
-	}
-	defer stored.Close()
-	m.id = format.Input
-	task := p.Start("read "+m.id.String(), int64(len(m.buf.Bytes())), progress.Bytes)
-	defer task.Done()
-
-	from := stored.Layout.DType
-	type scratch struct {
-		chunk []byte
-		row   []float32
-	}
-	rowBytes := m.features * from.Size()
-	pool := sync.Pool{New: func() any {
-		return &scratch{make([]byte, stored.Layout.ChunkRows*rowBytes), make([]float32, m.features)}
-	}}
-	var failure lowest
-	err = parallel.For(ctx, threads, int64(stored.Chunks()), 1, func(k, _ int64) error {
-		s := pool.Get().(*scratch)
-		defer pool.Put(s)
-		first, rows := stored.ChunkRowRange(int(k))
-		chunk := s.chunk[:rows*rowBytes]
-		if err := stored.ReadChunk(int(k), chunk); err != nil {
-			return failure.report(first, err)
-		}
-		for i := range rows {
-			dtype.Decode(s.row, chunk[i*rowBytes:(i+1)*rowBytes], from)
-			if err := m.setRow(first+int64(i), s.row, 1); err != nil {
-				return failure.report(first, err)
-			}
-		}
-		task.Add(int64(rows) * m.rowBytes())
-		return nil
-	})
-	if failure.err != nil {
-		return failure.err
-	}
-	return err
-}
-
 // stagingBytes is about how much is written to a store at a time.
 const stagingBytes = 8 << 20
 
-// write stores the rows of the given nodes, in this order.
+// gather copies the rows of nodes to dst, one after another.
+func (m *matrix) gather(dst []byte, nodes []uint32) []byte {
+	row := int(m.rowBytes())
+	dst = dst[:len(nodes)*row]
+	for i, v := range nodes {
+		copy(dst[i*row:(i+1)*row], m.rows(int64(v), int64(v)+1))
+	}
+	return dst
+}
+
+// write stores the rows of the given nodes, in this order, as a whole matrix.
 func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32, threads int, p progress.Reporter) error {
 	task := p.Start("write "+m.id.String(), int64(len(nodes))*m.rowBytes(), progress.Bytes)
 	defer task.Done()
@@ -131,27 +115,40 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	if err != nil {
 		return err
 	}
-	rowBytes := m.rowBytes()
-	step := max(1, stagingBytes/rowBytes)
-	staging := make([]byte, min(step, int64(len(nodes)))*rowBytes)
-	for len(nodes) > 0 {
-		some := nodes[:min(step, int64(len(nodes)))]
-		nodes = nodes[len(some):]
-		err := parallel.For(ctx, threads, int64(len(some)), max(1, step/16), func(lo, hi int64) error {
-			for i := lo; i < hi; i++ {
-				copy(staging[i*rowBytes:], m.rows(int64(some[i]), int64(some[i])+1))
-			}
-			return nil
+	rows, step := int64(len(nodes)), max(1, stagingBytes/int64(threads)/m.rowBytes())
+	err = parallel.Ordered(ctx, threads, (rows+step-1)/step,
+		func() []byte { return make([]byte, step*m.rowBytes()) },
+		func(k int64, staging []byte) ([]byte, error) {
+			return m.gather(staging, nodes[k*step:min(rows, (k+1)*step)]), nil
+		},
+		func(staging []byte) error {
+			task.Add(int64(len(staging)))
+			return out.Write(staging)
 		})
-		if err != nil {
-			return err
-		}
-		if err := out.Write(staging[:int64(len(some))*rowBytes]); err != nil {
-			return err
-		}
-		task.Add(int64(len(some)) * rowBytes)
+	if err != nil {
+		return err
 	}
 	return out.Close()
+}
+
+// writeSpill stores the rows of the given nodes, in this order, in a scratch file.
+func (m *matrix) writeSpill(ctx context.Context, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int) error {
+	out, err := createSpill(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.rowBytes()))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	pool := sync.Pool{New: func() any { b := make([]byte, blockRows*m.rowBytes()); return &b }}
+	err = parallel.For(ctx, threads, int64(out.blocks()), 1, func(k, _ int64) error {
+		staging := pool.Get().(*[]byte)
+		defer pool.Put(staging)
+		first, end := out.rows(int(k))
+		return out.write(int(k), m.gather(*staging, nodes[first:end]))
+	})
+	if err != nil {
+		return err
+	}
+	return out.commit()
 }
 
 // lowest keeps, of the errors that goroutines report, the one at the lowest

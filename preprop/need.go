@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
 )
 
 // nodeSet is a set of nodes, one bit each; nil is all nodes.
@@ -48,12 +50,12 @@ func (p *propagator) needed(ctx context.Context, stored nodeSet, products, threa
 			continue
 		}
 		set := slices.Clone(next) // in it are the in-neighbours of those that the product after next needs
-		err := p.pieces(ctx, threads, func(lo, hi int64) error {
-			for v := lo; v < hi; v++ {
+		err := p.graph.each(ctx, threads, func(b *format.Block) error {
+			for v := b.First; v < b.First+b.Rows(); v++ {
 				if !next.has(v) || r+2 < products && need[r+2].has(v) {
 					continue
 				}
-				for _, u := range p.graph.In(v) {
+				for _, u := range b.In(v) {
 					set.add(int64(u))
 				}
 			}

@@ -7,17 +7,14 @@
 package preprop
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -26,6 +23,9 @@ var ErrOptions = errors.New("unusable options")
 
 // ErrInvalid is returned when a number is not finite, or too large for its type.
 var ErrInvalid = errors.New("invalid data")
+
+// ErrUnfinished is returned when a job was interrupted; it goes on when it is called again.
+var ErrUnfinished = errors.New("interrupted: what is done is kept, and the same command goes on from there")
 
 // Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
 type Options struct {
@@ -39,9 +39,24 @@ type Options struct {
 
 	Threads     int               // default GOMAXPROCS
 	MemoryBytes int64             // may be used; 0: no limit
-	Force       bool              // replace an existing store
+	Scratch     string            // folder for scratch files, where they are too many for the store's
+	Shard       Shard             // default all
+	Assemble    bool              // compute nothing, but put together what shards have made
+	Force       bool              // replace an existing store, or another job's unfinished one
 	DryRun      bool              // plan, and write nothing
+	Hardware    *machine.Hardware // to predict times for; default this machine, which is measured
+	Planned     func(*Plan)       // called before the work begins
 	Progress    progress.Reporter // default progress.Silent
+}
+
+// Shard is one of Count shares of a job, each of about as many columns, that
+// processes take which share the store's directory. The last to finish assembles.
+type Shard struct{ Index, Count int }
+
+// columns are those of the shard.
+func (s Shard) columns(features int) span {
+	count := max(s.Count, 1)
+	return span{features * s.Index / count, features * (s.Index + 1) / count}
 }
 
 // Result says what a propagation did. Lists have one element for each hop of
@@ -64,13 +79,14 @@ type Result struct {
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
 	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
-	MemoryNeededBytes      int64   `json:"memory_needed_bytes"` // as planned
-	DiskNeededBytes        int64   `json:"disk_needed_bytes"`   // as planned
-	BytesRead              int64   `json:"bytes_read"`          // of the graph
-	BytesWritten           int64   `json:"bytes_written"`       // to the store, but for index and manifest
-	ScratchBytes           int64   `json:"scratch_bytes"`
-	Output                 string  `json:"output"`
-	Resumed                bool    `json:"resumed"`
+	Plan
+	BytesRead       int64  `json:"bytes_read"`    // of all files
+	BytesWritten    int64  `json:"bytes_written"` // likewise
+	ScratchBytes    int64  `json:"scratch_bytes"` // of BytesWritten
+	Output          string `json:"output"`
+	Resumed         bool   `json:"resumed"`          // an earlier job had done a part
+	AlreadyComplete bool   `json:"already_complete"` // it had done everything
+	Published       bool   `json:"published"`        // the store is complete: no shards are outstanding
 }
 
 // withDefaults fills in and checks o against the graph.
@@ -100,6 +116,14 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("%d rows a chunk: the number must not be negative", o.ChunkRows)
 	case o.Split != 0 && graph.Splits == 0:
 		return o, fmt.Errorf("split %d: the graph has no splits", o.Split)
+	case o.Shard.Count < 0 || o.Shard.Index < 0 || o.Shard.Index > 0 && o.Shard.Index >= o.Shard.Count:
+		return o, fmt.Errorf("shard %d of %d: the shards of k are 0 to k-1", o.Shard.Index, o.Shard.Count)
+	case o.Shard.Count > max(1, graph.Features):
+		return o, fmt.Errorf("%d shards of %d columns: there can be as many as columns", o.Shard.Count, graph.Features)
+	case o.Shard.Count > 1 && o.Force:
+		return o, errors.New("a shard cannot start anew what others are at work on (remove the store first)")
+	case o.Hardware != nil && !o.DryRun:
+		return o, errors.New("times for other hardware are predicted without doing anything (say --dry-run)")
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
 		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
 	}
@@ -145,102 +169,4 @@ func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 		return fmt.Errorf("%s: %w: the graph that is read, %s, is in it (give another directory)", storeDir, ErrOptions, graphDir)
 	}
 	return nil
-}
-
-// Propagate reads the graph in graphDir and writes the hop store storeDir. It
-// holds two hops of all nodes in memory. Nothing is left when it fails or ctx
-// ends. What does not fit into o.MemoryBytes or on the disk is refused with
-// machine.ErrDoesNotFit before anything is written. A dry run ends there, with
-// what is planned.
-func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
-	start := time.Now()
-	graph, err := format.OpenAny(fsys, graphDir)
-	if err != nil {
-		return nil, err
-	}
-	defer graph.Close()
-	g := &graph.Manifest
-	if g.Kind != format.KindGraph {
-		return nil, fmt.Errorf("%s: %w: it is a %s, and propagation reads a graph", graphDir, ErrOptions, g.Kind)
-	}
-	if err := checkApart(fsys, graphDir, storeDir); err != nil {
-		return nil, err
-	}
-	if o, err = o.withDefaults(g, graph.Layout().DType); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
-	}
-
-	table, err := graph.Rows(ctx)
-	if err != nil {
-		return nil, err
-	}
-	nodes, sizes := storeRows(table, o.Rows, o.Split, o.Seed)
-	if len(nodes) == 0 && o.Rows == format.RowsLabeled {
-		return nil, fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", graphDir, ErrOptions)
-	}
-	layout := format.NewLayout(sizes, o.ChunkRows, g.Features, o.DType)
-	rows := int64(len(nodes))
-	need := memoryNeeded(g, &o, graph.Layout().DType, rows)
-	if o.MemoryBytes > 0 && need > o.MemoryBytes {
-		return nil, fmt.Errorf("propagation %w: it needs %v of memory and may use %v (raise --memory)",
-			machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(o.MemoryBytes))
-	}
-	disk, err := diskNeeded(g, layout, rows, o.Operators, o.Hops)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkDisk(fsys, storeDir, disk); err != nil {
-		return nil, err
-	}
-	planned := Result{
-		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
-		Operators: []string{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: o.Hops, Rows: rows, DType: o.DType.String(),
-		HopSeconds: []float64{}, EdgesProcessed: []int64{},
-		MemoryBudgetBytes: o.MemoryBytes, MemoryNeededBytes: need, DiskNeededBytes: disk,
-		Output: storeDir,
-	}
-	for _, operator := range o.Operators {
-		terms := operator.series()
-		planned.Operators = append(planned.Operators, operator.String())
-		planned.ProductsPerHop = append(planned.ProductsPerHop, terms.products())
-		planned.TruncationErrors = append(planned.TruncationErrors, terms.bound)
-	}
-	if o.DryRun {
-		return &planned, nil
-	}
-
-	store, err := format.Create(fsys, storeDir, layout, format.CreateOptions{Force: o.Force})
-	if err != nil {
-		return nil, err
-	}
-	defer store.Abort()
-	if err := store.Rows(pickRows(table, nodes)); err != nil {
-		return nil, err
-	}
-	j := job{Options: &o, graph: graph, store: store, nodes: nodes, result: planned}
-	r := &j.result
-	if err := j.run(ctx); errors.Is(err, ErrInvalid) {
-		return nil, fmt.Errorf("%s: %w", graphDir, err)
-	} else if err != nil {
-		return nil, err
-	}
-
-	m := &format.Manifest{
-		Kind: format.KindStore, Name: g.Name,
-		Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed, Weighted: g.Weighted,
-		Classes: g.Classes, Labels: g.Labels, Splits: g.Splits,
-		Split: o.Split, RowSet: o.Rows, Seed: o.Seed,
-		Input: map[string]string{"graph": g.Fingerprint},
-	}
-	for _, operator := range o.Operators {
-		m.Operators = append(m.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
-	}
-	if err := store.Publish(m); err != nil {
-		return nil, err
-	}
-	for _, f := range m.Files {
-		r.BytesWritten += f.Size
-	}
-	r.Seconds = time.Since(start).Seconds()
-	return r, nil
 }

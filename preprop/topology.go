@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -11,68 +12,152 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// topologies are the graphs that the operators of a job are made from, by
-// Operator.Graph, each built once.
-type topologies map[string]*topology
+// topology is a graph that operators are made from, by destination, in memory or
+// on disk. It is read in blocks of consecutive nodes.
+type topology interface {
+	Nodes() int64
+	Edges() int64
+	Weighted() bool
+	// each calls body, from up to threads goroutines, with blocks that cover the
+	// graph and have about as many edges and nodes, so that a few nodes of high degree
+	// do not keep one goroutine busy when the others are done. A block is valid until
+	// body returns.
+	each(ctx context.Context, threads int, body func(b *format.Block) error) error
+	// inOrder calls body with blocks that cover the nodes [lo, hi), ascending.
+	inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error
+	Close() error
+}
 
-// topology is a CSC off the Go heap.
-type topology struct {
+// pieceCost is how many edges and nodes of a graph in memory one goroutine takes at
+// a time, and orderedCost how many are visited at once in order. They change no result.
+const (
+	pieceCost   = 1 << 15
+	orderedCost = 1 << 20
+)
+
+// resident is a topology in memory.
+type resident struct {
 	*format.CSC
 	free func() error
 }
 
-func (t topologies) free() error {
-	var err error
-	for _, one := range t {
-		err = errors.Join(err, one.free())
+func (r *resident) Weighted() bool { return r.Weights != nil }
+
+func (r *resident) Close() error { return r.free() }
+
+func (r *resident) each(ctx context.Context, threads int, body func(b *format.Block) error) error {
+	n := r.Nodes()
+	first := func(cost int64) int64 {
+		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
+	}
+	return parallel.For(ctx, threads, n+r.Edges(), pieceCost, func(lo, hi int64) error {
+		b := r.Block(first(lo), first(hi))
+		return body(&b)
+	})
+}
+
+func (r *resident) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+	for lo < hi {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		cost := r.Offsets[lo] + lo + orderedCost
+		next := lo + max(1, int64(sort.Search(int(hi-lo), func(i int) bool {
+			v := lo + int64(i) + 1
+			return r.Offsets[v]+v > cost
+		})))
+		b := r.Block(lo, next)
+		if err := body(&b); err != nil {
+			return err
+		}
+		lo = next
+	}
+	return nil
+}
+
+// streamed is a topology on disk.
+type streamed struct {
+	*format.TopologyFile
+	remove func() error // its files; nil: they are the graph's
+}
+
+func (s *streamed) Close() error {
+	err := s.TopologyFile.Close()
+	if s.remove != nil {
+		err = errors.Join(err, s.remove())
 	}
 	return err
 }
 
-// newTopologies makes what the operators need of the graph as it is given, which
-// it takes over.
-func newTopologies(ctx context.Context, given *format.CSC, operators []Operator, threads int) (topologies, error) {
-	t := topologies{AsGiven: {given, given.Close}}
-	uses := func(graph string) bool {
-		return slices.ContainsFunc(operators, func(o Operator) bool { return o.Graph == graph })
-	}
-	add := func(graph string, made *topology, err error) error {
-		if err == nil {
-			t[graph] = made
-		}
+// streamBlockBytes is about how much of a topology on disk is read at a time.
+const streamBlockBytes = 1 << 20
+
+// streamReaders is how many goroutines read a topology on disk: as one waits
+// for the disk, another computes.
+func streamReaders(threads int) int { return 2 * threads }
+
+func (s *streamed) each(ctx context.Context, threads int, body func(b *format.Block) error) error {
+	readers := streamReaders(threads)
+	buf, err := offheap.Alloc(int64(readers) * s.BlockBytes())
+	if err != nil {
 		return err
 	}
-	var err error
-	if uses(Reverse) || uses(Undirected) {
-		made, e := transpose(ctx, given, threads)
-		err = add(Reverse, made, e)
+	defer buf.Free()
+	buffers := make(chan []byte, readers)
+	for i := range int64(readers) {
+		buffers <- buf.Bytes()[i*s.BlockBytes() : (i+1)*s.BlockBytes()]
 	}
-	if err == nil && uses(Undirected) {
-		made, e := union(ctx, given, t[Reverse].CSC, threads)
-		err = add(Undirected, made, e)
+	return parallel.For(ctx, readers, int64(s.Blocks()), 1, func(k, _ int64) error {
+		buffer := <-buffers
+		defer func() { buffers <- buffer }()
+		b, err := s.ReadBlock(int(k), buffer)
+		if err != nil {
+			return err
+		}
+		return body(&b)
+	})
+}
+
+func (s *streamed) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+	buf, err := offheap.Alloc(s.BlockBytes())
+	if err != nil {
+		return err
 	}
-	for graph, one := range t {
-		if err == nil && !uses(graph) {
-			err = one.free()
-			delete(t, graph)
+	defer buf.Free()
+	from := sort.Search(s.Blocks(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > lo })
+	for k := from; k < s.Blocks(); k++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if first, _ := s.Bounds(k); first >= hi {
+			return nil
+		}
+		b, err := s.ReadBlock(k, buf.Bytes())
+		if err != nil {
+			return err
+		}
+		b = b.Part(max(lo, b.First), min(hi, b.First+b.Rows()))
+		if err := body(&b); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, t.free())
-	}
-	return t, nil
+	return nil
 }
 
 // topologyBytes is the memory of a CSC.
 func topologyBytes(nodes, edges int64, weighted bool) int64 {
-	if weighted {
-		edges *= 2
-	}
-	return 8*(nodes+1) + 4*edges
+	return 8*(nodes+1) + edgeBytes(weighted)*edges
 }
 
-// newTopology has room for edges, and offsets that are 0.
-func newTopology(nodes, edges int64, weighted bool) (*topology, error) {
+func edgeBytes(weighted bool) int64 {
+	if weighted {
+		return 8
+	}
+	return 4
+}
+
+// newResident has room for edges, and offsets that are 0.
+func newResident(nodes, edges int64, weighted bool) (*resident, error) {
 	buf, err := offheap.Alloc(topologyBytes(nodes, edges, weighted))
 	if err != nil {
 		return nil, err
@@ -82,111 +167,153 @@ func newTopology(nodes, edges int64, weighted bool) (*topology, error) {
 	if weighted {
 		c.Weights = dtype.Float32s(b[8*(nodes+1)+4*edges:])
 	}
-	return &topology{c, buf.Free}, nil
+	return &resident{c, buf.Free}, nil
 }
 
-// bySource calls visit(lo, hi, v, i, j) for each node v, ascending, with the
-// range [i, j) of v's edges that come from the nodes [lo, hi), for ranges [lo, hi)
-// that cover the graph and are dealt with at the same time. So the edges of one
-// source are visited by one goroutine, in ascending order of destination, and
-// as stored where these are the same.
-func bySource(ctx context.Context, graph *format.CSC, threads int, visit func(lo, hi, v, i, j int64)) error {
+// bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the
+// range [i, j) of b.In(v) that comes from the nodes [lo, hi), for ranges [lo, hi)
+// that cover [from, to) and are dealt with at the same time. So the edges of one
+// source are visited by one goroutine at a time, in ascending order of destination,
+// and as stored where these are the same.
+func bySource(ctx context.Context, graph topology, from, to int64, threads int, visit func(lo, hi int64, b *format.Block, v int64, i, j int)) error {
 	n := graph.Nodes()
-	ranges := int64(max(threads, 1))
-	return parallel.For(ctx, threads, n, (n+ranges-1)/ranges, func(lo, hi int64) error {
-		for v := range n {
-			if v%pieceCost == 0 {
-				if err := context.Cause(ctx); err != nil {
-					return err
+	grain := max(1, (to-from+int64(threads)-1)/int64(max(threads, 1)))
+	return graph.inOrder(ctx, 0, n, func(b *format.Block) error {
+		return parallel.For(ctx, threads, to-from, grain, func(lo, hi int64) error {
+			lo, hi = lo+from, hi+from
+			for v := b.First; v < b.First+b.Rows(); v++ {
+				list := b.In(v)
+				i, j := 0, len(list)
+				if lo > 0 {
+					i, _ = slices.BinarySearch(list, uint32(lo))
 				}
+				if hi < n {
+					j, _ = slices.BinarySearch(list, uint32(hi))
+				}
+				visit(lo, hi, b, v, i, j)
 			}
-			i, j := graph.Offsets[v], graph.Offsets[v+1]
-			if lo > 0 || hi < n {
-				from, _ := slices.BinarySearch(graph.Neighbors[i:j], uint32(lo))
-				to, _ := slices.BinarySearch(graph.Neighbors[i:j], uint32(hi))
-				i, j = i+int64(from), i+int64(to)
-			}
-			visit(lo, hi, v, i, j)
-		}
-		return nil
+			return nil
+		})
 	})
 }
 
-// transpose turns every edge round, by a counting sort. Parallel edges keep
-// their order.
-func transpose(ctx context.Context, graph *format.CSC, threads int) (*topology, error) {
-	n := graph.Nodes()
-	t, err := newTopology(n, graph.Edges(), graph.Weights != nil)
+// derive makes the graph of an operator, Reverse or Undirected, from the one that is
+// given, and calls emit with its blocks, ascending, which are valid until emit
+// returns. It passes over what is given once to count, and once (Undirected: and a
+// part more) for each run of nodes whose edges, turned round, fit into room bytes.
+func derive(ctx context.Context, given topology, kind string, room int64, threads int, emit func(b *format.Block) error) error {
+	n := given.Nodes()
+	buf, err := offheap.Alloc(8 * (n + 1))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer buf.Free()
+	offsets := dtype.Int64s(buf.Bytes())
 	// Where the next edge of each source goes: from the start of its list, which
 	// is the sum of the sizes of those before, to the end, which is the offset.
-	next := t.Offsets[1:]
-	err = bySource(ctx, graph, threads, func(_, _, _, i, j int64) {
-		for _, u := range graph.Neighbors[i:j] {
+	next := offsets[1:]
+	err = bySource(ctx, given, 0, n, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+		for _, u := range b.In(v)[i:j] {
 			if int64(u)+1 < n {
 				next[u+1]++
 			}
 		}
 	})
+	if err != nil {
+		return err
+	}
 	for u := range next {
 		if u > 0 {
 			next[u] += next[u-1]
 		}
 	}
-	if err == nil {
-		err = bySource(ctx, graph, threads, func(_, _, v, i, j int64) {
-			for e := i; e < j; e++ {
-				u := graph.Neighbors[e]
-				at := next[u]
-				next[u]++
-				t.Neighbors[at] = uint32(v)
-				if t.Weights != nil {
-					t.Weights[at] = graph.Weights[e]
-				}
-			}
-		})
+	for lo := int64(0); lo < n; {
+		most := next[lo] + max(room/edgeBytes(given.Weighted()), 1)
+		hi := lo + max(1, int64(sort.Search(int(n-lo), func(i int) bool {
+			v := lo + int64(i) + 1 // the run [lo, v]
+			return v == n && given.Edges() > most || v < n && next[v] > most
+		})))
+		if err := deriveRun(ctx, given, kind, offsets, lo, hi, threads, emit); err != nil {
+			return err
+		}
+		lo = hi
 	}
-	if err != nil {
-		return nil, errors.Join(err, t.free())
-	}
-	return t, nil
+	return nil
 }
 
-// union is Undirected, of a graph and its transpose. It has room for as many
-// edges as both have; the pages of those that it does not have are never touched.
-func union(ctx context.Context, graph, reverse *format.CSC, threads int) (*topology, error) {
-	n := graph.Nodes()
-	t, err := newTopology(n, graph.Edges()+reverse.Edges(), graph.Weights != nil)
-	if err != nil {
-		return nil, err
+// deriveRun is derive for the nodes [lo, hi). offsets[v+1] is where the list of node
+// v starts for v >= lo, and afterwards where it ends for v < hi.
+func deriveRun(ctx context.Context, given topology, kind string, offsets []int64, lo, hi int64, threads int, emit func(b *format.Block) error) error {
+	n, next := given.Nodes(), offsets[1:]
+	first, end := next[lo], given.Edges()
+	if hi < n {
+		end = next[hi]
 	}
-	err = parallel.For(ctx, threads, n, pieceCost, func(lo, hi int64) error {
-		for v := lo; v < hi; v++ {
-			t.Offsets[v+1] = int64(unionLen(graph.In(v), reverse.In(v)))
+	buf, err := offheap.Alloc(edgeBytes(given.Weighted()) * (end - first))
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	neighbors := dtype.Uint32s(buf.Bytes()[:4*(end-first)])
+	var weights []float32
+	if given.Weighted() {
+		weights = dtype.Float32s(buf.Bytes()[4*(end-first):])
+	}
+	err = bySource(ctx, given, lo, hi, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+		w := b.InWeights(v)
+		for e, u := range b.In(v)[i:j] {
+			at := next[u] - first
+			next[u]++
+			neighbors[at] = uint32(v)
+			if w != nil {
+				weights[at] = w[i+e]
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	reverse := format.Block{First: lo, Offsets: offsets[lo : hi+1], Neighbors: neighbors, Weights: weights}
+	if kind == Reverse {
+		return emit(&reverse)
+	}
+	return given.inOrder(ctx, lo, hi, func(b *format.Block) error {
+		other := reverse.Part(b.First, b.First+b.Rows())
+		both, err := union(ctx, b, &other, threads)
+		if err != nil {
+			return err
+		}
+		return emit(both)
+	})
+}
+
+// union is Undirected, of the lists of the same nodes in a graph and in its reverse.
+func union(ctx context.Context, graph, reverse *format.Block, threads int) (*format.Block, error) {
+	rows := graph.Rows()
+	out := &format.Block{First: graph.First, Offsets: make([]int64, rows+1)}
+	err := parallel.For(ctx, threads, rows, pieceCost, func(lo, hi int64) error {
+		for i := lo; i < hi; i++ {
+			v := graph.First + i
+			out.Offsets[i+1] = int64(unionLen(graph.In(v), reverse.In(v)))
 		}
 		return nil
 	})
-	for v := range n {
-		t.Offsets[v+1] += t.Offsets[v]
-	}
-	t.Neighbors = t.Neighbors[:t.Offsets[n]]
-	if t.Weights != nil {
-		t.Weights = t.Weights[:t.Offsets[n]]
-	}
-	if err == nil {
-		err = parallel.For(ctx, threads, n, pieceCost, func(lo, hi int64) error {
-			for v := lo; v < hi; v++ {
-				uniteRow(t.CSC, graph, reverse, v)
-			}
-			return nil
-		})
-	}
 	if err != nil {
-		return nil, errors.Join(err, t.free())
+		return nil, err
 	}
-	return t, nil
+	for i := range rows {
+		out.Offsets[i+1] += out.Offsets[i]
+	}
+	out.Neighbors = make([]uint32, out.Offsets[rows])
+	if graph.Weights != nil {
+		out.Weights = make([]float32, out.Offsets[rows])
+	}
+	return out, parallel.For(ctx, threads, rows, pieceCost, func(lo, hi int64) error {
+		for v := graph.First + lo; v < graph.First+hi; v++ {
+			unite(out.In(v), graph.In(v), reverse.In(v), out.InWeights(v), graph.InWeights(v), reverse.InWeights(v))
+		}
+		return nil
+	})
 }
 
 // unionLen is the length of the union of ascending lists in which each element
@@ -208,31 +335,31 @@ func unionLen(a, b []uint32) int {
 	return len(a) + len(b) - same
 }
 
-// uniteRow fills the list of node v.
-func uniteRow(t, graph, reverse *format.CSC, v int64) {
-	i, iEnd := graph.Offsets[v], graph.Offsets[v+1]
-	j, jEnd := reverse.Offsets[v], reverse.Offsets[v+1]
-	for at := t.Offsets[v]; at < t.Offsets[v+1]; at++ {
-		in := i < iEnd && (j == jEnd || graph.Neighbors[i] <= reverse.Neighbors[j])
-		out := j < jEnd && (i == iEnd || reverse.Neighbors[j] <= graph.Neighbors[i])
-		if in {
-			t.Neighbors[at] = graph.Neighbors[i]
+// unite fills out with the union of a and b, and weights, if there are any, with
+// the larger of the two where an edge is in both.
+func unite(out, a, b []uint32, weights, ofA, ofB []float32) {
+	i, j := 0, 0
+	for at := range out {
+		inA := i < len(a) && (j == len(b) || a[i] <= b[j])
+		inB := j < len(b) && (i == len(a) || b[j] <= a[i])
+		if inA {
+			out[at] = a[i]
 		} else {
-			t.Neighbors[at] = reverse.Neighbors[j]
+			out[at] = b[j]
 		}
 		switch {
-		case t.Weights == nil:
-		case in && out:
-			t.Weights[at] = max(graph.Weights[i], reverse.Weights[j])
-		case in:
-			t.Weights[at] = graph.Weights[i]
+		case weights == nil:
+		case inA && inB:
+			weights[at] = max(ofA[i], ofB[j])
+		case inA:
+			weights[at] = ofA[i]
 		default:
-			t.Weights[at] = reverse.Weights[j]
+			weights[at] = ofB[j]
 		}
-		if in {
+		if inA {
 			i++
 		}
-		if out {
+		if inB {
 			j++
 		}
 	}

@@ -61,9 +61,9 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 	switch {
 	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, trainer.ErrOptions):
 		return exitUsage
-	case ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
+	case is(errMaxTime), ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted
-	case is(format.ErrCorrupt, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, trainer.ErrCheckpoint, syscall.EISDIR):
+	case is(format.ErrCorrupt, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
 		return exitCorrupt
 	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM):
 		return exitDoesNotFit
@@ -75,7 +75,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 func errorLine(command *cobra.Command, err error, code int, running bool) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	switch {
-	case code == exitInterrupted:
+	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished):
 		text = "interrupted: nothing half-written is left; run the same command again"
 	case !running:
 		text += " (see " + command.CommandPath() + " --help)"

@@ -271,7 +271,7 @@ func TestExitStatus(t *testing.T) {
 		{"a split that the graph lacks", "propagate graph -o x --split 3", exitUsage, "split 3"},
 		{"an unknown type", "propagate graph -o x --dtype float64", exitUsage, "float16"},
 		{"nothing to store", "propagate bare -o x", exitUsage, "--rows all"},
-		{"a store that is there", propagateLine, exitUsage, "--force"},
+		{"another store that is there", propagateLine + " --rows all", exitUsage, "rows: labeled there, all asked for"},
 		{"a graph that is there", generateLine, exitUsage, "--force"},
 		{"a model that is there", trainLine, exitUsage, "--force"},
 		{"arrays that are there", exportLine, exitUsage, "--force"},
@@ -332,7 +332,7 @@ func TestExitStatus(t *testing.T) {
 			if o.code != c.code {
 				t.Errorf("exit status %d, want %d", o.code, c.code)
 			}
-			if c.code != exitDone && (!strings.HasPrefix(o.stderr, "hopfeed: ") || strings.Count(o.stderr, "\n") != 1) {
+			if c.code != exitDone && strings.Count("\n"+o.stderr, "\nhopfeed: ") != 1 {
 				t.Errorf("not one line of error: %q", o.stderr)
 			}
 			if !strings.Contains(o.stderr, c.says) {
@@ -550,8 +550,8 @@ func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
 	if done["memory_needed_bytes"] != needed || done["bytes_written"].(float64) > plan["disk_needed_bytes"].(float64) {
 		t.Errorf("planned %v, and did %v", plan, done)
 	}
-	if o := hopfeed(t, d, fmt.Sprintf("%s --force --memory %.0f", propagateLine, needed-1)); o.code != exitDoesNotFit {
-		t.Errorf("with a byte less: exit status %d, %s", o.code, o.stderr)
+	if o := hopfeed(t, d, propagateLine+" --force --memory 64MiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "at least") {
+		t.Errorf("with 64 MiB: exit status %d, %s", o.code, o.stderr)
 	}
 }
 

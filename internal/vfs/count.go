@@ -1,0 +1,61 @@
+package vfs
+
+import "sync/atomic"
+
+// Count is an FS that counts the bytes that pass it. What files and file systems can
+// do beside, such as direct reads, is not to be had through it.
+type Count struct {
+	FS
+	read, written atomic.Int64
+}
+
+// NewCount counts on top of fsys.
+func NewCount(fsys FS) *Count { return &Count{FS: fsys} }
+
+// Read and Written are the bytes so far.
+func (c *Count) Read() int64    { return c.read.Load() }
+func (c *Count) Written() int64 { return c.written.Load() }
+
+func (c *Count) Open(path string) (File, error) {
+	f, err := c.FS.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &countedFile{f, c}, nil
+}
+
+func (c *Count) Create(path string) (PendingFile, error) {
+	f, err := c.FS.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &countedPending{f, c}, nil
+}
+
+type countedFile struct {
+	File
+	count *Count
+}
+
+func (f *countedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	f.count.read.Add(int64(n))
+	return n, err
+}
+
+type countedPending struct {
+	PendingFile
+	count *Count
+}
+
+func (f *countedPending) Write(p []byte) (int, error) {
+	n, err := f.PendingFile.Write(p)
+	f.count.written.Add(int64(n))
+	return n, err
+}
+
+func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.PendingFile.WriteAt(p, off)
+	f.count.written.Add(int64(n))
+	return n, err
+}

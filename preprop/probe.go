@@ -1,0 +1,186 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// rates are what times are predicted from.
+type rates struct {
+	read, write float64 // bytes a second of the disk, all threads together
+	// An edge takes edge seconds, and byte more for each byte of its row.
+	edge, byte float64
+}
+
+func (r *rates) gather(rowBytes int64) float64 { return r.edge + r.byte*float64(rowBytes) }
+
+// ratesOf are those of a machine that is described. A row takes the time of a
+// cache line more than its bytes.
+func ratesOf(h machine.Hardware) *rates {
+	const cacheLine = 64
+	gather := float64(h.GatherBandwidth)
+	if gather == 0 {
+		gather = float64(h.MemoryBandwidth) / 3
+	}
+	return &rates{
+		read: float64(h.Storage.ReadRate()), write: float64(h.Storage.WriteRate()),
+		edge: cacheLine / gather, byte: 1 / gather,
+	}
+}
+
+// nominal are the rates of no machine in particular: what a job that takes a second
+// is planned by.
+var nominal = rates{read: 1 << 30, write: 1 << 29, edge: 4e-9, byte: 1e-10}
+
+// probeFrom is the size of a job from which on the machine is measured.
+const probeFrom = 1 << 30
+
+// measure finds the rates of this machine in a second or two: of reading the graph
+// past the page cache, of writing a file that is removed again to the folder, and of
+// hops over a random graph with as many edges a node.
+func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work) (*rates, error) {
+	r := nominal
+	var err error
+	if r.read, err = measureRead(ctx, fsys, in, w.threads); err != nil {
+		return nil, err
+	}
+	if r.write, err = measureWrite(fsys, scratch); err != nil {
+		return nil, err
+	}
+	if len(w.chains) == 0 || w.nodes == 0 {
+		return &r, nil
+	}
+	const narrow, wide = 64, 512
+	short, err := measureHop(ctx, w, narrow)
+	if err != nil {
+		return nil, err
+	}
+	long, err := measureHop(ctx, w, wide)
+	r.byte = max(0, (long-short)/(wide-narrow))
+	r.edge = max(0, short-r.byte*narrow)
+	return &r, err
+}
+
+// measureRead reads some chunks, far from each other.
+func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (float64, error) {
+	const most, longest = 128 << 20, 500 * time.Millisecond
+	length := in.Extent(0).Length
+	n := int64(in.Chunks())
+	count := min(n, most/max(1, length)+1)
+	const align = 4096
+	var read atomic.Int64
+	start := time.Now()
+	err := parallel.For(ctx, threads, count, 1, func(i, _ int64) error {
+		if time.Since(start) > longest {
+			return nil
+		}
+		e := in.Extent(int(i * n / count))
+		path := filepath.Join(in.path, filepath.FromSlash(e.File))
+		var f vfs.File
+		var err error
+		if d, ok := fsys.(vfs.Directer); ok {
+			f, _, err = d.OpenDirect(path)
+		}
+		if f == nil || errors.Is(err, vfs.ErrNoDirect) {
+			f, err = fsys.Open(path)
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		buf, err := offheap.Alloc((e.Length + align - 1) / align * align)
+		if err != nil {
+			return err
+		}
+		defer buf.Free()
+		got, err := f.ReadAt(buf.Bytes(), e.Offset)
+		read.Add(int64(got))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
+}
+
+// measureWrite writes a file, durably, and removes it.
+func measureWrite(fsys vfs.FS, folder string) (float64, error) {
+	const bytes, step = 64 << 20, 4 << 20
+	path := filepath.Join(existing(fsys, folder), ".hopfeed-probe")
+	start := time.Now()
+	f, err := fsys.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Abort()
+	block := make([]byte, step)
+	for i := range block {
+		block[i] = byte(i * i >> 3)
+	}
+	for range bytes / step {
+		if _, err := f.Write(block); err != nil {
+			return 0, err
+		}
+	}
+	if err := f.Commit(); err != nil {
+		return 0, err
+	}
+	seconds := max(1e-9, time.Since(start).Seconds())
+	return bytes / seconds, fsys.Remove(path)
+}
+
+// measureHop is the seconds an edge takes where rows have so many bytes.
+func measureHop(ctx context.Context, w *work, rowBytes int) (float64, error) {
+	const matrixBytes, most = 128 << 20, 4 << 20
+	features := rowBytes / w.to.Size()
+	nodes := min(w.nodes, int64(matrixBytes/rowBytes))
+	degree := max(1, min(w.edges/w.nodes, most/nodes))
+	g, err := newResident(nodes, nodes*degree, false)
+	if err != nil {
+		return 0, err
+	}
+	defer g.Close()
+	random := rand.New(rand.NewPCG(1, 2))
+	for v := range nodes {
+		g.Offsets[v+1] = (v + 1) * degree
+	}
+	for e := range g.Neighbors {
+		g.Neighbors[e] = random.Uint32N(uint32(nodes))
+	}
+	src, err := newMatrix(nodes, features, w.to)
+	if err != nil {
+		return 0, err
+	}
+	defer src.buf.Free()
+	dst, err := newMatrix(nodes, features, w.to)
+	if err != nil {
+		return 0, err
+	}
+	defer dst.buf.Free()
+	for _, m := range []*matrix{src, dst} { // touched, or all pages are one
+		bytes := m.buf.Bytes()
+		for i := 0; i < len(bytes); i += 4096 {
+			bytes[i] = 0
+		}
+	}
+	ones, err := offheap.Alloc(4 * nodes)
+	if err != nil {
+		return 0, err
+	}
+	p := &propagator{graph: g, t: dtype.Float32s(ones.Bytes()), buf: ones}
+	defer p.buf.Free()
+	start := time.Now()
+	_, err = p.hop(ctx, dst, src, nil, nil, w.threads, func(int64) {})
+	return time.Since(start).Seconds() / float64(nodes*degree), err
+}

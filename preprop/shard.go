@@ -1,0 +1,147 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Shards share a store's directory. One holds the lock of the whole job for a moment
+// as it starts, and as it looks, at its end, whether all columns are there; if so it
+// keeps the lock, assembles and publishes. Meanwhile it holds a lock of its own.
+
+const lockSuffix = ".lock"
+
+func (s Shard) lockName() string {
+	return fmt.Sprintf("shard-%d-of-%d%s", s.Index, s.Count, lockSuffix)
+}
+
+// shardAtWork finds a shard whose process is alive, or nothing. The caller holds the job.
+func (s *site) shardAtWork(store *format.Writer) (string, error) {
+	folder, err := store.Scratch()
+	if err != nil {
+		return "", err
+	}
+	running, err := runningShards(s.fsys, folder)
+	if err != nil || len(running) == 0 {
+		return "", err
+	}
+	return running[0], nil
+}
+
+// runningShards is those whose processes are alive, as 0-of-4.
+func runningShards(fsys vfs.FS, folder string) ([]string, error) {
+	entries, err := fsys.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range entries {
+		name, isShard := strings.CutPrefix(e.Name(), "shard-")
+		name, isLock := strings.CutSuffix(name, lockSuffix)
+		if !isShard || !isLock {
+			continue
+		}
+		locked, lockErr := fsys.Locked(filepath.Join(folder, e.Name()))
+		if err = errors.Join(err, lockErr); locked {
+			out = append(out, name)
+		}
+	}
+	return out, err
+}
+
+// lockWait is how long a shard waits for the lock of the job, which others hold for
+// a moment only, but for the one that assembles.
+const lockWait = 20 * time.Second
+
+// createShared is create for a shard. Where another process is at work on the
+// whole for longer than a moment, the error is vfs.ErrLocked.
+func (s *site) createShared(ctx context.Context) (*format.Writer, error) {
+	pause := 5 * time.Millisecond
+	for waited := time.Duration(0); ; waited += pause {
+		store, err := s.create()
+		if !errors.Is(err, vfs.ErrLocked) || waited > lockWait {
+			return store, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 200*time.Millisecond)
+	}
+}
+
+// runShard makes the columns of one shard, and the store if no others are missing.
+func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
+	store, err := s.createShared(ctx)
+	if err != nil {
+		return err
+	}
+	s.planned(j)
+	if err := s.open(j, store); err != nil {
+		return errors.Join(err, store.Suspend())
+	}
+	folder, err := store.Scratch()
+	if err != nil {
+		return errors.Join(err, store.Suspend())
+	}
+	lock, err := s.fsys.Lock(filepath.Join(folder, s.o.Shard.lockName()))
+	if errors.Is(err, vfs.ErrLocked) {
+		err = fmt.Errorf("%s: shard %d of %d is at work already: %w", s.storeDir, s.o.Shard.Index, s.o.Shard.Count, err)
+	}
+	if err != nil {
+		return errors.Join(err, store.Suspend())
+	}
+	defer func() {
+		if lock != nil {
+			lock.Close()
+		}
+	}()
+	r.Resumed = j.resumed()
+	if err := store.Suspend(); err != nil {
+		return err
+	}
+	if err := j.run(ctx); err != nil {
+		return err
+	}
+	err, lock = lock.Close(), nil
+	if err != nil {
+		return err
+	}
+	return s.finishShards(ctx, j, r)
+}
+
+// finishShards assembles if all columns are there.
+func (s *site) finishShards(ctx context.Context, j *job, r *Result) error {
+	store, err := s.createShared(ctx)
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		return nil // who holds it so long assembles
+	case errors.Is(err, format.ErrExists):
+		r.Published = true
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := s.open(j, store); err != nil {
+		return errors.Join(err, store.Suspend())
+	}
+	all := span{0, s.layout.Features}
+	for k, id := range j.matrices {
+		if !j.finished[id] && len(missing(all, j.have[k])) > 0 {
+			return store.Suspend()
+		}
+	}
+	if err := s.finish(ctx, j, store, r); err != nil {
+		return errors.Join(err, store.Suspend())
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// topologies are the graphs that the operators of a job are made from, by
+// Operator.Graph.
+type topologies map[string]topology
+
+func (t topologies) Close() error {
+	var err error
+	for _, one := range t {
+		err = errors.Join(err, one.Close())
+	}
+	return err
+}
+
+// openTopologies makes the graphs that are used, each once: in memory, or on disk.
+func (j *job) openTopologies(ctx context.Context, used map[string]int) (topologies, error) {
+	t := topologies{}
+	if len(used) == 0 {
+		return t, nil
+	}
+	task := j.Progress.Start("read topology", 0, progress.Bytes)
+	defer task.Done()
+	given, err := j.openGiven(ctx, used)
+	if err != nil {
+		return nil, err
+	}
+	t[AsGiven] = given
+	for _, graph := range graphFlags {
+		if used[graph] == 0 {
+			continue
+		}
+		made, err := j.derive(ctx, given, graph)
+		if err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+		t[graph] = made
+	}
+	if used[AsGiven] == 0 {
+		err = given.Close()
+		delete(t, AsGiven)
+	}
+	return t, err
+}
+
+func (j *job) openGiven(ctx context.Context, used map[string]int) (topology, error) {
+	if used[AsGiven] > 0 && j.plan.TopologyInMemory {
+		csc, err := j.graph.Topology(ctx, j.Threads)
+		if err != nil {
+			return nil, err
+		}
+		return &resident{csc, csc.Close}, nil
+	}
+	file, err := j.graph.OpenTopology(ctx, streamBlockBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &streamed{TopologyFile: file}, nil
+}
+
+// derive makes a graph from the one that is given, in memory or in scratch files.
+func (j *job) derive(ctx context.Context, given topology, graph string) (topology, error) {
+	most := given.Edges()
+	if graph == Undirected {
+		most *= 2 // pages of edges that there are not are never touched
+	}
+	if j.plan.TopologyInMemory {
+		made, err := newResident(given.Nodes(), most, given.Weighted())
+		if err != nil {
+			return nil, err
+		}
+		edges := int64(0)
+		err = derive(ctx, given, graph, edgeBytes(given.Weighted())*given.Edges(), j.Threads, func(b *format.Block) error {
+			for i, offset := range b.Offsets {
+				made.Offsets[b.First+int64(i)] = edges + offset - b.Offsets[0]
+			}
+			copy(made.Neighbors[edges:], b.Neighbors)
+			copy(made.Weights[min(edges, int64(len(made.Weights))):], b.Weights)
+			edges += b.Edges()
+			return nil
+		})
+		if err != nil {
+			return nil, errors.Join(err, made.Close())
+		}
+		made.Neighbors = made.Neighbors[:edges]
+		if made.Weights != nil {
+			made.Weights = made.Weights[:edges]
+		}
+		return made, nil
+	}
+	w, err := newTopologyWriter(j.fsys, filepath.Join(j.scratch, "topology-"+graph), given.Nodes(), given.Weighted())
+	if err != nil {
+		return nil, err
+	}
+	if err := derive(ctx, given, graph, deriveRoomBytes, j.Threads, w.add); err != nil {
+		return nil, errors.Join(err, w.abort())
+	}
+	return w.open(ctx)
+}
+
+// topologyWriter writes a graph to scratch files that are gone with it.
+type topologyWriter struct {
+	fsys         vfs.FS
+	path         string
+	nodes, edges int64
+	lists        vfs.PendingFile // offsets, neighbours
+	weights      vfs.PendingFile // or nil
+}
+
+func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*topologyWriter, error) {
+	w := &topologyWriter{fsys: fsys, path: path, nodes: nodes}
+	var err error
+	if w.lists, err = fsys.Create(path); err != nil {
+		return nil, err
+	}
+	if weighted {
+		if w.weights, err = fsys.Create(w.weightsPath()); err != nil {
+			return nil, errors.Join(err, w.abort())
+		}
+	}
+	// Without nodes there is still an offset.
+	if _, err := w.lists.WriteAt(make([]byte, 8), 0); err != nil {
+		return nil, errors.Join(err, w.abort())
+	}
+	return w, nil
+}
+
+func (w *topologyWriter) weightsPath() string { return w.path + "-weights" }
+func (w *topologyWriter) neighborsAt() int64  { return 8 * (w.nodes + 1) }
+func (w *topologyWriter) abort() (err error) {
+	if err = w.lists.Abort(); w.weights != nil {
+		err = errors.Join(err, w.weights.Abort())
+	}
+	return err
+}
+
+// add puts the next block behind those that are there.
+func (w *topologyWriter) add(b *format.Block) error {
+	const most = 1 << 16
+	offsets := make([]int64, 0, most)
+	for i := 0; i < len(b.Offsets); i += len(offsets) {
+		offsets = offsets[:0]
+		for _, offset := range b.Offsets[i:min(i+most, len(b.Offsets))] {
+			offsets = append(offsets, w.edges+offset-b.Offsets[0])
+		}
+		if _, err := w.lists.WriteAt(dtype.BytesOf(offsets), 8*(b.First+int64(i))); err != nil {
+			return err
+		}
+	}
+	if _, err := w.lists.WriteAt(dtype.BytesOf(b.Neighbors), w.neighborsAt()+4*w.edges); err != nil {
+		return err
+	}
+	if w.weights != nil {
+		if _, err := w.weights.WriteAt(dtype.BytesOf(b.Weights), 4*w.edges); err != nil {
+			return err
+		}
+	}
+	w.edges += b.Edges()
+	return nil
+}
+
+// open reads what was written. The files never get their names, as nobody goes on
+// with them.
+func (w *topologyWriter) open(ctx context.Context) (topology, error) {
+	raw := format.RawTopology{Nodes: w.nodes, Edges: w.edges, NeighborsAt: w.neighborsAt()}
+	var err error
+	if raw.File, err = w.fsys.Open(w.path + vfs.TempSuffix); err != nil {
+		return nil, errors.Join(err, w.abort())
+	}
+	if w.weights != nil {
+		if raw.Weights, err = w.fsys.Open(w.weightsPath() + vfs.TempSuffix); err != nil {
+			return nil, errors.Join(err, raw.File.Close(), w.abort())
+		}
+	}
+	file, err := format.NewTopologyFile(ctx, raw, streamBlockBytes)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("a scratch file: %w", err), w.abort())
+	}
+	return &streamed{file, w.abort}, nil
+}
