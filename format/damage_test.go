@@ -395,7 +395,7 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		table := w.rows.columns.table(good.layout)
-		p, err := w.parts(table, 100, 0)
+		p, err := w.parts(table, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,7 +440,7 @@ func TestAnArrowFileThatSaysOtherThanTheIndexIsFound(t *testing.T) {
 		}
 		table := matrixTable(Input, s.layout)
 		change(&table)
-		p, err := w.parts(table, 100, 0)
+		p, err := w.parts(table, 100)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -178,8 +178,8 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	if err := w.claim(func() bool { return !w.matrices[id] && !w.finished[folder] }, func() { w.matrices[id] = true }); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
-	body := int64(w.layout.ChunkRows) * w.layout.rowBytes()
-	p, err := w.parts(matrixTable(id, w.layout), perPart(body), body)
+	t := matrixTable(id, w.layout)
+	p, err := w.parts(t, perPart(t.minBody))
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,6 @@ type partWriter struct {
 	w       *Writer
 	table   table
 	perPart int
-	minBody int64 // of each chunk but the last of a part, so that strides are equal
 
 	files   []writtenFile
 	next    int // chunk of the table
@@ -36,11 +35,11 @@ type partWriter struct {
 }
 
 // parts starts the files of a table.
-func (w *Writer) parts(t table, perPart int, minBody int64) (*partWriter, error) {
+func (w *Writer) parts(t table, perPart int) (*partWriter, error) {
 	if err := w.fsys.MkdirAll(filepath.Join(w.dir, filepath.FromSlash(t.folder))); err != nil {
 		return nil, err
 	}
-	p := &partWriter{w: w, table: t, perPart: perPart, minBody: minBody}
+	p := &partWriter{w: w, table: t, perPart: perPart}
 	w.mu.Lock()
 	w.open[p] = true
 	w.mu.Unlock()
@@ -70,7 +69,7 @@ func (p *partWriter) begin(rows int64, lengths ...int64) error {
 		}
 	}
 	p.next, p.inPart = p.next+1, p.inPart+1
-	minBody := p.minBody
+	minBody := p.table.minBody
 	if p.inPart == p.perPart || p.next == p.table.chunks {
 		minBody = 0
 	}

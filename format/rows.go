@@ -231,18 +231,10 @@ func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 		}
 		err = parallel.For(ctx, 0, int64(p.chunks()), 16, func(lo, hi int64) error {
 			var buf []byte
+			var err error
 			for k := int(lo); k < int(hi); k++ {
-				size := int64(0)
-				for _, e := range p.extents[p.starts[k]:p.starts[k+1]] {
-					size += e.length
-				}
-				buf = slices.Grow(buf[:0], int(size))[:size]
-				at := int64(0)
-				for _, e := range p.extents[p.starts[k]:p.starts[k+1]] {
-					if err := readExtent(f, k, e, buf[at:at+e.length]); err != nil {
-						return err
-					}
-					at += e.length
+				if buf, err = p.read(f, k, buf); err != nil {
+					return err
 				}
 				first, rows := d.layout.chunk(p.first + k)
 				if err := t.fill(first, rows, buf, table.lengths(int64(rows))); err != nil {

@@ -18,6 +18,7 @@ type table struct {
 	// where it depends on content.
 	rows    func(k int) int64
 	lengths func(rows int64) []int64
+	minBody int64  // of each chunk but the last of a part, so that strides are equal
 	parts   []part // of an open directory
 }
 
@@ -121,6 +122,7 @@ func matrixTable(id MatrixID, l Layout) table {
 		chunks:  l.chunks(),
 		rows:    func(k int) int64 { _, n := l.chunk(k); return int64(n) },
 		lengths: func(rows int64) []int64 { return []int64{rows * l.rowBytes()} },
+		minBody: int64(l.ChunkRows) * l.rowBytes(),
 	}
 }
 

@@ -310,9 +310,9 @@ func (v *verifier) values(d *Dir) error {
 		return true
 	}
 	if t, w := d.table(topologyFolder), d.table(weightsFolder); t != nil && sound(t) && (w == nil || sound(w)) {
-		c, err := d.Topology(v.ctx, v.threads)
+		f, err := d.OpenTopology(v.ctx, arrowfile.ExtentBytes) // which checks it, a block at a time
 		if err == nil {
-			err = c.Close()
+			err = f.Close()
 		}
 		if err := v.note(err); err != nil {
 			return err

@@ -327,7 +327,7 @@ func (w *Writer) single(t table, body func(out io.Writer) error) error {
 	if w.isFinished(t.folder) {
 		return nil
 	}
-	p, err := w.parts(t, 1, 0)
+	p, err := w.parts(t, 1)
 	if err != nil {
 		return err
 	}
@@ -366,7 +366,7 @@ func (w *Writer) Rows(t *RowTable) error {
 		_, end := arrowfile.Place(lengthsOf(t.buffers(first, rows))...)
 		longest = max(longest, end)
 	}
-	p, err := w.parts(table, perPart(longest), 0)
+	p, err := w.parts(table, perPart(longest))
 	if err != nil {
 		return err
 	}
