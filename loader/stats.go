@@ -1,8 +1,11 @@
 package loader
 
+import "github.com/hopfeed/hopfeed/gds"
+
 // Stats tells what a loader did, over all epochs that have ended.
 type Stats struct {
 	Placement Placement `json:"placement"`
+	Memory    gds.Usage `json:"memory"` // of the device, now
 	Batches   int64     `json:"batches"`
 	Rows      int64     `json:"rows"`       // of this rank
 	BytesRead int64     `json:"bytes_read"` // from the store, by Open too
@@ -41,7 +44,7 @@ func (l *Loader) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.stats
-	s.Placement = l.o.Placement
+	s.Placement, s.Memory = l.o.Placement, l.o.Device.Usage()
 	s.Stages = append([]StageStats(nil), s.Stages...)
 	s.Reads = l.source.reads()
 	for _, r := range s.Reads {

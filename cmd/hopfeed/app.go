@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -32,6 +33,7 @@ type app struct {
 	threads     int
 	memory      units.Bytes // 0: the default
 	seed        uint64
+	emulate     host.Emulation
 	json, quiet bool
 
 	running bool // a verb has begun: what fails now is not the command line's fault
@@ -64,6 +66,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.IntVar(&a.threads, "threads", 0, "threads to use (0: CPU affinity and quota)")
 	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
 	flags.Lookup("memory").DefValue = ""
+	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 	flags.Uint64Var(&a.seed, "seed", 0, "seed of everything random")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")

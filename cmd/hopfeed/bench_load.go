@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/bench"
 )
@@ -90,8 +89,7 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	budget, _ := a.budget()
-	device, err := host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads})
+	device, err := a.openDevice()
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +97,9 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	o.Device, o.Store, o.Matrices, o.Region = device, store, store.Matrices(), format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
 	results, err := bench.Load(ctx, o.LoadOptions)
+	if why := device.Usage().NotLocked; why != "" {
+		a.note("pinned memory is not all locked: %s", why)
+	}
 	if err != nil || !a.json {
 		return loadResults(results), err
 	}

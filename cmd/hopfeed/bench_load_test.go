@@ -42,6 +42,7 @@ func TestBenchLoadMeasuresEveryVariantFromEveryPlacementThatHasIt(t *testing.T) 
 		{"--placement storage", []string{"chunk storage", "memcpy"}},
 		{"--shuffle chunk --unchecked --compute 1us", []string{"chunk device", "chunk host", "chunk storage", "memcpy"}},
 		{"--placement host --shuffle rr --variants fused,chunk --buffers 4", []string{"fused host", "memcpy"}},
+		{"--emulate gpu=1,mem=8MiB,link=8GiB/s", all},
 	} {
 		lines := loadLines(t, must(t, d, "bench load store --json --rounds 2 --batch 50 "+c.flags).stdout)
 		if got := slices.Sorted(maps.Keys(lines)); !slices.Equal(got, c.want) {
@@ -75,6 +76,9 @@ func TestBenchLoadRefusesWhatCannotBeMeasured(t *testing.T) {
 		if o := hopfeed(t, d, "bench load store "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d, %s", flags, o.code, o.stderr)
 		}
+	}
+	if o := hopfeed(t, d, "bench load store --emulate mem=4KiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "4 KiB") {
+		t.Errorf("a device without memory: status %d, %s", o.code, o.stderr)
 	}
 	if o := hopfeed(t, d, "bench load graph"); o.code != exitUsage || !strings.Contains(o.stderr, "is a graph") {
 		t.Errorf("a graph: status %d, %s", o.code, o.stderr)

@@ -79,7 +79,7 @@ func (a *app) here(device gds.Device) placement.Facts {
 		free = units.Bytes(info.MemoryBytes - device.Usage().InUse)
 	}
 	budget, by := a.budget()
-	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: budget, BudgetBy: by}
+	return placement.Facts{Device: info, Devices: max(a.emulate.GPUs, 1), DeviceFree: free, Budget: budget, BudgetBy: by}
 }
 
 // measure finds the rates of this machine, and trains on a few batches from storage
@@ -128,8 +128,12 @@ func (s *survey) measure(ctx context.Context, a *app, lo loader.Options, spec tr
 	return err
 }
 
-// openDevice opens the device that this machine computes on.
+// openDevice opens the device that this machine computes on, or the first of those
+// that it emulates.
 func (a *app) openDevice() (gds.Device, error) {
+	if a.emulate.GPUs > 0 {
+		return host.New(a.emulate.Device(0, a.threads))
+	}
 	budget, _ := a.budget()
 	return host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads})
 }

@@ -93,6 +93,7 @@ type LoadResult struct {
 	// StageSeconds is what each stage of the loader worked.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
+	Memory       gds.Usage          `json:"memory"`
 }
 
 // Memcpy is the name of results for copying memory to memory: what the machine
@@ -210,7 +211,7 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 	for i, s := range stats.Stages {
 		r.StageSeconds[s.Name] = s.WorkSeconds - before.Stages[i].WorkSeconds
 	}
-	r.Reads = stats.Reads
+	r.Reads, r.Memory = stats.Reads, stats.Memory
 	return r, nil
 }
 
