@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -574,6 +576,88 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 			if _, err := json.Marshal(s); err != nil {
 				t.Error(err)
 			}
+		})
+	}
+}
+
+// ranks are batches [first, last) of an epoch as ranks share them, put together
+// again: the rows' labels, and what tells rows apart, in order.
+func ranks(t *testing.T, device gds.Device, l *Loader, plan chunk.Plan, epoch, first, last int) (rows [][]float32) {
+	t.Helper()
+	rows = make([][]float32, last-first)
+	for plan.Rank = range plan.World {
+		stream := mustStream(t, device)
+		at := first
+		for b, err := range mustSet(t, l, Rows{Region: "train"}, plan).EpochFrom(t.Context(), stream, epoch, first) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at == last {
+				break
+			}
+			c := copyOut(stream, b)
+			if err := stream.Synchronize(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if c.index != at {
+				t.Fatalf("batch %d in the place of %d", c.index, at)
+			}
+			for i := range c.rows {
+				rows[at-first] = append(rows[at-first], float32(c.labels[i]))
+				rows[at-first] = append(rows[at-first], c.x[1][i*5:(i+1)*5]...)
+			}
+			at++
+		}
+		if err := stream.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rows
+}
+
+// What has to be kept of an epoch is the seed, its number and that of the next
+// batch: any number of ranks goes on from there, and no row is lost or repeated.
+func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
+	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
+	for _, c := range []struct {
+		placement Placement
+		chunkRows int
+	}{{Device, 1}, {Host, 1}, {Host, 8}, {Storage, 8}, {Storage, 16}} {
+		t.Run(fmt.Sprintf("%s, chunks of %d", c.placement, c.chunkRows), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				device := newDevice(t, true, host.Options{Threads: 2})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement, BatchRows: 12})
+				plan := chunk.Plan{BatchRows: 12, ChunkRows: c.chunkRows, Order: chunk.Shuffled, Seed: 4, World: 1}
+				const epoch, batches = 3, 5
+				whole := ranks(t, device, l, plan, epoch, 0, batches)
+				var seen []float32
+				for _, b := range whole {
+					for i := 0; i < len(b); i += 6 {
+						seen = append(seen, b[i+1])
+					}
+				}
+				slices.Sort(seen)
+				var want []float32
+				for row := range 53 {
+					want = append(want, value(1, row, 0))
+				}
+				slices.Sort(want)
+				if !slices.Equal(seen, want) {
+					t.Fatalf("rows are lost or repeated: %v, want %v", seen, want)
+				}
+				for before := 1; before <= 8; before++ {
+					for after := 1; after <= 8; after++ {
+						next := int(rng.Hash(uint64(before), uint64(after)) % (batches + 1))
+						plan.World = before
+						got := ranks(t, device, l, plan, epoch, 0, next)
+						plan.World = after
+						got = append(got, ranks(t, device, l, plan, epoch, next, batches)...)
+						if !slices.EqualFunc(got, whole, slices.Equal) {
+							t.Errorf("%d ranks up to batch %d, then %d: other rows than one rank has", before, next, after)
+						}
+					}
+				}
+			})
 		})
 	}
 }

@@ -94,7 +94,9 @@ func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*Ba
 	return s.EpochFrom(ctx, stream, n, 0)
 }
 
-// EpochFrom yields what Epoch does from batch first on, at once.
+// EpochFrom yields what Epoch does from batch first on, at once. Thus the plan's
+// seed, the epoch and the next batch are all that a stopped epoch needs to go on,
+// whatever the number of ranks was and will be.
 func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		left := false
