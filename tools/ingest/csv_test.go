@@ -107,6 +107,37 @@ func TestEdgeListsReadInAnyArrangement(t *testing.T) {
 	}
 }
 
+func TestLinesSplitIntoFields(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		sep  byte
+		want []string
+	}{
+		{"", ',', []string{""}},
+		{"a,b,", ',', []string{"a", "b", ""}},
+		{" a b ,  , c", ',', []string{"a b", "", "c"}},
+		{`"a,b" , "c"`, ',', []string{"a,b", "c"}},
+		{`"a ""b"", c",d`, ',', []string{`a "b", c`, "d"}},
+		{`"","""",x`, ',', []string{"", `"`, "x"}},
+		{`"a" b,"c`, ',', []string{`"a" b`, `"c`}},
+		{`"a"";b`, ';', []string{`"a""`, "b"}},
+		{"  a \t b  ", ' ', []string{"a", "b"}},
+	} {
+		var got []string
+		for _, f := range split(nil, []byte(c.line), c.sep) {
+			got = append(got, string(f))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.line, got, c.want)
+		}
+	}
+	for _, sep := range []byte(", ") {
+		if n := len(split(nil, bytes.Repeat([]byte{'0', sep}, 2*maxFields), sep)); n != maxFields {
+			t.Errorf("%q: %d fields", sep, n)
+		}
+	}
+}
+
 func TestWhatIsAssumedOfAnEdgeListIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
 		"0 1 2\n":            "the third column is taken for weights",

@@ -57,13 +57,25 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if !own {
 		return s.openFeatures(ctx)
 	}
-	s.info.FeatureBytes = sparseBytes
-	s.features = func(int) (FeatureReader, error) { return s.arrayFeatures(path) }
 	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
 		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
 			return fmt.Errorf("%w: %s: %s array of shape %v (want numbers of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
 		}
-		s.info.Features = int(a.Shape[1])
+		if s.info.Features = int(a.Shape[1]); a.Fortran && s.info.Features > 1 {
+			return s.spoolColumns(ctx, a)
+		}
+		s.info.FeatureBytes = sparseBytes
+		s.features = func(int) (FeatureReader, error) {
+			z, err := npy.OpenArchive(s.fsys, path)
+			if err != nil {
+				return nil, err
+			}
+			a, err := z.Stream("node_feat")
+			if err != nil {
+				return nil, errors.Join(err, z.Close())
+			}
+			return &streamReader{z, a}, nil
+		}
 		return nil
 	})
 }
@@ -117,27 +129,17 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 	return s.edges.finish(ctx)
 }
 
-// arrayFeatures reads the features. Of those in Fortran order the columns come one
-// after another, so they are put into a scratch file.
-func (s *ogbSource) arrayFeatures(path string) (_ FeatureReader, err error) {
-	r := &streamReader{}
-	if r.archive, err = npy.OpenArchive(s.fsys, path); err != nil {
-		return nil, err
-	}
-	if r.Stream, err = r.archive.Stream("node_feat"); err != nil {
-		return nil, errors.Join(err, r.archive.Close())
-	}
-	if !r.Fortran || s.info.Features == 1 {
-		return r, nil
-	}
-	defer r.Close()
-	pending, err := s.fsys.Create(s.scratch.path("features"))
+// spoolColumns puts features in Fortran order, whose columns come one after
+// another, into a scratch file.
+func (s *ogbSource) spoolColumns(ctx context.Context, a *npy.Stream) error {
+	file := s.scratch.path("features")
+	pending, err := s.fsys.Create(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer pending.Abort()
-	err = each(context.Background(), r.Elements(), func(dst []float32) error {
-		err := npy.Next(r.Stream, dst)
+	err = each(ctx, a.Elements(), func(dst []float32) error {
+		err := npy.Next(a, dst)
 		if err == nil {
 			_, err = pending.Write(dtype.BytesOf(dst))
 		}
@@ -147,15 +149,18 @@ func (s *ogbSource) arrayFeatures(path string) (_ FeatureReader, err error) {
 		err = pending.Commit()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a, err := npy.OpenRaw(s.fsys, s.scratch.path("features"), npy.Float32, r.Shape...)
+	columns, err := npy.OpenRaw(s.fsys, file, npy.Float32, a.Shape...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a.Fortran = true
-	s.open = append(s.open, a)
-	return &spooledRows{denseReader{shards: []*npy.Array{a}}, r.Place}, nil
+	columns.Fortran = true
+	s.open = append(s.open, columns)
+	s.features = func(int) (FeatureReader, error) {
+		return &spooledRows{denseReader{shards: []*npy.Array{columns}}, (&streamReader{nil, a}).Place}, nil
+	}
+	return nil
 }
 
 // streamReader reads the rows of an array in an archive.

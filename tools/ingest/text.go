@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -170,15 +171,21 @@ func separator(line []byte, anyText bool) byte {
 	return ' '
 }
 
+// maxFields is more than any line needs: an id and the values of a node.
+const maxFields = format.MaxFeatures + 2
+
 // split appends the fields of a line, without the spaces around them and, unless
-// they are separated by spaces, without the quotes around them.
+// they are separated by spaces, without the quotes around them. What is beyond
+// maxFields is in the last.
 func split(fields [][]byte, line []byte, sep byte) [][]byte {
 	if sep == ' ' {
 		start := -1 // of the field that we are in
 		for i, c := range line {
 			switch space := c == ' ' || c == '\t'; {
 			case space && start >= 0:
-				fields, start = append(fields, line[start:i]), -1
+				if fields, start = append(fields, line[start:i]), -1; len(fields) == maxFields {
+					return fields
+				}
 			case !space && start < 0:
 				start = i
 			}
@@ -188,25 +195,48 @@ func split(fields [][]byte, line []byte, sep byte) [][]byte {
 		}
 		return fields
 	}
-	for {
+	for len(fields) < maxFields-1 {
 		line = bytes.TrimLeft(line, " ")
-		if len(line) > 0 && line[0] == '"' {
-			if end := bytes.IndexByte(line[1:], '"'); end >= 0 {
-				rest := bytes.TrimLeft(line[end+2:], " ")
-				if len(rest) == 0 {
-					return append(fields, line[1:end+1])
-				}
-				if rest[0] == sep {
-					fields, line = append(fields, line[1:end+1]), rest[1:]
-					continue
-				}
-			}
+		field, rest, more := quoted(line, sep)
+		if field == nil {
+			field, rest, more = bytes.Cut(line, []byte{sep})
+			field = bytes.TrimRight(field, " ")
 		}
-		end := bytes.IndexByte(line, sep)
+		if fields, line = append(fields, field), rest; !more {
+			return fields
+		}
+	}
+	return append(fields, line)
+}
+
+// quoted reads a field in quotes, in which two of them are one, and tells whether
+// more fields follow. A line that does not begin with such a field gives nil.
+func quoted(line []byte, sep byte) (field, rest []byte, more bool) {
+	if len(line) == 0 || line[0] != '"' {
+		return nil, nil, false
+	}
+	pairs := false
+	for at := 1; ; {
+		end := bytes.IndexByte(line[at:], '"')
 		if end < 0 {
-			return append(fields, bytes.TrimRight(line, " "))
+			return nil, nil, false
 		}
-		fields, line = append(fields, bytes.TrimRight(line[:end], " ")), line[end+1:]
+		end += at
+		if end+1 < len(line) && line[end+1] == '"' {
+			at, pairs = end+2, true
+			continue
+		}
+		rest = bytes.TrimLeft(line[end+1:], " ")
+		if len(rest) > 0 && rest[0] != sep {
+			return nil, nil, false
+		}
+		if field = line[1:end]; pairs {
+			field = bytes.ReplaceAll(field, []byte(`""`), []byte(`"`))
+		}
+		if len(rest) == 0 {
+			return field, nil, false
+		}
+		return field, rest[1:], true
 	}
 }
 
