@@ -115,11 +115,11 @@ type Memory struct {
 	Chunks int64
 }
 
-// Need tells what Open will take with these options; Placement does not matter.
-func Need(o Options) (Memory, error) {
-	o.Placement = Storage
-	l := &Loader{o: o}
-	if err := l.configure(); err != nil {
+// Need tells what Open will take with these options for a store of this layout.
+// Device, Store and Placement do not matter.
+func Need(layout format.Layout, o Options) (Memory, error) {
+	l := &Loader{o: o, layout: layout}
+	if err := l.settle(); err != nil {
 		return Memory{}, err
 	}
 	slots, err := l.slots()
@@ -168,14 +168,28 @@ func (l *Loader) configure() error {
 	switch {
 	case o.Device == nil || o.Store == nil:
 		return errors.New("loader: no device or no store")
-	case len(o.Matrices) == 0:
-		return errors.New("loader: no matrices")
 	case !known:
 		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
-	case o.BatchRows < 1:
-		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
 	case o.BySpan && o.Placement == Storage:
 		return errors.New("loader: from storage chunks are read, not rows one by one")
+	}
+	l.layout = o.Store.Layout()
+	for _, name := range o.Regions {
+		if _, ok := o.Store.Region(name); !ok {
+			return l.noRegion(name)
+		}
+	}
+	return l.settle()
+}
+
+// settle fills in what follows from options and layout.
+func (l *Loader) settle() error {
+	o := &l.o
+	switch {
+	case len(o.Matrices) == 0:
+		return errors.New("loader: no matrices")
+	case o.BatchRows < 1:
+		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
 	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:
 		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots, o.Threads)
 	}
@@ -184,12 +198,6 @@ func (l *Loader) configure() error {
 	}
 	if o.Threads == 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	l.layout = o.Store.Layout()
-	for _, name := range o.Regions {
-		if _, ok := o.Store.Region(name); !ok {
-			return l.noRegion(name)
-		}
 	}
 	for _, r := range l.layout.Regions {
 		if o.Regions == nil || slices.Contains(o.Regions, r.Name) {

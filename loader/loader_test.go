@@ -810,7 +810,7 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 			t.Run(fmt.Sprintf("%v, %s", spec.dtype, p.name), func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{})
 				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 20, Buffers: 3}
-				need, err := Need(o)
+				need, err := Need(o.Store.Layout(), o)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -73,14 +73,16 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	if s.device, err = a.openDevice(); err != nil {
 		return nil, err
 	}
-	lo, rows := o.loaderOptions(s.device, store, spec, a.threads)
-	s.batch, s.chunkRows = lo.BatchRows, o.planChunkRows(store.Layout().ChunkRows)
-	v := survey{facts: a.here(s.device)}
-	if err := v.count(lo, rows, spec, o); err != nil {
+	layout := store.Layout()
+	lo := o.loading(layout, spec)
+	lo.Device, lo.Store, lo.Threads = s.device, store, a.threads
+	s.batch, s.chunkRows = lo.BatchRows, o.planChunkRows(layout.ChunkRows)
+	v := survey{facts: a.facts(s.device)}
+	if v.needs, err = o.needs(layout, spec); err != nil {
 		return nil, err
 	}
 	if o.train && v.needs.Input >= worthMeasuring {
-		if err := v.measure(ctx, a, lo, spec); err != nil {
+		if err := v.measure(ctx, a, store, spec, o); err != nil {
 			return nil, err
 		}
 	}

@@ -19,10 +19,12 @@ func Memory() Limit { return memory(vfs.OS()) }
 
 func memory(fsys vfs.FS) Limit {
 	free := Limit{math.MaxInt64, "nothing known"}
-	if kib, ok := field(read(fsys, "/proc/meminfo"), "MemAvailable:"); ok {
-		free = Limit{units.Bytes(kib << 10), "available memory"}
-	} else if kib, ok := field(read(fsys, "/proc/meminfo"), "MemTotal:"); ok {
+	meminfo := read(fsys, "/proc/meminfo")
+	if kib, ok := field(meminfo, "MemTotal:"); ok {
 		free = Limit{units.Bytes(kib << 10), "physical memory"}
+	}
+	if kib, ok := field(meminfo, "MemAvailable:"); ok {
+		free = least(free, Limit{units.Bytes(kib << 10), "available memory"})
 	}
 	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -94,4 +96,21 @@ func read(fsys vfs.FS, name string) string {
 		return ""
 	}
 	return string(text)
+}
+
+// NUMANodes is the number of parts of memory that are near to some of the
+// processors and far from others.
+func NUMANodes() int { return numaNodes(vfs.OS()) }
+
+func numaNodes(fsys vfs.FS) int {
+	entries, _ := fsys.ReadDir("/sys/devices/system/node")
+	nodes := 0
+	for _, e := range entries {
+		if number, ok := strings.CutPrefix(e.Name(), "node"); ok {
+			if _, err := strconv.Atoi(number); err == nil {
+				nodes++
+			}
+		}
+	}
+	return max(nodes, 1)
 }

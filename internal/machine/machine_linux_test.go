@@ -23,6 +23,9 @@ func TestMemoryIsTheLeastOfWhatLimits(t *testing.T) {
 		{"physical memory on kernels that do not say what is available",
 			map[string]string{"/proc/meminfo": "MemTotal: 16777216 kB\n"},
 			Limit{16 * gib, "physical memory"}},
+		{"physical memory where more is said to be available",
+			map[string]string{"/proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 33554432 kB\n"},
+			Limit{16 * gib, "physical memory"}},
 		{"a version 2 group, cache that can be dropped not counted as used",
 			map[string]string{"/proc/meminfo": meminfo, "/proc/self/cgroup": "0::/job\n",
 				"/sys/fs/cgroup/job/memory.max":     "4294967296\n",
@@ -72,5 +75,20 @@ func TestThisMachineHasMemoryAndThreads(t *testing.T) {
 	}
 	if Threads() < 1 {
 		t.Errorf("%d threads", Threads())
+	}
+}
+
+func TestNUMANodesAreCounted(t *testing.T) {
+	disk := vfs.NewMem()
+	if got := numaNodes(disk); got != 1 {
+		t.Errorf("%d nodes where nothing is known", got)
+	}
+	for _, name := range []string{"node0", "node1", "nodes", "possible"} {
+		if err := disk.MkdirAll("/sys/devices/system/node/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := numaNodes(disk); got != 2 {
+		t.Errorf("%d nodes, want 2", got)
 	}
 }
