@@ -131,7 +131,10 @@ func (s *site) finishShards(ctx context.Context, j *job, r *Result) error {
 	case err != nil:
 		return err
 	}
-	if err := s.open(j, store); err != nil {
+	if s.grown == nil { // its rows were let go
+		err = s.chooseRows(ctx)
+	}
+	if err = errors.Join(err, s.open(j, store)); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	all := span{0, s.layout.Features}
