@@ -445,6 +445,7 @@ type npyMeta struct {
 	Nodes          int64             `json:"num_nodes"`
 	Features       int               `json:"num_features"`
 	FeatureDType   string            `json:"feature_dtype"`
+	EdgeLayout     string            `json:"edge_layout,omitempty"`
 	Directed       bool              `json:"directed"`
 	ReversesStored bool              `json:"reverses_stored"`
 	Regions        []format.Region   `json:"regions,omitempty"`
@@ -463,7 +464,9 @@ func (e *npyExport) meta() error {
 		ReversesStored: !m.Directed,
 		Operators:      m.Operators,
 	}
-	if m.Kind == format.KindStore {
+	if m.Kind == format.KindGraph {
+		meta.EdgeLayout = "2xE" // which two edges do not show
+	} else {
 		meta.Regions = m.Regions
 	}
 	text, err := json.MarshalIndent(meta, "", "  ")

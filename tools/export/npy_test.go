@@ -150,6 +150,42 @@ func TestAnExportedGraphIsImportedAsTheSameBytes(t *testing.T) {
 	}
 }
 
+func TestGraphsOfNextToNothingAreExportedAndImported(t *testing.T) {
+	for nodes := int64(0); nodes < 3; nodes++ {
+		for edges := range nodes * nodes {
+			disk := vfs.NewMem()
+			w, err := format.Create(disk, "graph", layoutOf(format.Float32, format.RegionSize{Name: format.RegionAll, Rows: nodes}), format.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			csc := &format.CSC{Offsets: make([]int64, nodes+1)}
+			for i := range edges {
+				csc.Neighbors = append(csc.Neighbors, uint32(i%nodes))
+				for v := i/nodes + 1; v <= nodes; v++ {
+					csc.Offsets[v]++
+				}
+			}
+			rows := &format.RowTable{Rows: nodes, Labels: make([]int32, nodes), OrigID: make([]string, nodes)}
+			m := &format.Manifest{Name: "little", Nodes: nodes, Edges: edges, Directed: true, Labels: 1, Classes: int(min(1, nodes)), Input: map[string]string{}}
+			publish(t, w, csc, rows, m, format.Float32, format.Input)
+			w.Abort()
+			if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); err != nil {
+				t.Fatal(err)
+			}
+			s, err := ingest.OpenNPY(disk, "out", ingest.NPYOptions{})
+			if err != nil {
+				t.Errorf("%d nodes, %d edges: %v", nodes, edges, err)
+				continue
+			}
+			defer s.Close()
+			if _, err := ingest.Run(context.Background(), disk, s, "again", ingest.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			compareGraphs(t, disk, "graph", "again")
+		}
+	}
+}
+
 func compareGraphs(t *testing.T, disk vfs.FS, a, b string) {
 	t.Helper()
 	ctx := context.Background()

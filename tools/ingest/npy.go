@@ -44,7 +44,7 @@ type NPYOptions struct {
 //	orig_id.npy          optional [n] strings: ids of the nodes elsewhere
 //	meta.json            optional: name, num_nodes, num_features, directed (false: each edge is stored
 //	                     once), reverses_stored (true: undirected, but both directions are stored),
-//	                     feature_dtype (bfloat16)
+//	                     feature_dtype (bfloat16), edge_layout (2xE, Ex2)
 type npySource struct {
 	fsys     vfs.FS
 	dir      string
@@ -97,6 +97,11 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	}
 	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
 		o.FeatureType = npy.BFloat16
+	}
+	if o.EdgeLayout == "" {
+		o.EdgeLayout = meta.EdgeLayout
+	} else if meta.EdgeLayout != "" && o.EdgeLayout != meta.EdgeLayout {
+		return nil, fmt.Errorf("%w: %s says that the edge layout is %s; take --edge-layout away", ErrOptions, s.path("meta.json"), meta.EdgeLayout)
 	}
 	for _, open := range []func() error{
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },

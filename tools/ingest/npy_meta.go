@@ -18,6 +18,7 @@ type npyMeta struct {
 	Directed       *bool  `json:"directed"`
 	ReversesStored bool   `json:"reverses_stored"`
 	FeatureDType   string `json:"feature_dtype"`
+	EdgeLayout     string `json:"edge_layout"`
 }
 
 const maxMeta = 1 << 20 // bytes of meta.json
@@ -85,6 +86,8 @@ func (m *npyMeta) parse(text []byte) error {
 		return err
 	case !printable(m.Name):
 		return fmt.Errorf("name %q has a character that cannot be printed", m.Name)
+	case m.EdgeLayout != "" && m.EdgeLayout != "2xE" && m.EdgeLayout != "Ex2":
+		return fmt.Errorf("edge_layout is %.100q (want 2xE or Ex2)", m.EdgeLayout)
 	case m.ReversesStored && m.Directed != nil && *m.Directed:
 		return errors.New("reverses are stored of directed edges")
 	}

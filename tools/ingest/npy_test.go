@@ -142,6 +142,10 @@ func TestEdgesReadInAnyArrangement(t *testing.T) {
 	if got := allEdges(t, square.open(t, NPYOptions{EdgeLayout: "2xE"}), 1); !slices.Equal(got, [][2]uint32{{0, 2}, {1, 3}}) {
 		t.Errorf("2xE: %v", got)
 	}
+	square["meta.json"] = []byte(`{"edge_layout": "Ex2"}`)
+	if got := allEdges(t, square.open(t, NPYOptions{}), 1); !slices.Equal(got, [][2]uint32{{0, 1}, {2, 3}}) {
+		t.Errorf("Ex2 by meta.json: %v", got)
+	}
 	if got := allEdges(t, square.open(t, NPYOptions{EdgeLayout: "Ex2"}), 1); !slices.Equal(got, [][2]uint32{{0, 1}, {2, 3}}) {
 		t.Errorf("Ex2: %v", got)
 	}
@@ -357,6 +361,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"meta.json with a number for yes or no", layout{"meta.json": []byte(`{"directed": 1}`)}, NPYOptions{}, []string{"directed: found number (want true or false)"}},
 		{"meta.json in another encoding", layout{"meta.json": []byte("{\"name\": \"\xe4\"}")}, NPYOptions{}, []string{"in/meta.json: not UTF-8"}},
 		{"meta.json with a name that cannot be printed", layout{"meta.json": []byte(`{"name": "a\u0007b"}`)}, NPYOptions{}, []string{"in/meta.json: name", "printed"}},
+		{"meta.json with a layout of neither kind", layout{"meta.json": []byte(`{"edge_layout": "E"}`)}, NPYOptions{}, []string{`in/meta.json: edge_layout is "E"`}},
 		{"an endless meta.json", layout{"meta.json": append([]byte("{}"), bytes.Repeat([]byte(" "), 1<<20)...)}, NPYOptions{}, []string{"in/meta.json: more than 1048576 bytes"}},
 		{"labels of other nodes", layout{"node_label.npy": array(npy.Int8, make([]int8, 6), 6)}, NPYOptions{}, []string{"in/node_label.npy", "5 nodes"}},
 		{"half a label", layout{"node_label.npy": array(npy.Float32, []float32{0, 0, 0.5, 0, 0}, 5)}, NPYOptions{}, []string{"label 0.5 of node 2"}},
@@ -407,8 +412,14 @@ func TestOptionsAgainstTheFilesAreRefused(t *testing.T) {
 		"a layout of neither kind":            {EdgeLayout: "E"},
 		"a shape for a file that has its own": {FeatureShape: []int64{5, 4}},
 		"a type for a file that has its own":  {FeatureType: npy.Float64},
+		"another layout than meta.json has":   {EdgeLayout: "2xE"},
 	} {
-		if err := readAll(smallLayout().put(t), "in", o); !errors.Is(err, ErrOptions) {
+		l := smallLayout()
+		l["meta.json"] = []byte(`{"edge_layout": "Ex2"}`)
+		if o.EdgeLayout == "" {
+			delete(l, "meta.json")
+		}
+		if err := readAll(l.put(t), "in", o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
