@@ -1,10 +1,12 @@
 package format
 
 import (
+	"context"
 	"fmt"
 	"io"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // streamBytes is how much of a topology that is streamed is in memory.
@@ -66,22 +68,19 @@ func writeOffsets(w io.Writer, degrees []uint32) error {
 }
 
 // copyChecked copies that many bytes, and lets check see them before, with the
-// place where they begin.
+// place where they begin. It reads ahead while it writes.
 func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b []byte) error) error {
-	buffer := make([]byte, min(bytes, streamBytes))
-	for at := int64(0); at < bytes; at += int64(len(buffer)) {
-		b := buffer[:min(bytes-at, streamBytes)]
-		if _, err := io.ReadFull(r, b); err != nil {
-			return err
-		}
-		if err := check(at, b); err != nil {
-			return err
-		}
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-	}
-	return nil
+	return parallel.Ordered(context.Background(), 1, (bytes+streamBytes-1)/streamBytes,
+		func() []byte { return make([]byte, min(bytes, streamBytes)) },
+		func(k int64, b []byte) ([]byte, error) {
+			at := k * streamBytes
+			b = b[:min(bytes-at, streamBytes)]
+			if _, err := io.ReadFull(r, b); err != nil {
+				return nil, err
+			}
+			return b, check(at, b)
+		},
+		func(b []byte) error { _, err := w.Write(b); return err })
 }
 
 // listCheck sees neighbours go by, and fails unless each list ascends below n.

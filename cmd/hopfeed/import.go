@@ -23,6 +23,7 @@ type graphOptions struct {
 	selfLoops  string
 	duplicates string
 	dtype      string
+	scratch    string
 	force      bool
 }
 
@@ -32,6 +33,7 @@ func (o *graphOptions) flags(c *cobra.Command) {
 	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
 	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", "type to store features in: float32, float16 or bfloat16")
+	f.StringVar(&o.scratch, "scratch", "", "folder for scratch files (default: within GRAPH and beside it)")
 	f.BoolVar(&o.force, "force", false, "replace a graph that is there")
 	c.MarkFlagRequired("output")
 }
@@ -89,7 +91,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		budget, _ := a.budget()
 		return a.ingest(ctx, func() (ingest.Source, error) {
 			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-				Workspace: ingest.Workspace{Output: o.output, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
+				Workspace: ingest.Workspace{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
 		}, direction, o)
 	})
 	return c
@@ -128,6 +130,7 @@ func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), di
 		NormalizeFeatures: o.normalize,
 		FeaturesInPlace:   o.inPlace,
 		Threads:           a.threads,
+		Scratch:           o.scratch,
 		MemoryBytes:       int64(budget),
 		Force:             o.force,
 		Progress:          a.progress(),

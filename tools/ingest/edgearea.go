@@ -42,14 +42,6 @@ func newAreaFile(fsys vfs.FS, path string) (*edgeArea, error) {
 	return &edgeArea{pending: pending, file: file}, nil
 }
 
-// bytes is the memory, or nil where there is a file.
-func (s *edgeArea) bytes() []byte {
-	if s.memory == nil {
-		return nil
-	}
-	return s.memory.Bytes()
-}
-
 func (s *edgeArea) WriteAt(p []byte, off int64) (int, error) {
 	if s.memory != nil {
 		return s.copyAt(off, len(p), func(b []byte) int { return copy(b, p) })

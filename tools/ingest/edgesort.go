@@ -8,7 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"path/filepath"
-	"sync"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -22,38 +22,39 @@ import (
 )
 
 // Edges are sorted as records: a key, destination and then source, and a weight
-// where the source has weights.
+// where the source has weights. It is a radix sort from the first digit on:
 //
-//  1. Edges are gathered in pieces. A piece that is full is sorted, stably, and
-//     becomes a run.
-//  2. The runs are merged, segment by segment of the range of keys, all threads
-//     at once; duplicates, now side by side, are merged on the way, and degrees
-//     counted. What is left has a place of its own, since where it begins in the
-//     file of the graph depends on how much that is.
-//  3. Degrees and merged edges become the topology.
+//  1. Records are parted into buckets by the upper bits of their keys.
+//  2. Each bucket is sorted in memory, stably, all threads at once; duplicates, now
+//     side by side, are merged, and degrees counted. What is left of a bucket goes
+//     to where its records were. A bucket that is too large for memory is parted
+//     again, on disk, before.
+//  3. Degrees and edges become the topology.
 //
-// Runs, and then merged edges too, are on disk where memory does not hold them; it
-// must hold the degrees. Every list is in the order (source, place in the input),
-// whatever the pieces, so the bytes are the same, and lists may have any length.
+// Buckets are on disk where memory does not hold them; it must hold the degrees.
+// Every list is in the order (source, place in the input), so the bytes are the same
+// for any buckets, and lists may have any length.
 
 // sortPlan is how edges are sorted.
 type sortPlan struct {
-	runsOnDisk, mergedOnDisk bool
-
-	pieces  int   // that are gathered at a time
-	piece   int64 // records of each
-	threads int   // that merge
-	buffer  int64 // records of each run on disk that a thread has in memory
+	onDisk  bool  // the buckets are
+	threads int   // that sort
+	bits    int   // of a key that part records into buckets
+	block   int64 // records that a thread gathers of a bucket before they go there
+	piece   int64 // most records that a thread sorts in memory
 }
 
 const (
-	minPiece       = 1 << 16  // records
-	maxPiece       = 1 << 24  // memory that is not touched costs nothing
-	minMergeBuffer = 64 << 10 // bytes; below, a disk seeks more than it reads
-	maxMergeBuffer = 1 << 20
+	bucketRecords = 1 << 17 // about; a bucket should stay in cache
+	maxBucketBits = 10
+	minBlock      = 1 << 7 // records
+	maxBlock      = 1 << 9
+	maxDiskBlock  = 1 << 13
+	maxBlocks     = 1 << 18 // whose places are known by heart
+	minPiece      = 1 << 16 // records
 )
 
-// recordBytes is the size of a record in a run. A piece takes it twice.
+// recordBytes is the most that a record takes while it is gathered or sorted.
 func (t *topology) recordBytes() int64 {
 	if t.info.Weighted {
 		return 12
@@ -61,35 +62,40 @@ func (t *topology) recordBytes() int64 {
 	return 8
 }
 
+// nodeBits is how many bits of a key are the source. The others are the destination.
+func (t *topology) nodeBits() int { return bits.Len64(uint64(max(t.info.Nodes, 2) - 1)) }
+
+// bucketBits is how many bits part the records into buckets. A list is in one.
+func (t *topology) bucketBits() int {
+	return min(1+bits.Len64(uint64(t.entries/bucketRecords)), maxBucketBits, t.nodeBits())
+}
+
+// bucketBytes is what all buckets take.
+func (t *topology) bucketBytes() int64 {
+	bytes := keyWidth(2*t.nodeBits() - t.bucketBits())
+	if t.weighted {
+		bytes += 4
+	}
+	return bytes * t.entries
+}
+
 // planSort divides the memory that there is, with fewer threads where it is short.
 func (t *topology) planSort() (sortPlan, error) {
-	record, merged := t.recordBytes(), t.edgeBytes(t.entries)
-	pieces := 1 // weighted edges in order: it tells which of several is the first
-	if !t.info.Weighted {
-		pieces = t.o.Threads
-	}
-	p := sortPlan{pieces: pieces, threads: t.o.Threads}
-	fixed := 4*t.info.Nodes + workingBytes(t.o)
-	if whole := fixed + record*t.entries + merged; t.o.MemoryBytes == 0 || whole <= t.o.MemoryBytes {
-		// Pieces are gone when merged edges come.
-		p.piece = min(max(minPiece, merged/int64(pieces)/(2*record)), maxPiece)
+	p := sortPlan{threads: t.o.Threads, bits: t.bucketBits(), block: t.leastBlock(), piece: math.MaxInt64}
+	if p.block = max(p.block, maxBlock); t.o.MemoryBytes == 0 {
 		return p, nil
 	}
-	p.runsOnDisk = true
-	free := t.o.MemoryBytes - fixed
-	for _, p.mergedOnDisk = range []bool{false, true} {
+	left := t.o.MemoryBytes - 4*t.info.Nodes - workingBytes(t.o)
+	record, buckets := t.recordBytes(), int64(1)<<p.bits
+	for _, p.onDisk = range []bool{false, true} {
+		left, most, least := left-t.bucketBytes(), int64(maxBlock), max(minPiece, 8*t.entries/buckets)
+		if p.onDisk {
+			left, most, least = left+t.bucketBytes(), maxDiskBlock, minPiece
+		}
 		for p.threads = t.o.Threads; p.threads > 0; p.threads-- {
-			p.pieces = min(pieces, p.threads)
-			if p.piece = min(free/int64(p.pieces)/(2*record), maxPiece); p.piece < minPiece {
-				continue
-			}
-			left, least := free, int64(minMergeBuffer)
-			if !p.mergedOnDisk {
-				left, least = free-merged, maxMergeBuffer/4
-			}
-			runs := t.entries/p.piece + int64(p.pieces) + 1
-			bytes := min(left/int64(p.threads)/runs, maxMergeBuffer)
-			if p.buffer = bytes / record; bytes >= least {
+			share := left / int64(p.threads) / record
+			p.block = max(t.leastBlock(), min((share/2-least)/buckets, most))
+			if p.piece = (share - p.block*buckets) / 2; p.piece >= least {
 				return p, nil
 			}
 		}
@@ -98,15 +104,11 @@ func (t *topology) planSort() (sortPlan, error) {
 		machine.ErrDoesNotFit, t.entries, t.info.Nodes, units.Bytes(t.leastMemory()), units.Bytes(t.o.MemoryBytes))
 }
 
+func (t *topology) leastBlock() int64 { return max(minBlock, (t.entries+maxBlocks-1)/maxBlocks) }
+
 // leastMemory is memory that suffices, though with one thread.
 func (t *topology) leastMemory() int64 {
-	// In x bytes, 2*record*entries/x + 2 runs are made at most, unless pieces are as
-	// large as they may be. Each has a buffer of b bytes when they are merged.
-	const b = minMergeBuffer + 1
-	record := float64(2 * t.recordBytes())
-	x := b + math.Sqrt(b*b+b*record*float64(t.entries))
-	x = max(x, b*float64(t.entries/maxPiece+2))
-	return 4*t.info.Nodes + workingBytes(t.o) + max(int64(x)+b, minPiece*int64(record))
+	return 4*t.info.Nodes + workingBytes(t.o) + t.recordBytes()*(t.leastBlock()<<t.bucketBits()+2*minPiece)
 }
 
 // edgeSort is edges that are being sorted.
@@ -115,205 +117,185 @@ type edgeSort struct {
 	plan sortPlan
 	bits int // of a node id in a key
 
-	keys, weights            *edgeArea // of runs, one run behind another; weights nil where the source has none
-	neighbors, mergedWeights *edgeArea // what merging leaves, each segment where its first record was
-	segments                 []segment
-	stored                   int64 // edges of all segments
-	degreeMemory             *offheap.Buffer
-	degrees                  []uint32 // [n] entries of each list, when merged
+	fsys         vfs.FS
+	folder       string // of scratch files
+	scratchFiles atomic.Int64
 
-	mu      sync.Mutex
-	ends    []int64  // of runs, in records
-	samples []uint64 // every so many keys of each run
+	*partition         // the buckets, and then what merging leaves of them
+	stored       int64 // of all
+	degreeMemory *offheap.Buffer
+	degrees      []uint32 // [n] entries of each list, when merged
 }
 
-// sort sorts and merges the edges. The caller frees what is returned.
-func (t *topology) sort(ctx context.Context, fsys vfs.FS, w *format.Writer, plan sortPlan) (_ *edgeSort, err error) {
-	s := &edgeSort{topology: t, plan: plan, bits: bits.Len64(uint64(max(t.info.Nodes, 2) - 1))}
+// sort sorts and merges the edges, with scratch files in folder. The caller frees what is
+// returned.
+func (t *topology) sort(ctx context.Context, fsys vfs.FS, folder string, plan sortPlan) (_ *edgeSort, err error) {
+	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, folder: folder}
 	defer func() {
 		if err != nil {
 			s.free()
 		}
 	}()
-	folder := ""
-	if plan.runsOnDisk {
-		if folder, err = w.Scratch(); err != nil {
-			return nil, err
-		}
-	}
-	create := func(onDisk bool, name string, bytes int64) (*edgeArea, error) {
-		if onDisk {
-			return newAreaFile(fsys, filepath.Join(folder, name))
-		}
-		return newAreaMemory(bytes)
-	}
-	if s.keys, err = create(plan.runsOnDisk, "edges", 8*t.entries); err != nil {
+	if s.partition, err = s.newPartition(2*s.bits, t.entries, plan.onDisk, t.weighted); err != nil {
 		return nil, err
-	}
-	if t.info.Weighted {
-		if s.weights, err = create(plan.runsOnDisk, "edge-weights", 4*t.entries); err != nil {
-			return nil, err
-		}
 	}
 	if err := s.gather(ctx); err != nil {
 		return nil, err
-	}
-	if s.neighbors, err = create(plan.mergedOnDisk, "neighbors", 4*t.entries); err != nil {
-		return nil, err
-	}
-	if t.weighted {
-		if s.mergedWeights, err = create(plan.mergedOnDisk, "weights", 4*t.entries); err != nil {
-			return nil, err
-		}
 	}
 	if s.degreeMemory, err = offheap.Alloc(4 * t.info.Nodes); err != nil {
 		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}
 	s.degrees = dtype.Uint32s(s.degreeMemory.Bytes())
-	if err := s.merge(ctx); err != nil {
-		return nil, err
-	}
-	for _, g := range s.segments {
-		s.stored += g.edges
-	}
-	return s, errors.Join(s.keys.free(), s.weights.free())
+	return s, s.merge(ctx)
 }
 
-// free gives everything back. Files that could not be removed go with their folder.
+// newPartition starts a partition of so many records with keys of so many bits.
+func (s *edgeSort) newPartition(keyBits int, records int64, onDisk, weighted bool) (p *partition, err error) {
+	p = &partition{shift: max(0, keyBits-s.plan.bits)}
+	p.width = keyWidth(p.shift)
+	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
+	create := func(bytes int64) (*edgeArea, error) {
+		if !onDisk {
+			return newAreaMemory(bytes)
+		}
+		return newAreaFile(s.fsys, filepath.Join(s.folder, "edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
+	}
+	if p.keys, err = create(p.width * records); err != nil {
+		return nil, err
+	}
+	if weighted {
+		if p.weights, err = create(4 * records); err != nil {
+			return nil, errors.Join(err, p.keys.free())
+		}
+	}
+	return p, nil
+}
+
+// free gives memory and disk back. Files that could not be removed go with their folder.
 func (s *edgeSort) free() {
-	for _, f := range []*edgeArea{s.keys, s.weights, s.neighbors, s.mergedWeights} {
-		_ = f.free()
+	if s.partition != nil {
+		_ = s.partition.free()
 	}
 	if s.degreeMemory != nil {
 		_ = s.degreeMemory.Free()
 	}
 }
 
-// write writes the topology.
-func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
-	task := s.o.Progress.Start("write edges", s.edgeBytes(s.stored), progress.Bytes)
-	defer task.Done()
-	read := func(f *edgeArea) io.Reader {
-		var parts []io.Reader
-		for _, g := range s.segments {
-			parts = append(parts, io.NewSectionReader(f, 4*g.first, 4*g.edges))
-		}
-		return &watchedReader{ctx, io.MultiReader(parts...), task}
-	}
-	if s.mergedWeights == nil {
-		return w.StreamTopology(s.degrees, read(s.neighbors), nil)
-	}
-	return w.StreamTopology(s.degrees, read(s.neighbors), read(s.mergedWeights))
-}
-
-// watchedReader ends with its context, and shows progress.
-type watchedReader struct {
-	ctx  context.Context
-	r    io.Reader
-	task progress.Task
-}
-
-func (r *watchedReader) Read(p []byte) (int, error) {
-	if err := context.Cause(r.ctx); err != nil {
-		return 0, err
-	}
-	n, err := r.r.Read(p)
-	r.task.Add(int64(n))
-	return n, err
-}
-
-// gather turns the edges into sorted runs.
+// gather parts the edges into buckets.
 func (s *edgeSort) gather(ctx context.Context) error {
-	task := s.o.Progress.Start("sort edges", s.edges, progress.Items)
+	task := s.o.Progress.Start("part edges", s.edges, progress.Items)
 	defer task.Done()
-	pieces := make(chan *edgePiece, s.plan.pieces)
-	for range s.plan.pieces {
-		p, err := newEdgePiece(s.plan.piece, s.info.Weighted)
+	threads := s.plan.threads
+	if s.info.Weighted {
+		threads = 1 // edges in order: it tells which of several is the first
+	}
+	parters := make(chan *parter, threads)
+	for range threads {
+		p, err := newParter(s.plan, s.info.Weighted)
 		if err != nil {
 			return err
 		}
-		defer p.buffer.Free()
-		pieces <- p
+		defer p.memory.Free()
+		parters <- p
 	}
-	drop := s.o.SelfLoops == DropLoops
 	var edges, loops atomic.Int64
-	err := s.src.Edges(ctx, s.plan.pieces, func(e Edges) error {
+	err := s.src.Edges(ctx, threads, func(e Edges) error {
 		if edges.Add(int64(len(e.Dst))) > s.edges {
 			return errChanged // and there may be no room for them
 		}
-		p := <-pieces
-		defer func() { pieces <- p }()
-		for i, dst := range e.Dst {
-			source := e.Src[i]
-			if source == dst {
-				loops.Add(1)
-				if drop {
-					continue
-				}
-			}
-			if p.used+2 > len(p.keys) {
-				if err := s.spill(p); err != nil {
-					return err
-				}
-			}
-			p.keys[p.used] = uint64(dst)<<s.bits | uint64(source)
-			p.used++
-			if s.reverses && source != dst {
-				p.keys[p.used] = uint64(source)<<s.bits | uint64(dst)
-				p.used++
-			}
-			if p.weights != nil {
-				p.weights[p.used-1] = e.Weights[i]
-				if s.reverses && source != dst {
-					p.weights[p.used-2] = e.Weights[i]
-				}
-			}
-		}
+		p := <-parters
+		defer func() { parters <- p }()
 		task.Add(int64(len(e.Dst)))
-		return nil
+		n, err := s.addEdges(p, e)
+		loops.Add(n)
+		return err
 	})
 	if err == nil {
-		err = parallel.For(ctx, s.plan.pieces, int64(s.plan.pieces), 1, func(int64, int64) error { return s.spill(<-pieces) })
+		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-parters).flush(s.partition) })
 	}
 	if err == nil && edges.Load() != s.edges {
 		err = errChanged
 	}
-	s.entries, s.loops = s.records(), loops.Load()
+	s.entries, s.loops = s.records, loops.Load()
 	return err
 }
 
-// records is the number of records in all runs.
-func (s *edgeSort) records() int64 {
-	if len(s.ends) == 0 {
-		return 0
-	}
-	return s.ends[len(s.ends)-1]
-}
-
-// samplesOfPiece is the number of samples of a full piece.
-const samplesOfPiece = 256
-
-// spill sorts a piece, and makes a run of it.
-func (s *edgeSort) spill(p *edgePiece) error {
-	p.sort(2 * s.bits)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys, first := p.keys[:p.used], s.records()
-	p.used = 0
-	if len(keys) == 0 {
-		return nil
-	}
-	if _, err := s.keys.WriteAt(dtype.BytesOf(keys), 8*first); err != nil {
-		return err
-	}
-	if p.weights != nil {
-		if _, err := s.weights.WriteAt(dtype.BytesOf(p.weights[:len(keys)]), 4*first); err != nil {
-			return err
+// addEdges adds edges and their reverses to the buckets, and counts the loops.
+func (s *edgeSort) addEdges(p *parter, e Edges) (loops int64, err error) {
+	drop := s.o.SelfLoops == DropLoops
+	used := 0
+	for i, dst := range e.Dst {
+		source := e.Src[i]
+		if source == dst {
+			loops++
+			if drop {
+				continue
+			}
+		}
+		if used+2 > len(p.newKeys) {
+			if err := p.add(s.partition, used); err != nil {
+				return loops, err
+			}
+			used = 0
+		}
+		p.newKeys[used] = uint64(dst)<<s.bits | uint64(source)
+		if e.Weights != nil {
+			p.newWeights[used] = e.Weights[i]
+		}
+		used++
+		if s.reverses && source != dst {
+			p.newKeys[used] = uint64(source)<<s.bits | uint64(dst)
+			if e.Weights != nil {
+				p.newWeights[used] = e.Weights[i]
+			}
+			used++
 		}
 	}
-	s.ends = append(s.ends, first+int64(len(keys)))
-	for i := 0; i < len(keys); i += max(1, len(p.keys)/samplesOfPiece) {
-		s.samples = append(s.samples, keys[i])
+	return loops, p.add(s.partition, used)
+}
+
+// write writes the topology.
+func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
+	task := s.o.Progress.Start("write edges", s.edgeBytes(s.stored), progress.Bytes)
+	defer task.Done()
+	neighbors := &edgeReader{ctx: ctx, task: task, area: s.keys, width: s.width, s: s}
+	if s.weights == nil {
+		return w.StreamTopology(s.degrees, neighbors, nil)
 	}
-	return nil
+	return w.StreamTopology(s.degrees, neighbors, &edgeReader{ctx: ctx, task: task, area: s.weights, width: 4, s: s})
+}
+
+// edgeReader reads what merging has left in an area, 4 bytes an edge. It ends with its context, and
+// shows progress.
+type edgeReader struct {
+	ctx    context.Context
+	task   progress.Task
+	s      *edgeSort
+	area   *edgeArea
+	width  int64 // bytes of a record of the area
+	bucket int
+	extent int
+	done   int64 // bytes of the extent
+	before int64 // edges of the bucket in extents before
+}
+
+func (r *edgeReader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	for ; r.bucket < len(r.s.buckets); r.bucket, r.extent, r.before = r.bucket+1, 0, 0 {
+		b := &r.s.buckets[r.bucket]
+		for ; r.extent < len(b.extents); r.extent++ {
+			e := b.extents[r.extent]
+			if left := 4*min(e.records, b.edges-r.before) - r.done; left > 0 {
+				p = p[:min(int64(len(p)), left)]
+				n, err := r.area.ReadAt(p, e.first*r.width+r.done)
+				r.done += int64(n)
+				r.task.Add(int64(n))
+				return n, err
+			}
+			r.before, r.done = r.before+e.records, 0
+		}
+	}
+	return 0, io.EOF
 }

@@ -48,6 +48,7 @@ type Options struct {
 	FeaturesInPlace   bool         // refer to the arrays of the features, which must be as they are to be stored, and do not copy them
 	Threads           int          // default GOMAXPROCS
 	MemoryBytes       int64        // most that may be used; 0: no limit
+	Scratch           string       // folder for scratch files, in a folder of their own; default: within the output
 	Force             bool         // replace a directory that is there
 	Progress          progress.Reporter
 }

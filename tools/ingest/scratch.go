@@ -2,6 +2,8 @@ package ingest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +23,8 @@ import (
 // Workspace is what sources need that decode a file once and keep what they found
 // on disk: text and deflated arrays are slow to read, and edges are asked for twice.
 type Workspace struct {
-	Output      string // the graph to be made; scratch files go to the folder Output.scratch beside it
+	Output      string // the graph to be made
+	Scratch     string // folder for scratch files, in a folder of their own; "": they go to Output.scratch
 	Force       bool   // Output may be there already
 	MemoryBytes int64  // most that may be used; 0: no limit
 	Progress    progress.Reporter
@@ -48,14 +51,27 @@ func openScratch(fsys vfs.FS, w Workspace) (*scratch, error) {
 		}
 	}
 	s := &scratch{Workspace: w, fsys: fsys, dir: filepath.Clean(w.Output) + ".scratch"}
+	var err error
+	if w.Scratch != "" {
+		if s.dir, err = scratchFolder(fsys, w.Scratch, w.Output); err != nil {
+			return nil, err
+		}
+	}
 	if err := fsys.MkdirAll(s.dir); err != nil {
 		return nil, err
 	}
-	var err error
 	if s.lock, err = fsys.Lock(filepath.Join(s.dir, "lock")); errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s is being imported: %w", w.Output, err)
 	}
 	return s, err
+}
+
+// scratchFolder is the folder within parent for the scratch files of an output, the
+// same when it is made again.
+func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
+	path, err := fsys.Resolve(output)
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
 func (s *scratch) path(name string) string { return filepath.Join(s.dir, name) }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -31,7 +32,7 @@ func newTopology(src Source, info Info, reverses bool, o Options) *topology {
 // write sorts the edges by destination and source, and writes what becomes of
 // them. It returns the number of edges stored in dir, where other bytes are still
 // to come.
-func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (int64, error) {
+func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64, err error) {
 	if err := t.count(ctx); err != nil {
 		return 0, err
 	}
@@ -40,28 +41,46 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 		return 0, err
 	}
 	topology := func(edges int64) int64 { return 8*t.info.Nodes + t.edgeBytes(edges) }
-	if plan.runsOnDisk {
-		merged := int64(0)
-		if plan.mergedOnDisk {
-			merged = t.edgeBytes(t.entries)
+	if plan.onDisk {
+		scratch, buckets := dir, t.bucketBytes()
+		if t.o.Scratch != "" {
+			scratch = t.o.Scratch
+		} else { // they go before the rest is written
+			buckets = topology(t.entries) + max(buckets, other)
 		}
-		// Runs go before the topology is written, and merged edges before the rest is.
-		most := max(t.recordBytes()*t.entries+merged, topology(t.entries)+max(merged, other))
-		if err := checkSpace(fsys, dir, most); err != nil {
+		if err := checkSpace(fsys, scratch, buckets); err != nil {
 			return 0, err
 		}
 	}
-	s, err := t.sort(ctx, fsys, w, plan)
+	folder, err := t.scratchFolder(fsys, dir, w)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, fsys.RemoveAll(folder)) }()
+	s, err := t.sort(ctx, fsys, folder, plan)
 	if err != nil {
 		return 0, err
 	}
 	defer s.free()
-	if !plan.runsOnDisk {
+	if !plan.onDisk || t.o.Scratch != "" {
 		if err := checkSpace(fsys, dir, topology(s.stored)+other); err != nil {
 			return 0, err
 		}
 	}
 	return s.stored, s.write(ctx, w)
+}
+
+// scratchFolder makes the folder for scratch files. Nobody else has it, since w has dir.
+func (t *topology) scratchFolder(fsys vfs.FS, dir string, w *format.Writer) (string, error) {
+	if t.o.Scratch == "" {
+		return w.Scratch()
+	}
+	folder, err := scratchFolder(fsys, t.o.Scratch, dir)
+	if err != nil {
+		return "", err
+	}
+	folder += "-edges"
+	return folder, fsys.MkdirAll(folder)
 }
 
 // edgeBytes is what edges take in the graph, where nodes take 8 bytes each.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -110,19 +111,15 @@ func referenceTopology(s *listSource, reverses bool, o Options) [][]entry {
 	return lists
 }
 
-// plans are ways to sort edges; with the last ones, few edges make many runs.
-func plans(topology *topology) map[string]sortPlan {
-	pieces := topology.o.Threads
-	if topology.info.Weighted {
-		pieces = 1
-	}
-	own, _ := topology.planSort()
+// plans are ways to sort edges; with some, buckets are parted until their keys are all the same.
+func plans(t *topology) map[string]sortPlan {
+	own, _ := t.planSort()
 	return map[string]sortPlan{
-		"by the planner":           own,
-		"in memory":                {pieces: pieces, piece: 5, threads: 2},
-		"runs on disk":             {runsOnDisk: true, pieces: pieces, piece: 2, threads: 1, buffer: 1},
-		"runs and merged on disk":  {runsOnDisk: true, mergedOnDisk: true, pieces: pieces, piece: 7, threads: 3, buffer: 2},
-		"one run, pieced together": {runsOnDisk: true, mergedOnDisk: true, pieces: 1, piece: 1000, threads: 2, buffer: 3},
+		"by the planner":     own,
+		"in memory":          {threads: 2, bits: min(3, t.nodeBits()), block: 5, piece: math.MaxInt64},
+		"on disk":            {onDisk: true, threads: 3, bits: min(2, t.nodeBits()), block: 1, piece: 1000},
+		"parted again":       {threads: 3, bits: 1, block: 3, piece: 2},
+		"all parted on disk": {onDisk: true, threads: 1, bits: min(4, t.nodeBits()), block: 2, piece: 1},
 	}
 }
 
@@ -141,7 +138,11 @@ func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool,
 	if err := topology.count(ctx); err != nil {
 		return nil, err
 	}
-	sorted, err := topology.sort(ctx, fsys, w, plans(topology)[name])
+	folder, err := w.Scratch()
+	if err != nil {
+		return nil, err
+	}
+	sorted, err := topology.sort(ctx, fsys, folder, plans(topology)[name])
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +283,7 @@ func TestWeightsAreSummedInFloat64AndRoundedOnce(t *testing.T) {
 	s := &listSource{info: Info{Nodes: 2, Weighted: true}, weights: []float32{1 << 24, 1, 1, 1, 1}, src: []uint32{0, 0, 0, 0, 0}, dst: []uint32{1, 1, 1, 1, 1}}
 	o, _ := Options{Duplicates: SumDuplicates}.withDefaults()
 	disk := vfs.NewMem()
-	topology, err := writeSorted(context.Background(), disk, s, false, o, "runs on disk")
+	topology, err := writeSorted(context.Background(), disk, s, false, o, "on disk")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +321,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
-	kinds := map[[2]bool]int{}
+	kinds := map[bool]int{}
 	for range 5000 {
 		o, _ := Options{Threads: 1 + r.IntN(64), Duplicates: []Duplicates{MergeDuplicates, SumDuplicates}[r.IntN(2)]}.withDefaults()
 		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
@@ -335,33 +336,24 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 				}
 				continue
 			}
-			kinds[[2]bool{p.runsOnDisk, p.mergedOnDisk}]++
-			kept, merging := fixed, int64(0)
-			if p.runsOnDisk {
-				merging = int64(p.threads) * (x.entries/p.piece + int64(p.pieces)) * p.buffer * x.recordBytes()
-			} else {
-				kept += x.entries * x.recordBytes()
+			kinds[p.onDisk]++
+			needed := fixed + int64(p.threads)*x.recordBytes()*(p.block<<p.bits+2*p.piece)
+			if !p.onDisk {
+				needed += x.bucketBytes()
 			}
-			if !p.mergedOnDisk {
-				merging += x.edgeBytes(x.entries)
-			}
-			gathering := int64(p.pieces) * p.piece * 2 * x.recordBytes()
-			if !p.runsOnDisk {
-				gathering -= int64(p.pieces) * minPiece * 2 * x.recordBytes() // small enough to be among the working bytes
-			}
-			if kept+max(gathering, merging) > x.o.MemoryBytes || p.piece < 2 || p.pieces < 1 || p.threads < 1 || p.runsOnDisk && p.buffer < 1 {
-				t.Fatalf("%d edges, %d bytes, %+v: %d + max(%d, %d)", x.entries, x.o.MemoryBytes, p, kept, gathering, merging)
+			if needed > x.o.MemoryBytes || p.piece < 1 || p.block < 1 || p.threads < 1 || p.bits < 1 || p.bits > x.nodeBits() || x.entries/p.block > maxBlocks {
+				t.Fatalf("%d edges, %d bytes, %+v: %d", x.entries, x.o.MemoryBytes, p, needed)
 			}
 		}
 	}
-	if len(kinds) != 3 {
+	if len(kinds) != 2 {
 		t.Errorf("plans of %v", kinds)
 	}
 }
 
 func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	for name := range plans(newTopology(&listSource{}, Info{}, false, Options{Threads: 2})) {
-		for _, stage := range []string{"count edges", "sort edges", "merge edges", "write edges"} {
+		for _, stage := range []string{"count edges", "part edges", "sort edges", "write edges"} {
 			ctx, cancel := context.WithCancel(context.Background())
 			o, _ := Options{Threads: 2, Progress: cancelAt{stage, cancel}}.withDefaults()
 			disk := vfs.NewMem()
@@ -379,7 +371,7 @@ func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
 func TestNoFaultWhileEdgesAreSortedOnDiskLeavesAnything(t *testing.T) {
 	s := randomSource(rand.New(rand.NewPCG(1, 2)), 40, 8, true)
 	o, _ := Options{Threads: 1}.withDefaults()
-	const plan = "runs and merged on disk"
+	const plan = "all parted on disk"
 	whole := vfs.NewMem()
 	if _, err := writeSorted(context.Background(), whole, s, true, o, plan); err != nil {
 		t.Fatal(err)
@@ -428,7 +420,7 @@ func TestDamagedScratchIsAnErrorOrHarmless(t *testing.T) {
 			disk := vfs.NewMem()
 			faulty := vfs.NewFault(disk)
 			damage(faulty)
-			_, err := writeSorted(context.Background(), faulty, s, false, o, "runs and merged on disk")
+			_, err := writeSorted(context.Background(), faulty, s, false, o, "all parted on disk")
 			if faulty.Reads() < n {
 				if err != nil || n < 20 {
 					t.Fatalf("%d reads, %v", n-1, err)
@@ -442,4 +434,43 @@ func TestDamagedScratchIsAnErrorOrHarmless(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
+	want := csvDisk(t)
+	if err := importCSV(want, false); err != nil {
+		t.Fatal(err)
+	}
+	disk := csvDisk(t)
+	s, err := OpenCSV(context.Background(), disk, "in/edges", Workspace{Output: "out/graph", Scratch: "elsewhere"},
+		CSVOptions{MapIDs: true, WeightColumn: anyWeight, NodeFiles: NodeFiles{"in/features", "in/labels", "in/splits"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, _ := Options{Threads: 1, Scratch: "elsewhere"}.withDefaults()
+	x := newTopology(s, s.Info(), false, o)
+	if err := x.count(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	o.MemoryBytes = x.info.HeldBytes + x.leastMemory() // so edges are sorted on disk
+	var there, beside map[string]string
+	o.Progress = cancelAt{"sort edges", func() { there, beside = files(t, disk, "elsewhere"), files(t, disk, "out") }}
+	if _, err := Run(context.Background(), disk, s, "out/graph", o); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(there) != 5 { // a lock, edges and features as they were read; keys and weights
+		t.Errorf("scratch files: %q", slices.Sorted(maps.Keys(there)))
+	}
+	for name := range beside {
+		if strings.Contains(name, "edges") {
+			t.Errorf("%s is not in the folder for scratch files", name)
+		}
+	}
+	if left := files(t, disk, "elsewhere"); len(left) > 0 {
+		t.Errorf("%d scratch files are left", len(left))
+	}
+	sameFiles(t, "with scratch files elsewhere", files(t, disk, "out"), files(t, want, "out"))
 }
