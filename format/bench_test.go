@@ -79,3 +79,50 @@ func BenchmarkVerify(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTopology has a graph of 1M edges, in lists of different lengths.
+func BenchmarkTopology(b *testing.B) {
+	s := makeGraph("large", 400_000, 0, 1000, Float32, false, columns{})
+	fsys, _ := s.mustWrite(b)
+	d, err := OpenGraph(fsys, "/d")
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, bytes := context.Background(), 8*s.topology.Nodes()+4*s.topology.Edges()
+	b.Run("read=whole", func(b *testing.B) {
+		b.SetBytes(bytes)
+		for b.Loop() {
+			c, err := d.Topology(ctx, 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			c.Close()
+		}
+	})
+	b.Run("read=open", func(b *testing.B) {
+		b.SetBytes(bytes)
+		for b.Loop() {
+			f, err := d.OpenTopology(ctx, 1<<20)
+			if err != nil {
+				b.Fatal(err)
+			}
+			f.Close()
+		}
+	})
+	b.Run("read=blocks", func(b *testing.B) {
+		f, err := d.OpenTopology(ctx, 1<<20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer f.Close()
+		buf := make([]byte, f.BlockBytes())
+		b.SetBytes(bytes)
+		for b.Loop() {
+			for k := range f.Blocks() {
+				if _, err := f.ReadBlock(k, buf); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}

@@ -315,23 +315,25 @@ func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, matrixF
 // JobStatus tells how far the job of a directory is, to any process that can
 // read it, and leaves the job alone.
 func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
-	m, err := readManifest(fsys, dir)
-	if err != nil && !errors.Is(err, ErrIncomplete) {
-		return nil, err
-	}
-	j := &Job{Published: m != nil}
-	if j.Running, err = fsys.Locked(filepath.Join(dir, jobFolder, lockName)); err != nil {
+	running, err := fsys.Locked(filepath.Join(dir, jobFolder, lockName))
+	if err != nil {
 		return nil, err
 	}
 	state, err := readJob(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := fsys.ReadDir(filepath.Join(dir, jobFolder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	entries, jobErr := fsys.ReadDir(filepath.Join(dir, jobFolder))
+	if jobErr != nil && !errors.Is(jobErr, fs.ErrNotExist) {
+		return nil, jobErr
+	}
+	// Last, as a job that is published meanwhile has a manifest before .job goes.
+	m, err := readManifest(fsys, dir)
+	if err != nil && !errors.Is(err, ErrIncomplete) {
 		return nil, err
 	}
-	if j.Unfinished = err == nil && state.unfinished(m); !j.Unfinished {
+	j := &Job{Published: m != nil, Running: running, Unfinished: jobErr == nil && state.unfinished(m)}
+	if !j.Unfinished {
 		return j, nil
 	}
 	if state != nil {

@@ -80,7 +80,7 @@ func equalDirs(t *testing.T, got, want vfs.FS, dir string) {
 
 // crashes are what a crash may leave of a disk.
 func crashes(disk *vfs.Mem) []*vfs.Mem {
-	return []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(1), disk.CrashCloneKeeping(2), disk.CrashCloneKeeping(3)}
+	return []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(1), disk.CrashCloneKeeping(2)}
 }
 
 func mustStatus(t *testing.T, fsys vfs.FS, dir string) *Job {
@@ -151,6 +151,80 @@ func TestAJobGoesOnAfterAFaultAnywhere(t *testing.T) {
 			t.Fatalf("operation %d: %v", n, err)
 		}
 		equalDirs(t, disk, want, dir)
+	}
+}
+
+func TestAFaultAnywhereInARerunLosesNothing(t *testing.T) {
+	s := growing()
+	want, dir := s.mustWrite(t)
+	begun := vfs.NewMem()
+	w, err := Create(begun, dir, s.layout, CreateOptions{Job: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Rows(s.rows), w.Suspend()); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(1); ; n++ {
+		disk := begun.CrashClone()
+		fault := vfs.NewFault(disk)
+		fault.FailAt(n, syscall.EIO)
+		err := s.run(fault, dir, CreateOptions{Job: "j"})
+		if fault.Operations() < n {
+			break
+		}
+		if j := mustStatus(t, disk, dir); !j.Published && (j.Running || !slices.Contains(j.Finished, "rows")) {
+			t.Fatalf("operation %d: %v, and then %+v", n, err, j)
+		}
+		if completeOrAbsent(t, disk, dir, s) != nil {
+			continue
+		}
+		if err := s.run(disk, dir, CreateOptions{Job: "j"}); err != nil {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		equalDirs(t, disk, want, dir)
+	}
+}
+
+func TestJobsOnTheOperatingSystemGoOn(t *testing.T) {
+	next := growing()
+	before := next.without()
+	dir := t.TempDir() + "/out/d"
+	w, err := Create(vfs.OS(), dir, before.layout, CreateOptions{Job: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Rows(next.rows); err != nil {
+		t.Fatal(err)
+	}
+	if j := mustStatus(t, vfs.OS(), dir); !j.Running || !slices.Equal(j.Finished, []string{"rows"}) {
+		t.Errorf("status %+v", j)
+	}
+	if err := w.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+	if j := mustStatus(t, vfs.OS(), dir); j.Running || !j.Unfinished {
+		t.Errorf("status %+v", j)
+	}
+	if err := before.run(vfs.OS(), dir, CreateOptions{Job: "j"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.extend(vfs.OS(), dir, "j"); err != nil {
+		t.Fatal(err)
+	}
+	file := partPath(matrixFolder(Input), 0)
+	if err := vfs.OS().Remove(dir + "/" + file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := next.mend(t, mustOpenDamaged(t, vfs.OS(), dir), file); err != nil {
+		t.Fatal(err)
+	}
+	next.compare(t, vfs.OS(), dir)
+	if r := verify(t, vfs.OS(), dir); len(r.Bad) > 0 {
+		t.Errorf("found damaged: %v", r.Bad)
+	}
+	if _, err := vfs.OS().Stat(dir + "/.job"); err == nil {
+		t.Error(".job is left")
 	}
 }
 

@@ -94,7 +94,7 @@ func (d *Dir) mend(ctx context.Context, t *table, p *part, chunk func(k int, dst
 		return err
 	}
 	defer pending.Abort()
-	buffer := bufio.NewWriterSize(pending, 1<<20)
+	buffer := bufio.NewWriterSize(pending, writeBytes)
 	out, err := arrowfile.NewWriter(buffer, t.schema)
 	if err != nil {
 		return err

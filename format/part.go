@@ -11,6 +11,10 @@ import (
 // partBytes is the most that a part can have. Tests make it small.
 var partBytes = int64(4 << 30)
 
+// writeBytes is the least that goes to a file at a time. Chunks are mostly longer,
+// and then not copied; what is between them is a page.
+const writeBytes = 64 << 10
+
 // perPart is the number of chunks in each part but the last, where the data of
 // a chunk have chunkBytes at most.
 func perPart(chunkBytes int64) int {
@@ -52,7 +56,7 @@ func (p *partWriter) start() (err error) {
 	if p.pending, err = p.w.fsys.Create(filepath.Join(p.w.dir, filepath.FromSlash(p.path()))); err != nil {
 		return err
 	}
-	p.buffer = bufio.NewWriterSize(p.pending, 1<<20)
+	p.buffer = bufio.NewWriterSize(p.pending, writeBytes)
 	p.out, err = arrowfile.NewWriter(p.buffer, p.table.schema)
 	return err
 }

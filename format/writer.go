@@ -104,10 +104,10 @@ func newWriter(fsys vfs.FS, dir, kind string, layout Layout, job string) *Writer
 // takeLock makes .job and locks it.
 func (w *Writer) takeLock() error {
 	err := w.fsys.MkdirAll(filepath.Join(w.dir, jobFolder))
-	if err != nil {
-		return w.leave(err)
+	if err == nil {
+		w.lock, err = w.fsys.Lock(w.jobPath(lockName))
 	}
-	if w.lock, err = w.fsys.Lock(w.jobPath(lockName)); errors.Is(err, vfs.ErrLocked) {
+	if errors.Is(err, vfs.ErrLocked) {
 		return fmt.Errorf("%s is being written: %w", w.dir, err)
 	}
 	if err != nil && w.made {
