@@ -2,6 +2,7 @@ package placement
 
 import (
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -10,14 +11,33 @@ import (
 // Rates are how fast rows move, in bytes of rows, as stored, a second, by all
 // cores and all disks. 0 is unknown, and taken to cost nothing.
 type Rates struct {
-	Storage units.Rate // read, a chunk at a time
-	Check   units.Rate // checksums of what was read
-	// Copied, in long runs, and gathered, row by row, in host memory.
-	HostCopy, HostGather units.Rate
-	Link, Peer           units.Rate // to a device from host memory, and from another device
-	// The same within device memory.
-	DeviceCopy, DeviceGather units.Rate
-	Convert                  units.Rate // to float32, on the device
+	Storage      units.Rate `json:"storage"`       // read, a chunk at a time
+	Check        units.Rate `json:"check"`         // checksums of what was read
+	HostCopy     units.Rate `json:"host_copy"`     // within host memory, in long runs
+	HostGather   units.Rate `json:"host_gather"`   // row by row
+	Link         units.Rate `json:"link"`          // to a device from host memory
+	Peer         units.Rate `json:"peer"`          // from another device
+	DeviceCopy   units.Rate `json:"device_copy"`   // within device memory, in long runs
+	DeviceGather units.Rate `json:"device_gather"` // row by row
+	Convert      units.Rate `json:"convert"`       // to float32, on the device
+}
+
+// NamedRate is one of Rates, in words.
+type NamedRate struct {
+	Name string
+	Rate units.Rate
+}
+
+// List is the rates that are known.
+func (r Rates) List() []NamedRate {
+	known := []NamedRate{
+		{"storage", r.Storage}, {"checksums", r.Check}, {"copying", r.HostCopy}, {"gathering", r.HostGather},
+		{"conversion", r.Convert}, {"link", r.Link}, {"between devices", r.Peer},
+	}
+	if r.Link > 0 { // else device memory is the host's
+		known = append(known, NamedRate{"copying on the device", r.DeviceCopy}, NamedRate{"gathering on the device", r.DeviceGather})
+	}
+	return slices.DeleteFunc(known, func(n NamedRate) bool { return n.Rate == 0 })
 }
 
 // RatesOf is what described hardware reaches.

@@ -187,11 +187,16 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
-	if d.Sharded {
+	switch {
+	case f.Devices == 1:
+	case d.Sharded:
 		because("each of %d devices holds a part; it computes on what it has of a batch, and %.2g %% of the rows move", d.Devices, 100*d.RemoteRows)
-	}
-	if d.Devices < f.Devices {
-		because("%d of %d devices, which storage keeps busy: more would wait for it", d.Devices, f.Devices)
+	case placement == Device:
+		because("each of %d devices holds all of it, and computes on its share of each batch", d.Devices)
+	case placement == Host:
+		because("%d devices are fed from one memory, each with its share of each batch", d.Devices)
+	default:
+		because("%d of %d devices: only one is fed from storage", d.Devices, f.Devices)
 	}
 	if o.Shuffle != "" {
 		because("%d batch buffers: one is filled while another is computed on", Buffers)

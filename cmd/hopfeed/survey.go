@@ -25,6 +25,7 @@ const worthMeasuring = units.Bytes(1 << 20)
 type survey struct {
 	facts placement.Facts
 	needs placement.Needs
+	cores int // of a described machine
 }
 
 // loading is what to load for spec; device, store and placement are left out.

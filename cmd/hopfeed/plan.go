@@ -1,0 +1,392 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type planOptions struct {
+	trainOptions
+	hardware string
+	devices  int
+	dataset  string
+	described
+}
+
+// described is a data set in numbers.
+type described struct {
+	placement.Dataset
+	split []float64
+	dtype string
+}
+
+func newPlanCommand(a *app) *cobra.Command {
+	o := planOptions{trainOptions: trainOptions{runs: 1, evalEvery: 1}}
+	c := &cobra.Command{
+		Use:   "plan [STORE]",
+		Short: "Say where the input of training would live, why, and what an epoch would take",
+		Long: "Plan shows the ways to train on a hop store, what they take, and the one that train would choose. On this\n" +
+			"machine it measures for a moment how fast rows move and computes on a few batches; for another one, that\n" +
+			"--hardware describes, it estimates. Without a STORE it plans for a data set in numbers, or for one of\n" +
+			placement.DatasetNames() + ".",
+		Args: cobra.MaximumNArgs(1),
+	}
+	f := c.Flags()
+	o.shared(f)
+	f.Lookup("hops").Usage = "hops to use (default all that the store, or the data set, has)"
+	f.StringVar(&o.hardware, "hardware", "", "machine to plan for, described in a YAML file (default this one)")
+	f.IntVar(&o.devices, "devices", 0, "devices of it to use (default all)")
+	f.StringVar(&o.dataset, "dataset", "", "data set to plan for instead of a store")
+	f.Int64Var(&o.Nodes, "nodes", 0, "nodes of a data set")
+	f.IntVar(&o.Features, "features", 0, "features of a node")
+	f.IntVar(&o.Classes, "classes", 2, "classes")
+	f.Float64Var(&o.Labeled, "labeled", 1, "part of the nodes that has a label")
+	f.Float64SliceVar(&o.described.split, "parts", []float64{0.6, 0.2, 0.2}, "parts of those that train, validate and test")
+	f.StringVar(&o.dtype, "dtype", "", "type that its features are stored in: float32, float16 or bfloat16 (default float32)")
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		if err := o.settle(f); err != nil {
+			return nil, err
+		}
+		if len(args) > 0 {
+			o.store = args[0]
+		}
+		for _, name := range []string{"dataset", "nodes", "features", "classes", "labeled", "parts", "dtype"} {
+			switch {
+			case !f.Changed(name):
+			case o.store != "":
+				return nil, usagef("--%s: the store says it (leave one of them out)", name)
+			case o.dataset != "" && name != "dataset" && name != "dtype":
+				return nil, usagef("--%s: --dataset %s says it (leave one of them out)", name, o.dataset)
+			}
+		}
+		return runPlan(ctx, a, o)
+	})
+	return c
+}
+
+// planned is the result of plan.
+type planned struct {
+	Dataset               string                  `json:"dataset"`
+	Model                 string                  `json:"model"`
+	Machine               plannedMachine          `json:"machine"`
+	Matrices              int                     `json:"matrices"`
+	Features              int                     `json:"features"`
+	DType                 string                  `json:"dtype"`
+	Rows                  int64                   `json:"rows"`
+	TrainRows             int64                   `json:"train_rows"`
+	ValidRows             int64                   `json:"valid_rows"`
+	StoreBytes            int64                   `json:"store_bytes"`
+	InputBytes            units.Bytes             `json:"input_bytes"` // of what the model reads
+	WorkBytes             units.Bytes             `json:"work_bytes"`  // of batches and model, on the device
+	Placement             string                  `json:"placement"`
+	Shuffle               string                  `json:"shuffle"`
+	Buffers               int                     `json:"buffers"`
+	Devices               int                     `json:"devices"`
+	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"` // null where computing takes nobody knows how long
+	Reasons               []string                `json:"reasons"`
+	Alternatives          []placement.Alternative `json:"alternatives"`
+	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where rows cannot be shuffled by chunk
+}
+
+// plannedMachine is what was planned for.
+type plannedMachine struct {
+	Described   string          `json:"described,omitempty"` // by this file
+	Cores       int             `json:"cores"`
+	NUMANodes   int             `json:"numa_nodes,omitempty"`
+	MemoryBytes units.Bytes     `json:"memory_bytes"` // that may be used
+	MemoryBy    string          `json:"memory_by"`
+	Device      string          `json:"device"`
+	Unified     bool            `json:"unified"` // its memory is the host's
+	Devices     int             `json:"devices"`
+	DeviceBytes units.Bytes     `json:"device_bytes"` // free on each
+	Rates       placement.Rates `json:"rates"`
+}
+
+// chunkQuality is chunk.Quality of reshuffling by chunk.
+type chunkQuality struct {
+	ChunkRows     int      `json:"chunk_rows"`
+	LabelVariance *float64 `json:"label_variance"` // null where no labels are known
+	Neighbours    float64  `json:"neighbours"`
+	RRNeighbours  float64  `json:"rr_neighbours"`
+}
+
+func (p *planned) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	m := p.Machine
+	switch {
+	case m.Described != "":
+		line("machine", "%s: %s", m.Described, count(int64(m.Cores), "core"))
+	default:
+		line("machine", "%s of %s", count(int64(m.Cores), "core"), count(int64(m.NUMANodes), "NUMA node"))
+	}
+	line("", "%s of memory (%s)", m.MemoryBytes, m.MemoryBy)
+	if m.Unified {
+		line("", "device %q, in host memory", m.Device)
+	} else {
+		line("", "%s of %s each", count(int64(m.Devices), "device"), m.DeviceBytes)
+	}
+	var rates []string
+	for _, r := range m.Rates.List() {
+		rates = append(rates, r.Name+" "+r.Rate.String())
+	}
+	line("rates", "%s", strings.Join(rates, ", "))
+	line("input", "%s of %d features, %s, of %d rows: %s; %d train, %d validate", matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+	line("model", "%s: with batches %s on the device", p.Model, p.WorkBytes)
+	line("plan", "%s%s, %d buffers", p.Placement, shuffleText(p.Shuffle), p.Buffers)
+	for _, reason := range p.Reasons {
+		line("", "%s", reason)
+	}
+	if q := p.ChunkQuality; q != nil {
+		line("by chunk", "of %d rows: %.3g %% of neighbours in storage share a batch (%.3g %% if rows were shuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
+		if q.LabelVariance != nil {
+			line("", "labels of batches vary %.3g times as much as if rows were shuffled", *q.LabelVariance)
+		}
+	}
+	fmt.Fprintln(w, "\nplacement\tshuffle\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost memory\tread an epoch\t")
+	for _, a := range p.Alternatives {
+		name := a.Placement
+		if a.Sharded {
+			name = fmt.Sprintf("%s, over %d", name, a.Devices)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
+			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, a.EpochBytes, a.Obstacle)
+	}
+}
+
+func matricesText(n int) string {
+	if n == 1 {
+		return "1 matrix"
+	}
+	return fmt.Sprintf("%d matrices", n)
+}
+
+// seconds prints a prediction, "-" for what is unknown.
+func seconds(s float64) string {
+	if s == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g s", s)
+}
+
+func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.hardware == "" && o.devices != 0 {
+		return nil, usagef("--devices is for a machine that --hardware describes (--emulate gpu=N here)")
+	}
+	if o.devices < 0 {
+		return nil, usagef("--devices %d: must not be negative", o.devices)
+	}
+	if o.store != "" {
+		return a.planStore(ctx, o)
+	}
+	if o.hardware == "" {
+		return nil, usagef("without a STORE there is nothing to measure: describe the machine too, by --hardware FILE")
+	}
+	return a.planDescribed(o)
+}
+
+// planStore plans for a store that is there.
+func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error) {
+	store, err := a.openStore(o.store, "plan")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	spec, part, err := a.planTraining(ctx, store, &o.trainOptions)
+	if err != nil {
+		return nil, err
+	}
+	so, m := o.session(store, part), &store.Manifest
+	v, err := a.surveyStore(ctx, store, spec, so, o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.plan(v, store.Layout(), spec, so, o)
+	if err != nil {
+		return nil, err
+	}
+	p.Dataset, p.StoreBytes = m.Name, m.Bytes()
+	if !part.scattered {
+		table, err := store.Rows(ctx)
+		if err != nil {
+			return nil, err
+		}
+		train, _ := store.Region(format.RegionTrain)
+		var labels []int32
+		if table.Labels != nil {
+			labels = table.Labels[train.FirstRow : train.FirstRow+train.Rows]
+		}
+		p.ChunkQuality = qualityOf(v.needs, a.seed, labels)
+	}
+	return p, nil
+}
+
+// surveyStore measures this machine, or takes the described one.
+func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.Spec, so sessionOptions, o planOptions) (v survey, err error) {
+	if v.needs, err = so.needs(store.Layout(), spec); err != nil {
+		return v, err
+	}
+	if o.hardware != "" {
+		err = a.surveyDescribed(&v, spec, o)
+		return v, err
+	}
+	device, err := a.openDevice()
+	if err != nil {
+		return v, err
+	}
+	v.facts = a.facts(device)
+	v.facts.Devices = max(a.emulate.GPUs, 1)
+	if err := device.Close(); err != nil {
+		return v, err
+	}
+	err = v.measure(ctx, a, store, spec, so)
+	return v, err
+}
+
+// surveyDescribed takes over described hardware, and estimates computing.
+func (a *app) surveyDescribed(v *survey, spec trainer.Spec, o planOptions) error {
+	h, err := machine.ReadHardware(a.fs, o.hardware)
+	if err != nil {
+		return err
+	}
+	if v.facts, err = placement.FactsOf(h, o.devices, a.memory); err != nil {
+		return err
+	}
+	parameters, err := spec.Parameters()
+	v.needs.Compute = placement.ComputeOf(parameters, h.Devices)
+	v.cores = h.Cores
+	return err
+}
+
+// planDescribed plans for a data set in numbers, on a machine in numbers.
+func (a *app) planDescribed(o planOptions) (result, error) {
+	d := o.Dataset
+	copy(d.Split[:], o.described.split)
+	if o.dataset != "" {
+		var err error
+		if d, err = placement.FindDataset(o.dataset); err != nil {
+			return nil, usagef("--dataset: %s", err)
+		}
+	} else {
+		d.Name, d.Hops = "described", 3
+	}
+	if o.hops >= 0 {
+		d.Hops = o.hops
+	}
+	if len(o.described.split) != len(d.Split) {
+		return nil, usagef("--parts: want three, for training, validation and test")
+	}
+	if err := d.Check(); err != nil {
+		return nil, usagef("data set: %s", err)
+	}
+	t, err := parseDType(o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	if t == 0 {
+		t = dtype.Float32
+	}
+	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes, Hidden: o.Hidden, Layers: o.Layers}
+	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
+		return nil, usagef("%s", err)
+	}
+	train, valid, test := d.Rows()
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
+		0, d.Features, t)
+	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle, chunkRows: o.chunkRows, trainRows: train, validRows: valid}
+	var v survey
+	if v.needs, err = so.needs(layout, spec); err != nil {
+		return nil, err
+	}
+	if err := a.surveyDescribed(&v, spec, o); err != nil {
+		return nil, err
+	}
+	p, err := a.plan(v, layout, spec, so, o)
+	if err != nil {
+		return nil, err
+	}
+	p.Dataset = d.Name
+	// Of the input, of every hop of every operator, and of a little beside them.
+	p.StoreBytes = int64(v.needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.operators)))
+	p.ChunkQuality = qualityOf(v.needs, a.seed, nil)
+	return p, nil
+}
+
+// describedMatrices are what the model reads of a store with so many hops.
+func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
+	list := "sym"
+	if len(o.operators) > 0 {
+		list = strings.Join(o.operators, ",")
+	}
+	operators, err := preprop.ParseOperators(list, preprop.DefaultTolerance)
+	if err != nil {
+		return nil, err
+	}
+	stored := []format.MatrixID{format.Input}
+	for _, operator := range operators {
+		for hop := 1; hop <= hops; hop++ {
+			stored = append(stored, format.MatrixID{Operator: operator.String(), Hop: hop})
+		}
+	}
+	return trainer.Matrices(o.model, stored, nil, -1)
+}
+
+// plan chooses, and says what there was to choose from.
+func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (*planned, error) {
+	d, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle})
+	if err != nil {
+		return nil, err
+	}
+	f, n := v.facts, v.needs
+	p := &planned{
+		Model: o.model, Matrices: len(spec.Matrices), Features: layout.Features, DType: layout.DType.String(),
+		Rows: so.rows(layout), TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.Work,
+		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
+		Reasons: d.Reasons, Alternatives: d.Alternatives,
+		Machine: plannedMachine{
+			Described: o.hardware, Cores: v.cores, MemoryBytes: f.Budget, MemoryBy: f.BudgetBy,
+			Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
+		},
+	}
+	if o.hardware == "" {
+		p.Machine.Cores, p.Machine.NUMANodes = runtime.NumCPU(), machine.NUMANodes()
+	}
+	if d.ComputeSeconds > 0 {
+		p.PredictedEpochSeconds = &d.EpochSeconds
+	} else {
+		p.Reasons = append(p.Reasons, "times are of loading alone: how fast this machine computes is not known (devices.gflops)")
+	}
+	return p, nil
+}
+
+// qualityRows is how many rows are enough to see how batches are mixed.
+const qualityRows = 10_000_000
+
+// qualityOf looks at the first epoch of reshuffling by chunk.
+func qualityOf(n placement.Needs, seed uint64, labels []int32) *chunkQuality {
+	plan := chunk.Plan{Rows: n.TrainRows, ChunkRows: n.ChunkRows, BatchRows: n.BatchRows, Order: chunk.Shuffled, Seed: seed}
+	q := plan.Quality(0, qualityRows, labels)
+	out := &chunkQuality{ChunkRows: n.ChunkRows, Neighbours: q.Neighbours, RRNeighbours: q.RRNeighbours}
+	if !math.IsNaN(q.LabelVariance) {
+		out.LabelVariance = &q.LabelVariance
+	}
+	return out
+}
