@@ -40,6 +40,17 @@ func matrixFolder(id MatrixID) string {
 	return fmt.Sprintf("%s/%s/hop-%d", featuresFolder, strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
 }
 
+// MatrixOf is the matrix that a part, named as in the manifest, belongs to.
+func (m *Manifest) MatrixOf(file string) (id MatrixID, ok bool) {
+	folder, _, ok := splitPart(file)
+	for _, id := range m.matrices() {
+		if ok && matrixFolder(id) == folder {
+			return id, true
+		}
+	}
+	return id, false
+}
+
 func partPath(folder string, k int) string { return fmt.Sprintf("%s/part-%d.arrow", folder, k) }
 
 // splitPart takes the path of a part apart; ok is false where it is none.

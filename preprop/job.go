@@ -30,6 +30,7 @@ type job struct {
 	have     [][]span                 // pieces that are there, by matrix
 	finished map[format.MatrixID]bool // matrices of the store that are
 	store    *format.Writer           // nil: matrices go to pieces
+	collect  func(m *matrix)          // or, where there is one, here
 
 	hopSeconds []float64 // by matrix
 	edges      []int64
@@ -183,7 +184,9 @@ func (j *job) write(ctx context.Context, m *matrix) error {
 		return err
 	}
 	k := j.number(m.id)
-	if err := m.writeSpill(ctx, j.fsys, j.pieces.path(k, m.span()), j.pieces.blockRows, j.nodes, j.Threads); err != nil {
+	if j.collect != nil {
+		j.collect(m)
+	} else if err := m.writeSpill(ctx, j.fsys, j.pieces.path(k, m.span()), j.pieces.blockRows, j.nodes, j.Threads); err != nil {
 		return err
 	}
 	j.have[k] = append(j.have[k], m.span())
