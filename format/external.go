@@ -153,6 +153,16 @@ func (m *Manifest) findSources(fsys vfs.FS, dir string) error {
 	return nil
 }
 
+// Elsewhere lists the files that are not in the directory.
+func (m *Manifest) Elsewhere() (paths []string) {
+	for i := range m.Files {
+		if f := &m.Files[i]; f.Source != "" {
+			paths = append(paths, f.source)
+		}
+	}
+	return paths
+}
+
 // in is where the file of a directory is.
 func (f *FileEntry) in(dir string) string {
 	if f.Source != "" {

@@ -115,6 +115,9 @@ func (e *npyExport) claim() error {
 	} else if _, err := e.replaceable(); err != nil {
 		return err
 	}
+	if err := e.checkSources(); err != nil {
+		return err
+	}
 	if err := e.fsys.MkdirAll(e.out); err != nil {
 		return err
 	}
@@ -171,6 +174,24 @@ func (e *npyExport) replaceable() (names []string, err error) {
 		return nil, fmt.Errorf("%s: %w (--force replaces it)", e.out, format.ErrExists)
 	}
 	return names, nil
+}
+
+// checkSources refuses the directory where a graph has left its features.
+func (e *npyExport) checkSources() error {
+	out, err := e.fsys.Resolve(e.out)
+	if err != nil {
+		return err
+	}
+	for _, source := range e.dir.Manifest.Elsewhere() {
+		at, err := e.fsys.Resolve(source)
+		if err != nil {
+			return err
+		}
+		if filepath.Dir(at) == out {
+			return fmt.Errorf("%s: %w, and holds the features that %s has left there (give another directory)", e.out, format.ErrExists, e.dir.Path())
+		}
+	}
+	return nil
 }
 
 // exporter marks meta.json as that of an export.

@@ -378,6 +378,29 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 	}
 }
 
+func TestAnExportNeverReplacesTheFeaturesThatItReads(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	if _, err := NPY(context.Background(), disk, "graph", "arrays", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ingest.OpenNPY(disk, "arrays", ingest.NPYOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := ingest.Run(context.Background(), disk, s, "light", ingest.Options{FeaturesInPlace: true, Duplicates: ingest.KeepDuplicates}); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, disk, "arrays")
+	if _, err := NPY(context.Background(), disk, "light", "arrays", Options{Force: true}); !errors.Is(err, format.ErrExists) || !slices.Equal(tree(t, disk, "arrays"), before) {
+		t.Errorf("%v; left are %v", err, tree(t, disk, "arrays"))
+	}
+	if _, err := NPY(context.Background(), disk, "light", "others", Options{}); err != nil || !slices.Equal(content(t, disk, "others/node_feat.npy"), content(t, disk, "arrays/node_feat.npy")) {
+		t.Errorf("elsewhere: %v", err)
+	}
+}
+
 func TestOnlyOneExportWritesADirectory(t *testing.T) {
 	disk := vfs.NewMem()
 	graph(t, disk, "graph", format.Float32, false, false)

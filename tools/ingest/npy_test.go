@@ -457,6 +457,20 @@ func TestEveryShorterFileIsRefused(t *testing.T) {
 	}
 }
 
+func FuzzMeta(f *testing.F) {
+	for _, text := range []string{`{"name": "a", "num_nodes": 5}`, "\xef\xbb\xbf{", "{\n\"directed\": 1.5}", `[]`, `{"num_nodes": {"a": 1}}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var m npyMeta
+		if err := m.parse(text); err != nil && (strings.ContainsAny(err.Error(), "\n\x00") || strings.Contains(err.Error(), "Go ")) {
+			t.Errorf("%q", err)
+		} else if err == nil && !printable(m.Name) {
+			t.Errorf("a name %q", m.Name)
+		}
+	})
+}
+
 func FuzzSparseFeatures(f *testing.F) {
 	for _, name := range []string{"deflated", "stored", "wide", "twice", "broken_ptr"} {
 		f.Add(fixture(f, name))
