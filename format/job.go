@@ -101,6 +101,10 @@ func readJob(fsys vfs.FS, dir string) (state *jobState, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	var damage *CorruptError
+	if errors.As(err, &damage) {
+		damage.Reason += " (remove the folder " + jobFolder + ", and what the interrupted job has done is lost)"
+	}
 	return state, err
 }
 
@@ -242,8 +246,12 @@ func (w *Writer) Suspend() error {
 
 // Extend starts a job that adds matrices to a store. What is there is kept and
 // counts as finished; readers see the store as it is until Publish, whose
-// manifest tells of the old and the new. The same job, interrupted, goes on.
+// manifest tells of the old and the new. The job is told as in CreateOptions; the
+// same one, interrupted, goes on.
 func Extend(fsys vfs.FS, dir, job string) (*Writer, error) {
+	if job == "" {
+		return nil, fmt.Errorf("%s: a job that extends a store must be told", dir)
+	}
 	d, err := OpenStore(fsys, dir) // before anything is made
 	if err != nil {
 		return nil, err

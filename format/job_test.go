@@ -632,6 +632,9 @@ func TestAnExtensionWithoutRowsOrAnythingNewIsTheSameStore(t *testing.T) {
 	if _, err := graph.Stat(dir + "/.job"); err == nil {
 		t.Error(".job is left")
 	}
+	if _, err := Extend(disk, dir, ""); err == nil {
+		t.Error("a job that is not told")
+	}
 }
 
 func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
