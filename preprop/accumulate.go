@@ -1,13 +1,19 @@
 package preprop
 
 import (
+	"slices"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// batchTerms is how many terms are laid out at a time. It changes no result.
-const batchTerms = 4 * blockEdges
+// At most so many terms are laid out at a time, and sums of so many bytes made of
+// them, which the second-level cache keeps. They change no result.
+const (
+	batchTerms = 4 * blockEdges
+	sumsBytes  = 128 << 10
+)
 
 // batch computes rows of dst from src. It lays out the terms of many rows, one
 // after another, before it adds them up, so that the rows of src that the next
@@ -20,21 +26,27 @@ type batch struct {
 	nodes        []uint32
 	coefficients []float32 // nil without weights: they are those of the operator
 	blocks       []block
-	sum, total   []float32
+	lengths      []int     // of blocks
+	sums         []float32 // of blocks [., features]
+	total        []float32 // of the blocks before the next
+	ones         []float32
 }
 
 // block is up to blockEdges terms of a row.
 type block struct {
 	row         int64
-	terms       int
 	first, last bool // of its row
 }
 
 func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
+	f := src.features
+	most := min(batchTerms, max(1, sumsBytes/4/max(1, f)))
 	b := &batch{
 		p: p, dst: dst, src: src, with: with,
-		nodes: make([]uint32, 0, batchTerms),
-		sum:   make([]float32, src.features), total: make([]float32, src.features),
+		nodes:  make([]uint32, 0, batchTerms),
+		blocks: make([]block, 0, most), lengths: make([]int, 0, most),
+		sums: make([]float32, most*f), total: make([]float32, f),
+		ones: slices.Repeat(unscaled, most),
 	}
 	if p.graph.Weighted() {
 		b.coefficients = make([]float32, batchTerms)
@@ -47,13 +59,12 @@ func (b *batch) add(from *format.Block, v int64) (int, error) {
 	t := b.p.terms(from, v)
 	for first := 0; ; first += blockEdges {
 		k := min(blockEdges, t.len()-first)
-		at := len(b.nodes)
-		if at+k > batchTerms {
+		if len(b.nodes)+k > batchTerms || len(b.blocks) == cap(b.blocks) {
 			if err := b.flush(); err != nil {
 				return 0, err
 			}
-			at = 0
 		}
+		at := len(b.nodes)
 		b.nodes = b.nodes[:at+k]
 		nodes := b.nodes[at:]
 		splice(nodes, t.neighbors, t.node, t.loop, first)
@@ -67,7 +78,8 @@ func (b *batch) add(from *format.Block, v int64) (int, error) {
 			}
 		}
 		last := first+k == t.len()
-		b.blocks = append(b.blocks, block{row: v, terms: k, first: first == 0, last: last})
+		b.blocks = append(b.blocks, block{row: v, first: first == 0, last: last})
+		b.lengths = append(b.lengths, k)
 		if last {
 			return t.len(), nil
 		}
@@ -92,57 +104,63 @@ func splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 // flush computes the rows that are laid out. It fails at the first that cannot
 // be stored.
 func (b *batch) flush() error {
-	at := 0
-	for _, k := range b.blocks {
-		sum := b.sum
-		if k.first {
-			sum = b.total // +0 and the sum of the first block are that sum
-		}
-		clear(sum)
-		b.accumulate(sum, at, k.terms)
-		at += k.terms
+	b.sum()
+	f, start := b.src.features, 0 // of the rows to store next, which follow each other
+	for i, k := range b.blocks {
+		sum := b.sums[i*f:][:f]
 		if !k.first {
-			for j, x := range sum {
-				b.total[j] += x
+			for j, x := range b.total {
+				sum[j] += x
 			}
 		}
-		if k.last {
-			if err := b.finish(k.row); err != nil {
-				return err
+		end := i + 1
+		if !k.last {
+			end = i
+		}
+		if !k.last || i+1 == len(b.blocks) || b.blocks[i+1].row != k.row+1 {
+			if start < end {
+				if err := b.store(b.blocks[start].row, b.sums[start*f:end*f], end-start); err != nil {
+					return err
+				}
 			}
+			start = i + 1
+		}
+		if !k.last {
+			copy(b.total, sum)
 		}
 	}
-	b.nodes, b.blocks = b.nodes[:0], b.blocks[:0]
+	b.nodes, b.blocks, b.lengths = b.nodes[:0], b.blocks[:0], b.lengths[:0]
 	return nil
 }
 
-// finish stores row v, whose terms are added up.
-func (b *batch) finish(v int64) error {
-	s := float32(1)
-	if b.p.s != nil {
-		s = b.p.s[v]
-	}
-	if b.with == nil {
-		return b.dst.setRow(v, b.total, s)
-	}
-	kernel.ScaleFloat32(b.sum, b.total, s)
-	b.with.add(b.sum, b.total, v)
-	return b.dst.setRow(v, b.sum, 1)
-}
-
-// accumulate adds the terms [at, at+k) to sum.
-func (b *batch) accumulate(sum []float32, at, k int) {
-	nodes, stride := b.nodes[at:], b.src.features
+// sum adds up the terms of each block.
+func (b *batch) sum() {
 	c, byNode := b.p.t, true
 	if b.coefficients != nil {
-		c, byNode = b.coefficients[at:], false
+		c, byNode = b.coefficients, false
 	}
+	f := b.src.features
 	switch x := b.src.rows(0, b.p.graph.Nodes()); b.src.dtype {
 	case dtype.Float32:
-		kernel.AddFloat32(sum, dtype.Float32s(x), stride, nodes, k, c, byNode)
+		kernel.SumFloat32(b.sums, dtype.Float32s(x), f, b.nodes, b.lengths, c, byNode)
 	case dtype.Float16:
-		kernel.AddFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c, byNode)
+		kernel.SumFloat16(b.sums, dtype.Uint16s(x), f, b.nodes, b.lengths, c, byNode)
 	case dtype.BFloat16:
-		kernel.AddBFloat16(sum, dtype.Uint16s(x), stride, nodes, k, c, byNode)
+		kernel.SumBFloat16(b.sums, dtype.Uint16s(x), f, b.nodes, b.lengths, c, byNode)
 	}
+}
+
+// store finishes and stores rows, from row v on, whose terms are added up.
+func (b *batch) store(v int64, totals []float32, rows int) error {
+	factors := b.ones[:rows]
+	if b.p.s != nil {
+		factors = b.p.s[v:][:rows]
+	}
+	if b.with != nil {
+		for i, s := range factors {
+			b.with.add(totals[i*b.src.features:][:b.src.features], s, b.total, v+int64(i))
+		}
+		factors = b.ones[:rows]
+	}
+	return b.dst.setRows(v, totals, factors)
 }

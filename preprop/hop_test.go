@@ -637,12 +637,12 @@ func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
 		row []float32
 		err string
 	}{
-		{[]float32{1, 1e6, inf}, "node 0, column 1: invalid data: 1e+06 is too large for float16"},
-		{[]float32{1, inf, 1e6}, "node 0, column 1: invalid data: -Inf instead of a finite number"},
-		{[]float32{float32(math.NaN()), 1e6, inf}, "node 0, column 0: invalid data: NaN instead of a finite number"},
+		{[]float32{1, 1e6, inf}, "node 1, column 1: invalid data: 1e+06 is too large for float16"},
+		{[]float32{1, inf, 1e6}, "node 1, column 1: invalid data: -Inf instead of a finite number"},
+		{[]float32{float32(math.NaN()), 1e6, inf}, "node 1, column 0: invalid data: NaN instead of a finite number"},
 	} {
-		m := fillMatrix(t, 1, 3, format.Float16, nil)
-		if err := m.setRow(0, c.row, 1); err == nil || !strings.Contains(err.Error(), c.err) {
+		m := fillMatrix(t, 2, 3, format.Float16, nil)
+		if err := m.setRows(0, append([]float32{1, 2, 3}, c.row...), []float32{1, 1}); err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%v: %v, want %s", c.row, err, c.err)
 		}
 	}

@@ -56,7 +56,7 @@ func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut f
 		err := body(k, func(dst []byte, i, first, width int) error {
 			values := s.row[:width]
 			dtype.Decode(values, chunk[i*rowBytes+first*from.Size():][:width*from.Size()], from)
-			if storeRow(dst, values, 1, in.dtype) {
+			if encode(dst, values, unscaled, in.dtype, false) {
 				return nil
 			}
 			return notFinite(in.ID, in.node(start+int64(i)), first, dst, values, 1, in.dtype)

@@ -44,26 +44,36 @@ func (m *matrix) rows(lo, hi int64) []byte {
 	return m.buf.Bytes()[lo*m.rowBytes() : hi*m.rowBytes()]
 }
 
-// setRow stores s times values as row v, rounded to the nearest even. It fails on
-// the first column whose stored value is not finite, and may change values then.
-func (m *matrix) setRow(v int64, values []float32, s float32) error {
-	row := m.rows(v, v+1)
-	if storeRow(row, values, s, m.dtype) {
+// setRows stores rows of values, each times its factor, from row first on, rounded
+// to the nearest even. It fails on the first number whose stored value is not
+// finite, and may change values then.
+func (m *matrix) setRows(first int64, values, factors []float32) error {
+	if encode(m.rows(first, first+int64(len(factors))), values, factors, m.dtype, true) {
 		return nil
 	}
-	return notFinite(m.id, v, m.first, row, values, s, m.dtype)
+	for i := range factors {
+		v, row := first+int64(i), values[i*m.features:][:m.features]
+		if dst := m.rows(v, v+1); !encode(dst, row, factors[i:i+1], m.dtype, false) {
+			return notFinite(m.id, v, m.first, dst, row, factors[i], m.dtype)
+		}
+	}
+	panic("preprop: a row was finite when it was looked at again")
 }
 
-// storeRow encodes s times values, rounded to the nearest even, and tells whether all
-// that it stored is finite.
-func storeRow(row []byte, values []float32, s float32, t format.DType) bool {
+// unscaled is the factor of what is only rounded.
+var unscaled = []float32{1}
+
+// encode stores rows of values, each times its factor, rounded to the nearest even,
+// and tells whether all that it stored is finite. It can stream: see
+// kernel.ScaleFloat32.
+func encode(dst []byte, values, factors []float32, t format.DType, stream bool) (finite bool) {
 	switch t {
 	case dtype.Float32:
-		return kernel.ScaleFloat32(dtype.Float32s(row), values, s)
+		return kernel.ScaleFloat32(dtype.Float32s(dst), values, factors, stream)
 	case dtype.Float16:
-		return kernel.ScaleFloat16(dtype.Uint16s(row), values, s)
+		return kernel.ScaleFloat16(dtype.Uint16s(dst), values, factors, stream)
 	default:
-		return kernel.ScaleBFloat16(dtype.Uint16s(row), values, s)
+		return kernel.ScaleBFloat16(dtype.Uint16s(dst), values, factors, stream)
 	}
 }
 

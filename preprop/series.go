@@ -82,11 +82,12 @@ type blend struct {
 	x             *matrix
 }
 
-// add blends row v of x into row, the product's, with scratch of the same length.
-func (b *blend) add(row, scratch []float32, v int64) {
+// add makes s times row, the sum of row v's terms, into the product, and blends row
+// v of x into it, with scratch of the same length.
+func (b *blend) add(row []float32, s float32, scratch []float32, v int64) {
 	dtype.Decode(scratch, b.x.rows(v, v+1), b.x.dtype)
 	for j, x := range scratch {
-		row[j] = float32(b.factor*row[j]) + float32(b.theta*x)
+		row[j] = float32(b.factor*float32(s*row[j])) + float32(b.theta*x)
 	}
 }
 

@@ -33,6 +33,8 @@ func Decode(dst []float32, src []byte, t DType) {
 	}
 }
 
+var unscaled = []float32{1}
+
 // Encode converts len(src) numbers to a float type, rounding to nearest even.
 // It returns the index of the first finite value that became infinite, or -1.
 func Encode(dst []byte, src []float32, t DType) (overflow int) {
@@ -41,9 +43,9 @@ func Encode(dst []byte, src []float32, t DType) (overflow int) {
 	case Float32:
 		copy(Float32s(dst)[:len(src)], src)
 	case Float16:
-		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, 1), math.Float32frombits(0x477fefff)
+		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, unscaled, false), math.Float32frombits(0x477fefff)
 	case BFloat16:
-		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, 1), math.Float32frombits(0x7f7f7fff)
+		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, unscaled, false), math.Float32frombits(0x7f7f7fff)
 	default:
 		panic("dtype: Encode to " + t.String())
 	}

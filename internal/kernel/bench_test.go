@@ -2,15 +2,16 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// BenchmarkAdd adds lists of 25 rows, some of which are listed more often than
+// BenchmarkSum sums lists of 25 rows, some of which are listed more often than
 // others, of a matrix that no cache holds (rows=1000000) or that fits (rows=100).
-func BenchmarkAdd(b *testing.B) {
-	const columns, list, lists = 128, 25, 4096
+func BenchmarkSum(b *testing.B) {
+	const columns, list, lists, atOnce = 128, 25, 4096, 128
 	for _, rows := range []int{100, 1_000_000} {
 		nodes := make([]uint32, list*lists)
 		for i := range nodes {
@@ -22,25 +23,25 @@ func BenchmarkAdd(b *testing.B) {
 			x[i], codes[i] = float32(i%97), uint16(i%97)
 		}
 		factors := make([]float32, rows)
-		sum := make([]float32, columns)
+		sums, lengths := make([]float32, atOnce*columns), slices.Repeat([]int{list}, atOnce)
 		for _, t := range []struct {
 			name  string
 			bytes int
-			add   func(nodes []uint32)
+			sum   func(nodes []uint32)
 		}{
-			{"float32", 4, func(nodes []uint32) { AddFloat32(sum, x, columns, nodes, list, factors, true) }},
-			{"float16", 2, func(nodes []uint32) { AddFloat16(sum, codes, columns, nodes, list, factors, true) }},
-			{"bfloat16", 2, func(nodes []uint32) { AddBFloat16(sum, codes, columns, nodes, list, factors, true) }},
+			{"float32", 4, func(nodes []uint32) { SumFloat32(sums, x, columns, nodes, lengths, factors, true) }},
+			{"float16", 2, func(nodes []uint32) { SumFloat16(sums, codes, columns, nodes, lengths, factors, true) }},
+			{"bfloat16", 2, func(nodes []uint32) { SumBFloat16(sums, codes, columns, nodes, lengths, factors, true) }},
 		} {
 			for _, set := range available() {
 				b.Run(fmt.Sprintf("rows=%d/dtype=%s/set=%s", rows, t.name, set.name), func(b *testing.B) {
 					defer func(before *implementation) { active = before }(active)
 					active = set
-					b.SetBytes(list * columns * int64(t.bytes))
+					b.SetBytes(atOnce * list * columns * int64(t.bytes))
 					i := 0
 					for b.Loop() {
-						t.add(nodes[i*list:])
-						i = (i + 1) % lists
+						t.sum(nodes[i*list:])
+						i = (i + atOnce) % lists
 					}
 				})
 			}
@@ -49,15 +50,15 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 func BenchmarkScale(b *testing.B) {
-	src := make([]float32, 1024)
+	src, half := make([]float32, 1024), []float32{0.5}
 	floats, codes := make([]float32, len(src)), make([]uint16, len(src))
 	for _, t := range []struct {
 		name  string
 		scale func()
 	}{
-		{"float32", func() { ScaleFloat32(floats, src, 0.5) }},
-		{"float16", func() { ScaleFloat16(codes, src, 0.5) }},
-		{"bfloat16", func() { ScaleBFloat16(codes, src, 0.5) }},
+		{"float32", func() { ScaleFloat32(floats, src, half, false) }},
+		{"float16", func() { ScaleFloat16(codes, src, half, false) }},
+		{"bfloat16", func() { ScaleBFloat16(codes, src, half, false) }},
 	} {
 		for _, set := range available() {
 			b.Run(fmt.Sprintf("dtype=%s/set=%s", t.name, set.name), func(b *testing.B) {

@@ -4,699 +4,1295 @@
 
 #include "textflag.h"
 
-DATA ones<>+0(SB)/4, $(1.0)
-DATA ones<>+4(SB)/4, $(1.0)
-DATA ones<>+8(SB)/4, $(1.0)
-DATA ones<>+12(SB)/4, $(1.0)
-GLOBL ones<>(SB), RODATA|NOPTR, $16
+DATA one<>+0(SB)/4, $(1.0)
+GLOBL one<>(SB), RODATA|NOPTR, $4
 
-// func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, MMX+
-TEXT ·addFloat32AVX2(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-16, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumFloat32AVX2(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x04, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*4), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*4), R10
-	MOVL         8(CX), R12
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -8(DI), R11
+	CMPQ    DI, $0x08
+	JLE     lists1
+	CMPQ    DI, $0x10
+	JLE     lists2
+	CMPQ    DI, $0x18
+	JLE     lists3
+	CMPQ    DI, $0x20
+	JLE     lists4
+	CMPQ    DI, $0x28
+	JLE     lists5
+	CMPQ    DI, $0x30
+	JLE     lists6
+	CMPQ    DI, $0x38
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
 	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	PREFETCHT0   192(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R12*4), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
+	VBROADCASTSS (SI)(R13*4), Y8
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(R12), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VMULPS       64(R12), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       96(R12), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VMULPS       128(R12), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       160(R12), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VMULPS       192(R12), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       (R12)(R11*4), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
+
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
+
+row7:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	PREFETCHT0   192(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R14*4), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*4), R9
-	MOVL         4(DI), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*4), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*4), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*4), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y3
-	JMP          found4
+	VBROADCASTSS (SI)(R13*4), Y7
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y7, Y8
+	VADDPS       Y8, Y0, Y0
+	VMULPS       32(R12), Y7, Y8
+	VADDPS       Y8, Y1, Y1
+	VMULPS       64(R12), Y7, Y8
+	VADDPS       Y8, Y2, Y2
+	VMULPS       96(R12), Y7, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       128(R12), Y7, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       160(R12), Y7, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       (R12)(R11*4), Y7, Y7
+	VADDPS       Y7, Y6, Y6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder4:
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*4)
-	PREFETCHT0 (R11)(SI*4)
-	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (R15)(SI*4)
-	VMOVUPS    (AX)(SI*4), Y4
-	VMULPS     (R8)(SI*4), Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     (R10)(SI*4), Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     (R12)(SI*4), Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     (R14)(SI*4), Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y4
-	VMULPS     32(R8)(SI*4), Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     32(R10)(SI*4), Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     32(R12)(SI*4), Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VMULPS     32(R14)(SI*4), Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 32(AX)(SI*4)
-	ADDQ       $0x10, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*4)
-	PREFETCHT0 (R11)(SI*4)
-	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (R15)(SI*4)
-
-vectors4:
-	CMPQ    DI, $0x08
-	JL      scalars4
-	VMOVUPS (AX)(SI*4), Y4
-	VMULPS  (R8)(SI*4), Y0, Y5
-	VADDPS  Y5, Y4, Y4
-	VMULPS  (R10)(SI*4), Y1, Y5
-	VADDPS  Y5, Y4, Y4
-	VMULPS  (R12)(SI*4), Y2, Y5
-	VADDPS  Y5, Y4, Y4
-	VMULPS  (R14)(SI*4), Y3, Y5
-	VADDPS  Y5, Y4, Y4
-	VMOVUPS Y4, (AX)(SI*4)
-	ADDQ    $0x08, SI
-	SUBQ    $0x08, DI
-	JMP     vectors4
-
-scalars4:
-	TESTQ DI, DI
-	JZ    fetched4
-
-scalar4:
-	VMOVSS (AX)(SI*4), X4
-	VMULSS (R8)(SI*4), X0, X5
-	VADDSS X5, X4, X4
-	VMULSS (R10)(SI*4), X1, X5
-	VADDSS X5, X4, X4
-	VMULSS (R12)(SI*4), X2, X5
-	VADDSS X5, X4, X4
-	VMULSS (R14)(SI*4), X3, X5
-	VADDSS X5, X4, X4
-	VMOVSS X4, (AX)(SI*4)
-	INCQ   SI
-	DECQ   DI
-	JNZ    scalar4
-
-fetched4:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*4)
-	PREFETCHT0 -1(R11)(SI*4)
-	PREFETCHT0 -1(R13)(SI*4)
-	PREFETCHT0 -1(R15)(SI*4)
-	JMP        rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+row6:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R8*4), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*4), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	JMP          found1
+	VBROADCASTSS (SI)(R13*4), Y6
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y6, Y7
+	VADDPS       Y7, Y0, Y0
+	VMULPS       32(R12), Y6, Y7
+	VADDPS       Y7, Y1, Y1
+	VMULPS       64(R12), Y6, Y7
+	VADDPS       Y7, Y2, Y2
+	VMULPS       96(R12), Y6, Y7
+	VADDPS       Y7, Y3, Y3
+	VMULPS       128(R12), Y6, Y7
+	VADDPS       Y7, Y4, Y4
+	VMULPS       (R12)(R11*4), Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Y0
-	ADDQ         32(SP), BX
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*4)
-	VMOVUPS    (AX)(SI*4), Y1
-	VMULPS     (R8)(SI*4), Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y1
-	VMULPS     32(R8)(SI*4), Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 32(AX)(SI*4)
-	ADDQ       $0x10, SI
-	JMP        lines1
+row5:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	PREFETCHT0   128(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y5
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y5, Y6
+	VADDPS       Y6, Y0, Y0
+	VMULPS       32(R12), Y5, Y6
+	VADDPS       Y6, Y1, Y1
+	VMULPS       64(R12), Y5, Y6
+	VADDPS       Y6, Y2, Y2
+	VMULPS       96(R12), Y5, Y6
+	VADDPS       Y6, Y3, Y3
+	VMULPS       (R12)(R11*4), Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*4)
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
 
-vectors1:
-	CMPQ    DI, $0x08
-	JL      scalars1
-	VMOVUPS (AX)(SI*4), Y1
-	VMULPS  (R8)(SI*4), Y0, Y2
-	VADDPS  Y2, Y1, Y1
-	VMOVUPS Y1, (AX)(SI*4)
-	ADDQ    $0x08, SI
-	SUBQ    $0x08, DI
-	JMP     vectors1
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
 
-scalars1:
-	TESTQ DI, DI
-	JZ    fetched1
+row4:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y4
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	VMULPS       32(R12), Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	VMULPS       64(R12), Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       (R12)(R11*4), Y4, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-scalar1:
-	VMOVSS (AX)(SI*4), X1
-	VMULSS (R8)(SI*4), X0, X2
-	VADDSS X2, X1, X1
-	VMOVSS X1, (AX)(SI*4)
-	INCQ   SI
-	DECQ   DI
-	JNZ    scalar1
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
 
-fetched1:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*4)
-	JMP        rows1
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
 
-end1:
+row3:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y3
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y3, Y4
+	VADDPS       Y4, Y0, Y0
+	VMULPS       32(R12), Y3, Y4
+	VADDPS       Y4, Y1, Y1
+	VMULPS       (R12)(R11*4), Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y2
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12), Y2, Y3
+	VADDPS       Y3, Y0, Y0
+	VMULPS       (R12)(R11*4), Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*4), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y1
+	LEAQ         (CX)(R12*4), R12
+	VMULPS       (R12)(R11*4), Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Y0, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleFloat32AVX2(dst []float32, src []float32, s float32) (finite bool)
+// func scaleFloat32AVX2(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX2, MMX+
-TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-57
+TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x04, DX, BX
-	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X1
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-8, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x7f7fffff, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7f7fffff, SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Y2
-	VPXOR        Y3, Y3, Y3
+	VPXOR        Y2, Y2, Y2
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x08, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Y0, Y4
-	VPAND      Y4, Y1, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VMOVUPS    Y4, (AX)
-	ADDQ       $0x20, CX
-	ADDQ       $0x20, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x04, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Y3
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ     $0x08, DI
+	JL       streamedTail
+	VMULPS   (CX), Y3, Y4
+	VPAND    Y4, Y0, Y5
+	VPMAXUD  Y5, Y2, Y2
+	VMOVNTPS Y4, (AX)
+	ADDQ     $+32, CX
+	ADDQ     $0x20, AX
+	JMP      streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Y3
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ    $0x08, R8
+	JL      rowsTail
+	VMULPS  (CX), Y3, Y4
+	VPAND   Y4, Y0, Y5
+	VPMAXUD Y5, Y2, Y2
+	VMOVUPS Y4, (AX)
+	ADDQ    $+32, CX
+	ADDQ    $0x20, AX
+	JMP     rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*4), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Y2, Y3, Y3
-	VPTEST   Y3, Y3
-	SETEQ    finite+56(FP)
+	VPCMPGTD Y1, Y2, Y2
+	VPTEST   Y2, Y2
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 
-// func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, F16C, MMX+
-TEXT ·addFloat16AVX2(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-32, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumFloat16AVX2(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x02, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*2), R10
-	MOVL         8(CX), R12
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -8(DI), R11
+	CMPQ    DI, $0x08
+	JLE     lists1
+	CMPQ    DI, $0x10
+	JLE     lists2
+	CMPQ    DI, $0x18
+	JLE     lists3
+	CMPQ    DI, $0x20
+	JLE     lists4
+	CMPQ    DI, $0x28
+	JLE     lists5
+	CMPQ    DI, $0x30
+	JLE     lists6
+	CMPQ    DI, $0x38
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
 	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R12*2), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
+	VBROADCASTSS (SI)(R13*4), Y8
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VCVTPH2PS    16(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VCVTPH2PS    32(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VCVTPH2PS    48(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VCVTPH2PS    64(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VCVTPH2PS    80(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VCVTPH2PS    96(R12), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VCVTPH2PS    (R12)(R11*2), Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y7, Y7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
+
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
+
+row7:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R14*2), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	MOVL         4(DI), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*2), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*2), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y3
-	JMP          found4
+	VBROADCASTSS (SI)(R13*4), Y7
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y0, Y0
+	VCVTPH2PS    16(R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y1, Y1
+	VCVTPH2PS    32(R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y2, Y2
+	VCVTPH2PS    48(R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y3, Y3
+	VCVTPH2PS    64(R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y4, Y4
+	VCVTPH2PS    80(R12), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y5, Y5
+	VCVTPH2PS    (R12)(R11*2), Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y6, Y6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder4:
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-	VMOVUPS    (AX)(SI*4), Y4
-	VCVTPH2PS  (R8)(SI*2), Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  (R10)(SI*2), Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  (R12)(SI*2), Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  (R14)(SI*2), Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y4
-	VCVTPH2PS  16(R8)(SI*2), Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  16(R10)(SI*2), Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  16(R12)(SI*2), Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  16(R14)(SI*2), Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 32(AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Y4
-	VCVTPH2PS  32(R8)(SI*2), Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  32(R10)(SI*2), Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  32(R12)(SI*2), Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  32(R14)(SI*2), Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 64(AX)(SI*4)
-	VMOVUPS    96(AX)(SI*4), Y4
-	VCVTPH2PS  48(R8)(SI*2), Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  48(R10)(SI*2), Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  48(R12)(SI*2), Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VCVTPH2PS  48(R14)(SI*2), Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 96(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-
-vectors4:
-	CMPQ      DI, $0x08
-	JL        scalars4
-	VMOVUPS   (AX)(SI*4), Y4
-	VCVTPH2PS (R8)(SI*2), Y5
-	VMULPS    Y5, Y0, Y5
-	VADDPS    Y5, Y4, Y4
-	VCVTPH2PS (R10)(SI*2), Y5
-	VMULPS    Y5, Y1, Y5
-	VADDPS    Y5, Y4, Y4
-	VCVTPH2PS (R12)(SI*2), Y5
-	VMULPS    Y5, Y2, Y5
-	VADDPS    Y5, Y4, Y4
-	VCVTPH2PS (R14)(SI*2), Y5
-	VMULPS    Y5, Y3, Y5
-	VADDPS    Y5, Y4, Y4
-	VMOVUPS   Y4, (AX)(SI*4)
-	ADDQ      $0x08, SI
-	SUBQ      $0x08, DI
-	JMP       vectors4
-
-scalars4:
-	TESTQ DI, DI
-	JZ    fetched4
-
-scalar4:
-	VMOVSS    (AX)(SI*4), X4
-	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R8)(SI*2), X5, X5
-	VCVTPH2PS X5, X5
-	VMULSS    X5, X0, X5
-	VADDSS    X5, X4, X4
-	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R10)(SI*2), X5, X5
-	VCVTPH2PS X5, X5
-	VMULSS    X5, X1, X5
-	VADDSS    X5, X4, X4
-	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R12)(SI*2), X5, X5
-	VCVTPH2PS X5, X5
-	VMULSS    X5, X2, X5
-	VADDSS    X5, X4, X4
-	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R14)(SI*2), X5, X5
-	VCVTPH2PS X5, X5
-	VMULSS    X5, X3, X5
-	VADDSS    X5, X4, X4
-	VMOVSS    X4, (AX)(SI*4)
-	INCQ      SI
-	DECQ      DI
-	JNZ       scalar4
-
-fetched4:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*2)
-	PREFETCHT0 -1(R11)(SI*2)
-	PREFETCHT0 -1(R13)(SI*2)
-	PREFETCHT0 -1(R15)(SI*2)
-	JMP        rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+row6:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	JMP          found1
+	VBROADCASTSS (SI)(R13*4), Y6
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y0, Y0
+	VCVTPH2PS    16(R12), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y1, Y1
+	VCVTPH2PS    32(R12), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y2, Y2
+	VCVTPH2PS    48(R12), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y3, Y3
+	VCVTPH2PS    64(R12), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y4, Y4
+	VCVTPH2PS    (R12)(R11*2), Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Y0
-	ADDQ         32(SP), BX
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*2)
-	VMOVUPS    (AX)(SI*4), Y1
-	VCVTPH2PS  (R8)(SI*2), Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y1
-	VCVTPH2PS  16(R8)(SI*2), Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 32(AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Y1
-	VCVTPH2PS  32(R8)(SI*2), Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 64(AX)(SI*4)
-	VMOVUPS    96(AX)(SI*4), Y1
-	VCVTPH2PS  48(R8)(SI*2), Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 96(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines1
+row5:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y5
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y0, Y0
+	VCVTPH2PS    16(R12), Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y1, Y1
+	VCVTPH2PS    32(R12), Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y2, Y2
+	VCVTPH2PS    48(R12), Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y3, Y3
+	VCVTPH2PS    (R12)(R11*2), Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y4, Y4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*2)
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
 
-vectors1:
-	CMPQ      DI, $0x08
-	JL        scalars1
-	VMOVUPS   (AX)(SI*4), Y1
-	VCVTPH2PS (R8)(SI*2), Y2
-	VMULPS    Y2, Y0, Y2
-	VADDPS    Y2, Y1, Y1
-	VMOVUPS   Y1, (AX)(SI*4)
-	ADDQ      $0x08, SI
-	SUBQ      $0x08, DI
-	JMP       vectors1
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
 
-scalars1:
-	TESTQ DI, DI
-	JZ    fetched1
+row4:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y4
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	VCVTPH2PS    16(R12), Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	VCVTPH2PS    32(R12), Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	VCVTPH2PS    (R12)(R11*2), Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y3, Y3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-scalar1:
-	VMOVSS    (AX)(SI*4), X1
-	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R8)(SI*2), X2, X2
-	VCVTPH2PS X2, X2
-	VMULSS    X2, X0, X2
-	VADDSS    X2, X1, X1
-	VMOVSS    X1, (AX)(SI*4)
-	INCQ      SI
-	DECQ      DI
-	JNZ       scalar1
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
 
-fetched1:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*2)
-	JMP        rows1
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
 
-end1:
+row3:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y3
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y0, Y0
+	VCVTPH2PS    16(R12), Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y1, Y1
+	VCVTPH2PS    (R12)(R11*2), Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y2, Y2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y2
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12), Y3
+	VMULPS       Y3, Y2, Y3
+	VADDPS       Y3, Y0, Y0
+	VCVTPH2PS    (R12)(R11*2), Y3
+	VMULPS       Y3, Y2, Y3
+	VADDPS       Y3, Y1, Y1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y1
+	LEAQ         (CX)(R12*2), R12
+	VCVTPH2PS    (R12)(R11*2), Y2
+	VMULPS       Y2, Y1, Y2
+	VADDPS       Y2, Y0, Y0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Y0, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
+// func scaleFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·scaleFloat16AVX2(SB), NOSPLIT, $0-57
+TEXT ·scaleFloat16AVX2(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x02, DX, BX
-	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X1
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-8, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x477fefff, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x477fefff, SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Y2
-	VPXOR        Y3, Y3, Y3
+	VPXOR        Y2, Y2, Y2
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x08, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Y0, Y4
-	VPAND      Y4, Y1, Y5
-	VPMAXUD    Y5, Y3, Y3
-	VCVTPS2PH  $0x00, Y4, (AX)
-	ADDQ       $0x20, CX
-	ADDQ       $0x10, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x02, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Y3
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ      $0x08, DI
+	JL        streamedTail
+	VMULPS    (CX), Y3, Y4
+	VPAND     Y4, Y0, Y5
+	VPMAXUD   Y5, Y2, Y2
+	VCVTPS2PH $0x00, Y4, X4
+	VMOVNTPS  X4, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $0x10, AX
+	JMP       streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Y3
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ      $0x08, R8
+	JL        rowsTail
+	VMULPS    (CX), Y3, Y4
+	VPAND     Y4, Y0, Y5
+	VPMAXUD   Y5, Y2, Y2
+	VCVTPS2PH $0x00, Y4, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $0x10, AX
+	JMP       rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*2), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Y2, Y3, Y3
-	VPTEST   Y3, Y3
-	SETEQ    finite+56(FP)
+	VPCMPGTD Y1, Y2, Y2
+	VPTEST   Y2, Y2
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 
@@ -720,421 +1316,726 @@ done:
 	VZEROUPPER
 	RET
 
-// func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·addBFloat16AVX2(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-32, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumBFloat16AVX2(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x02, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*2), R10
-	MOVL         8(CX), R12
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -8(DI), R11
+	CMPQ    DI, $0x08
+	JLE     lists1
+	CMPQ    DI, $0x10
+	JLE     lists2
+	CMPQ    DI, $0x18
+	JLE     lists3
+	CMPQ    DI, $0x20
+	JLE     lists4
+	CMPQ    DI, $0x28
+	JLE     lists5
+	CMPQ    DI, $0x30
+	JLE     lists6
+	CMPQ    DI, $0x38
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
 	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R12*2), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
+	VBROADCASTSS (SI)(R13*4), Y8
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VPMOVZXWD    16(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMOVZXWD    32(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VPMOVZXWD    48(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VPMOVZXWD    64(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VPMOVZXWD    80(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VPMOVZXWD    96(R12), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VPMOVZXWD    (R12)(R11*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y8, Y9
+	VADDPS       Y9, Y7, Y7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
+
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
+
+row7:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R14*2), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	MOVL         4(DI), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*2), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*2), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Y3
-	JMP          found4
+	VBROADCASTSS (SI)(R13*4), Y7
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y0, Y0
+	VPMOVZXWD    16(R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y1, Y1
+	VPMOVZXWD    32(R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y2, Y2
+	VPMOVZXWD    48(R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y3, Y3
+	VPMOVZXWD    64(R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y4, Y4
+	VPMOVZXWD    80(R12), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y5, Y5
+	VPMOVZXWD    (R12)(R11*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y7, Y8
+	VADDPS       Y8, Y6, Y6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder4:
-	VBROADCASTSS (BX), Y0
-	VBROADCASTSS 4(BX), Y1
-	VBROADCASTSS 8(BX), Y2
-	VBROADCASTSS 12(BX), Y3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-	VMOVUPS    (AX)(SI*4), Y4
-	VPMOVZXWD  (R8)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  (R10)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  (R12)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  (R14)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y4
-	VPMOVZXWD  16(R8)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  16(R10)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  16(R12)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  16(R14)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 32(AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Y4
-	VPMOVZXWD  32(R8)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  32(R10)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  32(R12)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  32(R14)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 64(AX)(SI*4)
-	VMOVUPS    96(AX)(SI*4), Y4
-	VPMOVZXWD  48(R8)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y0, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  48(R10)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y1, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  48(R12)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y2, Y5
-	VADDPS     Y5, Y4, Y4
-	VPMOVZXWD  48(R14)(SI*2), Y5
-	VPSLLD     $0x10, Y5, Y5
-	VMULPS     Y5, Y3, Y5
-	VADDPS     Y5, Y4, Y4
-	VMOVUPS    Y4, 96(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-
-vectors4:
-	CMPQ      DI, $0x08
-	JL        scalars4
-	VMOVUPS   (AX)(SI*4), Y4
-	VPMOVZXWD (R8)(SI*2), Y5
-	VPSLLD    $0x10, Y5, Y5
-	VMULPS    Y5, Y0, Y5
-	VADDPS    Y5, Y4, Y4
-	VPMOVZXWD (R10)(SI*2), Y5
-	VPSLLD    $0x10, Y5, Y5
-	VMULPS    Y5, Y1, Y5
-	VADDPS    Y5, Y4, Y4
-	VPMOVZXWD (R12)(SI*2), Y5
-	VPSLLD    $0x10, Y5, Y5
-	VMULPS    Y5, Y2, Y5
-	VADDPS    Y5, Y4, Y4
-	VPMOVZXWD (R14)(SI*2), Y5
-	VPSLLD    $0x10, Y5, Y5
-	VMULPS    Y5, Y3, Y5
-	VADDPS    Y5, Y4, Y4
-	VMOVUPS   Y4, (AX)(SI*4)
-	ADDQ      $0x08, SI
-	SUBQ      $0x08, DI
-	JMP       vectors4
-
-scalars4:
-	TESTQ DI, DI
-	JZ    fetched4
-
-scalar4:
-	VMOVSS  (AX)(SI*4), X4
-	VPXOR   X5, X5, X5
-	VPINSRW $0x01, (R8)(SI*2), X5, X5
-	VMULSS  X5, X0, X5
-	VADDSS  X5, X4, X4
-	VPXOR   X5, X5, X5
-	VPINSRW $0x01, (R10)(SI*2), X5, X5
-	VMULSS  X5, X1, X5
-	VADDSS  X5, X4, X4
-	VPXOR   X5, X5, X5
-	VPINSRW $0x01, (R12)(SI*2), X5, X5
-	VMULSS  X5, X2, X5
-	VADDSS  X5, X4, X4
-	VPXOR   X5, X5, X5
-	VPINSRW $0x01, (R14)(SI*2), X5, X5
-	VMULSS  X5, X3, X5
-	VADDSS  X5, X4, X4
-	VMOVSS  X4, (AX)(SI*4)
-	INCQ    SI
-	DECQ    DI
-	JNZ     scalar4
-
-fetched4:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*2)
-	PREFETCHT0 -1(R11)(SI*2)
-	PREFETCHT0 -1(R13)(SI*2)
-	PREFETCHT0 -1(R15)(SI*2)
-	JMP        rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+row6:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
 	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Y0
-	JMP          found1
+	VBROADCASTSS (SI)(R13*4), Y6
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y0, Y0
+	VPMOVZXWD    16(R12), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y1, Y1
+	VPMOVZXWD    32(R12), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y2, Y2
+	VPMOVZXWD    48(R12), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y3, Y3
+	VPMOVZXWD    64(R12), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y4, Y4
+	VPMOVZXWD    (R12)(R11*2), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Y0
-	ADDQ         32(SP), BX
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*2)
-	VMOVUPS    (AX)(SI*4), Y1
-	VPMOVZXWD  (R8)(SI*2), Y2
-	VPSLLD     $0x10, Y2, Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, (AX)(SI*4)
-	VMOVUPS    32(AX)(SI*4), Y1
-	VPMOVZXWD  16(R8)(SI*2), Y2
-	VPSLLD     $0x10, Y2, Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 32(AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Y1
-	VPMOVZXWD  32(R8)(SI*2), Y2
-	VPSLLD     $0x10, Y2, Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 64(AX)(SI*4)
-	VMOVUPS    96(AX)(SI*4), Y1
-	VPMOVZXWD  48(R8)(SI*2), Y2
-	VPSLLD     $0x10, Y2, Y2
-	VMULPS     Y2, Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVUPS    Y1, 96(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines1
+row5:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y5
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y0, Y0
+	VPMOVZXWD    16(R12), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y1, Y1
+	VPMOVZXWD    32(R12), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y2, Y2
+	VPMOVZXWD    48(R12), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y3, Y3
+	VPMOVZXWD    (R12)(R11*2), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VADDPS       Y6, Y4, Y4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*2)
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
 
-vectors1:
-	CMPQ      DI, $0x08
-	JL        scalars1
-	VMOVUPS   (AX)(SI*4), Y1
-	VPMOVZXWD (R8)(SI*2), Y2
-	VPSLLD    $0x10, Y2, Y2
-	VMULPS    Y2, Y0, Y2
-	VADDPS    Y2, Y1, Y1
-	VMOVUPS   Y1, (AX)(SI*4)
-	ADDQ      $0x08, SI
-	SUBQ      $0x08, DI
-	JMP       vectors1
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
 
-scalars1:
-	TESTQ DI, DI
-	JZ    fetched1
+row4:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y4
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	VPMOVZXWD    16(R12), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	VPMOVZXWD    32(R12), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	VPMOVZXWD    (R12)(R11*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y4, Y5
+	VADDPS       Y5, Y3, Y3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-scalar1:
-	VMOVSS  (AX)(SI*4), X1
-	VPXOR   X2, X2, X2
-	VPINSRW $0x01, (R8)(SI*2), X2, X2
-	VMULSS  X2, X0, X2
-	VADDSS  X2, X1, X1
-	VMOVSS  X1, (AX)(SI*4)
-	INCQ    SI
-	DECQ    DI
-	JNZ     scalar1
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
 
-fetched1:
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*2)
-	JMP        rows1
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
 
-end1:
+row3:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y3
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y0, Y0
+	VPMOVZXWD    16(R12), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y1, Y1
+	VPMOVZXWD    (R12)(R11*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y3, Y4
+	VADDPS       Y4, Y2, Y2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y2
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y2, Y3
+	VADDPS       Y3, Y0, Y0
+	VPMOVZXWD    (R12)(R11*2), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y2, Y3
+	VADDPS       Y3, Y1, Y1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	PREFETCHT0   (SI)(R13*4)
+	IMULQ        stride+48(FP), R12
+	LEAQ         (CX)(R12*2), R12
+	PREFETCHT0   (R12)
+	ADDQ         8(SP), R12
+	PREFETCHT0   (R12)
+	LEAQ         4(R10), R13
+	CMPQ         R10, R9
+	CMOVQCS      R13, R10
+	MOVL         (DX), R12
+	MOVQ         R12, R13
+	ANDQ         24(SP), R13
+	ADDQ         R8, R13
+	IMULQ        stride+48(FP), R12
+	CMPQ         R12, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R13*4), Y1
+	LEAQ         (CX)(R12*2), R12
+	VPMOVZXWD    (R12)(R11*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VADDPS       Y2, Y0, Y0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Y0, (AX)(R11*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleBFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
+// func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX2, MMX+
-TEXT ·scaleBFloat16AVX2(SB), NOSPLIT, $0-57
+TEXT ·scaleBFloat16AVX2(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x02, DX, BX
-	VBROADCASTSS s+48(FP), Y0
-	MOVL         $0x7fffffff, SI
-	VMOVD        SI, X1
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-8, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x7f7f7fff, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7f7f7fff, SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Y2
-	VPXOR        Y3, Y3, Y3
-	MOVL         $0x00007fff, SI
-	VMOVD        SI, X4
+	VPXOR        Y2, Y2, Y2
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X4
 	VPBROADCASTD X4, Y4
-	MOVL         $0x00000001, SI
-	VMOVD        SI, X5
+	MOVL         $0x00000040, R8
+	VMOVD        R8, X5
 	VPBROADCASTD X5, Y5
-	MOVL         $0x00000040, SI
-	VMOVD        SI, X6
-	VPBROADCASTD X6, Y6
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x08, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Y0, Y7
-	VPAND      Y7, Y1, Y8
-	VPMAXUD    Y8, Y3, Y3
-	VPSRLD     $0x10, Y7, Y8
-	VCMPPS     $0x03, Y7, Y7, Y10
-	VPAND      Y5, Y8, Y9
-	VPOR       Y6, Y8, Y8
-	VPADDD     Y4, Y7, Y7
-	VPADDD     Y9, Y7, Y7
-	VPSRLD     $0x10, Y7, Y7
-	VBLENDVPS  Y10, Y8, Y7, Y7
-	VPACKUSDW  Y7, Y7, Y7
-	VPERMQ     $0x08, Y7, Y7
-	VMOVUPS    X7, (AX)
-	ADDQ       $0x20, CX
-	ADDQ       $0x10, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x02, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Y6
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ      $0x08, DI
+	JL        streamedTail
+	VMULPS    (CX), Y6, Y7
+	VPAND     Y7, Y0, Y8
+	VPMAXUD   Y8, Y2, Y2
+	VPSRLD    $0x10, Y7, Y8
+	VCMPPS    $0x03, Y7, Y7, Y10
+	VPAND     Y4, Y8, Y9
+	VPOR      Y5, Y8, Y8
+	VPADDD    Y3, Y7, Y7
+	VPADDD    Y9, Y7, Y7
+	VPSRLD    $0x10, Y7, Y7
+	VBLENDVPS Y10, Y8, Y7, Y7
+	VPACKUSDW Y7, Y7, Y7
+	VPERMQ    $0x08, Y7, Y7
+	VMOVNTPS  X7, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $0x10, AX
+	JMP       streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Y6
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ      $0x08, R8
+	JL        rowsTail
+	VMULPS    (CX), Y6, Y7
+	VPAND     Y7, Y0, Y8
+	VPMAXUD   Y8, Y2, Y2
+	VPSRLD    $0x10, Y7, Y8
+	VCMPPS    $0x03, Y7, Y7, Y10
+	VPAND     Y4, Y8, Y9
+	VPOR      Y5, Y8, Y8
+	VPADDD    Y3, Y7, Y7
+	VPADDD    Y9, Y7, Y7
+	VPSRLD    $0x10, Y7, Y7
+	VBLENDVPS Y10, Y8, Y7, Y7
+	VPACKUSDW Y7, Y7, Y7
+	VPERMQ    $0x08, Y7, Y7
+	VMOVUPS   X7, (AX)
+	ADDQ      $+32, CX
+	ADDQ      $0x10, AX
+	JMP       rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*2), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Y2, Y3, Y3
-	VPTEST   Y3, Y3
-	SETEQ    finite+56(FP)
+	VPCMPGTD Y1, Y2, Y2
+	VPTEST   Y2, Y2
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 
@@ -1159,554 +2060,1322 @@ done:
 	VZEROUPPER
 	RET
 
-// func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addFloat32AVX512(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-16, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumFloat32AVX512(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x04, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*4), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*4), R10
-	MOVL         8(CX), R12
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
-	JG           done
-	LEAQ         (SI)(R12*4), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
-	JG           done
-	LEAQ         (SI)(R14*4), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*4), R9
-	MOVL         4(DI), R11
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -1(DI), R12
+	ANDQ    $0x0f, R12
+	INCQ    R12
+	MOVL    $0x0000ffff, R11
+	BZHIQ   R12, R11, R11
+	KMOVW   R11, K1
+	CMPQ    DI, $0x10
+	JLE     lists1
+	CMPQ    DI, $0x20
+	JLE     lists2
+	CMPQ    DI, $0x30
+	JLE     lists3
+	CMPQ    DI, $0x40
+	JLE     lists4
+	CMPQ    DI, $0x50
+	JLE     lists5
+	CMPQ    DI, $0x60
+	JLE     lists6
+	CMPQ    DI, $0x70
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
 	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*4), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*4), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*4), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z3
-	JMP          found4
-
-inOrder4:
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
-
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*4)
-	PREFETCHT0 (R11)(SI*4)
-	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (R15)(SI*4)
-	VMOVUPS    (AX)(SI*4), Z4
-	VMULPS     (R8)(SI*4), Z0, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS     (R10)(SI*4), Z1, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS     (R12)(SI*4), Z2, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS     (R14)(SI*4), Z3, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, (AX)(SI*4)
-	ADDQ       $0x10, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*4)
-	PREFETCHT0 (R11)(SI*4)
-	PREFETCHT0 (R13)(SI*4)
-	PREFETCHT0 (R15)(SI*4)
-
-masked4:
-	MOVL       $0x0000ffff, BP
-	BZHIQ      DI, BP, BP
-	KMOVW      BP, K1
-	VMOVUPS.Z  (AX)(SI*4), K1, Z4
-	VMULPS.Z   (R8)(SI*4), Z0, K1, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS.Z   (R10)(SI*4), Z1, K1, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS.Z   (R12)(SI*4), Z2, K1, Z5
-	VADDPS     Z5, Z4, Z4
-	VMULPS.Z   (R14)(SI*4), Z3, K1, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, K1, (AX)(SI*4)
-	ADDQ       $0x10, SI
-	SUBQ       $0x10, DI
-	JG         masked4
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*4)
-	PREFETCHT0 -1(R11)(SI*4)
-	PREFETCHT0 -1(R13)(SI*4)
-	PREFETCHT0 -1(R15)(SI*4)
-	JMP        rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	PREFETCHT0   256(R11)
+	PREFETCHT0   320(R11)
+	PREFETCHT0   384(R11)
+	PREFETCHT0   448(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
 	JG           done
-	LEAQ         (SI)(R8*4), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*4), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	JMP          found1
+	VBROADCASTSS (SI)(R12*4), Z8
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(R11), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	VMULPS       128(R11), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       192(R11), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	VMULPS       256(R11), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       320(R11), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	VMULPS       384(R11), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS.Z     448(R11), Z8, K1, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Z0
-	ADDQ         32(SP), BX
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, K1, 448(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*4)
-	VMOVUPS    (AX)(SI*4), Z1
-	VMULPS     (R8)(SI*4), Z0, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, (AX)(SI*4)
-	ADDQ       $0x10, SI
-	JMP        lines1
+row7:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	PREFETCHT0   256(R11)
+	PREFETCHT0   320(R11)
+	PREFETCHT0   384(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z7
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z7, Z8
+	VADDPS       Z8, Z0, Z0
+	VMULPS       64(R11), Z7, Z8
+	VADDPS       Z8, Z1, Z1
+	VMULPS       128(R11), Z7, Z8
+	VADDPS       Z8, Z2, Z2
+	VMULPS       192(R11), Z7, Z8
+	VADDPS       Z8, Z3, Z3
+	VMULPS       256(R11), Z7, Z8
+	VADDPS       Z8, Z4, Z4
+	VMULPS       320(R11), Z7, Z8
+	VADDPS       Z8, Z5, Z5
+	VMULPS.Z     384(R11), Z7, K1, Z7
+	VADDPS       Z7, Z6, Z6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*4)
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, K1, 384(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-masked1:
-	MOVL       $0x0000ffff, R10
-	BZHIQ      DI, R10, R10
-	KMOVW      R10, K1
-	VMOVUPS.Z  (AX)(SI*4), K1, Z1
-	VMULPS.Z   (R8)(SI*4), Z0, K1, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, K1, (AX)(SI*4)
-	ADDQ       $0x10, SI
-	SUBQ       $0x10, DI
-	JG         masked1
-	MOVQ       (SP), SI
-	PREFETCHT0 -1(R9)(SI*4)
-	JMP        rows1
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-end1:
+row6:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	PREFETCHT0   256(R11)
+	PREFETCHT0   320(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z6
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z6, Z7
+	VADDPS       Z7, Z0, Z0
+	VMULPS       64(R11), Z6, Z7
+	VADDPS       Z7, Z1, Z1
+	VMULPS       128(R11), Z6, Z7
+	VADDPS       Z7, Z2, Z2
+	VMULPS       192(R11), Z6, Z7
+	VADDPS       Z7, Z3, Z3
+	VMULPS       256(R11), Z6, Z7
+	VADDPS       Z7, Z4, Z4
+	VMULPS.Z     320(R11), Z6, K1, Z6
+	VADDPS       Z6, Z5, Z5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, K1, 320(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
+
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
+
+row5:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	PREFETCHT0   256(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z5
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z5, Z6
+	VADDPS       Z6, Z0, Z0
+	VMULPS       64(R11), Z5, Z6
+	VADDPS       Z6, Z1, Z1
+	VMULPS       128(R11), Z5, Z6
+	VADDPS       Z6, Z2, Z2
+	VMULPS       192(R11), Z5, Z6
+	VADDPS       Z6, Z3, Z3
+	VMULPS.Z     256(R11), Z5, K1, Z5
+	VADDPS       Z5, Z4, Z4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, K1, 256(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
+
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
+
+row4:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z4
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z4, Z5
+	VADDPS       Z5, Z0, Z0
+	VMULPS       64(R11), Z4, Z5
+	VADDPS       Z5, Z1, Z1
+	VMULPS       128(R11), Z4, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS.Z     192(R11), Z4, K1, Z4
+	VADDPS       Z4, Z3, Z3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, K1, 192(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
+
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
+
+row3:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z3
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z3, Z4
+	VADDPS       Z4, Z0, Z0
+	VMULPS       64(R11), Z3, Z4
+	VADDPS       Z4, Z1, Z1
+	VMULPS.Z     128(R11), Z3, K1, Z3
+	VADDPS       Z3, Z2, Z2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, K1, 128(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z2
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Z2, Z3
+	VADDPS       Z3, Z0, Z0
+	VMULPS.Z     64(R11), Z2, K1, Z2
+	VADDPS       Z2, Z1, Z1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, K1, 64(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z1
+	LEAQ         (CX)(R11*4), R11
+	VMULPS.Z     (R11), Z1, K1, Z1
+	VADDPS       Z1, Z0, Z0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Z0, K1, (AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleFloat32AVX512(dst []float32, src []float32, s float32) (finite bool)
+// func scaleFloat32AVX512(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-57
+TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x04, DX, BX
-	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, SI
-	VPBROADCASTD SI, Z1
-	MOVL         $0x7f7fffff, SI
-	VPBROADCASTD SI, Z2
-	VPXORD       Z3, Z3, Z3
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-16, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x7f7fffff, R8
+	VPBROADCASTD R8, Z1
+	VPXORD       Z2, Z2, Z2
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x10, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Z0, Z4
-	VPANDD     Z4, Z1, Z5
-	VPMAXUD    Z5, Z3, Z3
-	VMOVUPS    Z4, (AX)
-	ADDQ       $0x40, CX
-	ADDQ       $0x40, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x04, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Z3
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ     $0x10, DI
+	JL       streamedTail
+	VMULPS   (CX), Z3, Z4
+	VPANDD   Z4, Z0, Z5
+	VPMAXUD  Z5, Z2, Z2
+	VMOVNTPS Z4, (AX)
+	ADDQ     $+64, CX
+	ADDQ     $0x40, AX
+	JMP      streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Z3
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ    $0x10, R8
+	JL      rowsTail
+	VMULPS  (CX), Z3, Z4
+	VPANDD  Z4, Z0, Z5
+	VPMAXUD Z5, Z2, Z2
+	VMOVUPS Z4, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $0x40, AX
+	JMP     rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*4), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Z2, Z3, K1
+	VPCMPGTD Z1, Z2, K1
 	KORTESTW K1, K1
-	SETEQ    finite+56(FP)
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 
-// func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addFloat16AVX512(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-32, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumFloat16AVX512(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x02, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*2), R10
-	MOVL         8(CX), R12
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
-	JG           done
-	LEAQ         (SI)(R12*2), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
-	JG           done
-	LEAQ         (SI)(R14*2), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	MOVL         4(DI), R11
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -1(DI), R12
+	ANDQ    $0x0f, R12
+	INCQ    R12
+	MOVL    $0x0000ffff, R11
+	BZHIQ   R12, R11, R11
+	KMOVW   R11, K1
+	CMPQ    DI, $0x10
+	JLE     lists1
+	CMPQ    DI, $0x20
+	JLE     lists2
+	CMPQ    DI, $0x30
+	JLE     lists3
+	CMPQ    DI, $0x40
+	JLE     lists4
+	CMPQ    DI, $0x50
+	JLE     lists5
+	CMPQ    DI, $0x60
+	JLE     lists6
+	CMPQ    DI, $0x70
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
 	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*2), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*2), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z3
-	JMP          found4
-
-inOrder4:
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
-
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-	VMOVUPS    (AX)(SI*4), Z4
-	VCVTPH2PS  (R8)(SI*2), Z5
-	VMULPS     Z5, Z0, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  (R10)(SI*2), Z5
-	VMULPS     Z5, Z1, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  (R12)(SI*2), Z5
-	VMULPS     Z5, Z2, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  (R14)(SI*2), Z5
-	VMULPS     Z5, Z3, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, (AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Z4
-	VCVTPH2PS  32(R8)(SI*2), Z5
-	VMULPS     Z5, Z0, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  32(R10)(SI*2), Z5
-	VMULPS     Z5, Z1, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  32(R12)(SI*2), Z5
-	VMULPS     Z5, Z2, Z5
-	VADDPS     Z5, Z4, Z4
-	VCVTPH2PS  32(R14)(SI*2), Z5
-	VMULPS     Z5, Z3, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, 64(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-
-masked4:
-	MOVL        $0x0000ffff, BP
-	BZHIQ       DI, BP, BP
-	KMOVW       BP, K1
-	VMOVUPS.Z   (AX)(SI*4), K1, Z4
-	VCVTPH2PS.Z (R8)(SI*2), K1, Z5
-	VMULPS      Z5, Z0, Z5
-	VADDPS      Z5, Z4, Z4
-	VCVTPH2PS.Z (R10)(SI*2), K1, Z5
-	VMULPS      Z5, Z1, Z5
-	VADDPS      Z5, Z4, Z4
-	VCVTPH2PS.Z (R12)(SI*2), K1, Z5
-	VMULPS      Z5, Z2, Z5
-	VADDPS      Z5, Z4, Z4
-	VCVTPH2PS.Z (R14)(SI*2), K1, Z5
-	VMULPS      Z5, Z3, Z5
-	VADDPS      Z5, Z4, Z4
-	VMOVUPS     Z4, K1, (AX)(SI*4)
-	ADDQ        $0x10, SI
-	SUBQ        $0x10, DI
-	JG          masked4
-	MOVQ        (SP), SI
-	PREFETCHT0  -1(R9)(SI*2)
-	PREFETCHT0  -1(R11)(SI*2)
-	PREFETCHT0  -1(R13)(SI*2)
-	PREFETCHT0  -1(R15)(SI*2)
-	JMP         rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
 	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	JMP          found1
+	VBROADCASTSS (SI)(R12*4), Z8
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VCVTPH2PS    32(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	VCVTPH2PS    64(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VCVTPH2PS    96(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	VCVTPH2PS    128(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VCVTPH2PS    160(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	VCVTPH2PS    192(R11), Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VCVTPH2PS.Z  224(R11), K1, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z7, Z7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Z0
-	ADDQ         32(SP), BX
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, K1, 448(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*2)
-	VMOVUPS    (AX)(SI*4), Z1
-	VCVTPH2PS  (R8)(SI*2), Z2
-	VMULPS     Z2, Z0, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, (AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Z1
-	VCVTPH2PS  32(R8)(SI*2), Z2
-	VMULPS     Z2, Z0, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, 64(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines1
+row7:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z7
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z0, Z0
+	VCVTPH2PS    32(R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z1, Z1
+	VCVTPH2PS    64(R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z2, Z2
+	VCVTPH2PS    96(R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z3, Z3
+	VCVTPH2PS    128(R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z4, Z4
+	VCVTPH2PS    160(R11), Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z5, Z5
+	VCVTPH2PS.Z  192(R11), K1, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z6, Z6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*2)
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, K1, 384(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-masked1:
-	MOVL        $0x0000ffff, R10
-	BZHIQ       DI, R10, R10
-	KMOVW       R10, K1
-	VMOVUPS.Z   (AX)(SI*4), K1, Z1
-	VCVTPH2PS.Z (R8)(SI*2), K1, Z2
-	VMULPS      Z2, Z0, Z2
-	VADDPS      Z2, Z1, Z1
-	VMOVUPS     Z1, K1, (AX)(SI*4)
-	ADDQ        $0x10, SI
-	SUBQ        $0x10, DI
-	JG          masked1
-	MOVQ        (SP), SI
-	PREFETCHT0  -1(R9)(SI*2)
-	JMP         rows1
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-end1:
+row6:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z6
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z0, Z0
+	VCVTPH2PS    32(R11), Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z1, Z1
+	VCVTPH2PS    64(R11), Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z2, Z2
+	VCVTPH2PS    96(R11), Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z3, Z3
+	VCVTPH2PS    128(R11), Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z4, Z4
+	VCVTPH2PS.Z  160(R11), K1, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z5, Z5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, K1, 320(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
+
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
+
+row5:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z5
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z0, Z0
+	VCVTPH2PS    32(R11), Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z1, Z1
+	VCVTPH2PS    64(R11), Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z2, Z2
+	VCVTPH2PS    96(R11), Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z3, Z3
+	VCVTPH2PS.Z  128(R11), K1, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z4, Z4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, K1, 256(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
+
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
+
+row4:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z4
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z0, Z0
+	VCVTPH2PS    32(R11), Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z1, Z1
+	VCVTPH2PS    64(R11), Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z2, Z2
+	VCVTPH2PS.Z  96(R11), K1, Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z3, Z3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, K1, 192(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
+
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
+
+row3:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z3
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z0, Z0
+	VCVTPH2PS    32(R11), Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z1, Z1
+	VCVTPH2PS.Z  64(R11), K1, Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z2, Z2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, K1, 128(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z2
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS    (R11), Z3
+	VMULPS       Z3, Z2, Z3
+	VADDPS       Z3, Z0, Z0
+	VCVTPH2PS.Z  32(R11), K1, Z3
+	VMULPS       Z3, Z2, Z3
+	VADDPS       Z3, Z1, Z1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, K1, 64(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z1
+	LEAQ         (CX)(R11*2), R11
+	VCVTPH2PS.Z  (R11), K1, Z2
+	VMULPS       Z2, Z1, Z2
+	VADDPS       Z2, Z0, Z0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Z0, K1, (AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
+// func scaleFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·scaleFloat16AVX512(SB), NOSPLIT, $0-57
+TEXT ·scaleFloat16AVX512(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x02, DX, BX
-	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, SI
-	VPBROADCASTD SI, Z1
-	MOVL         $0x477fefff, SI
-	VPBROADCASTD SI, Z2
-	VPXORD       Z3, Z3, Z3
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-16, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x477fefff, R8
+	VPBROADCASTD R8, Z1
+	VPXORD       Z2, Z2, Z2
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x10, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Z0, Z4
-	VPANDD     Z4, Z1, Z5
-	VPMAXUD    Z5, Z3, Z3
-	VCVTPS2PH  $0x00, Z4, (AX)
-	ADDQ       $0x40, CX
-	ADDQ       $0x20, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x02, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Z3
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ      $0x10, DI
+	JL        streamedTail
+	VMULPS    (CX), Z3, Z4
+	VPANDD    Z4, Z0, Z5
+	VPMAXUD   Z5, Z2, Z2
+	VCVTPS2PH $0x00, Z4, Y4
+	VMOVNTPS  Y4, (AX)
+	ADDQ      $+64, CX
+	ADDQ      $0x20, AX
+	JMP       streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Z3
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ      $0x10, R8
+	JL        rowsTail
+	VMULPS    (CX), Z3, Z4
+	VPANDD    Z4, Z0, Z5
+	VPMAXUD   Z5, Z2, Z2
+	VCVTPS2PH $0x00, Z4, (AX)
+	ADDQ      $+64, CX
+	ADDQ      $0x20, AX
+	JMP       rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*2), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Z2, Z3, K1
+	VPCMPGTD Z1, Z2, K1
 	KORTESTW K1, K1
-	SETEQ    finite+56(FP)
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 
@@ -1730,321 +3399,730 @@ done:
 	VZEROUPPER
 	RET
 
-// func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+// func sumBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·addBFloat16AVX512(SB), NOSPLIT, $40-136
-	MOVQ  sum_base+0(FP), AX
-	MOVQ  nodes_base+56(FP), CX
-	MOVQ  k+80(FP), DX
-	MOVQ  coefficients_base+88(FP), BX
-	MOVQ  sum_len+8(FP), SI
-	MOVQ  x_len+32(FP), DI
-	MOVQ  SI, (SP)
-	SUBQ  SI, DI
-	MOVQ  DI, 16(SP)
-	ANDQ  $-32, SI
-	MOVQ  SI, 8(SP)
-	MOVQ  nodes_len+64(FP), SI
-	LEAQ  (CX)(SI*4), SI
-	MOVQ  SI, 24(SP)
-	MOVQ  $0x00000004, 32(SP)
-	TESTQ BX, BX
-	JNZ   given
-	MOVQ  $0x00000000, 32(SP)
-	LEAQ  ones<>+0(SB), BX
+TEXT ·sumBFloat16AVX512(SB), NOSPLIT, $40-160
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x02, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	XORQ   R8, R8
+	MOVQ   $0x00000000, 32(SP)
+	MOVQ   $-1, 24(SP)
+	CMPB   byNode+136(FP), $0x00
+	JNE    found
+	MOVQ   $0x00000001, 32(SP)
+	MOVQ   $0x00000000, 24(SP)
+	TESTQ  SI, SI
+	JNZ    found
+	MOVQ   $0x00000000, 32(SP)
+	LEAQ   one<>+0(SB), SI
 
-given:
-rows4:
-	CMPQ         DX, $0x04
-	JL           end4
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         16(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
-	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         4(CX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, 16(SP)
-	JG           done
-	LEAQ         (SI)(R10*2), R10
-	MOVL         8(CX), R12
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, 16(SP)
-	JG           done
-	LEAQ         (SI)(R12*2), R12
-	MOVL         12(CX), R14
-	IMULQ        stride+48(FP), R14
-	CMPQ         R14, 16(SP)
-	JG           done
-	LEAQ         (SI)(R14*2), R14
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	MOVL         4(DI), R11
+found:
+	MOVQ    nodes_len+72(FP), R9
+	LEAQ    -4(DX)(R9*4), R9
+	MOVQ    distance+144(FP), R10
+	LEAQ    (DX)(R10*4), R10
+	CMPQ    R10, R9
+	CMOVQHI R9, R10
+	LEAQ    -1(DI), R12
+	ANDQ    $0x0f, R12
+	INCQ    R12
+	MOVL    $0x0000ffff, R11
+	BZHIQ   R12, R11, R11
+	KMOVW   R11, K1
+	CMPQ    DI, $0x10
+	JLE     lists1
+	CMPQ    DI, $0x20
+	JLE     lists2
+	CMPQ    DI, $0x30
+	JLE     lists3
+	CMPQ    DI, $0x40
+	JLE     lists4
+	CMPQ    DI, $0x50
+	JLE     lists5
+	CMPQ    DI, $0x60
+	JLE     lists6
+	CMPQ    DI, $0x70
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
 	IMULQ        stride+48(FP), R11
-	LEAQ         (SI)(R11*2), R11
-	MOVL         8(DI), R13
-	IMULQ        stride+48(FP), R13
-	LEAQ         (SI)(R13*2), R13
-	MOVL         12(DI), R15
-	IMULQ        stride+48(FP), R15
-	LEAQ         (SI)(R15*2), R15
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder4
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	MOVL         4(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         4(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z1
-	MOVL         8(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         8(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z2
-	MOVL         12(DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         12(CX), SI
-	VBROADCASTSS (BX)(SI*4), Z3
-	JMP          found4
-
-inOrder4:
-	VBROADCASTSS (BX), Z0
-	VBROADCASTSS 4(BX), Z1
-	VBROADCASTSS 8(BX), Z2
-	VBROADCASTSS 12(BX), Z3
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-	ADDQ         32(SP), BX
-
-found4:
-	ADDQ $0x10, CX
-	SUBQ $0x04, DX
-	XORQ SI, SI
-
-lines4:
-	CMPQ       SI, 8(SP)
-	JGE        tail4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-	VMOVUPS    (AX)(SI*4), Z4
-	VPMOVZXWD  (R8)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z0, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  (R10)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z1, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  (R12)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z2, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  (R14)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z3, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, (AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Z4
-	VPMOVZXWD  32(R8)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z0, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  32(R10)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z1, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  32(R12)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z2, Z5
-	VADDPS     Z5, Z4, Z4
-	VPMOVZXWD  32(R14)(SI*2), Z5
-	VPSLLD     $0x10, Z5, Z5
-	VMULPS     Z5, Z3, Z5
-	VADDPS     Z5, Z4, Z4
-	VMOVUPS    Z4, 64(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines4
-
-tail4:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows4
-	PREFETCHT0 (R9)(SI*2)
-	PREFETCHT0 (R11)(SI*2)
-	PREFETCHT0 (R13)(SI*2)
-	PREFETCHT0 (R15)(SI*2)
-
-masked4:
-	MOVL        $0x0000ffff, BP
-	BZHIQ       DI, BP, BP
-	KMOVW       BP, K1
-	VMOVUPS.Z   (AX)(SI*4), K1, Z4
-	VPMOVZXWD.Z (R8)(SI*2), K1, Z5
-	VPSLLD      $0x10, Z5, Z5
-	VMULPS      Z5, Z0, Z5
-	VADDPS      Z5, Z4, Z4
-	VPMOVZXWD.Z (R10)(SI*2), K1, Z5
-	VPSLLD      $0x10, Z5, Z5
-	VMULPS      Z5, Z1, Z5
-	VADDPS      Z5, Z4, Z4
-	VPMOVZXWD.Z (R12)(SI*2), K1, Z5
-	VPSLLD      $0x10, Z5, Z5
-	VMULPS      Z5, Z2, Z5
-	VADDPS      Z5, Z4, Z4
-	VPMOVZXWD.Z (R14)(SI*2), K1, Z5
-	VPSLLD      $0x10, Z5, Z5
-	VMULPS      Z5, Z3, Z5
-	VADDPS      Z5, Z4, Z4
-	VMOVUPS     Z4, K1, (AX)(SI*4)
-	ADDQ        $0x10, SI
-	SUBQ        $0x10, DI
-	JG          masked4
-	MOVQ        (SP), SI
-	PREFETCHT0  -1(R9)(SI*2)
-	PREFETCHT0  -1(R11)(SI*2)
-	PREFETCHT0  -1(R13)(SI*2)
-	PREFETCHT0  -1(R15)(SI*2)
-	JMP         rows4
-
-end4:
-rows1:
-	CMPQ         DX, $0x01
-	JL           end1
-	MOVQ         x_base+24(FP), SI
-	MOVQ         distance+120(FP), DI
-	LEAQ         (CX)(DI*4), DI
-	LEAQ         4(DI), R8
-	CMPQ         R8, 24(SP)
-	CMOVQHI      CX, DI
-	MOVL         (CX), R8
-	IMULQ        stride+48(FP), R8
-	CMPQ         R8, 16(SP)
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
 	JG           done
-	LEAQ         (SI)(R8*2), R8
-	MOVL         (DI), R9
-	IMULQ        stride+48(FP), R9
-	LEAQ         (SI)(R9*2), R9
-	CMPB         byNode+112(FP), $0x00
-	JE           inOrder1
-	MOVL         (DI), SI
-	PREFETCHT0   (BX)(SI*4)
-	MOVL         (CX), SI
-	VBROADCASTSS (BX)(SI*4), Z0
-	JMP          found1
+	VBROADCASTSS (SI)(R12*4), Z8
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VPMOVZXWD    32(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	VPMOVZXWD    64(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VPMOVZXWD    96(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	VPMOVZXWD    128(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VPMOVZXWD    160(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	VPMOVZXWD    192(R11), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VPMOVZXWD.Z  224(R11), K1, Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z8, Z9
+	VADDPS       Z9, Z7, Z7
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-inOrder1:
-	VBROADCASTSS (BX), Z0
-	ADDQ         32(SP), BX
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, K1, 448(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
 
-found1:
-	ADDQ $0x04, CX
-	SUBQ $0x01, DX
-	XORQ SI, SI
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
 
-lines1:
-	CMPQ       SI, 8(SP)
-	JGE        tail1
-	PREFETCHT0 (R9)(SI*2)
-	VMOVUPS    (AX)(SI*4), Z1
-	VPMOVZXWD  (R8)(SI*2), Z2
-	VPSLLD     $0x10, Z2, Z2
-	VMULPS     Z2, Z0, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, (AX)(SI*4)
-	VMOVUPS    64(AX)(SI*4), Z1
-	VPMOVZXWD  32(R8)(SI*2), Z2
-	VPSLLD     $0x10, Z2, Z2
-	VMULPS     Z2, Z0, Z2
-	VADDPS     Z2, Z1, Z1
-	VMOVUPS    Z1, 64(AX)(SI*4)
-	ADDQ       $0x20, SI
-	JMP        lines1
+row7:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z7
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z0, Z0
+	VPMOVZXWD    32(R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z1, Z1
+	VPMOVZXWD    64(R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z2, Z2
+	VPMOVZXWD    96(R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z3, Z3
+	VPMOVZXWD    128(R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z4, Z4
+	VPMOVZXWD    160(R11), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z5, Z5
+	VPMOVZXWD.Z  192(R11), K1, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z7, Z8
+	VADDPS       Z8, Z6, Z6
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
 
-tail1:
-	MOVQ       (SP), DI
-	SUBQ       SI, DI
-	JZ         rows1
-	PREFETCHT0 (R9)(SI*2)
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, K1, 384(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
 
-masked1:
-	MOVL        $0x0000ffff, R10
-	BZHIQ       DI, R10, R10
-	KMOVW       R10, K1
-	VMOVUPS.Z   (AX)(SI*4), K1, Z1
-	VPMOVZXWD.Z (R8)(SI*2), K1, Z2
-	VPSLLD      $0x10, Z2, Z2
-	VMULPS      Z2, Z0, Z2
-	VADDPS      Z2, Z1, Z1
-	VMOVUPS     Z1, K1, (AX)(SI*4)
-	ADDQ        $0x10, SI
-	SUBQ        $0x10, DI
-	JG          masked1
-	MOVQ        (SP), SI
-	PREFETCHT0  -1(R9)(SI*2)
-	JMP         rows1
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
 
-end1:
+row6:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z6
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z0, Z0
+	VPMOVZXWD    32(R11), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z1, Z1
+	VPMOVZXWD    64(R11), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z2, Z2
+	VPMOVZXWD    96(R11), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z3, Z3
+	VPMOVZXWD    128(R11), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z4, Z4
+	VPMOVZXWD.Z  160(R11), K1, Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z6, Z7
+	VADDPS       Z7, Z5, Z5
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, K1, 320(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
+
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
+
+row5:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z5
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z0, Z0
+	VPMOVZXWD    32(R11), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z1, Z1
+	VPMOVZXWD    64(R11), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z2, Z2
+	VPMOVZXWD    96(R11), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z3, Z3
+	VPMOVZXWD.Z  128(R11), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z5, Z6
+	VADDPS       Z6, Z4, Z4
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, K1, 256(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
+
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
+
+row4:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z4
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z0, Z0
+	VPMOVZXWD    32(R11), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z1, Z1
+	VPMOVZXWD    64(R11), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z2, Z2
+	VPMOVZXWD.Z  96(R11), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z4, Z5
+	VADDPS       Z5, Z3, Z3
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, K1, 192(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
+
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
+
+row3:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z3
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z0, Z0
+	VPMOVZXWD    32(R11), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z1, Z1
+	VPMOVZXWD.Z  64(R11), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z3, Z4
+	VADDPS       Z4, Z2, Z2
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, K1, 128(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z2
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD    (R11), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z2, Z3
+	VADDPS       Z3, Z0, Z0
+	VPMOVZXWD.Z  32(R11), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z2, Z3
+	VADDPS       Z3, Z1, Z1
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, K1, 64(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R10), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	PREFETCHT0   (SI)(R12*4)
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*2), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R10), R12
+	CMPQ         R10, R9
+	CMOVQCS      R12, R10
+	MOVL         (DX), R11
+	MOVQ         R11, R12
+	ANDQ         24(SP), R12
+	ADDQ         R8, R12
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI)(R12*4), Z1
+	LEAQ         (CX)(R11*2), R11
+	VPMOVZXWD.Z  (R11), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	VMULPS       Z2, Z1, Z2
+	VADDPS       Z2, Z0, Z0
+	ADDQ         32(SP), R8
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Z0, K1, (AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
 done:
-	MOVQ k+80(FP), AX
-	SUBQ DX, AX
-	MOVQ AX, added+128(FP)
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
-// func scaleBFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
+// func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·scaleBFloat16AVX512(SB), NOSPLIT, $0-57
+TEXT ·scaleBFloat16AVX512(SB), NOSPLIT, $0-89
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
-	MOVQ         src_len+32(FP), DX
-	IMUL3Q       $0x02, DX, BX
-	VBROADCASTSS s+48(FP), Z0
-	MOVL         $0x7fffffff, SI
-	VPBROADCASTD SI, Z1
-	MOVL         $0x7f7f7fff, SI
-	VPBROADCASTD SI, Z2
-	VPXORD       Z3, Z3, Z3
-	MOVL         $0x00007fff, SI
-	VPBROADCASTD SI, Z4
-	MOVL         $0x00000001, SI
-	VPBROADCASTD SI, Z5
-	MOVL         $0x00000040, SI
-	VPBROADCASTD SI, Z6
+	MOVQ         factors_base+48(FP), DX
+	MOVQ         factors_len+56(FP), BX
+	LEAQ         (DX)(BX*4), BX
+	MOVQ         columns+72(FP), SI
+	MOVQ         columns+72(FP), DI
+	ANDQ         $-16, SI
+	SUBQ         SI, DI
+	MOVL         $0x7fffffff, R8
+	VPBROADCASTD R8, Z0
+	MOVL         $0x7f7f7fff, R8
+	VPBROADCASTD R8, Z1
+	VPXORD       Z2, Z2, Z2
+	MOVL         $0x00007fff, R8
+	VPBROADCASTD R8, Z3
+	MOVL         $0x00000001, R8
+	VPBROADCASTD R8, Z4
+	MOVL         $0x00000040, R8
+	VPBROADCASTD R8, Z5
+	CMPB         stream+80(FP), $0x00
+	JE           rows
 
-next:
-	SUBQ       $0x10, DX
-	JL         done
-	PREFETCHT0 (AX)(BX*1)
-	VMULPS     (CX), Z0, Z7
-	VPANDD     Z7, Z1, Z8
-	VPMAXUD    Z8, Z3, Z3
-	VPSRLD     $0x10, Z7, Z8
-	VCMPPS     $0x03, Z7, Z7, K1
-	VPANDD     Z5, Z8, Z9
-	VPADDD     Z4, Z7, Z7
-	VPADDD     Z9, Z7, Z7
-	VPSRLD     $0x10, Z7, Z7
-	VPORD      Z6, Z8, K1, Z7
-	VPMOVDW    Z7, (AX)
-	ADDQ       $0x40, CX
-	ADDQ       $0x20, AX
-	JMP        next
+	// Only whole cache lines are written past the caches.
+	MOVQ   columns+72(FP), R8
+	IMUL3Q $0x02, R8, R8
+	ORQ    AX, R8
+	TESTQ  $0x0000003f, R8
+	JNE    rows
 
+streamed:
+	CMPQ         DX, BX
+	JE           streamedEnd
+	VBROADCASTSS (DX), Z6
+	ADDQ         $0x04, DX
+	MOVQ         SI, DI
+
+streamedVector:
+	SUBQ     $0x10, DI
+	JL       streamedTail
+	VMULPS   (CX), Z6, Z7
+	VPANDD   Z7, Z0, Z8
+	VPMAXUD  Z8, Z2, Z2
+	VPSRLD   $0x10, Z7, Z8
+	VCMPPS   $0x03, Z7, Z7, K1
+	VPANDD   Z4, Z8, Z9
+	VPADDD   Z3, Z7, Z7
+	VPADDD   Z9, Z7, Z7
+	VPSRLD   $0x10, Z7, Z7
+	VPORD    Z5, Z8, K1, Z7
+	VPMOVDW  Z7, Y7
+	VMOVNTPS Y7, (AX)
+	ADDQ     $+64, CX
+	ADDQ     $0x20, AX
+	JMP      streamedVector
+
+streamedTail:
+	JMP streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+rows:
+	CMPQ         DX, BX
+	JE           rowsEnd
+	VBROADCASTSS (DX), Z6
+	ADDQ         $0x04, DX
+	MOVQ         SI, R8
+
+rowsVector:
+	SUBQ    $0x10, R8
+	JL      rowsTail
+	VMULPS  (CX), Z6, Z7
+	VPANDD  Z7, Z0, Z8
+	VPMAXUD Z8, Z2, Z2
+	VPSRLD  $0x10, Z7, Z8
+	VCMPPS  $0x03, Z7, Z7, K1
+	VPANDD  Z4, Z8, Z9
+	VPADDD  Z3, Z7, Z7
+	VPADDD  Z9, Z7, Z7
+	VPSRLD  $0x10, Z7, Z7
+	VPORD   Z5, Z8, K1, Z7
+	VPMOVDW Z7, Y7
+	VMOVUPS Y7, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $0x20, AX
+	JMP     rowsVector
+
+rowsTail:
+	LEAQ (CX)(DI*4), CX
+	LEAQ (AX)(DI*2), AX
+	JMP  rows
+
+rowsEnd:
 done:
-	VPCMPGTD Z2, Z3, K1
+	VPCMPGTD Z1, Z2, K1
 	KORTESTW K1, K1
-	SETEQ    finite+56(FP)
+	SETEQ    finite+88(FP)
 	VZEROUPPER
 	RET
 

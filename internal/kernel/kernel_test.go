@@ -79,17 +79,17 @@ func same(a, b float32) bool {
 // summand is a kernel of addition.
 type summand[T float32 | uint16] struct {
 	name   string
-	add    func(sum []float32, x []T, stride int, nodes []uint32, k int, coefficients []float32, byNode bool)
+	sum    func(sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool)
 	value  func(T) float32
 	fill   func(seed, i uint64) T
 	benign func(seed, i uint64) T
 }
 
 var (
-	ofFloat32 = summand[float32]{"float32", AddFloat32, func(f float32) float32 { return f }, someBits, ordinary}
-	ofFloat16 = summand[uint16]{"float16", AddFloat16, Float16ToFloat32, someCode,
+	ofFloat32 = summand[float32]{"float32", SumFloat32, func(f float32) float32 { return f }, someBits, ordinary}
+	ofFloat16 = summand[uint16]{"float16", SumFloat16, Float16ToFloat32, someCode,
 		func(seed, i uint64) uint16 { return Float32ToFloat16(ordinary(seed, i)) }}
-	ofBFloat16 = summand[uint16]{"bfloat16", AddBFloat16, BFloat16ToFloat32, someCode,
+	ofBFloat16 = summand[uint16]{"bfloat16", SumBFloat16, BFloat16ToFloat32, someCode,
 		func(seed, i uint64) uint16 { return Float32ToBFloat16(ordinary(seed, i)) }}
 )
 
@@ -100,17 +100,21 @@ const (
 	byNode
 )
 
-// check compares one sum with the loop that AddFloat32 documents.
-func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead int, seed uint64, kind int) {
+// check compares sums with the loop that SumFloat32 documents.
+func (s summand[T]) check(t *testing.T, x []T, rows, columns int, lengths []int, more int, seed uint64, kind int) {
 	t.Helper()
 	const guard = 8
-	nodes := make([]uint32, k+ahead)
+	terms := 0
+	for _, k := range lengths {
+		terms += k
+	}
+	nodes := make([]uint32, terms+more)
 	for i := range nodes {
 		nodes[i] = uint32(rng.Hash(seed, uint64(i)) % uint64(rows))
 	}
 	var coefficients []float32
 	if kind != none {
-		count := k
+		count := terms
 		if kind == byNode {
 			count = rows
 		}
@@ -119,63 +123,64 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns, stride, k, ahead i
 			coefficients[i] = ordinary(seed+1, uint64(i))
 		}
 	}
-	padded := make([]float32, columns+2*guard)
+	padded := make([]float32, len(lengths)*columns+2*guard)
 	for i := range padded {
 		padded[i] = ordinary(seed+2, uint64(i))
 	}
 	want := slices.Clone(padded)
-	for i, u := range nodes[:k] {
-		for j := range columns {
-			c := float32(1)
-			switch kind {
-			case inOrder:
-				c = coefficients[i]
-			case byNode:
-				c = coefficients[u]
+	at := 0
+	for l, k := range lengths {
+		sum := want[guard+l*columns:][:columns]
+		clear(sum)
+		for i, u := range nodes[at : at+k] {
+			for j := range sum {
+				c := float32(1)
+				switch kind {
+				case inOrder:
+					c = coefficients[at+i]
+				case byNode:
+					c = coefficients[u]
+				}
+				sum[j] += float32(c * s.value(x[int(u)*columns+j]))
 			}
-			want[guard+j] += float32(c * s.value(x[int(u)*stride+j]))
 		}
+		at += k
 	}
-	s.add(padded[guard:guard+columns], x, stride, nodes, k, coefficients, kind == byNode)
+	s.sum(padded[guard:len(padded)-guard], x, columns, nodes, lengths, coefficients, kind == byNode)
 	for j := range padded {
 		if !same(padded[j], want[j]) {
-			t.Fatalf("%s, %d columns of %d, %d rows and %d ahead, coefficients %d, seed %d: column %d is %g (%#x), want %g (%#x)",
-				s.name, columns, stride, k, ahead, kind, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j], math.Float32bits(want[j]))
+			t.Fatalf("%s, %d columns, lists of %d, coefficients %d, seed %d: sum %d is %g (%#x), want %g (%#x)",
+				s.name, columns, lengths, kind, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j], math.Float32bits(want[j]))
 		}
 	}
 }
 
-// run goes through all lengths around the widths of vectors, cache lines and
-// groups of rows, on a matrix with no byte to read before and after it.
+// run goes through all widths around those of vectors, cache lines and registers,
+// on a matrix with no byte to read before and after it.
 func (s summand[T]) run(t *testing.T) {
 	const rows = 37
 	var zero T
 	seed := uint64(0)
-	columns := []int{255, 256, 257, 1000, 1433}
-	for f := range 131 {
+	columns := []int{191, 192, 193, 255, 256, 257, 1000, 1433}
+	for f := range 150 {
 		columns = append(columns, f)
 	}
-	lists := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 70}
+	lists := [][]int{{}, {0}, {1}, {2, 3}, {0, 7, 0, 0, 1}, {31}, {1, 1, 1, 1, 1, 1}, {70, 2}, {0, 0}, {5, 40, 9}}
 	for _, f := range columns {
-		for _, extra := range []int{0, 1, 3, 16} {
-			stride := f + extra
-			numbers := max(0, (rows-1)*stride+f)
-			atEnd, atStart := fenced(t, numbers*int(unsafe.Sizeof(zero)))
-			for place, b := range [][]byte{atEnd, atStart} {
-				x := as[T](b)
-				fill := s.benign
-				if place == 1 {
-					fill = s.fill
-				}
-				for i := range x {
-					x[i] = fill(seed, uint64(i))
-				}
-				// One list for each matrix, so that all combinations are met in turn.
-				for range 3 {
-					k := lists[seed%uint64(len(lists))]
-					s.check(t, x, rows, f, stride, k, int(seed%41), seed, int(seed%3))
-					seed++
-				}
+		atEnd, atStart := fenced(t, rows*f*int(unsafe.Sizeof(zero)))
+		for place, b := range [][]byte{atEnd, atStart} {
+			x := as[T](b)
+			fill := s.benign
+			if place == 1 {
+				fill = s.fill
+			}
+			for i := range x {
+				x[i] = fill(seed, uint64(i))
+			}
+			// Some lists for each matrix, so that all combinations are met in turn.
+			for range 7 {
+				s.check(t, x, rows, f, lists[seed%uint64(len(lists))], int(seed%3), seed, int(seed%7%3))
+				seed++
 			}
 		}
 	}
@@ -185,18 +190,19 @@ func (s summand[T]) run(t *testing.T) {
 			x[i] = s.benign(seed, uint64(i))
 		}
 		for k := range 71 {
-			s.check(t, x, rows, f, f, k, 0, seed, k%3)
-			s.check(t, x, rows, f, f, k, k%9, seed, (k+1)%3)
-			seed++
+			for kind := range 3 {
+				s.check(t, x, rows, f, []int{k, 71 - k}, 0, seed, kind)
+				seed++
+			}
 		}
 		for _, k := range []int{1023, 1024, 1025, 2048, 2049} {
-			s.check(t, x, rows, f, f, k, 3, seed, k%3)
+			s.check(t, x, rows, f, []int{k, 5}, 3, seed, k%3)
 			seed++
 		}
 	}
 }
 
-func TestRowsAreAddedAsByThePlainLoop(t *testing.T) {
+func TestRowsAreSummedAsByThePlainLoop(t *testing.T) {
 	with(t, func(t *testing.T) {
 		t.Run("float32", ofFloat32.run)
 		t.Run("float16", ofFloat16.run)
@@ -210,9 +216,9 @@ func TestProductsAreRoundedBeforeTheyAreAdded(t *testing.T) {
 			// (1+2^-12)^2 = 1 + 2^-11 + 2^-24, a tie that rounds to 1 + 2^-11. Fused
 			// with the sum it would leave 2^-24.
 			p11, p12 := float32(1.0/(1<<11)), float32(1.0/(1<<12))
-			x := slices.Repeat([]float32{1 + p12}, f)
-			sum := slices.Repeat([]float32{-(1 + p11)}, f)
-			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{1 + p12}, false)
+			x := append(slices.Repeat([]float32{-(1 + p11)}, f), slices.Repeat([]float32{1 + p12}, f)...)
+			sum := make([]float32, f)
+			SumFloat32(sum, x, f, []uint32{0, 1}, []int{2}, []float32{1, 1 + p12}, false)
 			if i := slices.IndexFunc(sum, func(s float32) bool { return s != 0 }); i >= 0 {
 				t.Errorf("%d columns: column %d is %g, want 0", f, i, sum[i])
 			}
@@ -227,15 +233,16 @@ func TestSubnormalNumbersAreKept(t *testing.T) {
 			for i := range x {
 				x[i] = math.Float32frombits(6)
 			}
-			AddFloat32(sum, x, f, []uint32{0}, 1, []float32{0.5}, false)
+			SumFloat32(sum, x, f, []uint32{0}, []int{1}, []float32{0.5}, false)
 			if math.Float32bits(sum[f-1]) != 3 {
 				t.Errorf("%d columns: %g", f, sum[f-1])
 			}
-			AddFloat16(sum, slices.Repeat([]uint16{1}, f), f, []uint32{0}, 1, []float32{0x1p-125}, false)
-			if math.Float32bits(sum[f-1]) != 4 { // 2^-149, the last bit
+			SumFloat16(sum, slices.Repeat([]uint16{1}, f), f, []uint32{0}, []int{1}, []float32{0x1p-125}, false)
+			if math.Float32bits(sum[f-1]) != 1 { // 2^-149, the last bit
 				t.Errorf("%d columns of float16: %g", f, sum[f-1])
 			}
-			if ScaleFloat32(x, sum, 0.25); math.Float32bits(x[f-1]) != 1 {
+			sum[f-1] = math.Float32frombits(4)
+			if ScaleFloat32(x, sum, []float32{0.25}, false); math.Float32bits(x[f-1]) != 1 {
 				t.Errorf("%d columns scaled: %g", f, x[f-1])
 			}
 		}
@@ -245,22 +252,28 @@ func TestSubnormalNumbersAreKept(t *testing.T) {
 func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 	with(t, func(t *testing.T) {
 		for _, c := range []struct {
-			name              string
-			sum, x, stride, k int
-			nodes             []uint32
-			coefficients      []float32
-			byNode            bool
+			name             string
+			sums, x, columns int
+			nodes            []uint32
+			lengths          []int
+			coefficients     []float32
+			byNode           bool
 		}{
-			{"the row after the last", 20, 60, 20, 1, []uint32{3}, nil, false},
-			{"the last row is short", 20, 59, 20, 1, []uint32{2}, nil, false},
-			{"the fourth of four", 20, 60, 20, 4, []uint32{0, 1, 2, 3}, nil, false},
-			{"a huge row", 20, 60, 20, 1, []uint32{math.MaxUint32}, nil, false},
-			{"the matrix is empty", 1, 0, 1, 1, []uint32{0}, nil, false},
-			{"more rows than nodes", 20, 60, 20, 2, []uint32{1}, nil, false},
-			{"too few coefficients", 20, 60, 20, 2, []uint32{1, 1}, []float32{1}, false},
-			{"coefficients of some nodes only", 20, 60, 20, 1, []uint32{1}, []float32{1, 1}, true},
-			{"rows that overlap", 20, 60, 19, 1, []uint32{1}, nil, false},
-			{"a negative count", 20, 60, 20, -1, []uint32{1}, nil, false},
+			{"the row after the last", 20, 60, 20, []uint32{3}, []int{1}, nil, false},
+			{"the last row is short", 20, 59, 20, []uint32{2}, []int{1}, nil, false},
+			{"the last row of many columns is short", 300, 899, 300, []uint32{2}, []int{1}, nil, false},
+			{"the fourth of four", 20, 60, 20, []uint32{0, 1, 2, 3}, []int{4}, nil, false},
+			{"in the second list", 40, 60, 20, []uint32{0, 1, 2, 3}, []int{2, 2}, nil, false},
+			{"a huge row", 20, 60, 20, []uint32{math.MaxUint32}, []int{1}, nil, false},
+			{"the matrix is empty", 1, 0, 1, []uint32{0}, []int{1}, nil, false},
+			{"more rows than nodes", 20, 60, 20, []uint32{1}, []int{2}, nil, false},
+			{"more rows than nodes in all", 40, 60, 20, []uint32{1, 1}, []int{1, 2}, nil, false},
+			{"as many rows as numbers wrap round to", 60, 60, 20, []uint32{1, 1}, []int{math.MaxInt, math.MaxInt, 3}, nil, false},
+			{"too few coefficients", 20, 60, 20, []uint32{1, 1}, []int{2}, []float32{1}, false},
+			{"coefficients of some nodes only", 20, 60, 20, []uint32{1}, []int{1}, []float32{1, 1}, true},
+			{"a negative count", 40, 60, 20, []uint32{1}, []int{2, -1}, nil, false},
+			{"too few sums", 39, 60, 20, []uint32{1, 1}, []int{1, 1}, nil, false},
+			{"negative columns", 39, 60, -20, []uint32{1, 1}, []int{1, 1}, nil, false},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				defer func() {
@@ -268,12 +281,11 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 						t.Error("it went through")
 					}
 				}()
-				AddFloat32(make([]float32, c.sum), make([]float32, c.x), c.stride, c.nodes, c.k, c.coefficients, c.byNode)
+				SumFloat32(make([]float32, c.sums), make([]float32, c.x), c.columns, c.nodes, c.lengths, c.coefficients, c.byNode)
 			})
 		}
-		// Those ahead are not read, and may be anything.
-		AddFloat32(make([]float32, 20), make([]float32, 60), 20, slices.Repeat([]uint32{math.MaxUint32}, 99), 0, nil, false)
-		AddFloat32(make([]float32, 20), make([]float32, 60), 20, append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), 1, nil, true)
+		// Nodes after those of the lists are not read, and may be anything.
+		SumFloat32(make([]float32, 20), make([]float32, 60), 20, append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil, true)
 	})
 }
 
@@ -288,7 +300,7 @@ var lengths = func() []int {
 // scaler is a kernel of scaling.
 type scaler[T float32 | uint16] struct {
 	name    string
-	scale   func(dst []T, src []float32, s float32) bool
+	scale   func(dst []T, src, factors []float32, stream bool) bool
 	encode  func(float32) T
 	value   func(T) float32
 	largest float32 // rounds to a finite number
@@ -300,24 +312,33 @@ var (
 	toBFloat16 = scaler[uint16]{"bfloat16", ScaleBFloat16, Float32ToBFloat16, BFloat16ToFloat32, math.Float32frombits(0x7f7f7fff)}
 )
 
-func (s scaler[T]) check(t *testing.T, src []float32, factor float32) {
+func (s scaler[T]) check(t *testing.T, src []float32, factors ...float32) {
 	t.Helper()
-	const guard = 8
-	padded := make([]T, len(src)+2*guard)
-	for i := range padded {
-		padded[i] = T(i)
-	}
-	want, finite := slices.Clone(padded), true
-	for j, v := range src {
-		want[guard+j] = s.encode(float32(factor * v))
-		finite = finite && isFinite(s.value(want[guard+j]))
-	}
-	if got := s.scale(padded[guard:guard+len(src)], src, factor); got != finite {
-		t.Fatalf("%s, %d numbers, times %g: finite is %t", s.name, len(src), factor, got)
-	}
-	for j := range padded {
-		if !same(s.value(padded[j]), s.value(want[j])) {
-			t.Fatalf("%s, %d numbers, times %g: number %d is %v, want %v", s.name, len(src), factor, j-guard, padded[j], want[j])
+	const guard = 64 / 2
+	columns := len(src) / len(factors)
+	for _, stream := range []bool{false, true} {
+		for _, shift := range []int{0, 1} { // from the start of a cache line
+			padded := make([]T, len(src)+3*guard)
+			for uintptr(unsafe.Pointer(&padded[guard]))%64 != 0 {
+				padded = padded[1:]
+			}
+			padded = padded[shift : shift+len(src)+2*guard]
+			for i := range padded {
+				padded[i] = T(i)
+			}
+			want, finite := slices.Clone(padded), true
+			for j, v := range src {
+				want[guard+j] = s.encode(float32(factors[j/columns] * v))
+				finite = finite && isFinite(s.value(want[guard+j]))
+			}
+			if got := s.scale(padded[guard:guard+len(src)], src, factors, stream); got != finite {
+				t.Fatalf("%s, %d numbers, times %g: finite is %t", s.name, len(src), factors, got)
+			}
+			for j := range padded {
+				if !same(s.value(padded[j]), s.value(want[j])) {
+					t.Fatalf("%s, %d numbers, times %g, stream %t: number %d is %v, want %v", s.name, len(src), factors, stream, j-guard, padded[j], want[j])
+				}
+			}
 		}
 	}
 }
@@ -346,6 +367,9 @@ func (s scaler[T]) run(t *testing.T) {
 		}
 		s.check(t, src, 1)
 		s.check(t, src, -3)
+		if length > 0 {
+			s.check(t, slices.Concat(src, src, src), 0.3, -1, 5)
+		}
 	}
 	// Every code of 16 bits, the ties above it, and their neighbours.
 	src := make([]float32, 0, 1<<19)

@@ -1,38 +1,51 @@
 package kernel
 
+import "math"
+
 var portable = implementation{
-	name:  "portable",
-	lanes: 1,
-	addFloat32: func(sum, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
-		return addFloat32(sum, x, stride, nodes[:k], coefficients, byNode)
+	name:    "portable",
+	lanes:   1,
+	columns: math.MaxInt,
+	fewest:  1,
+	sumFloat32: func(sums, x []float32, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+		return sumLists(addFloat32, sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
-	addFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
-		return addCodes(sum, x, stride, nodes[:k], coefficients, byNode, float16Values())
+	sumFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+		return sumLists(adderOfCodes(float16Values()), sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
-	addBFloat16: func(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, _ int) int {
-		return addCodes(sum, x, stride, nodes[:k], coefficients, byNode, bfloat16Values())
+	sumBFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+		return sumLists(adderOfCodes(bfloat16Values()), sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
-	scaleFloat32: func(dst, src []float32, s float32) bool {
+	scaleFloat32: func(dst, src, factors []float32, columns int, _ bool) bool {
 		finite := true
-		for j, v := range src {
-			dst[j] = s * v
-			finite = finite && isFinite(dst[j])
+		for i, s := range factors {
+			row := dst[i*columns:][:columns]
+			for j, v := range src[i*columns:][:columns] {
+				row[j] = s * v
+				finite = finite && isFinite(row[j])
+			}
 		}
 		return finite
 	},
-	scaleFloat16: func(dst []uint16, src []float32, s float32) bool {
+	scaleFloat16: func(dst []uint16, src, factors []float32, columns int, _ bool) bool {
 		finite := true
-		for j, v := range src {
-			dst[j] = Float32ToFloat16(float32(s * v))
-			finite = finite && dst[j]&0x7c00 != 0x7c00
+		for i, s := range factors {
+			row := dst[i*columns:][:columns]
+			for j, v := range src[i*columns:][:columns] {
+				row[j] = Float32ToFloat16(float32(s * v))
+				finite = finite && row[j]&0x7c00 != 0x7c00
+			}
 		}
 		return finite
 	},
-	scaleBFloat16: func(dst []uint16, src []float32, s float32) bool {
+	scaleBFloat16: func(dst []uint16, src, factors []float32, columns int, _ bool) bool {
 		finite := true
-		for j, v := range src {
-			dst[j] = Float32ToBFloat16(float32(s * v))
-			finite = finite && dst[j]&0x7f80 != 0x7f80
+		for i, s := range factors {
+			row := dst[i*columns:][:columns]
+			for j, v := range src[i*columns:][:columns] {
+				row[j] = Float32ToBFloat16(float32(s * v))
+				finite = finite && row[j]&0x7f80 != 0x7f80
+			}
 		}
 		return finite
 	},
@@ -49,9 +62,27 @@ var portable = implementation{
 	},
 }
 
-// addFloat32 is the loop of AddFloat32, four rows at a time: sums stay in
+// sumLists adds the rows of each list, from 0. The portable loops take all columns,
+// so that these are the stride too.
+func sumLists[T float32 | uint16](add func(sum []float32, x []T, nodes []uint32, coefficients []float32, byNode bool),
+	sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) int {
+	added := 0
+	for l, k := range lengths {
+		sum := sums[l*columns:][:columns]
+		clear(sum)
+		c := coefficients
+		if c != nil && !byNode {
+			c = c[added:][:k]
+		}
+		add(sum, x, nodes[added:][:k], c, byNode)
+		added += k
+	}
+	return added
+}
+
+// addFloat32 is the inner loop of SumFloat32, four rows at a time: sums stay in
 // registers for four additions, and four rows are on their way from memory at once.
-func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []float32, byNode bool) int {
+func addFloat32(sum, x []float32, nodes []uint32, coefficients []float32, byNode bool) {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
 	i := 0
@@ -62,10 +93,10 @@ func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []flo
 		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}
-		x0 := x[int(nodes[i])*stride:][:f]
-		x1 := x[int(nodes[i+1])*stride:][:f]
-		x2 := x[int(nodes[i+2])*stride:][:f]
-		x3 := x[int(nodes[i+3])*stride:][:f]
+		x0 := x[int(nodes[i])*f:][:f]
+		x1 := x[int(nodes[i+1])*f:][:f]
+		x2 := x[int(nodes[i+2])*f:][:f]
+		x3 := x[int(nodes[i+3])*f:][:f]
 		for j := range sum {
 			s := sum[j] + float32(c[0]*x0[j])
 			s += float32(c[1] * x1[j])
@@ -81,16 +112,22 @@ func addFloat32(sum, x []float32, stride int, nodes []uint32, coefficients []flo
 		case coefficients != nil:
 			c[0] = coefficients[i]
 		}
-		row := x[int(nodes[i])*stride:][:f]
+		row := x[int(nodes[i])*f:][:f]
 		for j := range sum {
 			sum[j] += float32(c[0] * row[j])
 		}
 	}
-	return i
+}
+
+// adderOfCodes is addCodes with its table.
+func adderOfCodes(values *[1 << 16]float32) func(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool) {
+	return func(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool) {
+		addCodes(sum, x, nodes, coefficients, byNode, values)
+	}
 }
 
 // addCodes is addFloat32 on 16-bit numbers, whose values are found in a table.
-func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficients []float32, byNode bool, values *[1 << 16]float32) int {
+func addCodes(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool, values *[1 << 16]float32) {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
 	i := 0
@@ -101,10 +138,10 @@ func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficient
 		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}
-		x0 := x[int(nodes[i])*stride:][:f]
-		x1 := x[int(nodes[i+1])*stride:][:f]
-		x2 := x[int(nodes[i+2])*stride:][:f]
-		x3 := x[int(nodes[i+3])*stride:][:f]
+		x0 := x[int(nodes[i])*f:][:f]
+		x1 := x[int(nodes[i+1])*f:][:f]
+		x2 := x[int(nodes[i+2])*f:][:f]
+		x3 := x[int(nodes[i+3])*f:][:f]
 		for j := range sum {
 			s := sum[j] + float32(c[0]*values[x0[j]])
 			s += float32(c[1] * values[x1[j]])
@@ -120,10 +157,9 @@ func addCodes(sum []float32, x []uint16, stride int, nodes []uint32, coefficient
 		case coefficients != nil:
 			c[0] = coefficients[i]
 		}
-		row := x[int(nodes[i])*stride:][:f]
+		row := x[int(nodes[i])*f:][:f]
 		for j := range sum {
 			sum[j] += float32(c[0] * values[row[j]])
 		}
 	}
-	return i
 }

@@ -5,49 +5,49 @@
 package kernel
 
 //go:noescape
-func addFloat32AVX2(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleFloat32AVX2(dst []float32, src []float32, s float32) (finite bool)
+func scaleFloat32AVX2(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
-func addFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
+func scaleFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func decodeFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func addBFloat16AVX2(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleBFloat16AVX2(dst []uint16, src []float32, s float32) (finite bool)
+func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func decodeBFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func addFloat32AVX512(sum []float32, x []float32, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleFloat32AVX512(dst []float32, src []float32, s float32) (finite bool)
+func scaleFloat32AVX512(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
-func addFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
+func scaleFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func decodeFloat16AVX512(dst []float32, src []uint16)
 
 //go:noescape
-func addBFloat16AVX512(sum []float32, x []uint16, stride int, nodes []uint32, k int, coefficients []float32, byNode bool, distance int) (added int)
+func sumBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
-func scaleBFloat16AVX512(dst []uint16, src []float32, s float32) (finite bool)
+func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func decodeBFloat16AVX512(dst []float32, src []uint16)

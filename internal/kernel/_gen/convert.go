@@ -8,73 +8,132 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// scale emits the kernel behind kernel.ScaleFloat32 and its like, for whole vectors.
-// It fetches the memory behind dst, which is the next row to be written, as a rule:
-// a row is written in a burst that would wait for it.
+// scaler emits one scale function.
+type scaler struct {
+	set isa
+	t   element
+
+	dst, src, factors, factorsEnd reg.GPVirtual
+	whole, tail                   reg.GPVirtual // columns, in whole vectors and after them
+	magnitude, most               reg.VecVirtual
+	rounder
+}
+
+// scale emits the kernel behind kernel.ScaleFloat32 and its like, for the whole
+// vectors of each row.
 func scale(set isa, t element) {
-	TEXT("scale"+t.name+set.name, NOSPLIT, fmt.Sprintf("func(dst []%s, src []float32, s float32) (finite bool)", t.goType))
+	TEXT("scale"+t.name+set.name, NOSPLIT, fmt.Sprintf(
+		"func(dst []%s, src, factors []float32, columns int, stream bool) (finite bool)", t.goType))
 	Pragma("noescape")
-	dst, src := argument(Param("dst").Base()), argument(Param("src").Base())
-	left := argument(Param("src").Len())
-	behind := GP64()
-	IMUL3Q(U8(t.bytes), left, behind)
-	factor := set.vector()
-	VBROADCASTSS(memory(Param("s")), factor)
-	magnitude, largest := broadcast(set, 0x7fffffff), broadcast(set, t.largest)
-	most := set.vector() // magnitude in each lane; infinities and NaN are above all others
+	s := &scaler{set: set, t: t}
+	s.dst, s.src = argument(Param("dst").Base()), argument(Param("src").Base())
+	s.factors, s.factorsEnd = argument(Param("factors").Base()), argument(Param("factors").Len())
+	LEAQ(Mem{Base: s.factors, Index: s.factorsEnd, Scale: 4}, s.factorsEnd)
+	s.whole, s.tail = argument(Param("columns")), argument(Param("columns"))
+	ANDQ(I8(-set.lanes), s.whole)
+	SUBQ(s.whole, s.tail)
+	s.magnitude = broadcast(set, 0x7fffffff)
+	largest := broadcast(set, t.largest)
+	s.most = set.vector() // magnitude in each lane; infinities and NaN are above all others
 	if set == avx512 {
-		VPXORD(most, most, most)
+		VPXORD(s.most, s.most, s.most)
 	} else {
-		VPXOR(most, most, most)
+		VPXOR(s.most, s.most, s.most)
 	}
-	var r rounder
 	if t == bfloat16s {
-		r = newRounder(set)
+		s.rounder = newRounder(set)
 	}
 
-	Label("next")
-	SUBQ(U8(set.lanes), left)
-	JL(LabelRef("done"))
-	x, m := set.vector(), set.vector()
-	PREFETCHT0(Mem{Base: dst, Index: behind, Scale: 1})
-	VMULPS(Mem{Base: src}, factor, x)
-	if set == avx512 {
-		VPANDD(x, magnitude, m)
-	} else {
-		VPAND(x, magnitude, m)
-	}
-	VPMAXUD(m, most, most)
-	switch t {
-	case float32s:
-		VMOVUPS(x, Mem{Base: dst})
-	case float16s:
-		VCVTPS2PH(U8(0), x, Mem{Base: dst})
-	case bfloat16s:
-		r.round(x)
-		if set == avx512 {
-			VPMOVDW(x, Mem{Base: dst})
-		} else {
-			VPACKUSDW(x, x, x)
-			VPERMQ(U8(0b1000), x, x)
-			VMOVUPS(x.AsX(), Mem{Base: dst})
-		}
-	}
-	ADDQ(U8(4*set.lanes), src)
-	ADDQ(U8(t.bytes*set.lanes), dst)
-	JMP(LabelRef("next"))
+	CMPB(memory(Param("stream")), U8(0))
+	JE(LabelRef("rows"))
+	Comment("Only whole cache lines are written past the caches.")
+	lines := argument(Param("columns"))
+	IMUL3Q(U8(t.bytes), lines, lines)
+	ORQ(s.dst, lines)
+	TESTQ(U32(63), lines)
+	JNE(LabelRef("rows"))
+	s.rows("streamed", true)
+	SFENCE()
+	JMP(LabelRef("done"))
+	s.rows("rows", false)
 
 	Label("done")
 	if set == avx512 {
 		over := K()
-		VPCMPGTD(largest, most, over)
+		VPCMPGTD(largest, s.most, over)
 		KORTESTW(over, over)
 	} else {
-		VPCMPGTD(largest, most, most)
-		VPTEST(most, most)
+		VPCMPGTD(largest, s.most, s.most)
+		VPTEST(s.most, s.most)
 	}
 	SETEQ(memory(ReturnIndex(0)))
 	VZEROUPPER()
 	RET()
+}
+
+// rows scales all rows.
+func (s *scaler) rows(label string, stream bool) {
+	Label(label)
+	CMPQ(s.factors, s.factorsEnd)
+	JE(LabelRef(label + "End"))
+	factor, left := s.set.vector(), GP64()
+	VBROADCASTSS(Mem{Base: s.factors}, factor)
+	ADDQ(U8(4), s.factors)
+	MOVQ(s.whole, left)
+	Label(label + "Vector")
+	SUBQ(U8(s.set.lanes), left)
+	JL(LabelRef(label + "Tail"))
+	x, m := s.set.vector(), s.set.vector()
+	VMULPS(Mem{Base: s.src}, factor, x)
+	if s.set == avx512 {
+		VPANDD(x, s.magnitude, m)
+	} else {
+		VPAND(x, s.magnitude, m)
+	}
+	VPMAXUD(m, s.most, s.most)
+	to := Mem{Base: s.dst}
+	switch s.t {
+	case float32s:
+		store(stream, x, to)
+	case float16s:
+		if stream {
+			half := s.set.half()
+			VCVTPS2PH(U8(0), x, half)
+			store(stream, half, to)
+		} else {
+			VCVTPS2PH(U8(0), x, to)
+		}
+	case bfloat16s:
+		s.round(x)
+		if s.set == avx512 {
+			half := s.set.half()
+			VPMOVDW(x, half)
+			store(stream, half, to)
+		} else {
+			VPACKUSDW(x, x, x)
+			VPERMQ(U8(0b1000), x, x)
+			store(stream, x.AsX(), to)
+		}
+	}
+	ADDQ(I32(4*s.set.lanes), s.src)
+	ADDQ(U8(s.t.bytes*s.set.lanes), s.dst)
+	JMP(LabelRef(label + "Vector"))
+	Label(label + "Tail")
+	if !stream { // a streamed row has none
+		LEAQ(Mem{Base: s.src, Index: s.tail, Scale: 4}, s.src)
+		LEAQ(Mem{Base: s.dst, Index: s.tail, Scale: uint8(s.t.bytes)}, s.dst)
+	}
+	JMP(LabelRef(label))
+	Label(label + "End")
+}
+
+// store writes a vector, past the caches if it is a stream.
+func store(stream bool, x reg.Register, to Mem) {
+	if stream {
+		VMOVNTPS(x, to)
+	} else {
+		VMOVUPS(x, to)
+	}
 }
 
 // rounder makes bfloat16 of float32, in the lower halves of lanes.

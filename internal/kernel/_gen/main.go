@@ -27,6 +27,14 @@ func (set isa) vector() reg.VecVirtual {
 	return YMM()
 }
 
+// half is a register of as many numbers of 16 bits.
+func (set isa) half() reg.VecVirtual {
+	if set == avx512 {
+		return YMM()
+	}
+	return XMM()
+}
+
 // element is a type of numbers in memory.
 type element struct {
 	name, goType string
@@ -40,18 +48,16 @@ var (
 	bfloat16s = element{"BFloat16", "uint16", 2, 0x7f7f7fff}
 )
 
-// ones are the coefficients where none are given.
-var ones Mem
+// one is the coefficient where none are given.
+var one Mem
 
 func main() {
 	ConstraintExpr("!noasm")
-	ones = GLOBL("ones", RODATA|NOPTR)
-	for i := range 4 {
-		DATA(4*i, F32(1))
-	}
+	one = GLOBL("one", RODATA|NOPTR)
+	DATA(0, F32(1))
 	for _, set := range []isa{avx2, avx512} {
 		for _, t := range []element{float32s, float16s, bfloat16s} {
-			add(set, t)
+			sum(set, t)
 			scale(set, t)
 			if t != float32s {
 				decode(set, t)

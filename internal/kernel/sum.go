@@ -1,0 +1,84 @@
+package kernel
+
+import "fmt"
+
+// SumFloat32 sums lists of rows of a matrix, x:
+//
+//	for l, k := range lengths {
+//		sum := sums[l*columns:][:columns]
+//		clear(sum)
+//		for i, u := range nodes[:k] {
+//			for j := range sum {
+//				sum[j] += float32(coefficients[i] * x[int(u)*columns+j])
+//			}
+//		}
+//		nodes, coefficients = nodes[k:], coefficients[k:]
+//	}
+//
+// where byNode makes it coefficients[u], of which there is one for each row of x,
+// and coefficients that are nil are all 1. Rows are fetched from memory ahead, over
+// the ends of lists, so one call for many lists is faster than many. SumFloat32
+// panics where the loop would.
+func SumFloat32(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
+	sum(active.sumFloat32, portable.sumFloat32, 4, sums, x, columns, nodes, lengths, coefficients, byNode)
+}
+
+// SumFloat16 is SumFloat32 on a matrix of float16.
+func SumFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
+	sum(active.sumFloat16, portable.sumFloat16, 2, sums, x, columns, nodes, lengths, coefficients, byNode)
+}
+
+// SumBFloat16 is SumFloat32 on a matrix of bfloat16.
+func SumBFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
+	sum(active.sumBFloat16, portable.sumBFloat16, 2, sums, x, columns, nodes, lengths, coefficients, byNode)
+}
+
+// Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to
+// keep the memory busy, and few enough for the first-level cache to keep.
+const (
+	aheadBytes = 4096
+	aheadRows  = 32
+)
+
+// sum calls vectors on as many columns at a time as it takes, and rest where there
+// are too few for it.
+func sum[T float32 | uint16](
+	vectors, rest func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) int,
+	size int, sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
+	terms, enough := 0, columns >= 0
+	for _, k := range lengths {
+		enough = enough && 0 <= k && k <= len(nodes)-terms
+		terms += k
+	}
+	switch {
+	case coefficients == nil:
+		byNode = false
+	case byNode: // as many as there are rows
+		enough = enough && (columns == 0 || len(coefficients)*columns > len(x)-columns)
+	default:
+		enough = enough && len(coefficients) >= terms
+	}
+	if !enough || len(sums) < len(lengths)*columns {
+		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d lists and sums of %d columns in %d numbers",
+			terms, len(nodes), len(coefficients), len(lengths), columns, len(sums)))
+	}
+	nodes = nodes[:terms]
+	if columns < active.fewest {
+		vectors = rest
+	}
+	for at := 0; at < columns && terms > 0; {
+		some := min(columns-at, active.columns)
+		if some < active.fewest && at > 0 { // with some columns again: they get the same sums
+			some = active.fewest
+			at = columns - some
+		}
+		distance := min(aheadRows, max(4, aheadBytes/(some*size)))
+		if added := vectors(sums[at:], x[min(at, len(x)):], columns, some, nodes, lengths, coefficients, byNode, distance); added < terms {
+			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x), columns))
+		}
+		at += some
+	}
+	if terms == 0 {
+		clear(sums[:len(lengths)*columns])
+	}
+}
