@@ -50,6 +50,9 @@ type Plan struct {
 	DropLast  bool
 	Rank      int
 	World     int // ranks that share each batch
+	// Striped tells that row i is held by rank i mod World, and gives ranks what they
+	// hold: see stripe.
+	Striped bool
 }
 
 // Batch is one rank's share of a global batch. Spans are in training order and
@@ -58,6 +61,7 @@ type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
 	Rows       int // of this rank
+	Remote     int // of these, rows that another rank holds, where the plan is Striped
 	Spans      []Span
 }
 
@@ -126,12 +130,13 @@ func (p Plan) batch(o *order, k int) Batch {
 	if rank < more {
 		mine++
 	}
-	return Batch{
-		Index:      k,
-		GlobalRows: int(rows),
-		Rows:       int(mine),
-		Spans:      o.spans(lo+each*rank+min(rank, more), mine),
+	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(mine)}
+	if p.Striped {
+		b.Spans, b.Remote = stripe(o.spans(lo, rows), rank, each, more, world)
+	} else {
+		b.Spans = o.spans(lo+each*rank+min(rank, more), mine)
 	}
+	return b
 }
 
 // order is the chunks of one epoch in their order.
@@ -180,13 +185,17 @@ func (o *order) spans(lo, rows int64) []Span {
 			size = o.lastRows
 		}
 		n := min(rows, size-within)
-		first := chunk*o.chunkRows + within
-		if last := len(out) - 1; last >= 0 && out[last].First+int64(out[last].Rows) == first {
-			out[last].Rows += int(n)
-		} else {
-			out = append(out, Span{First: first, Rows: int(n)})
-		}
+		out = appendSpan(out, Span{First: chunk*o.chunkRows + within, Rows: int(n)})
 		rows -= n
 	}
 	return out
+}
+
+// appendSpan adds rows to spans, to the last one where they go on with it.
+func appendSpan(spans []Span, s Span) []Span {
+	if last := len(spans) - 1; last >= 0 && spans[last].First+int64(spans[last].Rows) == s.First {
+		spans[last].Rows += s.Rows
+		return spans
+	}
+	return append(spans, s)
 }
