@@ -2,16 +2,9 @@
 package export
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -69,11 +62,12 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if err != nil {
 		return nil, err
 	}
-	e := &npyExport{ctx: ctx, fsys: fsys, dir: d, out: out, options: o, result: &Result{Output: out}}
-	if err := e.claim(); err != nil {
+	w, err := claim(fsys, out, o.Force, d)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = e.leave(err) }()
+	defer func() { err = w.leave(err) }()
+	e := &npyExport{ctx, d, w, o}
 	if err := e.checkSpace(rows); err != nil {
 		return nil, err
 	}
@@ -96,154 +90,15 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if err := e.meta(); err != nil {
 		return nil, err
 	}
-	return e.result, nil
-}
-
-// metaName is written last: what is without is not whole.
-const metaName = "meta.json"
-
-// ours are the names that an export writes.
-var ours = regexp.MustCompile(`^(meta\.json|edge_index\.npy|edge_weight\.npy|node_feat\.npy|node_label\.npy|node_id\.npy|splits\.npy|orig_id\.npy|.+_hop-[0-9]+\.npy)(` + regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
-
-// claim makes the output directory, or empties it as far as it may be replaced,
-// and locks it against other exports.
-func (e *npyExport) claim() error {
-	if _, err := e.fsys.Stat(e.out); errors.Is(err, fs.ErrNotExist) {
-		e.made = true
-	} else if err != nil {
-		return err
-	} else if _, err := e.replaceable(); err != nil {
-		return err
-	}
-	if err := e.checkSources(); err != nil {
-		return err
-	}
-	if err := e.fsys.MkdirAll(e.out); err != nil {
-		return err
-	}
-	var err error
-	if e.lock, err = e.fsys.Lock(filepath.Join(e.out, npy.LockName)); errors.Is(err, vfs.ErrLocked) {
-		return fmt.Errorf("%s is being written: %w", e.out, err)
-	} else if err != nil {
-		if e.made {
-			err = e.leave(err)
-		}
-		return err // not knowing whose lock it is
-	}
-	// Another export may have finished before we had the lock.
-	old, err := e.replaceable()
-	if err != nil {
-		return e.leave(err)
-	}
-	for _, name := range old {
-		if err := e.remove(name); err != nil {
-			return errors.Join(err, e.lock.Close()) // its file stays: what is left is not whole
-		}
-	}
-	return nil
-}
-
-func (e *npyExport) remove(name string) error { return e.fsys.Remove(filepath.Join(e.out, name)) }
-
-// replaceable lists what is in the output directory and may be removed: what a
-// killed export has left or, with force, a whole one. Somebody's own arrays have
-// the same names, but neither the lock nor the mark in meta.json.
-func (e *npyExport) replaceable() (names []string, err error) {
-	entries, err := e.fsys.ReadDir(e.out)
-	if err != nil {
-		return nil, err
-	}
-	killed := false
-	for _, entry := range entries {
-		switch name := entry.Name(); {
-		case name == npy.LockName:
-			killed = true
-		case entry.IsDir() || !ours.MatchString(name):
-			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written (give another directory)", e.out, format.ErrExists, name)
-		case name == metaName:
-			names = slices.Insert(names, 0, name) // without it, the rest counts as left by a killed export
-		default:
-			names = append(names, name)
-		}
-	}
-	meta := len(names) > 0 && names[0] == metaName
-	switch {
-	case meta && !e.marked() || !meta && !killed && len(names) > 0:
-		return nil, fmt.Errorf("%s: %w, and no export has written it (give another directory)", e.out, format.ErrExists)
-	case meta && !e.options.Force:
-		return nil, fmt.Errorf("%s: %w (--force replaces it)", e.out, format.ErrExists)
-	}
-	return names, nil
-}
-
-// checkSources refuses the directory where a graph has left its features.
-func (e *npyExport) checkSources() error {
-	out, err := e.fsys.Resolve(e.out)
-	if err != nil {
-		return err
-	}
-	for _, source := range e.dir.Manifest.Elsewhere() {
-		at, err := e.fsys.Resolve(source)
-		if err != nil {
-			return err
-		}
-		if filepath.Dir(at) == out {
-			return fmt.Errorf("%s: %w, and holds the features that %s has left there (give another directory)", e.out, format.ErrExists, e.dir.Path())
-		}
-	}
-	return nil
-}
-
-// exporter marks meta.json as that of an export.
-const exporter = "hopfeed"
-
-func (e *npyExport) marked() bool {
-	f, err := e.fsys.Open(filepath.Join(e.out, metaName))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	start := []byte("{\n  \"exported_by\": \"" + exporter + "\"")
-	found := make([]byte, len(start))
-	n, _ := f.ReadAt(found, 0)
-	return bytes.Equal(found[:n], start)
+	return &Result{Files: w.files, Bytes: w.bytes, Output: out}, nil
 }
 
 // npyExport is one export under way.
 type npyExport struct {
 	ctx     context.Context
-	fsys    vfs.FS
 	dir     *format.Dir
-	out     string
+	out     *output
 	options Options
-	result  *Result
-	made    bool // out was not there
-	lock    io.Closer
-}
-
-// leave unlocks the output directory, which after an error loses what was written,
-// and returns err, or else what went wrong here. Where a file cannot be removed,
-// that of the lock stays with it.
-func (e *npyExport) leave(err error) error {
-	if err == nil {
-		err = e.remove(npy.LockName)
-	}
-	if err != nil {
-		var left error // err is the one to tell
-		for _, name := range slices.Backward(e.result.Files) {
-			left = errors.Join(left, e.remove(name))
-		}
-		if left == nil {
-			_ = e.remove(npy.LockName)
-		}
-		if e.made {
-			_ = e.fsys.Remove(e.out)
-		}
-	}
-	if e.lock != nil {
-		err = errors.Join(err, e.lock.Close())
-	}
-	return err
 }
 
 // checkSpace refuses to start what would fill the disk.
@@ -260,41 +115,11 @@ func (e *npyExport) checkSpace(t *format.RowTable) error {
 	if m.Weighted {
 		needed += 4 * m.Edges
 	}
-	free, err := e.fsys.FreeBytes(e.out)
+	free, err := e.out.fsys.FreeBytes(e.out.dir)
 	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, e.out, units.Bytes(needed), units.Bytes(free))
+		err = fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, e.out.dir, units.Bytes(needed), units.Bytes(free))
 	}
 	return err
-}
-
-// create writes one file by means of body, and commits it.
-func (e *npyExport) create(name string, body func(w vfs.PendingFile) error) error {
-	f, err := e.fsys.Create(filepath.Join(e.out, name))
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	counted := &counter{PendingFile: f}
-	if err := body(counted); err != nil {
-		return err
-	}
-	if err := f.Commit(); err != nil {
-		return err
-	}
-	e.result.Files = append(e.result.Files, name)
-	e.result.Bytes += counted.bytes
-	return nil
-}
-
-type counter struct {
-	vfs.PendingFile
-	bytes int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.PendingFile.Write(p)
-	c.bytes += int64(n)
-	return n, err
 }
 
 // writeBlock is how much is handed to a file at once, so that an end of the
@@ -320,7 +145,7 @@ func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task)
 func (e *npyExport) write(name string, t npy.Type, width int64, shape []int64, data []byte) error {
 	task := e.options.Progress.Start("write "+name, int64(len(data)), progress.Bytes)
 	defer task.Done()
-	return e.create(name, func(w vfs.PendingFile) error {
+	return e.out.create(name, func(w vfs.PendingFile) error {
 		if _, err := w.Write(npy.AppendHeader(nil, t, width, shape...)); err != nil {
 			return err
 		}
@@ -341,7 +166,7 @@ func (e *npyExport) topology() error {
 	m := csc.Edges()
 	task := e.options.Progress.Start("write edge_index.npy", 8*m, progress.Bytes)
 	defer task.Done()
-	err = e.create("edge_index.npy", func(w vfs.PendingFile) error {
+	err = e.out.create("edge_index.npy", func(w vfs.PendingFile) error {
 		if _, err := w.Write(npy.AppendHeader(nil, t, 1, 2, m)); err != nil {
 			return err
 		}
@@ -385,7 +210,7 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	rowBytes := layout.Features * layout.DType.Size()
 	task := e.options.Progress.Start("write "+name, e.dir.Manifest.Rows*int64(rowBytes), progress.Bytes)
 	defer task.Done()
-	return e.create(name, func(w vfs.PendingFile) error {
+	return e.out.create(name, func(w vfs.PendingFile) error {
 		shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
 		if _, err := w.Write(npy.AppendHeader(nil, featureTypes[layout.DType], 1, shape...)); err != nil {
 			return err
@@ -439,7 +264,7 @@ func idWidth(ids []string) int {
 // origIDs writes strings in UTF-32, padded to the longest.
 func (e *npyExport) origIDs(ids []string) error {
 	width := idWidth(ids)
-	return e.create("orig_id.npy", func(w vfs.PendingFile) error {
+	return e.out.create("orig_id.npy", func(w vfs.PendingFile) error {
 		if _, err := w.Write(npy.AppendHeader(nil, npy.Text, int64(width), int64(len(ids)))); err != nil {
 			return err
 		}
@@ -494,7 +319,7 @@ func (e *npyExport) meta() error {
 	if err != nil {
 		return err
 	}
-	return e.create(metaName, func(w vfs.PendingFile) error {
+	return e.out.create(metaName, func(w vfs.PendingFile) error {
 		_, err := w.Write(append(text, '\n'))
 		return err
 	})
