@@ -28,11 +28,11 @@ func mixed(n, labels int) []int32 {
 // The variance of labels in batches has an expectation that can be worked out. With
 // batches of b out of n rows it is that of drawing rows; where chunks of c rows all have
 // one label it is that of drawing b/c out of n/c chunks, each of which counts c times:
-// c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 40
-// epochs of 40 batches has a standard error of sqrt(2/9/1600), 1.2 %: the tolerance is
+// c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 20
+// epochs of 40 batches has a standard error of sqrt(2/9/800), 1.7 %: the tolerance is
 // four of these.
 func TestLabelVarianceIsWhatSamplingTheoryExpects(t *testing.T) {
-	const n, batch, labels, epochs = 40000, 1000, 10, 40
+	const n, batch, labels, epochs = 40000, 1000, 10, 20
 	for _, c := range []struct {
 		name      string
 		chunkRows int
@@ -51,7 +51,7 @@ func TestLabelVarianceIsWhatSamplingTheoryExpects(t *testing.T) {
 			for epoch := range epochs {
 				mean += p.Quality(epoch, n, c.labels).LabelVariance / epochs
 			}
-			if math.Abs(mean/c.want-1) > 0.05 {
+			if math.Abs(mean/c.want-1) > 0.07 {
 				t.Errorf("%.2f times that of random reshuffling, want %.2f", mean, c.want)
 			}
 		})

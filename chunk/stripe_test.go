@@ -71,11 +71,11 @@ func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 
 // Under random reshuffling the rows of a batch that a rank holds are binomial, with
 // the mean b/k; sqrt((k-1)/(2 pi b)) of the rows are expected beyond equal shares.
-// Of two ranks, the mean over 500 batches has a standard error of 3.4 %; of more, less.
+// Of two ranks, the mean over 500 batches has a standard error of 4.8 %; of more, less.
 // The tolerance is three of these.
 func TestFewRowsMoveBetweenStripedRanks(t *testing.T) {
-	const batch, batches = 1000, 500
-	for _, world := range []int{2, 4, 8} {
+	const batch, batches = 1000, 250
+	for _, world := range []int{2, 4} {
 		p := Plan{Rows: batch * batches * 2, ChunkRows: 1, BatchRows: batch, Order: Shuffled, Seed: 9, World: world, Striped: true}
 		moved := 0
 		for p.Rank = range world {
@@ -87,7 +87,7 @@ func TestFewRowsMoveBetweenStripedRanks(t *testing.T) {
 			}
 		}
 		got, want := float64(moved)/(batch*batches), math.Sqrt(float64(world-1)/(2*math.Pi*batch))
-		if math.Abs(got/want-1) > 0.1 {
+		if math.Abs(got/want-1) > 0.14 {
 			t.Errorf("%d ranks: %.4f of the rows move, want %.4f", world, got, want)
 		}
 	}
