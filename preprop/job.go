@@ -122,6 +122,13 @@ func (j *job) run(ctx context.Context) error {
 		if err := e.panel(ctx, s, strips); err != nil {
 			return err
 		}
+		for _, in := range j.inputs() { // room for pieces
+			if slices.Contains(strips[in], s) {
+				if err := j.fsys.Remove(j.stripPath(in, s)); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }

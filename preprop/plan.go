@@ -32,7 +32,8 @@ type Plan struct {
 	WrittenBytes   int64   `json:"planned_bytes_written"`
 	ScratchBytes   int64   `json:"planned_scratch_bytes"` // most at a time
 	MemoryBytes    int64   `json:"memory_needed_bytes"`
-	StoreBytes     int64   `json:"disk_needed_bytes"`
+	StoreBytes     int64   `json:"planned_store_bytes"` // of what is added to the store
+	DiskBytes      int64   `json:"disk_needed_bytes"`   // most at a time, of both
 	Seconds        float64 `json:"predicted_seconds"`
 }
 
@@ -200,9 +201,9 @@ func (w *work) bytes(p *Plan) {
 		p.InputPasses = max(1, len(inputs))
 		read = int64(p.InputPasses)*input + int64(loads)*strips
 		written = int64(p.InputPasses) * strips
-		p.ScratchBytes = written
 	}
-	pass := topologyBytes(w.nodes, w.edges, w.weighted)
+	cut := written // strips, of which each goes when its panel is done
+	pass, topologies := topologyBytes(w.nodes, w.edges, w.weighted), int64(0)
 	longest, bases := w.graphs()
 	p.TopologyPasses = 0
 	for graph, products := range longest {
@@ -211,7 +212,7 @@ func (w *work) bytes(p *Plan) {
 			runs := 1
 			if !p.TopologyInMemory {
 				runs = int(edgeBytes(w.weighted)*w.edges/deriveRoomBytes) + 1
-				p.ScratchBytes += bytes
+				topologies += bytes
 				written += bytes
 			}
 			p.TopologyPasses += 2 + runs
@@ -234,12 +235,15 @@ func (w *work) bytes(p *Plan) {
 			read += int64(products*p.Panels) * topologyBytes(w.nodes, w.edgesOf(c.operator.Graph), w.weighted)
 		}
 	}
+	made, panels := int64(0), int64(p.Panels)
 	if p.Pieces {
-		made := share(w.rows * int64(w.features*w.to.Size()) * int64(w.matrices))
+		made = share(w.rows * int64(w.features*w.to.Size()) * int64(w.matrices))
 		written += made
-		p.ScratchBytes += made
 		read += made
 	}
+	p.ScratchBytes = topologies + max(cut+made/panels, cut/panels+made)
+	// As a matrix is put together, its pieces go.
+	p.DiskBytes = max(p.ScratchBytes, w.storeBytes+made/int64(max(1, w.matrices)))
 	p.ReadBytes = read + w.rowTable
 	p.WrittenBytes = written + w.storeBytes
 	p.StoreBytes = w.storeBytes

@@ -30,8 +30,8 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 			used += int64(len(content))
 		}
 		// The row table, index and manifest are rounded up.
-		if over := planned.StoreBytes - used; over < 0 || over > used/5+64<<10 {
-			t.Errorf("%+v: planned %d bytes, and %d were written", c, planned.StoreBytes, used)
+		if over := planned.DiskBytes - used; over < 0 || over > used/5+64<<10 {
+			t.Errorf("%+v: planned %d bytes, and %d were written", c, planned.DiskBytes, used)
 		}
 	}
 }

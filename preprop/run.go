@@ -130,10 +130,13 @@ func (s *site) published() (*Result, error) {
 
 // result is what is known before the work.
 func (s *site) result(p *Plan) *Result {
-	g := &s.graph.Manifest
+	return s.describe(&s.graph.Manifest, p, int64(len(s.nodes)))
+}
+
+func (s *site) describe(g *format.Manifest, p *Plan, rows int64) *Result {
 	r := &Result{
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
-		Operators: []string{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: s.o.Hops, Rows: int64(len(s.nodes)), DType: s.target.DType,
+		Operators: []string{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: s.o.Hops, Rows: rows, DType: s.target.DType,
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
 		MemoryBudgetBytes: s.o.MemoryBytes, Plan: *p,
 		Output: s.storeDir,
@@ -258,20 +261,24 @@ func (s *site) checkDisk(p *Plan) error {
 	if err != nil {
 		return err
 	}
-	need := p.StoreBytes
 	if s.grown != nil {
 		there -= s.grown.Manifest.Bytes()
 	}
 	if s.o.Scratch == "" {
-		need += p.ScratchBytes
-	} else if folder, err := externalScratch(s.fsys, s.o.Scratch, s.storeDir, s.target); err != nil {
-		return err
-	} else if used, err := usedBytes(s.fsys, folder); err != nil {
-		return err
-	} else if err := checkDisk(s.fsys, s.o.Scratch, "scratch", p.ScratchBytes-used); err != nil {
+		return checkDisk(s.fsys, s.storeDir, "the store, with scratch files,", p.DiskBytes-there)
+	}
+	folder, err := externalScratch(s.fsys, s.o.Scratch, s.storeDir, s.target)
+	if err != nil {
 		return err
 	}
-	return checkDisk(s.fsys, s.storeDir, "the store", need-there)
+	used, err := usedBytes(s.fsys, folder)
+	if err != nil {
+		return err
+	}
+	if err := checkDisk(s.fsys, s.o.Scratch, "scratch", p.ScratchBytes-used); err != nil {
+		return err
+	}
+	return checkDisk(s.fsys, s.storeDir, "the store", p.StoreBytes-there)
 }
 
 // usedBytes is the size of all files in a folder, which need not be there.

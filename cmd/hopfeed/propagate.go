@@ -33,6 +33,8 @@ type propagateOptions struct {
 	assemble      bool
 	addHops       int
 	addOperators  string
+	described     preprop.Described
+	labeled       float64
 }
 
 // grows tells whether a store that is there is added to.
@@ -54,10 +56,23 @@ func newPropagateCommand(a *app) *cobra.Command {
 			"What does not fit into --memory is done in panels of columns, through scratch files. A job that ends early, killed or\n" +
 			"by --max-time, goes on when the same command is given again, with other --memory or --threads if you like; 'hopfeed\n" +
 			"status STORE' tells how far it is. With --shard I/K each of K processes, which share the directory of the store, does\n" +
-			"its share of the columns; the last one to finish assembles. --add-hops and --add-operator add to a store that is there.",
-		Args: cobra.ExactArgs(1),
+			"its share of the columns; the last one to finish assembles. --add-hops and --add-operator add to a store that is there.\n\n" +
+			"--dry-run prints the plan and stops; with --hardware for a machine that is described, and with --nodes, --edges and\n" +
+			"--features instead of GRAPH and STORE for a graph that is not there.",
+		Args: cobra.MaximumNArgs(1),
 	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		for _, flag := range []string{"nodes", "edges", "features", "labeled"} {
+			if c.Flags().Changed(flag) && (len(args) > 0 || !o.dryRun) {
+				return nil, usagef("--%s describes a graph that is not there: it goes with --dry-run, and without GRAPH", flag)
+			}
+		}
+		if len(args) == 0 && c.Flags().Changed("nodes") {
+			return planPropagation(a, o)
+		}
+		if len(args) == 0 || o.output == "" {
+			return nil, usagef("want GRAPH and -o STORE")
+		}
 		o.graph = args[0]
 		for _, flag := range []string{"hops", "operator", "rows", "dtype", "chunk-rows", "split", "seed", "force"} {
 			if o.grows() && c.Flags().Changed(flag) {
@@ -84,7 +99,10 @@ func newPropagateCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.assemble, "assemble", false, "compute nothing, but put together what shards have done")
 	f.IntVar(&o.addHops, "add-hops", 0, "add as many hops to a store that is there")
 	f.StringVar(&o.addOperators, "add-operator", "", "add operators to a store that is there")
-	c.MarkFlagRequired("output")
+	f.Int64Var(&o.described.Nodes, "nodes", 0, "nodes of a graph that is not there")
+	f.Int64Var(&o.described.Edges, "edges", 0, "its edges, each direction counted")
+	f.IntVar(&o.described.Features, "features", 0, "its features")
+	f.Float64Var(&o.labeled, "labeled", 1, "part of its nodes that has a label or is in a split")
 	return c
 }
 
@@ -154,7 +172,7 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 		lines[0] += fmt.Sprintf(", %d passes over the topology on disk", p.TopologyPasses)
 	}
 	return append(lines,
-		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, %s for scratch files",
+		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files before",
 			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
 		fmt.Sprintf("%s to read, %s to write, %s", units.Bytes(p.ReadBytes), units.Bytes(p.WrittenBytes), duration(p.Seconds)))
 }
@@ -209,16 +227,8 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 			}
 		},
 	}
-	if o.hardware != "" {
-		h, err := machine.ReadHardware(a.fs, o.hardware)
-		if err != nil {
-			return nil, err
-		}
-		options.Hardware = &h
-		if a.memory == 0 {
-			options.MemoryBytes = int64(h.Memory)
-		}
-		options.Threads = h.Cores
+	if err := a.planFor(&options, o.hardware); err != nil {
+		return nil, err
 	}
 	if o.maxTime > 0 {
 		var cancel context.CancelFunc
@@ -235,6 +245,50 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 		return nil, err
 	}
 	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun}, nil
+}
+
+// planFor lets options be planned for a machine that a file describes, if one does.
+func (a *app) planFor(options *preprop.Options, hardware string) error {
+	if hardware == "" {
+		return nil
+	}
+	h, err := machine.ReadHardware(a.fs, hardware)
+	if err != nil {
+		return err
+	}
+	options.Hardware, options.Threads = &h, h.Cores
+	if a.memory == 0 {
+		options.MemoryBytes = int64(h.Memory)
+	}
+	return nil
+}
+
+// planPropagation plans for a graph that is not there.
+func planPropagation(a *app, o propagateOptions) (result, error) {
+	operators, err := preprop.ParseOperators(o.operators, o.tolerance)
+	if err != nil {
+		return nil, usagef("%s", err)
+	}
+	if o.described.DType, err = parseDType(o.dtype); err != nil {
+		return nil, err
+	}
+	if !(o.labeled >= 0 && o.labeled <= 1) {
+		return nil, usagef("--labeled %v: want a part, from 0 to 1", o.labeled)
+	}
+	o.described.Rows = int64(o.labeled * float64(o.described.Nodes))
+	budget, _ := a.budget()
+	options := preprop.Options{
+		Hops: o.hops, Operators: operators, Rows: o.rows, ChunkRows: o.chunkRows,
+		Threads: a.threads, MemoryBytes: int64(budget), DryRun: true,
+	}
+	if err := a.planFor(&options, o.hardware); err != nil {
+		return nil, err
+	}
+	r, err := preprop.PlanDescribed(o.described, options)
+	if err != nil {
+		return nil, err
+	}
+	return &propagated{Result: r, dryRun: true}, nil
 }
 
 // growStore adds to a store, which settles the other options.

@@ -1,0 +1,69 @@
+package preprop
+
+import (
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/format"
+)
+
+// Described is a graph that is not there, in numbers.
+type Described struct {
+	Nodes, Edges int64
+	Features     int
+	DType        format.DType // of the features, and of the store; default float32
+	Rows         int64        // that have a label or are in a split
+}
+
+// PlanDescribed is what a dry run of Propagate tells, for a graph that is not
+// there. Without o.Hardware the times are those of no machine in particular.
+func PlanDescribed(d Described, o Options) (*Result, error) {
+	if d.DType == 0 {
+		d.DType = format.Float32
+	}
+	switch {
+	case d.Nodes < 1 || d.Nodes > format.MaxNodes:
+		return nil, fmt.Errorf("%w: a graph of %d nodes: there can be 1 to %d", ErrOptions, d.Nodes, int64(format.MaxNodes))
+	case d.Edges < 0 || d.Edges > format.MaxEdges:
+		return nil, fmt.Errorf("%w: a graph of %d edges: there can be 0 to %d", ErrOptions, d.Edges, int64(format.MaxEdges))
+	case d.Features < 1 || d.Features > format.MaxFeatures:
+		return nil, fmt.Errorf("%w: a graph of %d features: there can be 1 to %d", ErrOptions, d.Features, format.MaxFeatures)
+	}
+	g := &format.Manifest{
+		Nodes: d.Nodes, Edges: d.Edges, Features: d.Features, ChunkRows: format.ChunkRowsFor(0, d.Features, d.DType),
+		Files: []format.FileEntry{{Path: "nodes/part-0.arrow", Size: 5 * d.Nodes}}, // a label and a split
+	}
+	o, err := o.withDefaults(g, d.DType)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if o.Rows == format.RowsAll {
+		d.Rows = d.Nodes
+	}
+	s := &site{o: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}}, o.ChunkRows, d.Features, o.DType)}
+	s.target.DType = o.DType.String()
+	w := &work{
+		nodes: d.Nodes, edges: d.Edges, features: d.Features, columns: d.Features, from: d.DType, to: o.DType,
+		inputChunk: int64(g.ChunkRows) * int64(d.Features) * int64(d.DType.Size()),
+		rows:       d.Rows, rowTable: rowTableBytes(g), threads: o.Threads,
+	}
+	matrices := []format.MatrixID{format.Input}
+	for _, operator := range o.Operators {
+		w.chains = append(w.chains, chainWork{operator: operator, hops: o.Hops})
+		for hop := 1; hop <= o.Hops; hop++ {
+			matrices = append(matrices, format.MatrixID{Operator: operator.String(), Hop: hop})
+		}
+	}
+	w.matrices = len(matrices)
+	if w.storeBytes, err = storeBytes(g, s.layout, matrices); err != nil {
+		return nil, err
+	}
+	r := &nominal
+	if o.Hardware != nil {
+		r = ratesOf(*o.Hardware)
+	}
+	p, err := w.plan(o.MemoryBytes, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.describe(g, p, d.Rows), nil
+}
