@@ -119,7 +119,8 @@ func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d deman
 		}
 		return bytes / float64(rate)
 	}
-	scattered := shuffled && a.Shuffle == RR || n.ScatteredRows
+	byRow := shuffled && a.Shuffle == RR
+	scattered := byRow || n.ScatteredRows
 	switch a.Placement {
 	case Device:
 		switch {
@@ -150,6 +151,9 @@ func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d deman
 	}
 	if n.Convert {
 		d.device += take(r.Convert)
+	}
+	if byRow {
+		d.host += n.OrderSeconds * float64(rows)
 	}
 	return d
 }

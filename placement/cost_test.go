@@ -39,6 +39,8 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 	aligned.ChunkRows = 200
 	scattered := n
 	scattered.ScatteredRows = true
+	ordered := n
+	ordered.OrderSeconds = 0.004
 	for _, c := range []struct {
 		name      string
 		facts     Facts
@@ -52,6 +54,9 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 		{"chunks copied on the card", card, n, Device, CR, (15 + 0.5) + 2.5, "device"},
 		{"chunks of whole batches are views", card, aligned, Device, CR, 15 + 2.5, "device"},
 		{"gathered by the host, beside the link and the card", card, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5., "host"},
+		{"rows are found by the host, beside the card", card, ordered, Device, RR, (15 + 1) + 4/10. + 2.5, "device"},
+		{"chunks cost nothing to find", card, ordered, Device, CR, (15 + 0.5) + 2.5, "device"},
+		{"rows are found by the processor that computes", host, ordered, Device, RR, 15 + 1 + 4 + 2.5, "device"},
 		{"chunks over the link", card, n, Host, CR, 15 + (10+2)/10. + 5 + (1+2.5)/5., "device"},
 		{"read beside checks, link and card", card, n, Storage, CR, 100 + (1+10+15)/10. + 50 + (0.5+5+2.5)/5., "storage"},
 		{"scattered rows are gathered for validation too", card, scattered, Host, RR, 20 + (15+10)/10. + 10 + (5+2.5)/5., "host"},

@@ -82,6 +82,7 @@ type Needs struct {
 	BatchRows            int   // of the global batch
 	ChunkRows            int   // shuffled together by CR
 	Compute              Compute
+	OrderSeconds         float64 // that all cores take to find the place of a row, where rows are reshuffled
 }
 
 // Override is what the user asked for: Auto where nothing.

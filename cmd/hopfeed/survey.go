@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
@@ -132,11 +133,25 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 	}
 	s.needs.Work = max(s.needs.Work, peak)
 	s.needs.Compute = placement.Compute{TrainSeconds: r.TrainSeconds, ValidSeconds: r.ValidSeconds}
+	s.needs.OrderSeconds = orderSeconds(s.needs, a.threads)
 	s.facts.Rates, err = placement.Measure(ctx, device, placement.Sample{
 		Store: store, Matrices: spec.Matrices, Region: region, Rows: o.rows(layout),
 		BatchRows: lo.BatchRows, ChunkRows: s.needs.ChunkRows, Threads: a.threads,
 	})
 	return err
+}
+
+// orderSeconds is how long finding the place of a row takes, by all threads: a loader
+// has one for it.
+func orderSeconds(n placement.Needs, threads int) float64 {
+	const enough = 1 << 16 // rows
+	start, rows := time.Now(), 0
+	for b := range (chunk.Plan{Rows: n.TrainRows, BatchRows: n.BatchRows, Order: chunk.Shuffled}).Epoch(0) {
+		if rows += b.Rows; rows >= enough {
+			break
+		}
+	}
+	return time.Since(start).Seconds() / float64(max(rows, 1)*threads)
 }
 
 // openDevice opens the device that this machine computes on, or the first of those
