@@ -49,7 +49,7 @@ func runExport(ctx context.Context, a *app, o exportOptions) (result, error) {
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, Threads: a.threads, Progress: a.progress()})
+	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, Progress: a.progress()})
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 // Options govern an export.
 type Options struct {
 	Force    bool // replace what an earlier export has written
-	Threads  int
 	Progress progress.Reporter
 }
 
@@ -74,7 +73,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if d.Manifest.Kind == format.KindGraph {
 		err = e.topology()
 	} else {
-		err = e.write("node_id.npy", npy.Uint32, 1, []int64{rows.Rows}, dtype.BytesOf(rows.NodeID))
+		err = e.write("node_id.npy", npy.Uint32, []int64{rows.Rows}, dtype.BytesOf(rows.NodeID))
 	}
 	if err != nil {
 		return nil, err
@@ -141,55 +140,76 @@ func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task)
 	return nil
 }
 
-// write writes an array that is in memory.
-func (e *npyExport) write(name string, t npy.Type, width int64, shape []int64, data []byte) error {
-	task := e.options.Progress.Start("write "+name, int64(len(data)), progress.Bytes)
+// array writes an array, whose elements body writes.
+func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, body func(vfs.PendingFile, progress.Task) error) error {
+	h := npy.Header{Type: t, Width: width, Shape: shape}
+	task := e.options.Progress.Start("write "+name, h.DataBytes(), progress.Bytes)
 	defer task.Done()
 	return e.out.create(name, func(w vfs.PendingFile) error {
 		if _, err := w.Write(npy.AppendHeader(nil, t, width, shape...)); err != nil {
 			return err
 		}
-		return e.writeAll(w, data, task)
+		return body(w, task)
 	})
 }
 
+// write writes an array that is in memory.
+func (e *npyExport) write(name string, t npy.Type, shape []int64, data []byte) error {
+	return e.array(name, t, 1, shape, func(w vfs.PendingFile, task progress.Task) error { return e.writeAll(w, data, task) })
+}
+
+// topologyBlock is how much of a topology is in memory, unless the list of one node
+// is longer.
+const topologyBlock = 8 << 20
+
 func (e *npyExport) topology() error {
-	csc, err := e.dir.Topology(e.ctx, e.options.Threads)
+	t, err := e.dir.OpenTopology(e.ctx, topologyBlock)
 	if err != nil {
 		return err
 	}
-	defer csc.Close()
-	t := npy.Int32 // which fewer readers stumble over
-	if csc.Nodes() > 1<<31 {
-		t = npy.Uint32
-	}
-	m := csc.Edges()
-	task := e.options.Progress.Start("write edge_index.npy", 8*m, progress.Bytes)
-	defer task.Done()
-	err = e.out.create("edge_index.npy", func(w vfs.PendingFile) error {
-		if _, err := w.Write(npy.AppendHeader(nil, t, 1, 2, m)); err != nil {
-			return err
-		}
-		if err := e.writeAll(w, dtype.BytesOf(csc.Neighbors), task); err != nil {
-			return err
-		}
-		block := make([]uint32, 0, writeBlock/4)
-		for v := range csc.Nodes() {
-			for range csc.In(v) {
-				if block = append(block, uint32(v)); len(block) == cap(block) {
-					if err := e.writeAll(w, dtype.BytesOf(block), task); err != nil {
-						return err
-					}
-					block = block[:0]
-				}
+	defer t.Close()
+	memory := make([]byte, t.BlockBytes())
+	// write writes a number for each edge.
+	write := func(w vfs.PendingFile, task progress.Task, numbers func(format.Block) []byte) error {
+		for k := range t.Blocks() {
+			b, err := t.ReadBlock(k, memory)
+			if err == nil {
+				err = e.writeAll(w, numbers(b), task)
+			}
+			if err != nil {
+				return err
 			}
 		}
-		return e.writeAll(w, dtype.BytesOf(block), task)
+		return nil
+	}
+	sources := func(b format.Block) []byte { return dtype.BytesOf(b.Neighbors) }
+	weights := func(b format.Block) []byte { return dtype.BytesOf(b.Weights) }
+	var ids []uint32
+	destinations := func(b format.Block) []byte {
+		ids = ids[:0]
+		for v := b.First; v < b.First+b.Rows(); v++ {
+			for range b.In(v) {
+				ids = append(ids, uint32(v))
+			}
+		}
+		return dtype.BytesOf(ids)
+	}
+	id := npy.Int32 // which fewer readers stumble over
+	if t.Nodes() > 1<<31 {
+		id = npy.Uint32
+	}
+	err = e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
+		if err := write(w, task, sources); err != nil {
+			return err
+		}
+		return write(w, task, destinations)
 	})
-	if err != nil || csc.Weights == nil {
+	if err != nil || !t.Weighted() {
 		return err
 	}
-	return e.write("edge_weight.npy", npy.Float32, 1, []int64{m}, dtype.BytesOf(csc.Weights))
+	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
+		return write(w, task, weights)
+	})
 }
 
 // featureTypes are the array types of stored features.
@@ -208,13 +228,8 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	}
 	layout := e.dir.Layout()
 	rowBytes := layout.Features * layout.DType.Size()
-	task := e.options.Progress.Start("write "+name, e.dir.Manifest.Rows*int64(rowBytes), progress.Bytes)
-	defer task.Done()
-	return e.out.create(name, func(w vfs.PendingFile) error {
-		shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
-		if _, err := w.Write(npy.AppendHeader(nil, featureTypes[layout.DType], 1, shape...)); err != nil {
-			return err
-		}
+	shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
+	return e.array(name, featureTypes[layout.DType], 1, shape, func(w vfs.PendingFile, task progress.Task) error {
 		chunk := make([]byte, layout.ChunkRows*rowBytes)
 		for k := range m.Chunks() {
 			_, rows := m.ChunkRowRange(k)
@@ -234,9 +249,9 @@ func (e *npyExport) rowTable(t *format.RowTable) error {
 	var err error
 	switch {
 	case t.Labels != nil:
-		err = e.write("node_label.npy", npy.Int32, 1, []int64{t.Rows}, dtype.BytesOf(t.Labels))
+		err = e.write("node_label.npy", npy.Int32, []int64{t.Rows}, dtype.BytesOf(t.Labels))
 	case t.MultiLabels != nil:
-		err = e.write("node_label.npy", npy.Int8, 1, []int64{t.Rows, int64(t.LabelColumns)}, dtype.BytesOf(t.MultiLabels))
+		err = e.write("node_label.npy", npy.Int8, []int64{t.Rows, int64(t.LabelColumns)}, dtype.BytesOf(t.MultiLabels))
 	}
 	if err == nil && t.NumSplits > 0 {
 		k := int64(t.NumSplits)
@@ -244,7 +259,7 @@ func (e *npyExport) rowTable(t *format.RowTable) error {
 		for i, part := range t.Splits {
 			splits[int64(i)%k*t.Rows+int64(i)/k] = int8(part) - 1
 		}
-		err = e.write("splits.npy", npy.Int8, 1, []int64{k, t.Rows}, dtype.BytesOf(splits))
+		err = e.write("splits.npy", npy.Int8, []int64{k, t.Rows}, dtype.BytesOf(splits))
 	}
 	if err == nil && t.OrigID != nil {
 		err = e.origIDs(t.OrigID)
@@ -264,12 +279,8 @@ func idWidth(ids []string) int {
 // origIDs writes strings in UTF-32, padded to the longest.
 func (e *npyExport) origIDs(ids []string) error {
 	width := idWidth(ids)
-	return e.out.create("orig_id.npy", func(w vfs.PendingFile) error {
-		if _, err := w.Write(npy.AppendHeader(nil, npy.Text, int64(width), int64(len(ids)))); err != nil {
-			return err
-		}
+	return e.array("orig_id.npy", npy.Text, int64(width), []int64{int64(len(ids))}, func(w vfs.PendingFile, task progress.Task) error {
 		var block []rune
-		task := progress.Silent.Start("", 0, progress.Bytes)
 		for i, id := range ids {
 			block = append(block, []rune(id)...)
 			block = append(block, make([]rune, width-utf8.RuneCountInString(id))...)

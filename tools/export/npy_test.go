@@ -347,7 +347,7 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 			} else {
 				faulty.FailAt(n, syscall.EIO)
 			}
-			_, err := NPY(context.Background(), faulty, "graph", c.out, Options{Threads: 1, Force: c.out == "old"})
+			_, err := NPY(context.Background(), faulty, "graph", c.out, Options{Force: c.out == "old"})
 			if err == nil {
 				break
 			}
@@ -446,7 +446,7 @@ func TestAFaultLeavesNoExport(t *testing.T) {
 		graph(t, disk, "graph", format.Float32, false, false)
 		faulty := vfs.NewFault(disk)
 		faulty.FailAt(n, syscall.EIO)
-		_, err := NPY(context.Background(), faulty, "graph", "out", Options{Threads: 1})
+		_, err := NPY(context.Background(), faulty, "graph", "out", Options{})
 		if faulty.Operations() < n {
 			if err != nil || n < 20 {
 				t.Fatalf("%d operations, %v", n-1, err)
