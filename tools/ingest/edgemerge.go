@@ -185,7 +185,7 @@ func (m *merger) add(n int, above uint64) error {
 	var (
 		piece     = m.piece
 		keep, sum = m.o.Duplicates == KeepDuplicates, m.o.Duplicates == SumDuplicates
-		bits      = m.bits
+		bits      = m.bits & 63 // which spares a check at each shift
 		mask      = uint64(1)<<bits - 1
 		weight    = float32(1)
 	)

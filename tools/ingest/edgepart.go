@@ -104,7 +104,7 @@ func newParter(plan sortPlan, weighted bool) (*parter, error) {
 
 // add adds the first n of newKeys and newWeights.
 func (p *parter) add(to *partition, n int) error {
-	shift, width, stride := to.shift, int(to.width), 8*p.block+8
+	shift, width, stride := to.shift&63, int(to.width), 8*p.block+8 // the mask spares a check at each shift
 	used := p.used
 	for i, key := range p.newKeys[:n] {
 		b := key >> shift

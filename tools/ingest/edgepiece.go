@@ -60,7 +60,7 @@ func (p *edgePiece) sort(keyBits int) {
 	buckets := p.counts[0][:1<<upper]
 	clear(buckets)
 	for _, key := range from.keys {
-		buckets[key>>rest]++
+		buckets[key>>(rest&63)]++
 	}
 	p.counts[0].places(upper)
 	from.scatter(to, rest, upper, &p.counts[0])
@@ -83,9 +83,10 @@ func (p *edgePiece) sortBucket(from, to records, keyBits int) {
 		clear(counts[d][:1<<width])
 	}
 	mask := uint64(1)<<width - 1
-	for _, key := range from.keys {
-		for d := range counts {
-			counts[d][key>>(d*width)&mask&(1<<maxDigitBits-1)]++
+	for d := range counts {
+		digit, shift := &counts[d], d*width&63
+		for _, key := range from.keys {
+			digit[key>>shift&mask&(1<<maxDigitBits-1)]++
 		}
 	}
 	inPlace := false // the records have gone to where they should be
@@ -131,8 +132,10 @@ func (r records) slice(first, end int) records {
 }
 
 // scatter moves each record to the place that its digit has, and the place on.
-// The constant mask tells the compiler that no index is out of range.
+// Here and above, constant masks tell the compiler that no index is out of range, and
+// no shift.
 func (r records) scatter(to records, shift, width int, places *digitCounts) {
+	shift &= 63
 	mask := uint64(1)<<width - 1
 	if r.weights == nil {
 		for _, key := range r.keys {

@@ -128,6 +128,9 @@ func Read[T Number](a *Array, dst []T, first int64) error {
 		return fmt.Errorf("%w: %s: elements %d to %d of %d", ErrInvalid, a.Path(), first, first+int64(len(dst)), a.Elements())
 	}
 	size := a.ItemBytes()
+	if isNative[T](&a.Header) {
+		return a.readAt(dtype.BytesOf(dst), a.Offset+first*size)
+	}
 	raw := make([]byte, min(blockBytes, int64(len(dst))*size))
 	for len(dst) > 0 {
 		n := min(len(dst), blockBytes/int(size))
@@ -276,6 +279,17 @@ func convert[T Number](dst []T, raw []byte, h *Header) {
 	case Float64:
 		cast[T, float64](dst, raw)
 	}
+}
+
+// isNative tells whether values in memory are as they are in the file.
+func isNative[T Number](h *Header) bool {
+	switch any(T(0)).(type) {
+	case int64:
+		return h.Type == Int64 && !h.BigEndian
+	case float32:
+		return h.Type == Float32 && !h.BigEndian
+	}
+	return false
 }
 
 func cast[T Number, S dtype.Number](dst []T, raw []byte) {
