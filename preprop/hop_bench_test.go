@@ -8,13 +8,12 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// BenchmarkHop reports the rate at which rows are gathered, one hop over a
-// random graph.
+// BenchmarkHop reports the rate at which rows are gathered, one hop over a random
+// graph, by two goroutines. Rows of 16 to 64 columns are those of panels.
 func BenchmarkHop(b *testing.B) {
-	const nodes, edges = 200_000, 5_000_000
+	const nodes, edges, threads = 200_000, 5_000_000, 2
 	random := rand.New(rand.NewPCG(1, 1))
 	lists := make([][]uint32, nodes)
 	for range edges {
@@ -27,39 +26,23 @@ func BenchmarkHop(b *testing.B) {
 		csc.Neighbors = append(csc.Neighbors, list...)
 		csc.Offsets[v+1] = int64(len(csc.Neighbors))
 	}
-	for _, features := range []int{4, 128} {
-		x := make([]float32, nodes*features)
-		for i := range x {
-			x[i] = random.Float32()
-		}
-		for _, dt := range []dtype.DType{format.Float32, format.Float16} {
-			for _, o := range []Operator{{Name: Sym}, {Name: RW, NoLoops: true}} {
-				b.Run(fmt.Sprintf("operator=%v/dtype=%v/features=%d", o, dt, features), func(b *testing.B) {
-					src, err := newMatrix(nodes, features, dt)
+	for _, t := range []format.DType{format.Float32, format.Float16, format.BFloat16} {
+		for _, features := range []int{4, 16, 32, 64, 128} {
+			b.Run(fmt.Sprintf("dtype=%v/features=%d", t, features), func(b *testing.B) {
+				ctx := context.Background()
+				hop, err := NewBench(ctx, csc, features, t, threads)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer hop.Close()
+				for b.Loop() {
+					rows, err := hop.Hop(ctx, threads)
 					if err != nil {
 						b.Fatal(err)
 					}
-					defer src.buf.Free()
-					dst, err := newMatrix(nodes, features, dt)
-					if err != nil {
-						b.Fatal(err)
-					}
-					defer dst.buf.Free()
-					dtype.Encode(src.buf.Bytes(), x, dt)
-					p, err := newPropagator(context.Background(), &resident{csc, csc.Close}, o, 2)
-					if err != nil {
-						b.Fatal(err)
-					}
-					defer p.buf.Free()
-					for b.Loop() {
-						terms, err := p.hop(context.Background(), dst, src, nil, nil, 2, func(int64) {})
-						if err != nil {
-							b.Fatal(err)
-						}
-						b.SetBytes(terms * src.rowBytes())
-					}
-				})
-			}
+					b.SetBytes(rows * hop.RowBytes())
+				}
+			})
 		}
 	}
 }

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/bench"
+)
+
+type benchPropagateOptions struct {
+	bench.PropagateOptions
+	dtypes  []string
+	gobench bool
+}
+
+func newBenchPropagateCommand(a *app) *cobra.Command {
+	var o benchPropagateOptions
+	c := &cobra.Command{
+		Use:   "propagate",
+		Short: "Propagate over a random graph in memory, and compare with what the memory can do",
+		Long: "Propagate measures hops by the operator sym over a graph some of whose nodes are sources far more often\n" +
+			"than others. Beside it stand how fast memory is read from end to end, and how fast rows drawn at random\n" +
+			"are summed. Times are medians. With --json, there is one object a line for each element type and\n" +
+			"number of threads; with --gobench, lines for benchstat, one a round.",
+		Args: cobra.NoArgs,
+		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) { return runBenchPropagate(ctx, a, o) }),
+	}
+	f := c.Flags()
+	f.Int64Var(&o.Nodes, "nodes", 1_000_000, "number of nodes")
+	f.Int64Var(&o.Edges, "edges", 25_000_000, "number of edges")
+	f.IntVar(&o.Features, "features", 128, "features of a node")
+	f.StringSliceVar(&o.dtypes, "dtype", []string{"float32", "float16", "bfloat16"}, "element types")
+	f.IntSliceVar(&o.Threads, "threads", nil, "numbers of threads (default 1 and those of CPU affinity and quota)")
+	f.IntVar(&o.Rounds, "rounds", 5, "times that everything is measured")
+	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
+	return c
+}
+
+// propagateResults are a line each, as JSON too.
+type propagateResults []bench.PropagateResult
+
+func (l propagateResults) text(w io.Writer) {
+	fmt.Fprintln(w, "dtype\tthreads\thop\tgathers\tmemory reads\tratio\trandom rows")
+	for _, r := range l {
+		fmt.Fprintf(w, "%s\t%d\t%.3f s\t%.1f GB/s\t%.1f GB/s\t%.2f\t%.1f GB/s\n", r.DType, r.Threads, r.Seconds,
+			r.GatheredBytesPerSecond/1e9, r.ReadBytesPerSecond/1e9, r.GatheredBytesPerSecond/r.ReadBytesPerSecond, r.RandomBytesPerSecond/1e9)
+	}
+}
+
+func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (result, error) {
+	if o.Nodes < 1 || o.Nodes >= 1<<32 || o.Edges < 1 || o.Edges >= 1<<48 || o.Features < 1 || o.Features >= 1<<24 || o.Rounds < 1 {
+		return nil, usagef("--nodes %d, --edges %d, --features %d, --rounds %d: want 1 or more, and less than 2^32 nodes, 2^48 edges and 2^24 features",
+			o.Nodes, o.Edges, o.Features, o.Rounds)
+	}
+	if a.json && o.gobench {
+		return nil, usagef("--json, --gobench: want one of them")
+	}
+	for _, name := range o.dtypes {
+		t, err := dtype.Parse(name)
+		if err != nil || !t.IsFloat() {
+			return nil, usagef("--dtype %s: want float32, float16 or bfloat16", name)
+		}
+		o.DTypes = append(o.DTypes, t)
+	}
+	if len(o.Threads) == 0 {
+		o.Threads = slices.Compact([]int{1, a.threads})
+	}
+	for _, n := range o.Threads {
+		if n < 1 || n > maxThreads {
+			return nil, usagef("--threads %d: must be from 1 to %d", n, maxThreads)
+		}
+	}
+	runtime.GOMAXPROCS(slices.Max(o.Threads))
+	if budget, by := a.budget(); units.Bytes(o.Bytes()) > budget {
+		return nil, fmt.Errorf("%w: needs %s of memory, and may use %s (%s): give fewer nodes, edges, features or element types",
+			machine.ErrDoesNotFit, units.Bytes(o.Bytes()), budget, by)
+	}
+	o.Seed, o.Progress = a.seed, a.progress()
+	results, err := bench.Propagate(ctx, o.PropagateOptions)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.gobench:
+		fmt.Fprintf(a.stdout, "goos: %s\ngoarch: %s\npkg: github.com/hopfeed/hopfeed/preprop\n", runtime.GOOS, runtime.GOARCH)
+		for _, r := range results {
+			for _, line := range r.GoBench() {
+				fmt.Fprintln(a.stdout, line)
+			}
+		}
+		return nil, nil
+	case a.json:
+		for _, r := range results {
+			if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}
+	return propagateResults(results), nil
+}

@@ -1,0 +1,94 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+)
+
+// Bench is a hop in memory by which to measure how fast propagation is: by Sym, from
+// a matrix [n, features] that it makes up to another. It is not safe for concurrent
+// use.
+type Bench struct {
+	nodes    int64
+	p        *propagator
+	src, dst *matrix
+}
+
+// NewBench makes the matrices, off the Go heap, of BenchBytes. The graph stays the
+// caller's, and must outlive the Bench.
+func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
+	b := &Bench{nodes: graph.Nodes()}
+	var err error
+	none := func() error { return nil }
+	if b.p, err = newPropagator(ctx, &resident{graph, none}, Operator{Name: Sym}, threads); err != nil {
+		return nil, err
+	}
+	b.src, err = newMatrix(b.nodes, features, t)
+	if err == nil {
+		b.dst, err = newMatrix(b.nodes, features, t)
+	}
+	if err == nil {
+		err = parallel.For(ctx, threads, b.nodes, blockEdges, func(lo, hi int64) error {
+			row := make([]float32, features)
+			for v := lo; v < hi; v++ {
+				for j := range row {
+					row[j] = float32((v*int64(features) + int64(j)) % 97)
+				}
+				dtype.Encode(b.src.rows(v, v+1), row, t)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// BenchBytes is the memory of a Bench, the graph aside.
+func BenchBytes(nodes int64, features int, t format.DType) int64 {
+	return nodes * (2*int64(features)*int64(t.Size()) + 4)
+}
+
+// RowBytes is the size of a row of the matrices.
+func (b *Bench) RowBytes() int64 { return b.src.rowBytes() }
+
+// Source is the memory of the matrix that hops are made from.
+func (b *Bench) Source() []byte { return b.src.buf.Bytes() }
+
+// Hop computes a hop, and returns how many rows it gathered: one for each edge, and
+// each self-loop that it added.
+func (b *Bench) Hop(ctx context.Context, threads int) (rows int64, err error) {
+	return b.p.hop(ctx, b.dst, b.src, nil, nil, threads, func(int64) {})
+}
+
+// Gather sums rows of the source, times their coefficients, and nothing else: what
+// the inner loop of a hop can reach.
+func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
+	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
+	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {
+		batch := newBatch(b.p, b.dst, b.src, nil)
+		batch.lengths = batch.lengths[:1]
+		for ; lo < hi; lo += batchTerms {
+			batch.nodes = rows[lo:min(hi, lo+batchTerms)]
+			batch.lengths[0] = len(batch.nodes)
+			batch.sum()
+		}
+		return nil
+	})
+}
+
+// Close frees the memory.
+func (b *Bench) Close() error {
+	err := b.p.buf.Free()
+	for _, m := range []*matrix{b.src, b.dst} {
+		if m != nil {
+			err = errors.Join(err, m.buf.Free())
+		}
+	}
+	return err
+}

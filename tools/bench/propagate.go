@@ -1,0 +1,199 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/preprop"
+)
+
+// PropagateOptions say what is propagated: features of a graph that is made up.
+type PropagateOptions struct {
+	Nodes, Edges int64
+	Features     int
+	DTypes       []format.DType
+	Threads      []int
+	Rounds       int // in each of which everything is measured once
+	Seed         uint64
+	Progress     progress.Reporter
+}
+
+// Bytes is the memory that Propagate takes.
+func (o PropagateOptions) Bytes() int64 {
+	bytes := graphBytes(o.Nodes, o.Edges) + 4*gathered(o.Nodes)
+	for _, t := range o.DTypes {
+		bytes += preprop.BenchBytes(o.Nodes, o.Features, t)
+	}
+	return bytes
+}
+
+// PropagateResult is a hop in one element type by so many threads. Rates are those
+// of the median times.
+type PropagateResult struct {
+	DType    string `json:"dtype"`
+	Threads  int    `json:"threads"`
+	Kernel   string `json:"kernel"` // the instruction set
+	Nodes    int64  `json:"nodes"`
+	Edges    int64  `json:"edges"`
+	Features int    `json:"features"`
+	// RowsGathered is one for each edge, and each self-loop that the operator adds.
+	RowsGathered   int64     `json:"edges_processed"`
+	Seconds        float64   `json:"seconds"`
+	FastestSeconds float64   `json:"fastest_seconds"`
+	RoundSeconds   []float64 `json:"round_seconds"`
+	CoreSeconds    float64   `json:"core_seconds"` // of processors, which what else the machine does changes less
+	// GatheredBytesPerSecond is how many bytes of rows the hop takes.
+	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
+	// ReadBytesPerSecond is how fast memory is read from end to end, and
+	// RandomBytesPerSecond how fast rows drawn at random are summed.
+	ReadBytesPerSecond   float64 `json:"read_bytes_per_second"`
+	RandomBytesPerSecond float64 `json:"random_bytes_per_second"`
+}
+
+// GoBench are the rounds as lines of Go's benchmarks.
+func (r PropagateResult) GoBench() []string {
+	var lines []string
+	for _, seconds := range r.RoundSeconds {
+		lines = append(lines, fmt.Sprintf("BenchmarkHop/dtype=%s/threads=%d-%d\t1\t%.0f ns/op\t%.2f MB/s",
+			r.DType, r.Threads, r.Threads, seconds*1e9, r.GatheredBytesPerSecond*r.Seconds/seconds/1e6))
+	}
+	return lines
+}
+
+// Propagate measures hops by the operator sym over a graph with skewed sources, in
+// memory, and what the memory can do, round by round, so that all have the same
+// share of what else the machine does.
+func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, err error) {
+	most := slices.Max(o.Threads)
+	task := o.Progress.Start("propagate", int64(o.Rounds*len(o.DTypes)*len(o.Threads)), progress.Items)
+	defer task.Done()
+	graph, free, err := skewedGraph(ctx, o.Nodes, o.Edges, o.Seed, most)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
+	random := make([]uint32, gathered(o.Nodes))
+	for i := range random {
+		random[i] = uint32(rng.Hash(rng.Derive(o.Seed, "random"), uint64(i)) % uint64(o.Nodes))
+	}
+	var hops []*preprop.Bench
+	for _, t := range o.DTypes {
+		hop, err := preprop.NewBench(ctx, graph, o.Features, t, most)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, hop.Close()) }()
+		if _, err := hop.Hop(ctx, most); err != nil { // touches what it writes
+			return nil, err
+		}
+		hops = append(hops, hop)
+	}
+	results := make([]PropagateResult, len(hops)*len(o.Threads))
+	cores, reads, gathers := make([][]float64, len(results)), make([][]float64, len(results)), make([][]float64, len(results))
+	for range o.Rounds {
+		for i := range results {
+			r, hop := &results[i], hops[i/len(o.Threads)]
+			r.Threads = o.Threads[i%len(o.Threads)]
+			hopped := start()
+			if r.RowsGathered, err = hop.Hop(ctx, r.Threads); err != nil {
+				return nil, err
+			}
+			r.RoundSeconds = append(r.RoundSeconds, time.Since(hopped.at).Seconds())
+			cores[i] = append(cores[i], (machine.CPUTime() - hopped.cpu).Seconds())
+			at := time.Now()
+			if err := read(ctx, hop.Source(), r.Threads); err != nil {
+				return nil, err
+			}
+			reads[i] = append(reads[i], time.Since(at).Seconds())
+			at = time.Now()
+			if err := hop.Gather(ctx, random, r.Threads); err != nil {
+				return nil, err
+			}
+			gathers[i] = append(gathers[i], time.Since(at).Seconds())
+			task.Add(1)
+		}
+	}
+	for i := range results {
+		r, hop := &results[i], hops[i/len(o.Threads)]
+		r.DType, r.Kernel = o.DTypes[i/len(o.Threads)].String(), kernel.Name()
+		r.Nodes, r.Edges, r.Features = o.Nodes, o.Edges, o.Features
+		r.Seconds, r.FastestSeconds = median(r.RoundSeconds), slices.Min(r.RoundSeconds)
+		r.CoreSeconds = median(cores[i])
+		r.GatheredBytesPerSecond = float64(r.RowsGathered*hop.RowBytes()) / r.Seconds
+		r.ReadBytesPerSecond = float64(len(hop.Source())) / median(reads[i])
+		r.RandomBytesPerSecond = float64(int64(len(random))*hop.RowBytes()) / median(gathers[i])
+	}
+	return results, nil
+}
+
+func median(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}
+
+// gathered is how many rows are drawn at random.
+func gathered(nodes int64) int64 { return min(nodes, 1<<20) }
+
+func graphBytes(nodes, edges int64) int64 { return 8*(nodes+1) + 4*edges }
+
+// skewedGraph is off the Go heap. Edge e ends at node hash(e) mod n. The k-th edge in
+// the order of their ends starts at node floor(n*r^3) * 2654435761 mod n, with r
+// uniform in [0,1) by another hash: some nodes are sources far more often than
+// others, and lie anywhere.
+func skewedGraph(ctx context.Context, nodes, edges int64, seed uint64, threads int) (*format.CSC, func() error, error) {
+	const scatter = 2654435761 // a prime
+	buf, err := offheap.Alloc(graphBytes(nodes, edges))
+	if err != nil {
+		return nil, nil, err
+	}
+	offsets := dtype.Int64s(buf.Bytes()[:8*(nodes+1)])
+	neighbors := dtype.Uint32s(buf.Bytes()[8*(nodes+1):])
+	ends, starts := rng.Derive(seed, "ends"), rng.Derive(seed, "starts")
+	for e := range uint64(edges) {
+		offsets[1+rng.Hash(ends, e)%uint64(nodes)]++
+	}
+	for v := range nodes {
+		offsets[v+1] += offsets[v]
+	}
+	err = parallel.For(ctx, threads, nodes, 1024, func(lo, hi int64) error {
+		for v := lo; v < hi; v++ {
+			list := neighbors[offsets[v]:offsets[v+1]]
+			for i := range list {
+				r := rng.Float64(rng.Hash(starts, uint64(offsets[v])+uint64(i)))
+				list[i] = uint32(uint64(float64(nodes)*r*r*r) * scatter % uint64(nodes))
+			}
+			slices.Sort(list)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, buf.Free())
+	}
+	return &format.CSC{Offsets: offsets, Neighbors: neighbors}, buf.Free, nil
+}
+
+// read reads memory from end to end, each thread a part of it.
+func read(ctx context.Context, memory []byte, threads int) error {
+	words := dtype.As[uint64](memory[:len(memory)&^7])
+	share := (int64(len(words)) + int64(threads) - 1) / int64(threads)
+	sums := make([]uint64, threads)
+	return parallel.For(ctx, threads, int64(len(words)), share, func(lo, hi int64) error {
+		part, sum := words[lo:hi], uint64(0)
+		for ; len(part) >= 8; part = part[8:] {
+			sum += part[0] ^ part[1] ^ part[2] ^ part[3] ^ part[4] ^ part[5] ^ part[6] ^ part[7]
+		}
+		sums[lo/max(share, 1)] = sum // or nothing would have to be read
+		return nil
+	})
+}
