@@ -3,7 +3,9 @@ package loader
 import (
 	"context"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
@@ -20,13 +22,14 @@ func openHost(ctx context.Context, l *Loader) (source, error) {
 }
 
 func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
-	f := j.frame
+	f, unified := j.frame, h.l.unified()
+	bySpan := h.l.bySpan(j)
 	switch {
-	case h.l.unified() && !h.l.o.BySpan:
-		if err := h.gather(ctx, f.stored.Bytes(), f.index(j.plan.Spans)); err != nil {
+	case unified && bySpan && !h.l.o.BySpan:
+		if err := h.copySpans(ctx, f.stored.Bytes(), j.plan); err != nil {
 			return err
 		}
-	case h.l.bySpan(j):
+	case bySpan:
 		for m, matrix := range h.matrices {
 			at := 0
 			for _, s := range j.plan.Spans {
@@ -34,6 +37,10 @@ func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) er
 				stream.CopyIn(f.raw[m].Slice(at, at+s.Rows), matrix.Bytes()[first:first+int64(s.Rows)*h.l.rowBytes()])
 				at += s.Rows
 			}
+		}
+	case unified:
+		if err := h.gather(ctx, f.stored.Bytes(), f.index(j.plan.Spans)); err != nil {
+			return err
 		}
 	default:
 		staging := f.staging()
@@ -52,22 +59,26 @@ const gatherBytes = 128 << 10
 // gather copies the given rows of each matrix to dst, matrix after matrix.
 func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
 	n, size := int64(len(rows)), h.l.rowBytes()
-	matrices := make([][]byte, len(h.matrices))
-	for m, buffer := range h.matrices {
-		matrices[m] = buffer.Bytes()
+	grain := max(gatherBytes/size, 1)
+	ranges := (n + grain - 1) / grain // of each matrix
+	return parallel.For(ctx, h.l.o.Threads, ranges*int64(len(h.matrices)), 1, func(i, _ int64) error {
+		m, lo := i/ranges, i%ranges*grain
+		kernel.GatherRows(dst[(m*n+lo)*size:], int(size), h.matrices[m].Bytes(), int(size), int(size), rows[lo:min(lo+grain, n)])
+		return nil
+	})
+}
+
+// copySpans copies the spans of a batch, of each matrix, to dst.
+func (h *hostSource) copySpans(ctx context.Context, dst []byte, b chunk.Batch) error {
+	size, spans := h.l.rowBytes(), int64(len(b.Spans))
+	starts := make([]int64, spans) // within the batch
+	for i := range spans - 1 {
+		starts[i+1] = starts[i] + int64(b.Spans[i].Rows)
 	}
-	return parallel.For(ctx, h.l.o.Threads, n*int64(len(matrices)), gatherBytes/size, func(lo, hi int64) error {
-		for lo < hi {
-			src, i := matrices[lo/n], lo%n
-			// Rows that follow one another in both are copied as one.
-			run := int64(1)
-			for lo+run < hi && i+run < n && rows[i+run] == rows[i]+uint32(run) {
-				run++
-			}
-			from := int64(rows[i]) * size
-			copy(dst[lo*size:(lo+run)*size], src[from:from+run*size])
-			lo += run
-		}
+	return parallel.For(ctx, h.l.o.Threads, spans*int64(len(h.matrices)), 1, func(i, _ int64) error {
+		m, s := i/spans, b.Spans[i%spans]
+		from := h.matrices[m].Bytes()[s.First*size:][:int64(s.Rows)*size]
+		copy(dst[(m*int64(b.Rows)+starts[i%spans])*size:], from)
 		return nil
 	})
 }

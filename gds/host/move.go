@@ -6,6 +6,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 func (s *stream) CopyIn(dst gds.Tensor, host []byte) {
@@ -139,13 +140,13 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 			return err
 		}
 		return d.eachRow(to.rows, to.cols, func(lo, hi int) error {
-			for i := lo; i < hi; i++ {
-				row := int(rows.data[i])
-				if row >= from.rows {
-					return fmt.Errorf("index[%d] is row %d of a matrix of %d", i, row, from.rows)
+			part := rows.data[lo:hi]
+			for i, row := range part {
+				if int64(row) >= int64(from.rows) {
+					return fmt.Errorf("index[%d] is row %d of a matrix of %d", lo+i, row, from.rows)
 				}
-				copy(to.row(i, 0, to.cols), from.row(row, 0, to.cols))
 			}
+			kernel.GatherRows(to.data[lo*to.stride:], to.stride, from.data, from.stride, to.cols, part)
 			return nil
 		})
 	}, dst, src, index)
