@@ -236,6 +236,15 @@ func TestFeaturesThatNoFiniteNumberHoldsAreRefusedByPlace(t *testing.T) {
 	}
 }
 
+func TestABadFeatureIsPrintedAsItsShardHasIt(t *testing.T) {
+	l := smallLayout()
+	delete(l, "node_feat.npy")
+	l["node_feat_0.npy"] = array(npy.Float32, smallFeatures[:8], 2, 4)
+	l["node_feat_1.npy"] = fortran(array(npy.Float64, []float64{0, 0, 0, 0, 0, 0, 0, -1e99, 0, 0, 0, 0}, 3, 4))
+	_, _, err := run(t, l, Options{})
+	refused(t, "a column of a shard", err, "in/node_feat_1.npy: row 1, column 2: -1e+99 is no finite float32")
+}
+
 func TestWeightsThatAddUpToInfinityAreRefusedByFile(t *testing.T) {
 	l := smallLayout()
 	l["edge_index.npy"] = array(npy.Int64, []int64{0, 0, 1, 1, 1, 2}, 2, 3)

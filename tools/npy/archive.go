@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/flate"
 
@@ -59,8 +60,9 @@ func (z *Archive) Close() error { return z.file.Close() }
 // Has tells whether there is an array of that name.
 func (z *Archive) Has(name string) bool { return z.find(name) != nil }
 
+// find is the last member of a name, as in NumPy.
 func (z *Archive) find(name string) *zip.File {
-	for _, f := range z.zip.File {
+	for _, f := range slices.Backward(z.zip.File) {
 		if f.Name == name+".npy" {
 			return f
 		}

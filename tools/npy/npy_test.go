@@ -160,6 +160,26 @@ func TestStoredAndDeflatedMembersRead(t *testing.T) {
 	}
 }
 
+func TestOfMembersOfOneNameTheLastIsRead(t *testing.T) {
+	var data bytes.Buffer
+	z := zip.NewWriter(&data)
+	for _, v := range []byte{7, 8} {
+		w, err := z.Create("dense.npy")
+		if err == nil {
+			_, err = w.Write(append(AppendHeader(nil, Uint8, 1, 1), v))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readDense(file(t, data.Bytes())); err != nil || !slices.Equal(got, []float32{8}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestDamagedArchivesAreRefused(t *testing.T) {
 	for _, path := range []string{"testdata/stored.npz", "testdata/deflated.npz"} {
 		data, err := os.ReadFile(path)
