@@ -26,7 +26,7 @@ func least(t *testing.T, fsys vfs.FS, o Options) int64 {
 func TestAJobGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
 	randomGraph(1, 50, 3).write(t, graph, "graph")
-	o := Options{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: RW, Graph: Undirected}}, Threads: 1, ChunkRows: 16}
+	o := Options{Hops: 2, Operators: []Operator{{Name: RW, Graph: Undirected}}, Threads: 1}
 	want := propagated(t, graph.CrashClone(), "whole", o)
 	for _, budget := range []int64{0, least(t, graph, o)} {
 		o.MemoryBytes = budget
@@ -36,7 +36,7 @@ func TestAJobGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)
 			_, err := Propagate(context.Background(), fault, "graph", "store", o)
-			for i, crashed := range []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(1), disk.CrashCloneKeeping(2)} {
+			for i, crashed := range []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(uint64(n))} {
 				if _, statusErr := JobStatus(crashed, "store", ""); statusErr != nil && !errors.Is(statusErr, fs.ErrNotExist) {
 					t.Errorf("budget %d, crash at operation %d: status: %v", budget, n, statusErr)
 				}

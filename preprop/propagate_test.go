@@ -284,7 +284,7 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 }
 
 func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
-	g := randomGraph(1, 6000, 3)
+	g := randomGraph(1, 3000, 3)
 	fsys := vfs.NewMem()
 	g.write(t, fsys, "graph")
 	for _, dt := range []dtype.DType{format.Float32, format.Float16} {

@@ -92,7 +92,7 @@ func TestEdgesTurnedRoundAndInBothDirections(t *testing.T) {
 }
 
 func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
-	const nodes = 3000
+	const nodes = 1000
 	for seed := range uint64(2) {
 		edges := randomEdges(rand.New(rand.NewPCG(seed, 4)), nodes)
 		csc := makeCSC(nodes, edges, seed == 1)
