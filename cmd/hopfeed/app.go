@@ -72,7 +72,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 
 	root.AddCommand(
-		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newPlanCommand(a), newTrainCommand(a),
+		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
 		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
 	)
 	for _, c := range append(root.Commands(), root) {
