@@ -1,11 +1,13 @@
 package preprop
 
 import (
+	"context"
 	"slices"
+	"sync"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // At most so many terms are laid out at a time, and sums of so many bytes made of
@@ -54,36 +56,75 @@ func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
 	return b
 }
 
-// add lays out row v, which is in the block, and returns how many terms it has.
-func (b *batch) add(from *format.Block, v int64) (int, error) {
-	t := b.p.terms(from, v)
+// add lays out a row.
+func (b *batch) add(t terms) error {
 	for first := 0; ; first += blockEdges {
 		k := min(blockEdges, t.len()-first)
 		if len(b.nodes)+k > batchTerms || len(b.blocks) == cap(b.blocks) {
 			if err := b.flush(); err != nil {
-				return 0, err
+				return err
 			}
 		}
-		at := len(b.nodes)
-		b.nodes = b.nodes[:at+k]
-		nodes := b.nodes[at:]
-		splice(nodes, t.neighbors, t.node, t.loop, first)
-		if t.weights != nil {
-			c := b.coefficients[at:][:k]
-			splice(c, t.weights, 1, t.loop, first)
-			if b.p.t != nil {
-				for i, u := range nodes {
-					c[i] = float32(c[i] * b.p.t[u])
-				}
-			}
-		}
-		last := first+k == t.len()
-		b.blocks = append(b.blocks, block{row: v, first: first == 0, last: last})
-		b.lengths = append(b.lengths, k)
-		if last {
-			return t.len(), nil
+		b.layOut(t, first, k)
+		if first+k == t.len() {
+			return nil
 		}
 	}
+}
+
+// layOut lays out a block: k terms of a row, from first on.
+func (b *batch) layOut(t terms, first, k int) {
+	at := len(b.nodes)
+	b.nodes = b.nodes[:at+k]
+	nodes := b.nodes[at:]
+	splice(nodes, t.neighbors, t.node, t.loop, first)
+	if t.weights != nil {
+		c := b.coefficients[at:][:k]
+		splice(c, t.weights, 1, t.loop, first)
+		if b.p.t != nil {
+			for i, u := range nodes {
+				c[i] = float32(c[i] * b.p.t[u])
+			}
+		}
+	}
+	b.blocks = append(b.blocks, block{row: int64(t.node), first: first == 0, last: first+k == t.len()})
+	b.lengths = append(b.lengths, k)
+}
+
+// hubBlocks is how many blocks a row has at most that one goroutine computes, and
+// how many several compute at a time. It changes no result.
+const hubBlocks = 64
+
+// addHub computes a row of many blocks together with other goroutines, so that no
+// core waits for the one that met it.
+func (b *batch) addHub(ctx context.Context, t terms, pool *sync.Pool, threads int) error {
+	if err := b.flush(); err != nil {
+		return err
+	}
+	f := b.src.features
+	sums, total := make([]float32, hubBlocks*f), b.sums[:f]
+	clear(total)
+	for first := 0; first < t.len(); first += hubBlocks * blockEdges {
+		n := min(hubBlocks*blockEdges, t.len()-first)
+		err := parallel.For(ctx, threads, int64(n), blockEdges, func(lo, hi int64) error {
+			one := pool.Get().(*batch)
+			one.layOut(t, first+int(lo), int(hi-lo))
+			one.sum()
+			copy(sums[int(lo)/blockEdges*f:], one.sums[:f])
+			one.reset()
+			pool.Put(one)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for at := 0; at < n; at += blockEdges {
+			for j, x := range sums[at/blockEdges*f:][:f] {
+				total[j] += x
+			}
+		}
+	}
+	return b.store(int64(t.node), total, 1)
 }
 
 // splice fills part with list from place first on, after put was inserted at
@@ -129,8 +170,12 @@ func (b *batch) flush() error {
 			copy(b.total, sum)
 		}
 	}
-	b.nodes, b.blocks, b.lengths = b.nodes[:0], b.blocks[:0], b.lengths[:0]
+	b.reset()
 	return nil
+}
+
+func (b *batch) reset() {
+	b.nodes, b.blocks, b.lengths = b.nodes[:0], b.blocks[:0], b.lengths[:0]
 }
 
 // sum adds up the terms of each block.

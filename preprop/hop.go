@@ -179,13 +179,20 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, wan
 		rows := pool.Get().(*batch)
 		added := int64(0)
 		for v := b.First; v < b.First+b.Rows(); v++ {
-			if want.has(v) {
-				k, err := rows.add(b, v)
-				if err != nil {
-					return failure.report(b.First, err)
-				}
-				added += int64(k)
+			if !want.has(v) {
+				continue
 			}
+			t := p.terms(b, v)
+			var err error
+			if t.len() > hubBlocks*blockEdges {
+				err = rows.addHub(ctx, t, &pool, threads)
+			} else {
+				err = rows.add(t)
+			}
+			if err != nil {
+				return failure.report(b.First, err)
+			}
+			added += int64(t.len())
 		}
 		if err := rows.flush(); err != nil {
 			return failure.report(b.First, err)

@@ -361,6 +361,51 @@ func TestHopsAreTheDocumentedArithmeticBitForBit(t *testing.T) {
 	}
 }
 
+func TestHubsAreTheDocumentedArithmeticForAnyThreads(t *testing.T) {
+	const nodes, features, hub = 6, 3, 4
+	random := rand.New(rand.NewPCG(5, 1))
+	var edges []edge
+	for range 2*hubBlocks*blockEdges + 3*blockEdges + 7 { // one list over the limit twice
+		u := random.Uint32N(nodes - 1)
+		if u == hub { // whose own place is that of a loop that is added
+			u = nodes - 1
+		}
+		edges = append(edges, edge{u, hub, random.Float32() + 0.1}, edge{random.Uint32N(nodes), u / 2, 1})
+	}
+	x := randomFeatures(random, nodes, features)
+	for _, weighted := range []bool{false, true} {
+		csc := makeCSC(nodes, edges, weighted)
+		exact := slices.Clone(edges)
+		if !weighted {
+			for i := range exact {
+				exact[i].weight = 1
+			}
+		}
+		for _, o := range []Operator{{Name: Sym}, {Name: RW, NoLoops: true}} {
+			src := fillMatrix(t, nodes, features, format.Float32, x)
+			want := exactReference(exact, o, src, hub)
+			for _, threads := range []int{1, 2, 3} {
+				dst := fillMatrix(t, nodes, features, format.Float32, nil)
+				if _, err := applyHop(t, csc, o, dst, src, nil, threads); err != nil {
+					t.Fatal(err)
+				}
+				if got := dst.values(hub); !slices.Equal(got, want) {
+					t.Errorf("weighted %t, %v, %d threads: %v, want %v", weighted, o, threads, got, want)
+				}
+				with := &blend{factor: 0.75, theta: 0.3, x: src}
+				if _, err := prepare(t, csc, o, threads).hop(context.Background(), dst, src, with, nil, threads, func(int64) {}); err != nil {
+					t.Fatal(err)
+				}
+				for j, got := range dst.values(hub) {
+					if blended := float32(0.75*want[j]) + float32(0.3*x[hub*features+j]); got != blended {
+						t.Errorf("weighted %t, %v, %d threads: column %d is blended into %v, want %v", weighted, o, threads, j, got, blended)
+					}
+				}
+			}
+		}
+	}
+}
+
 // bits that only the documented order gives, worked out by hand.
 func TestOrderBlocksAndRoundingOfSums(t *testing.T) {
 	const ulp = 1.0 / (1 << 23) // of 1
