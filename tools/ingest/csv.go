@@ -228,18 +228,16 @@ var csvFormat = Format{
 maybe a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.` + nodeFilesHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o CSVOptions
-		var ids string
 		o.NodeFiles.declare(flags)
-		flags.StringVar(&ids, "ids", "keep", "keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
+		mapIDs := declareIDs(flags)
 		flags.StringVar(&o.Header, "header", "", "yes or no, where it does not show whether the first line names the columns")
 		flags.IntVar(&o.WeightColumn, "weight-column", -1, "column of weights, from 1; 0: none (default: the one named weight, or the third of three)")
 		flags.Lookup("weight-column").DefValue = "0" // which is not shown
 		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, where edges and features do not tell")
-		return func(ctx context.Context, in Input) (Source, error) {
-			if ids != "keep" && ids != "map" {
-				return nil, fmt.Errorf("%w: --ids %s: want keep or map", ErrOptions, ids)
+		return func(ctx context.Context, in Input) (_ Source, err error) {
+			if o.MapIDs, err = mapIDs(); err != nil {
+				return nil, err
 			}
-			o.MapIDs = ids == "map"
 			return OpenCSV(ctx, in.FS, in.Path, in.Workspace, o)
 		}
 	},

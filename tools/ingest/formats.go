@@ -27,4 +27,6 @@ type Input struct {
 }
 
 // Formats are those that there are.
-func Formats() []Format { return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat} }
+func Formats() []Format {
+	return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat, parquetFormat}
+}

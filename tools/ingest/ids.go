@@ -8,6 +8,8 @@ import (
 	"hash/maphash"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
@@ -64,6 +66,17 @@ func (n *numbering) name(node int64) string {
 		return fmt.Sprintf("id %q", n.ids.id(uint32(node)))
 	}
 	return fmt.Sprintf("node %d", node)
+}
+
+// declareIDs adds the flag --ids, and returns what it says: whether ids are mapped.
+func declareIDs(flags *pflag.FlagSet) func() (bool, error) {
+	ids := flags.String("ids", "keep", "keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
+	return func() (bool, error) {
+		if *ids != "keep" && *ids != "map" {
+			return false, fmt.Errorf("%w: --ids %s: want keep or map", ErrOptions, *ids)
+		}
+		return *ids == "map", nil
+	}
 }
 
 // idMap numbers ids densely, in the order in which they are first seen. It holds

@@ -234,15 +234,19 @@ func (ones) Close() error           { return nil }
 // openRows opens labels and splits, and says what the row table takes in memory.
 // The nodes are known by then.
 func (l *edgeList) openRows() error {
+	l.openIDs()
+	if err := l.openLabels(); err != nil {
+		return err
+	}
+	return l.openSplits()
+}
+
+func (l *edgeList) openIDs() {
 	if ids := l.ids.ids; ids != nil {
 		l.info.Input["ids"] = "map"
 		l.info.HeldBytes = ids.bytes()
 		l.info.RowBytes += ids.rowBytes()
 	}
-	if err := l.openLabels(); err != nil {
-		return err
-	}
-	return l.openSplits()
 }
 
 func (l *edgeList) openLabels() error {

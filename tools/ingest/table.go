@@ -251,6 +251,14 @@ var splitNames = map[string]uint8{
 	"-1": format.SplitNone, "none": format.SplitNone, "": format.SplitNone,
 }
 
+func parseSplit(b []byte) (uint8, error) {
+	part, ok := splitNames[string(b)]
+	if !ok {
+		return 0, fmt.Errorf("split %.100q (want train or 0, valid or 1, test or 2, none or -1)", b)
+	}
+	return part, nil
+}
+
 func isSplit(b []byte) bool { _, ok := splitNames[string(b)]; return ok }
 
 // readTableSplits reads all splits: a column each.
@@ -262,9 +270,9 @@ func readTableSplits(ctx context.Context, fsys vfs.FS, path string, ids *numberi
 	defer t.Close()
 	return t.once(ctx, rows.Rows, func(node int64, values [][]byte) error {
 		for k, b := range values {
-			part, ok := splitNames[string(b)]
-			if !ok {
-				return fmt.Errorf("split %.100q (want train or 0, valid or 1, test or 2, none or -1)", b)
+			part, err := parseSplit(b)
+			if err != nil {
+				return err
 			}
 			rows.Splits[node*int64(rows.NumSplits)+int64(k)] = part
 		}

@@ -1,0 +1,384 @@
+package ingest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// parquetColumn is a column of a table: []int64, []float32, []float64, []string, a list
+// ([][]float32, where nil is null), or []any of int64 and nil.
+type parquetColumn struct {
+	name   string
+	values any
+}
+
+// thrift are structures in Thrift's compact protocol, of fields with long headers.
+type thrift []byte
+
+func structure(fields ...thrift) thrift { return append(slices.Concat(fields...), 0) }
+
+func field(id int64, kind byte, value ...byte) thrift {
+	return append(binary.AppendVarint(thrift{kind}, id), value...)
+}
+
+func number(id, v int64) thrift           { return field(id, 6, binary.AppendVarint(nil, v)...) }
+func nested(id int64, f ...thrift) thrift { return field(id, 12, structure(f...)...) }
+func list(id int64, items ...thrift) thrift {
+	return field(id, 9, append(binary.AppendUvarint([]byte{0xfc}, uint64(len(items))), slices.Concat(items...)...)...)
+}
+func name(id int64, s string) thrift {
+	return field(id, 8, append(binary.AppendUvarint(nil, uint64(len(s))), s...)...)
+}
+
+// parquetFile is a table in row groups of at most three rows, as plain as can be.
+func parquetFile(columns ...parquetColumn) []byte {
+	out := []byte("PAR1")
+	schema := []thrift{structure(name(4, "schema"), number(5, int64(len(columns))))}
+	rows := 0
+	for _, c := range columns {
+		leaf := func(physical, repetition int64, more ...thrift) thrift {
+			return structure(slices.Concat(append([]thrift{number(1, physical), number(3, repetition), name(4, c.name)}, more...)...))
+		}
+		switch v := c.values.(type) {
+		case []int64:
+			schema, rows = append(schema, leaf(2, 0)), len(v)
+		case []any:
+			schema, rows = append(schema, leaf(2, 1)), len(v)
+		case []float32:
+			schema, rows = append(schema, leaf(4, 0)), len(v)
+		case []float64:
+			schema, rows = append(schema, leaf(5, 0)), len(v)
+		case []string:
+			schema, rows = append(schema, leaf(6, 0, number(6, 0))), len(v)
+		case [][]float32:
+			rows = len(v)
+			schema = append(schema, structure(number(3, 1), name(4, c.name), number(5, 1)), structure(number(3, 2), name(4, "list"), number(5, 1)), leaf(4, 0))
+		}
+	}
+	var groups []thrift
+	for first := 0; first < rows; first += 3 {
+		end := min(first+3, rows)
+		var chunks []thrift
+		for _, c := range columns {
+			cells, data := plainCells(c.values, first, end)
+			at, size := int64(len(out)), int64(len(data))
+			out = append(append(out, structure(number(1, 0), number(2, size), number(3, size), nested(5, number(1, cells), number(2, 0), number(3, 3), number(4, 3)))...), data...)
+			chunks = append(chunks, structure(nested(3, number(4, 0), number(5, cells), number(7, int64(len(out))-at), number(9, at))))
+		}
+		groups = append(groups, structure(list(1, chunks...), number(3, int64(end-first))))
+	}
+	footer := structure(number(1, 1), list(2, schema...), number(3, int64(rows)), list(4, groups...))
+	return append(binary.LittleEndian.AppendUint32(append(out, footer...), uint32(len(footer))), "PAR1"...)
+}
+
+// plainCells are the levels, in runs of one, and values of some rows.
+func plainCells(values any, first, end int) (cells int64, data []byte) {
+	var rep, def []byte
+	switch v := values.(type) {
+	case []int64:
+		data = raw(v[first:end])
+	case []float32:
+		data = raw(v[first:end])
+	case []float64:
+		data = raw(v[first:end])
+	case []string:
+		for _, s := range v[first:end] {
+			data = append(binary.LittleEndian.AppendUint32(data, uint32(len(s))), s...)
+		}
+	case []any:
+		for _, x := range v[first:end] {
+			if x == nil {
+				def = append(def, 2, 0)
+				continue
+			}
+			def, data = append(def, 2, 1), append(data, raw([]int64{x.(int64)})...)
+		}
+	case [][]float32:
+		for _, list := range v[first:end] {
+			if len(list) == 0 {
+				def, rep = append(def, 2, 0), append(rep, 2, 0)
+			}
+			for i := range list {
+				def, rep = append(def, 2, 2), append(rep, 2, byte(min(1, i)))
+			}
+			data = append(data, raw(list)...)
+		}
+	}
+	cells = int64(end - first)
+	if rep != nil {
+		cells = int64(len(rep) / 2)
+	}
+	for _, levels := range [][]byte{def, rep} {
+		if levels != nil {
+			data = slices.Concat(binary.LittleEndian.AppendUint32(nil, uint32(len(levels))), levels, data)
+		}
+	}
+	return cells, data
+}
+
+// smallTables are smallLayout as tables.
+func smallTables() layout {
+	return layout{
+		"edges.parquet": parquetFile(parquetColumn{"source", []int64{0, 1, 4, 4}}, parquetColumn{"destination", []int64{1, 2, 3, 0}}),
+		"nodes.parquet": smallNodes(),
+	}
+}
+
+// smallNodes are the nodes of smallLayout, with some more columns.
+func smallNodes(more ...parquetColumn) []byte {
+	columns := []parquetColumn{
+		{"id", []int64{0, 1, 2, 3, 4}},
+		{"label", []any{int64(0), int64(1), int64(2), nil, int64(1)}},
+		{"split", []string{"train", "0", "valid", "none", "test"}},
+	}
+	for c := range 4 {
+		var values []float32
+		for r := range 5 {
+			values = append(values, smallFeatures[4*r+c])
+		}
+		columns = append(columns, parquetColumn{string(rune('a' + c)), values})
+	}
+	return parquetFile(append(columns, more...)...)
+}
+
+func smallLists() [][]float32 {
+	var lists [][]float32
+	for r := range 5 {
+		lists = append(lists, smallFeatures[4*r:4*r+4])
+	}
+	return lists
+}
+
+func openParquet(disk vfs.FS, o ParquetOptions) (Source, error) {
+	return OpenParquet(context.Background(), disk, "in", Workspace{Output: "out/graph"}, o)
+}
+
+func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
+	arrays := smallLayout()
+	arrays["splits.npy"] = array(npy.Int8, []int8{0, 0, 1, -1, 2}, 5)
+	disk, _, err := run(t, arrays, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := files(t, disk, "out/graph")
+	edges := smallTables()["edges.parquet"]
+	half := parquetFile(parquetColumn{"source", []int64{4, 4}}, parquetColumn{"destination", []int64{3, 0}})
+	list := parquetColumn{"x", smallLists()}
+	label, split := parquetColumn{"y", []float64{0, 1, 2, math.NaN(), 1}}, parquetColumn{"split", []int64{0, 0, 1, -1, 2}}
+	for _, c := range []struct {
+		name  string
+		files layout
+		o     ParquetOptions
+	}{
+		{"columns", smallTables(), ParquetOptions{}},
+		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, ParquetOptions{}},
+		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, ParquetOptions{}},
+		{"folders", layout{
+			"edges.parquet/b.parquet": half,
+			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"Dst", []int64{1, 2}}, parquetColumn{"Src", []int64{0, 1}}, parquetColumn{"source", []int64{0, 1}}, parquetColumn{"destination", []int64{1, 2}}),
+			"nodes.parquet/0.parquet": parquetFile(list, label, split),
+		}, ParquetOptions{}},
+		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split), "x.npy": arrays["node_feat.npy"]}, ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
+		{"edges and arrays", layout{"edges.parquet": edges, "x.npy": arrays["node_feat.npy"], "y.npy": arrays["node_label.npy"], "s.npy": arrays["splits.npy"]},
+			ParquetOptions{NodeFiles: NodeFiles{"in/x.npy", "in/y.npy", "in/s.npy"}}},
+	} {
+		disk := c.files.put(t)
+		s, err := openParquet(disk, c.o)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if _, err := Run(context.Background(), disk, s, "out/graph", Options{Direction: Directed}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		s.Close()
+		openGraph(t, disk, "out/graph")
+		got := files(t, disk, "out/graph")
+		delete(got, "out/graph/manifest.json") // which says where it comes from
+		for name := range got {
+			if got[name] != want[name] {
+				t.Errorf("%s: %s differs", c.name, name)
+			}
+		}
+		if len(got) != len(want)-1 || len(files(t, disk, "out")) != len(want) {
+			t.Errorf("%s: %d files", c.name, len(got))
+		}
+	}
+}
+
+func TestIDsOfTablesAreMapped(t *testing.T) {
+	edges := parquetFile(parquetColumn{"from", []string{"b", "c", "a"}}, parquetColumn{"to", []string{"c", "a", "b"}}, parquetColumn{"weight", []float64{2, 0.5, 1}})
+	nodes := func(names ...string) []byte {
+		return parquetFile(parquetColumn{"node_id", names}, parquetColumn{"labels", [][]float32{{0, 1}, {1, 0}, {1, float32(math.NaN())}, {0, 0}}}, parquetColumn{"f", []int64{10, 20, 30, 40}})
+	}
+	for _, c := range []struct {
+		name      string
+		files     layout
+		ids       []string
+		neighbors []uint32
+		features  []float32
+	}{
+		{"in the order of the nodes", layout{"edges.parquet": edges, "nodes.parquet": nodes("a", "b", "c", "alone")}, []string{"a", "b", "c", "alone"}, []uint32{2, 0, 1}, []float32{10, 20, 30, 40}},
+		{"as first seen", layout{"edges.parquet": edges}, []string{"b", "c", "a"}, []uint32{2, 0, 1}, []float32{1, 1, 1}},
+		{"that are large numbers", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{-5, 1 << 60}}, parquetColumn{"dst", []int64{1 << 60, -5}})},
+			[]string{"-5", "1152921504606846976"}, []uint32{1, 0}, []float32{1, 1}},
+	} {
+		disk := c.files.put(t)
+		s, err := openParquet(disk, ParquetOptions{MapIDs: true})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if _, err := Run(context.Background(), disk, s, "out/graph", Options{}); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		s.Close()
+		d := openGraph(t, disk, "out/graph")
+		rows, err := d.Rows(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		csc, err := d.Topology(context.Background(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(rows.OrigID, c.ids) || !slices.Equal(csc.Neighbors, c.neighbors) || !slices.Equal(storedFeatures(t, d), c.features) {
+			t.Errorf("%s: %v, %v, %v", c.name, rows.OrigID, csc.Neighbors, storedFeatures(t, d))
+		}
+		if strings.HasPrefix(c.name, "in") && (!slices.Equal(rows.MultiLabels, []int8{0, 1, 1, 0, 1, -1, 0, 0}) || !slices.Equal(csc.Weights, []float32{0.5, 1, 2})) {
+			t.Errorf("%s: %v, %v", c.name, rows.MultiLabels, csc.Weights)
+		}
+		csc.Close()
+	}
+}
+
+func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
+	edges := smallTables()["edges.parquet"]
+	ends := func(src, dst any) layout {
+		return layout{"edges.parquet": parquetFile(parquetColumn{"source", src}, parquetColumn{"destination", dst})}
+	}
+	nodes := func(columns ...parquetColumn) layout {
+		return layout{"edges.parquet": edges, "nodes.parquet": parquetFile(columns...)}
+	}
+	feature := parquetColumn{"f", []int64{1, 2, 3, 4, 5}}
+	five := []int64{0, 1, 2, 3, 4}
+	lists := smallLists()
+	for _, c := range []struct {
+		name  string
+		files layout
+		o     ParquetOptions
+		say   []string
+	}{
+		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, ParquetOptions{}, []string{"in/edges.parquet", "no Parquet file"}},
+		{"no destinations", layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, ParquetOptions{}, []string{"in/edges.parquet", "no column named destination"}},
+		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), ParquetOptions{}, []string{"in/edges.parquet", `"source"`, "--ids map"}},
+		{"fractions as ids", ends([]float64{1}, []float64{0}), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet", `"source"`, "integers or text"}},
+		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"destination"`, "no value"}},
+		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"-1"`}},
+		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1, 1})["edges.parquet"]), ParquetOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
+		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "no node 5"}},
+		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst", five}, parquetColumn{"w", []float32{1, 1, 1, 1, -2}})}, ParquetOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
+		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst", []int64{0}}, parquetColumn{"w", []string{"1"}})}, ParquetOptions{}, []string{"in/edges.parquet", `"w"`, "numbers"}},
+		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
+		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), ParquetOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" once more`}},
+		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `"id"`, "no value"}},
+		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet", ends([]int64{1, 6}, []int64{2, 2})["edges.parquet"]), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
+		{"two lists", nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), ParquetOptions{}, []string{"in/nodes.parquet", `"x"`, `"z"`}},
+		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3], lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", `"x"`, "4 values"}},
+		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
+		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3], lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "3 values"}},
+		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
+		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"x"`, "no value"}},
+		{"no feature", nodes(parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", `"f"`, "no value"}},
+		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"f"`, "1e+300"}},
+		{"a label of text", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), ParquetOptions{}, []string{"in/nodes.parquet", `"label"`, "numbers"}},
+		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "label -7"}},
+		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0, 1}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
+		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
+		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
+		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0, 0}}), ParquetOptions{}, []string{"in/nodes.parquet", `"split"`}},
+	} {
+		disk := c.files.put(t)
+		s, err := openParquet(disk, c.o)
+		if err == nil {
+			_, err = Run(context.Background(), disk, s, "out/graph", Options{})
+			s.Close()
+		}
+		refused(t, c.name, err, c.say...)
+		if len(files(t, disk, "out")) > 0 {
+			t.Errorf("%s: files are left", c.name)
+		}
+	}
+	for name, c := range map[string]struct {
+		files layout
+		o     ParquetOptions
+	}{
+		"two sources of features":       {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
+		"two sources of labels":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Labels: "in/x.npy"}}},
+		"two sources of splits":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Splits: "in/x.npy"}}},
+		"mapped ids that are not there": {nodes(feature), ParquetOptions{MapIDs: true}},
+	} {
+		if _, err := openParquet(c.files.put(t), c.o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := openParquet(layout{"nodes.parquet": smallNodes()}.put(t), ParquetOptions{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "edges.parquet") {
+		t.Errorf("no edges: %v", err)
+	}
+}
+
+func TestNoFaultOfTheDiskIsBlamedOnTables(t *testing.T) {
+	importTables := func(fsys vfs.FS, force bool) error {
+		s, err := OpenParquet(context.Background(), fsys, "in", Workspace{Output: "out/graph", Force: force}, ParquetOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		_, err = Run(context.Background(), fsys, s, "out/graph", Options{Threads: 1, Force: force})
+		return err
+	}
+	disk := smallTables().put(t)
+	if err := importTables(disk, false); err != nil {
+		t.Fatal(err)
+	}
+	want := files(t, disk, "out")
+	for n := int64(1); ; n++ {
+		disk := smallTables().put(t)
+		faulty := vfs.NewFault(disk)
+		faulty.FailAt(n, syscall.EIO)
+		err := importTables(faulty, false)
+		if err == nil && faulty.Operations() < n {
+			return
+		}
+		if err != nil && !errors.Is(err, syscall.EIO) || errors.Is(err, ErrInvalid) {
+			t.Fatalf("operation %d failed, the import with %v", n, err)
+		}
+		if err := importTables(disk, true); err != nil {
+			t.Fatalf("after a fault at operation %d: %v", n, err)
+		}
+		sameFiles(t, "after a fault", files(t, disk, "out"), want)
+	}
+}
+
+func TestAnImportOfTablesCanBeCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	disk := smallTables().put(t)
+	if _, err := OpenParquet(ctx, disk, "in", Workspace{Output: "out/graph"}, ParquetOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+		t.Error(err)
+	}
+	if _, err := openParquet(disk, ParquetOptions{}); errors.Is(err, format.ErrExists) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,159 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// compact reads structures in the compact protocol of Apache Thrift
+// (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
+// After the first error all its methods do nothing and return zeros.
+type compact struct {
+	data  []byte // what is left
+	depth int
+	err   error
+}
+
+// wire is the type of a value.
+type wire byte
+
+const (
+	wireTrue wire = iota + 1
+	wireFalse
+	wireByte
+	wireInt16
+	wireInt32
+	wireInt64
+	wireDouble
+	wireBinary
+	wireList
+	wireSet
+	wireMap
+	wireStruct
+)
+
+// maxDepth bounds structures within structures.
+const maxDepth = 32
+
+// errCut is the error of data that end within a structure.
+var errCut = errors.New("its metadata end early")
+
+// errThrift is the error of data that are no structure.
+var errThrift = errors.New("its metadata make no sense")
+
+func (c *compact) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *compact) bytes(n uint64) []byte {
+	if c.err == nil && n > uint64(len(c.data)) {
+		c.fail(errCut)
+	}
+	if c.err != nil {
+		return nil
+	}
+	out := c.data[:n]
+	c.data = c.data[n:]
+	return out
+}
+
+func (c *compact) byte() byte {
+	if b := c.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (c *compact) uvarint() uint64 {
+	if c.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(c.data)
+	switch {
+	case n == 0:
+		c.fail(errCut)
+		return 0
+	case n < 0:
+		c.fail(errThrift)
+		return 0
+	}
+	c.data = c.data[n:]
+	return v
+}
+
+// int reads an integer of 16, 32 or 64 bits.
+func (c *compact) int() int64 {
+	v := c.uvarint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+func (c *compact) text() string { return string(c.bytes(c.uvarint())) }
+
+// structure calls field for each field, which must read its value, or skip it.
+func (c *compact) structure(field func(id int64, t wire)) {
+	if c.depth++; c.depth > maxDepth {
+		c.fail(errThrift)
+	}
+	for id := int64(0); c.err == nil; {
+		head := c.byte()
+		t := wire(head & 15)
+		if t == 0 {
+			break
+		}
+		if delta := int64(head >> 4); delta != 0 {
+			id += delta
+		} else {
+			id = c.int()
+		}
+		if c.err == nil {
+			field(id, t)
+		}
+	}
+	c.depth--
+}
+
+// list calls item for each item, which must read it.
+func (c *compact) list(item func(t wire)) {
+	head := c.byte()
+	n := uint64(head >> 4)
+	if n == 15 {
+		n = c.uvarint()
+	}
+	for ; n > 0 && c.err == nil; n-- {
+		before := len(c.data)
+		item(wire(head & 15))
+		if len(c.data) == before { // every value has bytes
+			c.fail(errThrift)
+		}
+	}
+}
+
+// skip reads a value of a type. In lists, truth values have a byte of their own.
+func (c *compact) skip(t wire, inList bool) {
+	switch t {
+	case wireTrue, wireFalse:
+		if inList {
+			c.byte()
+		}
+	case wireByte:
+		c.byte()
+	case wireInt16, wireInt32, wireInt64:
+		c.uvarint()
+	case wireDouble:
+		c.bytes(8)
+	case wireBinary:
+		c.bytes(c.uvarint())
+	case wireList, wireSet:
+		if c.depth++; c.depth > maxDepth {
+			c.fail(errThrift)
+		}
+		c.list(func(t wire) { c.skip(t, true) })
+		c.depth--
+	case wireStruct:
+		c.structure(func(_ int64, t wire) { c.skip(t, false) })
+	default: // there are no maps in Parquet
+		c.fail(errThrift)
+	}
+}
