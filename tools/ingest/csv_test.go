@@ -388,6 +388,7 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "again"}},
 		{"a feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1,x\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 1", `"x"`}},
 		{"a first feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,x\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", `"x"`}},
+		{"a feature of an array that float32 does not hold", layout{"edges": []byte("1 2\n"), "f": fortran(array(npy.Float64, []float64{1e300, 0, 0, 0, 0, -1e300}, 3, 2))}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: row 2, column 1: -1e+300 is no finite float32"}},
 		{"a feature short", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "2 fields"}},
 		{"ids alone", layout{"edges": []byte("0 1\n"), "f": []byte("0\n1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", "values"}},
 		{"no rows", layout{"edges": []byte("0 1\n"), "f": {}}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no rows"}},

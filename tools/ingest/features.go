@@ -120,7 +120,11 @@ func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 // encodeRow is encodeRows for one row.
 func encodeRow(dst []byte, row []float32, o Options) *badValue {
 	bad := func(col int, v float64, reason string) *badValue {
-		return &badValue{col: col, value: strconv.FormatFloat(v, 'g', -1, 32), reason: reason}
+		value := strconv.FormatFloat(v, 'g', -1, 32)
+		if math.IsInf(v, 0) {
+			value += " (or beyond float32)" // where it came from
+		}
+		return &badValue{col: col, value: value, reason: reason}
 	}
 	sum := 0.0
 	for c, v := range row {

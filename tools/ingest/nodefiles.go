@@ -154,22 +154,31 @@ func (l *edgeList) spoolTable(ctx context.Context, path string) error {
 // nodes. Rows of ids without edges are no nodes.
 func (l *edgeList) spoolArray(ctx context.Context, a *npy.Array) error {
 	l.ids.fixed = true
-	cols := a.Shape[1]
+	n, cols := a.Shape[0], a.Shape[1]
+	in := &denseReader{shards: []*npy.Array{a}}
+	rows := featureBlockRows(Info{Nodes: n, Features: int(cols)})
 	return l.spoolRows(a.Path(), cols, func(put func(int64, []float32) error) error {
-		row := make([]float32, cols)
-		for r := range a.Shape[0] {
+		block := make([]float32, rows*cols)
+		for first := int64(0); first < n; first += rows {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			node, ok := l.nodeOf(r)
-			if !ok {
-				continue
-			}
-			if err := npy.ReadRows(a, row, r); err != nil {
+			block = block[:min(rows, n-first)*cols]
+			if err := in.Read(ctx, block); err != nil {
 				return err
 			}
-			if err := put(node, row); err != nil {
-				return err
+			for r := first; r < min(first+rows, n); r++ {
+				node, ok := l.nodeOf(r)
+				if !ok {
+					continue
+				}
+				row := block[(r-first)*cols : (r-first+1)*cols]
+				if c := slices.IndexFunc(row, func(v float32) bool { return v-v != 0 }); c >= 0 {
+					return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(r), c, in.Value(r, c), notFinite)
+				}
+				if err := put(node, row); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

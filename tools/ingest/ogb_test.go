@@ -331,6 +331,22 @@ func TestAFeatureThatCannotBeStoredIsNamedByItsLine(t *testing.T) {
 	}
 }
 
+func TestAFeatureOfAnArchiveThatCannotBeStoredIsNamedByItsRow(t *testing.T) {
+	for name, file := range map[string][]byte{
+		"C order":       array(npy.Float64, []float64{0, 0, 0, 1e300, 0, 0, 0, 0, 0, 0}, 5, 2),
+		"Fortran order": fortran(array(npy.Float64, []float64{0, 0, 0, 0, 0, 0, 1e300, 0, 0, 0}, 5, 2)),
+	} {
+		disk := binaryOGB(with(binaryMembers(), "node_feat", file)).put(t)
+		s, err := openOGB(disk, ogbDirected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Run(context.Background(), disk, s, "out/graph", Options{})
+		refused(t, name, err, "in/raw/data.npz: node_feat: row 1, column 1: +Inf")
+		s.Close()
+	}
+}
+
 func TestBothLayoutsOfOGBBecomeTheSameGraph(t *testing.T) {
 	var want map[string]string
 	for _, l := range []layout{smallOGB(), binaryOGB(binaryMembers())} {
