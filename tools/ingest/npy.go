@@ -26,7 +26,8 @@ type NPYOptions struct {
 	// FeatureType is BFloat16 for features stored as uint16 or int16, or the type
 	// of a raw feature file.
 	FeatureType npy.Type
-	// FeatureShape [n,F] is that of a node_feat.npy without header, in C order.
+	// FeatureShape [n,F] is that of features without header, in C order, over all
+	// shards; without it, meta.json may say it (num_nodes, num_features).
 	FeatureShape []int64
 }
 
@@ -44,7 +45,7 @@ type NPYOptions struct {
 //	orig_id.npy          optional [n] strings: ids of the nodes elsewhere
 //	meta.json            optional: name, num_nodes, num_features, directed (false: each edge is stored
 //	                     once), reverses_stored (true: undirected, but both directions are stored),
-//	                     feature_dtype (bfloat16), edge_layout (2xE, Ex2)
+//	                     feature_dtype (bfloat16, or that of features without header), edge_layout (2xE, Ex2)
 type npySource struct {
 	fsys     vfs.FS
 	dir      string
@@ -106,7 +107,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	for _, open := range []func() error{
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
 		s.openWeights,
-		func() error { return s.openFeatures(o) },
+		func() error { return s.openFeatures(o, meta) },
 		s.openLabels,
 		s.openSplits,
 		s.openOrigIDs,
@@ -448,7 +449,7 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 		var dtype, shape string
 		flags.StringVar(&o.EdgeLayout, "edge-layout", "", "2xE or Ex2, where the shape of edge_index.npy does not tell")
 		flags.StringVar(&dtype, "feature-dtype", "", "type of the features where the file does not tell (bfloat16, or that of a raw array)")
-		flags.StringVar(&shape, "shape", "", "rows,columns of a node_feat.npy without header")
+		flags.StringVar(&shape, "shape", "", "rows,columns of a node_feat.npy, or of all its shards, without header")
 		return func(_ context.Context, in Input) (Source, error) {
 			if dtype != "" {
 				t, err := npy.ParseType(dtype)

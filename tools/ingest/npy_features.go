@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-func (s *npySource) openFeatures(o NPYOptions) error {
+func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	var shards []string
 	for s.names[shardName(len(shards))] {
 		shards = append(shards, shardName(len(shards)))
@@ -39,7 +39,7 @@ func (s *npySource) openFeatures(o NPYOptions) error {
 		shards = []string{"node_feat.npy"}
 	}
 	for _, name := range shards {
-		a, err := s.openDenseFeatures(name, o)
+		a, err := s.openDenseFeatures(name, o, meta)
 		if err != nil {
 			return err
 		}
@@ -59,27 +59,59 @@ func (s *npySource) openFeatures(o NPYOptions) error {
 			return err
 		}
 	}
+	if shape := o.FeatureShape; len(shape) > 0 && s.info.Nodes != shape[0] {
+		return fmt.Errorf("%w: %s: shards of %d rows in all (--shape says %d)", ErrInvalid, s.dir, s.info.Nodes, shape[0])
+	}
 	return nil
 }
 
 func shardName(k int) string { return "node_feat_" + strconv.Itoa(k) + ".npy" }
 
-func (s *npySource) openDenseFeatures(name string, o NPYOptions) (*npy.Array, error) {
+func (s *npySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	ok, err := npy.HasHeader(s.fsys, s.path(name))
-	if err != nil || ok {
-		if len(o.FeatureShape) > 0 && err == nil {
-			return nil, fmt.Errorf("%w: %s has a header: take --shape away", ErrOptions, s.path(name))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return s.openRawFeatures(name, o, meta)
+	}
+	if len(o.FeatureShape) > 0 {
+		return nil, fmt.Errorf("%w: %s has a header: take --shape away", ErrOptions, s.path(name))
+	}
+	return npy.Open(s.fsys, s.path(name))
+}
+
+// openRawFeatures opens a file without header, of which options or meta.json tell
+// shape and type. A shard has as many rows as it has bytes for.
+func (s *npySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
+	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
+	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {
+		shape = []int64{*meta.Nodes, *meta.Features}
+	}
+	if len(shape) == 0 {
+		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for a raw array say --shape and --feature-dtype", ErrInvalid, path)
+	}
+	if t == 0 && meta.FeatureDType != "" {
+		var err error
+		if t, err = npy.ParseType(meta.FeatureDType); err != nil {
+			return nil, fmt.Errorf("%w: %s: feature_dtype: %w", ErrInvalid, s.path("meta.json"), err)
 		}
-		return npy.Open(s.fsys, s.path(name))
 	}
-	if len(o.FeatureShape) == 0 {
-		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for a raw array say --shape and --feature-dtype", ErrInvalid, s.path(name))
-	}
-	t := o.FeatureType
 	if t == 0 {
 		t = npy.Float32
 	}
-	return npy.OpenRaw(s.fsys, s.path(name), t, o.FeatureShape...)
+	if shape[0] < 0 || shape[1] < 1 || shape[1] > format.MaxFeatures {
+		return nil, fmt.Errorf("%w: %s: an array of shape %v (want 1 to %d features)", ErrInvalid, path, shape, format.MaxFeatures)
+	}
+	rows := shape[0]
+	if name == shardName(len(s.features)) {
+		file, err := s.fsys.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		rows = file.Size() / (shape[1] * t.Size())
+	}
+	return npy.OpenRaw(s.fsys, path, t, rows, shape[1])
 }
 
 func (s *npySource) setFeatures(path string, nodes, features int64) error {
