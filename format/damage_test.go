@@ -232,6 +232,9 @@ func TestReadersRefuseWhatIsDamagedUnderThem(t *testing.T) {
 			case rowsFolder, nodesFolder:
 				_, err := d.Rows(ctx)
 				want("a short row table", err, bad.path, 0)
+				if first := d.Layout().Regions[0]; d.Manifest.Labels == 1 && first.Rows > 0 {
+					want("a short row table's labels", d.ReadLabels(ctx, first, make([]int32, first.Rows)), bad.path, 0)
+				}
 			}
 		}
 		if err := m.Close(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -251,6 +252,24 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 	}
 	if !reflect.DeepEqual(rows, s.rows) {
 		t.Errorf("rows %+v, want %+v", rows, s.rows)
+	}
+	for _, r := range s.layout.Regions {
+		got := make([]int32, r.Rows)
+		err := d.ReadLabels(ctx, r, got)
+		switch {
+		case s.rows.MultiLabels != nil:
+			if err == nil || !strings.Contains(err.Error(), "multi-label") {
+				t.Errorf("labels of %s: %v", r.Name, err)
+			}
+		case err != nil:
+			t.Fatal(err)
+		case s.rows.Labels != nil:
+			if !slices.Equal(got, s.rows.Labels[r.FirstRow:r.FirstRow+r.Rows]) {
+				t.Errorf("labels of %s: %v", r.Name, got)
+			}
+		case slices.ContainsFunc(got, func(v int32) bool { return v != -1 }):
+			t.Errorf("labels of %s, which has none: %v", r.Name, got)
+		}
 	}
 	if len(d.Matrices()) != len(s.matrices) {
 		t.Errorf("matrices %v, want %d", d.Matrices(), len(s.matrices))

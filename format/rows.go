@@ -203,41 +203,92 @@ func (t *RowTable) buffers(first int64, rows int) [][]byte {
 // Rows reads the row table, whole, and checks its values.
 func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	m := &d.Manifest
-	c := m.rowColumns()
-	t := &RowTable{Rows: m.Rows, NumSplits: c.splits}
-	if c.node {
-		t.NodeID = make([]uint32, m.Rows)
-	}
-	if c.labels == 1 {
-		t.Labels = make([]int32, m.Rows)
-	} else if c.labels > 1 {
-		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, m.Rows*int64(c.labels))
-	}
-	if c.splits > 0 {
-		t.Splits = make([]uint8, m.Rows*int64(c.splits))
-	}
-	if c.origID {
+	t := m.rowColumns().blank(m.Rows)
+	if m.rowColumns().origID {
 		t.OrigID = make([]string, m.Rows)
 	}
+	err := d.readRows(ctx, 0, d.layout.chunks(), func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		return t.fill(first, rows, data, lengths)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if row, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
+		return nil, d.corruptRow(row, err)
+	}
+	return t, nil
+}
+
+// ReadLabels reads the labels of a region's rows, one a row, into dst [r.Rows], and
+// checks them. Where there are none it writes -1.
+func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
+	if n := d.Manifest.rowColumns().labels; n != 1 {
+		for i := range dst {
+			dst[i] = -1
+		}
+		if n > 1 {
+			return fmt.Errorf("%s is multi-label (%d labels a row), not one label a row", d.path, n)
+		}
+		return nil
+	}
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if err := t.fill(0, rows, data, lengths); err != nil {
+			return err
+		}
+		for i, v := range t.Labels[:rows] {
+			if v < -1 || int(v) >= d.Manifest.Classes {
+				return fmt.Errorf("row %d has label %d, not from -1 to %d", first+int64(i), v, d.Manifest.Classes-1)
+			}
+		}
+		copy(dst[first-r.FirstRow:], t.Labels[:rows])
+		return nil
+	})
+}
+
+// blank is a table for so many rows, without orig_id.
+func (c rowColumns) blank(rows int64) *RowTable {
+	t := &RowTable{Rows: rows, NumSplits: c.splits}
+	if c.node {
+		t.NodeID = make([]uint32, rows)
+	}
+	if c.labels == 1 {
+		t.Labels = make([]int32, rows)
+	} else if c.labels > 1 {
+		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, rows*int64(c.labels))
+	}
+	if c.splits > 0 {
+		t.Splits = make([]uint8, rows*int64(c.splits))
+	}
+	return t
+}
+
+// readRows reads chunks [lo, hi) of the row table on several goroutines. Each has a
+// table of a chunk's rows for take to use; what take fails with is corruption.
+func (d *Dir) readRows(ctx context.Context, lo, hi int, take func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) error {
 	table := d.rowTable()
 	if table == nil {
-		return t, nil
+		return nil
 	}
 	for i := range table.parts {
 		p := &table.parts[i]
+		from, to := max(lo-p.first, 0), min(hi-p.first, p.chunks())
+		if from >= to {
+			continue
+		}
 		f, err := d.openPart(p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		err = parallel.For(ctx, 0, int64(p.chunks()), 16, func(lo, hi int64) error {
+		err = parallel.For(ctx, 0, int64(to-from), 16, func(lo, hi int64) error {
+			t := d.Manifest.rowColumns().blank(int64(d.layout.ChunkRows))
 			var buf []byte
 			var err error
-			for k := int(lo); k < int(hi); k++ {
+			for k := from + int(lo); k < from+int(hi); k++ {
 				if buf, err = p.read(f, k, buf); err != nil {
 					return err
 				}
 				first, rows := d.layout.chunk(p.first + k)
-				if err := t.fill(first, rows, buf, table.lengths(int64(rows))); err != nil {
+				if err := take(t, first, rows, buf, table.lengths(int64(rows))); err != nil {
 					return &CorruptError{f.Path(), k, err.Error()}
 				}
 			}
@@ -245,13 +296,10 @@ func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 		})
 		f.Close()
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if row, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
-		return nil, d.corruptRow(row, err)
-	}
-	return t, nil
+	return nil
 }
 
 // rowTable is the table of the rows; nil where it has no columns.

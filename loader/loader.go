@@ -220,21 +220,13 @@ func (l *Loader) noRegion(name string) error {
 // readLabels reads the labels of the loader's rows; all are -1 in a store that
 // has none.
 func (l *Loader) readLabels(ctx context.Context) error {
-	table, err := l.o.Store.Rows(ctx)
-	if err != nil {
-		return err
+	if n := l.o.Store.Manifest.Labels; n > 1 {
+		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), n)
 	}
-	if table.MultiLabels != nil {
-		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), table.LabelColumns)
-	}
-	l.labels = make([]int32, 0, l.rows)
+	l.labels = make([]int32, l.rows)
 	for _, r := range l.regions {
-		if table.Labels != nil {
-			l.labels = append(l.labels, table.Labels[r.FirstRow:r.FirstRow+r.Rows]...)
-			continue
-		}
-		for range r.Rows {
-			l.labels = append(l.labels, -1)
+		if err := l.o.Store.ReadLabels(ctx, r.Region, l.labels[r.at:r.at+r.Rows]); err != nil {
+			return err
 		}
 	}
 	return nil

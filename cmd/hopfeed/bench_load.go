@@ -28,7 +28,8 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 		Long: "Load measures epochs of training rows. Rows are reshuffled, and copied one by one (baseline), gathered\n" +
 			"at once (fused), or gathered while the batch before is computed on (double-buffer); or chunks are\n" +
 			"reshuffled (chunk), which is all that storage has. Figures are those of the median round; memcpy is how\n" +
-			"fast this machine copies memory. With --json, there is one object a line for each.",
+			"fast this machine copies memory, measured beside what is loaded from memory. With --json, there is one\n" +
+			"object a line for each.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchLoad(ctx, a, args[0], o) }),
 	}

@@ -39,7 +39,7 @@ func TestBenchLoadMeasuresEveryVariantFromEveryPlacementThatHasIt(t *testing.T) 
 		want  []string
 	}{
 		{"", all},
-		{"--placement storage", []string{"chunk storage", "memcpy"}},
+		{"--placement storage", []string{"chunk storage"}},
 		{"--shuffle chunk --unchecked --compute 1us", []string{"chunk device", "chunk host", "chunk storage", "memcpy"}},
 		{"--placement host --shuffle rr --variants fused,chunk --buffers 4", []string{"fused host", "memcpy"}},
 		{"--emulate gpu=1,mem=8MiB,link=8GiB/s", all},

@@ -94,6 +94,7 @@ type LoadResult struct {
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
 	Memory       gds.Usage          `json:"memory"`
+	PeakRSSBytes int64              `json:"peak_rss_bytes"` // of the process so far
 }
 
 // Memcpy is the name of results for copying memory to memory: what the machine
@@ -101,8 +102,8 @@ type LoadResult struct {
 const Memcpy = "memcpy"
 
 // Load measures an epoch of each variant from each placement, round by round, so
-// that all have the same share of what else the machine does. The first result is
-// Memcpy, of as much as an epoch has, at most 1 GiB.
+// that all have the same share of what else the machine does. Unless all is from
+// storage, the first result is Memcpy, of as much as an epoch has, at most 1 GiB.
 func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	region, ok := o.Store.Region(o.Region)
 	if !ok || region.Rows == 0 {
@@ -123,21 +124,25 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	if len(cells) == 0 {
 		return nil, fmt.Errorf("%w: there is no way of %v to load from %v that reshuffles %v", placement.ErrContradiction, o.Variants, o.Placements, o.Shuffles)
 	}
-	rounds := make([][]LoadResult, 1+len(cells))
+	if !slices.Equal(o.Placements, []loader.Placement{loader.Storage}) {
+		cells = slices.Insert(cells, 0, cell{})
+	}
+	rounds := make([][]LoadResult, len(cells))
 	task := o.Progress.Start("load", int64(o.Rounds*len(rounds)), progress.Items)
 	defer task.Done()
 	for n := range o.Rounds {
-		r, err := memcpy(ctx, min(region.Rows*o.rowBytes(), mostCopied), o.Threads)
-		if err != nil {
-			return nil, err
-		}
-		rounds[0] = append(rounds[0], r)
-		task.Add(1)
 		for i, c := range cells {
-			if r, err = epoch(ctx, o, region, c.variant, c.placement, n); err != nil {
-				return nil, fmt.Errorf("%s from %s: %w", c.name, c.placement, err)
+			var r LoadResult
+			var err error
+			if c.name == "" {
+				r, err = memcpy(ctx, min(region.Rows*o.rowBytes(), mostCopied), o.Threads)
+			} else if r, err = epoch(ctx, o, region, c.variant, c.placement, n); err != nil {
+				err = fmt.Errorf("%s from %s: %w", c.name, c.placement, err)
 			}
-			rounds[i+1] = append(rounds[i+1], r)
+			if err != nil {
+				return nil, err
+			}
+			rounds[i] = append(rounds[i], r)
 			task.Add(1)
 		}
 	}
@@ -255,5 +260,6 @@ func (m meter) result(bytes, rows int64) LoadResult {
 		BytesPerSecond:   float64(bytes) / seconds,
 		RowsPerSecond:    float64(rows) / seconds,
 		CoreSecondsPerGB: cores / float64(bytes) * 1e9,
+		PeakRSSBytes:     machine.PeakRSS(),
 	}
 }
