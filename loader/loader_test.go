@@ -662,6 +662,43 @@ func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
+// By the clock of the bubble, a link brings a batch a second, and the loop keeps it
+// for a second: with one buffer they take turns, with two an epoch takes as long as
+// either, and a second more for the first batch (preprop-gnn Figure 6).
+func TestLoadingGoesOnBesideComputing(t *testing.T) {
+	spec := storeSpec{dtype: format.Float32, chunkRows: 10, features: 5, labels: 1, train: 120}
+	store := newStore(t, spec)
+	const batches, batchRows = 12, 10
+	for _, c := range []struct {
+		placement Placement
+		chunkRows int
+	}{{Host, 1}, {Host, 10}, {Storage, 10}} {
+		for buffers, want := range map[int]float64{1: 2 * batches, 2: batches + 1, 3: batches + 1} {
+			synctest.Test(t, func(t *testing.T) {
+				batchBytes := int64(batchRows * (5*4*len(testMatrices) + 4)) // and labels
+				device := newDevice(t, false, host.Options{LinkBytesPerSecond: batchBytes})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement, BatchRows: batchRows, Buffers: buffers})
+				s := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: batchRows, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
+				stream := mustStream(t, device)
+				defer stream.Close()
+				start := time.Now()
+				for _, err := range s.Epoch(t.Context(), stream, 0) {
+					if err == nil {
+						err = stream.Synchronize(t.Context())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				if took := time.Since(start).Seconds(); took < want-0.05 || took > want+0.05 {
+					t.Errorf("%s, chunks of %d, %d buffers: %.2f s, want %v", c.placement, c.chunkRows, buffers, took, want)
+				}
+			})
+		}
+	}
+}
+
 func TestNeighbouringChunksAreOneRead(t *testing.T) {
 	spec := storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
