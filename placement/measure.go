@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -16,12 +15,12 @@ import (
 )
 
 // How much is moved to find how fast, and for how long at least. A rate is the
-// median of three.
+// best of four: others are slowed by what else runs.
 const (
 	sampleBytes  = 256 << 20 // of memory: more than most caches hold
 	storageBytes = 64 << 20
 	probeTime    = 5 * time.Millisecond
-	probeRounds  = 3
+	probeRounds  = 4
 	probeReaders = 8 // reads on their way, as in a loader
 )
 
@@ -99,8 +98,8 @@ func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
 
 // rate repeats what moves so many bytes at a time.
 func (p *probe) rate(bytes int64, move func()) (units.Rate, error) {
-	var rates []float64
-	for range 1 + probeRounds {
+	best := 0.0
+	for round := range 1 + probeRounds {
 		if err := p.stream.Synchronize(p.ctx); err != nil {
 			return 0, err
 		}
@@ -114,11 +113,11 @@ func (p *probe) rate(bytes int64, move func()) (units.Rate, error) {
 				return 0, err
 			}
 		}
-		rates = append(rates, float64(moved)/time.Since(start).Seconds())
+		if round > 0 { // the first touched the memory
+			best = max(best, float64(moved)/time.Since(start).Seconds())
+		}
 	}
-	rates = rates[1:] // the first touched the memory
-	slices.Sort(rates)
-	return units.Rate(rates[probeRounds/2]), nil
+	return units.Rate(best), nil
 }
 
 // some is as many bytes as shall be allocated of those wanted: half of what is free.
