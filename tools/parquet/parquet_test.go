@@ -151,6 +151,20 @@ func put(t testing.TB, disk vfs.FS, path string, data []byte) {
 	}
 }
 
+func TestATableWithoutRowsHasNoCells(t *testing.T) {
+	disk := vfs.NewMem()
+	put(t, disk, "/empty.parquet", testFile(t, "empty"))
+	table, err := Open(disk, "/empty.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"i32", "text", "nulls", "list"} {
+		if cells, err := readColumn(table, name, 5); err != nil || len(cells) > 0 || table.Rows != 0 {
+			t.Errorf("%s: %v, %v of %d rows", name, cells, err, table.Rows)
+		}
+	}
+}
+
 func TestTheFilesOfAFolderAreOneTable(t *testing.T) {
 	disk := vfs.NewMem()
 	if err := disk.MkdirAll("/table.parquet"); err != nil {

@@ -142,10 +142,12 @@ func (r *Reader) nextPage() error {
 			}
 			continue
 		}
-		if err := r.openGroup(r.nextGroup); err != nil {
+		if r.nextGroup++; r.file.groups[r.nextGroup-1].rows == 0 {
+			continue // its pages may be anything
+		}
+		if err := r.openGroup(r.nextGroup - 1); err != nil {
 			return r.invalid(err)
 		}
-		r.nextGroup++
 	}
 }
 

@@ -46,5 +46,6 @@ for name, options in {
 small = table.select(["i32", "text", "nulls", "list"]).slice(0, 12)
 for name, options in {"small": dict(row_group_size=5), "small_v2": dict(compression="zstd", data_page_version="2.0")}.items():
     pq.write_table(small, f"{name}.parquet", write_statistics=False, store_schema=False, **options)
+pq.write_table(small.slice(0, 0), "empty.parquet", write_statistics=False, store_schema=False)
 pq.write_table(small, "brotli.parquet", compression="brotli")
 pq.write_table(table.select(["i64"]), "delta.parquet", use_dictionary=False, column_encoding={"i64": "DELTA_BINARY_PACKED"}, write_statistics=False, store_schema=False)
