@@ -6,8 +6,11 @@ import (
 )
 
 func TestAGraphWithFeaturesInPlaceServesAllCommands(t *testing.T) {
-	d := disk(t, generateLine, exportLine, "import npy arrays -o placed --features-in-place", "verify placed", "inspect placed",
+	d := disk(t, generateLine, exportLine, "import npy arrays -o placed --features-in-place", "verify placed",
 		propagateLine, strings.Replace(propagateLine, "propagate graph -o store", "propagate placed -o other", 1), "export npy placed -o again")
+	if o := must(t, d, "inspect placed"); !strings.Contains(o.stdout, "../arrays/node_feat.npy") {
+		t.Errorf("inspect does not say where the features are: %s", o.stdout)
+	}
 	store, other := tree(t, d, "store"), tree(t, d, "other")
 	for name, data := range store {
 		if name != "store/manifest.json" && other["other"+name[len("store"):]] != data { // which names the graph

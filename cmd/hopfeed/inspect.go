@@ -29,7 +29,7 @@ type inspected struct {
 	format.Manifest
 	Matrices []string `json:"matrices"`
 	Chunks   int      `json:"chunks"` // of each matrix
-	Bytes    int64    `json:"bytes"`  // of all files
+	Bytes    int64    `json:"bytes"`  // of all files, and of those with features left in place
 }
 
 func (i *inspected) text(w io.Writer) {
@@ -57,6 +57,11 @@ func (i *inspected) text(w io.Writer) {
 	}
 	line("chunks", "%d of up to %s, for each matrix", i.Chunks, count(int64(i.ChunkRows), "row"))
 	line("on disk", "%s in %d files", units.Bytes(i.Bytes), len(i.Files)+2)
+	for _, f := range i.Files {
+		if f.Source != "" {
+			line("in place", "%s (from the graph)", f.Source)
+		}
+	}
 	for _, k := range slices.Sorted(maps.Keys(i.Input)) {
 		line("made from", "%s: %s", k, i.Input[k])
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -161,17 +162,29 @@ func TestFeaturesThatCannotStayInPlaceAreRefused(t *testing.T) {
 	}
 }
 
-func TestADamagedSourceOfFeaturesInPlaceStopsTheImport(t *testing.T) {
-	disk := smallLayout().put(t)
-	s, err := OpenNPY(disk, "in", NPYOptions{})
-	if err != nil {
-		t.Fatal(err)
+func TestNoFaultOfTheDiskIsBlamedOnFeaturesInPlace(t *testing.T) {
+	importInPlace := func(fsys vfs.FS) error {
+		s, err := OpenNPY(fsys, "in", NPYOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		_, err = Run(context.Background(), fsys, s, "out/graph", Options{FeaturesInPlace: true, Threads: 1})
+		return err
 	}
-	defer s.Close()
-	if err := disk.Remove("in/node_feat.npy"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Run(context.Background(), vfs.FS(disk), s, "graph", Options{FeaturesInPlace: true}); err == nil {
-		t.Error("a source that is gone is referred to")
+	for n := int64(1); ; n++ {
+		disk := inShards().put(t)
+		before := files(t, disk, "in")
+		faulty := vfs.NewFault(disk)
+		faulty.FailAt(n, syscall.EIO)
+		err := importInPlace(faulty)
+		if err == nil && faulty.Operations() < n {
+			openGraph(t, disk, "out/graph")
+			return
+		}
+		if err != nil && !errors.Is(err, syscall.EIO) || errors.Is(err, ErrInvalid) || errors.Is(err, format.ErrCorrupt) {
+			t.Fatalf("operation %d failed, the import with %v", n, err)
+		}
+		sameFiles(t, "after a fault", files(t, disk, "in"), before)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -238,6 +239,8 @@ func (s *parquetSource) openNodes(ctx context.Context) error {
 		isNumber := c.Kind == parquet.Integer || c.Kind == parquet.Float || c.Kind == parquet.Bool
 		switch {
 		case c == id || c == s.label || c == s.split:
+		case strings.HasPrefix(c.Name, "__index_level_"): // pandas numbers rows in it
+			left = append(left, fmt.Sprintf("%q", c.Name))
 		case isNumber && c.List:
 			lists = append(lists, c)
 		case isNumber:

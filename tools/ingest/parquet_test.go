@@ -184,6 +184,7 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 		{"columns", smallTables(), ParquetOptions{}},
 		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, ParquetOptions{}},
 		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, ParquetOptions{}},
+		{"columns and an index of pandas", layout{"edges.parquet": edges, "nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, ParquetOptions{}},
 		{"folders", layout{
 			"edges.parquet/b.parquet": half,
 			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"Dst", []int64{1, 2}}, parquetColumn{"Src", []int64{0, 1}}, parquetColumn{"source", []int64{0, 1}}, parquetColumn{"destination", []int64{1, 2}}),
