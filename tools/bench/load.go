@@ -88,7 +88,7 @@ type LoadResult struct {
 	RowsPerSecond    float64 `json:"rows_per_second"`
 	CoreSecondsPerGB float64 `json:"core_seconds_per_gb"` // of processors, for 10^9 bytes
 	EpochSeconds     float64 `json:"epoch_seconds"`
-	ComputeSeconds   float64 `json:"compute_seconds"`   // that were asked for, of EpochSeconds
+	ComputeSeconds   float64 `json:"compute_seconds"`   // that batches were kept for
 	WaitSeconds      float64 `json:"load_wait_seconds"` // that the loop waited for batches
 	// StageSeconds is what each stage of the loader worked.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
@@ -183,7 +183,9 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 
+	var computed time.Duration
 	run := func(epoch, batches int) error {
+		computed = 0
 		for b, err := range set.Epoch(ctx, stream, epoch) {
 			if err == nil {
 				err = stream.Synchronize(ctx)
@@ -192,7 +194,9 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 				return err
 			}
 			if o.Compute > 0 {
+				begun := time.Now()
 				time.Sleep(o.Compute)
+				computed += time.Since(begun)
 			}
 			if b.Index+1 == batches {
 				break
@@ -210,7 +214,7 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 	r = meter.result(set.Rows()*o.rowBytes(), set.Rows())
 	stats := l.Stats()
 	r.Variant, r.Placement, r.Shuffle = v.name, p, v.shuffle
-	r.ComputeSeconds = float64(set.Batches()) * o.Compute.Seconds()
+	r.ComputeSeconds = computed.Seconds()
 	r.WaitSeconds = stats.LoopWaitSeconds - before.LoopWaitSeconds
 	r.StageSeconds = make(map[string]float64)
 	for i, s := range stats.Stages {
