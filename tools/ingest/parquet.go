@@ -68,6 +68,7 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o Pa
 	if o.MapIDs {
 		s.ids.ids = newIDMap(s.scratch.MemoryBytes)
 	}
+	s.ids.flag = true
 	path := filepath.Join(dir, "nodes.parquet")
 	if there, err := exists(fsys, path); err != nil {
 		return nil, err
