@@ -17,7 +17,7 @@ import (
 // once where one panel has all columns, else through pieces in scratch files.
 type job struct {
 	*Options
-	fsys     vfs.FS
+	fsys     *vfs.Count // of scratch files
 	graph    *format.Dir
 	nodes    []uint32          // of the store's rows
 	matrices []format.MatrixID // of the store

@@ -74,8 +74,8 @@ type Result struct {
 	Rows             int64     `json:"rows"` // stored
 	DType            string    `json:"dtype"`
 	Seconds          float64   `json:"seconds"`
-	HopSeconds       []float64 `json:"hop_seconds"` // from ready matrix to ready matrix
-	// EdgesProcessed counts the terms added up, self-loops included.
+	HopSeconds       []float64 `json:"hop_seconds"` // from ready matrix to ready matrix, of all panels
+	// EdgesProcessed counts the terms added up, self-loops included, once for all columns.
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
 	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`

@@ -621,6 +621,9 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 						t.Fatalf("budget %d: %v", budget, err)
 					}
 					panels[result.Panels] = true
+					if result.ScratchBytes > result.WrittenBytes || (result.ScratchBytes > 0) != (result.Pieces || !result.TopologyInMemory && c.name == "all rows of all graphs") {
+						t.Errorf("budget %d: %d bytes of scratch files, planned %+v", budget, result.ScratchBytes, result.Plan)
+					}
 					if !sameFiles(files(t, fsys, "store"), want) {
 						t.Errorf("budget %d, %+v: another store", budget, result.Plan)
 					}

@@ -153,7 +153,7 @@ func (s *site) describe(g *format.Manifest, p *Plan, rows int64) *Result {
 // newJob is the job as it is before anything is done.
 func (s *site) newJob() (*job, error) {
 	j := &job{
-		Options: &s.o, fsys: s.fsys, graph: s.graph, nodes: s.nodes, matrices: s.target.matrices(),
+		Options: &s.o, fsys: vfs.NewCount(s.fsys), graph: s.graph, nodes: s.nodes, matrices: s.target.matrices(),
 		columns: s.o.Shard.columns(s.layout.Features), finished: map[format.MatrixID]bool{},
 	}
 	j.have, j.hopSeconds, j.edges = make([][]span, len(j.matrices)), make([]float64, len(j.matrices)), make([]int64, len(j.matrices))
@@ -370,8 +370,17 @@ func (s *site) report(j *job, r *Result) {
 		r.GatheredBytesPerSecond = float64(j.gathered) / seconds
 	}
 	r.HopSeconds, r.EdgesProcessed = j.hopSeconds[1:], j.edges[1:]
-	r.BytesRead, r.BytesWritten = s.fsys.Read(), s.fsys.Written()
+	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.fsys.Written()
 	r.Seconds = time.Since(s.start).Seconds()
+}
+
+// noShards fails while a shard of a job on the store is at work.
+func (s *site) noShards() error {
+	shards, err := runningShards(s.fsys, filepath.Join(s.storeDir, filepath.FromSlash(format.ScratchFolder)))
+	if err != nil || len(shards) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s is being written: %w, shard %s", s.storeDir, vfs.ErrLocked, shards[0])
 }
 
 func (s *site) planned(j *job) {
@@ -382,6 +391,9 @@ func (s *site) planned(j *job) {
 
 // runAll is a job that has the store to itself.
 func (s *site) runAll(ctx context.Context, j *job, r *Result) error {
+	if err := s.noShards(); err != nil {
+		return err
+	}
 	store, err := s.create()
 	if err != nil {
 		return err
@@ -424,10 +436,8 @@ func (s *site) workOn(ctx context.Context, j *job, store *format.Writer, r *Resu
 	if err := s.open(j, store); err != nil {
 		return err
 	}
-	if shard, err := s.shardAtWork(store); err != nil {
+	if err := s.noShards(); err != nil { // none has begun meanwhile
 		return err
-	} else if shard != "" {
-		return fmt.Errorf("%s is being written: %w, shard %s", s.storeDir, vfs.ErrLocked, shard)
 	}
 	r.Resumed = j.resumed()
 	if !j.plan.Pieces && !j.anyPieces() && !s.o.Assemble {
@@ -460,7 +470,7 @@ func (s *site) open(j *job, store *format.Writer) error {
 	}
 	rowBytes := int64(s.layout.Features * s.o.DType.Size())
 	j.pieces = pieces{
-		fsys: s.fsys, dir: j.scratch, matrices: j.matrices, rows: int64(len(s.nodes)),
+		fsys: j.fsys, dir: j.scratch, matrices: j.matrices, rows: int64(len(s.nodes)),
 		blockRows: spillBlockRows(rowBytes), size: s.o.DType.Size(), features: s.layout.Features,
 	}
 	j.have, err = j.pieces.found()

@@ -23,19 +23,6 @@ func (s Shard) lockName() string {
 	return fmt.Sprintf("shard-%d-of-%d%s", s.Index, s.Count, lockSuffix)
 }
 
-// shardAtWork finds a shard whose process is alive, or nothing. The caller holds the job.
-func (s *site) shardAtWork(store *format.Writer) (string, error) {
-	folder, err := store.Scratch()
-	if err != nil {
-		return "", err
-	}
-	running, err := runningShards(s.fsys, folder)
-	if err != nil || len(running) == 0 {
-		return "", err
-	}
-	return running[0], nil
-}
-
 // runningShards is those whose processes are alive, as 0-of-4.
 func runningShards(fsys vfs.FS, folder string) ([]string, error) {
 	entries, err := fsys.ReadDir(folder)
@@ -57,17 +44,20 @@ func runningShards(fsys vfs.FS, folder string) ([]string, error) {
 	return out, err
 }
 
-// lockWait is how long a shard waits for the lock of the job, which others hold for
-// a moment only, but for the one that assembles.
-const lockWait = 20 * time.Second
+// How long a shard waits for the lock of the job, which others hold for a moment, but
+// for the first, which writes the rows, and the last, which assembles.
+const (
+	startWait  = 10 * time.Minute
+	finishWait = 20 * time.Second
+)
 
-// createShared is create for a shard. Where another process is at work on the
-// whole for longer than a moment, the error is vfs.ErrLocked.
-func (s *site) createShared(ctx context.Context) (*format.Writer, error) {
+// createShared is create for a shard. Where another process has the job for longer
+// than most, the error is vfs.ErrLocked.
+func (s *site) createShared(ctx context.Context, most time.Duration) (*format.Writer, error) {
 	pause := 5 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		store, err := s.create()
-		if !errors.Is(err, vfs.ErrLocked) || waited > lockWait {
+		if !errors.Is(err, vfs.ErrLocked) || waited > most {
 			return store, err
 		}
 		select {
@@ -81,7 +71,7 @@ func (s *site) createShared(ctx context.Context) (*format.Writer, error) {
 
 // runShard makes the columns of one shard, and the store if no others are missing.
 func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
-	store, err := s.createShared(ctx)
+	store, err := s.createShared(ctx, startWait)
 	if err != nil {
 		return err
 	}
@@ -121,10 +111,10 @@ func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
 
 // finishShards assembles if all columns are there.
 func (s *site) finishShards(ctx context.Context, j *job, r *Result) error {
-	store, err := s.createShared(ctx)
+	store, err := s.createShared(ctx, finishWait)
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
-		return nil // who holds it so long assembles
+		return nil // who holds it assembles, or begins, and will look in turn
 	case errors.Is(err, format.ErrExists):
 		r.Published = true
 		return nil
