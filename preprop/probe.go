@@ -86,7 +86,10 @@ func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (floa
 			return nil
 		}
 		e := in.Extent(int(i * n / count))
-		path := filepath.Join(in.path, filepath.FromSlash(e.File))
+		path := filepath.FromSlash(e.File)
+		if !filepath.IsAbs(path) { // unlike features left in place
+			path = filepath.Join(in.path, path)
+		}
 		var f vfs.File
 		var err error
 		if d, ok := fsys.(vfs.Directer); ok {
@@ -104,7 +107,7 @@ func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (floa
 			return err
 		}
 		defer buf.Free()
-		got, err := f.ReadAt(buf.Bytes(), e.Offset)
+		got, err := f.ReadAt(buf.Bytes(), e.Offset/align*align)
 		read.Add(int64(got))
 		if errors.Is(err, io.EOF) {
 			err = nil

@@ -1,0 +1,70 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// TestTheRateOfReadingIsMeasuredWhereFeaturesAre has them in the graph, or at odd
+// places of a file elsewhere.
+func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
+	root := t.TempDir()
+	g := randomGraph(4, 3000, 20)
+	g.write(t, vfs.OS(), filepath.Join(root, "own"))
+
+	const header = 10
+	data := filepath.Join(root, "x")
+	if err := os.WriteFile(data, make([]byte, header+4*len(g.x)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: 3000}}, 0, 20, format.Float32)
+	w, err := format.Create(vfs.OS(), filepath.Join(root, "elsewhere"), layout, format.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	err = w.External(context.Background(), []format.External{{Path: data, Offset: header, Rows: 3000}}, 1, func(int64, []byte) error { return nil })
+	if err := errors.Join(err, w.Topology(g.csc()), w.Rows(&g.rows), w.Publish(&format.Manifest{Classes: 4})); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"own", "elsewhere"} {
+		dir, err := format.OpenGraph(vfs.OS(), filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		m, err := dir.Matrix(format.Input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fsys := &rememberingFS{FS: vfs.OS()}
+		if _, err := measureRead(context.Background(), fsys, &input{Matrix: m, path: dir.Path()}, 1); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if want := map[string]string{"own": filepath.Join(root, "own", "features", "x", "hop-0", "part-0.arrow"), "elsewhere": data}[name]; fsys.opened != want {
+			t.Errorf("%s: read from %s, want %s", name, fsys.opened, want)
+		}
+	}
+}
+
+// rememberingFS remembers what was opened last.
+type rememberingFS struct {
+	vfs.FS
+	opened string
+}
+
+func (c *rememberingFS) Open(path string) (vfs.File, error) {
+	c.opened = path
+	return c.FS.Open(path)
+}
+
+func (c *rememberingFS) OpenDirect(path string) (vfs.File, int, error) {
+	c.opened = path
+	return c.FS.(vfs.Directer).OpenDirect(path)
+}
