@@ -48,8 +48,8 @@ const probeFrom = 1 << 30
 
 // measure finds the rates of this machine in a second or two: of reading the graph
 // past the page cache, of writing a file that is removed again to the folder, and of
-// hops over a random graph with as many edges a node.
-func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work) (*rates, error) {
+// hops over a random graph with as many edges a node. It keeps to a budget, too.
+func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, budget int64) (*rates, error) {
 	r := nominal
 	var err error
 	if r.read, err = measureRead(ctx, fsys, in, w.threads); err != nil {
@@ -62,11 +62,15 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 		return &r, nil
 	}
 	const narrow, wide = 64, 512
-	short, err := measureHop(ctx, w, narrow)
+	room := int64(256 << 20)
+	if budget > 0 {
+		room = max(4<<20, min(room, (budget-processBytes)/2))
+	}
+	short, err := measureHop(ctx, w, narrow, room)
 	if err != nil {
 		return nil, err
 	}
-	long, err := measureHop(ctx, w, wide)
+	long, err := measureHop(ctx, w, wide, room)
 	r.byte = max(0, (long-short)/(wide-narrow))
 	r.edge = max(0, short-r.byte*narrow)
 	return &r, err
@@ -143,12 +147,13 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	return bytes / seconds, fsys.Remove(path)
 }
 
-// measureHop is the seconds an edge takes where rows have so many bytes.
-func measureHop(ctx context.Context, w *work, rowBytes int) (float64, error) {
-	const matrixBytes, most = 128 << 20, 4 << 20
+// measureHop is the seconds an edge takes where rows have so many bytes, with two
+// matrices in so much room.
+func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64, error) {
+	edges := min(4<<20, room/16)
 	features := rowBytes / w.to.Size()
-	nodes := min(w.nodes, int64(matrixBytes/rowBytes))
-	degree := max(1, min(w.edges/w.nodes, most/nodes))
+	nodes := min(w.nodes, room/2/int64(rowBytes))
+	degree := max(1, min(w.edges/w.nodes, edges/nodes))
 	g, err := newResident(nodes, nodes*degree, false)
 	if err != nil {
 		return 0, err

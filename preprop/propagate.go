@@ -24,8 +24,8 @@ var ErrOptions = errors.New("unusable options")
 // ErrInvalid is returned when a number is not finite, or too large for its type.
 var ErrInvalid = errors.New("invalid data")
 
-// ErrUnfinished is returned when a job was interrupted; it goes on when it is called again.
-var ErrUnfinished = errors.New("interrupted: what is done is kept, and the same command goes on from there")
+// ErrUnfinished is returned when a job ended early that goes on when it is called again.
+var ErrUnfinished = errors.New("what is done is kept, and the same command goes on from there")
 
 // Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
 type Options struct {

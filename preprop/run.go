@@ -223,7 +223,7 @@ func (s *site) plan(ctx context.Context, j *job) (*Plan, error) {
 	if err != nil || s.o.Hardware != nil || p.ReadBytes+p.WrittenBytes < probeFrom {
 		return p, err
 	}
-	if r, err = measure(ctx, s.raw, j.chains[0].input, s.scratchParent(), w); err != nil {
+	if r, err = measure(ctx, s.raw, j.chains[0].input, s.scratchParent(), w, s.o.MemoryBytes); err != nil {
 		return nil, err
 	}
 	return w.plan(s.o.MemoryBytes, r)
@@ -348,12 +348,10 @@ func (s *site) run(ctx context.Context) (*Result, error) {
 	} else {
 		err = s.runAll(ctx, j, r)
 	}
-	switch {
-	case errors.Is(err, ErrInvalid):
-		return nil, fmt.Errorf("%s: %w", s.graphDir, err)
-	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: %w (%w)", s.storeDir, ErrUnfinished, err)
-	case err != nil:
+	if errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("%s: %w", s.graphDir, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.report(j, r)
@@ -406,11 +404,11 @@ func (s *site) runAll(ctx context.Context, j *job, r *Result) error {
 }
 
 // leave ends a job that has failed: so that it can go on, if there is anything to go
-// on with, and the graph's numbers are not what is wrong. It returns err.
+// on with, and the graph's numbers are not what is wrong. It returns err, and says so.
 func (s *site) leave(store *format.Writer, j *job, err error) error {
 	if !errors.Is(err, ErrInvalid) && s.somethingDone(j) {
 		store.Suspend()
-		return err
+		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
 	}
 	if s.o.Scratch != "" && j.scratch != "" {
 		s.fsys.RemoveAll(j.scratch)

@@ -99,8 +99,10 @@ func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
 	if err := store.Suspend(); err != nil {
 		return err
 	}
-	if err := j.run(ctx); err != nil {
+	if err := j.run(ctx); errors.Is(err, ErrInvalid) {
 		return err
+	} else if err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
 	}
 	err, lock = lock.Close(), nil
 	if err != nil {
