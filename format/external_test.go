@@ -143,7 +143,7 @@ func TestEveryFlippedBitOfFeaturesLeftElsewhereIsFound(t *testing.T) {
 	if _, err := s.writeExternal(fsys, "/graph", "/data", 8, 15); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(filesOf(t, fsys, "/graph"), []string{"/data/a", "/data/b"}) {
+	for _, path := range []string{"/graph/manifest.json", "/graph/index.arrow", "/data/a", "/data/b"} {
 		for _, i := range telling(t, fsys, path) {
 			bad := &damaged{FS: fsys, path: path, flip: i, bit: uint(i % 8), length: -1}
 			r, err := Verify(context.Background(), bad, "/graph", 1, progress.Silent)
