@@ -205,6 +205,8 @@ func directions(info Info, asked Direction) (reverses bool, notes []string, err 
 
 // writeRows writes labels and splits and counts them.
 func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result) error {
+	// The row table is the one large thing on the heap, which may not double it.
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	t, err := src.Rows(ctx)
 	if err != nil {
 		return err

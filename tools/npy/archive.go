@@ -171,9 +171,9 @@ func (s *Stream) Text() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, ok := decodeString(raw, &s.Header)
+	text, ok := appendString(nil, raw, &s.Header)
 	if !ok {
 		return "", fmt.Errorf("%w: %s: not a string", ErrInvalid, s.path)
 	}
-	return text, nil
+	return string(text), nil
 }

@@ -2,7 +2,7 @@ package npy
 
 import (
 	"bufio"
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -199,7 +199,7 @@ func (a *Array) Element(i int64) string {
 	return fmt.Sprint(v[0])
 }
 
-// Strings reads a whole array of strings.
+// Strings reads a whole array of strings. Those of a block share memory.
 func (a *Array) Strings() ([]string, error) {
 	if a.Type != Bytes && a.Type != Text {
 		return nil, fmt.Errorf("%w: %s: %s where strings are expected", ErrInvalid, a.Path(), a.Type)
@@ -208,38 +208,48 @@ func (a *Array) Strings() ([]string, error) {
 	size := a.ItemBytes()
 	perBlock := max(1, blockBytes/max(1, size))
 	raw := make([]byte, min(perBlock, int64(len(out)))*size)
+	var text []byte
+	var ends []int
 	for first := int64(0); first < int64(len(out)); first += perBlock {
 		n := min(perBlock, int64(len(out))-first)
 		if err := a.readAt(raw[:n*size], a.Offset+first*size); err != nil {
 			return nil, err
 		}
+		text, ends = text[:0], ends[:0]
 		for i := range n {
 			var ok bool
-			if out[first+i], ok = decodeString(raw[i*size:(i+1)*size], &a.Header); !ok {
+			if text, ok = appendString(text, raw[i*size:(i+1)*size], &a.Header); !ok {
 				return nil, fmt.Errorf("%w: %s: string %d is not %s", ErrInvalid, a.Path(), first+i, map[Type]string{Bytes: "UTF-8", Text: "UTF-32"}[a.Type])
 			}
+			ends = append(ends, len(text))
+		}
+		block, start := string(text), 0
+		for i, end := range ends {
+			out[first+int64(i)], start = block[start:end], end
 		}
 	}
 	return out, nil
 }
 
-// decodeString drops the zeros that fill a string up to its width. It fails for
-// bytes that are not UTF-8, and for what is no character.
-func decodeString(raw []byte, h *Header) (text string, ok bool) {
+// appendString appends a string without the zeros that fill it up to its width. It
+// fails for bytes that are not UTF-8, and for what is no character.
+func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	if h.Type == Bytes {
-		text = strings.TrimRight(string(raw), "\x00")
-		return text, utf8.ValidString(text)
+		raw = bytes.TrimRight(raw, "\x00")
+		return append(dst, raw...), utf8.Valid(raw)
 	}
-	var s strings.Builder
 	swapBytes(raw, 4, h.BigEndian)
-	for i := 0; i+4 <= len(raw); i += 4 {
-		r := rune(binary.LittleEndian.Uint32(raw[i:]))
-		if !utf8.ValidRune(r) {
-			return "", false
-		}
-		s.WriteRune(r)
+	runes := dtype.As[int32](raw)
+	for len(runes) > 0 && runes[len(runes)-1] == 0 {
+		runes = runes[:len(runes)-1]
 	}
-	return strings.TrimRight(s.String(), "\x00"), true
+	for _, r := range runes {
+		if !utf8.ValidRune(r) {
+			return dst, false
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+	return dst, true
 }
 
 // convert decodes len(dst) elements; raw is aligned for them, and is scribbled on.
