@@ -183,23 +183,26 @@ func (m *merger) read(ctx context.Context, p *partition, b *bucket, got func(n i
 // add adds the first n records of the piece, which are sorted, to the edges.
 func (m *merger) add(n int, above uint64) error {
 	var (
-		piece     = m.piece
+		weights   = m.piece.weights
 		keep, sum = m.o.Duplicates == KeepDuplicates, m.o.Duplicates == SumDuplicates
 		bits      = m.bits & 63 // which spares a check at each shift
 		mask      = uint64(1)<<bits - 1
+		degrees   = m.degrees
+		last      = m.last
 		weight    = float32(1)
 	)
-	for i, key := range piece.keys[:n] {
+	for i, key := range m.piece.keys[:n] {
 		key |= above
-		if piece.weights != nil {
-			weight = piece.weights[i]
+		if weights != nil {
+			weight = weights[i]
 		}
-		if key == m.last && !keep {
+		node := key >> bits
+		if key == last && !keep {
 			if sum {
 				m.total += float64(weight)
-				m.weightsOut[m.used-1] = float32(m.total)
-				if m.total > math.MaxFloat32 && math.IsInf(float64(float32(m.total)), 0) {
-					m.tooLarge.add(int64(key >> bits))
+				total := float32(m.total)
+				if m.weightsOut[m.used-1] = total; math.IsInf(float64(total), 0) {
+					m.tooLarge.add(int64(node))
 				}
 			}
 			continue
@@ -209,20 +212,20 @@ func (m *merger) add(n int, above uint64) error {
 				return err
 			}
 		}
-		node := key >> bits
-		if node >= uint64(len(m.degrees)) {
+		if node >= uint64(len(degrees)) {
 			return errChanged
 		}
-		if m.degrees[node]++; m.degrees[node] == 0 {
+		if degrees[node]++; degrees[node] == 0 {
 			return errDegree(node)
 		}
-		m.last = key
+		last = key
 		m.neighborsOut[m.used] = uint32(key & mask)
 		if m.weightsOut != nil {
 			m.weightsOut[m.used], m.total = weight, float64(weight)
 		}
 		m.used++
 	}
+	m.last = last
 	return nil
 }
 

@@ -79,7 +79,7 @@ type parter struct {
 const newRecords = 1 << 12
 
 func newParter(plan sortPlan, weighted bool) (*parter, error) {
-	buckets := int64(1) << plan.bits
+	buckets := int64(1) << plan.digit
 	keyBytes := buckets * (8*plan.block + 8)
 	bytes := keyBytes
 	if weighted {
@@ -104,18 +104,19 @@ func newParter(plan sortPlan, weighted bool) (*parter, error) {
 
 // add adds the first n of newKeys and newWeights.
 func (p *parter) add(to *partition, n int) error {
-	shift, width, stride := to.shift&63, int(to.width), 8*p.block+8 // the mask spares a check at each shift
-	used := p.used
+	shift, width := to.shift&63, int(to.width) // the mask spares a check at each shift
+	keys, used, block, stride := p.keys, p.used, int32(p.block), 8*p.block+8
 	for i, key := range p.newKeys[:n] {
 		b := key >> shift
-		at := int(used[b])
+		at := used[b]
 		// The bytes too many are overwritten by the next.
-		binary.LittleEndian.PutUint64(p.keys[int(b)*stride+at*width:], key)
+		binary.LittleEndian.PutUint64(keys[int(b)*stride+int(at)*width:], key)
 		if p.weights != nil {
-			p.weights[int(b)*p.block+at] = p.newWeights[i]
+			p.weights[int(b)*p.block+int(at)] = p.newWeights[i]
 		}
-		used[b]++
-		if at+1 == p.block {
+		at++
+		used[b] = at
+		if at == block {
 			if err := p.flushBlock(to, b); err != nil {
 				return err
 			}

@@ -39,7 +39,7 @@ import (
 type sortPlan struct {
 	onDisk  bool  // the buckets are
 	threads int   // that sort
-	bits    int   // of a key that part records into buckets
+	digit   int   // bits of a key that part records into buckets
 	block   int64 // records that a thread gathers of a bucket before they go there
 	piece   int64 // most records that a thread sorts in memory
 }
@@ -81,12 +81,12 @@ func (t *topology) bucketBytes() int64 {
 
 // planSort divides the memory that there is, with fewer threads where it is short.
 func (t *topology) planSort() (sortPlan, error) {
-	p := sortPlan{threads: t.o.Threads, bits: t.bucketBits(), block: t.leastBlock(), piece: math.MaxInt64}
+	p := sortPlan{threads: t.o.Threads, digit: t.bucketBits(), block: t.leastBlock(), piece: math.MaxInt64}
 	if p.block = max(p.block, maxBlock); t.o.MemoryBytes == 0 {
 		return p, nil
 	}
 	left := t.o.MemoryBytes - 4*t.info.Nodes - workingBytes(t.o)
-	record, buckets := t.recordBytes(), int64(1)<<p.bits
+	record, buckets := t.recordBytes(), int64(1)<<p.digit
 	for _, p.onDisk = range []bool{false, true} {
 		left, most, least := left-t.bucketBytes(), int64(maxBlock), max(minPiece, 8*t.entries/buckets)
 		if p.onDisk {
@@ -151,7 +151,7 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, folder string, plan so
 
 // newPartition starts a partition of so many records with keys of so many bits.
 func (s *edgeSort) newPartition(keyBits int, records int64, onDisk, weighted bool) (p *partition, err error) {
-	p = &partition{shift: max(0, keyBits-s.plan.bits)}
+	p = &partition{shift: max(0, keyBits-s.plan.digit)}
 	p.width = keyWidth(p.shift)
 	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
 	create := func(bytes int64) (*edgeArea, error) {

@@ -2,7 +2,10 @@ package ingest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -116,10 +119,10 @@ func plans(t *topology) map[string]sortPlan {
 	own, _ := t.planSort()
 	return map[string]sortPlan{
 		"by the planner":     own,
-		"in memory":          {threads: 2, bits: min(3, t.nodeBits()), block: 5, piece: math.MaxInt64},
-		"on disk":            {onDisk: true, threads: 3, bits: min(2, t.nodeBits()), block: 1, piece: 1000},
-		"parted again":       {threads: 3, bits: 1, block: 3, piece: 2},
-		"all parted on disk": {onDisk: true, threads: 1, bits: min(4, t.nodeBits()), block: 2, piece: 1},
+		"in memory":          {threads: 2, digit: min(3, t.nodeBits()), block: 5, piece: math.MaxInt64},
+		"on disk":            {onDisk: true, threads: 3, digit: min(2, t.nodeBits()), block: 1, piece: 1000},
+		"parted again":       {threads: 3, digit: 1, block: 3, piece: 2},
+		"all parted on disk": {onDisk: true, threads: 1, digit: min(4, t.nodeBits()), block: 2, piece: 1},
 	}
 }
 
@@ -337,11 +340,11 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 				continue
 			}
 			kinds[p.onDisk]++
-			needed := fixed + int64(p.threads)*x.recordBytes()*(p.block<<p.bits+2*p.piece)
+			needed := fixed + int64(p.threads)*x.recordBytes()*(p.block<<p.digit+2*p.piece)
 			if !p.onDisk {
 				needed += x.bucketBytes()
 			}
-			if needed > x.o.MemoryBytes || p.piece < 1 || p.block < 1 || p.threads < 1 || p.bits < 1 || p.bits > x.nodeBits() || x.entries/p.block > maxBlocks {
+			if needed > x.o.MemoryBytes || p.piece < 1 || p.block < 1 || p.threads < 1 || p.digit < 1 || p.digit > x.nodeBits() || x.entries/p.block > maxBlocks {
 				t.Fatalf("%d edges, %d bytes, %+v: %d", x.entries, x.o.MemoryBytes, p, needed)
 			}
 		}
@@ -473,4 +476,61 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 		t.Errorf("%d scratch files are left", len(left))
 	}
 	sameFiles(t, "with scratch files elsewhere", files(t, disk, "out"), files(t, want, "out"))
+}
+
+// A graph is a function of its input and options for ever: the digest is of what
+// the first version wrote.
+func TestTopologiesHaveTheBytesTheyAlwaysHad(t *testing.T) {
+	digest := sha256.New()
+	for _, weighted := range []bool{false, true} {
+		s := randomSource(rand.New(rand.NewPCG(7, 7)), 300, 9000, weighted)
+		for i := range s.dst {
+			if i%3 == 0 {
+				s.dst[i] = 299
+			}
+		}
+		for _, loops := range []Loops{KeepLoops, DropLoops} {
+			for _, duplicates := range []Duplicates{MergeDuplicates, SumDuplicates, KeepDuplicates} {
+				for _, reverses := range []bool{false, true} {
+					o, _ := Options{SelfLoops: loops, Duplicates: duplicates, Threads: 2}.withDefaults()
+					disk := vfs.NewMem()
+					if _, err := writeSorted(context.Background(), disk, s, reverses, o, "by the planner"); err != nil {
+						t.Fatal(err)
+					}
+					written := files(t, disk, "graph")
+					digest.Write([]byte(written["graph/topology/part-0.arrow"] + written["graph/weights/part-0.arrow"]))
+				}
+			}
+		}
+	}
+	if got, want := hex.EncodeToString(digest.Sum(nil)), "91261c285e78d314e12600934cb4fc640166418b36a144c1aabea9d2d31b625b"; got != want {
+		t.Errorf("digest %s, want %s", got, want)
+	}
+}
+
+func BenchmarkSortEdges(b *testing.B) {
+	s := randomSource(rand.New(rand.NewPCG(1, 1)), 1<<19, 1<<22, false)
+	s.info.Edges, s.block = int64(len(s.src)), edgeBlock
+	for _, onDisk := range []bool{false, true} {
+		b.Run(fmt.Sprintf("disk=%v", onDisk), func(b *testing.B) {
+			o, _ := Options{}.withDefaults()
+			x := newTopology(s, s.info, false, o)
+			b.SetBytes(8 * s.info.Edges) // as pairs of node ids
+			for b.Loop() {
+				if err := x.count(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				plan, err := x.planSort()
+				plan.onDisk = onDisk
+				if err != nil {
+					b.Fatal(err)
+				}
+				sorted, err := x.sort(b.Context(), vfs.OS(), b.TempDir(), plan)
+				if err != nil {
+					b.Fatal(err)
+				}
+				sorted.free()
+			}
+		})
+	}
 }
