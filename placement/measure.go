@@ -20,6 +20,7 @@ const (
 	sampleBytes  = 256 << 20 // of memory: more than most caches hold
 	storageBytes = 64 << 20
 	probeTime    = 5 * time.Millisecond
+	linkTime     = 40 * time.Millisecond // so long that bursts do not count
 	probeRounds  = 4
 	probeReaders = 8 // reads on their way, as in a loader
 )
@@ -97,14 +98,14 @@ func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
 }
 
 // rate repeats what moves so many bytes at a time.
-func (p *probe) rate(bytes int64, move func()) (units.Rate, error) {
+func (p *probe) rate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
 	best := 0.0
 	for round := range 1 + probeRounds {
 		if err := p.stream.Synchronize(p.ctx); err != nil {
 			return 0, err
 		}
 		start, moved := time.Now(), int64(0)
-		for count := 1; time.Since(start) < probeTime; count *= 2 {
+		for count := 1; time.Since(start) < atLeast; count *= 2 {
 			for range count {
 				move()
 			}
@@ -170,14 +171,14 @@ func (p *probe) deviceMemory(r *Rates) error {
 		}
 		return at
 	}
-	if r.DeviceGather, err = p.rate(bytes, func() {
+	if r.DeviceGather, err = p.rate(probeTime, bytes, func() {
 		first := next(p.batch)
 		p.stream.Gather(batch, input, all.Columns(first, first+p.batch))
 	}); err != nil {
 		return err
 	}
 	run := min(max(p.ChunkRows, 1), p.batch)
-	if r.DeviceCopy, err = p.rate(int64(run)*p.rowBytes, func() {
+	if r.DeviceCopy, err = p.rate(probeTime, int64(run)*p.rowBytes, func() {
 		first := next(run)
 		p.stream.Copy(batch.Slice(0, run), input.Slice(first, first+run))
 	}); err != nil {
@@ -188,7 +189,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 		if err != nil {
 			return err
 		}
-		if r.Convert, err = p.rate(bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
+		if r.Convert, err = p.rate(probeTime, bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
 			return err
 		}
 	}
@@ -200,7 +201,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 	if err != nil {
 		return err
 	}
-	r.Link, err = p.rate(int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
+	r.Link, err = p.rate(linkTime, int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
 	r.Peer = r.Link
 	return err
 }
@@ -237,10 +238,10 @@ func (p *probe) hostMemory(r *Rates) error {
 		}
 	}
 	bytes := int64(p.batch) * p.rowBytes
-	if r.HostGather, err = p.rate(bytes, move(func(i int) int64 { return int64(numbers[i]) })); err != nil {
+	if r.HostGather, err = p.rate(probeTime, bytes, move(func(i int) int64 { return int64(numbers[i]) })); err != nil {
 		return err
 	}
-	r.HostCopy, err = p.rate(bytes, move(func(i int) int64 { return int64(i) }))
+	r.HostCopy, err = p.rate(probeTime, bytes, move(func(i int) int64 { return int64(i) }))
 	return err
 }
 
