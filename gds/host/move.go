@@ -93,26 +93,32 @@ func (s *stream) Convert(dst, src gds.Tensor) {
 		if err != nil {
 			return err
 		}
+		dense := dst.Dense() && src.Dense()
 		return d.eachRow(dst.Rows, dst.Cols, func(lo, hi int) error {
-			var wide []float32 // a row between two half types
-			if dst.DType != gds.Float32 && src.DType != gds.Float32 {
-				wide = make([]float32, dst.Cols)
+			if dense && dst.Cols > 0 { // as one long row
+				convert(to.data[lo*to.cols:hi*to.cols], dst.DType, from.data[lo*from.cols:hi*from.cols], src.DType)
+				return nil
 			}
 			for i := lo; i < hi; i++ {
-				out, in := to.row(i, 0, to.cols), from.row(i, 0, from.cols)
-				switch {
-				case dst.DType == gds.Float32:
-					dtype.Decode(dtype.Float32s(out), in, src.DType)
-				case src.DType == gds.Float32:
-					dtype.Encode(out, dtype.Float32s(in), dst.DType)
-				default:
-					dtype.Decode(wide, in, src.DType)
-					dtype.Encode(out, wide, dst.DType)
-				}
+				convert(to.row(i, 0, to.cols), dst.DType, from.row(i, 0, from.cols), src.DType)
 			}
 			return nil
 		})
 	}, dst, src)
+}
+
+// convert converts numbers of one float type to another.
+func convert(out []byte, to gds.DType, in []byte, from gds.DType) {
+	switch {
+	case to == gds.Float32:
+		dtype.Decode(dtype.Float32s(out), in, from)
+	case from == gds.Float32:
+		dtype.Encode(out, dtype.Float32s(in), to)
+	default:
+		wide := make([]float32, len(in)/from.Size())
+		dtype.Decode(wide, in, from)
+		dtype.Encode(out, wide, to)
+	}
 }
 
 func (s *stream) Gather(dst, src, index gds.Tensor) {
