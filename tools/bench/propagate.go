@@ -52,7 +52,7 @@ type PropagateResult struct {
 	Seconds        float64   `json:"seconds"`
 	FastestSeconds float64   `json:"fastest_seconds"`
 	RoundSeconds   []float64 `json:"round_seconds"`
-	CoreSeconds    float64   `json:"core_seconds"` // of processors, which what else the machine does changes less
+	CoreSeconds    float64   `json:"core_seconds"` // the least of processors, which does not count what else they did
 	// GatheredBytesPerSecond is how many bytes of rows the hop takes.
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
 	// ReadBytesPerSecond is how fast memory is read from end to end, and
@@ -129,7 +129,7 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		r.DType, r.Kernel = o.DTypes[i/len(o.Threads)].String(), kernel.Name()
 		r.Nodes, r.Edges, r.Features = o.Nodes, o.Edges, o.Features
 		r.Seconds, r.FastestSeconds = median(r.RoundSeconds), slices.Min(r.RoundSeconds)
-		r.CoreSeconds = median(cores[i])
+		r.CoreSeconds = slices.Min(cores[i])
 		r.GatheredBytesPerSecond = float64(r.RowsGathered*hop.RowBytes()) / r.Seconds
 		r.ReadBytesPerSecond = float64(len(hop.Source())) / median(reads[i])
 		r.RandomBytesPerSecond = float64(int64(len(random))*hop.RowBytes()) / median(gathers[i])
