@@ -26,13 +26,9 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	mergers := make(chan *merger, threads)
 	var tooLarge lowestNode
 	for range threads {
-		piece, err := newEdgePiece(min(largest, s.plan.piece), s.info.Weighted)
+		m, err := newMerger(s, task, min(largest, s.plan.piece), &tooLarge)
 		if err != nil {
 			return err
-		}
-		m := &merger{edgeSort: s, task: task, piece: piece, packed: make([]byte, mergeBlock*8+8), neighborsOut: make([]uint32, mergeBlock), tooLarge: &tooLarge}
-		if s.weighted {
-			m.weightsOut = make([]float32, mergeBlock)
 		}
 		defer m.free()
 		mergers <- m
@@ -60,8 +56,8 @@ type merger struct {
 	task     progress.Task
 	tooLarge *lowestNode
 	piece    *edgePiece
-	parter   *parter // nil until a bucket has been too large
-	packed   []byte  // records as they are in an area
+	again    *partitioner // nil until a bucket has been too large
+	packed   []byte       // records as they are in an area
 
 	last  uint64  // key of the last edge
 	total float64 // of its weights, if they are summed
@@ -73,10 +69,29 @@ type merger struct {
 	at           int64    // edges in the first of these
 }
 
+func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestNode) (*merger, error) {
+	piece, err := newEdgePiece(records, s.info.Weighted)
+	if err != nil {
+		return nil, err
+	}
+	m := &merger{
+		edgeSort:     s,
+		task:         task,
+		tooLarge:     tooLarge,
+		piece:        piece,
+		packed:       make([]byte, 8*mergeBlock+8), // so that 8 bytes can be read of the last
+		neighborsOut: make([]uint32, mergeBlock),
+	}
+	if s.weighted {
+		m.weightsOut = make([]float32, mergeBlock)
+	}
+	return m, nil
+}
+
 func (m *merger) free() {
 	_ = m.piece.buffer.Free()
-	if m.parter != nil {
-		_ = m.parter.memory.Free()
+	if m.again != nil {
+		_ = m.again.memory.Free()
 	}
 }
 
@@ -100,53 +115,64 @@ func (m *merger) bucket(ctx context.Context, i int) error {
 
 // sorted adds the records of bucket i of a partition in order. All their keys have the
 // bits above.
-func (m *merger) sorted(ctx context.Context, p *partition, i int, above uint64) (err error) {
+func (m *merger) sorted(ctx context.Context, p *partition, i int, above uint64) error {
 	b := &p.buckets[i]
 	above |= uint64(i) << p.shift
-	piece := m.piece
-	piece.used = 0
+	m.piece.used = 0
 	switch {
-	case b.records <= int64(len(piece.keys)):
-		if err := m.read(ctx, p, b, func(n int) error { piece.used += n; return nil }); err != nil {
+	case b.records <= int64(len(m.piece.keys)):
+		if err := m.read(ctx, p, b, func(n int) error { m.piece.used += n; return nil }); err != nil {
 			return err
 		}
-		piece.sort(p.shift)
-		return m.add(piece.used, above)
+		m.piece.sort(p.shift)
+		return m.add(m.piece.used, above)
 	case p.shift == 0: // one edge, again and again
 		return m.read(ctx, p, b, func(n int) error { return m.add(n, above) })
 	}
-	// What is added goes to where the bucket is, so all of it must be read before.
-	if m.parter == nil {
-		if m.parter, err = newParter(m.plan, m.info.Weighted); err != nil {
-			return err
-		}
-	}
-	parts, err := m.newPartition(p.shift, b.records, true, m.info.Weighted)
+	parts, err := m.partAgain(ctx, p, b)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.free()) }()
+	for i := range parts.buckets {
+		if err := m.sorted(ctx, parts, i, above); err != nil {
+			return errors.Join(err, parts.free())
+		}
+	}
+	return parts.free()
+}
+
+// partAgain parts the records of a bucket, on disk. All of them are read before any
+// edge goes to where the bucket is.
+func (m *merger) partAgain(ctx context.Context, p *partition, b *bucket) (_ *partition, err error) {
+	if m.again == nil {
+		if m.again, err = newPartitioner(m.plan, m.info.Weighted); err != nil {
+			return nil, err
+		}
+	}
+	to, piece := m.again, m.piece
+	parts, err := m.newPartition(p.shift, b.records, true, m.info.Weighted)
+	if err != nil {
+		return nil, err
+	}
 	err = m.read(ctx, p, b, func(n int) error {
 		for first := 0; first < n; first += newRecords {
-			k := copy(m.parter.newKeys, piece.keys[first:n])
+			k := copy(to.newKeys, piece.keys[first:n])
 			if piece.weights != nil {
-				copy(m.parter.newWeights, piece.weights[first:n])
+				copy(to.newWeights, piece.weights[first:n])
 			}
-			if err := m.parter.add(parts, k); err != nil {
+			if err := to.add(parts, k); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err == nil {
-		err = m.parter.flush(parts)
+		err = to.flush(parts)
 	}
-	for i := range parts.buckets {
-		if err == nil {
-			err = m.sorted(ctx, parts, i, above)
-		}
+	if err != nil {
+		return nil, errors.Join(err, parts.free())
 	}
-	return err
+	return parts, nil
 }
 
 // read reads a bucket into the piece, from piece.used on, and calls got for every block.

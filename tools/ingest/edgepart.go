@@ -62,9 +62,9 @@ func (p *partition) append(b uint64, keys []byte, weights []float32) error {
 	return err
 }
 
-// parter adds records to the buckets of a partition, for one goroutine: it gathers
+// partitioner adds records to the buckets of a partition, for one goroutine: it gathers
 // a block for each bucket before it goes there.
-type parter struct {
+type partitioner struct {
 	memory  *offheap.Buffer
 	block   int
 	keys    []byte    // [buckets][8*block + 8]
@@ -78,7 +78,7 @@ type parter struct {
 // newRecords is how many records are added at a time, at most.
 const newRecords = 1 << 12
 
-func newParter(plan sortPlan, weighted bool) (*parter, error) {
+func newPartitioner(plan sortPlan, weighted bool) (*partitioner, error) {
 	buckets := int64(1) << plan.digit
 	keyBytes := buckets * (8*plan.block + 8)
 	bytes := keyBytes
@@ -89,7 +89,7 @@ func newParter(plan sortPlan, weighted bool) (*parter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}
-	p := &parter{
+	p := &partitioner{
 		memory:  memory,
 		block:   int(plan.block),
 		keys:    memory.Bytes()[:keyBytes],
@@ -103,7 +103,7 @@ func newParter(plan sortPlan, weighted bool) (*parter, error) {
 }
 
 // add adds the first n of newKeys and newWeights.
-func (p *parter) add(to *partition, n int) error {
+func (p *partitioner) add(to *partition, n int) error {
 	shift, width := to.shift&63, int(to.width) // the mask spares a check at each shift
 	keys, used, block, stride := p.keys, p.used, int32(p.block), 8*p.block+8
 	for i, key := range p.newKeys[:n] {
@@ -125,7 +125,7 @@ func (p *parter) add(to *partition, n int) error {
 	return nil
 }
 
-func (p *parter) flushBlock(to *partition, b uint64) error {
+func (p *partitioner) flushBlock(to *partition, b uint64) error {
 	n, stride := int(p.used[b]), 8*p.block+8
 	p.used[b] = 0
 	weights := p.weights
@@ -136,7 +136,7 @@ func (p *parter) flushBlock(to *partition, b uint64) error {
 }
 
 // flush adds what has been gathered of all buckets.
-func (p *parter) flush(to *partition) error {
+func (p *partitioner) flush(to *partition) error {
 	for b, n := range p.used {
 		if n > 0 {
 			if err := p.flushBlock(to, uint64(b)); err != nil {

@@ -189,29 +189,29 @@ func (s *edgeSort) gather(ctx context.Context) error {
 	if s.info.Weighted {
 		threads = 1 // edges in order: it tells which of several is the first
 	}
-	parters := make(chan *parter, threads)
+	partitioners := make(chan *partitioner, threads)
 	for range threads {
-		p, err := newParter(s.plan, s.info.Weighted)
+		p, err := newPartitioner(s.plan, s.info.Weighted)
 		if err != nil {
 			return err
 		}
 		defer p.memory.Free()
-		parters <- p
+		partitioners <- p
 	}
 	var edges, loops atomic.Int64
 	err := s.src.Edges(ctx, threads, func(e Edges) error {
 		if edges.Add(int64(len(e.Dst))) > s.edges {
 			return errChanged // and there may be no room for them
 		}
-		p := <-parters
-		defer func() { parters <- p }()
+		p := <-partitioners
+		defer func() { partitioners <- p }()
 		task.Add(int64(len(e.Dst)))
 		n, err := s.addEdges(p, e)
 		loops.Add(n)
 		return err
 	})
 	if err == nil {
-		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-parters).flush(s.partition) })
+		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-partitioners).flush(s.partition) })
 	}
 	if err == nil && edges.Load() != s.edges {
 		err = errChanged
@@ -221,7 +221,7 @@ func (s *edgeSort) gather(ctx context.Context) error {
 }
 
 // addEdges adds edges and their reverses to the buckets, and counts the loops.
-func (s *edgeSort) addEdges(p *parter, e Edges) (loops int64, err error) {
+func (s *edgeSort) addEdges(p *partitioner, e Edges) (loops int64, err error) {
 	drop := s.o.SelfLoops == DropLoops
 	used := 0
 	for i, dst := range e.Dst {
