@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -69,11 +68,11 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	if err := oneOf("placement", o.placement, all...); err != nil {
 		return nil, err
 	}
-	o.Shuffles = bench.Shuffles
+	o.Shuffles = bench.LoadShuffles()
 	if o.shuffle != "all" {
 		o.Shuffles = []string{o.shuffle}
 	}
-	if err := oneOf("shuffle", o.shuffle, append(slices.Clone(bench.Shuffles), "all")...); err != nil {
+	if err := oneOf("shuffle", o.shuffle, append(bench.LoadShuffles(), "all")...); err != nil {
 		return nil, err
 	}
 	for _, v := range o.Variants {

@@ -20,8 +20,8 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// Shuffles are what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
-var Shuffles = []string{"rr", "chunk"}
+// LoadShuffles are what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
+func LoadShuffles() []string { return []string{"rr", "chunk"} }
 
 // variant is a way to load. Each adds one thing to the one before it (preprop-gnn
 // sections 4.1 and 4.2, Figures 6 and 9).
