@@ -25,7 +25,7 @@ const (
 type permutation struct {
 	n, a  uint64
 	shift uint
-	keys  []uint64 // one for each half round
+	keys  []uint64 // the streams of the half rounds: see rng.At
 }
 
 func newPermutation(n, seed uint64) permutation {
@@ -40,7 +40,7 @@ func newPermutation(n, seed uint64) permutation {
 	}
 	p.keys = make([]uint64, rounds)
 	for i := range p.keys {
-		p.keys[i] = rng.Hash(seed, uint64(i))
+		p.keys[i] = rng.Start(rng.Hash(seed, uint64(i)))
 	}
 	return p
 }
@@ -51,11 +51,11 @@ func (p *permutation) at(i uint64) uint64 {
 	for {
 		left, right := i>>p.shift, i&mask
 		for r := 0; r < len(p.keys); r += 2 {
-			left += below(rng.Hash(p.keys[r], right), p.a)
+			left += below(rng.At(p.keys[r], right), p.a)
 			if left >= p.a {
 				left -= p.a
 			}
-			right = (right + rng.Hash(p.keys[r+1], left)) & mask
+			right = (right + rng.At(p.keys[r+1], left)) & mask
 		}
 		if i = left<<p.shift | right; i < p.n {
 			return i
@@ -69,8 +69,8 @@ func (p *permutation) find(i uint64) uint64 {
 	for {
 		left, right := i>>p.shift, i&mask
 		for r := len(p.keys) - 2; r >= 0; r -= 2 {
-			right = (right - rng.Hash(p.keys[r+1], left)) & mask
-			left += p.a - below(rng.Hash(p.keys[r], right), p.a)
+			right = (right - rng.At(p.keys[r+1], left)) & mask
+			left += p.a - below(rng.At(p.keys[r], right), p.a)
 			if left >= p.a {
 				left -= p.a
 			}

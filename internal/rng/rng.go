@@ -22,9 +22,11 @@ func Mix(x uint64) uint64 {
 
 // Hash is the i-th number of the stream named by seed:
 // Mix(Mix(seed + golden) + (i+1)*golden), all modulo 2^64.
-func Hash(seed, i uint64) uint64 {
-	return Mix(Mix(seed+golden) + (i+1)*golden)
-}
+func Hash(seed, i uint64) uint64 { return At(Start(seed), i) }
+
+// Start and At are the two halves of Hash, for many numbers of one stream.
+func Start(seed uint64) uint64  { return Mix(seed + golden) }
+func At(start, i uint64) uint64 { return Mix(start + (i+1)*golden) }
 
 // Derive names an independent stream by a parent stream and a label.
 func Derive(seed uint64, label string) uint64 {
