@@ -184,7 +184,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 			find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
 	default:
 		shuffle = RR
-		because("shuffled by row, which memory gives at full speed")
+		because("shuffled by row, which memory allows")
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
