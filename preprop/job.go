@@ -102,6 +102,9 @@ func (j *job) run(ctx context.Context) error {
 	if len(panels) == 0 {
 		return nil
 	}
+	j.chains = slices.DeleteFunc(j.chains, func(c *chain) bool { // with its input
+		return j.lastLacking(c, j.columns) == 0 && !(c.input.ID == format.Input && j.lacks(format.Input, j.columns))
+	})
 	e := &engine{job: j, propagators: map[Operator]*propagator{}, needs: map[string][]nodeSet{}}
 	defer e.close()
 	if err := e.prepare(ctx); err != nil {

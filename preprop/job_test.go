@@ -400,6 +400,91 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 	}
 }
 
+// refusing does not create what has a word in its path.
+type refusing struct {
+	vfs.FS
+	word string
+}
+
+func (r refusing) Create(path string) (vfs.PendingFile, error) {
+	if strings.Contains(path, r.word) {
+		return nil, &fs.PathError{Op: "create", Path: path, Err: syscall.EACCES}
+	}
+	return r.FS.Create(path)
+}
+
+func (r refusing) MkdirAll(path string) error {
+	if strings.Contains(path, r.word) {
+		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.EACCES}
+	}
+	return r.FS.MkdirAll(path)
+}
+
+func TestAScratchFolderThatCannotBeMadeCostsNothingThatIsDone(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 2}}
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, fsys, "store")
+	o.Shard, o.Scratch = Shard{}, "elsewhere"
+	if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("no scratch folder: %v", err)
+	}
+	if !sameFiles(files(t, fsys, "store"), before) {
+		t.Error("what a shard had done has changed")
+	}
+}
+
+func TestScratchFilesDoNotLieInGraphOrStore(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	for _, folder := range []string{"graph", "graph/in/it", "store", "store/.job", "./x/../store"} {
+		o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Scratch: folder}
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrOptions) {
+			t.Errorf("scratch files in %s: %v", folder, err)
+		}
+	}
+}
+
+func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	o := Options{Hops: 3, Operators: allOperators[:1], Threads: 1}
+	want := propagated(t, fsys, "whole", o)
+	o.Hops = 1
+	propagated(t, fsys, "store", o)
+	if _, err := Grow(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", Growth{Hops: 2}, Options{Threads: 1}); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("without a third hop: %v", err)
+	}
+	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 1 {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	r, err := Grow(context.Background(), refusing{fsys, "hop-2"}, "graph", "store", Growth{Hops: 2}, Options{Threads: 1})
+	if err != nil || !r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
+		t.Errorf("gone on with: %+v, %v", r, err)
+	}
+	r, err = Grow(context.Background(), fsys, "graph", "store", Growth{Hops: 1}, Options{Threads: 1})
+	if err != nil || r.Resumed {
+		t.Errorf("a further hop: %+v, %v", r, err)
+	}
+}
+
+func TestGrowingReadsOnlyWhatItStartsFrom(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 2000, 40).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:2], Rows: format.RowsAll, Threads: 1}
+	propagated(t, fsys, "store", o)
+	o.Operators = allOperators[:3]
+	r, err := Grow(context.Background(), fsys, "graph", "store", Growth{Operators: allOperators[2:3]}, Options{
+		Threads: 1, MemoryBytes: least(t, fsys, o), Planned: func(p *Plan) { p.Strips = true },
+	})
+	if matrix := int64(2000 * 40 * 4); err != nil || r.Panels < 3 || r.ScratchBytes < 2*matrix || r.ScratchBytes > 2*matrix+4<<10 { // strips of one, and pieces
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 300, 4).write(t, fsys, "graph")

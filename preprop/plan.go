@@ -184,7 +184,7 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 
 // bytes sets what a plan reads and writes.
 func (w *work) bytes(p *Plan) {
-	share := func(bytes int64) int64 { return bytes * int64(w.columns) / int64(w.features) } // of the columns to be made
+	share := func(bytes int64) int64 { return bytes / int64(w.features) * int64(w.columns) } // of the columns to be made
 	all := w.nodes * int64(w.features)
 	input, strips := all*int64(w.from.Size()), share(all*int64(w.to.Size()))
 	inputs := map[int]bool{}

@@ -35,3 +35,15 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 		}
 	}
 }
+
+func TestLargeGraphsCanBePlanned(t *testing.T) {
+	o := Options{Hops: 3, Operators: allOperators[:1], MemoryBytes: 1 << 46, Threads: 64}
+	r, err := PlanDescribed(Described{Nodes: format.MaxNodes, Edges: 1e12, Features: 1 << 16, Rows: 1e9}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	input := int64(format.MaxNodes) * 4 << 16
+	if p := r.Plan; p.Panels < 2 || p.ReadBytes < input || p.ScratchBytes < 4*(1e9*4<<16) || p.Seconds <= 0 {
+		t.Errorf("%+v", p)
+	}
+}

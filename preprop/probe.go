@@ -3,6 +3,7 @@ package preprop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -47,17 +48,16 @@ var nominal = rates{read: 1 << 30, write: 1 << 29, edge: 4e-9, byte: 1e-10}
 const probeFrom = 1 << 30
 
 // measure finds the rates of this machine in a second or two: of reading the graph
-// past the page cache, of writing a file that is removed again to the folder, and of
-// hops over a random graph with as many edges a node. It keeps to a budget, too.
+// past the page cache, of writing a file without a name to the folder, and of hops over a random graph with as many edges a node. It keeps to a budget, too.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, budget int64) (*rates, error) {
 	r := nominal
 	var err error
 	if r.read, err = measureRead(ctx, fsys, in, w.threads); err != nil {
 		return nil, err
 	}
-	if r.write, err = measureWrite(fsys, scratch); err != nil {
-		return nil, err
-	}
+	if rate, err := measureWrite(fsys, scratch); err == nil {
+		r.write = rate
+	} // else the folder cannot be written, which the job, if there is to be one, tells better
 	if len(w.chains) == 0 || w.nodes == 0 {
 		return &r, nil
 	}
@@ -121,16 +121,25 @@ func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (floa
 	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// measureWrite writes a file, durably, and removes it.
+// measureWrite writes a file, durably. It has no name while it is written, so that
+// nothing is left of it if the process is killed, and one of its own before, as the
+// shards of a job measure at the same time.
 func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 4 << 20
-	path := filepath.Join(existing(fsys, folder), ".hopfeed-probe")
+	path := filepath.Join(existing(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
 	start := time.Now()
 	f, err := fsys.Create(path)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Abort()
+	if err := fsys.Remove(path + vfs.TempSuffix); err != nil {
+		return 0, err
+	}
+	durable, ok := f.(interface{ Sync() error })
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
 	block := make([]byte, step)
 	for i := range block {
 		block[i] = byte(i * i >> 3)
@@ -140,11 +149,10 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 			return 0, err
 		}
 	}
-	if err := f.Commit(); err != nil {
+	if err := durable.Sync(); err != nil {
 		return 0, err
 	}
-	seconds := max(1e-9, time.Since(start).Seconds())
-	return bytes / seconds, fsys.Remove(path)
+	return bytes / max(1e-9, time.Since(start).Seconds()), nil
 }
 
 // measureHop is the seconds an edge takes where rows have so many bytes, with two

@@ -156,10 +156,6 @@ func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 	if err != nil {
 		return err
 	}
-	within := func(path, folder string) bool {
-		inner, err := filepath.Rel(folder, path)
-		return err == nil && filepath.IsLocal(inner)
-	}
 	switch {
 	case graph == store:
 		return fmt.Errorf("%s: %w: it is the graph that is read (give another directory)", storeDir, ErrOptions)
@@ -169,4 +165,27 @@ func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 		return fmt.Errorf("%s: %w: the graph that is read, %s, is in it (give another directory)", storeDir, ErrOptions, graphDir)
 	}
 	return nil
+}
+
+// checkScratch fails where scratch files would lie in the graph or in the store, among
+// what these list.
+func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
+	at, err := fsys.Resolve(scratch)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{graphDir, storeDir} {
+		if folder, err := fsys.Resolve(dir); err != nil {
+			return err
+		} else if within(at, folder) {
+			return fmt.Errorf("%s: %w: scratch files cannot lie in %s (give another folder)", scratch, ErrOptions, dir)
+		}
+	}
+	return nil
+}
+
+// within tells whether a resolved path is that of a folder, or of something in it.
+func within(path, folder string) bool {
+	inner, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(inner)
 }

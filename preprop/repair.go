@@ -60,6 +60,9 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 		return nil, err
 	}
 	defer s.close()
+	if err := s.noOthers(); err != nil {
+		return nil, err
+	}
 	if err := s.recall(ctx, &store.Manifest, o); err != nil {
 		return nil, err
 	}
@@ -186,7 +189,7 @@ func (s *site) compute(ctx context.Context, id format.MatrixID, nodes []uint32) 
 	if j.plan, err = some.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.scratch = filepath.Join(s.storeDir, filepath.FromSlash(format.ScratchFolder))
+	j.scratch = filepath.Join(s.insideScratch(), "repair") // beside what a job has that is to go on
 	if err := s.fsys.MkdirAll(j.scratch); err != nil {
 		return nil, err
 	}

@@ -110,6 +110,34 @@ func TestRepairOfASoundStoreDoesNothing(t *testing.T) {
 	}
 }
 
+func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 1500, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	sound := propagated(t, fsys, "store", o)
+	add, shard := Growth{Hops: 1}, Options{Threads: 1, Shard: Shard{0, 2}}
+	if _, err := Grow(context.Background(), fsys, "graph", "store", add, shard); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, fsys, "store")
+	part := "store/features/sym/hop-1/part-0.arrow"
+	overwrite(t, fsys, part, flip(sound[part], chunkAt(t, fsys, part)))
+	lock, err := fsys.Lock("store/" + format.ScratchFolder + "/shard-1-of-2.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1}); !errors.Is(err, vfs.ErrLocked) {
+		t.Errorf("beside a shard: %v", err)
+	}
+	if err := errors.Join(lock.Close(), fsys.Remove("store/"+format.ScratchFolder+"/shard-1-of-2.lock")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1})
+	if err != nil || r.Chunks != 1 || !sameFiles(files(t, fsys, "store"), before) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	base := vfs.NewMem()
 	randomGraph(0, 200, 3).write(t, base, "graph")

@@ -229,6 +229,12 @@ func (s *site) plan(ctx context.Context, j *job) (*Plan, error) {
 	return w.plan(s.o.MemoryBytes, r)
 }
 
+// insideScratch is where scratch files are, unless Options.Scratch says where, and the
+// locks of shards anyway.
+func (s *site) insideScratch() string {
+	return filepath.Join(s.storeDir, filepath.FromSlash(format.ScratchFolder))
+}
+
 func (s *site) scratchParent() string {
 	if s.o.Scratch != "" {
 		return s.o.Scratch
@@ -327,6 +333,11 @@ func (s *site) create() (*format.Writer, error) {
 
 // run plans, works, and publishes.
 func (s *site) run(ctx context.Context) (*Result, error) {
+	if s.o.Scratch != "" {
+		if err := checkScratch(s.fsys, s.o.Scratch, s.graphDir, s.storeDir); err != nil {
+			return nil, err
+		}
+	}
 	j, err := s.newJob()
 	if err != nil {
 		return nil, err
@@ -372,13 +383,19 @@ func (s *site) report(j *job, r *Result) {
 	r.Seconds = time.Since(s.start).Seconds()
 }
 
-// noShards fails while a shard of a job on the store is at work.
-func (s *site) noShards() error {
-	shards, err := runningShards(s.fsys, filepath.Join(s.storeDir, filepath.FromSlash(format.ScratchFolder)))
-	if err != nil || len(shards) == 0 {
+// noOthers fails while a shard is at work on the store, unless it is one of as many as
+// the job's own: only then they have no columns in common.
+func (s *site) noOthers() error {
+	shards, err := runningShards(s.fsys, s.insideScratch())
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s is being written: %w, shard %s", s.storeDir, vfs.ErrLocked, shards[0])
+	for _, shard := range shards {
+		if !strings.HasSuffix(shard, fmt.Sprintf("-of-%d", s.o.Shard.Count)) {
+			return fmt.Errorf("%s is being written: %w, shard %s", s.storeDir, vfs.ErrLocked, shard)
+		}
+	}
+	return nil
 }
 
 func (s *site) planned(j *job) {
@@ -389,7 +406,7 @@ func (s *site) planned(j *job) {
 
 // runAll is a job that has the store to itself.
 func (s *site) runAll(ctx context.Context, j *job, r *Result) error {
-	if err := s.noShards(); err != nil {
+	if err := s.noOthers(); err != nil {
 		return err
 	}
 	store, err := s.create()
@@ -406,7 +423,7 @@ func (s *site) runAll(ctx context.Context, j *job, r *Result) error {
 // leave ends a job that has failed: so that it can go on, if there is anything to go
 // on with, and the graph's numbers are not what is wrong. It returns err, and says so.
 func (s *site) leave(store *format.Writer, j *job, err error) error {
-	if !errors.Is(err, ErrInvalid) && s.somethingDone(j) {
+	if !errors.Is(err, ErrInvalid) && s.somethingDone(store, j) {
 		store.Suspend()
 		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
 	}
@@ -418,26 +435,32 @@ func (s *site) leave(store *format.Writer, j *job, err error) error {
 }
 
 // somethingDone tells whether matrices, pieces or strips are there that the job has made.
-func (s *site) somethingDone(j *job) bool {
-	for _, id := range j.matrices {
-		if j.finished[id] && s.grown == nil {
+func (s *site) somethingDone(store *format.Writer, j *job) bool {
+	if s.anyFinished(store, j) {
+		return true
+	}
+	for _, folder := range []string{s.insideScratch(), j.scratch} {
+		if folder == "" { // there was no time to find it
+			continue
+		}
+		entries, err := s.fsys.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			return !strings.HasSuffix(e.Name(), vfs.TempSuffix) && !strings.HasSuffix(e.Name(), lockSuffix)
+		}) {
 			return true
 		}
 	}
-	entries, err := s.fsys.ReadDir(j.scratch)
-	return err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return !strings.HasSuffix(e.Name(), vfs.TempSuffix) && !strings.HasSuffix(e.Name(), lockSuffix)
-	})
+	return false
 }
 
 func (s *site) workOn(ctx context.Context, j *job, store *format.Writer, r *Result) error {
 	if err := s.open(j, store); err != nil {
 		return err
 	}
-	if err := s.noShards(); err != nil { // none has begun meanwhile
+	if err := s.noOthers(); err != nil { // none has begun meanwhile
 		return err
 	}
-	r.Resumed = j.resumed()
+	r.Resumed = s.anyFinished(store, j) || j.anyPieces()
 	if !j.plan.Pieces && !j.anyPieces() && !s.o.Assemble {
 		j.store = store
 	}
@@ -466,12 +489,31 @@ func (s *site) open(j *job, store *format.Writer) error {
 	if j.scratch, err = s.scratchFolder(store); err != nil {
 		return err
 	}
+	if err := s.sweep(j.scratch); err != nil {
+		return err
+	}
 	rowBytes := int64(s.layout.Features * s.o.DType.Size())
 	j.pieces = pieces{
 		fsys: j.fsys, dir: j.scratch, matrices: j.matrices, rows: int64(len(s.nodes)),
 		blockRows: spillBlockRows(rowBytes), size: s.o.DType.Size(), features: s.layout.Features,
 	}
 	j.have, err = j.pieces.found()
+	return err
+}
+
+// sweep removes what processes that were killed have left half-written, which would
+// take room that the plan counts on. The job is locked, so that no shard begins.
+func (s *site) sweep(folder string) error {
+	shards, err := runningShards(s.fsys, s.insideScratch())
+	if err != nil || len(shards) > 0 {
+		return err
+	}
+	entries, err := s.fsys.ReadDir(folder)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), vfs.TempSuffix) {
+			err = errors.Join(err, s.fsys.Remove(filepath.Join(folder, e.Name())))
+		}
+	}
 	return err
 }
 
@@ -484,13 +526,12 @@ func (j *job) anyPieces() bool {
 	return false
 }
 
-func (j *job) resumed() bool {
-	for _, id := range j.matrices {
-		if j.finished[id] {
-			return true
-		}
-	}
-	return j.anyPieces()
+// anyFinished tells whether the job has finished matrices, beside those that a store
+// had before it grew.
+func (s *site) anyFinished(store *format.Writer, j *job) bool {
+	return slices.ContainsFunc(j.matrices, func(id format.MatrixID) bool {
+		return store.Finished(id) && (s.grown == nil || !slices.Contains(s.grown.Matrices(), id))
+	})
 }
 
 // finish assembles and publishes the store, whose matrices are all there.

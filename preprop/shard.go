@@ -19,9 +19,8 @@ import (
 
 const lockSuffix = ".lock"
 
-func (s Shard) lockName() string {
-	return fmt.Sprintf("shard-%d-of-%d%s", s.Index, s.Count, lockSuffix)
-}
+// name is that of files of its own.
+func (s Shard) name() string { return fmt.Sprintf("shard-%d-of-%d", s.Index, s.Count) }
 
 // runningShards is those whose processes are alive, as 0-of-4.
 func runningShards(fsys vfs.FS, folder string) ([]string, error) {
@@ -79,11 +78,14 @@ func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
 	if err := s.open(j, store); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
+	if err := s.noOthers(); err != nil {
+		return errors.Join(err, store.Suspend())
+	}
 	folder, err := store.Scratch()
 	if err != nil {
 		return errors.Join(err, store.Suspend())
 	}
-	lock, err := s.fsys.Lock(filepath.Join(folder, s.o.Shard.lockName()))
+	lock, err := s.fsys.Lock(filepath.Join(folder, s.o.Shard.name()+lockSuffix))
 	if errors.Is(err, vfs.ErrLocked) {
 		err = fmt.Errorf("%s: shard %d of %d is at work already: %w", s.storeDir, s.o.Shard.Index, s.o.Shard.Count, err)
 	}
@@ -95,7 +97,7 @@ func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
 			lock.Close()
 		}
 	}()
-	r.Resumed = j.resumed()
+	r.Resumed = s.anyFinished(store, j) || j.anyPieces()
 	if err := store.Suspend(); err != nil {
 		return err
 	}

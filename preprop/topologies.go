@@ -99,7 +99,7 @@ func (j *job) derive(ctx context.Context, given topology, graph string) (topolog
 		}
 		return made, nil
 	}
-	w, err := newTopologyWriter(j.fsys, filepath.Join(j.scratch, "topology-"+graph), given.Nodes(), given.Weighted())
+	w, err := newTopologyWriter(j.fsys, filepath.Join(j.scratch, "topology-"+graph+"-"+j.Shard.name()), given.Nodes(), given.Weighted())
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useThreads(); err != nil {
 			return err
 		}
-		if o := c.Flags().Lookup("output"); o != nil {
+		if o := c.Flags().Lookup("output"); o != nil && (o.Changed || o.DefValue != "") {
 			if info, err := a.fs.Stat(o.Value.String()); o.Value.String() == "" || err == nil && !info.IsDir() {
 				return usagef("--output %q: want a directory", o.Value)
 			}

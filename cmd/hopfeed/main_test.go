@@ -555,6 +555,13 @@ func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
 	}
 }
 
+func TestAGraphThatIsNotThereIsPlannedFor(t *testing.T) {
+	plan := object(t, must(t, disk(t), "propagate --dry-run --nodes 1000000000 --edges 100000000000 --features 128 --labeled 0.1 --memory 64GiB --json"))
+	if plan["panels"].(float64) < 2 || plan["rows"].(float64) != 1e8 {
+		t.Errorf("%v", plan)
+	}
+}
+
 func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
 	d := disk(t, generateLine, propagateLine, exportLine)
 	write(t, d, "edges.csv", csvEdges)

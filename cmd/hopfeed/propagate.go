@@ -71,7 +71,7 @@ func newPropagateCommand(a *app) *cobra.Command {
 			return planPropagation(a, o)
 		}
 		if len(args) == 0 || o.output == "" {
-			return nil, usagef("want GRAPH and -o STORE")
+			return nil, usagef("want GRAPH and --output STORE")
 		}
 		o.graph = args[0]
 		for _, flag := range []string{"hops", "operator", "rows", "dtype", "chunk-rows", "split", "seed", "force"} {

@@ -1,0 +1,153 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// TestShardsDoNotReadEachOthersTopologies lets two turn edges round on disk at the same time.
+func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 500, 4).write(t, fsys, "graph")
+	graph, err := format.OpenGraph(fsys, "graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	given, err := graph.OpenTopology(context.Background(), streamBlockBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer given.Close()
+	if err := fsys.MkdirAll("scratch"); err != nil {
+		t.Fatal(err)
+	}
+	make := func(index int) topology {
+		j := &job{Options: &Options{Shard: Shard{index, 2}, Threads: 1}, fsys: vfs.NewCount(fsys), graph: graph, plan: &Plan{}, scratch: "scratch"}
+		made, err := j.derive(context.Background(), &streamed{TopologyFile: given}, Reverse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	first, second := make(0), make(1)
+	if n := len(files(t, fsys, "scratch")); n != 4 { // lists and weights of each
+		t.Errorf("%d scratch files, want 4", n)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil || len(files(t, fsys, "scratch")) > 0 {
+		t.Errorf("at the end: %v, %d scratch files", err, len(files(t, fsys, "scratch")))
+	}
+}
+
+func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := fsys.Lock("store/" + format.ScratchFolder + "/shard-1-of-2.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Shard.Index = 1
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "shard 1-of-2") {
+		t.Errorf("a third beside a half: %v", err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+		t.Errorf("a third after a half: %v", err)
+	}
+}
+
+func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	for _, folder := range []string{"", "scratch"} {
+		o.Scratch, o.Shard.Index = folder, 0
+		store := "store" + folder
+		if _, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil {
+			t.Fatal(err)
+		}
+		pieces := 0
+		for path, content := range files(t, fsys, ".") {
+			if strings.Contains(path, "piece-") && strings.HasPrefix(path, "store/") == (folder == "") {
+				pieces++
+				left, err := fsys.Create(strings.Replace(path, "-0-", "-5-", 1)) // not committed: as a killed process leaves it
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := left.Write(content); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if o.Shard.Index = 1; pieces != 2 {
+			t.Fatalf("%d pieces, want 2", pieces)
+		}
+		if _, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil {
+			t.Fatal(err)
+		}
+		for path := range files(t, fsys, ".") {
+			if strings.HasSuffix(path, vfs.TempSuffix) {
+				t.Errorf("scratch folder %q: %s is left", folder, path)
+			}
+		}
+	}
+}
+
+// syncing is a file system whose pending files can be made durable without a name,
+// as those of the operating system can. It lists what is there meanwhile.
+type syncing struct {
+	*vfs.Mem
+	mu   sync.Mutex
+	seen []string
+}
+
+type syncingFile struct {
+	vfs.PendingFile
+	fsys *syncing
+}
+
+func (s *syncing) Create(path string) (vfs.PendingFile, error) {
+	f, err := s.Mem.Create(path)
+	return &syncingFile{f, s}, err
+}
+
+func (f *syncingFile) Sync() error {
+	entries, err := f.fsys.ReadDir("folder")
+	f.fsys.mu.Lock()
+	defer f.fsys.mu.Unlock()
+	for _, e := range entries {
+		f.fsys.seen = append(f.fsys.seen, e.Name())
+	}
+	return err
+}
+
+func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {
+	fsys := &syncing{Mem: vfs.NewMem()}
+	if err := fsys.MkdirAll("folder"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
+				t.Errorf("rate %v, %v", rate, err)
+			}
+		})
+	}
+	wg.Wait()
+	if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 {
+		t.Errorf("at the end %v, meanwhile %v, %v", entries, fsys.seen, err)
+	}
+}
