@@ -257,6 +257,10 @@ func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.S
 	if err := device.Close(); err != nil {
 		return v, err
 	}
+	// What cannot be is not worth measuring for.
+	if _, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
+		return v, err
+	}
 	err = v.measure(ctx, a, store, spec, so)
 	return v, err
 }
@@ -371,8 +375,10 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 	}
 	if d.ComputeSeconds > 0 {
 		p.PredictedEpochSeconds = &d.EpochSeconds
-	} else {
+	} else if o.hardware != "" {
 		p.Reasons = append(p.Reasons, "times are of loading alone: how fast this machine computes is not known (devices.gflops)")
+	} else {
+		p.Reasons = append(p.Reasons, "nothing is predicted: there is no memory to train a few batches from storage")
 	}
 	return p, nil
 }

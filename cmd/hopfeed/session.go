@@ -81,13 +81,17 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	if v.needs, err = o.needs(layout, spec); err != nil {
 		return nil, err
 	}
+	asked := placement.Override{Placement: o.placement, Shuffle: o.shuffle}
+	if s.decision, err = placement.Choose(v.facts, v.needs, asked); err != nil {
+		return nil, err
+	}
 	if o.train && v.needs.Input >= worthMeasuring {
 		if err := v.measure(ctx, a, store, spec, o); err != nil {
 			return nil, err
 		}
-	}
-	if s.decision, err = placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
-		return nil, err
+		if s.decision, err = placement.Choose(v.facts, v.needs, asked); err != nil {
+			return nil, err
+		}
 	}
 	lo.Placement = loader.Placement(s.decision.Placement)
 	s.loader, err = loader.Open(ctx, lo)

@@ -89,7 +89,10 @@ func (a *app) facts(device gds.Device) placement.Facts {
 // to find what computing takes and how much device memory; nothing where there is
 // not even memory for that.
 func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec trainer.Spec, o sessionOptions) (err error) {
-	if s.needs.Work+s.needs.Chunks > min(s.facts.DeviceFree, s.facts.Budget) {
+	fromStorage := placement.Override{Placement: placement.Storage, Shuffle: placement.CR}
+	needs := s.needs
+	needs.ScatteredRows, needs.CutChunks = false, false // a few rows, in order
+	if _, err := placement.Choose(s.facts, needs, fromStorage); err != nil {
 		return nil
 	}
 	layout := store.Layout()
