@@ -370,6 +370,9 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 			Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
 		},
 	}
+	if o.hardware == "" && f.Devices > 1 {
+		p.Reasons = append(p.Reasons, fmt.Sprintf("this is for %d devices: train, in this version, uses one", f.Devices))
+	}
 	if o.hardware == "" {
 		p.Machine.Cores, p.Machine.NUMANodes = runtime.NumCPU(), machine.NUMANodes()
 	}
