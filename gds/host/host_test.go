@@ -28,7 +28,7 @@ func newDevice(t testing.TB, o host.Options) *host.Device {
 }
 
 func TestSuite(t *testing.T) {
-	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true}, "behind a link": {Discrete: true, LinkBytesPerSecond: 64 << 30}} {
+	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true, LinkBytesPerSecond: 64 << 30}} {
 		t.Run(name, func(t *testing.T) {
 			gdstest.Run(t, func(t *testing.T) gds.Device { return newDevice(t, o) })
 		})
