@@ -3,7 +3,6 @@ package preprop
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -97,7 +96,7 @@ const hubBlocks = 64
 
 // addHub computes a row of many blocks together with other goroutines, so that no
 // core waits for the one that met it.
-func (b *batch) addHub(ctx context.Context, t terms, pool *sync.Pool, threads int) error {
+func (b *batch) addHub(ctx context.Context, t terms, pool *batches, threads int) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
@@ -107,12 +106,12 @@ func (b *batch) addHub(ctx context.Context, t terms, pool *sync.Pool, threads in
 	for first := 0; first < t.len(); first += hubBlocks * blockEdges {
 		n := min(hubBlocks*blockEdges, t.len()-first)
 		err := parallel.For(ctx, threads, int64(n), blockEdges, func(lo, hi int64) error {
-			one := pool.Get().(*batch)
+			one := pool.get()
 			one.layOut(t, first+int(lo), int(hi-lo))
 			one.sum()
 			copy(sums[int(lo)/blockEdges*f:], one.sums[:f])
 			one.reset()
-			pool.Put(one)
+			pool.put(one)
 			return nil
 		})
 		if err != nil {

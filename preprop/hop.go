@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -172,11 +171,11 @@ func (t terms) degree() float64 {
 // series, says what products are blended with. done is told of edges and nodes as
 // they are dealt with, wanted or not.
 func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, want nodeSet, threads int, done func(cost int64)) (int64, error) {
-	pool := sync.Pool{New: func() any { return newBatch(p, dst, src, with) }}
+	pool := &batches{make: func() *batch { return newBatch(p, dst, src, with) }}
 	var all atomic.Int64
 	var failure lowest
 	err := p.graph.each(ctx, threads, func(b *format.Block) error {
-		rows := pool.Get().(*batch)
+		rows := pool.get()
 		added := int64(0)
 		for v := b.First; v < b.First+b.Rows(); v++ {
 			if !want.has(v) {
@@ -185,7 +184,7 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, wan
 			t := p.terms(b, v)
 			var err error
 			if t.len() > hubBlocks*blockEdges {
-				err = rows.addHub(ctx, t, &pool, threads)
+				err = rows.addHub(ctx, t, pool, threads)
 			} else {
 				err = rows.add(t)
 			}
@@ -197,7 +196,7 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, wan
 		if err := rows.flush(); err != nil {
 			return failure.report(b.First, err)
 		}
-		pool.Put(rows)
+		pool.put(rows)
 		all.Add(added)
 		done(b.Edges() + b.Rows())
 		return nil

@@ -3,7 +3,6 @@ package preprop
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -36,25 +35,23 @@ func (in *input) node(row int64) int64 {
 func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut func(dst []byte, i, first, width int) error) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
-	type scratch struct {
-		chunk []byte
-		row   []float32
+	buffers, err := newBuffers(threads, int64(4*features+in.Layout.ChunkRows*rowBytes)) // a row, a chunk
+	if err != nil {
+		return err
 	}
-	pool := sync.Pool{New: func() any {
-		return &scratch{make([]byte, in.Layout.ChunkRows*rowBytes), make([]float32, features)}
-	}}
+	defer buffers.Free()
 	var failure lowest
-	err := parallel.For(ctx, threads, int64(in.Chunks()), 1, func(at, _ int64) error {
-		s := pool.Get().(*scratch)
-		defer pool.Put(s)
+	err = parallel.For(ctx, threads, int64(in.Chunks()), 1, func(at, _ int64) error {
+		buffer := buffers.get()
+		defer buffers.put(buffer)
 		k := int(at)
 		start, rows := in.ChunkRowRange(k)
-		chunk := s.chunk[:rows*rowBytes]
+		row, chunk := dtype.Float32s(buffer[:4*features]), buffer[4*features:][:rows*rowBytes]
 		if err := in.ReadChunk(k, chunk); err != nil {
 			return failure.report(start, err)
 		}
 		err := body(k, func(dst []byte, i, first, width int) error {
-			values := s.row[:width]
+			values := row[:width]
 			dtype.Decode(values, chunk[i*rowBytes+first*from.Size():][:width*from.Size()], from)
 			if encode(dst, values, unscaled, in.dtype, false) {
 				return nil
@@ -112,14 +109,18 @@ func (in *input) cut(ctx context.Context, fsys vfs.FS, spans []span, path func(s
 		defer strips[i].Close()
 		widest = max(widest, s.width())
 	}
-	pool := sync.Pool{New: func() any { b := make([]byte, in.Layout.ChunkRows*widest*size); return &b }}
-	err := in.chunks(ctx, threads, func(k int, cut func(dst []byte, i, first, width int) error) error {
+	buffers, err := newBuffers(threads, int64(in.Layout.ChunkRows*widest*size))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	err = in.chunks(ctx, threads, func(k int, cut func(dst []byte, i, first, width int) error) error {
 		_, rows := in.ChunkRowRange(k)
-		buffer := pool.Get().(*[]byte)
-		defer pool.Put(buffer)
+		buffer := buffers.get()
+		defer buffers.put(buffer)
 		for n, s := range spans {
 			row := s.width() * size
-			part := (*buffer)[:rows*row]
+			part := buffer[:rows*row]
 			for i := range rows {
 				if err := cut(part[i*row:(i+1)*row], i, s.first, s.width()); err != nil {
 					return err
@@ -145,8 +146,17 @@ func (in *input) loadStrips(ctx context.Context, m *matrix, fsys vfs.FS, strips 
 	m.id = in.ID
 	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.span()), in.rows()*m.rowBytes(), progress.Bytes)
 	defer task.Done()
-	size := in.dtype.Size()
-	for _, part := range cover(m.span(), strips) {
+	size, widest := in.dtype.Size(), 0
+	parts := cover(m.span(), strips)
+	for _, part := range parts {
+		widest = max(widest, part.of.width())
+	}
+	buffers, err := newBuffers(threads, int64(in.Layout.ChunkRows*widest*size))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	for _, part := range parts {
 		shape := chunkBlocks(in.Matrix, int64(part.of.width()*size))
 		strip, err := openSpill(fsys, path(part.of), shape)
 		if err != nil {
@@ -155,7 +165,6 @@ func (in *input) loadStrips(ctx context.Context, m *matrix, fsys vfs.FS, strips 
 		defer strip.Close()
 		// What lies as it should is read to its place.
 		whole := in.nodes == nil && part.span == part.of && part.span == m.span()
-		pool := sync.Pool{New: func() any { b := make([]byte, int64(in.Layout.ChunkRows)*shape.rowBytes); return &b }}
 		from, to, width := (part.first-part.of.first)*size, (part.first-m.first)*size, part.width()*size
 		err = parallel.For(ctx, threads, int64(strip.blocks()), 1, func(at, _ int64) error {
 			k := int(at)
@@ -165,9 +174,9 @@ func (in *input) loadStrips(ctx context.Context, m *matrix, fsys vfs.FS, strips 
 				_, err := strip.readBlock(k, m.rows(first, end))
 				return err
 			}
-			buffer := pool.Get().(*[]byte)
-			defer pool.Put(buffer)
-			block, err := strip.readBlock(k, *buffer)
+			buffer := buffers.get()
+			defer buffers.put(buffer)
+			block, err := strip.readBlock(k, buffer)
 			if err != nil {
 				return err
 			}

@@ -148,12 +148,16 @@ func (m *matrix) writeSpill(ctx context.Context, fsys vfs.FS, path string, block
 		return err
 	}
 	defer out.Close()
-	pool := sync.Pool{New: func() any { b := make([]byte, blockRows*m.rowBytes()); return &b }}
+	buffers, err := newBuffers(threads, blockRows*m.rowBytes())
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
 	err = parallel.For(ctx, threads, int64(out.blocks()), 1, func(k, _ int64) error {
-		staging := pool.Get().(*[]byte)
-		defer pool.Put(staging)
+		staging := buffers.get()
+		defer buffers.put(staging)
 		first, end := out.rows(int(k))
-		return out.write(int(k), m.gather(*staging, nodes[first:end]))
+		return out.write(int(k), m.gather(staging, nodes[first:end]))
 	})
 	if err != nil {
 		return err

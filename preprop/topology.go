@@ -98,18 +98,14 @@ func streamReaders(threads int) int { return 2 * threads }
 
 func (s *streamed) each(ctx context.Context, threads int, body func(b *format.Block) error) error {
 	readers := streamReaders(threads)
-	buf, err := offheap.Alloc(int64(readers) * s.BlockBytes())
+	buffers, err := newBuffers(readers, s.BlockBytes())
 	if err != nil {
 		return err
 	}
-	defer buf.Free()
-	buffers := make(chan []byte, readers)
-	for i := range int64(readers) {
-		buffers <- buf.Bytes()[i*s.BlockBytes() : (i+1)*s.BlockBytes()]
-	}
+	defer buffers.Free()
 	return parallel.For(ctx, readers, int64(s.Blocks()), 1, func(k, _ int64) error {
-		buffer := <-buffers
-		defer func() { buffers <- buffer }()
+		buffer := buffers.get()
+		defer buffers.put(buffer)
 		b, err := s.ReadBlock(int(k), buffer)
 		if err != nil {
 			return err
