@@ -258,7 +258,7 @@ func (w *work) seconds(p *Plan, r *rates) float64 {
 			edges := w.neededShare(products-i) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
 			for done := 0; done < w.columns; done += p.PanelColumns {
 				width := min(p.PanelColumns, w.columns-done)
-				seconds += edges * r.gather(int64(width*w.to.Size()))
+				seconds += float64(edges * r.gather(int64(width*w.to.Size())))
 			}
 		}
 	}

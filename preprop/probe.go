@@ -24,7 +24,7 @@ type rates struct {
 	edge, byte float64
 }
 
-func (r *rates) gather(rowBytes int64) float64 { return r.edge + r.byte*float64(rowBytes) }
+func (r *rates) gather(rowBytes int64) float64 { return r.edge + float64(r.byte*float64(rowBytes)) }
 
 // ratesOf are those of a machine that is described. A row takes the time of a
 // cache line more than its bytes.
@@ -72,7 +72,7 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 	}
 	long, err := measureHop(ctx, w, wide, room)
 	r.byte = max(0, (long-short)/(wide-narrow))
-	r.edge = max(0, short-r.byte*narrow)
+	r.edge = max(0, short-float64(r.byte*narrow))
 	return &r, err
 }
 
