@@ -182,6 +182,13 @@ func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "columns 0 to 2 are not done") {
 		t.Errorf("assembled too early: %v", err)
 	}
+	for _, change := range []func(o *Options){func(o *Options) { o.Force = true }, func(o *Options) { o.Shard = Shard{0, 3} }} {
+		contradiction := assemble
+		change(&contradiction)
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", contradiction); !errors.Is(err, ErrOptions) {
+			t.Errorf("assembled with %+v: %v", contradiction, err)
+		}
+	}
 	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if err != nil || !r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("gone on with: %+v, %v", r, err)

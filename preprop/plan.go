@@ -302,9 +302,18 @@ func (w *work) plan(budget int64, r *rates) (*Plan, error) {
 	}
 	if best == nil {
 		return nil, fmt.Errorf("propagation %w: it may use %v of memory, and needs %v at least (raise --memory)",
-			machine.ErrDoesNotFit, units.Bytes(budget), units.Bytes(least))
+			machine.ErrDoesNotFit, units.Bytes(budget), enough(least))
 	}
 	return best, nil
+}
+
+// enough is the least that prints as what is enough for so many bytes when it is read back.
+func enough(bytes int64) units.Bytes {
+	for more := bytes; ; more += more/1000 + 1 {
+		if b, err := units.ParseBytes(units.Bytes(more).String()); err != nil || int64(b) >= bytes {
+			return units.Bytes(more)
+		}
+	}
 }
 
 // storeBytes is the size of a store in bytes: exact for the matrices, which are

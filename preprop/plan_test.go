@@ -2,9 +2,14 @@ package preprop
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -32,6 +37,24 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 		// The row table, index and manifest are rounded up.
 		if over := planned.DiskBytes - used; over < 0 || over > used/5+64<<10 {
 			t.Errorf("%+v: planned %d bytes, and %d were written", c, planned.DiskBytes, used)
+		}
+	}
+}
+
+func TestTheLeastThatIsSaidWillDo(t *testing.T) {
+	d, o := Described{Nodes: 1e6, Edges: 1e7, Features: 100}, Options{Hops: 2, Operators: allOperators[:1]}
+	for threads := range 64 {
+		o.Threads, o.MemoryBytes = threads+1, 1
+		_, err := PlanDescribed(d, o)
+		_, said, found := strings.Cut(fmt.Sprint(err), "needs ")
+		said, _, _ = strings.Cut(said, " at least")
+		budget, parseErr := units.ParseBytes(said)
+		if !errors.Is(err, machine.ErrDoesNotFit) || !found || parseErr != nil {
+			t.Fatalf("%v, %v", err, parseErr)
+		}
+		o.MemoryBytes = int64(budget)
+		if _, err := PlanDescribed(d, o); err != nil {
+			t.Errorf("%d threads: %v", threads+1, err)
 		}
 	}
 }

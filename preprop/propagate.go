@@ -122,6 +122,8 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("%d shards of %d columns: there can be as many as columns", o.Shard.Count, graph.Features)
 	case o.Shard.Count > 1 && o.Force:
 		return o, errors.New("a shard cannot start anew what others are at work on (remove the store first)")
+	case o.Assemble && (o.Shard.Count > 1 || o.Force):
+		return o, errors.New("what all shards have made is assembled: by a job that is none of them, and does not start anew")
 	case o.Hardware != nil && !o.DryRun:
 		return o, errors.New("times for other hardware are predicted without doing anything (say --dry-run)")
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
