@@ -282,10 +282,12 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 	}
 }
 
-func TestDamagedPiecesAreFound(t *testing.T) {
+func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 600, 4).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 2}}
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	want := propagated(t, fsys, "whole", o)
+	o.Shard = Shard{0, 2}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 		t.Fatal(err)
 	}
@@ -313,6 +315,10 @@ func TestDamagedPiecesAreFound(t *testing.T) {
 			last.Shard.Index = 1
 			if _, err := Propagate(context.Background(), clone, "graph", "store", last); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s damaged at %d: %v", name, at, err)
+			}
+			last.Shard = Shard{}
+			if _, err := Propagate(context.Background(), clone, "graph", "store", last); err != nil || !sameFiles(files(t, clone, "store"), want) {
+				t.Errorf("%s damaged at %d: afterwards: %v", name, at, err)
 			}
 		}
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -584,7 +583,7 @@ func budgets(t *testing.T, fsys vfs.FS, o Options) []int64 {
 		}
 	}
 	_, err = plan(low)
-	if !strings.Contains(err.Error(), fmt.Sprintf("needs %v at least", units.Bytes(high))) {
+	if !strings.Contains(err.Error(), fmt.Sprintf("needs %v at least", enough(high))) {
 		t.Errorf("%d bytes are needed: %v", high, err)
 	}
 	return []int64{0, whole.MemoryBytes - 1, (high + whole.MemoryBytes) / 2, high}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -103,17 +104,19 @@ func (s *spillWriter) Close() error { return s.pending.Abort() }
 // spill is a spill that is open for reading.
 type spill struct {
 	spillShape
+	fsys vfs.FS
 	file vfs.File
 	crcs []byte
 }
 
-// openSpill opens a spill of this shape. Damage is format.ErrCorrupt.
+// openSpill opens a spill of this shape. Damage is format.ErrCorrupt, and ends the spill,
+// so that the job, started again, makes another.
 func openSpill(fsys vfs.FS, path string, shape spillShape) (*spill, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &spill{spillShape: shape, file: f, crcs: make([]byte, 4*shape.blocks()+4)}
+	s := &spill{spillShape: shape, fsys: fsys, file: f, crcs: make([]byte, 4*shape.blocks()+4)}
 	if err := s.read(s.crcs, shape.dataBytes(), -1); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -125,7 +128,11 @@ func openSpill(fsys vfs.FS, path string, shape spillShape) (*spill, error) {
 }
 
 func (s *spill) damaged(block int, reason string) error {
-	return &format.CorruptError{File: s.file.Path(), Chunk: block, Reason: reason + " (a scratch file: remove it, and what it held is computed again)"}
+	err := &format.CorruptError{File: s.file.Path(), Chunk: block, Reason: reason + " (a scratch file, which is removed: what it held is computed again)"}
+	if remove := s.fsys.Remove(err.File); remove != nil && !errors.Is(remove, fs.ErrNotExist) { // another goroutine has
+		return errors.Join(err, remove)
+	}
+	return err
 }
 
 func (s *spill) read(dst []byte, at int64, block int) error {
