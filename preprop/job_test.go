@@ -474,6 +474,9 @@ func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 1 {
 		t.Errorf("status: %+v, %v", s, err)
 	}
+	if _, err := Grow(context.Background(), fsys, "graph", "store", Growth{Hops: 1}, Options{Threads: 1}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "remove store/.job to give it up") {
+		t.Errorf("another growth: %v", err)
+	}
 	r, err := Grow(context.Background(), refusing{fsys, "hop-2"}, "graph", "store", Growth{Hops: 2}, Options{Threads: 1})
 	if err != nil || !r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("gone on with: %+v, %v", r, err)

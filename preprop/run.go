@@ -325,8 +325,12 @@ func (s *site) create() (*format.Writer, error) {
 		if there, err := parseTarget(other.Have); err == nil {
 			difference = there.differs(s.target)
 		}
-		return nil, fmt.Errorf("%s: %w: an unfinished job is there, and is another: %s (run that one again to finish it, or start anew with --force)",
-			s.storeDir, ErrOptions, difference)
+		instead := "start anew with --force"
+		if s.grown != nil {
+			instead = "remove " + filepath.Join(s.storeDir, filepath.Dir(filepath.FromSlash(format.ScratchFolder))) + " to give it up"
+		}
+		return nil, fmt.Errorf("%s: %w: an unfinished job is there, and is another: %s (run that one again to finish it, or %s)",
+			s.storeDir, ErrOptions, difference, instead)
 	}
 	return store, err
 }
