@@ -254,28 +254,29 @@ func (w *work) seconds(p *Plan, r *rates) float64 {
 	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write
 	for _, c := range w.chains {
 		products := c.hops * c.operator.series().products()
-		for i := 1; i <= products; i++ {
-			edges := w.neededShare(products-i) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
-			for done := 0; done < w.columns; done += p.PanelColumns {
-				width := min(p.PanelColumns, w.columns-done)
-				seconds += float64(edges * r.gather(int64(width*w.to.Size())))
-			}
+		edges := w.neededShares(products) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
+		for done := 0; done < w.columns; done += p.PanelColumns {
+			width := min(p.PanelColumns, w.columns-done)
+			seconds += float64(edges * r.gather(int64(width*w.to.Size())))
 		}
 	}
 	return seconds
 }
 
-// neededShare is about the share of rows that a product needs which so many others
-// follow: where stored nodes are spread evenly and have neighbours as all have.
-func (w *work) neededShare(following int) float64 {
+// neededShares is about the shares of rows that so many products need, one after
+// another, added up: where stored nodes are spread evenly and have neighbours as all have.
+func (w *work) neededShares(products int) float64 {
 	if w.nodes == 0 {
 		return 0
 	}
-	share := float64(w.rows) / float64(w.nodes)
-	for range following {
+	share, sum := float64(w.rows)/float64(w.nodes), 0.0
+	for left := products; left > 0; left-- {
+		if sum += share; share == 1 {
+			return sum + float64(left-1)
+		}
 		share = 1 - math.Pow(1-share, 1+float64(w.edges)/float64(w.nodes))
 	}
-	return share
+	return sum
 }
 
 // plan is the quickest way to do the work within a budget of memory (0: no limit). Where
