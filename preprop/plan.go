@@ -156,7 +156,7 @@ func (w *work) shape(p *Plan, budget int64) (least int64) {
 	}
 	width := w.columns
 	if budget > 0 {
-		width = int(min(int64(width), (budget-processBytes-later)/column))
+		width = int(min(int64(width), (budget-processBytes-later)/max(column, 1))) // there may be no nodes
 	}
 	if width < 1 {
 		return least

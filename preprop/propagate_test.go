@@ -589,6 +589,29 @@ func budgets(t *testing.T, fsys vfs.FS, o Options) []int64 {
 	return []int64{0, whole.MemoryBytes - 1, (high + whole.MemoryBytes) / 2, high}
 }
 
+func TestAGraphWithoutNodesHasAStore(t *testing.T) {
+	fsys := vfs.NewMem()
+	g := randomGraph(0, 2, 3)
+	g.nodes, g.edges, g.x = 0, nil, nil
+	g.rows = format.RowTable{NumSplits: 2}
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: append(allOperators[:4:4], someSeries...), Rows: format.RowsAll}
+	want := propagated(t, fsys, "whole", o)
+	o.MemoryBytes = 1 << 30
+	if !sameFiles(propagated(t, fsys, "store", o), want) {
+		t.Error("within a budget: another store")
+	}
+	for index := range 3 {
+		o.Shard = Shard{index, 3}
+		if _, err := Propagate(context.Background(), fsys, "graph", "shards", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !sameFiles(files(t, fsys, "shards"), want) {
+		t.Error("by shards: another store")
+	}
+}
+
 func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 	for _, c := range []struct {
 		name     string
