@@ -251,7 +251,7 @@ func (w *work) bytes(p *Plan) {
 
 // seconds predicts how long a plan takes.
 func (w *work) seconds(p *Plan, r *rates) float64 {
-	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write
+	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write + float64(p.MemoryBytes-processBytes)/r.touch
 	for _, c := range w.chains {
 		products := c.hops * c.operator.series().products()
 		edges := w.neededShares(products) * float64(w.edgesOf(c.operator.Graph)+w.nodes)

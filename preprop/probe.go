@@ -20,6 +20,7 @@ import (
 // rates are what times are predicted from.
 type rates struct {
 	read, write float64 // bytes a second of the disk, all threads together
+	touch       float64 // bytes a second of memory that is used for the first time
 	// An edge takes edge seconds, and byte more for each byte of its row.
 	edge, byte float64
 }
@@ -36,19 +37,22 @@ func ratesOf(h machine.Hardware) *rates {
 	}
 	return &rates{
 		read: float64(h.Storage.ReadRate()), write: float64(h.Storage.WriteRate()),
-		edge: cacheLine / gather, byte: 1 / gather,
+		touch: float64(h.MemoryBandwidth) / 3,
+		edge:  cacheLine / gather, byte: 1 / gather,
 	}
 }
 
 // nominal are the rates of no machine in particular: what a job that takes a second
 // is planned by.
-var nominal = rates{read: 1 << 30, write: 1 << 29, edge: 4e-9, byte: 1e-10}
+var nominal = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e-9, byte: 1e-10}
 
 // probeFrom is the size of a job from which on the machine is measured.
 const probeFrom = 1 << 30
 
 // measure finds the rates of this machine in a second or two: of reading the graph
-// past the page cache, of writing a file without a name to the folder, and of hops over a random graph with as many edges a node. It keeps to a budget, too.
+// past the page cache, of writing a file without a name to the folder, of using new
+// memory, and of hops over a random graph with as many edges a node. It keeps to a
+// budget, too.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, budget int64) (*rates, error) {
 	r := nominal
 	var err error
@@ -58,14 +62,15 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 	if rate, err := measureWrite(fsys, scratch); err == nil {
 		r.write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
-	if len(w.chains) == 0 || w.nodes == 0 {
-		return &r, nil
+	room := int64(1 << 30) // less may be at hand from a moment ago, which a machine that is shared takes its time to give
+	if budget > 0 {
+		room = max(8<<20, min(room, budget-processBytes))
+	}
+	if r.touch, err = measureTouch(ctx, room, w.threads); err != nil || len(w.chains) == 0 || w.nodes == 0 {
+		return &r, err
 	}
 	const narrow, wide = 64, 512
-	room := int64(256 << 20)
-	if budget > 0 {
-		room = max(4<<20, min(room, (budget-processBytes)/2))
-	}
+	room = min(room/2, 256<<20)
 	short, err := measureHop(ctx, w, narrow, room)
 	if err != nil {
 		return nil, err
@@ -155,6 +160,28 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	return bytes / max(1e-9, time.Since(start).Seconds()), nil
 }
 
+// measureTouch uses so much memory for the first time.
+func measureTouch(ctx context.Context, room int64, threads int) (float64, error) {
+	buf, err := offheap.Alloc(room)
+	if err != nil {
+		return 0, err
+	}
+	defer buf.Free()
+	start := time.Now()
+	err = parallel.For(ctx, threads, room, 4<<20, func(lo, hi int64) error {
+		touch(buf.Bytes()[lo:hi])
+		return nil
+	})
+	return float64(room) / max(1e-9, time.Since(start).Seconds()), err
+}
+
+// touch makes pages out of memory that has none.
+func touch(bytes []byte) {
+	for i := 0; i < len(bytes); i += 4096 {
+		bytes[i] = 0
+	}
+}
+
 // measureHop is the seconds an edge takes where rows have so many bytes, with two
 // matrices in so much room.
 func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64, error) {
@@ -185,10 +212,7 @@ func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64
 	}
 	defer dst.buf.Free()
 	for _, m := range []*matrix{src, dst} { // touched, or all pages are one
-		bytes := m.buf.Bytes()
-		for i := 0; i < len(bytes); i += 4096 {
-			bytes[i] = 0
-		}
+		touch(m.buf.Bytes())
 	}
 	ones, err := offheap.Alloc(4 * nodes)
 	if err != nil {
