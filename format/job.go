@@ -236,12 +236,7 @@ func (w *Writer) Suspend() error {
 	if w.done {
 		return nil
 	}
-	w.done = true
-	var err error
-	for p := range w.open {
-		err = errors.Join(err, p.abort())
-	}
-	return errors.Join(err, w.lock.Close())
+	return errors.Join(w.end(), w.lock.Close())
 }
 
 // Job is how far the job of a directory is.

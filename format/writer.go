@@ -506,10 +506,15 @@ func (w *Writer) Abort() error {
 	if w.done {
 		return nil
 	}
+	return w.leave(errors.Join(w.end(), w.wipe(nil)))
+}
+
+// end lets nothing more be written, and gives up the parts that are being written.
+func (w *Writer) end() error {
 	w.done = true
 	var err error
 	for p := range w.open {
 		err = errors.Join(err, p.abort())
 	}
-	return w.leave(errors.Join(err, w.wipe(nil)))
+	return err
 }

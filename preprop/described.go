@@ -46,13 +46,11 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 		inputChunk: int64(g.ChunkRows) * int64(d.Features) * int64(d.DType.Size()),
 		rows:       d.Rows, rowTable: rowTableBytes(g), threads: o.Threads,
 	}
-	matrices := []format.MatrixID{format.Input}
 	for _, operator := range o.Operators {
 		w.chains = append(w.chains, chainWork{operator: operator, hops: o.Hops})
-		for hop := 1; hop <= o.Hops; hop++ {
-			matrices = append(matrices, format.MatrixID{Operator: operator.String(), Hop: hop})
-		}
+		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
+	matrices := s.target.matrices()
 	w.matrices = len(matrices)
 	if w.storeBytes, err = storeBytes(g, s.layout, matrices); err != nil {
 		return nil, err

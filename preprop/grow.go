@@ -31,8 +31,8 @@ func Grow(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, add Growt
 		return nil, err
 	}
 	m := &s.grown.Manifest
-	if m.Input["graph"] != s.graph.Manifest.Fingerprint {
-		return nil, fmt.Errorf("%s: %w: it was not made from %s, or the graph has changed", storeDir, ErrOptions, graphDir)
+	if err := s.checkMadeFrom(m); err != nil {
+		return nil, err
 	}
 	s.target, s.layout = targetOf(m), s.grown.Layout()
 	s.target.Operators, o.Operators, o.Hops, err = grownOperators(m.Operators, add)

@@ -65,6 +65,12 @@ func (j *job) lastLacking(c *chain, s span) int {
 	return 0
 }
 
+// toLoad tells whether columns of a chain's input are needed: to make hops of, or to
+// be stored themselves.
+func (j *job) toLoad(c *chain, s span) bool {
+	return j.lastLacking(c, s) > 0 || c.input.ID == format.Input && j.lacks(format.Input, s)
+}
+
 // todo cuts the columns that any matrix lacks into panels.
 func (j *job) todo() []span {
 	lacking := make([]bool, j.columns.end)
@@ -103,7 +109,7 @@ func (j *job) run(ctx context.Context) error {
 		return nil
 	}
 	j.chains = slices.DeleteFunc(j.chains, func(c *chain) bool { // with its input
-		return j.lastLacking(c, j.columns) == 0 && !(c.input.ID == format.Input && j.lacks(format.Input, j.columns))
+		return !j.toLoad(c, j.columns)
 	})
 	e := &engine{job: j, propagators: map[Operator]*propagator{}, needs: map[string][]nodeSet{}}
 	defer e.close()
@@ -321,8 +327,7 @@ func (e *engine) panel(ctx context.Context, s span, strips map[*input][]span) er
 	}
 	var keeps *input // what is in e.kept
 	for _, c := range e.chains {
-		last := e.lastLacking(c, s)
-		if last == 0 && !(c.input.ID == format.Input && e.lacks(format.Input, s)) {
+		if !e.toLoad(c, s) {
 			continue
 		}
 		x := e.turns[0]
@@ -340,7 +345,7 @@ func (e *engine) panel(ctx context.Context, s span, strips map[*input][]span) er
 				return err
 			}
 		}
-		if err := e.hops(ctx, c, last, x); err != nil {
+		if err := e.hops(ctx, c, e.lastLacking(c, s), x); err != nil {
 			return err
 		}
 	}

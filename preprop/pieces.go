@@ -22,11 +22,19 @@ import (
 type pieces struct {
 	fsys      vfs.FS
 	dir       string
-	matrices  []format.MatrixID // that the job makes; files are named by number
+	matrices  []format.MatrixID // of the store; files are named by number
 	rows      int64
 	blockRows int64
 	size      int // of an element
 	features  int
+}
+
+// newPieces are those of the job that makes a store like this, of this type.
+func newPieces(fsys vfs.FS, dir string, t target, dt format.DType) pieces {
+	return pieces{
+		fsys: fsys, dir: dir, matrices: t.matrices(), rows: t.StoredRows,
+		blockRows: spillBlockRows(int64(t.Features * dt.Size())), size: dt.Size(), features: t.Features,
+	}
 }
 
 func (p *pieces) path(matrix int, s span) string {

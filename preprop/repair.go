@@ -96,8 +96,8 @@ func damagedFiles(store *format.Dir, bad []format.CorruptError) []string {
 
 // recall makes s the site of the job that the store is of.
 func (s *site) recall(ctx context.Context, m *format.Manifest, o Options) error {
-	if m.Input["graph"] != s.graph.Manifest.Fingerprint {
-		return fmt.Errorf("%s: %w: it was not made from %s, or the graph has changed", s.storeDir, ErrOptions, s.graphDir)
+	if err := s.checkMadeFrom(m); err != nil {
+		return err
 	}
 	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force, o.Operators, o.Hops = m.RowSet, m.ChunkRows, m.Split, m.Seed, false, nil, 0
 	for _, there := range m.Operators {
@@ -189,7 +189,7 @@ func (s *site) compute(ctx context.Context, id format.MatrixID, nodes []uint32) 
 	if j.plan, err = some.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.scratch = filepath.Join(s.insideScratch(), "repair") // beside what a job has that is to go on
+	j.scratch = filepath.Join(insideScratch(s.storeDir), "repair") // beside what a job has that is to go on
 	if err := s.fsys.MkdirAll(j.scratch); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,14 @@ func (s *site) close() error {
 	return err
 }
 
+// checkMadeFrom fails unless a store was made from the graph.
+func (s *site) checkMadeFrom(store *format.Manifest) error {
+	if store.Input["graph"] != s.graph.Manifest.Fingerprint {
+		return fmt.Errorf("%s: %w: it was not made from %s, or the graph has changed", s.storeDir, ErrOptions, s.graphDir)
+	}
+	return nil
+}
+
 // chooseRows finds the rows of a new store, and with them all that it will be.
 func (s *site) chooseRows(ctx context.Context) error {
 	table, err := s.graph.Rows(ctx)
@@ -188,10 +196,8 @@ func (s *site) work(j *job) (*work, error) {
 	}
 	inputs := j.inputs()
 	for _, c := range j.chains {
-		for n, in := range inputs {
-			if in == c.input && j.lastLacking(c, j.columns) > 0 {
-				w.chains = append(w.chains, chainWork{c.operator, c.hops - c.from, n})
-			}
+		if j.lastLacking(c, j.columns) > 0 {
+			w.chains = append(w.chains, chainWork{c.operator, c.hops - c.from, slices.Index(inputs, c.input)})
 		}
 	}
 	var made []format.MatrixID
@@ -231,8 +237,8 @@ func (s *site) plan(ctx context.Context, j *job) (*Plan, error) {
 
 // insideScratch is where scratch files are, unless Options.Scratch says where, and the
 // locks of shards anyway.
-func (s *site) insideScratch() string {
-	return filepath.Join(s.storeDir, filepath.FromSlash(format.ScratchFolder))
+func insideScratch(storeDir string) string {
+	return filepath.Join(storeDir, filepath.FromSlash(format.ScratchFolder))
 }
 
 func (s *site) scratchParent() string {
@@ -327,7 +333,7 @@ func (s *site) create() (*format.Writer, error) {
 		}
 		instead := "start anew with --force"
 		if s.grown != nil {
-			instead = "remove " + filepath.Join(s.storeDir, filepath.Dir(filepath.FromSlash(format.ScratchFolder))) + " to give it up"
+			instead = "remove " + filepath.Dir(insideScratch(s.storeDir)) + " to give it up"
 		}
 		return nil, fmt.Errorf("%s: %w: an unfinished job is there, and is another: %s (run that one again to finish it, or %s)",
 			s.storeDir, ErrOptions, difference, instead)
@@ -390,7 +396,7 @@ func (s *site) report(j *job, r *Result) {
 // noOthers fails while a shard is at work on the store, unless it is one of as many as
 // the job's own: only then they have no columns in common.
 func (s *site) noOthers() error {
-	shards, err := runningShards(s.fsys, s.insideScratch())
+	shards, err := runningShards(s.fsys, insideScratch(s.storeDir))
 	if err != nil {
 		return err
 	}
@@ -443,7 +449,7 @@ func (s *site) somethingDone(store *format.Writer, j *job) bool {
 	if s.anyFinished(store, j) {
 		return true
 	}
-	for _, folder := range []string{s.insideScratch(), j.scratch} {
+	for _, folder := range []string{insideScratch(s.storeDir), j.scratch} {
 		if folder == "" { // there was no time to find it
 			continue
 		}
@@ -496,11 +502,7 @@ func (s *site) open(j *job, store *format.Writer) error {
 	if err := s.sweep(j.scratch); err != nil {
 		return err
 	}
-	rowBytes := int64(s.layout.Features * s.o.DType.Size())
-	j.pieces = pieces{
-		fsys: j.fsys, dir: j.scratch, matrices: j.matrices, rows: int64(len(s.nodes)),
-		blockRows: spillBlockRows(rowBytes), size: s.o.DType.Size(), features: s.layout.Features,
-	}
+	j.pieces = newPieces(j.fsys, j.scratch, s.target, s.o.DType)
 	j.have, err = j.pieces.found()
 	return err
 }
@@ -508,7 +510,7 @@ func (s *site) open(j *job, store *format.Writer) error {
 // sweep removes what processes that were killed have left half-written, which would
 // take room that the plan counts on. The job is locked, so that no shard begins.
 func (s *site) sweep(folder string) error {
-	shards, err := runningShards(s.fsys, s.insideScratch())
+	shards, err := runningShards(s.fsys, insideScratch(s.storeDir))
 	if err != nil || len(shards) > 0 {
 		return err
 	}

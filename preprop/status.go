@@ -1,8 +1,6 @@
 package preprop
 
 import (
-	"path/filepath"
-
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -42,7 +40,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	s.Operators, s.Rows, s.Features = t.operators(), t.StoredRows, t.Features
 	matrices := t.matrices()
 	s.Matrices, s.Columns = len(matrices), int64(len(matrices)*t.Features)
-	inside := filepath.Join(storeDir, format.ScratchFolder)
+	inside := insideScratch(storeDir)
 	shards, err := runningShards(fsys, inside)
 	if err != nil {
 		return nil, err
@@ -64,10 +62,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := pieces{
-		fsys: fsys, dir: folder, matrices: matrices, rows: t.StoredRows,
-		blockRows: spillBlockRows(int64(t.Features * dt.Size())), size: dt.Size(), features: t.Features,
-	}
+	p := newPieces(fsys, folder, t, dt)
 	have, err := p.found()
 	if err != nil {
 		return nil, err
