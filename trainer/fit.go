@@ -24,6 +24,8 @@ type Options struct {
 	Seed         uint64  `json:"seed"`         // of initial values and dropout; the order of rows is the Epocher's
 	EvalEvery    int     `json:"eval_every"`   // epochs between validations; 0: 1. The last epoch is always validated
 	Patience     int     `json:"patience"`     // stop after so many epochs without a better validation; 0: never
+	// ProfileFrom is the first epoch to have Epoch.StepSeconds, as all after it; 0: none.
+	ProfileFrom int `json:"-"`
 }
 
 // Adam's constants (Kingma and Ba 2015, Algorithm 1).
@@ -141,9 +143,14 @@ func (f *fitting) chosenMetric() *float64 {
 func (f *fitting) trainEpoch(ctx context.Context, e *Epoch) error {
 	start := time.Now()
 	f.meter.reset(f.stream)
+	if f.ProfileFrom > 0 && e.Number >= f.ProfileFrom {
+		f.profile = newProfile(f.stream)
+		e.StepSeconds = f.profile.seconds
+	}
 	rows := int64(0)
 	dropoutSeed := rng.Derive(f.Seed, "dropout")
 	waited, err := eachBatch(ctx, f.stream, f.data.Train, e.Number-1, func(b *loader.Batch) error {
+		f.profile.lap("load")
 		if err := f.check(b); err != nil {
 			return err
 		}

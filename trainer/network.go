@@ -23,6 +23,7 @@ type network struct {
 	scales    []float32  // that the input matrices are multiplied by
 	sums      gds.Tensor // for measure
 	meter     *meter
+	profile   *profile // nil: none
 	stream    gds.Stream
 	mem       memory
 }
@@ -179,12 +180,15 @@ func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	x := n.operands(b)
 	logits := n.model.forward(p, x)
 	n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
+	n.profile.lap("forward")
 	n.model.backward(p, x)
+	n.profile.lap("backward")
 }
 
 // step enqueues one step of Adam.
 func (n *network) step(o gds.AdamOptions) {
 	n.stream.Adam(n.params.value, n.params.grad, n.params.m, n.params.v, o)
+	n.profile.lap("optimizer")
 }
 
 // count enqueues the counting of the rows of a batch that are labelled, and of those

@@ -16,6 +16,11 @@ type Epoch struct {
 	Best         bool     // the best validation so far
 	Seconds      float64  // training and validation
 	TrainSeconds float64
+	// StepSeconds is what training waited for: "load" (until a batch is on the device),
+	// "forward" (the loss included), "backward", "optimizer"; nil unless Options.ProfileFrom
+	// asks. The device is then waited for after each step, so nothing but loading goes on
+	// beside another step.
+	StepSeconds map[string]float64
 }
 
 // Result is the outcome of Fit. A metric is nil where there were no labelled
