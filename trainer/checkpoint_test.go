@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -22,8 +23,8 @@ func trainedToy(t testing.TB) (*Checkpoint, *toy) {
 	spec := toySIGN(3)
 	spec.Dropout = 0.25
 	train, valid := clusters(1, 60, 3, 4, 3, 0.1), clusters(2, 60, 3, 4, 3, 0.1)
-	r, err := Fit(t.Context(), dev, spec, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20},
-		Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
+	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20}}},
+		spec, Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 		t.Errorf("got %+v, want %+v", back, c)
 	}
 	dev := openDevice(t, host.Options{})
-	got, err := Evaluate(t.Context(), dev, back, 32, []Section{{"valid", valid.feed(dev, 32)}})
+	got, err := Evaluate(t.Context(), []gds.Device{dev}, back, 32, []Section{{"valid", []Epocher{valid.feed(dev, 32)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,8 +279,8 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	c, valid := trainedToy(t)
 	dev := openDevice(t, host.Options{})
 	other := clusters(9, 35, 3, 4, 3, 0.5)
-	e, err := Evaluate(t.Context(), dev, c, 20, []Section{
-		{"valid", valid.feed(dev, 20)}, {"empty", &toy{}}, {"none", nil}, {"rest", other.feed(dev, 13)},
+	e, err := Evaluate(t.Context(), []gds.Device{dev}, c, 20, []Section{
+		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}}, {"rest", []Epocher{other.feed(dev, 13)}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +302,7 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	if correct != b.Correct {
 		t.Errorf("%d rows correct, want %d", b.Correct, correct)
 	}
-	if e, err = Evaluate(t.Context(), dev, c, 20, nil); err != nil || e.Overall.Fraction() != nil {
+	if e, err = Evaluate(t.Context(), []gds.Device{dev}, c, 20, nil); err != nil || e.Overall.Fraction() != nil {
 		t.Errorf("no sections: %+v, %v", e, err)
 	}
 }

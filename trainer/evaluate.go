@@ -11,7 +11,7 @@ import (
 // Each batch holds the matrices of the checkpoint's Spec.
 type Section struct {
 	Name string
-	Rows Epocher
+	Rows []Epocher // each device's share
 }
 
 // SectionAccuracy is the outcome on one section.
@@ -26,28 +26,31 @@ type Evaluation struct {
 	Overall  Accuracy
 }
 
-// Evaluate applies a trained model to sections, in batches of up to batchRows
-// rows. See Checkpoint.Fits for whether it can be applied.
-func Evaluate(ctx context.Context, dev gds.Device, c *Checkpoint, batchRows int, sections []Section) (result *Evaluation, err error) {
-	n, err := newNetwork(dev, c.Spec, batchRows, false)
+// Evaluate applies a trained model to sections, on devices that share each batch,
+// up to batchRows rows of it each. See Checkpoint.Fits for whether it can be applied.
+func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sections []Section) (result *Evaluation, err error) {
+	g, err := newGroup(devices, c.Spec, batchRows, false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if closeErr := n.close(); err == nil && closeErr != nil {
+		if closeErr := g.close(); err == nil && closeErr != nil {
 			result, err = nil, closeErr
 		}
 	}()
-	if err := n.params.load(ctx, n.stream, c.Parameters); err != nil {
+	if err := g.load(ctx, c.Parameters); err != nil {
 		return nil, err
 	}
-	copy(n.scales, c.Scales)
+	g.scale(c.Scales)
 	result = &Evaluation{}
 	for _, s := range sections {
-		if !present(s.Rows) {
+		if err := g.checkSets(s.Name, s.Rows); err != nil {
+			return nil, err
+		}
+		if !present(s.Rows[0]) {
 			continue
 		}
-		accuracy, err := n.evaluate(ctx, s.Rows)
+		accuracy, err := g.evaluate(ctx, s.Rows)
 		if err != nil {
 			return nil, fmt.Errorf("evaluation on %s: %w", s.Name, err)
 		}

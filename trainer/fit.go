@@ -52,35 +52,21 @@ func (o Options) checked() (Options, error) {
 	return o, nil
 }
 
-// Fit trains a model from initial values that the seed determines, and returns
-// the parameters of the selected epoch: the first of those with the best
-// validation accuracy, or the last where there is nothing to validate on. All
-// device memory that it took is free again when it returns. Report, if not nil,
-// is told of each epoch.
-func Fit(ctx context.Context, dev gds.Device, spec Spec, data Data, o Options, report func(Epoch)) (result *Result, err error) {
-	o, err = o.checked()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
-	}
-	if !present(data.Train) {
-		return nil, errors.New("there are no training rows: choose another split")
-	}
-	n, err := newNetwork(dev, spec, data.BatchRows, true)
+// Fit trains a model on one rank or more, from initial values that the seed
+// determines, and returns the parameters of the selected epoch: the first of those
+// with the best validation accuracy, or the last where there is nothing to validate
+// on. All device memory that it took is free again when it returns. Report, if not
+// nil, is told of each epoch.
+func Fit(ctx context.Context, ranks []Rank, spec Spec, o Options, report func(Epoch)) (result *Result, err error) {
+	f, err := newFitting(ctx, ranks, spec, o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
-		if closeErr := n.close(); err == nil && closeErr != nil {
+		if closeErr := f.close(); err == nil && closeErr != nil {
 			result, err = nil, closeErr
 		}
 	}()
-	if err := n.params.load(ctx, n.stream, n.params.initial(o.Seed)); err != nil {
-		return nil, err
-	}
-	if err := n.measure(ctx, data.Train); err != nil {
-		return nil, err
-	}
-	f := &fitting{network: n, data: data, Options: o, stages: map[string]float64{}}
 	if err := f.epochs(ctx, report); err != nil {
 		return nil, err
 	}
@@ -89,17 +75,50 @@ func Fit(ctx context.Context, dev gds.Device, spec Spec, data Data, o Options, r
 
 // fitting is a run of training under way.
 type fitting struct {
-	*network
+	*group
 	Options
-	data    Data
-	steps   int
-	history []Epoch
-	chosen  int // the best epoch's place in history
-	stages  map[string]float64
+	train, valid, test []Epocher // of each rank
+	steps              int
+	history            []Epoch
+	chosen             int // the best epoch's place in history
+	stages             map[string]float64
+}
+
+// newFitting is a run with its initial values in place.
+func newFitting(ctx context.Context, ranks []Rank, spec Spec, o Options) (f *fitting, err error) {
+	f = &fitting{stages: map[string]float64{}}
+	if f.Options, err = o.checked(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	var devices []gds.Device
+	batchRows := 0
+	for _, r := range ranks {
+		devices, batchRows = append(devices, r.Device), max(batchRows, r.BatchRows)
+		f.train, f.valid, f.test = append(f.train, r.Train), append(f.valid, r.Valid), append(f.test, r.Test)
+	}
+	if f.group, err = newGroup(devices, spec, batchRows, true); err != nil {
+		return nil, err
+	}
+	start := func() error {
+		if !present(f.train[0]) {
+			return errors.New("there are no training rows: choose another split")
+		}
+		if err := errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid), f.checkSets("test", f.test)); err != nil {
+			return err
+		}
+		if err := f.load(ctx, f.ranks[0].params.initial(f.Seed)); err != nil {
+			return err
+		}
+		return f.measure(ctx, f.train)
+	}
+	if err := start(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
 }
 
 func (f *fitting) epochs(ctx context.Context, report func(Epoch)) error {
-	validate := present(f.data.Valid)
+	validate := present(f.valid[0])
 	for epoch := 1; epoch <= f.Epochs; epoch++ {
 		e := Epoch{Number: epoch}
 		if err := f.trainEpoch(ctx, &e); err != nil {
@@ -107,7 +126,7 @@ func (f *fitting) epochs(ctx context.Context, report func(Epoch)) error {
 		}
 		if validate && (epoch%f.EvalEvery == 0 || epoch == f.Epochs) {
 			start := time.Now()
-			accuracy, err := f.evaluate(ctx, f.data.Valid)
+			accuracy, err := f.evaluate(ctx, f.valid)
 			if err != nil {
 				return fmt.Errorf("validation in epoch %d: %w", epoch, err)
 			}
@@ -119,7 +138,9 @@ func (f *fitting) epochs(ctx context.Context, report func(Epoch)) error {
 		} else if e.Valid != nil && (so == nil || *e.Valid > *so) {
 			e.Best = true
 			f.chosen = epoch - 1
-			f.stream.Copy(f.params.best, f.params.value)
+			for _, n := range f.ranks {
+				n.stream.Copy(n.params.best, n.params.value)
+			}
 		}
 		f.history = append(f.history, e)
 		if report != nil {
@@ -142,34 +163,38 @@ func (f *fitting) chosenMetric() *float64 {
 
 func (f *fitting) trainEpoch(ctx context.Context, e *Epoch) error {
 	start := time.Now()
-	f.meter.reset(f.stream)
+	f.reset()
 	if f.ProfileFrom > 0 && e.Number >= f.ProfileFrom {
-		f.profile = newProfile(f.stream)
-		e.StepSeconds = f.profile.seconds
+		p := newProfile()
+		e.StepSeconds = p.seconds
+		for _, n := range f.ranks {
+			n.profile = p
+		}
 	}
 	rows := int64(0)
 	dropoutSeed := rng.Derive(f.Seed, "dropout")
-	waited, err := eachBatch(ctx, f.stream, f.data.Train, e.Number-1, func(b *loader.Batch) error {
-		f.profile.lap("load")
-		if err := f.check(b); err != nil {
+	waited, err := f.eachBatch(ctx, f.train, e.Number-1, func(rank int, b *loader.Batch) error {
+		n := f.ranks[rank]
+		n.profile.lap(n.stream, "load")
+		if err := n.check(b); err != nil {
 			return err
 		}
-		f.steps++
-		rows += int64(b.GlobalRows)
-		f.gradient(b, rng.Hash(dropoutSeed, uint64(f.steps)))
-		f.step(gds.AdamOptions{
-			LearningRate: float32(f.LearningRate), Beta1: beta1, Beta2: beta2, Epsilon: epsilon,
-			WeightDecay: float32(f.WeightDecay), Step: f.steps,
-		})
+		rows += int64(b.Rows)
+		// Of every step and rank another number, so that no two drop out the same.
+		n.gradient(b, rng.Hash(dropoutSeed, uint64((f.steps+1)*len(f.ranks)+rank)))
 		return nil
+	}, func() error {
+		f.steps++
+		return f.step(ctx, f.adam(f.steps))
 	})
+	var loss float64
 	if err == nil {
-		err = f.meter.read(ctx, f.stream)
+		loss, _, err = f.read(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	e.TrainLoss = float64(f.meter.lossHost[0]) / float64(rows)
+	e.TrainLoss = loss / float64(rows)
 	e.Seconds = f.took("compute", start)
 	e.TrainSeconds = e.Seconds
 	f.stages["compute"] -= waited.Seconds()
@@ -179,6 +204,14 @@ func (f *fitting) trainEpoch(ctx context.Context, e *Epoch) error {
 			ErrDiverged, e.TrainLoss, e.Number, f.LearningRate)
 	}
 	return nil
+}
+
+// adam is the settings of a step, the first being 1.
+func (o Options) adam(step int) gds.AdamOptions {
+	return gds.AdamOptions{
+		LearningRate: float32(o.LearningRate), Beta1: beta1, Beta2: beta2, Epsilon: epsilon,
+		WeightDecay: float32(o.WeightDecay), Step: step,
+	}
 }
 
 func (f *fitting) took(stage string, start time.Time) float64 {
@@ -191,18 +224,20 @@ func (f *fitting) took(stage string, start time.Time) float64 {
 func (f *fitting) finish(ctx context.Context) (*Result, error) {
 	chosen := f.history[f.chosen]
 	r := &Result{
-		Spec: f.spec, Options: f.Options, Scales: f.scales, Metric: MetricName,
+		Spec: f.ranks[0].spec, Options: f.Options, Scales: f.ranks[0].scales, Metric: MetricName,
 		Epochs: len(f.history), BestEpoch: chosen.Number, Selection: SelectedLast,
 		TrainLoss: chosen.TrainLoss, ValidMetric: chosen.Valid,
 		History: f.history, StageSeconds: f.stages,
 	}
 	if chosen.Valid != nil {
 		r.Selection = SelectedByValidation
-		f.stream.Copy(f.params.value, f.params.best)
+		for _, n := range f.ranks {
+			n.stream.Copy(n.params.value, n.params.best)
+		}
 	}
-	if present(f.data.Test) {
+	if present(f.test[0]) {
 		start := time.Now()
-		accuracy, err := f.evaluate(ctx, f.data.Test)
+		accuracy, err := f.evaluate(ctx, f.test)
 		if err != nil {
 			return nil, fmt.Errorf("test: %w", err)
 		}
@@ -210,18 +245,18 @@ func (f *fitting) finish(ctx context.Context) (*Result, error) {
 		f.took("test", start)
 	}
 	var err error
-	if r.Parameters, err = f.params.read(ctx, f.stream); err != nil {
-		return nil, err
+	if r.Parameters, err = f.ranks[0].params.read(ctx, f.ranks[0].stream); err != nil {
+		return nil, f.of(0, err)
 	}
 	whole, train := make([]float64, len(f.history)), make([]float64, len(f.history))
 	for i, e := range f.history {
 		whole[i], train[i] = e.Seconds, e.TrainSeconds
 	}
 	r.EpochSeconds = median(whole)
-	r.RowsPerSecond = float64(f.data.Train.Rows()) / max(median(train), 1e-9)
+	r.RowsPerSecond = float64(f.train[0].Rows()) / max(median(train), 1e-9)
 	r.LoadWaitSeconds = f.stages["load_wait"]
 	r.ConvergenceEpoch = convergence(f.history)
-	r.PeakDeviceBytes = f.mem.dev.Usage().Peak
+	r.PeakDeviceBytes = f.peak()
 	return r, nil
 }
 

@@ -240,7 +240,7 @@ func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
 		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Fit(t.Context(), dev, c.spec, Data{Train: c.data.feed(dev, 30), BatchRows: 30}, Options{Epochs: 5, LearningRate: c.rate}, nil)
+			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.data.feed(dev, 30), BatchRows: 30}}}, c.spec, Options{Epochs: 5, LearningRate: c.rate}, nil)
 			if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v", err)
 			}
@@ -283,7 +283,7 @@ func TestTrainingStopsBetweenBatches(t *testing.T) {
 			dev := openDevice(t, host.Options{}) // which reports memory that is not freed
 			data := clusters(1, 30, 1, 4, 3, 0)
 			data.hook = c.hook(cancel)
-			r, err := Fit(ctx, dev, toySGC, Data{Train: data.feed(dev, 8), BatchRows: 8}, Options{Epochs: 9, LearningRate: 0.01}, nil)
+			r, err := Fit(ctx, []Rank{{dev, Data{Train: data.feed(dev, 8), BatchRows: 8}}}, toySGC, Options{Epochs: 9, LearningRate: 0.01}, nil)
 			if r != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.prefix) {
 				t.Errorf("got %v, %v", r, err)
 			}
@@ -318,7 +318,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Fit(t.Context(), dev, c.spec, Data{Train: c.train, BatchRows: c.batch}, c.o, nil)
+			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.train, BatchRows: c.batch}}}, c.spec, c.o, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrOptions) != strings.HasPrefix(c.want, "unusable options") {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -53,7 +53,3 @@ func (m *meter) read(ctx context.Context, s gds.Stream) error {
 	s.CopyOut(dtype.BytesOf(m.countHost[:]), m.count)
 	return s.Synchronize(ctx)
 }
-
-func (m *meter) accuracy() Accuracy {
-	return Accuracy{Correct: int64(m.countHost[0]), Rows: int64(m.countHost[1])}
-}

@@ -71,11 +71,12 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 						t.Fatal(err)
 					}
 					n.meter.reset(n.stream)
-					_, err := eachBatch(t.Context(), n.stream, data.feed(dev, rows), 0, func(b *loader.Batch) error {
+					alone := group{ranks: []*network{n}}
+					_, err := alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, func(_ int, b *loader.Batch) error {
 						b.GlobalRows = globalRows
 						n.gradient(b, 99)
 						return n.check(b)
-					})
+					}, nil)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -21,7 +20,7 @@ type network struct {
 	params    parameters
 	scaled    bool
 	scales    []float32  // that the input matrices are multiplied by
-	sums      gds.Tensor // for measure
+	sums      gds.Tensor // for squares
 	meter     *meter
 	profile   *profile // nil: none
 	stream    gds.Stream
@@ -122,51 +121,22 @@ func (n *network) operands(b *loader.Batch) []operand {
 	return x
 }
 
-// measure sets the scale of each input matrix to one over the root mean square
-// of its elements in the first batch of training. Features come in any unit (rows
-// that are divided by their sum are of the size 1/F); in this one, initial
-// values, learning rates and weight decay mean the same for all of them.
-func (n *network) measure(ctx context.Context, train Epocher) error {
-	if !n.scaled {
-		return nil
+// squares is the sum of the squares of the elements of each matrix of a batch.
+func (n *network) squares(ctx context.Context, b *loader.Batch) ([]float32, error) {
+	for i, x := range b.X {
+		// The sum of squares is a product of a row with a column, block by block
+		// since it is summed in float32.
+		const block = 64
+		for lo := 0; lo < x.Rows; lo += block {
+			part := x.Slice(lo, min(lo+block, x.Rows))
+			part.Cols, part.Rows = part.Rows*part.Cols, 1
+			part.Stride = part.Cols
+			n.stream.Gemm(false, true, 1, part, part, 1, n.sums.Columns(i, i+1))
+		}
 	}
-	var elements int
 	squares := make([]float32, len(n.spec.Matrices))
-	for b, err := range train.Epoch(ctx, n.stream, 0) {
-		if err == nil {
-			err = n.check(b)
-		}
-		if err != nil {
-			return fmt.Errorf("first batch: %w", err)
-		}
-		elements = b.Rows * n.spec.Features
-		for i, x := range b.X {
-			// The sum of squares is a product of a row with a column, block by block
-			// since it is summed in float32.
-			const block = 64
-			for lo := 0; lo < x.Rows; lo += block {
-				part := x.Slice(lo, min(lo+block, x.Rows))
-				part.Cols, part.Rows = part.Rows*part.Cols, 1
-				part.Stride = part.Cols
-				n.stream.Gemm(false, true, 1, part, part, 1, n.sums.Columns(i, i+1))
-			}
-		}
-		n.stream.CopyOut(dtype.BytesOf(squares), n.sums)
-		if err := n.stream.Synchronize(ctx); err != nil {
-			return err
-		}
-		break
-	}
-	for i, sum := range squares {
-		mean := float64(sum) / float64(max(elements, 1))
-		if math.IsNaN(mean) || math.IsInf(mean, 0) {
-			return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large", ErrDiverged, n.spec.Matrices[i])
-		}
-		if mean > 0 {
-			n.scales[i] = float32(1 / math.Sqrt(mean))
-		}
-	}
-	return nil
+	n.stream.CopyOut(dtype.BytesOf(squares), n.sums)
+	return squares, n.stream.Synchronize(ctx)
 }
 
 // gradient enqueues the loss of a batch, summed over its rows and added to the
@@ -180,40 +150,23 @@ func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	x := n.operands(b)
 	logits := n.model.forward(p, x)
 	n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
-	n.profile.lap("forward")
+	n.profile.lap(n.stream, "forward")
 	n.model.backward(p, x)
-	n.profile.lap("backward")
+	n.profile.lap(n.stream, "backward")
 }
 
 // step enqueues one step of Adam.
 func (n *network) step(o gds.AdamOptions) {
 	n.stream.Adam(n.params.value, n.params.grad, n.params.m, n.params.v, o)
-	n.profile.lap("optimizer")
+	n.profile.lap(n.stream, "optimizer")
 }
 
 // count enqueues the counting of the rows of a batch that are labelled, and of those
 // that are classified correctly.
 func (n *network) count(b *loader.Batch) {
+	if b.Rows == 0 {
+		return
+	}
 	logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, n.operands(b))
 	n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
-}
-
-// evaluate computes the accuracy over the labelled rows of a set; absent where
-// there are none.
-func (n *network) evaluate(ctx context.Context, set Epocher) (Accuracy, error) {
-	n.meter.reset(n.stream)
-	_, err := eachBatch(ctx, n.stream, set, 0, func(b *loader.Batch) error {
-		if err := n.check(b); err != nil || b.Rows == 0 {
-			return err
-		}
-		n.count(b)
-		return nil
-	})
-	if err != nil {
-		return Accuracy{}, err
-	}
-	if err := n.meter.read(ctx, n.stream); err != nil {
-		return Accuracy{}, err
-	}
-	return n.meter.accuracy(), nil
 }

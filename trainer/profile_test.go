@@ -52,13 +52,13 @@ func TestAProfileLeavesErrorsToTheLoop(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := Fit(t.Context(), dev, toySGC, Data{Train: data.feed(dev, 20), BatchRows: 20}, Options{Epochs: 3, LearningRate: 0.1, ProfileFrom: 1}, nil)
+	_, err := Fit(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 20), BatchRows: 20}}}, toySGC, Options{Epochs: 3, LearningRate: 0.1, ProfileFrom: 1}, nil)
 	if !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 	labels := noise(1, 60, 1, 4, 3)
 	labels.labels[50] = 9 // no such class: the stream fails
-	if _, err := Fit(t.Context(), dev, toySGC, Data{Train: labels.feed(dev, 20), BatchRows: 20}, Options{Epochs: 3, LearningRate: 0.1, ProfileFrom: 1}, nil); err == nil {
+	if _, err := Fit(t.Context(), []Rank{{dev, Data{Train: labels.feed(dev, 20), BatchRows: 20}}}, toySGC, Options{Epochs: 3, LearningRate: 0.1, ProfileFrom: 1}, nil); err == nil {
 		t.Error("a label beyond the classes is no error")
 	}
 }

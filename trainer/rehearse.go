@@ -3,20 +3,18 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
 // Rehearsal is what a few steps of training took.
 type Rehearsal struct {
-	// Seconds that the device computes on a row: in training, by forward and
-	// backward pass and step, and in evaluation.
+	// Seconds that a device computes on a row, while the others compute on theirs: in
+	// training, by forward and backward pass and step, and in evaluation.
 	TrainSeconds, ValidSeconds float64
-	PeakDeviceBytes            int64 // of the device, whatever else it held included
+	PeakDeviceBytes            int64 // of the fullest device, whatever else it held included
 }
 
 // rehearsalRounds of at least rehearsalTime each are timed. The fastest counts: others
@@ -26,69 +24,65 @@ const (
 	rehearsalTime   = 10 * time.Millisecond
 )
 
-// Rehearse trains a model on the first batch of a set, again and again for a
-// moment, to find how long computing takes and how much device memory (preprop-gnn
-// section 5, after PaGraph). What it has learnt is thrown away, and all memory that
-// it took is free again when it returns.
-func Rehearse(ctx context.Context, dev gds.Device, spec Spec, set Epocher, batchRows int) (r Rehearsal, err error) {
-	if !present(set) {
-		return r, errors.New("there are no rows to rehearse with")
-	}
-	n, err := newNetwork(dev, spec, batchRows, true)
+// Rehearse trains a model on the first batch of the ranks' training rows, again and
+// again for a moment, to find how long computing takes and how much device memory
+// (preprop-gnn section 5, after PaGraph). What it has learnt is thrown away, and all
+// memory that it took is free again when it returns.
+func Rehearse(ctx context.Context, ranks []Rank, spec Spec) (r Rehearsal, err error) {
+	f, err := newFitting(ctx, ranks, spec, Options{Epochs: 1, LearningRate: 1e-3})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, n.close()) }()
-	if err := n.params.load(ctx, n.stream, n.params.initial(0)); err != nil {
-		return r, err
-	}
-	if err := n.measure(ctx, set); err != nil {
-		return r, err
-	}
-	n.meter.reset(n.stream)
-	for b, err := range set.Epoch(ctx, n.stream, 0) {
-		if err == nil {
-			err = n.check(b)
-		}
-		if err != nil {
-			return r, fmt.Errorf("first batch: %w", err)
-		}
+	defer func() { err = errors.Join(err, f.close()) }()
+	f.reset()
+	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
 		steps := 0
-		if r.TrainSeconds, err = n.timed(ctx, b, func() {
+		r.TrainSeconds, err = f.timed(ctx, shares, func() error {
 			steps++
-			n.gradient(b, uint64(steps))
-			n.step(gds.AdamOptions{LearningRate: 1e-3, Beta1: beta1, Beta2: beta2, Epsilon: epsilon, Step: steps})
-		}); err != nil {
-			return r, err
+			for rank, n := range f.ranks {
+				n.gradient(shares[rank], uint64(steps))
+			}
+			return f.step(ctx, f.adam(steps))
+		})
+		if err != nil {
+			return err
 		}
-		if r.ValidSeconds, err = n.timed(ctx, b, func() { n.count(b) }); err != nil {
-			return r, err
-		}
-		break
-	}
-	r.PeakDeviceBytes = dev.Usage().Peak
-	return r, nil
+		r.ValidSeconds, err = f.timed(ctx, shares, func() error {
+			for rank, n := range f.ranks {
+				n.count(shares[rank])
+			}
+			return nil
+		})
+		return err
+	})
+	r.PeakDeviceBytes = f.peak()
+	return r, err
 }
 
-// timed is the seconds by row of work that step enqueues for b.
-func (n *network) timed(ctx context.Context, b *loader.Batch, step func()) (float64, error) {
-	step() // once untimed: memory is touched, and the loader comes to rest
+// timed is the seconds by row, of one rank, of work that step enqueues on all.
+func (g *group) timed(ctx context.Context, shares []*loader.Batch, step func() error) (float64, error) {
+	if err := step(); err != nil { // once untimed: memory is touched, and the loaders come to rest
+		return 0, err
+	}
+	rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(g.ranks))
 	fastest := math.Inf(1)
 	for range rehearsalRounds {
-		if err := n.stream.Synchronize(ctx); err != nil {
+		if err := g.synchronize(ctx); err != nil {
 			return 0, err
 		}
 		start, count := time.Now(), 0
 		for done := 1; time.Since(start) < rehearsalTime; done *= 2 {
 			for range done {
-				step()
+				if err := step(); err != nil {
+					return 0, err
+				}
 			}
 			count += done
-			if err := n.stream.Synchronize(ctx); err != nil {
+			if err := g.synchronize(ctx); err != nil {
 				return 0, err
 			}
 		}
-		fastest = min(fastest, time.Since(start).Seconds()/float64(count*max(b.Rows, 1)))
+		fastest = min(fastest, time.Since(start).Seconds()/(float64(count)*rows))
 	}
 	return fastest, nil
 }

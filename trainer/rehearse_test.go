@@ -12,7 +12,7 @@ func TestARehearsalTellsWhatTrainingTakes(t *testing.T) {
 	for _, discrete := range []bool{false, true} {
 		dev := openDevice(t, host.Options{Discrete: discrete})
 		data := noise(1, 40, 3, 4, 3).feed(dev, 16)
-		r, err := Rehearse(t.Context(), dev, toySIGN(3), data, 16)
+		r, err := Rehearse(t.Context(), []Rank{{dev, Data{Train: data, BatchRows: 16}}}, toySIGN(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,15 +38,15 @@ func TestARehearsalThatCannotBeLeavesNothingBehind(t *testing.T) {
 	bad := errors.New("bad disk")
 	failing := noise(1, 40, 3, 4, 3).feed(dev, 16)
 	failing.hook = func(_, _ int) error { return bad }
-	if _, err := Rehearse(t.Context(), dev, toySIGN(3), failing, 16); !errors.Is(err, bad) {
+	if _, err := Rehearse(t.Context(), []Rank{{dev, Data{Train: failing, BatchRows: 16}}}, toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
-	if _, err := Rehearse(t.Context(), dev, toySIGN(3), noise(1, 0, 3, 4, 3).feed(dev, 16), 16); err == nil {
+	if _, err := Rehearse(t.Context(), []Rank{{dev, Data{Train: noise(1, 0, 3, 4, 3).feed(dev, 16), BatchRows: 16}}}, toySIGN(3)); err == nil {
 		t.Error("rehearsed without rows")
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(bad)
-	if _, err := Rehearse(stopped, dev, toySIGN(3), noise(1, 40, 3, 4, 3).feed(dev, 16), 16); !errors.Is(err, bad) {
+	if _, err := Rehearse(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}}, toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
 	if used := dev.Usage().InUse; used != 0 {

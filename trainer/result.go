@@ -17,9 +17,10 @@ type Epoch struct {
 	Seconds      float64  // training and validation
 	TrainSeconds float64
 	// StepSeconds is what training waited for: "load" (until a batch is on the device),
-	// "forward" (the loss included), "backward", "optimizer"; nil unless Options.ProfileFrom
-	// asks. The device is then waited for after each step, so nothing but loading goes on
-	// beside another step.
+	// "forward" (the loss included), "backward", "optimizer" and, of several devices,
+	// "reduce" (their gradients are added up); nil unless Options.ProfileFrom asks. Each
+	// device is then waited for after each step, so nothing but loading goes on beside
+	// another step.
 	StepSeconds map[string]float64
 }
 
@@ -43,7 +44,7 @@ type Result struct {
 	LoadWaitSeconds  float64            `json:"load_wait_seconds"`
 	RowsPerSecond    float64            `json:"rows_per_second"` // of training, by the median epoch
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
-	PeakDeviceBytes  int64              `json:"peak_device_bytes"` // of the device, whatever else it held included
+	PeakDeviceBytes  int64              `json:"peak_device_bytes"` // of the fullest device, whatever else it held included
 }
 
 // Spread is a mean and the sample standard deviation around it, 0 for one value.

@@ -38,6 +38,8 @@ type toy struct {
 	shuffle  bool
 	hook     func(epoch, batch int) error // called before a batch is yielded
 	dev      gds.Device
+	rank     int
+	world    int // that share each batch; 0: 1
 	epochs   int // started
 }
 
@@ -73,7 +75,7 @@ func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 			_ = stream.Synchronize(context.Background())
 			_ = mem.free()
 		}()
-		plan := chunk.Plan{Rows: d.Rows(), ChunkRows: 1, BatchRows: d.batch}
+		plan := chunk.Plan{Rows: d.Rows(), ChunkRows: 1, BatchRows: d.batch, Rank: d.rank, World: d.world}
 		if d.shuffle {
 			plan.Order = chunk.Shuffled
 		}
@@ -110,6 +112,23 @@ func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 			}
 		}
 	}
+}
+
+// deal makes ranks of devices that share batches of so many rows.
+func deal(devices []gds.Device, batch int, train, valid, test *toy) []Rank {
+	share := func(d *toy, rank int) Epocher {
+		if d == nil {
+			return nil
+		}
+		fed := d.feed(devices[rank], batch)
+		fed.rank, fed.world = rank, len(devices)
+		return fed
+	}
+	ranks := make([]Rank, len(devices))
+	for i := range ranks {
+		ranks[i] = Rank{devices[i], Data{share(train, i), share(valid, i), share(test, i), (batch-1)/len(devices) + 1}}
+	}
+	return ranks
 }
 
 // noise is a toy of random features and labels.
@@ -161,7 +180,12 @@ func hops(operator string, r int) []MatrixID {
 
 func mustFit(t *testing.T, dev gds.Device, spec Spec, data Data, o Options) *Result {
 	t.Helper()
-	r, err := Fit(t.Context(), dev, spec, data, o, nil)
+	return mustFitRanks(t, []Rank{{dev, data}}, spec, o)
+}
+
+func mustFitRanks(t *testing.T, ranks []Rank, spec Spec, o Options) *Result {
+	t.Helper()
+	r, err := Fit(t.Context(), ranks, spec, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

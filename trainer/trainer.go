@@ -8,6 +8,10 @@
 // what the device computes does not depend on the number of threads, so a run
 // repeated is the same run, bit for bit.
 //
+// Several devices train one model by sharing each batch (see Rank). Which rows form
+// a batch, and in which order batches come, does not depend on their number; what
+// is dropped out does, and the order in which floating-point numbers are added.
+//
 // Functions may be called at the same time from several goroutines as long as
 // their data sets are not shared.
 package trainer
@@ -17,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
@@ -40,7 +43,7 @@ type Epocher interface {
 
 var _ Epocher = (*loader.Set)(nil)
 
-// Data is what Fit learns from. Valid and Test may be nil or have no rows. A set
+// Data is what a rank learns from. Valid and Test may be nil or have no rows. A set
 // is asked for one epoch at a time.
 type Data struct {
 	Train, Valid, Test Epocher
@@ -49,37 +52,6 @@ type Data struct {
 
 // present tells whether a set has rows.
 func present(e Epocher) bool { return e != nil && e.Rows() > 0 }
-
-// eachBatch enqueues the work of body for every batch of epoch n. It stays at
-// most two batches ahead of the device: enough that the device never waits for
-// this loop. It returns the time spent waiting for batches while nothing but
-// the last two batches' work was enqueued.
-func eachBatch(ctx context.Context, s gds.Stream, set Epocher, n int, body func(*loader.Batch) error) (waited time.Duration, err error) {
-	var before gds.Event
-	asked := time.Now()
-	for b, err := range set.Epoch(ctx, s, n) {
-		waited += time.Since(asked)
-		if err != nil {
-			return waited, err
-		}
-		if err := context.Cause(ctx); err != nil {
-			return waited, err
-		}
-		if err := body(b); err != nil {
-			return waited, fmt.Errorf("batch %d: %w", b.Index, err)
-		}
-		done := s.Record()
-		if before != nil {
-			if err := before.Wait(ctx); err != nil {
-				return waited, err
-			}
-		}
-		before = done
-		asked = time.Now()
-	}
-	waited += time.Since(asked)
-	return waited, context.Cause(ctx)
-}
 
 // memory is the device memory of one piece of work, freed all at once. Without a
 // device it is only counted.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -104,10 +105,10 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		if err != nil {
 			return nil, err
 		}
-		sections = append(sections, trainer.Section{Name: r.Name, Rows: set})
+		sections = append(sections, trainer.Section{Name: r.Name, Rows: []trainer.Epocher{set}})
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, s.device, c, s.batch, sections)
+	found, err := trainer.Evaluate(ctx, []gds.Device{s.device}, c, s.batch, sections)
 	if err != nil {
 		return nil, err
 	}

@@ -121,7 +121,7 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 	rows, err := l.Set(loader.Rows{Region: region.Name}, chunk.Plan{BatchRows: lo.BatchRows})
 	var r trainer.Rehearsal
 	if err == nil {
-		r, err = trainer.Rehearse(ctx, device, spec, rows, lo.BatchRows)
+		r, err = trainer.Rehearse(ctx, []trainer.Rank{{Device: device, Data: trainer.Data{Train: rows, BatchRows: lo.BatchRows}}}, spec)
 	}
 	err = errors.Join(err, l.Close())
 	if errors.Is(err, gds.ErrOutOfMemory) {

@@ -284,7 +284,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 		if o.runs > 1 {
 			label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 		}
-		r, err := trainer.Fit(ctx, s.device, spec, data, trainer.Options{
+		r, err := trainer.Fit(ctx, []trainer.Rank{{Device: s.device, Data: data}}, spec, trainer.Options{
 			Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
 			Seed: seed, EvalEvery: o.evalEvery, Patience: o.patience,
 		}, a.reportEpochs(label, o.Epochs))

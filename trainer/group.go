@@ -1,0 +1,363 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// Rank is one of the devices that train a model together. Its sets yield its share
+// of each batch, which may be no rows; those of all ranks have the same batches.
+type Rank struct {
+	Device gds.Device
+	Data
+}
+
+// group is a model on several devices (data parallelism): each rank computes the
+// gradient of its share of a batch, these are added in the order of ranks, and each
+// rank makes the same step of Adam with the sum, so that parameters stay the same on
+// all, bit for bit.
+//
+// One goroutine drives all ranks. What it enqueues on one device runs beside what it
+// enqueues on the others, and no rank ever waits for another, only this goroutine for
+// one after another: so whatever fails ends all of them, and nothing can hang.
+type group struct {
+	ranks []*network
+	// Of several ranks: pinned memory for the gradient of each, and for the sum.
+	partial []gds.Buffer
+	sum     gds.Buffer
+}
+
+// newGroup makes a network for batches of up to batchRows rows on each device.
+func newGroup(devices []gds.Device, spec Spec, batchRows int, train bool) (*group, error) {
+	g := &group{}
+	if err := g.open(devices, spec, batchRows, train); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+func (g *group) open(devices []gds.Device, spec Spec, batchRows int, train bool) error {
+	if len(devices) == 0 {
+		return fmt.Errorf("%w: no device", ErrOptions)
+	}
+	for _, device := range devices {
+		n, err := newNetwork(device, spec, batchRows, train)
+		if err != nil {
+			return err
+		}
+		g.ranks = append(g.ranks, n)
+	}
+	if len(devices) == 1 || !train {
+		return nil
+	}
+	bytes := gds.Bytes(1, g.ranks[0].params.count, gds.Float32)
+	for _, device := range devices {
+		b, err := device.AllocPinned(bytes)
+		if err != nil {
+			return err
+		}
+		g.partial = append(g.partial, b)
+	}
+	var err error
+	g.sum, err = devices[0].AllocPinned(bytes)
+	return err
+}
+
+// close waits for all work and frees all memory.
+func (g *group) close() error {
+	var errs []error
+	for _, n := range g.ranks {
+		errs = append(errs, n.close())
+	}
+	for _, b := range g.partial {
+		errs = append(errs, b.Free())
+	}
+	if g.sum != nil {
+		errs = append(errs, g.sum.Free())
+	}
+	return errors.Join(errs...)
+}
+
+// of names the rank in an error, if there are several.
+func (g *group) of(rank int, err error) error {
+	if err == nil || len(g.ranks) == 1 {
+		return err
+	}
+	return fmt.Errorf("device %d: %w", rank, err)
+}
+
+// checkSets compares the sets of the ranks.
+func (g *group) checkSets(name string, sets []Epocher) error {
+	if len(sets) != len(g.ranks) {
+		return fmt.Errorf("%s rows for %d of %d devices", name, len(sets), len(g.ranks))
+	}
+	rows := func(e Epocher) int64 {
+		if e == nil {
+			return 0
+		}
+		return e.Rows()
+	}
+	for rank, set := range sets {
+		if rows(set) != rows(sets[0]) {
+			return g.of(rank, fmt.Errorf("%d %s rows, but device 0 has %d", rows(set), name, rows(sets[0])))
+		}
+	}
+	return nil
+}
+
+// load sets the parameters, and waits until they are there.
+func (g *group) load(ctx context.Context, values []float32) error {
+	for rank, n := range g.ranks {
+		if err := n.params.load(ctx, n.stream, values); err != nil {
+			return g.of(rank, err)
+		}
+	}
+	return nil
+}
+
+// scale sets what the input matrices are multiplied by.
+func (g *group) scale(scales []float32) {
+	for _, n := range g.ranks {
+		copy(n.scales, scales)
+	}
+}
+
+// peak is the most memory that one of the devices ever held.
+func (g *group) peak() (bytes int64) {
+	for _, n := range g.ranks {
+		bytes = max(bytes, n.mem.dev.Usage().Peak)
+	}
+	return bytes
+}
+
+// eachBatch enqueues, for every batch of epoch n, the work of share for each rank's
+// share of it, and then that of whole, if not nil. It stays at most two batches ahead
+// of the devices: enough that none waits for this loop. It returns the time
+// spent waiting for batches while nothing but the last two batches' work was
+// enqueued.
+func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func(rank int, b *loader.Batch) error, whole func() error) (waited time.Duration, err error) {
+	next := make([]func() (*loader.Batch, error, bool), len(g.ranks))
+	for rank, network := range g.ranks {
+		pull, stop := iter.Pull2(sets[rank].Epoch(ctx, network.stream, n))
+		defer stop()
+		next[rank] = pull
+	}
+	before := make([]gds.Event, len(g.ranks))
+	for at := 0; ; at++ {
+		ended := 0
+		for rank := range g.ranks {
+			asked := time.Now()
+			b, err, more := next[rank]()
+			waited += time.Since(asked)
+			if err == nil {
+				err = context.Cause(ctx)
+			}
+			if err == nil && more {
+				if err = share(rank, b); err != nil {
+					err = fmt.Errorf("batch %d: %w", b.Index, err)
+				}
+			}
+			if err != nil {
+				return waited, g.of(rank, err)
+			}
+			if !more {
+				ended++
+			}
+		}
+		if ended > 0 {
+			if ended < len(g.ranks) {
+				err = fmt.Errorf("after %d batches there are more for some devices only", at)
+			}
+			return waited, err
+		}
+		if whole != nil {
+			if err := whole(); err != nil {
+				return waited, err
+			}
+		}
+		for rank, network := range g.ranks {
+			done := network.stream.Record()
+			if before[rank] != nil {
+				if err := before[rank].Wait(ctx); err != nil {
+					return waited, g.of(rank, err)
+				}
+			}
+			before[rank] = done
+		}
+	}
+}
+
+// firstBatch calls do with the ranks' shares of the first batch of an epoch.
+func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares []*loader.Batch) error) error {
+	shares := make([]*loader.Batch, len(g.ranks))
+	for rank, n := range g.ranks {
+		next, stop := iter.Pull2(sets[rank].Epoch(ctx, n.stream, 0))
+		defer stop()
+		b, err, more := next()
+		switch {
+		case err == nil && !more:
+			err = errors.New("there is none")
+		case err == nil:
+			err = n.check(b)
+		}
+		if err != nil {
+			return fmt.Errorf("first batch: %w", g.of(rank, err))
+		}
+		shares[rank] = b
+	}
+	return do(shares)
+}
+
+// measure sets the scale of each input matrix to one over the root mean square
+// of its elements in the first batch of training. Features come in any unit (rows
+// that are divided by their sum are of the size 1/F); in this one, initial
+// values, learning rates and weight decay mean the same for all of them.
+func (g *group) measure(ctx context.Context, train []Epocher) error {
+	if !g.ranks[0].scaled {
+		return nil
+	}
+	spec := g.ranks[0].spec
+	sums := make([]float64, len(spec.Matrices))
+	elements := 0
+	err := g.firstBatch(ctx, train, func(shares []*loader.Batch) error {
+		for rank, n := range g.ranks {
+			squares, err := n.squares(ctx, shares[rank])
+			if err != nil {
+				return g.of(rank, err)
+			}
+			for i, sum := range squares {
+				sums[i] += float64(sum)
+			}
+			elements += shares[rank].Rows * spec.Features
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	scales := make([]float32, len(sums))
+	for i, sum := range sums {
+		mean := sum / float64(max(elements, 1))
+		if math.IsNaN(mean) || math.IsInf(mean, 0) {
+			return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large", ErrDiverged, spec.Matrices[i])
+		}
+		if scales[i] = 1; mean > 0 {
+			scales[i] = float32(1 / math.Sqrt(mean))
+		}
+	}
+	g.scale(scales)
+	return nil
+}
+
+// reduceGrain is how many numbers one thread adds at a time.
+const reduceGrain = 1 << 14
+
+// reduce makes the gradient of every rank the sum of all. Devices cannot reach one
+// another's memory (gds has no such copies), so gradients meet in pinned memory, and
+// the processor adds them.
+func (g *group) reduce(ctx context.Context) error {
+	if len(g.ranks) == 1 {
+		return nil
+	}
+	copied := make([]gds.Event, len(g.ranks))
+	partial := make([][]float32, len(g.ranks))
+	for rank, n := range g.ranks {
+		n.stream.CopyOut(g.partial[rank].Bytes(), n.params.grad)
+		copied[rank] = n.stream.Record()
+		partial[rank] = dtype.Float32s(g.partial[rank].Bytes())
+	}
+	// When these events have happened, so has every copy of the sum before, which came
+	// earlier in the same streams.
+	for rank, event := range copied {
+		if err := event.Wait(ctx); err != nil {
+			return g.of(rank, err)
+		}
+	}
+	sum := dtype.Float32s(g.sum.Bytes())
+	err := parallel.For(ctx, 0, int64(len(sum)), reduceGrain, func(lo, hi int64) error {
+		to := sum[lo:hi]
+		copy(to, partial[0][lo:hi])
+		for _, from := range partial[1:] {
+			for i, value := range from[lo:hi] {
+				to[i] += value
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range g.ranks {
+		n.stream.CopyIn(n.params.grad, g.sum.Bytes())
+		n.profile.lap(n.stream, "reduce")
+	}
+	return nil
+}
+
+// step makes one step of Adam, the same on all ranks, with the sum of their gradients.
+func (g *group) step(ctx context.Context, o gds.AdamOptions) error {
+	if err := g.reduce(ctx); err != nil {
+		return err
+	}
+	for _, n := range g.ranks {
+		n.step(o)
+	}
+	return nil
+}
+
+// synchronize waits until all work is done.
+func (g *group) synchronize(ctx context.Context) error {
+	for rank, n := range g.ranks {
+		if err := n.stream.Synchronize(ctx); err != nil {
+			return g.of(rank, err)
+		}
+	}
+	return nil
+}
+
+// reset sets the meters to zero.
+func (g *group) reset() {
+	for _, n := range g.ranks {
+		n.meter.reset(n.stream)
+	}
+}
+
+// read adds up the meters, when all work is done.
+func (g *group) read(ctx context.Context) (loss float64, accuracy Accuracy, err error) {
+	for rank, n := range g.ranks {
+		if err := n.meter.read(ctx, n.stream); err != nil {
+			return 0, Accuracy{}, g.of(rank, err)
+		}
+		loss += float64(n.meter.lossHost[0])
+		accuracy.Correct += int64(n.meter.countHost[0])
+		accuracy.Rows += int64(n.meter.countHost[1])
+	}
+	return loss, accuracy, nil
+}
+
+// evaluate computes the accuracy over the labelled rows of a set; absent where
+// there are none.
+func (g *group) evaluate(ctx context.Context, sets []Epocher) (accuracy Accuracy, err error) {
+	g.reset()
+	_, err = g.eachBatch(ctx, sets, 0, func(rank int, b *loader.Batch) error {
+		n := g.ranks[rank]
+		if err := n.check(b); err != nil {
+			return err
+		}
+		n.count(b)
+		return nil
+	}, nil)
+	if err == nil {
+		_, accuracy, err = g.read(ctx)
+	}
+	return accuracy, err
+}
