@@ -50,9 +50,10 @@ type Plan struct {
 	DropLast  bool
 	Rank      int
 	World     int // ranks that share each batch
-	// Striped tells that row i is held by rank i mod World, and gives ranks what they
-	// hold: see stripe.
-	Striped bool
+	// Holder is the rank that holds a row, where each holds a part of them: ranks are
+	// then given what they hold, as far as it goes. nil: all ranks have all rows. It
+	// must be as pure as the plan.
+	Holder func(row int64) int
 }
 
 // Batch is one rank's share of a global batch. Spans are in training order and
@@ -61,7 +62,7 @@ type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
 	Rows       int // of this rank
-	Remote     int // of these, rows that another rank holds, where the plan is Striped
+	Remote     int // of these, rows that another rank holds; the last ones
 	Spans      []Span
 }
 
@@ -131,8 +132,8 @@ func (p Plan) batch(o *order, k int) Batch {
 		mine++
 	}
 	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(mine)}
-	if p.Striped {
-		b.Spans, b.Remote = stripe(o.spans(lo, rows), rank, each, more, world)
+	if p.Holder != nil {
+		b.Spans, b.Remote = p.near(o.spans(lo, rows), each, more)
 	} else {
 		b.Spans = o.spans(lo+each*rank+min(rank, more), mine)
 	}

@@ -6,9 +6,16 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
+// stripes deals rows out in turn.
+func stripes(world int) func(int64) int {
+	return func(row int64) int { return int(row % int64(world)) }
+}
+
+func TestRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -17,7 +24,10 @@ func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 		alone := slices.Collect(p.Epoch(epoch))
 		p.World = 1 + r.IntN(9)
 		plain := p
-		p.Striped = true
+		p.Holder = stripes(p.World)
+		if r.IntN(2) == 0 {
+			p.Holder = func(row int64) int { return int(rng.Hash(seed, uint64(row)) % uint64(p.World)) }
+		}
 		for k, want := range alone {
 			var union []int64
 			moved, surplus := 0, 0
@@ -37,7 +47,7 @@ func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 				}
 				remote := 0
 				for i, row := range mine {
-					if int(row)%p.World != rank {
+					if p.Holder(row) != rank {
 						remote++
 					} else if remote > 0 {
 						t.Fatalf("%+v: batch %d has row %d, which it holds, at place %d behind others", p, k, row, i)
@@ -48,7 +58,7 @@ func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 				}
 				held := 0
 				for _, row := range rows(want) {
-					if int(row)%p.World == rank {
+					if p.Holder(row) == rank {
 						held++
 					}
 				}
@@ -73,10 +83,10 @@ func TestStripedRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 // the mean b/k; sqrt((k-1)/(2 pi b)) of the rows are expected beyond equal shares.
 // Of two ranks, the mean over 500 batches has a standard error of 4.8 %; of more, less.
 // The tolerance is three of these.
-func TestFewRowsMoveBetweenStripedRanks(t *testing.T) {
+func TestFewRowsMoveBetweenRanks(t *testing.T) {
 	const batch, batches = 1000, 250
 	for _, world := range []int{2, 4} {
-		p := Plan{Rows: batch * batches * 2, ChunkRows: 1, BatchRows: batch, Order: Shuffled, Seed: 9, World: world, Striped: true}
+		p := Plan{Rows: batch * batches * 2, ChunkRows: 1, BatchRows: batch, Order: Shuffled, Seed: 9, World: world, Holder: stripes(world)}
 		moved := 0
 		for p.Rank = range world {
 			for b := range p.Epoch(0) {
@@ -92,7 +102,7 @@ func TestFewRowsMoveBetweenStripedRanks(t *testing.T) {
 		}
 	}
 	// In row order, as for evaluation, none does.
-	p := Plan{Rows: 1000, BatchRows: 100, World: 4, Rank: 1, Striped: true}
+	p := Plan{Rows: 1000, BatchRows: 100, World: 4, Rank: 1, Holder: stripes(4)}
 	for b := range p.Epoch(0) {
 		if b.Remote != 0 || b.Rows != 25 {
 			t.Errorf("batch %d: %d of %d rows move", b.Index, b.Remote, b.Rows)
