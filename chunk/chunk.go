@@ -17,6 +17,7 @@ package chunk
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -147,6 +148,7 @@ type order struct {
 	lastRows    int64        // rows of the chunk that is last by row number
 	lastAt      int64        // its place in the epoch
 	permutation *permutation // nil: ascending
+	scratch     []uint64     // of spans
 }
 
 func (p Plan) order(epoch int) order {
@@ -171,23 +173,29 @@ func (o *order) spans(lo, rows int64) []Span {
 	if rows == 0 {
 		return nil
 	}
+	if o.permutation == nil {
+		return []Span{{First: lo, Rows: int(rows)}}
+	}
 	// The place of the chunk at position lo, and the position within it.
 	place, within := lo/o.chunkRows, lo%o.chunkRows
 	if end := o.lastAt*o.chunkRows + o.lastRows; lo >= end {
 		place, within = o.lastAt+1+(lo-end)/o.chunkRows, (lo-end)%o.chunkRows
 	}
-	out := make([]Span, 0, min(rows, (rows-1)/o.chunkRows+3))
-	for ; rows > 0; place, within = place+1, 0 {
-		chunk, size := place, o.chunkRows
-		if o.permutation != nil {
-			chunk = int64(o.permutation.at(uint64(place)))
-		}
-		if place == o.lastAt {
+	places := min((rows-1)/o.chunkRows+3, o.chunks-place)
+	o.scratch = slices.Grow(o.scratch[:0], int(places))[:places]
+	o.permutation.images(o.scratch, uint64(place))
+	out := make([]Span, 0, min(rows, places))
+	for _, image := range o.scratch {
+		chunk, size := int64(image), o.chunkRows
+		if chunk == o.chunks-1 {
 			size = o.lastRows
 		}
 		n := min(rows, size-within)
 		out = appendSpan(out, Span{First: chunk*o.chunkRows + within, Rows: int(n)})
-		rows -= n
+		if rows -= n; rows == 0 {
+			break
+		}
+		within = 0
 	}
 	return out
 }

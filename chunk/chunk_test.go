@@ -282,3 +282,14 @@ func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkEpoch(b *testing.B) {
+	p := Plan{Rows: 900750, ChunkRows: 1, BatchRows: 8000, Order: Shuffled, Seed: 1}
+	epoch := 0
+	for b.Loop() {
+		for range p.Epoch(epoch) {
+		}
+		epoch++
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(int64(epoch)*p.Rows), "ns/row")
+}

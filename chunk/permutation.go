@@ -3,6 +3,7 @@ package chunk
 import (
 	"math/bits"
 
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -45,25 +46,17 @@ func newPermutation(n, seed uint64) permutation {
 	return p
 }
 
-// at is the image of i, which must be below n.
-func (p *permutation) at(i uint64) uint64 {
-	mask := uint64(1)<<p.shift - 1
-	for {
-		left, right := i>>p.shift, i&mask
-		for r := 0; r < len(p.keys); r += 2 {
-			left += below(rng.At(p.keys[r], right), p.a)
-			if left >= p.a {
-				left -= p.a
-			}
-			right = (right + rng.At(p.keys[r+1], left)) & mask
-		}
-		if i = left<<p.shift | right; i < p.n {
-			return i
+// images puts the images of first, first+1, ..., all below n, into out.
+func (p *permutation) images(out []uint64, first uint64) {
+	kernel.Feistel(out, first, p.keys, p.a, p.shift)
+	for i, x := range out {
+		for ; x >= p.n; x = out[i] {
+			kernel.Feistel(out[i:i+1], x, p.keys, p.a, p.shift)
 		}
 	}
 }
 
-// find is the inverse of at.
+// find is where the image is i.
 func (p *permutation) find(i uint64) uint64 {
 	mask := uint64(1)<<p.shift - 1
 	for {

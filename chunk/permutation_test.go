@@ -3,8 +3,30 @@ package chunk
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
+
+// at is the image of i by definition: one number, one half round after another.
+func (p *permutation) at(i uint64) uint64 {
+	mask := uint64(1)<<p.shift - 1
+	for {
+		left, right := i>>p.shift, i&mask
+		for r := 0; r < len(p.keys); r += 2 {
+			left += below(rng.At(p.keys[r], right), p.a)
+			if left >= p.a {
+				left -= p.a
+			}
+			right = (right + rng.At(p.keys[r+1], left)) & mask
+		}
+		if i = left<<p.shift | right; i < p.n {
+			return i
+		}
+	}
+}
 
 // deviation is how many standard deviations a chi-square statistic lies above
 // its mean, the number of degrees of freedom.
@@ -161,17 +183,39 @@ func TestConsecutiveSeedsAreIndependent(t *testing.T) {
 	}
 }
 
+// Whole vectors of images, what is left after them, and images that are walked to.
+func TestImagesAreThoseOfThePositionsOneByOne(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	sizes := []uint64{1, 2, 3, 5, 7, 900750, MaxRows, MaxRows - 1}
+	for power := 2; power <= 40; power++ {
+		sizes = append(sizes, 1<<power-1, 1<<power, 1<<power+1, 1<<power+r.Uint64N(1<<power))
+	}
+	for _, n := range sizes {
+		p := newPermutation(n, r.Uint64())
+		count := min(1+r.Uint64N(300), n)
+		for _, first := range []uint64{0, n - count, r.Uint64N(n - count + 1)} {
+			out := make([]uint64, count)
+			p.images(out, first)
+			for i, got := range out {
+				if want := p.at(first + uint64(i)); got != want {
+					t.Fatalf("n=%d: %d of %d images from %d on is %d, want %d", n, i, count, first, got, want)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkPermutation(b *testing.B) {
-	for _, n := range []uint64{1000, 1 << 20, 1<<32 + 1} {
+	for _, n := range []uint64{1000, 900750, 1<<32 + 1} {
 		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
 			p := newPermutation(n, 1)
-			sum := uint64(0)
-			for i := range b.N {
-				sum += p.at(uint64(i) % n)
+			out := make([]uint64, min(n, 8000))
+			for b.Loop() {
+				p.images(out, 0)
 			}
-			if sum == 0 && b.N > 100 {
-				b.Fatal("all zero")
-			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(out)), "ns/image")
 		})
 	}
 }

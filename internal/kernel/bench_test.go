@@ -72,3 +72,17 @@ func BenchmarkScale(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkFeistel(b *testing.B) {
+	images, keys := make([]uint64, 8000), []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	for _, set := range available() {
+		b.Run("set="+set.name, func(b *testing.B) {
+			defer func(before *implementation) { active = before }(active)
+			active = set
+			for b.Loop() {
+				Feistel(images, 0, keys, 1760, 9)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(images)), "ns/number")
+		})
+	}
+}

@@ -1,9 +1,9 @@
-// Package kernel holds the inner loops of propagation: summing rows of a matrix,
-// and converting between float32 and numbers of 16 bits. The contract of each is
-// the plain loop in its comment. There are three implementations: portable Go,
-// AVX2 with F16C, and AVX-512; the best that the processor has is chosen at start
-// (GODEBUG=cpu.avx512f=off and the like leave some out, the build tag noasm
-// leaves only the portable one).
+// Package kernel holds inner loops: of propagation, summing rows of a matrix and
+// converting between float32 and numbers of 16 bits; and of loading, gathering rows
+// and drawing their order. The contract of each is the plain loop in its comment.
+// There are three implementations: portable Go, AVX2 with F16C, and AVX-512; the
+// best that the processor has is chosen at start (GODEBUG=cpu.avx512f=off and the
+// like leave some out, the build tag noasm leaves only the portable one).
 //
 // All compute the same bits, subnormal numbers and infinities included: a product
 // is rounded before it is added, to nearest even. What is NaN in one is NaN in all,
@@ -20,6 +20,7 @@ type implementation struct {
 	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
 	columns int // sum takes at most so many,
 	fewest  int // and no fewer than these
+	numbers int // feistel takes so many at a time, a power of 2
 
 	sumFloat32  func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 	sumFloat16  func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
@@ -31,6 +32,8 @@ type implementation struct {
 
 	decodeFloat16  func(dst []float32, src []uint16)
 	decodeBFloat16 func(dst []float32, src []uint16)
+
+	feistel func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
 }
 
 // active is what the exported functions call.

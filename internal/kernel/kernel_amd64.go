@@ -12,6 +12,7 @@ var (
 		lanes:          8,
 		columns:        64,
 		fewest:         8,
+		numbers:        1,
 		sumFloat32:     sumFloat32AVX2,
 		sumFloat16:     sumFloat16AVX2,
 		sumBFloat16:    sumBFloat16AVX2,
@@ -20,12 +21,14 @@ var (
 		scaleBFloat16:  scaleBFloat16AVX2,
 		decodeFloat16:  decodeFloat16AVX2,
 		decodeBFloat16: decodeBFloat16AVX2,
+		feistel:        feistel,
 	}
 	withAVX512 = implementation{
 		name:           "avx512",
 		lanes:          16,
 		columns:        128,
 		fewest:         1,
+		numbers:        64,
 		sumFloat32:     sumFloat32AVX512,
 		sumFloat16:     sumFloat16AVX512,
 		sumBFloat16:    sumBFloat16AVX512,
@@ -34,6 +37,7 @@ var (
 		scaleBFloat16:  scaleBFloat16AVX512,
 		decodeFloat16:  decodeFloat16AVX512,
 		decodeBFloat16: decodeBFloat16AVX512,
+		feistel:        feistelAVX512,
 	}
 )
 
@@ -43,7 +47,7 @@ func available() []*implementation {
 	if cpu.X86.HasAVX2 && hasF16C() {
 		list = append([]*implementation{&withAVX2}, list...)
 	}
-	if cpu.X86.HasAVX512F && cpu.X86.HasBMI2 {
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasBMI2 {
 		list = append([]*implementation{&withAVX512}, list...)
 	}
 	return list

@@ -4147,6 +4147,358 @@ done:
 	VZEROUPPER
 	RET
 
+// func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·feistelAVX512(SB), NOSPLIT, $0-72
+	MOVQ         $0x9e3779b97f4a7c15, AX
+	VPBROADCASTQ AX, Z0
+	MOVQ         $0xbf58476d1ce4e5b9, AX
+	VPBROADCASTQ AX, Z1
+	MOVQ         $0x94d049bb133111eb, AX
+	VPBROADCASTQ AX, Z2
+	VPBROADCASTQ a+56(FP), Z3
+	MOVQ         shift+64(FP), AX
+	VMOVQ        AX, X8
+	MOVQ         $+1, CX
+	SHLXQ        AX, CX, CX
+	DECQ         CX
+	VPBROADCASTQ CX, Z4
+	MOVQ         $0x0000000000000008, AX
+	VPBROADCASTQ AX, Z10
+	VPBROADCASTQ first+24(FP), Z9
+	VPADDQ       iota64<>+0(SB), Z9, Z9
+	MOVQ         images_base+0(FP), AX
+	MOVQ         images_len+8(FP), CX
+	MOVQ         keys_base+32(FP), DX
+	MOVQ         keys_len+40(FP), BX
+	LEAQ         (DX)(BX*8), BX
+
+turn:
+	SUBQ   $0x40, CX
+	JL     done
+	VPSRLQ X8, Z9, Z11
+	VPANDQ Z4, Z9, Z12
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z13
+	VPANDQ Z4, Z9, Z14
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z15
+	VPANDQ Z4, Z9, Z16
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z17
+	VPANDQ Z4, Z9, Z18
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z19
+	VPANDQ Z4, Z9, Z20
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z21
+	VPANDQ Z4, Z9, Z22
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z23
+	VPANDQ Z4, Z9, Z24
+	VPADDQ Z10, Z9, Z9
+	VPSRLQ X8, Z9, Z25
+	VPANDQ Z4, Z9, Z26
+	VPADDQ Z10, Z9, Z9
+	MOVQ   DX, SI
+
+round:
+	VPBROADCASTQ (SI), Z5
+	VPADDQ       Z0, Z5, Z5
+	VPMULLQ      Z0, Z12, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z11, Z11
+	VPSUBQ       Z3, Z11, Z7
+	VPMINUQ      Z7, Z11, Z11
+	VPMULLQ      Z0, Z14, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z13, Z13
+	VPSUBQ       Z3, Z13, Z7
+	VPMINUQ      Z7, Z13, Z13
+	VPMULLQ      Z0, Z16, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z15, Z15
+	VPSUBQ       Z3, Z15, Z7
+	VPMINUQ      Z7, Z15, Z15
+	VPMULLQ      Z0, Z18, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z17, Z17
+	VPSUBQ       Z3, Z17, Z7
+	VPMINUQ      Z7, Z17, Z17
+	VPMULLQ      Z0, Z20, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z19, Z19
+	VPSUBQ       Z3, Z19, Z7
+	VPMINUQ      Z7, Z19, Z19
+	VPMULLQ      Z0, Z22, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z21, Z21
+	VPSUBQ       Z3, Z21, Z7
+	VPMINUQ      Z7, Z21, Z21
+	VPMULLQ      Z0, Z24, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z23, Z23
+	VPSUBQ       Z3, Z23, Z7
+	VPMINUQ      Z7, Z23, Z23
+	VPMULLQ      Z0, Z26, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z7
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z3, Z7, Z7
+	VPSRLQ       $0x20, Z6, Z6
+	VPADDQ       Z6, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z7
+	VPADDQ       Z7, Z25, Z25
+	VPSUBQ       Z3, Z25, Z7
+	VPMINUQ      Z7, Z25, Z25
+	VPBROADCASTQ 8(SI), Z5
+	VPADDQ       Z0, Z5, Z5
+	VPMULLQ      Z0, Z11, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z12, Z12
+	VPANDQ       Z4, Z12, Z12
+	VPMULLQ      Z0, Z13, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z14, Z14
+	VPANDQ       Z4, Z14, Z14
+	VPMULLQ      Z0, Z15, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z16, Z16
+	VPANDQ       Z4, Z16, Z16
+	VPMULLQ      Z0, Z17, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z18, Z18
+	VPANDQ       Z4, Z18, Z18
+	VPMULLQ      Z0, Z19, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z20, Z20
+	VPANDQ       Z4, Z20, Z20
+	VPMULLQ      Z0, Z21, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z22, Z22
+	VPANDQ       Z4, Z22, Z22
+	VPMULLQ      Z0, Z23, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z24, Z24
+	VPANDQ       Z4, Z24, Z24
+	VPMULLQ      Z0, Z25, Z6
+	VPADDQ       Z5, Z6, Z6
+	VPSRLQ       $0x1e, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z1, Z6, Z6
+	VPSRLQ       $0x1b, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPMULLQ      Z2, Z6, Z6
+	VPSRLQ       $0x1f, Z6, Z7
+	VPXORQ       Z7, Z6, Z6
+	VPADDQ       Z6, Z26, Z26
+	VPANDQ       Z4, Z26, Z26
+	ADDQ         $0x10, SI
+	CMPQ         SI, BX
+	JB           round
+	VPSLLQ       X8, Z11, Z11
+	VPORQ        Z11, Z12, Z12
+	VMOVDQU64    Z12, (AX)
+	VPSLLQ       X8, Z13, Z13
+	VPORQ        Z13, Z14, Z14
+	VMOVDQU64    Z14, 64(AX)
+	VPSLLQ       X8, Z15, Z15
+	VPORQ        Z15, Z16, Z16
+	VMOVDQU64    Z16, 128(AX)
+	VPSLLQ       X8, Z17, Z17
+	VPORQ        Z17, Z18, Z18
+	VMOVDQU64    Z18, 192(AX)
+	VPSLLQ       X8, Z19, Z19
+	VPORQ        Z19, Z20, Z20
+	VMOVDQU64    Z20, 256(AX)
+	VPSLLQ       X8, Z21, Z21
+	VPORQ        Z21, Z22, Z22
+	VMOVDQU64    Z22, 320(AX)
+	VPSLLQ       X8, Z23, Z23
+	VPORQ        Z23, Z24, Z24
+	VMOVDQU64    Z24, 384(AX)
+	VPSLLQ       X8, Z25, Z25
+	VPORQ        Z25, Z26, Z26
+	VMOVDQU64    Z26, 448(AX)
+	ADDQ         $+512, AX
+	JMP          turn
+
+done:
+	VZEROUPPER
+	RET
+
+DATA iota64<>+0(SB)/8, $0x0000000000000000
+DATA iota64<>+8(SB)/8, $0x0000000000000001
+DATA iota64<>+16(SB)/8, $0x0000000000000002
+DATA iota64<>+24(SB)/8, $0x0000000000000003
+DATA iota64<>+32(SB)/8, $0x0000000000000004
+DATA iota64<>+40(SB)/8, $0x0000000000000005
+DATA iota64<>+48(SB)/8, $0x0000000000000006
+DATA iota64<>+56(SB)/8, $0x0000000000000007
+GLOBL iota64<>(SB), RODATA|NOPTR, $64
+
 // func hasF16C() bool
 // Requires: CPUID
 TEXT ·hasF16C(SB), NOSPLIT, $0-1

@@ -7,6 +7,7 @@ var portable = implementation{
 	lanes:   1,
 	columns: math.MaxInt,
 	fewest:  1,
+	numbers: 1,
 	sumFloat32: func(sums, x []float32, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
 		return sumLists(addFloat32, sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
@@ -60,6 +61,7 @@ var portable = implementation{
 			dst[j] = BFloat16ToFloat32(h)
 		}
 	},
+	feistel: feistel,
 }
 
 // sumLists adds the rows of each list, from 0. The portable loops take all columns,

@@ -52,5 +52,8 @@ func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns
 //go:noescape
 func decodeBFloat16AVX512(dst []float32, src []uint16)
 
+//go:noescape
+func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
+
 // hasF16C tells whether the processor converts float16; that registers of 256 bits are kept is for AVX2 to say.
 func hasF16C() bool

@@ -64,6 +64,7 @@ func main() {
 			}
 		}
 	}
+	feistel()
 	hasF16C()
 	Generate()
 }
