@@ -7,6 +7,6 @@ func newBenchCommand(a *app) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure how fast this machine does the parts of the work",
 	}
-	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a))
+	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a))
 	return c
 }

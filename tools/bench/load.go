@@ -21,7 +21,7 @@ import (
 )
 
 // LoadShuffles are what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
-func LoadShuffles() []string { return []string{"rr", "chunk"} }
+func LoadShuffles() []string { return []string{placement.RR, placement.CR} }
 
 // variant is a way to load. Each adds one thing to the one before it (preprop-gnn
 // sections 4.1 and 4.2, Figures 6 and 9).
@@ -36,10 +36,10 @@ type variant struct {
 var (
 	inMemory = []loader.Placement{loader.Device, loader.Host}
 	variants = []variant{
-		{"baseline", "rr", true, true, inMemory},
-		{"fused", "rr", false, true, inMemory},
-		{"double-buffer", "rr", false, false, inMemory},
-		{"chunk", "chunk", false, false, loader.Placements()},
+		{"baseline", placement.RR, true, true, inMemory},
+		{"fused", placement.RR, false, true, inMemory},
+		{"double-buffer", placement.RR, false, false, inMemory},
+		{"chunk", placement.CR, false, false, loader.Placements()},
 	}
 )
 
@@ -50,6 +50,28 @@ func LoadVariants() []string {
 		names = append(names, v.name)
 	}
 	return names
+}
+
+// open makes a loader that loads so, whatever o says of that, and the epochs of one
+// region; chunkRows are reshuffled together (0: a chunk of the store) if not rows.
+func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader, *loader.Set, error) {
+	o.Regions, o.BySpan = []string{region}, v.bySpan
+	if v.oneBuffer {
+		o.Buffers = 1
+	}
+	plan := chunk.Plan{BatchRows: o.BatchRows, Order: chunk.Shuffled, Seed: seed}
+	if v.shuffle == placement.CR {
+		plan.ChunkRows = cmp.Or(chunkRows, o.Store.Layout().ChunkRows)
+	}
+	l, err := loader.Open(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := l.Set(loader.Rows{Region: region}, plan)
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	return l, set, nil
 }
 
 // LoadOptions say what is loaded, and how.
@@ -157,26 +179,14 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 // epoch measures an epoch of a loader of its own, after some batches that touch
 // its buffers for the first time.
 func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement, n int) (r LoadResult, err error) {
-	lo := loader.Options{
-		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Regions: []string{region.Name}, Placement: p,
-		BatchRows: o.BatchRows, Buffers: o.Buffers, Threads: o.Threads, Unchecked: o.Unchecked, BySpan: v.bySpan,
-	}
-	if v.oneBuffer {
-		lo.Buffers = 1
-	}
-	plan := chunk.Plan{BatchRows: o.BatchRows, Order: chunk.Shuffled, Seed: o.Seed}
-	if v.shuffle == "chunk" {
-		plan.ChunkRows = cmp.Or(o.ChunkRows, o.Store.Layout().ChunkRows)
-	}
-	l, err := loader.Open(ctx, lo)
+	l, set, err := v.open(ctx, loader.Options{
+		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Placement: p,
+		BatchRows: o.BatchRows, Buffers: o.Buffers, Threads: o.Threads, Unchecked: o.Unchecked,
+	}, region.Name, o.ChunkRows, o.Seed)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	set, err := l.Set(loader.Rows{Region: region.Name}, plan)
-	if err != nil {
-		return r, err
-	}
 	stream, err := o.Device.NewStream()
 	if err != nil {
 		return r, err
@@ -204,7 +214,7 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 		}
 		return nil
 	}
-	if err := run(2*n, lo.Buffers+2); err != nil {
+	if err := run(2*n, o.Buffers+2); err != nil {
 		return r, err
 	}
 	before, meter := l.Stats(), start()

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type benchAblationOptions struct {
+	bench.AblationOptions
+	models         []string
+	hops           []int
+	hidden, layers int    // 0: the model's
+	placement      string // or "all"
+	output         string
+}
+
+func newBenchAblationCommand(a *app) *cobra.Command {
+	var o benchAblationOptions
+	models, _ := trainer.Models()
+	c := &cobra.Command{
+		Use:   "ablation STORE",
+		Short: "Train with one optimisation of loading after another, from each placement",
+		Long: "Ablation measures epochs of training, without validation, of each model on each number of hops. Rows are\n" +
+			"reshuffled, and copied one by one (baseline), gathered at once (fused), or gathered while the batch before\n" +
+			"is computed on (double-buffer); or chunks are reshuffled (chunk), which is all that storage has. It prints\n" +
+			"times as they are and beside the baseline's, what an epoch waits for, and the bytes that it moves: figures\n" +
+			"5, 9 and 14 and appendix I of the paper of pre-propagation GNNs. What does not fit is left out.\n" +
+			"With -o, the figures are also drawn: " + fmt.Sprint(bench.AblationFiles()) + ".",
+		Args: cobra.ExactArgs(1),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchAblation(ctx, a, args[0], o) }),
+	}
+	f := c.Flags()
+	f.StringSliceVar(&o.models, "models", models, "models to train")
+	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use (default 2 to all that the store has)")
+	f.IntVar(&o.hidden, "hidden", 0, "hidden units (default by model)")
+	f.IntVar(&o.layers, "layers", 0, "layers (default by model)")
+	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
+	f.IntVar(&o.BatchRows, "batch", 8000, "rows of a batch")
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0, "rows that are reshuffled together (default the store's chunks)")
+	f.IntVar(&o.Rounds, "rounds", 3, "times that everything is measured")
+	f.IntVar(&o.Epochs, "epochs", 2, "epochs that are measured each time, beside a first and a last one")
+	f.StringVarP(&o.output, "output", "o", "", "directory for charts and figures")
+	for _, name := range []string{"hidden", "layers", "chunk-rows"} {
+		f.Lookup(name).DefValue = "0" // which help leaves out
+	}
+	return c
+}
+
+func (o *benchAblationOptions) check() error {
+	all := []string{"all"}
+	for _, p := range loader.Placements() {
+		all = append(all, string(p))
+		if o.placement == "all" || o.placement == string(p) {
+			o.Placements = append(o.Placements, p)
+		}
+	}
+	if err := oneOf("placement", o.placement, all...); err != nil {
+		return err
+	}
+	names, _ := trainer.Models()
+	for _, model := range o.models {
+		if err := oneOf("models", model, names...); err != nil {
+			return err
+		}
+	}
+	if o.Rounds < 1 || o.Epochs < 1 || o.BatchRows < 1 || o.ChunkRows < 0 || o.hidden < 0 || o.layers < 0 {
+		return usagef("--rounds %d, --epochs %d, --batch %d, --chunk-rows %d, --hidden %d, --layers %d: want 1 or more, and no negative ones",
+			o.Rounds, o.Epochs, o.BatchRows, o.ChunkRows, o.hidden, o.layers)
+	}
+	return nil
+}
+
+func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOptions) (_ result, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if err := a.refuseFiles(o.output, bench.AblationFiles()); err != nil {
+		return nil, err
+	}
+	store, err := a.openStore(dir, "bench ablation")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	device, err := a.openDevice()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	o.Device, o.Machine, o.Store, o.Region = device, a.machine(), store, format.RegionTrain
+	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
+	if o.Cases, err = a.ablationCases(device, store, &o); err != nil {
+		return nil, err
+	}
+	r, err := bench.Ablate(ctx, o.AblationOptions)
+	if why := device.Usage().NotLocked; why != "" {
+		a.note("pinned memory is not all locked: %s", why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if o.output != "" {
+		files, err := r.Files()
+		if err == nil {
+			err = a.writeFiles(o.output, bench.AblationFiles(), files)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ablationResult{r, o.output}, nil
+}
+
+// machine says what computes, in words.
+func (a *app) machine() string {
+	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), count(int64(a.threads), "thread"))
+	if a.emulate.GPUs > 0 {
+		text += fmt.Sprintf(", as an emulated card of %s", a.emulate.Memory)
+		if a.emulate.Link > 0 {
+			text += fmt.Sprintf(" behind a link of %s", a.emulate.Link)
+		}
+	}
+	return text
+}
+
+// ablationCases are the models on the numbers of hops, and how each can be placed.
+func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
+	m := &store.Manifest
+	if len(o.hops) == 0 {
+		o.hops = manyHops(m.Operators)
+	}
+	region, _ := store.Region(o.Region)
+	var cases []bench.AblationCase
+	for _, model := range slices.Compact(slices.Sorted(slices.Values(o.models))) {
+		settings, err := trainer.Defaults(model)
+		if err != nil {
+			return nil, err
+		}
+		if o.hidden > 0 {
+			settings.Hidden = o.hidden
+		}
+		if o.layers > 0 {
+			settings.Layers = o.layers
+		}
+		for _, hops := range slices.Compact(slices.Sorted(slices.Values(o.hops))) {
+			if hops < 0 {
+				return nil, usagef("--hops %d: must not be negative", hops)
+			}
+			matrices, err := trainer.Matrices(model, store.Matrices(), nil, hops)
+			if err != nil {
+				return nil, usagef("--hops: %s: %s", store.Path(), err)
+			}
+			spec := trainer.Spec{
+				Model: model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
+				Hidden: settings.Hidden, Layers: settings.Layers, Dropout: settings.Dropout,
+			}
+			so := sessionOptions{batch: o.BatchRows, train: true, chunkRows: o.ChunkRows, regions: []string{region.Name}, trainRows: region.Rows}
+			needs, err := so.needs(store.Layout(), spec)
+			if err != nil {
+				return nil, err
+			}
+			// What it would choose, if anything, does not matter here.
+			d, _ := placement.Choose(a.facts(device), needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
+			cases = append(cases, bench.AblationCase{Spec: spec, Hops: hops, Alternatives: d.Alternatives})
+		}
+	}
+	return cases, nil
+}
+
+// manyHops are 2 to as many as each of some operators has, or what there is.
+func manyHops(operators []format.Operator) []int {
+	last := 0
+	for i, op := range operators {
+		if i == 0 || op.Hops < last {
+			last = op.Hops
+		}
+	}
+	hops := []int{min(last, 2)}
+	for h := 3; h <= last; h++ {
+		hops = append(hops, h)
+	}
+	return hops
+}
+
+// refuseFiles refuses to write over any of some files in a directory, or into a graph or
+// store.
+func (a *app) refuseFiles(dir string, names []string) error {
+	if dir == "" {
+		return nil
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if _, err := a.fs.Stat(path); err == nil {
+			return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
+		}
+	}
+	return a.refuseWithin(filepath.Join(dir, names[0]))
+}
+
+// writeFiles writes files into a directory, which is made if need be: all of them, or
+// none.
+func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) {
+	_, err = a.fs.Stat(dir)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return err
+	}
+	if err := a.fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	var pending []vfs.PendingFile
+	committed := 0
+	defer func() {
+		for i, f := range pending {
+			if err != nil && i < committed {
+				_ = a.fs.Remove(filepath.Join(dir, names[i]))
+			}
+			_ = f.Abort() // nothing, where it was committed
+		}
+		if err != nil && missing {
+			_ = a.fs.Remove(dir)
+		}
+	}()
+	for i, name := range names {
+		f, err := a.fs.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		pending = append(pending, f)
+		if _, err := f.Write(data[i]); err != nil {
+			return err
+		}
+	}
+	for _, f := range pending {
+		committed++ // also where syncing the directory fails
+		if err := f.Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ablationResult is the result of bench ablation.
+type ablationResult struct {
+	*bench.Ablation
+	Output string `json:"output,omitempty"`
+}
+
+func (r ablationResult) text(w io.Writer) {
+	fmt.Fprintf(w, "%s\n%s\n", r.Work(), r.On())
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer")
+	for _, m := range r.Results {
+		s := m.StepSeconds
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
+			m.EpochSeconds, m.Speedup, s["load"], s["forward"], s["backward"], s["optimizer"])
+	}
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage")
+	for _, m := range r.Results {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes), units.Bytes(m.StorageBytes))
+	}
+	for _, f := range []struct {
+		name   string
+		figure *bench.AblationFigure
+	}{{"Figure 9", &r.Figure9}, {"Figure 14", &r.Figure14}} {
+		fmt.Fprintf(w, "\n%s: %s\n", f.name, f.figure.About())
+		fmt.Fprintln(w, "model\tfrom\tloading\treshuffled\tepoch")
+		for _, b := range f.figure.Bars {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.3f\n", b.Model, b.Placement, b.Variant, b.Shuffle, b.Normalized)
+		}
+	}
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(w, "left out: %s of %d hops, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
+	}
+	if r.Output != "" {
+		fmt.Fprintf(w, "drawn in %s\n", r.Output)
+	}
+}

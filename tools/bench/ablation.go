@@ -1,0 +1,352 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// AblationOptions say what is trained, and how.
+type AblationOptions struct {
+	Device     gds.Device
+	Machine    string // what it is, in words
+	Store      *format.Dir
+	Region     string
+	Cases      []AblationCase
+	Placements []loader.Placement
+	BatchRows  int
+	ChunkRows  int // that are reshuffled together; 0: a chunk of the store
+	Rounds     int // in each of which everything is measured
+	Epochs     int // that are measured in a round
+	Threads    int
+	Seed       uint64
+	Progress   progress.Reporter
+}
+
+// AblationCase is one model on so many hops.
+type AblationCase struct {
+	Spec trainer.Spec
+	Hops int
+	// Alternatives are what can be had of it, and what an epoch reads.
+	Alternatives []placement.Alternative
+}
+
+// Way is a way to bring rows to the device.
+type Way struct {
+	Placement loader.Placement `json:"placement"`
+	Variant   string           `json:"variant"`
+	Shuffle   string           `json:"shuffle"`
+}
+
+// memories are where the placements have the input.
+var memories = map[loader.Placement]string{
+	loader.Device: "device memory", loader.Host: "host memory", loader.Storage: "storage",
+}
+
+// Ablation is training with one optimisation of loading after another (preprop-gnn
+// section 6.3), from each placement (Appendix H).
+type Ablation struct {
+	Dataset   string `json:"dataset"`
+	Machine   string `json:"machine"`
+	OneMemory bool   `json:"one_memory"` // the device's is the host's
+	Rows      int64  `json:"rows"`       // that train
+	Features  int    `json:"features"`
+	DType     string `json:"dtype"`
+	BatchRows int    `json:"batch_rows"`
+	ChunkRows int    `json:"chunk_rows"`
+	Rounds    int    `json:"rounds"`
+	Epochs    int    `json:"epochs"`
+
+	Results []AblationResult `json:"results"`
+	LeftOut []LeftOut        `json:"left_out"`
+	// Figure9 compares the ways to load from each placement, Figure14 placements and
+	// what is reshuffled.
+	Figure9  AblationFigure `json:"figure_9"`
+	Figure14 AblationFigure `json:"figure_14"`
+}
+
+// AblationResult is one model on so many hops, trained in one way, without validation.
+type AblationResult struct {
+	Model    string `json:"model"`
+	Hops     int    `json:"hops"`
+	Matrices int    `json:"matrices"` // that a batch holds
+	Way
+	EpochSeconds float64   `json:"epoch_seconds"` // median
+	Seconds      []float64 `json:"seconds"`       // of each epoch
+	Speedup      float64   `json:"speedup"`       // over the reference of Figure9; 0 without
+	// StepSeconds is what an epoch waits for: load, forward, backward, optimizer. They
+	// are of the median of epochs apart, whose steps are waited for one by one.
+	StepSeconds map[string]float64 `json:"step_seconds"`
+	// LoaderSeconds is what each stage of the loader worked, beside compute or before it.
+	LoaderSeconds map[string]float64 `json:"loader_seconds"`
+	// InputBytes is what an epoch takes by formula, rows * matrices * features * size of
+	// an element (preprop-gnn Appendix I); then what the loader counted.
+	InputBytes   int64 `json:"input_bytes"`
+	StorageBytes int64 `json:"storage_bytes"` // read from storage
+}
+
+// LeftOut is what could not be measured, and why.
+type LeftOut struct {
+	Model  string `json:"model"`
+	Hops   int    `json:"hops"`
+	Reason string `json:"reason"`
+	Way
+}
+
+// AblationFigure is bars of epoch times as multiples of that of one way, which is
+// the first that could be measured for all models and hops: geometric means over
+// hops. It has no bars where there is no such way.
+type AblationFigure struct {
+	Reference Way           `json:"reference"`
+	Bars      []AblationBar `json:"bars"`
+}
+
+// AblationBar is one model trained in one way.
+type AblationBar struct {
+	Model string `json:"model"`
+	Way
+	Normalized float64 `json:"normalized"`
+}
+
+// Ablate measures epochs of training of each case in each way that there is, round by
+// round, so that all have the same share of what else the machine does.
+func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
+	region, ok := o.Store.Region(o.Region)
+	if !ok || region.Rows == 0 {
+		return nil, fmt.Errorf("%s has no rows in region %q to train on", o.Store.Path(), o.Region)
+	}
+	o.BatchRows = int(min(int64(o.BatchRows), region.Rows))
+	layout := o.Store.Layout()
+	a := &Ablation{
+		Dataset: o.Store.Manifest.Name, Machine: o.Machine, OneMemory: o.Device.Info().Unified,
+		Rows: region.Rows, Features: layout.Features, DType: layout.DType.String(),
+		BatchRows: o.BatchRows, ChunkRows: cmp.Or(o.ChunkRows, layout.ChunkRows), Rounds: o.Rounds, Epochs: o.Epochs,
+		LeftOut: []LeftOut{},
+	}
+	cells := a.cells(o)
+	if len(cells) == 0 {
+		if len(a.LeftOut) == 0 {
+			return nil, fmt.Errorf("%w: there is nothing to train", placement.ErrContradiction)
+		}
+		return nil, fmt.Errorf("training from %v %w: %s", o.Placements, machine.ErrDoesNotFit, a.LeftOut[0].Reason)
+	}
+	task := o.Progress.Start("ablation", int64(o.Rounds*len(cells)), progress.Items)
+	defer task.Done()
+	for n := range o.Rounds {
+		// Another first one each time.
+		for i := range cells {
+			c := cells[(i+n*len(cells)/o.Rounds)%len(cells)]
+			if err := c.measure(ctx, o); err != nil {
+				return nil, fmt.Errorf("%s of %d hops, %s: %w", c.Spec.Model, c.Hops, c.variant.name+" from "+string(c.placement), err)
+			}
+			task.Add(1)
+		}
+	}
+	for _, c := range cells {
+		a.Results = append(a.Results, c.result())
+	}
+	a.compare()
+	return a, nil
+}
+
+// cells are the cases in all the ways, but for what cannot be had.
+func (a *Ablation) cells(o AblationOptions) (cells []*cell) {
+	for _, k := range o.Cases {
+		for _, p := range o.Placements {
+			for _, v := range variants {
+				if !slices.Contains(v.placements, p) {
+					continue
+				}
+				c := &cell{AblationCase: k, variant: v, placement: p}
+				at := slices.IndexFunc(k.Alternatives, func(alt placement.Alternative) bool {
+					return alt.Placement == string(p) && alt.Shuffle == v.shuffle
+				})
+				if why := k.Alternatives[at].Obstacle; why != "" {
+					a.LeftOut = append(a.LeftOut, LeftOut{k.Spec.Model, k.Hops, why, c.way()})
+					continue
+				}
+				c.inputBytes = int64(k.Alternatives[at].EpochBytes)
+				cells = append(cells, c)
+			}
+		}
+	}
+	return cells
+}
+
+// cell is a case in one way, and what was measured of it.
+type cell struct {
+	AblationCase
+	variant    variant
+	placement  loader.Placement
+	inputBytes int64
+	epochs     []measuredEpoch
+	profiles   []map[string]float64 // steps
+}
+
+// measuredEpoch is an epoch, and what the loader did for it.
+type measuredEpoch struct {
+	seconds       float64
+	before, after loader.Stats
+}
+
+func (c *cell) way() Way { return Way{c.placement, c.variant.name, c.variant.shuffle} }
+
+// measure trains for one epoch that touches memory for the first time, some that are
+// measured, and one of which each step is.
+func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
+	l, set, err := c.variant.open(ctx, loader.Options{
+		Device: o.Device, Store: o.Store, Matrices: c.Spec.Matrices, Placement: c.placement,
+		BatchRows: o.BatchRows, Buffers: placement.Buffers, Threads: o.Threads,
+	}, o.Region, o.ChunkRows, o.Seed)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	defaults, err := trainer.Defaults(c.Spec.Model)
+	if err != nil {
+		return err
+	}
+	last := 1 + o.Epochs + 1
+	before := l.Stats()
+	_, err = trainer.Fit(ctx, []trainer.Rank{{Device: o.Device, Data: trainer.Data{Train: set, BatchRows: o.BatchRows}}}, c.Spec, trainer.Options{
+		Epochs: last, LearningRate: defaults.LearningRate, WeightDecay: defaults.WeightDecay, Seed: o.Seed, ProfileFrom: last,
+	}, func(e trainer.Epoch) {
+		after := l.Stats()
+		switch e.Number {
+		case 1:
+		case last:
+			c.profiles = append(c.profiles, e.StepSeconds)
+		default:
+			c.epochs = append(c.epochs, measuredEpoch{e.TrainSeconds, before, after})
+		}
+		before = after
+	})
+	return err
+}
+
+// result is the median epoch and the median profile.
+func (c *cell) result() AblationResult {
+	r := AblationResult{
+		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.way(), InputBytes: c.inputBytes,
+		LoaderSeconds: make(map[string]float64),
+	}
+	for _, e := range c.epochs {
+		r.Seconds = append(r.Seconds, e.seconds)
+	}
+	slices.SortFunc(c.epochs, func(a, b measuredEpoch) int { return cmp.Compare(a.seconds, b.seconds) })
+	slices.SortFunc(c.profiles, func(a, b map[string]float64) int { return cmp.Compare(total(a), total(b)) })
+	e := c.epochs[len(c.epochs)/2]
+	r.EpochSeconds, r.StepSeconds = e.seconds, c.profiles[len(c.profiles)/2]
+	for i, s := range e.after.Stages {
+		r.LoaderSeconds[s.Name] = s.WorkSeconds - e.before.Stages[i].WorkSeconds
+	}
+	r.StorageBytes = e.after.BytesRead - e.before.BytesRead
+	return r
+}
+
+func total(steps map[string]float64) (seconds float64) {
+	for _, s := range steps {
+		seconds += s
+	}
+	return seconds
+}
+
+// compare makes the figures, and the speedups that they begin with.
+func (a *Ablation) compare() {
+	var ways9, ways14 []Way
+	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
+		for _, v := range variants {
+			ways9 = append(ways9, Way{p, v.name, v.shuffle})
+		}
+	}
+	for _, p := range []loader.Placement{loader.Device, loader.Host, loader.Storage} {
+		for _, v := range variants {
+			if !v.oneBuffer {
+				ways14 = append(ways14, Way{p, v.name, v.shuffle})
+			}
+		}
+	}
+	a.Figure9, a.Figure14 = a.figure(ways9), a.figure(ways14)
+	if len(a.Figure9.Bars) > 0 {
+		for i, r := range a.Results {
+			reference, _ := a.seconds(r.Model, r.Hops, a.Figure9.Reference)
+			a.Results[i].Speedup = reference / r.EpochSeconds
+		}
+	}
+}
+
+// seconds is the median epoch of a model on so many hops, if it was measured.
+func (a *Ablation) seconds(model string, hops int, w Way) (float64, bool) {
+	at := slices.IndexFunc(a.Results, func(r AblationResult) bool { return r.Model == model && r.Hops == hops && r.Way == w })
+	if at < 0 {
+		return 0, false
+	}
+	return a.Results[at].EpochSeconds, true
+}
+
+// models are those measured, and hops those that one was measured on, in order.
+func (a *Ablation) models() (models []string) {
+	for _, r := range a.Results {
+		if !slices.Contains(models, r.Model) {
+			models = append(models, r.Model)
+		}
+	}
+	return models
+}
+
+func (a *Ablation) hops(model string) (hops []int) {
+	for _, r := range a.Results {
+		if r.Model == model && !slices.Contains(hops, r.Hops) {
+			hops = append(hops, r.Hops)
+		}
+	}
+	return hops
+}
+
+// figure has the bars of some ways; those that were not measured on all hops of a
+// model are left out.
+func (a *Ablation) figure(ways []Way) AblationFigure {
+	f := AblationFigure{Bars: []AblationBar{}}
+	reference := slices.IndexFunc(ways, func(w Way) bool {
+		return !slices.ContainsFunc(a.models(), func(m string) bool { _, ok := a.mean(m, w, w); return !ok })
+	})
+	if reference < 0 {
+		return f
+	}
+	f.Reference = ways[reference]
+	for _, model := range a.models() {
+		for _, w := range ways {
+			if mean, ok := a.mean(model, w, f.Reference); ok {
+				f.Bars = append(f.Bars, AblationBar{model, w, mean})
+			}
+		}
+	}
+	return f
+}
+
+// mean is the geometric mean over the hops of a model of a way's time as a multiple
+// of the reference's, if both were measured on all.
+func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
+	var ratios []float64
+	for _, hops := range a.hops(model) {
+		of, ok := a.seconds(model, hops, w)
+		by, known := a.seconds(model, hops, reference)
+		if !ok || !known {
+			return 0, false
+		}
+		ratios = append(ratios, of/by)
+	}
+	return stat.GeometricMean(ratios, nil), true
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"image/png"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// measured is an Ablation whose epochs take so long, by model, hops, placement and
+// variant.
+func measured(lines string) *Ablation {
+	a := &Ablation{Dataset: "toy", Machine: "an <abacus>", Rows: 1000, Features: 8, DType: "float32", BatchRows: 100, ChunkRows: 10, Rounds: 3, Epochs: 2}
+	for line := range strings.Lines(lines) {
+		var r AblationResult
+		if n, _ := fmt.Sscan(line, &r.Model, &r.Hops, &r.Placement, &r.Variant, &r.EpochSeconds); n < 5 {
+			continue
+		}
+		at := slices.IndexFunc(variants, func(v variant) bool { return v.name == r.Variant })
+		r.Shuffle = variants[at].shuffle
+		r.StepSeconds = map[string]float64{"load": r.EpochSeconds * 0.4, "forward": r.EpochSeconds * 0.3, "backward": r.EpochSeconds * 0.2, "optimizer": r.EpochSeconds * 0.1}
+		a.Results = append(a.Results, r)
+	}
+	a.compare()
+	return a
+}
+
+func (f AblationFigure) String() string {
+	var b strings.Builder
+	for _, bar := range f.Bars {
+		fmt.Fprintf(&b, "%s %s %s %.4g\n", bar.Model, bar.Placement, bar.Variant, bar.Normalized)
+	}
+	return b.String()
+}
+
+const twoModels = `
+	sgc 2 device baseline 3
+	sgc 2 device double-buffer 2
+	sgc 2 device chunk 1
+	sgc 2 host baseline 8
+	sgc 2 host double-buffer 4
+	sgc 2 storage chunk 4
+	sign 2 host baseline 10
+	sign 2 host double-buffer 5
+	sign 2 storage chunk 20
+	sign 3 host baseline 20
+	sign 3 host double-buffer 2.5
+	sign 3 storage chunk 10
+`
+
+func TestBarsAreGeometricMeansOfMultiplesOfOneWay(t *testing.T) {
+	a := measured(twoModels)
+	want := "sgc host baseline 1\nsgc host double-buffer 0.5\nsgc device baseline 0.375\nsgc device double-buffer 0.25\nsgc device chunk 0.125\nsgc storage chunk 0.5\n" +
+		"sign host baseline 1\nsign host double-buffer 0.25\nsign storage chunk 1\n"
+	if got := a.Figure9.String(); got != want || a.Figure9.Reference != (Way{loader.Host, "baseline", "rr"}) {
+		t.Errorf("figure 9, of %v:\n%swant\n%s", a.Figure9.Reference, got, want)
+	}
+	// Device memory, which comes first, has not all models.
+	want = "sgc device double-buffer 0.5\nsgc device chunk 0.25\nsgc host double-buffer 1\nsgc storage chunk 1\nsign host double-buffer 1\nsign storage chunk 4\n"
+	if got := a.Figure14.String(); got != want || a.Figure14.Reference != (Way{loader.Host, "double-buffer", "rr"}) {
+		t.Errorf("figure 14, of %v:\n%swant\n%s", a.Figure14.Reference, got, want)
+	}
+	for i, want := range []float64{8.0 / 3, 4, 8, 1, 2, 2, 1, 2, 0.5, 1, 8, 2} {
+		if got := a.Results[i].Speedup; math.Abs(got-want) > 1e-12 {
+			t.Errorf("%+v: want a speedup of %v", a.Results[i], want)
+		}
+	}
+}
+
+func TestWhatWasNotMeasuredOnAllHopsHasNoBar(t *testing.T) {
+	a := measured("sign 2 device chunk 1\nsign 2 storage chunk 2\nsign 3 storage chunk 5")
+	if got, want := a.Figure14.String(), "sign storage chunk 1\n"; got != want {
+		t.Errorf("bars\n%swant\n%s", got, want)
+	}
+	a = measured("sgc 2 device chunk 1\nsign 2 storage chunk 2")
+	if len(a.Figure9.Bars)+len(a.Figure14.Bars) > 0 || a.Results[0].Speedup != 0 {
+		t.Errorf("without a way that all have: %+v", a)
+	}
+	if files, err := a.Files(); err != nil || len(files) != len(AblationFiles()) {
+		t.Errorf("charts without bars: %d files, %v", len(files), err)
+	}
+}
+
+func TestTheMedianEpochAndTheMedianProfileCount(t *testing.T) {
+	c := cell{variant: variants[0], placement: loader.Storage}
+	for _, s := range []float64{5, 1, 3} {
+		c.epochs = append(c.epochs, measuredEpoch{
+			seconds: s,
+			before:  loader.Stats{BytesRead: 10, Stages: []loader.StageStats{{Name: "fetch", WorkSeconds: 1}}},
+			after:   loader.Stats{BytesRead: 10 + int64(s), Stages: []loader.StageStats{{Name: "fetch", WorkSeconds: 1 + s}}},
+		})
+		c.profiles = append(c.profiles, map[string]float64{"load": s, "forward": 10 - 2*s})
+	}
+	r := c.result()
+	if r.EpochSeconds != 3 || !slices.Equal(r.Seconds, []float64{5, 1, 3}) || r.LoaderSeconds["fetch"] != 3 || r.StorageBytes != 3 || r.StepSeconds["load"] != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// svgText are the texts of an SVG, and svgBars the heights of its pieces of a colour.
+func svgText(t *testing.T, svg []byte) []string {
+	t.Helper()
+	var texts []string
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return texts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, ok := token.(xml.CharData); ok && strings.TrimSpace(string(s)) != "" {
+			texts = append(texts, string(s))
+		}
+	}
+}
+
+var svgPath = regexp.MustCompile(`<path d="M[-0-9.]+,([-0-9.]+)L[-0-9.]+,[-0-9.]+L[-0-9.]+,([-0-9.]+)L[^"]*" style="fill:(#[0-9A-F]{6})`)
+
+func svgBars(svg []byte, color string) (heights []float64) {
+	for _, m := range svgPath.FindAllSubmatch(svg, -1) {
+		low, _ := strconv.ParseFloat(string(m[1]), 64)
+		high, _ := strconv.ParseFloat(string(m[2]), 64)
+		if string(m[3]) == color {
+			heights = append(heights, high-low)
+		}
+	}
+	return heights
+}
+
+func TestChartsShowWhatWasMeasured(t *testing.T) {
+	a := measured(twoModels)
+	files, err := a.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string][]byte{}
+	for i, name := range AblationFiles() {
+		named[name] = files[i]
+	}
+	for name, wants := range map[string][]string{
+		"figure-5.svg":  {"an <abacus>; medians of 3 x 2 epochs", "sgc, 2 hops", "sign, 2 and 3 hops", "seconds an epoch", "double-buffer", "optimizer", "40 %"},
+		"figure-9.svg":  {"sign, 2 and 3 hops", "baseline", "host memory", "storage", "0.38", "0.13", a.Figure9.About(), a.Work()},
+		"figure-14.svg": {"sgc, 2 hops", "chunks (SGD-CR)", "rows (SGD-RR)", "4.00", a.Figure14.About()},
+	} {
+		texts := svgText(t, named[name])
+		for _, want := range wants {
+			if !slices.Contains(texts, want) {
+				t.Errorf("%s lacks %q: %q", name, want, texts)
+			}
+		}
+	}
+	// After the square of the legend, bars as high as their values: of sgc 0.375, 0.25 and 0.125.
+	green := svgBars(named["figure-9.svg"], "#54A24B")
+	if len(green) != 4 || math.Abs(green[1]/green[3]-3) > 0.01 || math.Abs(green[2]/green[3]-2) > 0.01 {
+		t.Errorf("bars of device memory are %v high", green)
+	}
+	// Of each bar, forward is three quarters of load.
+	load, forward := svgBars(named["figure-5.svg"], "#E45756"), svgBars(named["figure-5.svg"], "#4C78A8")
+	if len(load) != 1+len(a.Figure9.Bars) || len(forward) != len(load) {
+		t.Fatalf("%d and %d pieces", len(load), len(forward))
+	}
+	for i := 1; i < len(load); i++ {
+		if math.Abs(forward[i]/load[i]-0.75) > 0.01 {
+			t.Errorf("pieces are %v and %v high", load[i], forward[i])
+		}
+	}
+	for _, name := range []string{"figure-5.png", "figure-9.png", "figure-14.png"} {
+		if image, err := png.Decode(bytes.NewReader(named[name])); err != nil || image.Bounds().Dx() != 1200 {
+			t.Errorf("%s: %v, %v", name, image, err)
+		}
+	}
+	var again Ablation
+	if err := json.Unmarshal(named["ablation.json"], &again); err != nil || again.Figure9.String() != a.Figure9.String() || len(again.Results) != len(a.Results) {
+		t.Errorf("ablation.json: %+v, %v", again, err)
+	}
+}
