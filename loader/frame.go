@@ -14,17 +14,18 @@ type Batch struct {
 	Index      int
 	Rows       int // of this rank; may be 0
 	GlobalRows int // over all ranks: what the loss is divided by
-	// X is one matrix [Rows, F] float32 for each of Options.Matrices. It must
-	// not be written to: it may be a view of preloaded memory.
+	// X is one matrix [Rows, F] float32 for each of Options.Matrices, whose rows
+	// may lie apart. It must not be written to: it may be a view of preloaded memory.
 	X      []gds.Tensor
 	Labels gds.Tensor // int32 [1, Rows], -1 unlabelled
 }
 
-// frame is the memory that a batch is assembled in. The matrices of a batch lie
-// one after another without gaps, so that they can be copied and converted as one.
+// frame is the memory that a batch is assembled in. Its matrices lie side by side
+// if they do so in the source (backend.joined), else one after another; either way
+// without gaps, so that they can be copied and converted as one.
 type frame struct {
 	capacity int        // rows
-	features gds.Buffer // float32 [matrices * rows, F]
+	features gds.Buffer // float32 [rows, matrices * F] or [matrices * rows, F]
 	stored   gds.Buffer // the same in the stored type; features where that is float32
 	numbers  gds.Buffer // on the device: labels, then row numbers
 	pinned   gds.Buffer // labels, then row numbers, then, where staged, stored rows
@@ -32,11 +33,8 @@ type frame struct {
 	ready    gds.Event // the batch is assembled, and pinned memory free
 	released gds.Event // the consumer's work on the batch is done
 
-	batch Batch
-	// Views for the batch at hand, in the stored type: each of its matrices, and
-	// all of them; and all of them in float32.
-	raw              []gds.Tensor
-	allRaw, allFloat gds.Tensor
+	batch      Batch
+	raw, float gds.Tensor // its matrices, in the stored type and as float32
 }
 
 // frameBytes is the device memory of a frame: features, stored (0 where these
@@ -88,21 +86,31 @@ func (f *frame) settle(ctx context.Context) error {
 
 // begin lays the frame out for a batch.
 func (f *frame) begin(l *Loader, b chunk.Batch) {
-	matrices, features := len(l.o.Matrices), l.layout.Features
-	f.allFloat = gds.NewTensor(f.features, matrices*b.Rows, features, gds.Float32)
-	f.allRaw = gds.NewTensor(f.stored, matrices*b.Rows, features, l.layout.DType)
-	// New slices: the consumer may still look at those of the batch before.
+	rows, cols := len(l.o.Matrices)*b.Rows, l.layout.Features
+	if l.backend.joined {
+		rows, cols = b.Rows, l.joinedColumns()
+	}
+	f.float = gds.NewTensor(f.features, rows, cols, gds.Float32)
+	f.raw = gds.NewTensor(f.stored, rows, cols, l.layout.DType)
 	f.batch = Batch{
 		Index:      b.Index,
 		Rows:       b.Rows,
 		GlobalRows: b.GlobalRows,
-		X:          make([]gds.Tensor, matrices),
 		Labels:     gds.NewTensor(f.numbers, 1, b.Rows, gds.Int32),
 	}
-	f.raw = make([]gds.Tensor, matrices)
-	for m := range matrices {
-		f.batch.X[m] = f.allFloat.Slice(m*b.Rows, (m+1)*b.Rows)
-		f.raw[m] = f.allRaw.Slice(m*b.Rows, (m+1)*b.Rows)
+	f.show(l, f.float)
+}
+
+// show makes x the matrices of the batch.
+func (f *frame) show(l *Loader, x gds.Tensor) {
+	// A new slice: the consumer may still look at that of the batch before.
+	f.batch.X = make([]gds.Tensor, len(l.o.Matrices))
+	for m := range f.batch.X {
+		if l.backend.joined {
+			f.batch.X[m] = x.Columns(m*l.layout.Features, (m+1)*l.layout.Features)
+		} else {
+			f.batch.X[m] = x.Slice(m*f.batch.Rows, (m+1)*f.batch.Rows)
+		}
 	}
 }
 
@@ -139,13 +147,13 @@ func (f *frame) copyIndex(spans []chunk.Span, stream gds.Stream) gds.Tensor {
 
 // staging is pinned memory for all matrices of the batch, in the stored type.
 func (f *frame) staging() []byte {
-	return f.pinned.Bytes()[f.capacity*8:][:gds.Bytes(f.allRaw.Rows, f.allRaw.Cols, f.allRaw.DType)]
+	return f.pinned.Bytes()[f.capacity*8:][:gds.Bytes(f.raw.Rows, f.raw.Cols, f.raw.DType)]
 }
 
-// put copies rows of a device matrix, in the stored type, to rows [at, ...) of
-// matrix m of the batch, as float32.
-func (f *frame) put(m, at int, rows gds.Tensor, stream gds.Stream) {
-	dst := f.batch.X[m].Slice(at, at+rows.Rows)
+// put copies rows that are on the device, in the stored type, to rows [at, ...) of
+// the batch, as float32.
+func (f *frame) put(at int, rows gds.Tensor, stream gds.Stream) {
+	dst := f.float.Slice(at, at+rows.Rows)
 	if rows.DType == gds.Float32 {
 		stream.Copy(dst, rows)
 	} else {
@@ -156,7 +164,7 @@ func (f *frame) put(m, at int, rows gds.Tensor, stream gds.Stream) {
 // convert makes float32 of what was assembled in the stored type.
 func (f *frame) convert(stream gds.Stream) {
 	if f.stored != f.features {
-		stream.Convert(f.allFloat, f.allRaw)
+		stream.Convert(f.float, f.raw)
 	}
 }
 

@@ -235,6 +235,11 @@ func (l *Loader) readLabels(ctx context.Context) error {
 // rowBytes is the size of a row of one matrix, in the stored type.
 func (l *Loader) rowBytes() int64 { return int64(l.layout.Features) * int64(l.layout.DType.Size()) }
 
+// joinedColumns and joinedBytes are the elements and the size of a row of all
+// matrices.
+func (l *Loader) joinedColumns() int { return len(l.o.Matrices) * l.layout.Features }
+func (l *Loader) joinedBytes() int64 { return int64(len(l.o.Matrices)) * l.rowBytes() }
+
 // unified tells that what is stored on the device can be written by the host.
 func (l *Loader) unified() bool { return l.o.Device.Info().Unified }
 

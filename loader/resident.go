@@ -12,51 +12,48 @@ import (
 )
 
 // resident is what the sources that hold the matrices in memory have in common:
-// one buffer [rows, F] a matrix, in the stored type.
+// one buffer [rows, matrices * F], in the stored type. A row that is read at random
+// is thus one run of memory and not one for each matrix, which memory gives faster,
+// with fewer misses of the page table.
 type resident struct {
-	l        *Loader
-	matrices []gds.Buffer
-	read     ReadStats
+	l      *Loader
+	memory gds.Buffer
+	read   ReadStats
 }
 
-// load reads and checks every chunk of the loader's regions. What the host cannot
-// write to goes through pinned memory.
+// load reads and checks every chunk of the loader's regions.
 func load(ctx context.Context, l *Loader, onDevice bool) (r resident, err error) {
-	r = resident{
-		l:        l,
-		matrices: make([]gds.Buffer, len(l.o.Matrices)),
-		read:     ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"},
-	}
+	r = resident{l: l, read: ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}}
 	if l.rows > 1<<32 {
 		return r, fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
-	var via *uploader
-	if onDevice && !l.unified() {
-		if via, err = newUploader(l); err != nil {
-			return r, err
-		}
-		defer func() { err = errors.Join(err, via.close()) }()
+	alloc := l.memory.pin
+	if onDevice {
+		alloc = l.memory.alloc
 	}
-	for i, id := range l.o.Matrices {
-		bytes := l.rows * l.rowBytes()
-		if onDevice {
-			r.matrices[i], err = l.memory.alloc(bytes)
-		} else {
-			r.matrices[i], err = l.memory.pin(bytes)
-		}
-		if err != nil {
-			return r, fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), l.rows, err)
-		}
-		if err := r.fill(ctx, id, r.matrices[i], via); err != nil {
-			return r, err
+	if r.memory, err = alloc(l.rows * l.joinedBytes()); err != nil {
+		return r, fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), l.rows, err)
+	}
+	in, err := newIntake(&r, onDevice && !l.unified())
+	if err != nil {
+		return r, err
+	}
+	for i := range l.o.Matrices {
+		if err = r.fill(ctx, i, in); err != nil {
+			break
 		}
 	}
-	return r, nil
+	return r, errors.Join(err, in.close())
 }
 
-// fill reads one matrix into its buffer.
-func (r *resident) fill(ctx context.Context, id MatrixID, buf gds.Buffer, via *uploader) (err error) {
-	m, err := r.l.o.Store.Matrix(id)
+// rows is all matrices, all rows of the loader.
+func (r *resident) rows() gds.Tensor {
+	return gds.NewTensor(r.memory, int(r.l.rows), r.l.joinedColumns(), r.l.layout.DType)
+}
+
+// fill reads one matrix into its columns.
+func (r *resident) fill(ctx context.Context, matrix int, in *intake) (err error) {
+	m, err := r.l.o.Store.Matrix(r.l.o.Matrices[matrix])
 	if err != nil {
 		return err
 	}
@@ -73,13 +70,8 @@ func (r *resident) fill(ctx context.Context, id MatrixID, buf gds.Buffer, via *u
 		}
 		err := parallel.For(ctx, r.l.o.Threads, int64(region.Chunks), 1, func(lo, _ int64) error {
 			k := region.FirstChunk + int(lo)
-			first, rows := m.ChunkRowRange(k)
-			at := (first - region.FirstRow + region.at) * r.l.rowBytes()
-			bytes := int64(rows) * r.l.rowBytes()
-			if via != nil {
-				return via.upload(ctx, m, k, buf, at, bytes)
-			}
-			return m.ReadChunk(k, buf.Bytes()[at:at+bytes])
+			first, _ := m.ChunkRowRange(k)
+			return in.take(ctx, m, k, matrix, int(first-region.FirstRow+region.at))
 		})
 		if err != nil {
 			return err
@@ -97,51 +89,80 @@ func (r *resident) close() error                         { return nil }
 
 func (r *resident) reads() []ReadStats { return []ReadStats{r.read} }
 
-// uploader copies chunks to device memory that the host cannot write to.
-type uploader struct {
-	free   chan gds.Buffer // pinned, a chunk each
+// intake brings chunks to their columns.
+type intake struct {
+	r    *resident
+	free chan gds.Buffer // pinned, a chunk of one matrix each
+	// Where the host cannot write to the columns, chunks go through device memory
+	// for one.
 	mu     sync.Mutex
 	stream gds.Stream
+	staged gds.Buffer
 }
 
-func newUploader(l *Loader) (*uploader, error) {
-	u := &uploader{free: make(chan gds.Buffer, l.o.Threads)}
+func newIntake(r *resident, discrete bool) (*intake, error) {
+	l := r.l
+	in := &intake{r: r, free: make(chan gds.Buffer, l.o.Threads)}
+	bytes := int64(l.layout.ChunkRows) * l.rowBytes()
 	var err error
-	if u.stream, err = l.o.Device.NewStream(); err != nil {
-		return nil, err
+	if discrete {
+		if in.stream, err = l.o.Device.NewStream(); err != nil {
+			return nil, err
+		}
+		if in.staged, err = l.o.Device.Alloc(bytes); err != nil {
+			return nil, errors.Join(err, in.close())
+		}
 	}
 	for range l.o.Threads {
-		b, err := l.o.Device.AllocPinned(int64(l.layout.ChunkRows) * l.rowBytes())
+		b, err := l.o.Device.AllocPinned(bytes)
 		if err != nil {
-			return nil, errors.Join(err, u.close())
+			return nil, errors.Join(err, in.close())
 		}
-		u.free <- b
+		in.free <- b
 	}
-	return u, nil
+	return in, nil
 }
 
-// upload returns when chunk k is at its place in dst.
-func (u *uploader) upload(ctx context.Context, m *format.Matrix, k int, dst gds.Buffer, at, bytes int64) error {
-	b := <-u.free
-	defer func() { u.free <- b }()
-	pinned := b.Bytes()[:bytes]
-	if err := m.ReadChunk(k, pinned); err != nil {
+// take returns when chunk k is in the columns of its matrix, from row at on.
+func (in *intake) take(ctx context.Context, m *format.Matrix, k, matrix, at int) error {
+	b := <-in.free
+	defer func() { in.free <- b }()
+	l := in.r.l
+	_, rows := m.ChunkRowRange(k)
+	size := l.rowBytes()
+	chunk := b.Bytes()[:int64(rows)*size]
+	if err := m.ReadChunk(k, chunk); err != nil {
 		return err
 	}
-	to := gds.NewTensor(dst, 1, int(bytes), gds.Uint8)
-	to.Offset = at
-	u.mu.Lock()
-	u.stream.CopyIn(to, pinned)
-	done := u.stream.Record()
-	u.mu.Unlock()
+	if in.stream == nil {
+		stride := l.joinedBytes()
+		to := in.r.memory.Bytes()[int64(at)*stride+int64(matrix)*size:]
+		for i := range int64(rows) {
+			copy(to[i*stride:][:size], chunk[i*size:])
+		}
+		return nil
+	}
+	features := l.layout.Features
+	staged := gds.NewTensor(in.staged, rows, features, l.layout.DType)
+	in.mu.Lock()
+	in.stream.CopyIn(staged, chunk)
+	in.stream.Copy(in.r.rows().Slice(at, at+rows).Columns(matrix*features, (matrix+1)*features), staged)
+	done := in.stream.Record()
+	in.mu.Unlock()
 	// Not ctx: the memory must not be used again before.
 	return done.Wait(context.WithoutCancel(ctx))
 }
 
-func (u *uploader) close() error {
-	err := u.stream.Close()
-	for len(u.free) > 0 {
-		err = errors.Join(err, (<-u.free).Free())
+func (in *intake) close() error {
+	var err error
+	if in.stream != nil {
+		err = in.stream.Close()
+	}
+	if in.staged != nil {
+		err = errors.Join(err, in.staged.Free())
+	}
+	for len(in.free) > 0 {
+		err = errors.Join(err, (<-in.free).Free())
 	}
 	return err
 }

@@ -15,12 +15,15 @@ type backend struct {
 	// byHost tells that assemble writes rows itself if the device's memory is the
 	// host's; staged, that it else writes them into f.staging.
 	byHost, staged bool
+	// joined tells that the matrices lie side by side: a row of all of them is one
+	// row of memory, and is read at once.
+	joined bool
 }
 
 // backends are those that there are. One that is new is a file and a line here.
 var backends = map[Placement]backend{
-	Device:  {open: openDevice},
-	Host:    {open: openHost, byHost: true, staged: true},
+	Device:  {open: openDevice, joined: true},
+	Host:    {open: openHost, byHost: true, staged: true, joined: true},
 	Storage: {open: openStorage, byHost: true},
 }
 

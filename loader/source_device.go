@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 )
 
@@ -15,32 +16,20 @@ func openDevice(ctx context.Context, l *Loader) (source, error) {
 	return &deviceSource{r}, err
 }
 
-// matrix is matrix m, all rows of the loader.
-func (d *deviceSource) matrix(m int) gds.Tensor {
-	return gds.NewTensor(d.matrices[m], int(d.l.rows), d.l.layout.Features, d.l.layout.DType)
-}
-
 func (d *deviceSource) assemble(_ context.Context, j *job, stream gds.Stream) error {
 	f, spans := j.frame, j.plan.Spans
+	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }
 	switch {
 	case len(spans) == 1 && f.stored == f.features:
-		for m := range d.matrices {
-			first := int(spans[0].First)
-			f.batch.X[m] = d.matrix(m).Slice(first, first+j.plan.Rows)
-		}
+		f.show(d.l, rows(spans[0]))
 	case d.l.bySpan(j):
-		for m := range d.matrices {
-			at := 0
-			for _, s := range spans {
-				f.put(m, at, d.matrix(m).Slice(int(s.First), int(s.First)+s.Rows), stream)
-				at += s.Rows
-			}
+		at := 0
+		for _, s := range spans {
+			f.put(at, rows(s), stream)
+			at += s.Rows
 		}
 	default:
-		index := f.copyIndex(spans, stream)
-		for m := range d.matrices {
-			stream.Gather(f.raw[m], d.matrix(m), index)
-		}
+		stream.Gather(f.raw, d.rows(), f.copyIndex(spans, stream))
 		f.convert(stream)
 	}
 	return nil

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -30,13 +31,10 @@ func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) er
 			return err
 		}
 	case bySpan:
-		for m, matrix := range h.matrices {
-			at := 0
-			for _, s := range j.plan.Spans {
-				first := s.First * h.l.rowBytes()
-				stream.CopyIn(f.raw[m].Slice(at, at+s.Rows), matrix.Bytes()[first:first+int64(s.Rows)*h.l.rowBytes()])
-				at += s.Rows
-			}
+		at := 0
+		for _, s := range j.plan.Spans {
+			stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
+			at += s.Rows
 		}
 	case unified:
 		if err := h.gather(ctx, f.stored.Bytes(), f.index(j.plan.Spans)); err != nil {
@@ -47,38 +45,51 @@ func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) er
 		if err := h.gather(ctx, staging, f.index(j.plan.Spans)); err != nil {
 			return err
 		}
-		stream.CopyIn(f.allRaw, staging)
+		stream.CopyIn(f.raw, staging)
 	}
 	f.convert(stream)
 	return nil
 }
 
-// gatherBytes is about what one thread gathers at a time.
-const gatherBytes = 128 << 10
+// stored is the memory of a span.
+func (h *hostSource) stored(s chunk.Span) []byte {
+	size := h.l.joinedBytes()
+	return h.memory.Bytes()[s.First*size:][:int64(s.Rows)*size]
+}
 
-// gather copies the given rows of each matrix to dst, matrix after matrix.
+// gatherBytes and copyBytes are about what one thread gathers, and copies, at a
+// time.
+const (
+	gatherBytes = 256 << 10
+	copyBytes   = 4 << 20
+)
+
+// gather copies the given rows to dst.
 func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
-	n, size := int64(len(rows)), h.l.rowBytes()
-	grain := max(gatherBytes/size, 1)
-	ranges := (n + grain - 1) / grain // of each matrix
-	return parallel.For(ctx, h.l.o.Threads, ranges*int64(len(h.matrices)), 1, func(i, _ int64) error {
-		m, lo := i/ranges, i%ranges*grain
-		kernel.GatherRows(dst[(m*n+lo)*size:], int(size), h.matrices[m].Bytes(), int(size), int(size), rows[lo:min(lo+grain, n)])
+	size := h.l.joinedBytes()
+	return parallel.For(ctx, h.l.o.Threads, int64(len(rows)), max(gatherBytes/size, 1), func(lo, hi int64) error {
+		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi])
 		return nil
 	})
 }
 
-// copySpans copies the spans of a batch, of each matrix, to dst.
+// copySpans copies the rows of a batch to dst.
 func (h *hostSource) copySpans(ctx context.Context, dst []byte, b chunk.Batch) error {
-	size, spans := h.l.rowBytes(), int64(len(b.Spans))
-	starts := make([]int64, spans) // within the batch
-	for i := range spans - 1 {
+	size, starts := h.l.joinedBytes(), make([]int64, len(b.Spans)) // within the batch
+	for i := range len(b.Spans) - 1 {
 		starts[i+1] = starts[i] + int64(b.Spans[i].Rows)
 	}
-	return parallel.For(ctx, h.l.o.Threads, spans*int64(len(h.matrices)), 1, func(i, _ int64) error {
-		m, s := i/spans, b.Spans[i%spans]
-		from := h.matrices[m].Bytes()[s.First*size:][:int64(s.Rows)*size]
-		copy(dst[(m*int64(b.Rows)+starts[i%spans])*size:], from)
+	return parallel.For(ctx, h.l.o.Threads, int64(b.Rows), max(copyBytes/size, 1), func(lo, hi int64) error {
+		i, found := slices.BinarySearch(starts, lo)
+		if !found {
+			i--
+		}
+		for ; lo < hi; i++ {
+			s := b.Spans[i]
+			from := chunk.Span{First: s.First + lo - starts[i], Rows: int(min(hi, starts[i]+int64(s.Rows)) - lo)}
+			copy(dst[lo*size:], h.stored(from))
+			lo += int64(from.Rows)
+		}
 		return nil
 	})
 }

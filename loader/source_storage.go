@@ -367,7 +367,8 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	if !unified {
 		for m := range s.matrices {
 			for _, p := range j.pieces {
-				stream.CopyIn(f.raw[m].Slice(p.at, p.at+p.rows), s.stored(p.slot, m, p.first, p.rows))
+				at := m*j.plan.Rows + p.at
+				stream.CopyIn(f.raw.Slice(at, at+p.rows), s.stored(p.slot, m, p.first, p.rows))
 			}
 		}
 	}

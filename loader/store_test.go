@@ -187,7 +187,9 @@ func copyOut(stream gds.Stream, b *Batch) copied {
 	stream.CopyOut(dtype.BytesOf(c.labels), b.Labels)
 	for _, x := range b.X {
 		out := make([]float32, x.Rows*x.Cols)
-		stream.CopyOut(dtype.BytesOf(out), x)
+		for i := range x.Rows { // which may lie apart
+			stream.CopyOut(dtype.BytesOf(out[i*x.Cols:(i+1)*x.Cols]), x.Slice(i, i+1))
+		}
 		c.x = append(c.x, out)
 	}
 	return c

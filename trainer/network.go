@@ -21,6 +21,7 @@ type network struct {
 	scaled    bool
 	scales    []float32  // that the input matrices are multiplied by
 	sums      gds.Tensor // for squares
+	block     gds.Tensor // for squares: rows of a matrix, one after another
 	meter     *meter
 	profile   *profile // nil: none
 	stream    gds.Stream
@@ -79,6 +80,9 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 			if n.sums, err = n.mem.matrix("sums", 1, len(spec.Matrices), gds.Float32); err != nil {
 				return err
 			}
+			if n.block, err = n.mem.matrix("sums", 1, min(batchRows, squaredRows)*spec.Features, gds.Float32); err != nil {
+				return err
+			}
 		}
 		if dev != nil {
 			n.stream, err = dev.NewStream()
@@ -105,8 +109,8 @@ func (n *network) check(b *loader.Batch) error {
 		return fmt.Errorf("%d matrices, but %s was made for %d", len(b.X), n.spec.Model, len(n.spec.Matrices))
 	}
 	for i, x := range b.X {
-		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 || !x.Dense() {
-			return fmt.Errorf("%s is %v, but a dense [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 {
+			return fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
 		}
 	}
 	return nil
@@ -121,17 +125,21 @@ func (n *network) operands(b *loader.Batch) []operand {
 	return x
 }
 
+// squaredRows is how many rows squares sums up at once.
+const squaredRows = 64
+
 // squares is the sum of the squares of the elements of each matrix of a batch.
 func (n *network) squares(ctx context.Context, b *loader.Batch) ([]float32, error) {
 	for i, x := range b.X {
 		// The sum of squares is a product of a row with a column, block by block
 		// since it is summed in float32.
-		const block = 64
-		for lo := 0; lo < x.Rows; lo += block {
-			part := x.Slice(lo, min(lo+block, x.Rows))
-			part.Cols, part.Rows = part.Rows*part.Cols, 1
-			part.Stride = part.Cols
-			n.stream.Gemm(false, true, 1, part, part, 1, n.sums.Columns(i, i+1))
+		for lo := 0; lo < x.Rows; lo += squaredRows {
+			part := x.Slice(lo, min(lo+squaredRows, x.Rows))
+			block := gds.NewTensor(n.block.Buf, part.Rows, part.Cols, gds.Float32)
+			block.Offset = n.block.Offset
+			n.stream.Copy(block, part)
+			block.Rows, block.Cols, block.Stride = 1, part.Rows*part.Cols, part.Rows*part.Cols
+			n.stream.Gemm(false, true, 1, block, block, 1, n.sums.Columns(i, i+1))
 		}
 	}
 	squares := make([]float32, len(n.spec.Matrices))
