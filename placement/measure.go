@@ -3,7 +3,6 @@ package placement
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -17,12 +16,10 @@ import (
 // How much is moved to find how fast, and for how long at least. A rate is the
 // best of four: others are slowed by what else runs.
 const (
-	sampleBytes  = 256 << 20 // of memory: more than most caches hold
-	storageBytes = 64 << 20
-	probeTime    = 5 * time.Millisecond
-	linkTime     = 40 * time.Millisecond // so long that bursts do not count
-	probeRounds  = 4
-	probeReaders = 8 // reads on their way, as in a loader
+	sampleBytes = 256 << 20 // of memory: more than most caches hold
+	probeTime   = 5 * time.Millisecond
+	linkTime    = 40 * time.Millisecond // so long that bursts do not count
+	probeRounds = 4
 )
 
 // Sample says what moves while training.
@@ -42,7 +39,7 @@ type Sample struct {
 func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err error) {
 	layout := s.Store.Layout()
 	p := &probe{
-		Sample: s, ctx: ctx, device: device, unified: device.Info().Unified,
+		Sample: s, ctx: ctx, device: device, unified: device.Info().Unified, now: time.Now,
 		features: layout.Features, dtype: layout.DType, rowBytes: int64(layout.Features) * int64(layout.DType.Size()),
 		batch: int(max(1, min(int64(s.BatchRows), s.Rows))),
 	}
@@ -73,6 +70,7 @@ type probe struct {
 	batch    int   // rows
 	stream   gds.Stream
 	buffers  []gds.Buffer
+	now      func() time.Time // by which storage is timed
 }
 
 func (p *probe) keep(b gds.Buffer, err error) (gds.Buffer, error) {
@@ -135,11 +133,11 @@ func (p *probe) rows() int {
 	return int(max(int64(p.batch), bytes/p.rowBytes))
 }
 
-// places is rows numbers of rows at random.
-func places(rows int) []uint32 {
-	out := make([]uint32, rows)
+// places is count numbers below n, at random.
+func places(count, n int) []uint32 {
+	out := make([]uint32, count)
 	for i := range out {
-		out[i] = uint32(rng.Hash(1, uint64(i)) % uint64(rows))
+		out[i] = uint32(rng.Hash(1, uint64(i)) % uint64(n))
 	}
 	return out
 }
@@ -160,7 +158,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 		return err
 	}
 	p.stream.Fill(input, 0)
-	numbers := places(rows)
+	numbers := places(rows, rows)
 	all := gds.NewTensor(index, 1, rows, gds.Uint32)
 	p.stream.CopyIn(all, dtype.BytesOf(numbers))
 
@@ -221,7 +219,7 @@ func (p *probe) hostMemory(r *Rates) error {
 		return err
 	}
 	clear(input.Bytes())
-	numbers, at := places(rows), 0
+	numbers, at := places(rows, rows), 0
 	move := func(row func(i int) int64) func() {
 		return func() {
 			if at += p.batch; at+p.batch > rows {
@@ -242,80 +240,5 @@ func (p *probe) hostMemory(r *Rates) error {
 		return err
 	}
 	r.HostCopy, err = p.rate(probeTime, bytes, move(func(i int) int64 { return int64(i) }))
-	return err
-}
-
-// storage reads chunks of all matrices in random order by several readers, past
-// caches where that can be had, and then checks them.
-func (p *probe) storage(r *Rates) (err error) {
-	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes
-	stride := (chunkBytes + gds.Align - 1) / gds.Align * gds.Align
-	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.some(storageBytes)/stride))
-	if count == 0 {
-		return nil
-	}
-	alloc := p.device.AllocPinned
-	if p.unified {
-		alloc = p.device.Alloc
-	}
-	memory, err := p.keep(alloc(count * stride))
-	if err != nil {
-		return err
-	}
-	clear(memory.Bytes()) // so that it is there
-	matrices := make([]*format.Matrix, len(p.Matrices))
-	files := map[string]gds.File{}
-	defer func() {
-		for _, m := range matrices {
-			if m != nil {
-				err = errors.Join(err, m.Close())
-			}
-		}
-		for _, f := range files {
-			err = errors.Join(err, f.Close())
-		}
-	}()
-	type read struct {
-		matrix *format.Matrix
-		chunk  int
-		file   gds.File
-	}
-	reads := make([]read, count)
-	for i, place := range places(int(p.Region.Chunks) * len(p.Matrices))[:count] {
-		which := int(place) % len(p.Matrices)
-		if matrices[which] == nil {
-			if matrices[which], err = p.Store.Matrix(p.Matrices[which]); err != nil {
-				return err
-			}
-		}
-		m, chunk := matrices[which], p.Region.FirstChunk+int(place)/len(p.Matrices)
-		path := m.Extent(chunk).File
-		if files[path] == nil {
-			f, err := p.device.OpenFile(p.Store.FS(), filepath.Join(p.Store.Path(), filepath.FromSlash(path)))
-			if err != nil {
-				return err
-			}
-			files[path] = f
-		}
-		reads[i] = read{m, chunk, files[path]}
-	}
-	timed := func(threads int, each func(i int64, e format.Extent) error) (units.Rate, error) {
-		start, bytes := time.Now(), int64(0)
-		err := parallel.For(p.ctx, threads, count, 1, func(i, _ int64) error {
-			return each(i, reads[i].matrix.Extent(reads[i].chunk))
-		})
-		for _, r := range reads {
-			bytes += r.matrix.Extent(r.chunk).Length
-		}
-		return units.Rate(float64(bytes) / time.Since(start).Seconds()), err
-	}
-	if r.Storage, err = timed(probeReaders, func(i int64, e format.Extent) error {
-		return reads[i].file.ReadInto(memory, i*stride, e.Length, e.Offset)
-	}); err != nil {
-		return err
-	}
-	r.Check, err = timed(p.Threads, func(i int64, e format.Extent) error {
-		return reads[i].matrix.CheckChunk(reads[i].chunk, memory.Bytes()[i*stride:i*stride+e.Length])
-	})
 	return err
 }
