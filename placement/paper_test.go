@@ -89,6 +89,32 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 	if said := strings.Join(got.Reasons, "; "); err != nil || got.Placement+" "+got.Shuffle != "host chunk" || !strings.Contains(said, "waiting") {
 		t.Errorf("%s %s (%v): %s", got.Placement, got.Shuffle, err, said)
 	}
+	// Chunks are copied from where they lie, so all of the input has to be pinned.
+	small := paperMachine
+	small.Pinnable = 64e9
+	facts, err := FactsOf(small, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		shuffle, want, reason string
+	}{
+		{Auto, "host rr", "only 59.6 GiB can be pinned, by the machine's limit"},
+		{CR, "host chunk", "may wait for pages: of the input (153 GiB) only 59.6 GiB"},
+		{RR, "host rr", "was asked for"},
+	} {
+		got, err := Choose(facts, n, Override{Auto, c.shuffle})
+		if said := strings.Join(got.Reasons, "; "); err != nil || got.Placement+" "+got.Shuffle != c.want || !strings.Contains(said, c.reason) {
+			t.Errorf("pinning little, %s: %s %s (%v), want %s; %q should say %q", c.shuffle, got.Placement, got.Shuffle, err, c.want, said, c.reason)
+		}
+	}
+	small.Pinnable = 200e9
+	if facts, err = FactsOf(small, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Choose(facts, n, Override{Auto, Auto}); err != nil || got.Shuffle != CR {
+		t.Errorf("where all of the input can be pinned, %s is shuffled (%v)", got.Shuffle, err)
+	}
 	for _, override := range []Override{{Auto, RR}, {Host, RR}} {
 		if got, err := Choose(paperFacts(t, 1), n, override); err != nil || got.Shuffle != RR {
 			t.Errorf("%+v: %s (%v)", override, got.Shuffle, err)

@@ -37,10 +37,11 @@ const Buffers = 2
 // Facts are what there is to place things on.
 type Facts struct {
 	Device     gds.Info
-	Devices    int         // like that one, which train together; 0: 1
-	DeviceFree units.Bytes // of each device's memory
-	Budget     units.Bytes // host memory that the run may use
-	BudgetBy   string      // what set the budget
+	Devices    int           // like that one, which train together; 0: 1
+	DeviceFree units.Bytes   // of each device's memory
+	Budget     units.Bytes   // host memory that the run may use
+	BudgetBy   string        // what set the budget
+	Pinnable   machine.Limit // of host memory, that can be pinned
 	Rates      Rates
 }
 
@@ -57,6 +58,9 @@ func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error)
 	}
 	if budget > 0 && budget < h.Memory {
 		f.Budget, f.BudgetBy = budget, "--memory"
+	}
+	if h.Pinnable > 0 && h.Pinnable < h.Memory {
+		f.Pinnable = machine.Limit{Bytes: h.Pinnable, By: "the machine's limit"}
 	}
 	if h.Devices.Count == 0 {
 		f.Device, f.DeviceFree = gds.Info{Name: "host", Unified: true}, h.Memory
@@ -123,9 +127,10 @@ type Decision struct {
 // Choose takes device memory first, spread over the devices where one alone is too
 // small, then host memory, both with row reshuffling, then storage with chunk
 // reshuffling (preprop-gnn section 5). From host memory, chunks are reshuffled where
-// gathering rows would keep a device waiting and chunks would not, or less. What the
-// user asked for wins where it is possible. A demand that does not fit is
-// machine.ErrDoesNotFit, one that excludes itself ErrContradiction.
+// gathering rows would keep a device waiting and chunks would not, or less, and all of
+// the input can be pinned; of rows, only batches need be. What the user asked for wins
+// where it is possible. A demand that does not fit is machine.ErrDoesNotFit, one that
+// excludes itself ErrContradiction.
 func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	f.Devices = max(f.Devices, 1)
 	var d Decision
@@ -170,6 +175,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		because("device and host memory are the same here, so the input is held once")
 	}
 
+	unpinned := f.unpinned(n.Input)
 	shuffle := o.Shuffle
 	switch {
 	case shuffle == "":
@@ -179,12 +185,20 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		shuffle = CR
 		because("shuffled by chunk, so that storage is read in long runs")
 	case placement == Host && !f.Device.Unified && !n.ScatteredRows && find(Host, RR).starves(find(Host, CR)):
-		shuffle = CR
-		because("shuffled by chunk: gathering rows would keep the device waiting (an epoch of %.3g s instead of %.3g s), and all of the input can be pinned",
-			find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
+		waiting := fmt.Sprintf("gathering rows keeps the device waiting (an epoch of %.3g s instead of %.3g s)", find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
+		if unpinned == "" {
+			shuffle = CR
+			because("shuffled by chunk: %s, and all of the input can be pinned", waiting)
+		} else {
+			shuffle = RR
+			because("shuffled by row, though %s: chunks are copied from where they lie, and %s", waiting, unpinned)
+		}
 	default:
 		shuffle = RR
 		because("shuffled by row, which memory allows")
+	}
+	if placement == Host && shuffle == CR && unpinned != "" {
+		because("copies of chunks may wait for pages: %s", unpinned)
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
@@ -203,6 +217,15 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		because("%d batch buffers: one is filled while another is computed on", Buffers)
 	}
 	return d, nil
+}
+
+// unpinned says why an input cannot all be pinned for devices to copy from; "" where
+// it can, or need not.
+func (f Facts) unpinned(input units.Bytes) string {
+	if f.Device.Unified || f.Pinnable.By == "" || input <= f.Pinnable.Bytes {
+		return ""
+	}
+	return fmt.Sprintf("of the input (%s) only %s can be pinned, by %s", input, f.Pinnable.Bytes, f.Pinnable.By)
 }
 
 // fits says why a placement is the first that is possible.

@@ -106,16 +106,20 @@ type planned struct {
 
 // plannedMachine is what was planned for.
 type plannedMachine struct {
-	Described   string          `json:"described,omitempty"` // by this file
-	Cores       int             `json:"cores"`
-	NUMANodes   int             `json:"numa_nodes,omitempty"`
-	MemoryBytes units.Bytes     `json:"memory_bytes"` // that may be used
-	MemoryBy    string          `json:"memory_by"`
-	Device      string          `json:"device"`
-	Unified     bool            `json:"unified"` // its memory is the host's
-	Devices     int             `json:"devices"`
-	DeviceBytes units.Bytes     `json:"device_bytes"` // free on each
-	Rates       placement.Rates `json:"rates"`
+	Described   string      `json:"described,omitempty"` // by this file
+	Cores       int         `json:"cores"`
+	NUMANodes   int         `json:"numa_nodes,omitempty"`
+	MemoryBytes units.Bytes `json:"memory_bytes"` // that may be used
+	MemoryBy    string      `json:"memory_by"`
+	// Pinnable is how much of the memory can be locked for devices to copy from, where
+	// something limits that.
+	PinnableBytes *units.Bytes    `json:"pinnable_bytes"`
+	PinnableBy    string          `json:"pinnable_by,omitempty"`
+	Device        string          `json:"device"`
+	Unified       bool            `json:"unified"` // its memory is the host's
+	Devices       int             `json:"devices"`
+	DeviceBytes   units.Bytes     `json:"device_bytes"` // free on each
+	Rates         placement.Rates `json:"rates"`
 }
 
 // chunkQuality is chunk.Quality of reshuffling by chunk.
@@ -139,6 +143,9 @@ func (p *planned) text(w io.Writer) {
 	if m.Unified {
 		line("", "device %q, in host memory", m.Device)
 	} else {
+		if m.PinnableBytes != nil {
+			line("", "%s of it can be pinned (%s)", *m.PinnableBytes, m.PinnableBy)
+		}
 		line("", "%s of %s each", count(int64(m.Devices), "device"), m.DeviceBytes)
 	}
 	var rates []string
@@ -369,6 +376,9 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 			Described: o.hardware, Cores: v.cores, MemoryBytes: f.Budget, MemoryBy: f.BudgetBy,
 			Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
 		},
+	}
+	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget {
+		p.Machine.PinnableBytes, p.Machine.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
 	}
 	if o.hardware == "" && f.Devices > 1 {
 		p.Reasons = append(p.Reasons, fmt.Sprintf("this is for %d devices: train, in this version, uses one", f.Devices))

@@ -97,6 +97,27 @@ func TestTheDataSetsOfThePaperArePlannedOnItsMachine(t *testing.T) {
 	}
 }
 
+func TestAPlanTellsHowMuchCanBePinned(t *testing.T) {
+	text, err := os.ReadFile("../../docs/paper-machine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := disk(t)
+	write(t, d, "all.yaml", string(text))
+	write(t, d, "some.yaml", string(text)+"pinnable: 64GB\n")
+	const line = "plan --dataset igb-medium --devices 1 --model sign --hidden 512 --batch 8000 --hardware "
+	all, some := object(t, must(t, d, line+"all.yaml --json")), object(t, must(t, d, line+"some.yaml --json"))
+	if m := all["machine"].(map[string]any); m["pinnable_bytes"] != nil || all["shuffle"] != "chunk" {
+		t.Errorf("where all can be pinned: %v of %v, shuffled by %v", m["pinnable_bytes"], m["memory_bytes"], all["shuffle"])
+	}
+	if m := some["machine"].(map[string]any); m["pinnable_bytes"] != 64e9 || m["pinnable_by"] != "the machine's limit" || some["shuffle"] != "rr" {
+		t.Errorf("where 64 GB can be pinned: %v by %v, shuffled by %v", m["pinnable_bytes"], m["pinnable_by"], some["shuffle"])
+	}
+	if out := must(t, d, line+"some.yaml").stdout; !strings.Contains(out, "59.6 GiB of it can be pinned") {
+		t.Errorf("nothing of pinning in %q", out)
+	}
+}
+
 func TestPlansThatCannotBeAreRefused(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	write(t, d, "machine.yaml", toyMachine)

@@ -115,6 +115,9 @@ func (s *session) announce(a *app) {
 	for _, reason := range s.decision.Reasons {
 		a.note("  %s", reason)
 	}
+	if u := s.device.Usage(); u.NotLocked != "" && !s.device.Info().Unified {
+		a.note("  of %s of pinned memory %s is locked: %s", units.Bytes(u.PinnedInUse), units.Bytes(u.PinnedLocked), u.NotLocked)
+	}
 	if s.decision.ComputeSeconds > 0 {
 		a.note("  an epoch should take %.3g s", s.decision.EpochSeconds)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -82,7 +83,7 @@ func (a *app) facts(device gds.Device) placement.Facts {
 		free = units.Bytes(info.MemoryBytes - device.Usage().InUse)
 	}
 	budget, by := a.budget()
-	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: budget, BudgetBy: by}
+	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: budget, BudgetBy: by, Pinnable: machine.Lockable()}
 }
 
 // measure finds the rates of this machine, and trains on a few batches from storage

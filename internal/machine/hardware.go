@@ -24,6 +24,8 @@ var ErrHardware = errors.New("unusable description of hardware")
 type Hardware struct {
 	Cores  int
 	Memory units.Bytes // of the host, that a job may use
+	// Pinnable is how much of Memory can be locked, for devices to copy from; 0: all.
+	Pinnable units.Bytes
 	// MemoryBandwidth is that of all cores reading one after another;
 	// GatherBandwidth that of copying scattered rows, in bytes of rows.
 	MemoryBandwidth, GatherBandwidth units.Rate
@@ -66,6 +68,7 @@ func (h *Hardware) settings() []setting {
 	return []setting{
 		{"cores", (*count)(&h.Cores), true},
 		{"memory", &h.Memory, true},
+		{"pinnable", &h.Pinnable, false},
 		{"memory_bandwidth", &h.MemoryBandwidth, true},
 		{"gather_bandwidth", &h.GatherBandwidth, false},
 		{"devices.count", (*count)(&h.Devices.Count), false},
@@ -96,6 +99,7 @@ func (c *count) Set(s string) error {
 //
 //	cores: 48
 //	memory: 380GB
+//	pinnable: 100GB           # of it, that a job may lock (ulimit -l); if left out, all
 //	memory_bandwidth: 200GB/s
 //	gather_bandwidth: 60GB/s  # if left out, a third of memory_bandwidth: reading, and writing elsewhere
 //	devices:                  # if left out, the processor computes

@@ -57,8 +57,8 @@ func TestHardwareIsReadAsDescribed(t *testing.T) {
 		t.Errorf("two disks read %s and write %s", got.Storage.ReadRate(), got.Storage.WriteRate())
 	}
 
-	got, err = readHardware(t, "cores: 2\nmemory: 16GiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
-	want = Hardware{Cores: 2, Memory: 16 << 30, MemoryBandwidth: 10e9, GatherBandwidth: 5e9, Storage: Storage{Count: 1, Read: 1e9, Write: 1e9}}
+	got, err = readHardware(t, "cores: 2\nmemory: 16GiB\npinnable: 64MiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
+	want = Hardware{Cores: 2, Memory: 16 << 30, Pinnable: 64 << 20, MemoryBandwidth: 10e9, GatherBandwidth: 5e9, Storage: Storage{Count: 1, Read: 1e9, Write: 1e9}}
 	if err != nil || got != want {
 		t.Errorf("got %+v (%v)\nwant %+v", got, err, want)
 	}

@@ -16,7 +16,7 @@ func Threads() int { return runtime.GOMAXPROCS(0) }
 // Limit is an amount of memory and what it is that limits it.
 type Limit struct {
 	Bytes units.Bytes
-	By    string // "free memory", "cgroup /sys/fs/cgroup/job", ...
+	By    string // "free memory", "cgroup /sys/fs/cgroup/job", ...; "" where nothing limits
 }
 
 // least is the smaller limit; an empty By means that there is none.

@@ -30,6 +30,15 @@ func Memory() Limit {
 	return least(free, Limit{units.Bytes(pages * page), "available memory"})
 }
 
+// Lockable is how much memory a process of the user can lock.
+func Lockable() Limit {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil || r.Cur > math.MaxInt64-1 {
+		return Limit{}
+	}
+	return Limit{units.Bytes(r.Cur), "ulimit -l"}
+}
+
 // PeakRSS is the most memory that the process has had resident, in bytes.
 func PeakRSS() int64 {
 	var usage unix.Rusage

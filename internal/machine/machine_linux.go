@@ -66,6 +66,35 @@ func cgroup(fsys vfs.FS, mount, group string, files accounting) (left Limit) {
 	}
 }
 
+// Lockable is how much more memory the process can lock: what is left of its limit,
+// of which a process with the capability to lock any memory has none.
+func Lockable() Limit { return lockable(vfs.OS()) }
+
+// lockAny is the number of CAP_IPC_LOCK: see capabilities(7).
+const lockAny = 14
+
+func lockable(fsys vfs.FS) Limit {
+	status := read(fsys, "/proc/self/status")
+	for line := range strings.Lines(status) {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			if err == nil && set>>lockAny&1 != 0 {
+				return Limit{}
+			}
+		}
+	}
+	for line := range strings.Lines(read(fsys, "/proc/self/limits")) {
+		rest, ok := strings.CutPrefix(line, "Max locked memory")
+		if f := strings.Fields(rest); ok && len(f) > 0 {
+			if limit, err := strconv.ParseInt(f[0], 10, 64); err == nil { // else "unlimited"
+				kib, _ := field(status, "VmLck:")
+				return Limit{units.Bytes(max(0, limit-kib<<10)), "ulimit -l"}
+			}
+		}
+	}
+	return Limit{}
+}
+
 // PeakRSS is the most memory that the process has had resident, in bytes.
 func PeakRSS() int64 {
 	kib, _ := field(read(vfs.OS(), "/proc/self/status"), "VmHWM:")

@@ -62,6 +62,37 @@ func TestMemoryIsTheLeastOfWhatLimits(t *testing.T) {
 	}
 }
 
+func TestLockableMemoryIsWhatIsLeftOfItsLimit(t *testing.T) {
+	const limits = "Limit                     Soft Limit           Hard Limit           Units     \n" +
+		"Max core file size        0                    unlimited            bytes     \n" +
+		"Max locked memory         8388608              unlimited            bytes     \n"
+	const unlimited = "Max locked memory         unlimited            unlimited            bytes     \n"
+	for _, c := range []struct {
+		name, status, limits string
+		want                 Limit
+	}{
+		{"all of the limit", "VmLck:\t       0 kB\nCapEff:\t0000000000000000\n", limits, Limit{8 << 20, "ulimit -l"}},
+		{"less what is locked", "VmLck:\t    2048 kB\nCapEff:\t0000000000000000\n", limits, Limit{6 << 20, "ulimit -l"}},
+		{"nothing where more is locked than the limit is now", "VmLck:\t   16384 kB\n", limits, Limit{0, "ulimit -l"}},
+		{"no limit for those that may lock any memory", "VmLck:\t       0 kB\nCapEff:\t0000000000004000\n", limits, Limit{}},
+		{"the limit for those with all other rights", "CapEff:\t000001ffffffbfff\n", limits, Limit{8 << 20, "ulimit -l"}},
+		{"no limit where there is none", "CapEff:\t0000000000000000\n", unlimited, Limit{}},
+		{"no limit where nothing is known", "", "", Limit{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			disk := vfs.NewMem()
+			if err := disk.MkdirAll("/proc/self"); err != nil {
+				t.Fatal(err)
+			}
+			put(t, disk, "/proc/self/status", c.status)
+			put(t, disk, "/proc/self/limits", c.limits)
+			if got := lockable(disk); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestThisMachineHasMemoryAndThreads(t *testing.T) {
 	held := make([]byte, 32<<20)
 	for i := range held {
@@ -72,6 +103,9 @@ func TestThisMachineHasMemoryAndThreads(t *testing.T) {
 	}
 	if got := Memory(); got.Bytes <= 0 || got.By == "nothing known" {
 		t.Errorf("memory: %+v", got)
+	}
+	if got := Lockable(); got.Bytes < 0 || got.By == "" && got.Bytes != 0 {
+		t.Errorf("lockable memory: %+v", got)
 	}
 	if Threads() < 1 {
 		t.Errorf("%d threads", Threads())
