@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -276,20 +277,34 @@ func (r ablationResult) text(w io.Writer) {
 	for _, m := range r.Results {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes), units.Bytes(m.StorageBytes))
 	}
-	for _, f := range []struct {
-		name   string
-		figure *bench.AblationFigure
-	}{{"Figure 9", &r.Figure9}, {"Figure 14", &r.Figure14}} {
-		fmt.Fprintf(w, "\n%s: %s\n", f.name, f.figure.About())
-		fmt.Fprintln(w, "model\tfrom\tloading\treshuffled\tepoch")
-		for _, b := range f.figure.Bars {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.3f\n", b.Model, b.Placement, b.Variant, b.Shuffle, b.Normalized)
-		}
-	}
+	fmt.Fprintf(w, "\nFigure 9: %s\n", r.Figure9.About())
+	barsText(w, r.Figure9.Bars, bench.LoadVariants(), func(b bench.Way) string { return b.Variant })
+	fmt.Fprintf(w, "\nFigure 14: %s\n", r.Figure14.About())
+	barsText(w, r.Figure14.Bars, bench.LoadShuffles(), func(b bench.Way) string { return b.Shuffle })
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(w, "left out: %s of %d hops, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
 	}
 	if r.Output != "" {
 		fmt.Fprintf(w, "drawn in %s\n", r.Output)
+	}
+}
+
+// barsText is a line for each model and placement.
+func barsText(w io.Writer, bars []bench.AblationBar, columns []string, column func(bench.Way) string) {
+	fmt.Fprintf(w, "model\tfrom\t%s\n", strings.Join(columns, "\t"))
+	for i, b := range bars {
+		same := func(other bench.AblationBar) bool { return other.Model == b.Model && other.Placement == b.Placement }
+		if i > 0 && same(bars[i-1]) {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s", b.Model, b.Placement)
+		for _, name := range columns {
+			cell := ""
+			if at := slices.IndexFunc(bars, func(other bench.AblationBar) bool { return same(other) && column(other.Way) == name }); at >= 0 {
+				cell = fmt.Sprintf("%.3f", bars[at].Normalized)
+			}
+			fmt.Fprintf(w, "\t%s", cell)
+		}
+		fmt.Fprintln(w)
 	}
 }
