@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -64,6 +65,8 @@ type Loader struct {
 	memory  memory
 	frames  []*frame
 	source  source
+
+	assembled, copiedIn atomic.Int64 // bytes: see Stats
 
 	mu     sync.Mutex
 	busy   bool // an epoch is running

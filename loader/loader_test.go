@@ -330,6 +330,43 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	}
 }
 
+func TestTheBytesThatMoveAreCounted(t *testing.T) {
+	const train = 384
+	const vectors = train * 5 * 2 * 3 // three matrices, as stored
+	store := newStore(t, storeSpec{dtype: format.Float16, chunkRows: 64, features: 5, labels: 1, train: train})
+	for _, c := range []struct {
+		name                string
+		placement           Placement
+		unified, naive      bool
+		chunkRows           int
+		assembled, copiedIn int64 // by the row: labels are 4 bytes, row numbers too
+	}{
+		{"rows of device memory are gathered by number", Device, false, false, 1, 0, 8 * train},
+		{"chunks of device memory are not", Device, false, false, 64, 0, 4 * train},
+		{"rows of host memory are gathered, then copied", Host, false, false, 1, vectors, vectors + 4*train},
+		{"chunks of host memory are copied at once", Host, false, false, 64, 0, vectors + 4*train},
+		{"rows one by one too", Host, false, true, 1, 0, vectors + 4*train},
+		{"chunks of storage are copied from where they were read to", Storage, false, false, 64, 0, vectors + 4*train},
+		{"rows are gathered into memory that is one", Host, true, false, 1, vectors, 4 * train},
+		{"chunks are copied there by the host", Host, true, false, 64, vectors, 4 * train},
+		{"and those of storage", Storage, true, false, 64, vectors, 4 * train},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			device := newDevice(t, c.unified, host.Options{Threads: 2})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Regions: []string{"train"}, Placement: c.placement, BatchRows: 128, BySpan: c.naive})
+			set := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 128, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
+			for n := range 2 {
+				if _, err := collect(t, device, set, n, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := l.Stats(); s.AssembledBytes != 2*c.assembled || s.CopiedInBytes != 2*c.copiedIn {
+				t.Errorf("in two epochs %d bytes were assembled and %d copied in, want %d and %d", s.AssembledBytes, s.CopiedInBytes, 2*c.assembled, 2*c.copiedIn)
+			}
+		})
+	}
+}
+
 func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	multi := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 3})

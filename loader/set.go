@@ -124,10 +124,11 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		free <- f
 	}
 	// A stream of its own, so that what poisons it ends with the epoch.
-	stream, err := l.o.Device.NewStream()
+	plain, err := l.o.Device.NewStream()
 	if err != nil {
 		return err
 	}
+	stream := countingStream{plain, &l.copiedIn}
 	stages := []stage[*job]{
 		{name: "prefetch", wait: l.source.prefetch, queue: l.source.ahead(s)},
 		{name: "fetch", work: l.source.fetch, queue: 1},

@@ -68,6 +68,7 @@ const (
 func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
 	size := h.l.joinedBytes()
 	return parallel.For(ctx, h.l.o.Threads, int64(len(rows)), max(gatherBytes/size, 1), func(lo, hi int64) error {
+		h.l.assembled.Add((hi - lo) * size)
 		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi])
 		return nil
 	})
@@ -80,6 +81,7 @@ func (h *hostSource) copySpans(ctx context.Context, dst []byte, b chunk.Batch) e
 		starts[i+1] = starts[i] + int64(b.Spans[i].Rows)
 	}
 	return parallel.For(ctx, h.l.o.Threads, int64(b.Rows), max(copyBytes/size, 1), func(lo, hi int64) error {
+		h.l.assembled.Add((hi - lo) * size)
 		i, found := slices.BinarySearch(starts, lo)
 		if !found {
 			i--

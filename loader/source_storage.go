@@ -357,7 +357,9 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 		if unified {
 			dst, cols := dtype.Float32s(features), s.l.layout.Features
 			from := (m*j.plan.Rows + p.at) * cols
-			dtype.Decode(dst[from:from+p.rows*cols], s.stored(p.slot, m, p.first, p.rows), s.l.layout.DType)
+			stored := s.stored(p.slot, m, p.first, p.rows)
+			s.l.assembled.Add(int64(len(stored)))
+			dtype.Decode(dst[from:from+p.rows*cols], stored, s.l.layout.DType)
 		}
 		return nil
 	})

@@ -1,6 +1,10 @@
 package loader
 
-import "github.com/hopfeed/hopfeed/gds"
+import (
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
 
 // Stats tells what a loader did, over all epochs that have ended.
 type Stats struct {
@@ -9,6 +13,10 @@ type Stats struct {
 	Batches   int64     `json:"batches"`
 	Rows      int64     `json:"rows"`       // of this rank
 	BytesRead int64     `json:"bytes_read"` // from the store, by Open too
+	// AssembledBytes is what the host put together of rows, and CopiedInBytes what the
+	// device copied from host memory for batches, labels and row numbers included.
+	AssembledBytes int64 `json:"assembled_bytes"`
+	CopiedInBytes  int64 `json:"copied_in_bytes"`
 	// Reads is by which paths they were read.
 	Reads  []ReadStats  `json:"reads"`
 	Stages []StageStats `json:"stages"`
@@ -45,12 +53,24 @@ func (l *Loader) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Placement, s.Memory = l.o.Placement, l.o.Device.Usage()
+	s.AssembledBytes, s.CopiedInBytes = l.assembled.Load(), l.copiedIn.Load()
 	s.Stages = append([]StageStats(nil), s.Stages...)
 	s.Reads = l.source.reads()
 	for _, r := range s.Reads {
 		s.BytesRead += r.Bytes
 	}
 	return s
+}
+
+// countingStream counts what is copied in.
+type countingStream struct {
+	gds.Stream
+	bytes *atomic.Int64
+}
+
+func (s countingStream) CopyIn(dst gds.Tensor, host []byte) {
+	s.bytes.Add(int64(len(host)))
+	s.Stream.CopyIn(dst, host)
 }
 
 // count adds an epoch: see pipeline for times.

@@ -273,9 +273,10 @@ func (r ablationResult) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
 			m.EpochSeconds, m.Speedup, s["load"], s["forward"], s["backward"], s["optimizer"])
 	}
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage")
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the device")
 	for _, m := range r.Results {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes), units.Bytes(m.StorageBytes))
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes),
+			units.Bytes(m.StorageBytes), units.Bytes(m.AssembledBytes), units.Bytes(m.CopiedInBytes))
 	}
 	fmt.Fprintf(w, "\nFigure 9: %s\n", r.Figure9.About())
 	barsText(w, r.Figure9.Bars, bench.LoadVariants(), func(b bench.Way) string { return b.Variant })

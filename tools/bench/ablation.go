@@ -93,8 +93,10 @@ type AblationResult struct {
 	LoaderSeconds map[string]float64 `json:"loader_seconds"`
 	// InputBytes is what an epoch takes by formula, rows * matrices * features * size of
 	// an element (preprop-gnn Appendix I); then what the loader counted.
-	InputBytes   int64 `json:"input_bytes"`
-	StorageBytes int64 `json:"storage_bytes"` // read from storage
+	InputBytes     int64 `json:"input_bytes"`
+	StorageBytes   int64 `json:"storage_bytes"`   // read from storage
+	AssembledBytes int64 `json:"assembled_bytes"` // put together by the host
+	CopiedInBytes  int64 `json:"copied_in_bytes"` // by the device from host memory, labels and row numbers included
 }
 
 // LeftOut is what could not be measured, and why.
@@ -135,50 +137,51 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 		BatchRows: o.BatchRows, ChunkRows: cmp.Or(o.ChunkRows, layout.ChunkRows), Rounds: o.Rounds, Epochs: o.Epochs,
 		LeftOut: []LeftOut{},
 	}
-	cells := a.cells(o)
-	if len(cells) == 0 {
-		if len(a.LeftOut) == 0 {
-			return nil, fmt.Errorf("%w: there is nothing to train", placement.ErrContradiction)
-		}
-		return nil, fmt.Errorf("training from %v %w: %s", o.Placements, machine.ErrDoesNotFit, a.LeftOut[0].Reason)
-	}
+	cells := o.cells()
 	task := o.Progress.Start("ablation", int64(o.Rounds*len(cells)), progress.Items)
 	defer task.Done()
 	for n := range o.Rounds {
 		// Another first one each time.
 		for i := range cells {
 			c := cells[(i+n*len(cells)/o.Rounds)%len(cells)]
-			if err := c.measure(ctx, o); err != nil {
+			if c.obstacle != "" {
+				continue
+			}
+			if err := c.measure(ctx, o); errors.Is(err, gds.ErrOutOfMemory) {
+				c.obstacle = err.Error()
+			} else if err != nil {
 				return nil, fmt.Errorf("%s of %d hops, %s: %w", c.Spec.Model, c.Hops, c.variant.name+" from "+string(c.placement), err)
 			}
 			task.Add(1)
 		}
 	}
 	for _, c := range cells {
-		a.Results = append(a.Results, c.result())
+		if c.obstacle == "" {
+			a.Results = append(a.Results, c.result())
+		} else {
+			a.LeftOut = append(a.LeftOut, LeftOut{c.Spec.Model, c.Hops, c.obstacle, c.way()})
+		}
+	}
+	if len(a.Results) == 0 {
+		return nil, fmt.Errorf("training from %v %w: %s", o.Placements, machine.ErrDoesNotFit, a.LeftOut[0].Reason)
 	}
 	a.compare()
 	return a, nil
 }
 
-// cells are the cases in all the ways, but for what cannot be had.
-func (a *Ablation) cells(o AblationOptions) (cells []*cell) {
+// cells are the cases in all ways.
+func (o *AblationOptions) cells() (cells []*cell) {
 	for _, k := range o.Cases {
 		for _, p := range o.Placements {
 			for _, v := range variants {
 				if !slices.Contains(v.placements, p) {
 					continue
 				}
-				c := &cell{AblationCase: k, variant: v, placement: p}
 				at := slices.IndexFunc(k.Alternatives, func(alt placement.Alternative) bool {
 					return alt.Placement == string(p) && alt.Shuffle == v.shuffle
 				})
-				if why := k.Alternatives[at].Obstacle; why != "" {
-					a.LeftOut = append(a.LeftOut, LeftOut{k.Spec.Model, k.Hops, why, c.way()})
-					continue
-				}
-				c.inputBytes = int64(k.Alternatives[at].EpochBytes)
-				cells = append(cells, c)
+				alt := k.Alternatives[at]
+				cells = append(cells, &cell{AblationCase: k, variant: v, placement: p, inputBytes: int64(alt.EpochBytes), obstacle: alt.Obstacle})
 			}
 		}
 	}
@@ -191,6 +194,7 @@ type cell struct {
 	variant    variant
 	placement  loader.Placement
 	inputBytes int64
+	obstacle   string // why it cannot be had
 	epochs     []measuredEpoch
 	profiles   []map[string]float64 // steps
 }
@@ -253,6 +257,8 @@ func (c *cell) result() AblationResult {
 		r.LoaderSeconds[s.Name] = s.WorkSeconds - e.before.Stages[i].WorkSeconds
 	}
 	r.StorageBytes = e.after.BytesRead - e.before.BytesRead
+	r.AssembledBytes = e.after.AssembledBytes - e.before.AssembledBytes
+	r.CopiedInBytes = e.after.CopiedInBytes - e.before.CopiedInBytes
 	return r
 }
 
