@@ -117,9 +117,12 @@ func (f *frame) show(l *Loader, x gds.Tensor) {
 // copyLabels brings the labels of the batch to the device.
 func (f *frame) copyLabels(labels []int32, spans []chunk.Span, stream gds.Stream) {
 	pinned := f.pinned.Bytes()[:f.batch.Rows*4]
-	at := dtype.Int32s(pinned)
+	at, i := dtype.Int32s(pinned), 0
 	for _, s := range spans {
-		at = at[copy(at, labels[s.First:s.First+int64(s.Rows)]):]
+		for _, label := range labels[s.First : s.First+int64(s.Rows)] {
+			at[i] = label
+			i++
+		}
 	}
 	stream.CopyIn(f.batch.Labels, pinned)
 }

@@ -152,7 +152,7 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 					return fmt.Errorf("index[%d] is row %d of a matrix of %d", lo+i, row, from.rows)
 				}
 			}
-			kernel.GatherRows(to.data[lo*to.stride:], to.stride, from.data, from.stride, to.cols, part)
+			kernel.GatherRows(to.data[lo*to.stride:], to.stride, from.data, from.stride, to.cols, part, len(to.data) >= kernel.StreamBytes)
 			return nil
 		})
 	}, dst, src, index)

@@ -1,29 +1,48 @@
 package kernel
 
-// How much is prefetched: rows so far ahead that about so many bytes are on their
-// way, more than which a core's line fill buffers do not hold, and of long rows the
-// start, after which the processor goes on by itself.
+import "fmt"
+
+// How far ahead rows are fetched: enough for the memory to be busy, and no more than
+// a part of the second level of the caches holds.
 const (
-	prefetchBytes   = 4 << 10
-	maxPrefetchRows = 32
+	gatherAheadRows  = 32
+	gatherAheadBytes = 64 << 10
 )
 
-// GatherRows copies rows of rowBytes bytes: row i of dst, which begins at
-// i*dstStride, becomes row rows[i] of src, which begins at rows[i]*srcStride.
-func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32) {
-	if rowBytes == 0 {
+// StreamBytes is about what a core's caches hold: from there on it pays to write past
+// them.
+const StreamBytes = 2 << 20
+
+// fewestGathered is the length of the shortest rows that are not copied one by one.
+const fewestGathered = 64
+
+// GatherRows copies rows of rowBytes bytes, row rows[i] of src to row i of dst:
+//
+//	for i, row := range rows {
+//		copy(dst[i*dstStride:][:rowBytes], src[int(row)*srcStride:])
+//	}
+//
+// With stream they are written past the caches where the processor can: for what is
+// more than the caches of a core hold, which would else be read before it is written.
+func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, stream bool) {
+	if rowBytes == 0 || len(rows) == 0 {
 		return
 	}
-	ahead := min(max(prefetchBytes/rowBytes, 1), maxPrefetchRows)
-	fetched := min(rowBytes, prefetchBytes)
-	for _, row := range rows[:min(ahead, len(rows))] {
-		prefetch(&src[int(row)*srcStride], fetched)
-	}
+	_ = dst[(len(rows)-1)*dstStride+rowBytes-1]
 	for i, row := range rows {
-		if i+ahead < len(rows) {
-			prefetch(&src[int(rows[i+ahead])*srcStride], fetched)
+		if int(row)*srcStride+rowBytes > len(src) {
+			panic(fmt.Sprintf("kernel: rows[%d] is row %d, %d bytes apart, of %d bytes", i, row, srcStride, len(src)))
 		}
-		to, from := i*dstStride, int(row)*srcStride
-		copy(dst[to:to+rowBytes], src[from:from+rowBytes])
+	}
+	gather := active.gather
+	if rowBytes < fewestGathered {
+		gather = portable.gather
+	}
+	gather(dst, dstStride, src, srcStride, rowBytes, rows, max(1, min(gatherAheadRows, gatherAheadBytes/rowBytes)), stream)
+}
+
+func gather(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, _ int, _ bool) {
+	for i, row := range rows {
+		copy(dst[i*dstStride:][:rowBytes], src[int(row)*srcStride:])
 	}
 }

@@ -33,6 +33,8 @@ type implementation struct {
 	decodeFloat16  func(dst []float32, src []uint16)
 	decodeBFloat16 func(dst []float32, src []uint16)
 
+	gather func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)
+
 	feistel func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
 }
 

@@ -21,6 +21,7 @@ var (
 		scaleBFloat16:  scaleBFloat16AVX2,
 		decodeFloat16:  decodeFloat16AVX2,
 		decodeBFloat16: decodeBFloat16AVX2,
+		gather:         gatherAVX2,
 		feistel:        feistel,
 	}
 	withAVX512 = implementation{
@@ -37,6 +38,7 @@ var (
 		scaleBFloat16:  scaleBFloat16AVX512,
 		decodeFloat16:  decodeFloat16AVX512,
 		decodeBFloat16: decodeBFloat16AVX512,
+		gather:         gatherAVX512,
 		feistel:        feistelAVX512,
 	}
 )
@@ -47,7 +49,7 @@ func available() []*implementation {
 	if cpu.X86.HasAVX2 && hasF16C() {
 		list = append([]*implementation{&withAVX2}, list...)
 	}
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasBMI2 {
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2 {
 		list = append([]*implementation{&withAVX512}, list...)
 	}
 	return list

@@ -2060,6 +2060,65 @@ done:
 	VZEROUPPER
 	RET
 
+// func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
+// Requires: AVX, CMOV, MMX+
+TEXT ·gatherAVX2(SB), NOSPLIT, $0-105
+	MOVQ dst_base+0(FP), AX
+	MOVQ dstStride+24(FP), CX
+	MOVQ src_base+32(FP), DX
+	MOVQ srcStride+56(FP), BX
+	MOVQ rowBytes+64(FP), SI
+	MOVQ rows_base+72(FP), DI
+	MOVQ rows_len+80(FP), R8
+	MOVQ ahead+96(FP), R9
+	LEAQ -4(DI)(R8*4), R8
+	SHLQ $0x02, R9
+
+cached:
+	CMPQ    DI, R8
+	JA      cachedEnd
+	MOVL    (DI), R10
+	IMULQ   BX, R10
+	ADDQ    DX, R10
+	LEAQ    (DI)(R9*1), R11
+	CMPQ    R11, R8
+	CMOVQHI R8, R11
+	MOVL    (R11), R11
+	IMULQ   BX, R11
+	ADDQ    DX, R11
+	MOVQ    AX, R12
+	LEAQ    -64(R10)(SI*1), R13
+
+cachedLine:
+	CMPQ       R10, R13
+	JAE        cachedTail
+	PREFETCHT1 (R11)
+	VMOVUPS    (R10), Y0
+	VMOVUPS    32(R10), Y1
+	VMOVUPS    Y0, (R12)
+	VMOVUPS    Y1, 32(R12)
+	ADDQ       $0x40, R10
+	ADDQ       $0x40, R12
+	ADDQ       $0x40, R11
+	JMP        cachedLine
+
+cachedTail:
+	SUBQ       R10, R13
+	ADDQ       R13, R12
+	ADDQ       R13, R10
+	PREFETCHT1 63(R11)(R13*1)
+	VMOVUPS    (R10), Y0
+	VMOVUPS    32(R10), Y1
+	VMOVUPS    Y0, (R12)
+	VMOVUPS    Y1, 32(R12)
+	ADDQ       CX, AX
+	ADDQ       $0x04, DI
+	JMP        cached
+
+cachedEnd:
+	VZEROUPPER
+	RET
+
 // func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
 TEXT ·sumFloat32AVX512(SB), NOSPLIT, $40-160
@@ -4143,6 +4202,124 @@ next:
 	ADDQ      $+64, AX
 	JMP       next
 
+done:
+	VZEROUPPER
+	RET
+
+// func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
+TEXT ·gatherAVX512(SB), NOSPLIT, $0-105
+	MOVQ dst_base+0(FP), AX
+	MOVQ dstStride+24(FP), CX
+	MOVQ src_base+32(FP), DX
+	MOVQ srcStride+56(FP), BX
+	MOVQ rowBytes+64(FP), SI
+	MOVQ rows_base+72(FP), DI
+	MOVQ rows_len+80(FP), R8
+	MOVQ ahead+96(FP), R9
+	LEAQ -4(DI)(R8*4), R8
+	SHLQ $0x02, R9
+	CMPB stream+104(FP), $0x00
+	JE   cached
+
+streamed:
+	CMPQ       DI, R8
+	JA         streamedEnd
+	MOVL       (DI), R10
+	IMULQ      BX, R10
+	ADDQ       DX, R10
+	LEAQ       (DI)(R9*1), R11
+	CMPQ       R11, R8
+	CMOVQHI    R8, R11
+	MOVL       (R11), R11
+	IMULQ      BX, R11
+	ADDQ       DX, R11
+	MOVQ       AX, R12
+	MOVQ       SI, R13
+	MOVQ       R12, R14
+	NEGQ       R14
+	ANDQ       $0x3f, R14
+	JZ         streamedLines
+	MOVQ       $-1, R15
+	BZHIQ      R14, R15, R15
+	KMOVQ      R15, K1
+	PREFETCHT1 (R11)
+	VMOVDQU8.Z (R10), K1, Z0
+	VMOVDQU8   Z0, K1, (R12)
+	SUBQ       R14, R13
+	ADDQ       R14, R10
+	ADDQ       R14, R12
+	ADDQ       R14, R11
+
+streamedLines:
+	SUBQ       $0x40, R13
+	JL         streamedTail
+	PREFETCHT1 (R11)
+	VMOVUPS    (R10), Z0
+	VMOVNTPS   Z0, (R12)
+	ADDQ       $0x40, R10
+	ADDQ       $0x40, R12
+	ADDQ       $0x40, R11
+	JMP        streamedLines
+
+streamedTail:
+	ADDQ       $0x40, R13
+	JZ         streamedDone
+	MOVQ       $-1, R14
+	BZHIQ      R13, R14, R14
+	KMOVQ      R14, K1
+	PREFETCHT1 (R11)
+	VMOVDQU8.Z (R10), K1, Z0
+	VMOVDQU8   Z0, K1, (R12)
+	PREFETCHT1 -1(R11)(R13*1)
+
+streamedDone:
+	ADDQ CX, AX
+	ADDQ $0x04, DI
+	JMP  streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
+
+cached:
+	CMPQ    DI, R8
+	JA      cachedEnd
+	MOVL    (DI), R10
+	IMULQ   BX, R10
+	ADDQ    DX, R10
+	LEAQ    (DI)(R9*1), R11
+	CMPQ    R11, R8
+	CMOVQHI R8, R11
+	MOVL    (R11), R11
+	IMULQ   BX, R11
+	ADDQ    DX, R11
+	MOVQ    AX, R12
+	LEAQ    -64(R10)(SI*1), R13
+
+cachedLine:
+	CMPQ       R10, R13
+	JAE        cachedTail
+	PREFETCHT1 (R11)
+	VMOVUPS    (R10), Z0
+	VMOVUPS    Z0, (R12)
+	ADDQ       $0x40, R10
+	ADDQ       $0x40, R12
+	ADDQ       $0x40, R11
+	JMP        cachedLine
+
+cachedTail:
+	SUBQ       R10, R13
+	ADDQ       R13, R12
+	ADDQ       R13, R10
+	PREFETCHT1 63(R11)(R13*1)
+	VMOVUPS    (R10), Z0
+	VMOVUPS    Z0, (R12)
+	ADDQ       CX, AX
+	ADDQ       $0x04, DI
+	JMP        cached
+
+cachedEnd:
 done:
 	VZEROUPPER
 	RET

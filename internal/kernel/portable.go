@@ -61,6 +61,7 @@ var portable = implementation{
 			dst[j] = BFloat16ToFloat32(h)
 		}
 	},
+	gather:  gather,
 	feistel: feistel,
 }
 

@@ -29,6 +29,9 @@ func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns i
 func decodeBFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
+func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
+
+//go:noescape
 func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
@@ -51,6 +54,9 @@ func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns
 
 //go:noescape
 func decodeBFloat16AVX512(dst []float32, src []uint16)
+
+//go:noescape
+func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 
 //go:noescape
 func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)

@@ -63,6 +63,7 @@ func main() {
 				decode(set, t)
 			}
 		}
+		gather(set)
 	}
 	feistel()
 	hasF16C()
