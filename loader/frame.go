@@ -64,7 +64,7 @@ func newFrame(l *Loader) (f *frame, err error) {
 		return nil, err
 	}
 	pinned := numbers
-	if l.backend.staged && !l.unified() {
+	if l.backend.staged && !l.unified() || l.o.Sharded {
 		pinned += int64(l.o.BatchRows) * int64(len(l.o.Matrices)) * l.rowBytes()
 	}
 	f.pinned, err = l.memory.pin(pinned)

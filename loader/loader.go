@@ -44,7 +44,10 @@ type Options struct {
 	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
 	// 0: those of a batch being assembled and of one being read.
 	ChunkSlots int
-	Threads    int // for reading and gathering; 0: GOMAXPROCS
+	// Sharded tells that, of several ranks, each holds a part of the rows on its device
+	// and fetches others from where they are; else each holds all.
+	Sharded bool
+	Threads int // for reading and gathering; 0: GOMAXPROCS
 	// Unchecked leaves the checksums of what Storage reads uncompared.
 	Unchecked bool
 	// BySpan has each span of a batch copied by an operation of its own, however
@@ -65,6 +68,10 @@ type Loader struct {
 	memory  memory
 	frames  []*frame
 	source  source
+	ranks   Ranks // that it is one of
+	rank    int
+	// Of its rows, the device has those with a number of part modulo parts.
+	part, parts int64
 
 	assembled, copiedIn atomic.Int64 // bytes: see Stats
 
@@ -136,7 +143,20 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 // Open prepares the source: what is preloaded is read (and checked) here. The
 // store must stay open as long as the loader.
 func Open(ctx context.Context, o Options) (*Loader, error) {
-	l := &Loader{o: o, memory: memory{device: o.Device}}
+	ranks, err := OpenRanks(ctx, o, []gds.Device{o.Device})
+	if err != nil {
+		return nil, err
+	}
+	return ranks[0], nil
+}
+
+// open makes the loader of one of some ranks, of which those before it are there.
+// Its memory is still to be filled.
+func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error) {
+	l := &Loader{o: o, memory: memory{device: o.Device}, ranks: ranks, rank: rank, parts: 1}
+	if o.Sharded {
+		l.part, l.parts = int64(rank), int64(len(ranks))
+	}
 	err := l.configure()
 	if err == nil {
 		err = l.open(ctx)
@@ -159,7 +179,7 @@ func (l *Loader) open(ctx context.Context) error {
 		l.frames = append(l.frames, f)
 	}
 	var err error
-	l.source, err = l.backend.open(ctx, l)
+	l.source, err = l.backend.open(l)
 	return err
 }
 
@@ -173,6 +193,8 @@ func (l *Loader) configure() error {
 		return errors.New("loader: no device or no store")
 	case !known:
 		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
+	case o.Sharded && (o.Placement != Device || o.Device.Info().Unified):
+		return errors.New("loader: only what is on devices with memory of their own is sharded")
 	case o.BySpan && o.Placement == Storage:
 		return errors.New("loader: from storage chunks are read, not rows one by one")
 	}
@@ -223,6 +245,10 @@ func (l *Loader) noRegion(name string) error {
 // readLabels reads the labels of the loader's rows; all are -1 in a store that
 // has none.
 func (l *Loader) readLabels(ctx context.Context) error {
+	if l.rank > 0 {
+		l.labels = l.ranks[0].labels
+		return nil
+	}
 	if n := l.o.Store.Manifest.Labels; n > 1 {
 		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), n)
 	}

@@ -14,45 +14,51 @@ import (
 // resident is what the sources that hold the matrices in memory have in common:
 // one buffer [rows, matrices * F], in the stored type. A row that is read at random
 // is thus one run of memory and not one for each matrix, which memory gives faster,
-// with fewer misses of the page table.
+// with fewer misses of the page table. Of the loader's rows it has each
+// (Loader.parts)th, from Loader.part on.
 type resident struct {
 	l      *Loader
 	memory gds.Buffer
 	read   ReadStats
 }
 
-// load reads and checks every chunk of the loader's regions.
-func load(ctx context.Context, l *Loader, onDevice bool) (r resident, err error) {
-	r = resident{l: l, read: ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}}
+func (r *resident) allocate(alloc func(int64) (gds.Buffer, error)) (err error) {
+	l := r.l
 	if l.rows > 1<<32 {
-		return r, fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
+		return fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
-	alloc := l.memory.pin
-	if onDevice {
-		alloc = l.memory.alloc
+	if r.memory, err = alloc(r.held() * l.joinedBytes()); err != nil {
+		return fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), r.held(), err)
 	}
-	if r.memory, err = alloc(l.rows * l.joinedBytes()); err != nil {
-		return r, fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), l.rows, err)
-	}
-	in, err := newIntake(&r, onDevice && !l.unified())
+	return nil
+}
+
+// held is the number of rows.
+func (r *resident) held() int64 { return (r.l.rows - r.l.part + r.l.parts - 1) / r.l.parts }
+
+// rows is all matrices, all rows that are held.
+func (r *resident) rows() gds.Tensor {
+	return gds.NewTensor(r.memory, int(r.held()), r.l.joinedColumns(), r.l.layout.DType)
+}
+
+// fill reads and checks every chunk of the loader's regions, once for all residents,
+// of which this is one.
+func (r *resident) fill(ctx context.Context, all []*resident) error {
+	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
+	in, err := newIntake(r.l, all)
 	if err != nil {
-		return r, err
+		return err
 	}
-	for i := range l.o.Matrices {
-		if err = r.fill(ctx, i, in); err != nil {
+	for i := range r.l.o.Matrices {
+		if err = r.fillMatrix(ctx, i, in); err != nil {
 			break
 		}
 	}
-	return r, errors.Join(err, in.close())
+	return errors.Join(err, in.close())
 }
 
-// rows is all matrices, all rows of the loader.
-func (r *resident) rows() gds.Tensor {
-	return gds.NewTensor(r.memory, int(r.l.rows), r.l.joinedColumns(), r.l.layout.DType)
-}
-
-// fill reads one matrix into its columns.
-func (r *resident) fill(ctx context.Context, matrix int, in *intake) (err error) {
+// fillMatrix reads one matrix into its columns.
+func (r *resident) fillMatrix(ctx context.Context, matrix int, in *intake) (err error) {
 	m, err := r.l.o.Store.Matrix(r.l.o.Matrices[matrix])
 	if err != nil {
 		return err
@@ -68,10 +74,10 @@ func (r *resident) fill(ctx context.Context, matrix int, in *intake) (err error)
 				r.read.Files++
 			}
 		}
-		err := parallel.For(ctx, r.l.o.Threads, int64(region.Chunks), 1, func(lo, _ int64) error {
+		err := parallel.For(ctx, cap(in.free), int64(region.Chunks), 1, func(lo, _ int64) error {
 			k := region.FirstChunk + int(lo)
 			first, _ := m.ChunkRowRange(k)
-			return in.take(ctx, m, k, matrix, int(first-region.FirstRow+region.at))
+			return in.take(ctx, m, k, matrix, first-region.FirstRow+region.at)
 		})
 		if err != nil {
 			return err
@@ -87,33 +93,30 @@ func (r *resident) fetch(context.Context, *job) error    { return nil }
 func (r *resident) reset()                               {}
 func (r *resident) close() error                         { return nil }
 
-func (r *resident) reads() []ReadStats { return []ReadStats{r.read} }
+func (r *resident) reads() []ReadStats {
+	if r.read.Files == 0 {
+		return nil
+	}
+	return []ReadStats{r.read}
+}
 
 // intake brings chunks to their columns.
 type intake struct {
-	r    *resident
 	free chan gds.Buffer // pinned, a chunk of one matrix each
-	// Where the host cannot write to the columns, chunks go through device memory
-	// for one.
-	mu     sync.Mutex
-	stream gds.Stream
-	staged gds.Buffer
+	to   []*landing
 }
 
-func newIntake(r *resident, discrete bool) (*intake, error) {
-	l := r.l
-	in := &intake{r: r, free: make(chan gds.Buffer, l.o.Threads)}
+func newIntake(l *Loader, all []*resident) (*intake, error) {
+	in := &intake{free: make(chan gds.Buffer, l.o.Threads*len(l.ranks))}
 	bytes := int64(l.layout.ChunkRows) * l.rowBytes()
-	var err error
-	if discrete {
-		if in.stream, err = l.o.Device.NewStream(); err != nil {
-			return nil, err
-		}
-		if in.staged, err = l.o.Device.Alloc(bytes); err != nil {
+	for _, r := range all {
+		t := &landing{resident: r}
+		in.to = append(in.to, t)
+		if err := t.open(bytes); err != nil {
 			return nil, errors.Join(err, in.close())
 		}
 	}
-	for range l.o.Threads {
+	for range cap(in.free) {
 		b, err := l.o.Device.AllocPinned(bytes)
 		if err != nil {
 			return nil, errors.Join(err, in.close())
@@ -123,46 +126,100 @@ func newIntake(r *resident, discrete bool) (*intake, error) {
 	return in, nil
 }
 
-// take returns when chunk k is in the columns of its matrix, from row at on.
-func (in *intake) take(ctx context.Context, m *format.Matrix, k, matrix, at int) error {
+// take returns when chunk k, whose rows are the loader's from row at on, is in the
+// columns of its matrix.
+func (in *intake) take(ctx context.Context, m *format.Matrix, k, matrix int, at int64) error {
 	b := <-in.free
 	defer func() { in.free <- b }()
-	l := in.r.l
 	_, rows := m.ChunkRowRange(k)
-	size := l.rowBytes()
-	chunk := b.Bytes()[:int64(rows)*size]
+	chunk := b.Bytes()[:int64(rows)*in.to[0].l.rowBytes()]
 	if err := m.ReadChunk(k, chunk); err != nil {
 		return err
 	}
-	if in.stream == nil {
-		stride := l.joinedBytes()
-		to := in.r.memory.Bytes()[int64(at)*stride+int64(matrix)*size:]
-		for i := range int64(rows) {
-			copy(to[i*stride:][:size], chunk[i*size:])
-		}
-		return nil
+	var err error
+	events := make([]gds.Event, len(in.to))
+	for i, t := range in.to {
+		events[i] = t.put(chunk, rows, matrix, at)
 	}
-	features := l.layout.Features
-	staged := gds.NewTensor(in.staged, rows, features, l.layout.DType)
-	in.mu.Lock()
-	in.stream.CopyIn(staged, chunk)
-	in.stream.Copy(in.r.rows().Slice(at, at+rows).Columns(matrix*features, (matrix+1)*features), staged)
-	done := in.stream.Record()
-	in.mu.Unlock()
-	// Not ctx: the memory must not be used again before.
-	return done.Wait(context.WithoutCancel(ctx))
+	for _, landed := range events {
+		if landed == nil {
+			continue
+		}
+		// Not ctx: the memory must not be used again before.
+		if failed := landed.Wait(context.WithoutCancel(ctx)); err == nil {
+			err = failed
+		}
+	}
+	return err
 }
 
 func (in *intake) close() error {
 	var err error
-	if in.stream != nil {
-		err = in.stream.Close()
-	}
-	if in.staged != nil {
-		err = errors.Join(err, in.staged.Free())
+	for _, t := range in.to {
+		err = errors.Join(err, t.close())
 	}
 	for len(in.free) > 0 {
 		err = errors.Join(err, (<-in.free).Free())
+	}
+	return err
+}
+
+// landing is where a resident takes in chunks.
+type landing struct {
+	*resident
+	// Where the host cannot write to the columns, chunks go through device memory
+	// for one.
+	mu     sync.Mutex
+	stream gds.Stream
+	staged gds.Buffer
+}
+
+func (t *landing) open(bytes int64) (err error) {
+	if t.memory.Bytes() != nil {
+		return nil
+	}
+	if t.stream, err = t.l.o.Device.NewStream(); err == nil {
+		t.staged, err = t.l.o.Device.Alloc(bytes)
+	}
+	return err
+}
+
+// put copies those rows of a chunk that are held. It returns when they are there,
+// or what happens then.
+func (t *landing) put(chunk []byte, rows, matrix int, at int64) gds.Event {
+	l := t.l
+	first := (l.part - at%l.parts + l.parts) % l.parts // of the chunk
+	to := (at + first) / l.parts
+	if first >= int64(rows) {
+		return nil
+	}
+	if t.stream == nil {
+		size, stride := l.rowBytes(), l.joinedBytes()
+		columns := t.memory.Bytes()[to*stride+int64(matrix)*size:]
+		for n, i := int64(0), first; i < int64(rows); n, i = n+1, i+l.parts {
+			copy(columns[n*stride:][:size], chunk[i*size:])
+		}
+		return nil
+	}
+	whole := gds.NewTensor(t.staged, rows, l.layout.Features, l.layout.DType)
+	held := whole.Slice(int(first), rows)
+	held.Rows = int((int64(rows) - first + l.parts - 1) / l.parts)
+	held.Stride *= int(l.parts)
+	columns := t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*l.layout.Features, (matrix+1)*l.layout.Features)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stream.CopyIn(whole, chunk)
+	t.stream.Copy(columns, held)
+	return t.stream.Record()
+}
+
+func (t *landing) close() error {
+	var err error
+	if t.stream != nil {
+		err = t.stream.Close()
+	}
+	if t.staged != nil {
+		err = errors.Join(err, t.staged.Free())
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -24,6 +25,8 @@ type Set struct {
 	plan chunk.Plan
 	at   int64    // first row, of a region
 	list []uint32 // else the rows
+
+	rows, remote atomic.Int64 // so far
 }
 
 // Set plans epochs over rows: plan.Rows is filled in. From Storage, an order that
@@ -45,7 +48,12 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 		}
 		s.at, plan.Rows = l.regions[i].at, l.regions[i].Rows
 	}
-	s.plan = plan
+	if s.plan = plan; l.o.Sharded {
+		s.plan.Holder = s.holder
+		if plan.World != len(l.ranks) || plan.Rank != l.rank {
+			return nil, fmt.Errorf("plan for rank %d of %d from the shard of rank %d of %d", plan.Rank, plan.World, l.rank, len(l.ranks))
+		}
+	}
 	if err := plan.Check(); err != nil {
 		return nil, err
 	}
@@ -83,6 +91,10 @@ func (s *Set) Rows() int64 { return s.plan.Rows }
 
 // Batches is the number of batches of an epoch.
 func (s *Set) Batches() int { return s.plan.Batches() }
+
+// Remote tells how many rows this rank was given in epochs so far, and how many of
+// these another rank held.
+func (s *Set) Remote() (rows, remote int64) { return s.rows.Load(), s.remote.Load() }
 
 // Epoch yields the batches of epoch n in the plan's order. Before a batch is
 // yielded, stream is made to wait until its data are there; the buffers are
@@ -141,7 +153,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		},
 	}
 	times := make([]durations, len(stages)+2)
-	var batches, rows int64
+	var batches, rows, remote int64
 	// Deferred, since the loop body may end its goroutine.
 	defer func() {
 		// The pipeline has ended; so has, after Close, the work on the buffers.
@@ -149,14 +161,16 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			err = failed
 		}
 		l.source.reset()
-		l.count(stages, times, batches, rows)
+		s.rows.Add(rows)
+		s.remote.Add(remote)
+		l.count(stages, times, batches, rows, remote)
 	}()
 	for j, err := range pipeline(ctx, s.jobs(n, first), stages, times) {
 		if err != nil {
 			return err
 		}
 		more := j.frame.lend(consumer, yield)
-		batches, rows = batches+1, rows+int64(j.plan.Rows)
+		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
 		free <- j.frame
 		if !more {
 			break

@@ -11,7 +11,7 @@ import (
 
 // backend is a kind of source.
 type backend struct {
-	open func(context.Context, *Loader) (source, error)
+	open func(*Loader) (source, error)
 	// byHost tells that assemble writes rows itself if the device's memory is the
 	// host's; staged, that it else writes them into f.staging.
 	byHost, staged bool
@@ -36,6 +36,9 @@ func Placements() []Placement { return slices.Sorted(maps.Keys(backends)) }
 // Jobs pass prefetch, fetch and assemble in order. Different methods run beside
 // one another; no method runs twice at a time.
 type source interface {
+	// fill reads what is held in memory, at once for all ranks, of which it is called
+	// on the first when all are open.
+	fill(ctx context.Context) error
 	// check refuses sets that cannot be had from here.
 	check(s *Set) error
 	// prefetch starts to bring the rows of j within reach. It waits until there

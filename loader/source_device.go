@@ -9,14 +9,35 @@ import (
 
 // deviceSource has the matrices in device memory. A batch is gathered by row
 // number; long spans are copied, and a batch that is one span is a view.
-type deviceSource struct{ resident }
-
-func openDevice(ctx context.Context, l *Loader) (source, error) {
-	r, err := load(ctx, l, true)
-	return &deviceSource{r}, err
+type deviceSource struct {
+	resident
+	peers []gds.Stream // of this epoch, on the devices of other ranks: see assembleShard
 }
 
-func (d *deviceSource) assemble(_ context.Context, j *job, stream gds.Stream) error {
+func openDevice(l *Loader) (source, error) {
+	d := &deviceSource{resident: resident{l: l}}
+	return d, d.allocate(l.memory.alloc)
+}
+
+func (d *deviceSource) fill(ctx context.Context) error {
+	all := make([]*resident, len(d.l.ranks))
+	for rank := range all {
+		all[rank] = &d.rank(rank).resident
+	}
+	return d.resident.fill(ctx, all)
+}
+
+// rank is the source of another rank.
+func (d *deviceSource) rank(rank int) *deviceSource { return d.l.ranks[rank].source.(*deviceSource) }
+
+func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
+	if d.l.o.Sharded {
+		near, far := d.divide(j.plan.Spans, j.plan.Rows-j.plan.Remote)
+		if len(far) > 0 {
+			return d.assembleShard(ctx, j, stream, near, far)
+		}
+		j.plan.Spans = near
+	}
 	f, spans := j.frame, j.plan.Spans
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }
 	switch {

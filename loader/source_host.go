@@ -13,12 +13,23 @@ import (
 // pinned memory by all threads and copied to the device as one piece
 // (preprop-gnn section 4.1); long spans are copied from where they are, and
 // assembled on the device (section 4.2). If the device's memory is the host's, any
-// batch is gathered into it.
+// batch is gathered into it. Several ranks share the matrices of the first, pinned once
+// for all of their devices.
 type hostSource struct{ resident }
 
-func openHost(ctx context.Context, l *Loader) (source, error) {
-	r, err := load(ctx, l, false)
-	return &hostSource{r}, err
+func openHost(l *Loader) (source, error) {
+	return &hostSource{resident{l: l}}, nil
+}
+
+func (h *hostSource) fill(ctx context.Context) error {
+	// Not before all ranks have pinned what they gather batches into.
+	if err := h.allocate(h.l.memory.pin); err != nil {
+		return err
+	}
+	for _, l := range h.l.ranks {
+		l.source.(*hostSource).memory = h.memory
+	}
+	return h.resident.fill(ctx, []*resident{&h.resident})
 }
 
 func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {

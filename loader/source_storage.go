@@ -83,7 +83,7 @@ type piece struct {
 	at          int // first row within the batch
 }
 
-func openStorage(_ context.Context, l *Loader) (source, error) {
+func openStorage(l *Loader) (source, error) {
 	s := &storageSource{
 		l:       l,
 		files:   make(map[string]*storedFile),
@@ -177,6 +177,8 @@ func (s *storageSource) allocate() error {
 	s.reset()
 	return nil
 }
+
+func (s *storageSource) fill(context.Context) error { return nil }
 
 func (s *storageSource) check(set *Set) error {
 	if set.list != nil {

@@ -11,8 +11,12 @@ type Stats struct {
 	Placement Placement `json:"placement"`
 	Memory    gds.Usage `json:"memory"` // of the device, now
 	Batches   int64     `json:"batches"`
-	Rows      int64     `json:"rows"`       // of this rank
-	BytesRead int64     `json:"bytes_read"` // from the store, by Open too
+	Rows      int64     `json:"rows"` // of this rank
+	// RemoteRows are those of them that came from another rank's device, RemoteBytes
+	// what they are in all matrices, as stored.
+	RemoteRows  int64 `json:"remote_rows"`
+	RemoteBytes int64 `json:"remote_bytes"`
+	BytesRead   int64 `json:"bytes_read"` // from the store, by Open too
 	// AssembledBytes is what the host put together of rows, and CopiedInBytes what the
 	// device copied from host memory for batches, labels and row numbers included.
 	AssembledBytes int64 `json:"assembled_bytes"`
@@ -74,7 +78,7 @@ func (s countingStream) CopyIn(dst gds.Tensor, host []byte) {
 }
 
 // count adds an epoch: see pipeline for times.
-func (l *Loader) count(stages []stage[*job], times []durations, batches, rows int64) {
+func (l *Loader) count(stages []stage[*job], times []durations, batches, rows, remote int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.stats
@@ -92,6 +96,8 @@ func (l *Loader) count(stages []stage[*job], times []durations, batches, rows in
 	loop := times[len(times)-1]
 	s.Batches += batches
 	s.Rows += rows
+	s.RemoteRows += remote
+	s.RemoteBytes += remote * int64(len(l.o.Matrices)) * l.rowBytes()
 	s.LoopSeconds += loop.work.Seconds()
 	s.LoopWaitSeconds += loop.idle.Seconds()
 	s.LoaderWaitSeconds += times[len(times)-2].blocked.Seconds()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -92,7 +91,8 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err := c.Fits(store.Matrices(), m.Features, m.Classes); err != nil {
 		return nil, errors.Join(usagef("%s on %s: %s", o.checkpoint, o.store, err), store.Close())
 	}
-	s, err := a.openSession(ctx, store, c.Spec, sessionOptions{batch: o.batch, placement: o.placement})
+	so := sessionOptions{batch: o.batch, placement: o.placement}
+	s, err := a.openSession(ctx, store, c.Spec, so)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +101,18 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 
 	var sections []trainer.Section
 	for _, r := range store.Layout().Regions {
-		set, err := s.loader.Set(loader.Rows{Region: r.Name}, chunk.Plan{ChunkRows: store.Layout().ChunkRows, BatchRows: s.batch})
+		sets, err := s.sets(loader.Rows{Region: r.Name}, chunk.Plan{ChunkRows: store.Layout().ChunkRows})
 		if err != nil {
 			return nil, err
 		}
-		sections = append(sections, trainer.Section{Name: r.Name, Rows: []trainer.Epocher{set}})
+		section := trainer.Section{Name: r.Name}
+		for _, set := range sets {
+			section.Rows = append(section.Rows, set)
+		}
+		sections = append(sections, section)
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, []gds.Device{s.device}, c, s.batch, sections)
+	found, err := trainer.Evaluate(ctx, s.devices, c, shareRows(s.batch, len(s.devices)), sections)
 	if err != nil {
 		return nil, err
 	}
@@ -128,12 +132,12 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		TrainLoss: &c.TrainLoss, Metric: trainer.MetricName,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		PeakDeviceBytes: s.device.Usage().Peak, Seeds: []uint64{c.Options.Seed}, Load: s.loader.Stats(),
+		PeakDeviceBytes: s.peak(), Seeds: []uint64{c.Options.Seed}, Load: s.loaders[0].Stats(),
 	}
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())
 	}
-	wait, rate := e.Load.LoopWaitSeconds, float64(e.Load.Rows)/max(seconds, 1e-9)
+	wait, rate := e.Load.LoopWaitSeconds, float64(so.rows(store.Layout()))/max(seconds, 1e-9)
 	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
 	e.Seconds = time.Since(start).Seconds()
 	return e, nil

@@ -255,20 +255,15 @@ func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.S
 		err = a.surveyDescribed(&v, spec, o)
 		return v, err
 	}
-	device, err := a.openDevice()
-	if err != nil {
-		return v, err
-	}
-	v.facts = a.facts(device)
-	v.facts.Devices = max(a.emulate.GPUs, 1)
-	if err := device.Close(); err != nil {
+	if v.facts, err = a.allFacts(); err != nil {
 		return v, err
 	}
 	// What cannot be is not worth measuring for.
-	if _, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle}); err != nil {
+	d, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle})
+	if err != nil {
 		return v, err
 	}
-	err = v.measure(ctx, a, store, spec, so)
+	err = v.measure(ctx, a, store, spec, so, d.Devices)
 	return v, err
 }
 
@@ -379,9 +374,6 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 	}
 	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget {
 		p.Machine.PinnableBytes, p.Machine.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
-	}
-	if o.hardware == "" && f.Devices > 1 {
-		p.Reasons = append(p.Reasons, fmt.Sprintf("this is for %d devices: train, in this version, uses one", f.Devices))
 	}
 	if o.hardware == "" {
 		p.Machine.Cores, p.Machine.NUMANodes = runtime.NumCPU(), machine.NUMANodes()

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -37,13 +39,13 @@ func (o sessionOptions) planChunkRows(stored int) int {
 	return stored
 }
 
-// session is a device, and a store on its way to it.
+// session is devices, and a store on its way to them.
 type session struct {
 	store     *format.Dir
-	device    gds.Device
-	loader    *loader.Loader
-	batch     int
-	chunkRows int // that are shuffled together by chunk
+	devices   []gds.Device
+	loaders   loader.Ranks // one for each
+	batch     int          // over all devices
+	chunkRows int          // that are shuffled together by chunk
 	decision  placement.Decision
 }
 
@@ -61,8 +63,8 @@ func (a *app) openStore(dir, model string) (*format.Dir, error) {
 	return d, nil
 }
 
-// openSession places what spec reads of store, and opens a loader for it. The
-// store belongs to the session, whatever becomes of it.
+// openSession places what spec reads of store, and opens loaders for it. The store
+// belongs to the session, whatever becomes of it.
 func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.Spec, o sessionOptions) (_ *session, err error) {
 	s := &session{store: store}
 	defer func() {
@@ -70,14 +72,14 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.device, err = a.openDevice(); err != nil {
-		return nil, err
-	}
 	layout := store.Layout()
 	lo := o.loading(layout, spec)
-	lo.Device, lo.Store, lo.Threads = s.device, store, a.threads
+	lo.Store, lo.Threads = store, a.threads
 	s.batch, s.chunkRows = lo.BatchRows, o.planChunkRows(layout.ChunkRows)
-	v := survey{facts: a.facts(s.device)}
+	var v survey
+	if v.facts, err = a.allFacts(); err != nil {
+		return nil, err
+	}
 	if v.needs, err = o.needs(layout, spec); err != nil {
 		return nil, err
 	}
@@ -86,27 +88,48 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 		return nil, err
 	}
 	if o.train && v.needs.Input >= worthMeasuring {
-		if err := v.measure(ctx, a, store, spec, o); err != nil {
+		if err := v.measure(ctx, a, store, spec, o, s.decision.Devices); err != nil {
 			return nil, err
 		}
 		if s.decision, err = placement.Choose(v.facts, v.needs, asked); err != nil {
 			return nil, err
 		}
 	}
-	lo.Placement = loader.Placement(s.decision.Placement)
-	s.loader, err = loader.Open(ctx, lo)
+	if s.devices, err = a.openDevices(s.decision.Devices); err != nil {
+		return nil, err
+	}
+	lo.Placement, lo.Sharded = loader.Placement(s.decision.Placement), s.decision.Sharded
+	s.loaders, err = loader.OpenRanks(ctx, lo, s.devices)
 	return s, err
 }
 
 func (s *session) close() error {
-	var errs []error
-	if s.loader != nil {
-		errs = append(errs, s.loader.Close())
+	return errors.Join(s.loaders.Close(), closeDevices(s.devices), s.store.Close())
+}
+
+// sets are the devices' shares of some rows.
+func (s *session) sets(rows loader.Rows, plan chunk.Plan) ([]*loader.Set, error) {
+	sets := make([]*loader.Set, len(s.loaders))
+	plan.World, plan.BatchRows = len(sets), s.batch
+	for rank, l := range s.loaders {
+		plan.Rank = rank
+		var err error
+		if sets[rank], err = l.Set(rows, plan); err != nil {
+			return nil, err
+		}
 	}
-	if s.device != nil {
-		errs = append(errs, s.device.Close())
+	return sets, nil
+}
+
+// shareRows is the most rows of a batch that one of so many devices gets.
+func shareRows(batch, devices int) int { return (batch-1)/devices + 1 }
+
+// peak is the most memory that one of the devices ever held.
+func (s *session) peak() (bytes int64) {
+	for _, d := range s.devices {
+		bytes = max(bytes, d.Usage().Peak)
 	}
-	return errors.Join(append(errs, s.store.Close())...)
+	return bytes
 }
 
 // announce says where the bytes will come from, and why.
@@ -115,8 +138,16 @@ func (s *session) announce(a *app) {
 	for _, reason := range s.decision.Reasons {
 		a.note("  %s", reason)
 	}
-	if u := s.device.Usage(); u.NotLocked != "" && !s.device.Info().Unified {
-		a.note("  of %s of pinned memory %s is locked: %s", units.Bytes(u.PinnedInUse), units.Bytes(u.PinnedLocked), u.NotLocked)
+	var pinned, locked units.Bytes
+	notLocked := ""
+	for _, d := range s.devices {
+		if u := d.Usage(); !d.Info().Unified {
+			pinned, locked = pinned+units.Bytes(u.PinnedInUse), locked+units.Bytes(u.PinnedLocked)
+			notLocked = cmp.Or(notLocked, u.NotLocked)
+		}
+	}
+	if notLocked != "" {
+		a.note("  of %s of pinned memory %s is locked: %s", pinned, locked, notLocked)
 	}
 	if s.decision.ComputeSeconds > 0 {
 		a.note("  an epoch should take %.3g s", s.decision.EpochSeconds)

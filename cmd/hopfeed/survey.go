@@ -75,6 +75,17 @@ func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec) (placemen
 	}, nil
 }
 
+// allFacts are this machine's, for all of its devices.
+func (a *app) allFacts() (placement.Facts, error) {
+	device, err := a.openDevice()
+	if err != nil {
+		return placement.Facts{}, err
+	}
+	f := a.facts(device)
+	f.Devices = max(1, a.emulate.GPUs)
+	return f, device.Close()
+}
+
 // facts are this machine's, for one of its devices.
 func (a *app) facts(device gds.Device) placement.Facts {
 	info := device.Info()
@@ -86,10 +97,10 @@ func (a *app) facts(device gds.Device) placement.Facts {
 	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: budget, BudgetBy: by, Pinnable: machine.Lockable()}
 }
 
-// measure finds the rates of this machine, and trains on a few batches from storage
-// to find what computing takes and how much device memory; nothing where there is
-// not even memory for that.
-func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec trainer.Spec, o sessionOptions) (err error) {
+// measure finds the rates of this machine, and trains on a few batches from storage,
+// on as many devices as shall be used, to find what computing takes and how much device
+// memory; nothing where there is not even memory for that.
+func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec trainer.Spec, o sessionOptions, devices int) (err error) {
 	fromStorage := placement.Override{Placement: placement.Storage, Shuffle: placement.CR}
 	needs := s.needs
 	needs.ScatteredRows, needs.CutChunks = false, false // a few rows, in order
@@ -104,27 +115,15 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 		return nil
 	}
 	region := layout.Regions[at]
-	// A device of its own, whose peak is the rehearsal's.
-	device, err := a.openDevice()
+	// Devices of their own, whose peak is the rehearsal's.
+	opened, err := a.openDevices(devices)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, device.Close()) }()
+	defer func() { err = errors.Join(err, closeDevices(opened)) }()
 	lo := o.loading(layout, spec)
-	lo.Device, lo.Store, lo.Placement, lo.Regions, lo.Threads = device, store, loader.Storage, []string{region.Name}, a.threads
-	l, err := loader.Open(ctx, lo)
-	if errors.Is(err, gds.ErrOutOfMemory) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	rows, err := l.Set(loader.Rows{Region: region.Name}, chunk.Plan{BatchRows: lo.BatchRows})
-	var r trainer.Rehearsal
-	if err == nil {
-		r, err = trainer.Rehearse(ctx, []trainer.Rank{{Device: device, Data: trainer.Data{Train: rows, BatchRows: lo.BatchRows}}}, spec)
-	}
-	err = errors.Join(err, l.Close())
+	lo.Store, lo.Placement, lo.Regions, lo.Threads = store, loader.Storage, []string{region.Name}, a.threads
+	r, err := rehearse(ctx, lo, spec, opened)
 	if errors.Is(err, gds.ErrOutOfMemory) {
 		return nil
 	}
@@ -132,17 +131,36 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 		return err
 	}
 	peak := units.Bytes(r.PeakDeviceBytes)
-	if device.Info().Unified {
+	if s.facts.Device.Unified {
 		peak -= s.needs.Chunks
 	}
 	s.needs.Work = max(s.needs.Work, peak)
 	s.needs.Compute = placement.Compute{TrainSeconds: r.TrainSeconds, ValidSeconds: r.ValidSeconds}
 	s.needs.OrderSeconds = orderSeconds(s.needs, a.threads)
-	s.facts.Rates, err = placement.Measure(ctx, device, placement.Sample{
+	s.facts.Rates, err = placement.Measure(ctx, opened[0], placement.Sample{
 		Store: store, Matrices: spec.Matrices, Region: region, Rows: o.rows(layout),
 		BatchRows: lo.BatchRows, ChunkRows: s.needs.ChunkRows, Threads: a.threads,
 	})
 	return err
+}
+
+// rehearse computes on the first rows of a region for a moment, all devices at once.
+func rehearse(ctx context.Context, o loader.Options, spec trainer.Spec, devices []gds.Device) (r trainer.Rehearsal, err error) {
+	loaders, err := loader.OpenRanks(ctx, o, devices)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, loaders.Close()) }()
+	ranks := make([]trainer.Rank, len(loaders))
+	for rank, l := range loaders {
+		plan := chunk.Plan{BatchRows: o.BatchRows, Rank: rank, World: len(loaders)}
+		rows, err := l.Set(loader.Rows{Region: o.Regions[0]}, plan)
+		if err != nil {
+			return r, err
+		}
+		ranks[rank] = trainer.Rank{Device: devices[rank], Data: trainer.Data{Train: rows, BatchRows: shareRows(o.BatchRows, len(devices))}}
+	}
+	return trainer.Rehearse(ctx, ranks, spec)
 }
 
 // orderSeconds is how long finding the place of a row takes, by all threads: a loader
@@ -166,4 +184,28 @@ func (a *app) openDevice() (gds.Device, error) {
 	}
 	budget, _ := a.budget()
 	return host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads})
+}
+
+// openDevices opens the first n devices, which share the threads.
+func (a *app) openDevices(n int) (devices []gds.Device, err error) {
+	if n == 1 {
+		device, err := a.openDevice()
+		return []gds.Device{device}, err
+	}
+	for i := range n {
+		device, err := host.New(a.emulate.Device(i, max(1, a.threads/n)))
+		if err != nil {
+			return nil, errors.Join(err, closeDevices(devices))
+		}
+		devices = append(devices, device)
+	}
+	return devices, nil
+}
+
+func closeDevices(devices []gds.Device) error {
+	var errs []error
+	for _, d := range devices {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }

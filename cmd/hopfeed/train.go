@@ -15,6 +15,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -169,6 +170,11 @@ type trained struct {
 	Placement             string             `json:"placement"`
 	Shuffle               string             `json:"shuffle"`
 	Reasons               []string           `json:"reasons"`
+	Devices               int                `json:"devices"`
+	Sharded               bool               `json:"sharded"`
+	RemoteRows            float64            `json:"remote_rows"` // part of the training rows that another device held
+	PredictedRemoteRows   float64            `json:"predicted_remote_rows"`
+	RemoteBytes           int64              `json:"remote_bytes"` // that moved between devices, in all epochs
 	Epochs                *float64           `json:"epochs"`
 	BestEpoch             *float64           `json:"best_epoch"`
 	Selection             string             `json:"selection"`
@@ -215,6 +221,13 @@ func (t *trained) text(w io.Writer) {
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, t.Dataset, t.rows[0], strings.Join(t.Matrices, ", "))
 	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	if t.Devices > 1 {
+		moved := ""
+		if t.Sharded {
+			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all", 100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
+		}
+		line("devices", "%d, which share each batch%s", t.Devices, moved)
+	}
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%.4f", *t.TrainLoss)
 	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
@@ -258,6 +271,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	t := &trained{
 		Model: o.model, Dataset: m.Name,
 		Placement: s.decision.Placement, Shuffle: s.decision.Shuffle, Reasons: s.decision.Reasons,
+		Devices: s.decision.Devices, Sharded: s.decision.Sharded, PredictedRemoteRows: s.decision.RemoteRows,
 		Metric: trainer.MetricName, Output: o.run,
 	}
 	if s.decision.ComputeSeconds > 0 {
@@ -270,13 +284,14 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	s.announce(a)
 
 	var runs []*trainer.Result
+	var rows, remote int64 // of training, and of these, moved
 	for i := range o.runs {
 		seed := a.seed + uint64(i)
-		data, err := s.data(part, seed)
+		d, err := s.data(part, seed)
 		if err != nil {
 			return nil, err
 		}
-		t.rows = [3]int64{data.Train.Rows(), data.Valid.Rows(), data.Test.Rows()}
+		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.test[0].Rows()}
 		if i == 0 {
 			a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
 		}
@@ -284,7 +299,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 		if o.runs > 1 {
 			label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 		}
-		r, err := trainer.Fit(ctx, []trainer.Rank{{Device: s.device, Data: data}}, spec, trainer.Options{
+		r, err := trainer.Fit(ctx, s.ranks(d), spec, trainer.Options{
 			Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
 			Seed: seed, EvalEvery: o.evalEvery, Patience: o.patience,
 		}, a.reportEpochs(label, o.Epochs))
@@ -292,10 +307,18 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 			return nil, err
 		}
 		runs = append(runs, r)
+		for _, set := range d.train {
+			had, moved := set.Remote()
+			rows, remote = rows+had, remote+moved
+		}
 	}
+	t.RemoteRows = float64(remote) / float64(max(rows, 1))
 	summary := trainer.Summarize(runs)
 	t.fill(summary, runs)
-	t.Load = s.loader.Stats()
+	t.Load = s.loaders[0].Stats()
+	for _, l := range s.loaders {
+		t.RemoteBytes += l.Stats().RemoteBytes
+	}
 	if o.run != "" {
 		if err := runs[summary.Best].Checkpoint(m.Name).Save(a.fs, o.run); err != nil {
 			return nil, err
@@ -352,29 +375,40 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 	return spec, part, err
 }
 
+// data is the rows of one run, each device's share of them.
+type data struct{ train, valid, test []*loader.Set }
+
 // data plans the epochs of one run.
-func (s *session) data(p partition, seed uint64) (trainer.Data, error) {
+func (s *session) data(p partition, seed uint64) (d data, err error) {
 	chunkRows := 1
 	if s.decision.Shuffle == placement.CR {
 		chunkRows = s.chunkRows
 	}
-	d := trainer.Data{BatchRows: s.batch}
-	var err error
 	for _, set := range []struct {
-		to    *trainer.Epocher
+		to    *[]*loader.Set
 		rows  loader.Rows
 		order chunk.Order
 	}{
-		{&d.Train, p.train, chunk.Shuffled},
-		{&d.Valid, p.valid, chunk.Sequential},
-		{&d.Test, p.test, chunk.Sequential},
+		{&d.train, p.train, chunk.Shuffled},
+		{&d.valid, p.valid, chunk.Sequential},
+		{&d.test, p.test, chunk.Sequential},
 	} {
-		plan := chunk.Plan{ChunkRows: chunkRows, BatchRows: s.batch, Order: set.order, Seed: seed}
-		if *set.to, err = s.loader.Set(set.rows, plan); err != nil {
+		if *set.to, err = s.sets(set.rows, chunk.Plan{ChunkRows: chunkRows, Order: set.order, Seed: seed}); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
+}
+
+// ranks are the devices, each with its share of the data.
+func (s *session) ranks(d data) []trainer.Rank {
+	ranks := make([]trainer.Rank, len(s.devices))
+	for i, device := range s.devices {
+		ranks[i] = trainer.Rank{Device: device, Data: trainer.Data{
+			Train: d.train[i], Valid: d.valid[i], Test: d.test[i], BatchRows: shareRows(s.batch, len(s.devices)),
+		}}
+	}
+	return ranks
 }
 
 // refuseRun refuses to write over a model, into a graph or store, or where no

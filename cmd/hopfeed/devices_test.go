@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 9000 --features 20 --classes 3 --labeled 1 --seed 7", "propagate graph -o store --hops 2 --operator sym")
+	type report struct {
+		Devices   int
+		Sharded   bool
+		Loss      float64 `json:"train_loss"`
+		Valid     float64 `json:"valid_metric"`
+		Test      float64 `json:"test_metric"`
+		Remote    float64 `json:"remote_rows"`
+		Predicted float64 `json:"predicted_remote_rows"`
+		Bytes     int64   `json:"remote_bytes"`
+	}
+	train := func(flags string) (r report) {
+		t.Helper()
+		line := "train store --hidden 8 --epochs 3 --batch 128 --dropout 0 --shuffle rr --json " + flags
+		if err := json.Unmarshal([]byte(must(t, d, line).stdout), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	alone := train("")
+	for _, c := range []struct {
+		flags   string
+		devices int
+		sharded bool
+	}{
+		{"--emulate gpu=2,mem=4MiB", 2, false},
+		{"--emulate gpu=3,mem=4MiB --placement host", 3, false},
+		{"--emulate gpu=3,mem=640KiB", 3, true},
+		{"--emulate gpu=8,mem=640KiB", 8, true},
+		{"--emulate gpu=3,mem=640KiB --split 0 --splits splits.npy", 3, true},
+	} {
+		r, want := report{}, alone
+		if strings.Contains(c.flags, "--splits") {
+			write(t, d, "splits.npy", scatteredSplits(4000))
+			want = train("--split 0 --splits splits.npy")
+		}
+		r = train(c.flags)
+		if r.Devices != c.devices || r.Sharded != c.sharded || math.Abs(r.Loss/want.Loss-1) > 1e-4 || math.Abs(r.Valid-want.Valid) > 0.002 || math.Abs(r.Test-want.Test) > 0.002 {
+			t.Errorf("%s: %+v, want %+v", c.flags, r, want)
+		}
+		if c.sharded != (r.Bytes > 0) || c.sharded && math.Abs(r.Remote/r.Predicted-1) > 0.3 {
+			t.Errorf("%s: %v of the rows moved, %d bytes; predicted %v", c.flags, r.Remote, r.Bytes, r.Predicted)
+		}
+	}
+	out := must(t, d, "train store --hidden 8 --epochs 2 --batch 128 --emulate gpu=3,mem=640KiB --run run")
+	for _, want := range []string{"devices  3, which share each batch; ", "each of 3 devices holds a part"} {
+		if !strings.Contains(out.stdout+out.stderr, want) {
+			t.Errorf("no %q in\n%s%s", want, out.stdout, out.stderr)
+		}
+	}
+	// A model is the same whatever it was trained on, and is evaluated on.
+	one := object(t, must(t, d, "evaluate --checkpoint run store --json"))
+	three := object(t, must(t, d, "evaluate --checkpoint run store --json --emulate gpu=3,mem=1MiB --batch 500"))
+	if fmt.Sprint(one["regions"]) != fmt.Sprint(three["regions"]) {
+		t.Errorf("on three devices %v, on one %v", three["regions"], one["regions"])
+	}
+	storage := must(t, d, "train store --hidden 8 --epochs 2 --emulate gpu=3,mem=4MiB --placement storage")
+	if !strings.Contains(storage.stderr, "1 of 3 devices: only one is fed from storage") {
+		t.Errorf("nothing is said of the devices that idle: %s", storage.stderr)
+	}
+}
+
+// scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the
+// next validates.
+func scatteredSplits(nodes int) string {
+	header := fmt.Sprintf("{'descr': '|i1', 'fortran_order': False, 'shape': (1, %d), }", nodes)
+	header += strings.Repeat(" ", 128-10-len(header)-1) + "\n"
+	splits := make([]byte, nodes)
+	for i := range splits {
+		splits[i] = byte(i % 3)
+	}
+	return "\x93NUMPY\x01\x00" + string([]byte{byte(len(header)), 0}) + header + string(splits)
+}

@@ -1,0 +1,429 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// shared are the ways in which ranks have the input.
+var shared = []struct {
+	name      string
+	placement Placement
+	sharded   bool
+}{
+	{"on each device", Device, false},
+	{"sharded over devices", Device, true},
+	{"in one host memory", Host, false},
+	{"on storage", Storage, false},
+}
+
+func newDevices(t testing.TB, n int) []gds.Device {
+	t.Helper()
+	devices := make([]gds.Device, n)
+	for i := range devices {
+		devices[i] = newDevice(t, false, host.Options{Threads: 1 + i%2})
+	}
+	return devices
+}
+
+func mustOpenRanks(t testing.TB, o Options, devices []gds.Device) Ranks {
+	t.Helper()
+	ranks, err := OpenRanks(t.Context(), o, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ranks.Close(); err != nil {
+			t.Errorf("closing the loaders: %v", err)
+		}
+	})
+	return ranks
+}
+
+// beside collects an epoch of all ranks at the same time.
+func beside(t *testing.T, devices []gds.Device, ranks Ranks, rows Rows, plan chunk.Plan, epoch int) [][]copied {
+	t.Helper()
+	got := make([][]copied, len(ranks))
+	var g errgroup.Group
+	plan.World = len(ranks)
+	for rank, l := range ranks {
+		plan.Rank = rank
+		set := mustSet(t, l, rows, plan)
+		g.Go(func() (err error) {
+			got[rank], err = collect(t, devices[rank], set, epoch, 0)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// asRows is what tells the rows of some ranks' shares of a batch apart.
+func asRows(shares []copied, features int) (rows []string) {
+	for _, c := range shares {
+		for i := range c.rows {
+			row := fmt.Sprint(c.labels[i])
+			for _, x := range c.x {
+				row += fmt.Sprint(x[i*features : (i+1)*features])
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
+	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0}, {format.Float32, 100, 3, 1, 730}} {
+		store := newStore(t, spec)
+		train, _ := store.Region(format.RegionTrain)
+		batchRows := int(train.Rows)/3 - 1
+		list := someRows(40)
+		for _, s := range shared {
+			for _, world := range []int{1, 2, 3, 8} {
+				t.Run(fmt.Sprintf("%v, chunks of %d, %s, %d ranks", spec.dtype, spec.chunkRows, s.name, world), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, BatchRows: batchRows}, newDevices(t, 1))
+						devices := newDevices(t, world)
+						ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: batchRows, Threads: 3}, devices)
+						for n, plan := range plans(s.placement, spec.chunkRows, batchRows) {
+							for _, rows := range []Rows{{Region: "train"}, {Region: "valid"}, {List: list}} {
+								if plan.DropLast && rows.Region == "valid" || rows.List != nil && s.placement == Storage {
+									continue
+								}
+								plan.World, plan.Rank = 1, 0
+								set := mustSet(t, alone[0], rows, plan)
+								want, err := collect(t, alone[0].o.Device, set, n, 0)
+								if err != nil {
+									t.Fatal(err)
+								}
+								got := beside(t, devices, ranks, rows, plan, n)
+								for k := range want {
+									var shares []copied
+									for rank := range got {
+										if len(got[rank]) != len(want) || got[rank][k].index != k || got[rank][k].global != want[k].rows {
+											t.Fatalf("rank %d, batch %d of %d: %+v", rank, k, len(want), got[rank][k])
+										}
+										if want, of := got[rank][k].rows, want[k].rows; want != of/world && want != of/world+1 {
+											t.Fatalf("rank %d has %d rows of %d", rank, want, of)
+										}
+										shares = append(shares, got[rank][k])
+									}
+									a, b := asRows(want[k:k+1], spec.features), asRows(shares, spec.features)
+									if s.sharded {
+										slices.Sort(a)
+										slices.Sort(b)
+									}
+									if !slices.Equal(a, b) {
+										t.Fatalf("%+v, batch %d: rows\n%v\nwant\n%v", plan, k, b, a)
+									}
+								}
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
+	spec := storeSpec{format.Float16, 100, 3, 1, 730}
+	store := newStore(t, spec)
+	list := someRows(40)
+	synctest.Test(t, func(t *testing.T) {
+		const world = 3
+		devices := newDevices(t, world)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 100}, devices)
+		total := int64(0)
+		for _, rows := range []Rows{{Region: "train"}, {List: list}} {
+			place := func(row int64) int {
+				if rows.List != nil {
+					return int(list[row] % world)
+				}
+				return int(row % world)
+			}
+			plan := chunk.Plan{BatchRows: 100, Order: chunk.Shuffled, World: world}
+			want, moved, all := int64(0), int64(0), int64(0)
+			sets := make([]*Set, world)
+			for rank := range sets {
+				plan.Rank = rank
+				sets[rank] = mustSet(t, ranks[rank], rows, plan)
+				if _, err := collect(t, devices[rank], sets[rank], 4, 0); err != nil {
+					t.Fatal(err)
+				}
+				had, remote := sets[rank].Remote()
+				all, moved = all+had, moved+remote
+			}
+			// Of each batch, what a rank holds beyond its share has to move, and no more.
+			whole := chunk.Plan{Rows: sets[0].Rows(), BatchRows: 100, Order: chunk.Shuffled}
+			for b := range whole.Epoch(4) {
+				var held [world]int
+				for _, s := range b.Spans {
+					for row := s.First; row < s.First+int64(s.Rows); row++ {
+						held[place(row)]++
+					}
+				}
+				for rank, n := range held {
+					quota := b.Rows / world
+					if rank < b.Rows%world {
+						quota++
+					}
+					want += int64(max(0, n-quota))
+				}
+			}
+			if moved != want || want == 0 || all != sets[0].Rows() {
+				t.Errorf("%d of %d rows moved, want %d", moved, all, want)
+			}
+			total += moved
+		}
+		rows, bytes := int64(0), int64(0)
+		for _, l := range ranks {
+			s := l.Stats()
+			rows, bytes = rows+s.RemoteRows, bytes+s.RemoteBytes
+		}
+		if rows != total || bytes != total*3*3*2 {
+			t.Errorf("%d rows, %d bytes: want %d rows of 18 bytes", rows, bytes, total)
+		}
+	})
+}
+
+func TestRanksHoldTheInputOnceOrAPartEach(t *testing.T) {
+	const world = 3
+	spec := storeSpec{format.Float32, 100, 100, 1, 730}
+	store := newStore(t, spec)
+	input := int64(730+17+9) * 100 * 4 * 3
+	for _, s := range shared {
+		devices := newDevices(t, world)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 3, Buffers: 1}, devices)
+		for rank, d := range devices {
+			var device, pinned, read int64
+			switch {
+			case s.sharded:
+				device = (input + world - 1) / world
+			case s.placement == Device:
+				device = input
+			case s.placement == Host && rank == 0:
+				pinned = input
+			}
+			if s.placement != Storage && rank == 0 {
+				read = input
+			}
+			const little = 64 << 10 // a batch, and the ends of pages
+			u := d.Usage()
+			if u.InUse < device || u.InUse > device+little || s.placement != Storage && (u.PinnedInUse < pinned || u.PinnedInUse > pinned+little) {
+				t.Errorf("%s, rank %d: %+v, want %d on the device, %d pinned", s.name, rank, u, device, pinned)
+			}
+			if got := ranks[rank].Stats().BytesRead; got != read {
+				t.Errorf("%s, rank %d read %d bytes, want %d", s.name, rank, got, read)
+			}
+		}
+	}
+}
+
+func TestRanksThatCannotBeAreRefused(t *testing.T) {
+	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
+	o := Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 10}
+	two := newDevices(t, 2)
+	for _, c := range []struct {
+		name    string
+		devices []gds.Device
+		change  func(*Options)
+		want    string
+	}{
+		{"no device", nil, func(*Options) {}, "0 devices"},
+		{"a device that is none", []gds.Device{two[0], nil}, func(*Options) {}, "no device"},
+		{"host memory that is sharded", two, func(o *Options) { o.Placement = Host }, "only what is on devices"},
+		{"memory of the host that is sharded", []gds.Device{newDevice(t, true, host.Options{}), two[0]}, func(*Options) {}, "only what is on devices"},
+		{"a device that is too small", []gds.Device{two[0], newDevice(t, false, host.Options{MemoryBytes: 8 << 10})}, func(*Options) {}, "out of device memory"},
+		{"a matrix that is not there", two, func(o *Options) { o.Matrices = []MatrixID{{Operator: "none", Hop: 1}} }, "none"},
+	} {
+		o := o
+		c.change(&o)
+		if ranks, err := OpenRanks(t.Context(), o, c.devices); err == nil || ranks != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	ranks := mustOpenRanks(t, o, two)
+	for _, plan := range []chunk.Plan{{BatchRows: 10}, {BatchRows: 10, World: 2, Rank: 1}, {BatchRows: 10, World: 3}} {
+		if _, err := ranks[0].Set(Rows{Region: "train"}, plan); err == nil || !strings.Contains(err.Error(), "shard of rank 0 of 2") {
+			t.Errorf("%+v: %v", plan, err)
+		}
+	}
+}
+
+func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
+	mem := vfs.NewMem()
+	writeStore(t, mem, "store", storeSpec{dtype: format.Float16, chunkRows: 8, features: 5, labels: 1})
+	for _, s := range shared[:3] {
+		for n := int64(1); ; n++ {
+			fault := vfs.NewFault(mem)
+			failed := false
+			synctest.Test(t, func(t *testing.T) {
+				store := openStore(t, fault, "store")
+				devices := newDevices(t, 3)
+				fault.FailAt(fault.Operations()+n, syscall.EIO)
+				ranks, err := OpenRanks(t.Context(), Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 9}, devices)
+				if err == nil {
+					if err := ranks.Close(); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				if failed = true; !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: operation %d: %v", s.name, n, err)
+				}
+			})
+			if !failed {
+				if n < 10 {
+					t.Errorf("%s: only %d operations", s.name, n)
+				}
+				break
+			}
+		}
+	}
+}
+
+// frail is a device of which one call, or one point in a stream, fails.
+type frail struct {
+	gds.Device
+	left *int // until that one
+}
+
+var errFrail = errors.New("the device is on fire")
+
+func (f frail) fails() bool {
+	*f.left--
+	return *f.left == 0
+}
+
+func (f frail) NewStream() (gds.Stream, error) {
+	if f.fails() {
+		return nil, errFrail
+	}
+	s, err := f.Device.NewStream()
+	return frailStream{s, f}, err
+}
+
+type frailStream struct {
+	gds.Stream
+	of frail
+}
+
+// Synchronize fails by poisoning the stream.
+func (s frailStream) Synchronize(ctx context.Context) error {
+	if s.of.fails() {
+		s.Stream.CopyIn(gds.Tensor{}, make([]byte, 13))
+	}
+	return s.Stream.Synchronize(ctx)
+}
+
+// What fails on a device that holds rows of another rank is that rank's error at that
+// batch, and its end; the others go on.
+func TestADeviceThatFailsEndsTheRanksThatNeedItsRows(t *testing.T) {
+	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
+	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
+	for n := 1; ; n++ {
+		left, failed := 0, false // never
+		synctest.Test(t, func(t *testing.T) {
+			devices := newDevices(t, 2)
+			frails := []gds.Device{devices[0], frail{devices[1], &left}}
+			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, frails)
+			left = n
+			p := plan
+			set := mustSet(t, ranks[0], Rows{Region: "train"}, p)
+			got, err := collect(t, devices[0], set, 0, 0)
+			failed = left <= 0
+			p.Rows, p.Holder = 53, func(row int64) int { return int(row % 2) }
+			if failed != (err != nil) || failed && !errors.Is(err, errFrail) && !strings.Contains(err.Error(), "rows of device 1: host device: CopyIn") {
+				t.Errorf("step %d: %v", n, err)
+			}
+			k := 0
+			for want := range p.Epoch(0) {
+				if k == len(got) {
+					break
+				}
+				if err := got[k].differs(want, 5, from(0)); err != nil {
+					t.Error(err)
+				}
+				k++
+			}
+			if !failed && k != p.Batches() {
+				t.Errorf("%d batches", k)
+			}
+			left = -1
+			p.Rank = 1
+			set = mustSet(t, ranks[1], Rows{Region: "train"}, p)
+			if got, err = collect(t, devices[1], set, 0, 0); err != nil {
+				t.Error(err)
+			}
+			compare(t, got, p, 0, 0, 5, from(0))
+		})
+		if !failed {
+			if n < 5 {
+				t.Errorf("only %d steps", n)
+			}
+			break
+		}
+	}
+}
+
+func TestARankThatStopsLeavesTheOthersBe(t *testing.T) {
+	store := newStore(t, storeSpec{format.Float16, 8, 5, 1, 0})
+	for _, s := range shared[:3] {
+		for at := range 4 {
+			synctest.Test(t, func(t *testing.T) {
+				devices := newDevices(t, 3)
+				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 14}, devices)
+				enough := errors.New("enough")
+				plan := chunk.Plan{BatchRows: 14, Order: chunk.Shuffled, World: 3}
+				var g errgroup.Group
+				for rank, l := range ranks {
+					plan.Rank = rank
+					set := mustSet(t, l, Rows{Region: "train"}, plan)
+					g.Go(func() error {
+						ctx, cancel := context.WithCancelCause(t.Context())
+						defer cancel(nil)
+						stream := mustStream(t, devices[rank])
+						defer stream.Close()
+						count := 0
+						for _, err := range set.Epoch(ctx, stream, 0) {
+							if rank == 1 && err == nil && count == at {
+								cancel(enough)
+							}
+							if err != nil {
+								if rank != 1 || !errors.Is(err, enough) {
+									return fmt.Errorf("rank %d: %w", rank, err)
+								}
+								return nil
+							}
+							count++
+						}
+						if rank == 1 && at < 3 || count != 4 {
+							return fmt.Errorf("rank %d: %d batches", rank, count)
+						}
+						return nil
+					})
+				}
+				if err := g.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
