@@ -267,11 +267,11 @@ type ablationResult struct {
 
 func (r ablationResult) text(w io.Writer) {
 	fmt.Fprintf(w, "%s\n%s\n", r.Work(), r.On())
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer")
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer\tfetching\tassembling")
 	for _, m := range r.Results {
-		s := m.StepSeconds
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
-			m.EpochSeconds, m.Speedup, s["load"], s["forward"], s["backward"], s["optimizer"])
+		s, l := m.StepSeconds, m.LoaderSeconds
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
+			m.EpochSeconds, m.Speedup, s["load"], s["forward"], s["backward"], s["optimizer"], l["fetch"], l["assemble"])
 	}
 	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the device")
 	for _, m := range r.Results {

@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -345,14 +344,14 @@ func (a *Ablation) figure(ways []Way) AblationFigure {
 // mean is the geometric mean over the hops of a model of a way's time as a multiple
 // of the reference's, if both were measured on all.
 func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
-	var ratios []float64
+	logs := 0.0
 	for _, hops := range a.hops(model) {
 		of, ok := a.seconds(model, hops, w)
 		by, known := a.seconds(model, hops, reference)
 		if !ok || !known {
 			return 0, false
 		}
-		ratios = append(ratios, of/by)
+		logs += math.Log(of / by)
 	}
-	return stat.GeometricMean(ratios, nil), true
+	return math.Exp(logs / float64(len(a.hops(model)))), true
 }
