@@ -114,17 +114,18 @@ func (f *frame) show(l *Loader, x gds.Tensor) {
 	}
 }
 
-// copyLabels brings the labels of the batch to the device.
-func (f *frame) copyLabels(labels []int32, spans []chunk.Span, stream gds.Stream) {
-	pinned := f.pinned.Bytes()[:f.batch.Rows*4]
-	at, i := dtype.Int32s(pinned), 0
+// labels is pinned memory for those of the batch.
+func (f *frame) labels() []byte { return f.pinned.Bytes()[:f.batch.Rows*4] }
+
+// gatherLabels fills it.
+func (f *frame) gatherLabels(labels []int32, spans []chunk.Span) {
+	at, i := dtype.Int32s(f.labels()), 0
 	for _, s := range spans {
 		for _, label := range labels[s.First : s.First+int64(s.Rows)] {
 			at[i] = label
 			i++
 		}
 	}
-	stream.CopyIn(f.batch.Labels, pinned)
 }
 
 // index is the row numbers of the batch, in pinned memory.

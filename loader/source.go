@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -103,10 +104,15 @@ func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error 
 	f := j.frame
 	f.begin(l, j.plan)
 	if j.plan.Rows > 0 {
-		f.copyLabels(l.labels, j.plan.Spans, stream)
-		if err := l.source.assemble(ctx, j, stream); err != nil {
+		// Beside the rows: labels lie far apart too.
+		var labels sync.WaitGroup
+		labels.Go(func() { f.gatherLabels(l.labels, j.plan.Spans) })
+		err := l.source.assemble(ctx, j, stream)
+		labels.Wait()
+		if err != nil {
 			return err
 		}
+		stream.CopyIn(f.batch.Labels, f.labels())
 	}
 	f.ready = stream.Record()
 	return nil
