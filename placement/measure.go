@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -19,6 +20,7 @@ const (
 	sampleBytes = 256 << 20 // of memory: more than most caches hold
 	probeTime   = 5 * time.Millisecond
 	linkTime    = 40 * time.Millisecond // so long that bursts do not count
+	movedBytes  = 256 << 10             // by a thread at a time
 	probeRounds = 4
 )
 
@@ -40,9 +42,10 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 	layout := s.Store.Layout()
 	p := &probe{
 		Sample: s, ctx: ctx, device: device, unified: device.Info().Unified, now: time.Now,
-		features: layout.Features, dtype: layout.DType, rowBytes: int64(layout.Features) * int64(layout.DType.Size()),
+		columns: len(s.Matrices) * layout.Features, dtype: layout.DType,
 		batch: int(max(1, min(int64(s.BatchRows), s.Rows))),
 	}
+	p.rowBytes = int64(p.columns) * int64(layout.DType.Size())
 	if p.stream, err = device.NewStream(); err != nil {
 		return r, err
 	}
@@ -64,10 +67,10 @@ type probe struct {
 	ctx      context.Context
 	device   gds.Device
 	unified  bool
-	features int
+	columns  int   // of all matrices, which lie side by side where they are in memory
+	rowBytes int64 // of as many
 	dtype    gds.DType
-	rowBytes int64 // of one matrix
-	batch    int   // rows
+	batch    int // rows
 	stream   gds.Stream
 	buffers  []gds.Buffer
 	now      func() time.Time // by which storage is timed
@@ -89,10 +92,10 @@ func (p *probe) free() error {
 	return err
 }
 
-// tensor allocates rows of the stored width on the device.
+// tensor allocates rows of all matrices on the device.
 func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
-	b, err := p.keep(p.device.Alloc(gds.Bytes(rows, p.features, t)))
-	return gds.NewTensor(b, rows, p.features, t), err
+	b, err := p.keep(p.device.Alloc(gds.Bytes(rows, p.columns, t)))
+	return gds.NewTensor(b, rows, p.columns, t), err
 }
 
 // rate repeats what moves so many bytes at a time.
@@ -129,7 +132,7 @@ func (p *probe) some(bytes int64) int64 {
 
 // rows is how many there are in a sample of the input.
 func (p *probe) rows() int {
-	bytes := p.some(min(sampleBytes, p.Rows*int64(len(p.Matrices))*p.rowBytes))
+	bytes := p.some(min(sampleBytes, p.Rows*p.rowBytes))
 	return int(max(int64(p.batch), bytes/p.rowBytes))
 }
 
@@ -192,8 +195,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 		}
 	}
 	if p.unified {
-		r.HostGather, r.HostCopy = r.DeviceGather, r.DeviceCopy
-		return nil
+		return p.copyRows(r, batch.Buf.Bytes(), input.Buf.Bytes())
 	}
 	pinned, err := p.keep(p.device.AllocPinned(int64(run) * p.rowBytes))
 	if err != nil {
@@ -204,7 +206,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 	return err
 }
 
-// hostMemory measures the gathering of a batch in memory that is not the device's.
+// hostMemory measures the assembly of a batch in memory that is not the device's.
 func (p *probe) hostMemory(r *Rates) error {
 	if p.unified {
 		return nil
@@ -219,26 +221,35 @@ func (p *probe) hostMemory(r *Rates) error {
 		return err
 	}
 	clear(input.Bytes())
-	numbers, at := places(rows, rows), 0
-	move := func(row func(i int) int64) func() {
+	return p.copyRows(r, batch.Bytes(), input.Bytes())
+}
+
+// copyRows measures the copying of rows of the input to a batch, from anywhere and
+// in order.
+func (p *probe) copyRows(r *Rates, batch, input []byte) error {
+	rows, bytes := len(input)/int(p.rowBytes), int64(p.batch)*p.rowBytes
+	move := func(numbers []uint32) func() {
+		at := 0
 		return func() {
 			if at += p.batch; at+p.batch > rows {
 				at = 0
 			}
 			// Without an error: there is none to come.
-			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), 256, func(lo, hi int64) error {
-				for i := lo; i < hi; i++ {
-					from := row(at+int(i)) * p.rowBytes
-					copy(batch.Bytes()[i*p.rowBytes:(i+1)*p.rowBytes], input.Bytes()[from:from+p.rowBytes])
-				}
+			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), max(1, movedBytes/p.rowBytes), func(lo, hi int64) error {
+				kernel.GatherRows(batch[lo*p.rowBytes:], int(p.rowBytes), input, int(p.rowBytes), int(p.rowBytes),
+					numbers[at+int(lo):at+int(hi)], bytes >= kernel.StreamBytes)
 				return nil
 			})
 		}
 	}
-	bytes := int64(p.batch) * p.rowBytes
-	if r.HostGather, err = p.rate(probeTime, bytes, move(func(i int) int64 { return int64(numbers[i]) })); err != nil {
+	var err error
+	if r.HostGather, err = p.rate(probeTime, bytes, move(places(rows, rows))); err != nil {
 		return err
 	}
-	r.HostCopy, err = p.rate(probeTime, bytes, move(func(i int) int64 { return int64(i) }))
+	inOrder := make([]uint32, rows)
+	for i := range inOrder {
+		inOrder[i] = uint32(i)
+	}
+	r.HostCopy, err = p.rate(probeTime, bytes, move(inOrder))
 	return err
 }

@@ -36,7 +36,7 @@ func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 // storage reads chunks of all matrices in random order by several readers, past
 // caches where that can be had, and checks them.
 func (p *probe) storage(r *Rates) (err error) {
-	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes
+	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
 	stride := (chunkBytes + gds.Align - 1) / gds.Align * gds.Align
 	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.some(storageBytes)/stride))
 	if count == 0 {
