@@ -98,7 +98,7 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 				t.Fatal(err)
 			}
 			region, _ := store.Region(format.RegionRest)
-			p := &probe{Sample: Sample{Store: store, Matrices: sampled, Region: region, Threads: 2}, ctx: t.Context(), device: device, unified: true, rowBytes: 24 * 4, now: disk.now}
+			p := &probe{Sample: Sample{Store: store, Matrices: sampled, Region: region, Threads: 2}, ctx: t.Context(), device: device, unified: true, rowBytes: int64(len(sampled)) * 24 * 4, now: disk.now}
 			disk.takes, disk.reads = c.takes, 0
 			start := disk.now()
 			var r Rates
