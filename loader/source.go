@@ -106,7 +106,8 @@ func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error 
 	if j.plan.Rows > 0 {
 		// Beside the rows: labels lie far apart too.
 		var labels sync.WaitGroup
-		labels.Go(func() { f.gatherLabels(l.labels, j.plan.Spans) })
+		spans := j.plan.Spans // which a source may change
+		labels.Go(func() { f.gatherLabels(l.labels, spans) })
 		err := l.source.assemble(ctx, j, stream)
 		labels.Wait()
 		if err != nil {
