@@ -36,9 +36,7 @@ func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) 
 		if len(far) > 0 {
 			return d.assembleShard(ctx, j, stream, near, far)
 		}
-		here := *j // labels are gathered by the loader's rows
-		here.plan.Spans = near
-		j = &here
+		j.plan.Spans = near
 	}
 	f, spans := j.frame, j.plan.Spans
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }

@@ -202,7 +202,7 @@ func (p *probe) deviceMemory(r *Rates) error {
 		return err
 	}
 	r.Link, err = p.rate(linkTime, int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
-	r.Peer = r.Link
+	r.Peer = r.Link / 2 // from one device to host memory, then to the other
 	return err
 }
 

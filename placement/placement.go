@@ -71,7 +71,9 @@ func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error)
 // Needs are what has to be placed, and what an epoch does with it.
 type Needs struct {
 	Input units.Bytes // the matrices that the model reads, as stored, over all rows that will be read
-	Work  units.Bytes // beside them on the device, wherever they live: batch buffers, model
+	Work  units.Bytes // beside them on a device, wherever they live: batch buffers, model
+	// ShareWork is that on each of Facts.Devices, where they share each batch; 0: as much.
+	ShareWork units.Bytes
 	// Chunks are held in host memory, beside Work, where the input is read from storage.
 	Chunks units.Bytes
 	// ScatteredRows tells that the rows to be read do not lie together, so that
@@ -89,6 +91,14 @@ type Needs struct {
 	OrderSeconds         float64 // that all cores take to find the place of a row, where rows are reshuffled
 }
 
+// WorkOn is Work on each of so many devices.
+func (n Needs) WorkOn(devices int) units.Bytes {
+	if devices > 1 && n.ShareWork > 0 {
+		return n.ShareWork
+	}
+	return n.Work
+}
+
 // Override is what the user asked for: Auto where nothing.
 type Override struct {
 	Placement string
@@ -103,7 +113,8 @@ type Alternative struct {
 	Obstacle  string `json:"obstacle,omitempty"` // why it cannot be had
 	Devices   int    `json:"devices"`
 	// Sharded tells that each device holds a part of the input; RemoteRows is the
-	// part of the rows of a batch that another device than its own computes on.
+	// part of the rows of a batch that another device than its own computes on: next to
+	// none where rows that follow one another, which devices hold in turn, stay together.
 	Sharded    bool    `json:"sharded"`
 	RemoteRows float64 `json:"remote_rows"`
 
@@ -261,19 +272,21 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 		if a.Obstacle == "" && a.Shuffle == CR && n.ScatteredRows {
 			a.Obstacle = "the rows of this split are scattered over the chunks of the store"
 		}
-		a.Devices, a.DeviceBytes = f.Devices, n.Work
+		a.Devices, a.DeviceBytes = f.Devices, n.WorkOn(f.Devices)
 		switch a.Placement {
 		case Device:
-			if a.Sharded = f.Devices > 1 && n.Input+n.Work > f.DeviceFree; a.Sharded {
-				a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
+			if a.Sharded = f.Devices > 1 && n.Input+a.DeviceBytes > f.DeviceFree; a.Sharded {
 				a.DeviceBytes += share(n.Input, f.Devices)
 			} else {
 				a.DeviceBytes += n.Input
 			}
+			if a.Sharded && a.Shuffle == RR {
+				a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
+			}
 		case Host:
 			a.HostBytes = n.Input
 		case Storage:
-			a.Devices, a.HostBytes = 1, n.Chunks
+			a.Devices, a.DeviceBytes, a.HostBytes = 1, n.Work, n.Chunks
 		}
 		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)
 		a.predict(f, n)
@@ -294,22 +307,24 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		free, by = f.Budget, "is the memory budget, by "+f.BudgetBy
 	}
 	out := map[string]string{}
-	if share(n.Input, f.Devices)+n.Work > free {
-		out[Device] = fmt.Sprintf("the input (%s) and what works on it (%s) exceed the %s that %s", n.Input, n.Work, free, by)
+	if work := n.WorkOn(f.Devices); share(n.Input, f.Devices)+work > free {
+		out[Device] = fmt.Sprintf("the input (%s) and what works on it (%s) exceed the %s that %s", n.Input, work, free, by)
 		if f.Devices > 1 {
 			out[Device] = fmt.Sprintf("a part of the input (%s) for each of %d devices and what works on it (%s) exceed the %s that %s",
-				share(n.Input, f.Devices), f.Devices, n.Work, free, by)
+				share(n.Input, f.Devices), f.Devices, work, free, by)
 		}
 	}
-	tooMuchWork := ""
-	if n.Work > free {
-		tooMuchWork = fmt.Sprintf("batches and model alone (%s) exceed the %s that %s", n.Work, free, by)
+	tooMuchWork := func(devices int) string {
+		if work := n.WorkOn(devices); work > free {
+			return fmt.Sprintf("batches and model alone (%s) exceed the %s that %s", work, free, by)
+		}
+		return ""
 	}
 	switch {
 	case f.Device.Unified && out[Device] != "":
 		out[Host] = "host memory is the device's memory here"
-	case tooMuchWork != "":
-		out[Host] = tooMuchWork
+	case tooMuchWork(f.Devices) != "":
+		out[Host] = tooMuchWork(f.Devices)
 	case n.Input > f.Budget:
 		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget, f.BudgetBy)
 	}
@@ -320,8 +335,8 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Storage] = "the rows of this split are scattered over the chunks of the store"
 	case n.CutChunks:
 		out[Storage] = "what shall be shuffled together is not whole chunks of the store"
-	case tooMuchWork != "":
-		out[Storage] = tooMuchWork
+	case tooMuchWork(1) != "":
+		out[Storage] = tooMuchWork(1)
 	case f.Device.Unified && n.Work+n.Chunks > free:
 		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work, n.Chunks, free, by)
 	case n.Chunks > f.Budget:

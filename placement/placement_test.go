@@ -12,6 +12,8 @@ import (
 func TestChoose(t *testing.T) {
 	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: 100, BudgetBy: "--memory"}
 	gpu := Facts{Device: gds.Info{Name: "gpu"}, DeviceFree: 100, Budget: 1000, BudgetBy: "available memory"}
+	four := gpu
+	four.Devices = 4
 	auto := Override{Auto, Auto}
 	for _, c := range []struct {
 		name     string
@@ -45,6 +47,12 @@ func TestChoose(t *testing.T) {
 		{"chunks being read must fit beside batches and model", host, Needs{Input: 200, Work: 60, Chunks: 41}, auto, "", "chunks being read", machine.ErrDoesNotFit},
 		{"chunks being read for a device must fit the host", gpu, Needs{Input: 2000, Work: 60, Chunks: 1001}, auto, "", "chunks being read", machine.ErrDoesNotFit},
 		{"chunks are no matter where the input is in memory", host, Needs{Input: 90, Work: 10, Chunks: 100}, auto, "device rr", "fits", nil},
+		{"shares of batches leave room for the input", four, Needs{Input: 90, Work: 40, ShareWork: 10}, auto, "device rr", "each of 4 devices holds all", nil},
+		{"what does not fit one device beside them is spread", four, Needs{Input: 360, Work: 40, ShareWork: 10, BatchRows: 100}, auto, "device rr", "holds a part; it computes on what it has of a batch, and 6.9 % of", nil},
+		{"next to no rows move where they stay together", four, Needs{Input: 360, Work: 40, ShareWork: 10, BatchRows: 100}, Override{Auto, CR}, "device chunk", "and 0 % of", nil},
+		{"what does not fit all devices is in one host memory", four, Needs{Input: 361, Work: 40, ShareWork: 10}, auto, "host rr", "a part of the input (91 B) for each of 4 devices", nil},
+		{"whole batches must fit the one device that storage feeds", four, Needs{Input: 2000, Work: 101, ShareWork: 26}, auto, "", "not storage: batches and model alone (101 B)", machine.ErrDoesNotFit},
+		{"shares of batches must fit wherever else the input lives", four, Needs{Input: 1, Work: 404, ShareWork: 101}, Override{Host, Auto}, "", "batches and model alone (101 B)", machine.ErrDoesNotFit},
 		{"batches that fit nowhere do not fit storage either", host, Needs{Input: 1, Work: 101}, auto, "", "batches and model", machine.ErrDoesNotFit},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -174,7 +174,7 @@ func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblati
 				Hidden: settings.Hidden, Layers: settings.Layers, Dropout: settings.Dropout,
 			}
 			so := sessionOptions{batch: o.BatchRows, train: true, chunkRows: o.ChunkRows, regions: []string{region.Name}, trainRows: region.Rows}
-			needs, err := so.needs(store.Layout(), spec)
+			needs, err := so.needs(store.Layout(), spec, 1)
 			if err != nil {
 				return nil, err
 			}

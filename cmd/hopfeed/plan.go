@@ -248,14 +248,13 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 
 // surveyStore measures this machine, or takes the described one.
 func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.Spec, so sessionOptions, o planOptions) (v survey, err error) {
-	if v.needs, err = so.needs(store.Layout(), spec); err != nil {
-		return v, err
-	}
 	if o.hardware != "" {
-		err = a.surveyDescribed(&v, spec, o)
-		return v, err
+		return a.surveyDescribed(store.Layout(), spec, so, o)
 	}
 	if v.facts, err = a.allFacts(); err != nil {
+		return v, err
+	}
+	if v.needs, err = so.needs(store.Layout(), spec, v.facts.Devices); err != nil {
 		return v, err
 	}
 	// What cannot be is not worth measuring for.
@@ -268,18 +267,21 @@ func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.S
 }
 
 // surveyDescribed takes over described hardware, and estimates computing.
-func (a *app) surveyDescribed(v *survey, spec trainer.Spec, o planOptions) error {
+func (a *app) surveyDescribed(layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (v survey, err error) {
 	h, err := machine.ReadHardware(a.fs, o.hardware)
 	if err != nil {
-		return err
+		return v, err
 	}
 	if v.facts, err = placement.FactsOf(h, o.devices, a.memory); err != nil {
-		return err
+		return v, err
+	}
+	if v.needs, err = so.needs(layout, spec, max(1, v.facts.Devices)); err != nil {
+		return v, err
 	}
 	parameters, err := spec.Parameters()
 	v.needs.Compute = placement.ComputeOf(parameters, h.Devices)
 	v.cores = h.Cores
-	return err
+	return v, err
 }
 
 // planDescribed plans for a data set in numbers, on a machine in numbers.
@@ -318,11 +320,8 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
 	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle, chunkRows: o.chunkRows, trainRows: train, validRows: valid}
-	var v survey
-	if v.needs, err = so.needs(layout, spec); err != nil {
-		return nil, err
-	}
-	if err := a.surveyDescribed(&v, spec, o); err != nil {
+	v, err := a.surveyDescribed(layout, spec, so, o)
+	if err != nil {
 		return nil, err
 	}
 	p, err := a.plan(v, layout, spec, so, o)
@@ -364,7 +363,7 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 	f, n := v.facts, v.needs
 	p := &planned{
 		Model: o.model, Matrices: len(spec.Matrices), Features: layout.Features, DType: layout.DType.String(),
-		Rows: so.rows(layout), TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.Work,
+		Rows: so.rows(layout), TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.WorkOn(d.Devices),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives,
 		Machine: plannedMachine{

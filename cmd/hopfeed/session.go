@@ -80,7 +80,7 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 	if v.facts, err = a.allFacts(); err != nil {
 		return nil, err
 	}
-	if v.needs, err = o.needs(layout, spec); err != nil {
+	if v.needs, err = o.needs(layout, spec, v.facts.Devices); err != nil {
 		return nil, err
 	}
 	asked := placement.Override{Placement: o.placement, Shuffle: o.shuffle}

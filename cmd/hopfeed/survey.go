@@ -48,31 +48,45 @@ func (o sessionOptions) rows(layout format.Layout) (rows int64) {
 	return rows
 }
 
-// needs counts what has to be placed of a store for spec.
-func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec) (placement.Needs, error) {
-	lo := o.loading(layout, spec)
-	need, err := loader.Need(layout, lo)
+// needs counts what has to be placed of a store for spec, to train on so many devices.
+func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec, devices int) (placement.Needs, error) {
+	batch := o.loading(layout, spec).BatchRows
+	alone, chunks, err := o.work(layout, spec, batch)
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	model, err := spec.DeviceBytes(lo.BatchRows, o.train)
+	share, _, err := o.work(layout, spec, shareRows(batch, devices))
 	if err != nil {
 		return placement.Needs{}, err
 	}
 	rowBytes := int64(len(spec.Matrices)) * int64(layout.Features*layout.DType.Size())
 	return placement.Needs{
 		Input:         units.Bytes(o.rows(layout) * rowBytes),
-		Work:          units.Bytes(need.Batches + model),
-		Chunks:        units.Bytes(need.Chunks),
+		Work:          alone,
+		ShareWork:     share,
+		Chunks:        chunks,
 		ScatteredRows: o.scattered,
 		CutChunks:     o.chunkRows%layout.ChunkRows != 0,
 		TrainRows:     o.trainRows,
 		ValidRows:     o.validRows,
 		RowBytes:      rowBytes,
 		Convert:       layout.DType != dtype.Float32,
-		BatchRows:     lo.BatchRows,
+		BatchRows:     batch,
 		ChunkRows:     o.planChunkRows(layout.ChunkRows),
 	}, nil
+}
+
+// work is what batches of up to so many rows and the model take on a device, and what
+// chunks on their way from storage take.
+func (o sessionOptions) work(layout format.Layout, spec trainer.Spec, batchRows int) (work, chunks units.Bytes, err error) {
+	lo := o.loading(layout, spec)
+	lo.BatchRows = batchRows
+	need, err := loader.Need(layout, lo)
+	if err != nil {
+		return 0, 0, err
+	}
+	model, err := spec.DeviceBytes(batchRows, o.train)
+	return units.Bytes(need.Batches + model), units.Bytes(need.Chunks), err
 }
 
 // allFacts are this machine's, for all of its devices.
@@ -104,6 +118,7 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 	fromStorage := placement.Override{Placement: placement.Storage, Shuffle: placement.CR}
 	needs := s.needs
 	needs.ScatteredRows, needs.CutChunks = false, false // a few rows, in order
+	needs.Work = needs.WorkOn(devices)
 	if _, err := placement.Choose(s.facts, needs, fromStorage); err != nil {
 		return nil
 	}
@@ -134,12 +149,16 @@ func (s *survey) measure(ctx context.Context, a *app, store *format.Dir, spec tr
 	if s.facts.Device.Unified {
 		peak -= s.needs.Chunks
 	}
-	s.needs.Work = max(s.needs.Work, peak)
+	if devices > 1 {
+		s.needs.ShareWork = max(s.needs.ShareWork, peak)
+	} else {
+		s.needs.Work = max(s.needs.Work, peak)
+	}
 	s.needs.Compute = placement.Compute{TrainSeconds: r.TrainSeconds, ValidSeconds: r.ValidSeconds}
 	s.needs.OrderSeconds = orderSeconds(s.needs, a.threads)
 	s.facts.Rates, err = placement.Measure(ctx, opened[0], placement.Sample{
 		Store: store, Matrices: spec.Matrices, Region: region, Rows: o.rows(layout),
-		BatchRows: lo.BatchRows, ChunkRows: s.needs.ChunkRows, Threads: a.threads,
+		BatchRows: shareRows(lo.BatchRows, devices), ChunkRows: s.needs.ChunkRows, Threads: a.threads,
 	})
 	return err
 }
