@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -299,58 +300,25 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 	}
 }
 
-// frail is a device of which one call, or one point in a stream, fails.
-type frail struct {
-	gds.Device
-	left *int // until that one
-}
-
-var errFrail = errors.New("the device is on fire")
-
-func (f frail) fails() bool {
-	*f.left--
-	return *f.left == 0
-}
-
-func (f frail) NewStream() (gds.Stream, error) {
-	if f.fails() {
-		return nil, errFrail
-	}
-	s, err := f.Device.NewStream()
-	return frailStream{s, f}, err
-}
-
-type frailStream struct {
-	gds.Stream
-	of frail
-}
-
-// Synchronize fails by poisoning the stream.
-func (s frailStream) Synchronize(ctx context.Context) error {
-	if s.of.fails() {
-		s.Stream.CopyIn(gds.Tensor{}, make([]byte, 13))
-	}
-	return s.Stream.Synchronize(ctx)
-}
-
 // What fails on a device that holds rows of another rank is that rank's error at that
 // batch, and its end; the others go on.
 func TestADeviceThatFailsEndsTheRanksThatNeedItsRows(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
 	for n := 1; ; n++ {
-		left, failed := 0, false // never
+		var device gdstest.Frail
+		failed := false
 		synctest.Test(t, func(t *testing.T) {
 			devices := newDevices(t, 2)
-			frails := []gds.Device{devices[0], frail{devices[1], &left}}
-			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, frails)
-			left = n
+			device.Device = devices[1]
+			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, []gds.Device{devices[0], &device})
+			device.FailAt(n)
 			p := plan
 			set := mustSet(t, ranks[0], Rows{Region: "train"}, p)
 			got, err := collect(t, devices[0], set, 0, 0)
-			failed = left <= 0
+			failed = device.Failed()
 			p.Rows, p.Holder = 53, func(row int64) int { return int(row % 2) }
-			if failed != (err != nil) || failed && !errors.Is(err, errFrail) && !strings.Contains(err.Error(), "rows of device 1: host device: CopyIn") {
+			if failed != (err != nil) || failed && (!device.Is(err) || n > 1 && !strings.HasPrefix(err.Error(), "rows of device 1: ")) {
 				t.Errorf("step %d: %v", n, err)
 			}
 			k := 0
@@ -366,7 +334,7 @@ func TestADeviceThatFailsEndsTheRanksThatNeedItsRows(t *testing.T) {
 			if !failed && k != p.Batches() {
 				t.Errorf("%d batches", k)
 			}
-			left = -1
+			device.FailAt(-1) // never
 			p.Rank = 1
 			set = mustSet(t, ranks[1], Rows{Region: "train"}, p)
 			if got, err = collect(t, devices[1], set, 0, 0); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
@@ -147,79 +148,31 @@ func TestSeveralDevicesRehearseTogether(t *testing.T) {
 	}
 }
 
-// frail is a device of which one call, or one point in a stream, fails.
-type frail struct {
-	gds.Device
-	left *int // until that one
-}
-
-var errFrail = errors.New("the device is on fire")
-
-func (f frail) fails() bool {
-	*f.left--
-	return *f.left == 0
-}
-
-func (f frail) Alloc(bytes int64) (gds.Buffer, error) {
-	if f.fails() {
-		return nil, errFrail
-	}
-	return f.Device.Alloc(bytes)
-}
-
-func (f frail) AllocPinned(bytes int64) (gds.Buffer, error) {
-	if f.fails() {
-		return nil, errFrail
-	}
-	return f.Device.AllocPinned(bytes)
-}
-
-func (f frail) NewStream() (gds.Stream, error) {
-	if f.fails() {
-		return nil, errFrail
-	}
-	s, err := f.Device.NewStream()
-	return frailStream{s, f}, err
-}
-
-type frailStream struct {
-	gds.Stream
-	of frail
-}
-
-// Record fails by poisoning the stream.
-func (s frailStream) Record() gds.Event {
-	if s.of.fails() {
-		s.Stream.CopyIn(gds.Tensor{}, make([]byte, 13))
-	}
-	return s.Stream.Record()
-}
-
-func (s frailStream) Synchronize(ctx context.Context) error { return s.Record().Wait(ctx) }
-
 // Each step of each device fails once. The bubble fails when all goroutines wait for
 // one another, and when one is left; the devices, when memory or a stream is.
 func TestWhateverFailsOnOneDeviceEndsAll(t *testing.T) {
 	for rank := range 3 {
 		for n := 1; ; n++ {
-			left := n
+			var device gdstest.Frail
+			device.FailAt(n)
 			synctest.Test(t, func(t *testing.T) {
 				train, valid, test := sharedToys()
 				devices := openDevices(t, 3)
 				ranks := deal(devices, 100, train, valid, test)
-				ranks[rank].Device = frail{devices[rank], &left}
+				device.Device = devices[rank]
+				ranks[rank].Device = &device
 				r, err := Fit(t.Context(), ranks, toySIGN(3), Options{Epochs: 2, LearningRate: 0.01}, nil)
-				if left > 0 {
+				if !device.Failed() {
 					if err != nil {
 						t.Errorf("device %d did not fail, but: %v", rank, err)
 					}
 					return
 				}
-				if r != nil || !errors.Is(err, errFrail) && !strings.Contains(err.Error(), fmt.Sprintf("device %d: host device: CopyIn", rank)) {
+				if r != nil || !device.Is(err) || strings.Contains(err.Error(), "CopyIn") != strings.Contains(err.Error(), fmt.Sprintf("device %d: ", rank)) {
 					t.Errorf("device %d failed at step %d: %v, %v", rank, n, r, err)
 				}
 			})
-			if left > 0 {
+			if !device.Failed() {
 				if n < 40 {
 					t.Errorf("only %d steps of device %d", n, rank)
 				}

@@ -1,11 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/gdstest"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
@@ -69,6 +79,66 @@ func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
 	if !strings.Contains(storage.stderr, "1 of 3 devices: only one is fed from storage") {
 		t.Errorf("nothing is said of the devices that idle: %s", storage.stderr)
 	}
+}
+
+// Loaders and trainer together, each step of each device failing once. The bubble fails
+// when all goroutines wait for one another and when one is left, the devices when memory
+// or a stream is.
+func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
+	const world, batch = 2, 40
+	d := disk(t, generateLine, propagateLine)
+	run := func(t *testing.T, failing, at int, placed loader.Placement) (ended bool) {
+		var frail gdstest.Frail
+		frail.FailAt(at)
+		synctest.Test(t, func(t *testing.T) {
+			store, err := format.OpenStore(d, "store")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			devices := make([]gds.Device, world)
+			for i := range devices {
+				if devices[i], err = host.New(host.Options{Discrete: true, Threads: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			frail.Device = devices[failing]
+			devices[failing] = &frail
+			spec := trainer.Spec{Model: "sgc", Matrices: store.Matrices(), Features: store.Manifest.Features, Classes: store.Manifest.Classes}
+			_, err = trainOn(t.Context(), devices, spec, loader.Options{Store: store, Matrices: spec.Matrices, Placement: placed, Sharded: placed == loader.Device, BatchRows: batch})
+			if ended = !frail.Failed(); ended != (err == nil) || err != nil && !frail.Is(err) {
+				t.Errorf("%s, device %d, step %d: failed %t, %v", placed, failing, at, !ended, err)
+			}
+			if err := closeDevices(devices); err != nil {
+				t.Errorf("%s, device %d, step %d: %v", placed, failing, at, err)
+			}
+		})
+		return ended
+	}
+	for _, placed := range []loader.Placement{loader.Device, loader.Host} {
+		for failing := range world {
+			at := 1
+			for ; !run(t, failing, at, placed); at++ {
+			}
+			if at < 30 {
+				t.Errorf("%s, device %d: only %d steps", placed, failing, at)
+			}
+		}
+	}
+}
+
+// trainOn opens loaders, trains for an epoch, and closes them.
+func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loader.Options) (r *trainer.Result, err error) {
+	s := session{devices: devices, batch: o.BatchRows}
+	if s.loaders, err = loader.OpenRanks(ctx, o, devices); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.loaders.Close()) }()
+	d, err := s.data(regionPartition, 1)
+	if err != nil {
+		return nil, err
+	}
+	return trainer.Fit(ctx, s.ranks(d), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
 }
 
 // scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the

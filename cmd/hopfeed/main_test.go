@@ -454,6 +454,7 @@ func TestDamageStopsWhateverReadsIt(t *testing.T) {
 		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement device --run x"},
 		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement host --run x"},
 		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --placement storage --run x"},
+		{"store/features/sym/hop-2/part-0.arrow", "train store --model sgc --emulate gpu=3,mem=4MiB --run x"},
 		{"store/rows/part-0.arrow", "train store --model sgc --run x"},
 		{"store/index.arrow", "train store --model sgc --run x"},
 		{"run/parameters.arrow", evaluateLine},
@@ -574,6 +575,7 @@ func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
 		"import csv edges.csv -o x --ids map",
 		"propagate graph -o x",
 		"train store --run x",
+		"train store --emulate gpu=3,mem=4MiB --run x",
 		"verify store",
 		"export npy graph -o x",
 	} {
