@@ -62,17 +62,22 @@ func (h *hostSource) stored(s chunk.Span) []byte {
 	return h.memory.Bytes()[s.First*size:][:int64(s.Rows)*size]
 }
 
-// gatherBytes is about what one thread gathers at a time.
-const gatherBytes = 256 << 10
+// A thread gathers about so many bytes at a time: its share of a batch, but neither so
+// few that handing them out takes longer, nor so many that one thread is left alone.
+const (
+	fewestGathered = 64 << 10
+	mostGathered   = 1 << 20
+)
 
 // gather copies the given rows to dst. Rows that follow one another are no special
 // case: the memory has always some on their way.
 func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
 	size := h.l.joinedBytes()
-	h.l.assembled.Add(int64(len(rows)) * size)
-	stream := int64(len(rows))*size >= kernel.StreamBytes
-	return parallel.For(ctx, h.l.o.Threads, int64(len(rows)), max(gatherBytes/size, 1), func(lo, hi int64) error {
-		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi], stream)
+	bytes := int64(len(rows)) * size
+	h.l.assembled.Add(bytes)
+	grain := min(max(bytes/int64(h.l.o.Threads), fewestGathered), mostGathered) / size
+	return parallel.For(ctx, h.l.o.Threads, int64(len(rows)), grain, func(lo, hi int64) error {
+		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi], bytes >= kernel.StreamBytes)
 		return nil
 	})
 }

@@ -20,7 +20,7 @@ const (
 	sampleBytes = 256 << 20 // of memory: more than most caches hold
 	probeTime   = 5 * time.Millisecond
 	linkTime    = 40 * time.Millisecond // so long that bursts do not count
-	movedBytes  = 256 << 10             // by a thread at a time
+	movedBytes  = 1 << 20               // by a thread at a time
 	probeRounds = 4
 )
 
