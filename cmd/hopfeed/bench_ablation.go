@@ -283,7 +283,7 @@ func (r ablationResult) text(w io.Writer) {
 	fmt.Fprintf(w, "\nFigure 14: %s\n", r.Figure14.About())
 	barsText(w, r.Figure14.Bars, bench.LoadShuffles(), func(b bench.Way) string { return b.Shuffle })
 	for _, l := range r.LeftOut {
-		fmt.Fprintf(w, "left out: %s of %d hops, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
+		fmt.Fprintf(w, "left out: %s, hops %d, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
 	}
 	if r.Output != "" {
 		fmt.Fprintf(w, "drawn in %s\n", r.Output)

@@ -148,7 +148,7 @@ func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
 	if l := a.LeftOut; len(l) != 2 || l[0].Placement != "storage" || !strings.Contains(l[0].Reason, "whole chunks") {
 		t.Errorf("chunks that are cut: %+v", l)
 	}
-	if o := must(t, d, ablationLine+"--rounds 1 --epochs 1 --models sgc --chunk-rows 50"); !strings.Contains(o.stdout, "left out: sgc of 1 hops, chunk from storage: ") {
+	if o := must(t, d, ablationLine+"--rounds 1 --epochs 1 --models sgc --chunk-rows 50"); !strings.Contains(o.stdout, "left out: sgc, hops 1, chunk from storage: ") {
 		t.Errorf("%s", o.stdout)
 	}
 	if o := hopfeed(t, d, ablationLine+"--emulate mem=4KiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "4 KiB") {

@@ -143,13 +143,12 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 		// Another first one each time.
 		for i := range cells {
 			c := cells[(i+n*len(cells)/o.Rounds)%len(cells)]
-			if c.obstacle != "" {
-				continue
-			}
-			if err := c.measure(ctx, o); errors.Is(err, gds.ErrOutOfMemory) {
-				c.obstacle = err.Error()
-			} else if err != nil {
-				return nil, fmt.Errorf("%s of %d hops, %s: %w", c.Spec.Model, c.Hops, c.variant.name+" from "+string(c.placement), err)
+			if c.obstacle == "" {
+				if err := c.measure(ctx, o); errors.Is(err, gds.ErrOutOfMemory) {
+					c.obstacle = err.Error()
+				} else if err != nil {
+					return nil, fmt.Errorf("%s, hops %d, %s from %s: %w", c.Spec.Model, c.Hops, c.variant.name, c.placement, err)
+				}
 			}
 			task.Add(1)
 		}

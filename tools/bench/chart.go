@@ -116,7 +116,7 @@ func (p *panel) draw(dc draw.Canvas, parts []part) {
 	plt.Title.Text, plt.Title.Padding, plt.Title.TextStyle.Font = p.title, 6, sans(9.5).Font
 	plt.Y.Label.Text, plt.Y.Label.TextStyle.Font = p.yAxis, sans(8.5).Font
 	plt.Y.Tick.Label.Font, plt.X.Tick.Label.Font = sans(8).Font, sans(8).Font
-	plt.X.Tick.Length, plt.X.Padding = 3, 0
+	plt.X.Tick.Color, plt.X.Tick.Length, plt.X.Padding = color.White, 3, 0
 	plt.X.Min, plt.X.Max, plt.Y.Min, plt.Y.Max = -0.7, 0.7, 0, 0
 	var ticks []plot.Tick
 	for i, b := range p.bars {
