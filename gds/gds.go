@@ -77,7 +77,8 @@ type Device interface {
 	// Zero bytes are allowed.
 	Alloc(bytes int64) (Buffer, error)
 	// AllocPinned returns zeroed host memory, aligned to Align bytes, that
-	// copies to and from this device run at full speed from, asynchronously.
+	// copies to and from this device, and others of its kind, run at full speed
+	// from, asynchronously.
 	AllocPinned(bytes int64) (Buffer, error)
 	NewStream() (Stream, error)
 	// OpenFile opens a file for reads into memory of this device (or pinned

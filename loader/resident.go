@@ -54,7 +54,10 @@ func (r *resident) fill(ctx context.Context, all []*resident) error {
 			break
 		}
 	}
-	return errors.Join(err, in.close())
+	if closeErr := in.close(); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 // fillMatrix reads one matrix into its columns.

@@ -29,7 +29,8 @@ type Set struct {
 	rows, remote atomic.Int64 // so far
 }
 
-// Set plans epochs over rows: plan.Rows is filled in. From Storage, an order that
+// Set plans epochs over rows: plan.Rows is filled in, and, where rows are Sharded, plan.Holder,
+// for which plan.Rank and plan.World must be those of the loader. From Storage, an order that
 // is Shuffled needs plan.ChunkRows to be whole chunks of the store.
 func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	s := &Set{l: l}

@@ -11,8 +11,8 @@ import (
 // Sharded, ranks hold the loader's rows in turn: row i is row i/k of rank i mod k, so
 // that rows that follow one another, as in evaluation, are held by all alike. Each rank
 // is given what it holds of a batch, as far as that goes (chunk.Plan.Holder), and the
-// rest comes from the devices that hold it: some ten rows, whatever the size of a batch,
-// so that each may be a copy of its own.
+// rest comes from the devices that hold it: about sqrt((k-1)b/2π)/k of b rows, tens at
+// most, so that each may be a copy of its own.
 
 // holder is the rank that holds a row of the set.
 func (s *Set) holder(row int64) int {

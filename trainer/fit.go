@@ -112,7 +112,8 @@ func newFitting(ctx context.Context, ranks []Rank, spec Spec, o Options) (f *fit
 		return f.measure(ctx, f.train)
 	}
 	if err := start(); err != nil {
-		return nil, errors.Join(err, f.close())
+		_ = f.close() // says no more than err
+		return nil, err
 	}
 	return f, nil
 }

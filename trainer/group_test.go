@@ -168,7 +168,7 @@ func TestWhateverFailsOnOneDeviceEndsAll(t *testing.T) {
 					}
 					return
 				}
-				if r != nil || !device.Is(err) || strings.Contains(err.Error(), "CopyIn") != strings.Contains(err.Error(), fmt.Sprintf("device %d: ", rank)) {
+				if r != nil || !device.Is(err) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "CopyIn") != strings.Contains(err.Error(), fmt.Sprintf("device %d: ", rank)) {
 					t.Errorf("device %d failed at step %d: %v, %v", rank, n, r, err)
 				}
 			})

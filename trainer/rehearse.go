@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -33,7 +32,11 @@ func Rehearse(ctx context.Context, ranks []Rank, spec Spec) (r Rehearsal, err er
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() {
+		if closeErr := f.close(); err == nil {
+			err = closeErr
+		}
+	}()
 	f.reset()
 	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
 		steps := 0

@@ -128,6 +128,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	e.trained = trained{
 		Model: c.Spec.Model, Dataset: m.Name,
 		Placement: s.decision.Placement, Shuffle: "none", Reasons: s.decision.Reasons,
+		Devices: s.decision.Devices, Sharded: s.decision.Sharded,
 		Epochs: number(c.Epochs), BestEpoch: number(c.BestEpoch), Selection: c.Selection,
 		TrainLoss: &c.TrainLoss, Metric: trainer.MetricName,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),

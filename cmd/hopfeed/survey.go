@@ -198,21 +198,22 @@ func orderSeconds(n placement.Needs, threads int) float64 {
 // openDevice opens the device that this machine computes on, or the first of those
 // that it emulates.
 func (a *app) openDevice() (gds.Device, error) {
-	if a.emulate.GPUs > 0 {
-		return host.New(a.emulate.Device(0, a.threads))
+	devices, err := a.openDevices(1)
+	if err != nil {
+		return nil, err
 	}
-	budget, _ := a.budget()
-	return host.New(host.Options{MemoryBytes: int64(budget), Threads: a.threads})
+	return devices[0], nil
 }
 
 // openDevices opens the first n devices, which share the threads.
 func (a *app) openDevices(n int) (devices []gds.Device, err error) {
-	if n == 1 {
-		device, err := a.openDevice()
-		return []gds.Device{device}, err
-	}
 	for i := range n {
-		device, err := host.New(a.emulate.Device(i, max(1, a.threads/n)))
+		o := a.emulate.Device(i, max(1, a.threads/n))
+		if a.emulate.GPUs == 0 {
+			budget, _ := a.budget()
+			o = host.Options{MemoryBytes: int64(budget), Threads: a.threads}
+		}
+		device, err := host.New(o)
 		if err != nil {
 			return nil, errors.Join(err, closeDevices(devices))
 		}
