@@ -57,14 +57,52 @@ type Plan struct {
 	Holder func(row int64) int
 }
 
-// Batch is one rank's share of a global batch. Spans are in training order and
-// may be empty where a batch has fewer rows than ranks. They are the caller's.
+// Batch is one rank's share of a global batch. It may be empty where a batch has
+// fewer rows than ranks. Which rows it has is drawn when that is asked for, by Spans
+// or RowNumbers.
 type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
 	Rows       int // of this rank
 	Remote     int // of these, rows that another rank holds; the last ones
-	Spans      []Span
+
+	order *order
+	first int64  // its place in the epoch
+	share []Span // where the plan has a Holder
+}
+
+// Spans is the rows, in training order, as runs of consecutive ones. It is the
+// caller's.
+func (b Batch) Spans() []Span {
+	if b.share != nil {
+		return slices.Clone(b.share)
+	}
+	return b.order.spans(b.first, int64(b.Rows))
+}
+
+// RowNumbers puts the Rows rows, in training order, into numbers: where rows are
+// reshuffled that takes a fraction of the time of Spans. A plan of more than 2^32
+// rows has others that do not fit.
+func (b Batch) RowNumbers(numbers []uint32) {
+	o := b.order
+	if b.share == nil && o.permutation != nil && o.chunkRows == 1 {
+		images := make([]uint64, min(b.Rows, 1<<10))
+		for at := 0; at < b.Rows; at += len(images) {
+			images = images[:min(len(images), b.Rows-at)]
+			o.permutation.images(images, uint64(b.first)+uint64(at))
+			for i, row := range images {
+				numbers[at+i] = uint32(row)
+			}
+		}
+		return
+	}
+	i := 0
+	for _, s := range b.Spans() {
+		for row := s.First; row < s.First+int64(s.Rows); row++ {
+			numbers[i] = uint32(row)
+			i++
+		}
+	}
 }
 
 // Check reports the first setting that makes no plan. The other methods may be
@@ -132,11 +170,9 @@ func (p Plan) batch(o *order, k int) Batch {
 	if rank < more {
 		mine++
 	}
-	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(mine)}
+	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(mine), order: o, first: lo + each*rank + min(rank, more)}
 	if p.Holder != nil {
-		b.Spans, b.Remote = p.near(o.spans(lo, rows), each, more)
-	} else {
-		b.Spans = o.spans(lo+each*rank+min(rank, more), mine)
+		b.share, b.Remote = p.near(o.spans(lo, rows), each, more)
 	}
 	return b
 }
@@ -148,7 +184,6 @@ type order struct {
 	lastRows    int64        // rows of the chunk that is last by row number
 	lastAt      int64        // its place in the epoch
 	permutation *permutation // nil: ascending
-	scratch     []uint64     // of spans
 }
 
 func (p Plan) order(epoch int) order {
@@ -182,10 +217,10 @@ func (o *order) spans(lo, rows int64) []Span {
 		place, within = o.lastAt+1+(lo-end)/o.chunkRows, (lo-end)%o.chunkRows
 	}
 	places := min((rows-1)/o.chunkRows+3, o.chunks-place)
-	o.scratch = slices.Grow(o.scratch[:0], int(places))[:places]
-	o.permutation.images(o.scratch, uint64(place))
+	images := make([]uint64, places)
+	o.permutation.images(images, uint64(place))
 	out := make([]Span, 0, min(rows, places))
-	for _, image := range o.scratch {
+	for _, image := range images {
 		chunk, size := int64(image), o.chunkRows
 		if chunk == o.chunks-1 {
 			size = o.lastRows

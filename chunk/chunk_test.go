@@ -15,7 +15,7 @@ import (
 // rows are the row numbers of a batch, one by one.
 func rows(b Batch) []int64 {
 	var out []int64
-	for _, s := range b.Spans {
+	for _, s := range b.Spans() {
 		for i := range s.Rows {
 			out = append(out, s.First+int64(i))
 		}
@@ -98,6 +98,37 @@ func TestAnEpochIsTheChunksInOrderCutIntoBatches(t *testing.T) {
 	}
 }
 
+func TestRowNumbersAreTheRowsOfTheSpans(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	check := func(p Plan, epoch, first int) {
+		t.Helper()
+		for b := range p.EpochFrom(epoch, first) {
+			got := make([]uint32, b.Rows+1)
+			b.RowNumbers(got)
+			for i, want := range append(rows(b), 0) {
+				if int64(got[i]) != want {
+					t.Fatalf("%+v epoch %d: row %d of batch %d is %d, want %d", p, epoch, i, b.Index, got[i], want)
+				}
+			}
+		}
+	}
+	for range 500 {
+		p := randomPlan(r)
+		p.World = 1 + r.IntN(4)
+		p.Rank = r.IntN(p.World)
+		if r.IntN(3) == 0 {
+			p.Holder = stripes(p.World)
+		}
+		check(p, r.IntN(5), r.IntN(p.Batches()+1))
+	}
+	for range 20 {
+		p := Plan{Rows: 1 + r.Int64N(20000), ChunkRows: r.IntN(3), BatchRows: 1 + r.IntN(5000), Order: Shuffled, Seed: r.Uint64()}
+		check(p, 0, 0)
+	}
+}
+
 func TestRanksShareTheBatchesOfOneRank(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -138,7 +169,7 @@ func TestAnEpochCanBeginAtAnyBatch(t *testing.T) {
 			want = whole[first:]
 		}
 		got := slices.Collect(p.EpochFrom(2, first))
-		if !slices.EqualFunc(got, want, func(a, b Batch) bool { return a.Index == b.Index && slices.Equal(a.Spans, b.Spans) }) {
+		if !slices.EqualFunc(got, want, func(a, b Batch) bool { return a.Index == b.Index && slices.Equal(a.Spans(), b.Spans()) }) {
 			t.Fatalf("from batch %d the epoch differs", first)
 		}
 	}
@@ -162,7 +193,7 @@ func TestTheLastBatchOfAHugePlanIsFoundAtOnce(t *testing.T) {
 	}
 	p = Plan{Rows: MaxRows, ChunkRows: math.MaxInt, BatchRows: math.MaxInt}
 	got := slices.Collect(p.Epoch(0))
-	if len(got) != 1 || len(got[0].Spans) != 1 || got[0].Rows != MaxRows {
+	if len(got) != 1 || len(got[0].Spans()) != 1 || got[0].Rows != MaxRows {
 		t.Fatalf("one batch of everything is %+v", got)
 	}
 }
@@ -184,7 +215,7 @@ func TestChunksOfOneRowAreRandomReshuffling(t *testing.T) {
 		}
 		unset := p
 		unset.ChunkRows = 0
-		if !slices.EqualFunc(slices.Collect(p.Epoch(4)), slices.Collect(unset.Epoch(4)), func(a, b Batch) bool { return slices.Equal(a.Spans, b.Spans) }) {
+		if !slices.EqualFunc(slices.Collect(p.Epoch(4)), slices.Collect(unset.Epoch(4)), func(a, b Batch) bool { return slices.Equal(a.Spans(), b.Spans()) }) {
 			t.Errorf("n=%d: chunks of 0 rows differ from chunks of one", n)
 		}
 	}
@@ -240,7 +271,7 @@ func TestPlansNeverChange(t *testing.T) {
 		{Plan{Rows: 1 << 40, ChunkRows: 1000, BatchRows: 2500, Order: Shuffled, Seed: 1}, goldenLarge},
 	} {
 		for b := range test.plan.Epoch(1) {
-			if got := fmt.Sprint(b.Spans); got != test.want {
+			if got := fmt.Sprint(b.Spans()); got != test.want {
 				t.Errorf("%+v:\n got %s\nwant %s", test.plan, got, test.want)
 			}
 			break
@@ -285,11 +316,22 @@ func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
 
 func BenchmarkEpoch(b *testing.B) {
 	p := Plan{Rows: 900750, ChunkRows: 1, BatchRows: 8000, Order: Shuffled, Seed: 1}
-	epoch := 0
-	for b.Loop() {
-		for range p.Epoch(epoch) {
-		}
-		epoch++
+	for _, form := range []struct {
+		name string
+		take func(Batch)
+	}{
+		{"spans", func(batch Batch) { batch.Spans() }},
+		{"numbers", func(batch Batch) { batch.RowNumbers(make([]uint32, batch.Rows)) }},
+	} {
+		b.Run("rows="+form.name, func(b *testing.B) {
+			epoch := 0
+			for b.Loop() {
+				for batch := range p.Epoch(epoch) {
+					form.take(batch)
+				}
+				epoch++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(int64(epoch)*p.Rows), "ns/row")
+		})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(int64(epoch)*p.Rows), "ns/row")
 }

@@ -38,13 +38,14 @@ func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 		}
 		size := float64(b.Rows)
 		seen += size
-		pairs += float64(adjacent(b))
+		spans := b.Spans()
+		pairs += float64(adjacent(spans))
 		q.RRNeighbours += size * (size - 1) / max(n-1, 1)
 		if labels == nil {
 			continue
 		}
 		counts := map[int32]float64{}
-		for _, s := range b.Spans {
+		for _, s := range spans {
 			for _, label := range labels[s.First : s.First+int64(s.Rows)] {
 				counts[label]++
 			}
@@ -67,14 +68,14 @@ func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 }
 
 // adjacent is the number of rows of a batch whose next one is in it too.
-func adjacent(b Batch) int {
+func adjacent(batch []Span) int {
 	pairs := 0
-	starts := make(map[int64]bool, len(b.Spans))
-	for _, s := range b.Spans {
+	starts := make(map[int64]bool, len(batch))
+	for _, s := range batch {
 		starts[s.First] = true
 		pairs += s.Rows - 1
 	}
-	for _, s := range b.Spans {
+	for _, s := range batch {
 		if starts[s.First+int64(s.Rows)] {
 			pairs++
 		}

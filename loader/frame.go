@@ -118,34 +118,23 @@ func (f *frame) show(l *Loader, x gds.Tensor) {
 func (f *frame) labels() []byte { return f.pinned.Bytes()[:f.batch.Rows*4] }
 
 // gatherLabels fills it.
-func (f *frame) gatherLabels(labels []int32, spans []chunk.Span) {
-	at, i := dtype.Int32s(f.labels()), 0
-	for _, s := range spans {
-		for _, label := range labels[s.First : s.First+int64(s.Rows)] {
-			at[i] = label
-			i++
-		}
+func (f *frame) gatherLabels(labels []int32, j *job) {
+	at := dtype.Int32s(f.labels())
+	for i, row := range j.numbers {
+		at[i] = labels[row]
+	}
+	for _, s := range j.spans {
+		at = at[copy(at, labels[s.First:s.First+int64(s.Rows)]):]
 	}
 }
 
-// index is the row numbers of the batch, in pinned memory.
-func (f *frame) index(spans []chunk.Span) []uint32 {
-	rows := dtype.Uint32s(f.pinned.Bytes()[f.capacity*4 : (f.capacity+f.batch.Rows)*4])
-	i := 0
-	for _, s := range spans {
-		for row := s.First; row < s.First+int64(s.Rows); row++ {
-			rows[i] = uint32(row)
-			i++
-		}
-	}
-	return rows
-}
-
-// copyIndex brings the row numbers of the batch to the device.
-func (f *frame) copyIndex(spans []chunk.Span, stream gds.Stream) gds.Tensor {
-	index := gds.NewTensor(f.numbers, 1, f.batch.Rows, gds.Uint32)
+// copyIndex brings row numbers, of the batch at most, to the device.
+func (f *frame) copyIndex(numbers []uint32, stream gds.Stream) gds.Tensor {
+	pinned := f.pinned.Bytes()[f.capacity*4:][:len(numbers)*4]
+	copy(pinned, dtype.BytesOf(numbers))
+	index := gds.NewTensor(f.numbers, 1, len(numbers), gds.Uint32)
 	index.Offset = int64(f.capacity) * 4
-	stream.CopyIn(index, dtype.BytesOf(f.index(spans)))
+	stream.CopyIn(index, pinned)
 	return index
 }
 

@@ -95,12 +95,13 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{Threads: 2})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
+				s := mustSet(t, l, Rows{Region: "train"}, plan)
 				for b := range plan.Epoch(0) {
-					if long := new(Loader).bySpan(&job{plan: b}); long != (b.Rows == 350) || long && len(b.Spans) < 2 {
+					if s.bySpan() == (p.placement == Host && p.unified) || b.Rows == 350 && len(b.Spans()) < 2 {
 						t.Fatalf("the plan does not test what it should: %+v", b)
 					}
 				}
-				got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
+				got, err := collect(t, device, s, 0, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -132,6 +133,14 @@ func TestTheNaiveLoaderGivesTheSameBatches(t *testing.T) {
 				plan.Rows = 53
 				compare(t, got, plan, 0, 0, spec.features, from(0))
 			}
+			list := someRows(40)
+			plan := chunk.Plan{Order: chunk.Shuffled, BatchRows: 7}
+			got, err := collect(t, device, mustSet(t, l, Rows{List: list}, plan), 0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan.Rows = 40
+			compare(t, got, plan, 0, 0, spec.features, func(p int64) int { return int(list[p]) })
 		})
 	}
 }

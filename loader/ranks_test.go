@@ -175,7 +175,7 @@ func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 			whole := chunk.Plan{Rows: sets[0].Rows(), BatchRows: 100, Order: chunk.Shuffled}
 			for b := range whole.Epoch(4) {
 				var held [world]int
-				for _, s := range b.Spans {
+				for _, s := range b.Spans() {
 					for row := s.First; row < s.First+int64(s.Rows); row++ {
 						held[place(row)]++
 					}

@@ -184,27 +184,61 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 func (s *Set) jobs(n, first int) iter.Seq[*job] {
 	return func(yield func(*job) bool) {
 		for b := range s.plan.EpochFrom(n, first) {
-			if s.list == nil {
-				for i := range b.Spans {
-					b.Spans[i].First += s.at
-				}
+			j := &job{plan: b}
+			if s.bySpan() {
+				j.spans = s.spans(b)
 			} else {
-				b.Spans = s.listed(b.Spans, b.Rows)
+				j.numbers = s.numbers(b)
 			}
-			if !yield(&job{plan: b}) {
+			if !yield(j) {
 				return
 			}
 		}
 	}
 }
 
-// listed are the rows of the list at some spans of it.
-func (s *Set) listed(spans []chunk.Span, rows int) []chunk.Span {
-	out := make([]chunk.Span, 0, rows)
-	for _, span := range spans {
-		for _, row := range s.list[span.First : span.First+int64(span.Rows)] {
-			out = append(out, chunk.Span{First: int64(row), Rows: 1})
+// bySpan tells whether the rows of batches are told by spans, and not by numbers: it
+// is less work where spans are long, and they can be copied, or lent, as they are.
+func (s *Set) bySpan() bool {
+	o := s.l.o
+	switch {
+	case o.BySpan, o.Sharded, o.Placement == Storage:
+		return true
+	case s.list != nil, o.Placement == Host && s.l.unified():
+		return false
+	}
+	return s.plan.Order == chunk.Sequential || s.plan.ChunkRows >= longSpan
+}
+
+// numbers are the rows of a batch.
+func (s *Set) numbers(b chunk.Batch) []uint32 {
+	out := make([]uint32, b.Rows)
+	b.RowNumbers(out)
+	switch {
+	case s.list != nil:
+		for i, at := range out {
+			out[i] = s.list[at]
 		}
+	case s.at > 0:
+		for i := range out {
+			out[i] += uint32(s.at)
+		}
+	}
+	return out
+}
+
+// spans are the rows of a batch, those of a list each by itself.
+func (s *Set) spans(b chunk.Batch) []chunk.Span {
+	if s.list != nil {
+		out := make([]chunk.Span, b.Rows)
+		for i, row := range s.numbers(b) {
+			out[i] = chunk.Span{First: int64(row), Rows: 1}
+		}
+		return out
+	}
+	out := b.Spans()
+	for i := range out {
+		out[i].First += s.at
 	}
 	return out
 }

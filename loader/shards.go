@@ -45,6 +45,17 @@ func (d *deviceSource) divide(share []chunk.Span, held int) (near []chunk.Span, 
 	return near, far
 }
 
+// numbersOf is the rows of spans one by one.
+func numbersOf(spans []chunk.Span) []uint32 {
+	var out []uint32
+	for _, s := range spans {
+		for row := s.First; row < s.First+int64(s.Rows); row++ {
+			out = append(out, uint32(row))
+		}
+	}
+	return out
+}
+
 // assembleShard gathers the rows near by, while those of other ranks are copied to
 // pinned memory, and puts these behind them. Their loaders have no part in it, so that
 // no rank ever waits for another's.
@@ -66,7 +77,7 @@ func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Str
 		at := int(row / d.l.parts)
 		d.peers[holder].CopyOut(pinned[int64(i)*size:][:size], d.rank(holder).rows().Slice(at, at+1))
 	}
-	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(near, stream).Columns(0, held))
+	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(numbersOf(near), stream))
 	for holder, peer := range d.peers {
 		if peer == nil {
 			continue

@@ -60,21 +60,19 @@ type source interface {
 	close() error
 }
 
-// job is a batch on its way through the pipeline.
+// job is a batch on its way through the pipeline. Which rows of the loader it has is
+// told by their numbers, or else by spans: see Set.bySpan.
 type job struct {
-	plan   chunk.Batch // its spans in the loader's rows
-	pieces []piece     // of a source that reads chunks
-	frame  *frame      // from assemble on
+	plan    chunk.Batch
+	numbers []uint32
+	spans   []chunk.Span
+	pieces  []piece // of a source that reads chunks
+	frame   *frame  // from assemble on
 }
 
-// longSpan is the mean number of rows of a span from which on it is copied by
-// itself; shorter ones are gathered by an index of all rows.
+// longSpan is how many rows a span has, at least, that is copied by itself. Shorter
+// ones are gathered row by row.
 const longSpan = 64
-
-// bySpan tells whether the spans of a job are copied one by one.
-func (l *Loader) bySpan(j *job) bool {
-	return l.o.BySpan || j.plan.Rows >= longSpan*len(j.plan.Spans)
-}
 
 // takeFrame waits for a frame, for the work on its pinned memory, and, where the
 // host writes to its device memory, for the consumer's.
@@ -106,8 +104,7 @@ func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error 
 	if j.plan.Rows > 0 {
 		// Beside the rows: labels lie far apart too.
 		var labels sync.WaitGroup
-		spans := j.plan.Spans // which a source may change
-		labels.Go(func() { f.gatherLabels(l.labels, spans) })
+		labels.Go(func() { f.gatherLabels(l.labels, j) })
 		err := l.source.assemble(ctx, j, stream)
 		labels.Wait()
 		if err != nil {

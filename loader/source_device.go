@@ -31,27 +31,29 @@ func (d *deviceSource) fill(ctx context.Context) error {
 func (d *deviceSource) rank(rank int) *deviceSource { return d.l.ranks[rank].source.(*deviceSource) }
 
 func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
+	f, numbers, spans := j.frame, j.numbers, j.spans
 	if d.l.o.Sharded {
-		near, far := d.divide(j.plan.Spans, j.plan.Rows-j.plan.Remote)
+		near, far := d.divide(spans, j.plan.Rows-j.plan.Remote)
 		if len(far) > 0 {
 			return d.assembleShard(ctx, j, stream, near, far)
 		}
-		j.plan.Spans = near
+		if spans = near; j.plan.Rows < longSpan*len(near) {
+			numbers = numbersOf(near)
+		}
 	}
-	f, spans := j.frame, j.plan.Spans
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }
 	switch {
+	case numbers != nil:
+		stream.Gather(f.raw, d.rows(), f.copyIndex(numbers, stream))
+		f.convert(stream)
 	case len(spans) == 1 && f.stored == f.features:
 		f.show(d.l, rows(spans[0]))
-	case d.l.bySpan(j):
+	default:
 		at := 0
 		for _, s := range spans {
 			f.put(at, rows(s), stream)
 			at += s.Rows
 		}
-	default:
-		stream.Gather(f.raw, d.rows(), f.copyIndex(spans, stream))
-		f.convert(stream)
 	}
 	return nil
 }

@@ -35,19 +35,19 @@ func (h *hostSource) fill(ctx context.Context) error {
 func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
 	f := j.frame
 	switch {
-	case h.l.unified() && !h.l.o.BySpan:
-		if err := h.gather(ctx, f.stored.Bytes(), f.index(j.plan.Spans)); err != nil {
-			return err
-		}
-	case h.l.bySpan(j):
+	case j.numbers == nil:
 		at := 0
-		for _, s := range j.plan.Spans {
+		for _, s := range j.spans {
 			stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
 			at += s.Rows
 		}
+	case h.l.unified():
+		if err := h.gather(ctx, f.stored.Bytes(), j.numbers); err != nil {
+			return err
+		}
 	default:
 		staging := f.staging()
-		if err := h.gather(ctx, staging, f.index(j.plan.Spans)); err != nil {
+		if err := h.gather(ctx, staging, j.numbers); err != nil {
 			return err
 		}
 		stream.CopyIn(f.raw, staging)

@@ -198,7 +198,7 @@ func (s *storageSource) ahead(set *Set) int {
 
 func (s *storageSource) prefetch(ctx context.Context, j *job) error {
 	at := 0
-	for _, span := range j.plan.Spans {
+	for _, span := range j.spans {
 		for row, end := span.First, span.First+int64(span.Rows); row < end; {
 			in := slices.IndexFunc(s.l.regions, func(r region) bool { return row < r.at+r.Rows })
 			r, size := s.l.regions[in], int64(s.l.layout.ChunkRows)

@@ -240,7 +240,7 @@ func (c copied) differs(want chunk.Batch, features int, rowAt func(int64) int) e
 		return fmt.Errorf("batch %d: index %d, %d rows of %d, %d matrices: want %+v", want.Index, c.index, c.rows, c.global, len(c.x), want)
 	}
 	i := 0
-	for _, s := range want.Spans {
+	for _, s := range want.Spans() {
 		for r := range int64(s.Rows) {
 			row := rowAt(s.First + r)
 			if c.labels[i] != label(row) {

@@ -89,7 +89,7 @@ func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Columns(0, b.Rows)}
 			var y []int32
 			host := make([][]float32, len(d.x))
-			for _, span := range b.Spans {
+			for _, span := range b.Spans() {
 				for r := span.First; r < span.First+int64(span.Rows); r++ {
 					y = append(y, d.labels[r])
 					for k, x := range d.x {

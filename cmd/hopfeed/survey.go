@@ -186,8 +186,10 @@ func rehearse(ctx context.Context, o loader.Options, spec trainer.Spec, devices 
 // has one for it.
 func orderSeconds(n placement.Needs, threads int) float64 {
 	const enough = 1 << 16 // rows
+	numbers := make([]uint32, n.BatchRows)
 	start, rows := time.Now(), 0
 	for b := range (chunk.Plan{Rows: n.TrainRows, BatchRows: n.BatchRows, Order: chunk.Shuffled}).Epoch(0) {
+		b.RowNumbers(numbers)
 		if rows += b.Rows; rows >= enough {
 			break
 		}
