@@ -61,7 +61,8 @@ type source interface {
 }
 
 // job is a batch on its way through the pipeline. Which rows of the loader it has is
-// told by their numbers, or else by spans: see Set.bySpan.
+// told by their numbers, or else by spans (see Set.bySpan), which sources leave as
+// they are: labels are gathered beside the rows.
 type job struct {
 	plan    chunk.Batch
 	numbers []uint32
