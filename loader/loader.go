@@ -133,9 +133,13 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 		return Memory{}, err
 	}
 	slots, err := l.slots()
+	var frame int64
 	features, stored, numbers := l.frameBytes()
+	for _, bytes := range []int64{features, stored, numbers} {
+		frame += (bytes + gds.Align - 1) / gds.Align * gds.Align // as devices count
+	}
 	return Memory{
-		Batches: int64(l.o.Buffers) * (features + stored + numbers),
+		Batches: int64(l.o.Buffers) * frame,
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 	}, err
 }

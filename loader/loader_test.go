@@ -504,6 +504,9 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 				case p.placement == Storage && used.PinnedInUse < need.Chunks:
 					t.Errorf("%d bytes are pinned, need is %+v", used.PinnedInUse, need)
 				}
+				if used.Peak != used.InUse {
+					t.Errorf("%d bytes of the device are in use, and %d were", used.InUse, used.Peak)
+				}
 				if used.InUse < want || used.InUse >= want+allocations*page {
 					t.Errorf("%d bytes of the device are in use, want %d and less than a page for each of %d allocations", used.InUse, want, allocations)
 				}

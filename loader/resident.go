@@ -115,7 +115,7 @@ func newIntake(l *Loader, all []*resident) (*intake, error) {
 	for _, r := range all {
 		t := &landing{resident: r}
 		in.to = append(in.to, t)
-		if err := t.open(bytes); err != nil {
+		if err := t.open(); err != nil {
 			return nil, errors.Join(err, in.close())
 		}
 	}
@@ -170,19 +170,17 @@ func (in *intake) close() error {
 // landing is where a resident takes in chunks.
 type landing struct {
 	*resident
-	// Where the host cannot write to the columns, chunks go through device memory
-	// for one.
+	// Where the host cannot write to the columns, chunks go through the memory of a
+	// batch, as far as it goes at a time: a device that is full has no other.
 	mu     sync.Mutex
 	stream gds.Stream
 	staged gds.Buffer
 }
 
-func (t *landing) open(bytes int64) (err error) {
-	if t.memory.Bytes() != nil {
-		return nil
-	}
-	if t.stream, err = t.l.o.Device.NewStream(); err == nil {
-		t.staged, err = t.l.o.Device.Alloc(bytes)
+func (t *landing) open() (err error) {
+	if t.memory.Bytes() == nil {
+		t.staged = t.l.frames[0].features
+		t.stream, err = t.l.o.Device.NewStream()
 	}
 	return err
 }
@@ -191,38 +189,43 @@ func (t *landing) open(bytes int64) (err error) {
 // or what happens then.
 func (t *landing) put(chunk []byte, rows, matrix int, at int64) gds.Event {
 	l := t.l
-	first := (l.part - at%l.parts + l.parts) % l.parts // of the chunk
-	to := (at + first) / l.parts
-	if first >= int64(rows) {
-		return nil
-	}
+	size, stride := l.rowBytes(), l.joinedBytes()
 	if t.stream == nil {
-		size, stride := l.rowBytes(), l.joinedBytes()
+		first, to := t.next(at)
 		columns := t.memory.Bytes()[to*stride+int64(matrix)*size:]
 		for n, i := int64(0), first; i < int64(rows); n, i = n+1, i+l.parts {
 			copy(columns[n*stride:][:size], chunk[i*size:])
 		}
 		return nil
 	}
-	whole := gds.NewTensor(t.staged, rows, l.layout.Features, l.layout.DType)
-	held := whole.Slice(int(first), rows)
-	held.Rows = int((int64(rows) - first + l.parts - 1) / l.parts)
-	held.Stride *= int(l.parts)
-	columns := t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*l.layout.Features, (matrix+1)*l.layout.Features)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stream.CopyIn(whole, chunk)
-	t.stream.Copy(columns, held)
+	fit := int(t.staged.Len() / size)
+	for lo := 0; lo < rows; lo += fit {
+		first, to := t.next(at + int64(lo))
+		part := gds.NewTensor(t.staged, min(fit, rows-lo), l.layout.Features, l.layout.DType)
+		held := part.Slice(int(first), part.Rows)
+		held.Rows = int((int64(part.Rows) - first + l.parts - 1) / l.parts)
+		held.Stride *= int(l.parts)
+		if held.Rows == 0 {
+			continue
+		}
+		t.stream.CopyIn(part, chunk[int64(lo)*size:][:int64(part.Rows)*size])
+		t.stream.Copy(t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*part.Cols, (matrix+1)*part.Cols), held)
+	}
 	return t.stream.Record()
 }
 
+// next is the first of the loader's rows from row at on that is held: how far on it
+// is, and its place.
+func (r *resident) next(at int64) (ahead, place int64) {
+	ahead = (r.l.part - at%r.l.parts + r.l.parts) % r.l.parts
+	return ahead, (at + ahead) / r.l.parts
+}
+
 func (t *landing) close() error {
-	var err error
-	if t.stream != nil {
-		err = t.stream.Close()
+	if t.stream == nil {
+		return nil
 	}
-	if t.staged != nil {
-		err = errors.Join(err, t.staged.Free())
-	}
-	return err
+	return t.stream.Close()
 }

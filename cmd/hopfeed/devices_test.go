@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -74,6 +75,16 @@ func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
 	three := object(t, must(t, d, "evaluate --checkpoint run store --json --emulate gpu=3,mem=1MiB --batch 500"))
 	if fmt.Sprint(one["regions"]) != fmt.Sprint(three["regions"]) {
 		t.Errorf("on three devices %v, on one %v", three["regions"], one["regions"])
+	}
+	// What a plan says is enough, is.
+	for _, devices := range []string{"gpu=1,mem=4MiB", "gpu=3,mem=640KiB"} {
+		var plan struct{ Alternatives []placement.Alternative }
+		line := " store --model sgc --batch 100 --json --placement device --emulate "
+		if err := json.Unmarshal([]byte(must(t, d, "plan"+line+devices).stdout), &plan); err != nil {
+			t.Fatal(err)
+		}
+		gpus, _, _ := strings.Cut(devices, ",")
+		must(t, d, fmt.Sprintf("train%s%s,mem=%dB --epochs 1", line, gpus, int64(plan.Alternatives[0].DeviceBytes)))
 	}
 	storage := must(t, d, "train store --hidden 8 --epochs 2 --emulate gpu=3,mem=4MiB --placement storage")
 	if !strings.Contains(storage.stderr, "1 of 3 devices: only one is fed from storage") {

@@ -76,8 +76,9 @@ func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec, devices i
 	}, nil
 }
 
-// work is what batches of up to so many rows and the model take on a device, and what
-// chunks on their way from storage take.
+// work is what batches of up to so many rows and the model take on a device, with the
+// rest of a row and of a page that a part of the input may end in, and what chunks on
+// their way from storage take.
 func (o sessionOptions) work(layout format.Layout, spec trainer.Spec, batchRows int) (work, chunks units.Bytes, err error) {
 	lo := o.loading(layout, spec)
 	lo.BatchRows = batchRows
@@ -86,7 +87,8 @@ func (o sessionOptions) work(layout format.Layout, spec trainer.Spec, batchRows 
 		return 0, 0, err
 	}
 	model, err := spec.DeviceBytes(batchRows, o.train)
-	return units.Bytes(need.Batches + model), units.Bytes(need.Chunks), err
+	rest := int64(len(spec.Matrices)*layout.Features*layout.DType.Size()) + gds.Align
+	return units.Bytes(need.Batches + model + rest), units.Bytes(need.Chunks), err
 }
 
 // allFacts are this machine's, for all of its devices.
