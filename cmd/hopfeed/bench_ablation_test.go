@@ -124,8 +124,8 @@ func TestAblationTakesTheHopsOfTheStore(t *testing.T) {
 }
 
 func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 20000 --edges 20000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
-	a := ablation(t, d, "--rounds 1 --epochs 1 --emulate mem=2MiB")
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
+	a := ablation(t, d, "--rounds 1 --epochs 1 --emulate mem=400KiB")
 	if got := ways(a.Ablation, "sgc", 2); got != allWays {
 		t.Errorf("sgc: %s", got)
 	}
@@ -136,7 +136,7 @@ func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
 		t.Fatalf("left out: %+v", a.LeftOut)
 	}
 	for _, l := range a.LeftOut {
-		if l.Model != "sign" || l.Placement != "device" || !strings.Contains(l.Reason, "2 MiB") {
+		if l.Model != "sign" || l.Placement != "device" || !strings.Contains(l.Reason, "400 KiB") {
 			t.Errorf("left out: %+v", l)
 		}
 	}
@@ -157,8 +157,8 @@ func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
 }
 
 func TestAblationMeasuresWhatFitsByCount(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 20000 --edges 20000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
-	for kib := 1300; kib > 0; kib -= 20 {
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
+	for kib := 360; kib > 0; kib -= 20 {
 		o := hopfeed(t, d, fmt.Sprintf("bench ablation store --models sgc --batch 80 --rounds 2 --epochs 1 --emulate mem=%dKiB --json", kib))
 		if left := object(t, o)["left_out"].([]any); len(left) > 0 {
 			if reason := fmt.Sprint(left[0]); !strings.Contains(reason, "what works on it") {
