@@ -46,13 +46,17 @@ func (a *Ablation) Work() string {
 		a.Dataset, a.Rows, a.Features, a.DType, a.BatchRows, a.ChunkRows)
 }
 
+// on says where.
+func (a *Ablation) on() string {
+	if a.OneMemory {
+		return a.Machine + ", whose device and host memory are one"
+	}
+	return a.Machine
+}
+
 // On says where, and how often.
 func (a *Ablation) On() string {
-	memory := ""
-	if a.OneMemory {
-		memory = ", whose device and host memory are one"
-	}
-	return fmt.Sprintf("%s%s; medians of %d x %d epochs", a.Machine, memory, a.Rounds, a.Epochs)
+	return fmt.Sprintf("%s; medians of %d x %d epochs", a.on(), a.Rounds, a.Epochs)
 }
 
 // About says what a figure's bars are multiples of.
@@ -100,8 +104,9 @@ var steps = []string{"load", "forward", "backward", "optimizer"}
 // chart5 is Figure 5, for every way of Figure 9.
 func (a *Ablation) chart5() *chart {
 	c := &chart{title: "What an epoch of training waits for (preprop-gnn Figure 5)", parts: []part{
-		{"loading (what compute does not hide)", red}, {"forward pass", blue}, {"backward pass", cyan}, {"optimizer", violet},
-	}, notes: []string{a.Work(), a.On(), "epochs whose steps are waited for one by one, means over hops; above bars, the part of loading"}}
+		{"loading that is not hidden", red}, {"forward pass", blue}, {"backward pass", cyan}, {"optimizer", violet},
+	}, notes: []string{a.Work(), a.on(),
+		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; above bars, the part of loading", a.Rounds)}}
 	for _, model := range a.models() {
 		p := panel{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "seconds an epoch"}
 		var before Way

@@ -150,8 +150,8 @@ func TestChartsShowWhatWasMeasured(t *testing.T) {
 		named[name] = files[i]
 	}
 	for name, wants := range map[string][]string{
-		"figure-5.svg":  {"an <abacus>; medians of 3 x 2 epochs", "sgc, 2 hops", "sign, 2 and 3 hops", "seconds an epoch", "double-buffer", "optimizer", "40 %"},
-		"figure-9.svg":  {"sign, 2 and 3 hops", "baseline", "host memory", "storage", "0.38", "0.13", a.Figure9.About(), a.Work()},
+		"figure-5.svg":  {"an <abacus>", "sgc, 2 hops", "sign, 2 and 3 hops", "seconds an epoch", "double-buffer", "optimizer", "40 %"},
+		"figure-9.svg":  {"an <abacus>; medians of 3 x 2 epochs", "sign, 2 and 3 hops", "baseline", "host memory", "storage", "0.38", "0.13", a.Figure9.About(), a.Work()},
 		"figure-14.svg": {"sgc, 2 hops", "chunks (SGD-CR)", "rows (SGD-RR)", "4.00", a.Figure14.About()},
 	} {
 		texts := svgText(t, named[name])

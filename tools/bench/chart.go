@@ -106,7 +106,7 @@ func (c *chart) legend(dc draw.Canvas) {
 		const side = 9
 		dc.FillPolygon(p.color, rectangle(x, dc.Max.Y-side, x+side, dc.Max.Y))
 		dc.FillText(style, vg.Point{X: x + side + 4, Y: dc.Max.Y}, p.name)
-		x += side + 4 + style.Width(p.name) + 16
+		x += side + 4 + style.Width(p.name) + 28 // where fonts are wider, too
 	}
 }
 
