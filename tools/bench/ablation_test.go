@@ -2,8 +2,10 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"image/png"
 	"io"
@@ -14,7 +16,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // measured is an Ablation whose epochs take so long, by model, hops, placement and
@@ -186,3 +197,110 @@ func TestChartsShowWhatWasMeasured(t *testing.T) {
 		t.Errorf("ablation.json: %+v, %v", again, err)
 	}
 }
+
+// smallStore has 600 rows to train on, of 64 features and one hop.
+func smallStore(t *testing.T) *format.Dir {
+	t.Helper()
+	disk := vfs.NewMem()
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 1000, Edges: 3000, Features: 64, Classes: 3, Labeled: 1}, Homophily: 0.7, Separation: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Run(t.Context(), disk, source, "graph", ingest.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	sym, err := preprop.ParseOperator("sym")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := preprop.Propagate(t.Context(), disk, "graph", "store", preprop.Options{Hops: 1, Operators: []preprop.Operator{sym}, ChunkRows: 100}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := format.OpenStore(disk, "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// everything is that all can be had.
+var everything = []placement.Alternative{
+	{Placement: placement.Device, Shuffle: placement.RR}, {Placement: placement.Device, Shuffle: placement.CR},
+	{Placement: placement.Host, Shuffle: placement.RR}, {Placement: placement.Host, Shuffle: placement.CR},
+	{Placement: placement.Storage, Shuffle: placement.CR},
+}
+
+func TestAblationLeavesNothingBehindWhateverHappens(t *testing.T) {
+	store := smallStore(t)
+	region, _ := store.Region(format.RegionTrain)
+	input := region.Rows * 64 * 4
+	for _, c := range []struct {
+		name   string
+		memory int64 // of the device
+		stop   bool
+		want   string
+	}{
+		{"all fits", 4 * input, false, allVariants},
+		{"the input does not", input - 1, false, "host baseline, host fused, host double-buffer, host chunk, storage chunk"},
+		{"nothing does", 8192, false, ""},
+		{"interrupted", 4 * input, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			device, err := host.New(host.Options{Discrete: true, MemoryBytes: c.memory})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			a, err := Ablate(ctx, AblationOptions{
+				Device: device, Store: store, Region: format.RegionTrain, Placements: loader.Placements(), BatchRows: 50, Rounds: 2, Epochs: 1,
+				Cases: []AblationCase{{Spec: trainer.Spec{Model: "sgc", Matrices: store.Matrices()[1:], Features: 64, Classes: 3}, Hops: 1, Alternatives: everything}},
+				// Interrupted when the third is done.
+				Progress: stopper{done: func(n int) {
+					if c.stop && n == 3 {
+						cancel()
+					}
+				}},
+			})
+			got := []string{}
+			if err == nil {
+				for _, r := range a.Results {
+					got = append(got, fmt.Sprintf("%s %s", r.Placement, r.Variant))
+				}
+				for _, l := range a.LeftOut {
+					if !strings.Contains(l.Reason, "out of device memory") {
+						t.Errorf("%+v", l)
+					}
+				}
+				if len(a.Results)+len(a.LeftOut) != 9 {
+					t.Errorf("%d results, %d left out", len(a.Results), len(a.LeftOut))
+				}
+			} else if want := map[bool]error{true: context.Canceled, false: machine.ErrDoesNotFit}[c.stop]; !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+			if got := strings.Join(got, ", "); got != c.want {
+				t.Errorf("measured %s, want %s", got, c.want)
+			}
+			if err := device.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+const allVariants = "device baseline, device fused, device double-buffer, device chunk, " +
+	"host baseline, host fused, host double-buffer, host chunk, storage chunk"
+
+// stopper is told how many things are done.
+type stopper struct{ done func(n int) }
+
+func (s stopper) Start(string, int64, progress.Unit) progress.Task { return &stopperTask{s, 0} }
+
+type stopperTask struct {
+	stopper
+	n int
+}
+
+func (s *stopperTask) Add(n int64) { s.n += int(n); s.done(s.n) }
+func (s *stopperTask) Done()       {}
