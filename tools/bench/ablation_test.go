@@ -198,7 +198,7 @@ func TestChartsShowWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// smallStore has 600 rows to train on, of 64 features and one hop.
+// smallStore has some 600 rows to train on, of 64 features and one hop.
 func smallStore(t *testing.T) *format.Dir {
 	t.Helper()
 	disk := vfs.NewMem()
