@@ -12,8 +12,8 @@ import (
 func TestGatherRowsIsThePlainLoop(t *testing.T) {
 	const sources = 50
 	with(t, func(t *testing.T) {
-		for _, rowBytes := range []int{1, 3, 63, 64, 65, 127, 128, 200, 400, 1200, 1600, 5000} {
-			for _, gap := range []int{0, 7, 64} {
+		for _, rowBytes := range []int{1, 3, 63, 64, 65, 80, 127, 128, 200, 400, 1200, 1600, 5000} {
+			for _, gap := range []int{0, 7, 16, 64} {
 				for _, n := range []int{1, 2, 31, 32, 33, 100} {
 					srcStride, dstStride := rowBytes+gap, rowBytes+2*gap
 					srcAtEnd, _ := fenced(t, sources*srcStride-gap) // the last row ends the slice

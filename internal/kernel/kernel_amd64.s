@@ -2073,6 +2073,70 @@ TEXT ·gatherAVX2(SB), NOSPLIT, $0-105
 	MOVQ ahead+96(FP), R9
 	LEAQ -4(DI)(R8*4), R8
 	SHLQ $0x02, R9
+	CMPB stream+104(FP), $0x00
+	JE   cached
+
+	// Only parts of lines that are aligned are written past the caches.
+	MOVQ  AX, R10
+	ORQ   CX, R10
+	ORQ   SI, R10
+	TESTQ $0x0000000f, R10
+	JNE   cached
+
+streamed:
+	CMPQ    DI, R8
+	JA      streamedEnd
+	MOVL    (DI), R10
+	IMULQ   BX, R10
+	ADDQ    DX, R10
+	LEAQ    (DI)(R9*1), R11
+	CMPQ    R11, R8
+	CMOVQHI R8, R11
+	MOVL    (R11), R11
+	IMULQ   BX, R11
+	ADDQ    DX, R11
+	MOVQ    AX, R12
+	MOVQ    SI, R13
+
+streamedLines:
+	SUBQ       $0x40, R13
+	JL         streamedTail
+	PREFETCHT1 (R11)
+	VMOVUPS    (R10), X0
+	VMOVUPS    16(R10), X1
+	VMOVUPS    32(R10), X2
+	VMOVUPS    48(R10), X3
+	VMOVNTPS   X0, (R12)
+	VMOVNTPS   X1, 16(R12)
+	VMOVNTPS   X2, 32(R12)
+	VMOVNTPS   X3, 48(R12)
+	ADDQ       $0x40, R10
+	ADDQ       $0x40, R12
+	ADDQ       $0x40, R11
+	JMP        streamedLines
+
+streamedTail:
+	ADDQ       $0x40, R13
+	JZ         streamedDone
+	PREFETCHT1 (R11)
+	PREFETCHT1 -1(R11)(R13*1)
+
+streamedPart:
+	VMOVUPS  (R10), X0
+	VMOVNTPS X0, (R12)
+	ADDQ     $0x10, R10
+	ADDQ     $0x10, R12
+	SUBQ     $0x10, R13
+	JNE      streamedPart
+
+streamedDone:
+	ADDQ CX, AX
+	ADDQ $0x04, DI
+	JMP  streamed
+
+streamedEnd:
+	SFENCE
+	JMP done
 
 cached:
 	CMPQ    DI, R8
@@ -2116,6 +2180,7 @@ cachedTail:
 	JMP        cached
 
 cachedEnd:
+done:
 	VZEROUPPER
 	RET
 

@@ -6,8 +6,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// line is the size of a cache line.
-const line = 64
+// line is the size of a cache line; AVX2 streams it by parts.
+const (
+	line = 64
+	part = 16
+)
 
 // gatherer emits one gather function.
 type gatherer struct {
@@ -31,13 +34,22 @@ func gather(set isa) {
 	g.row, g.last, g.ahead = argument(Param("rows").Base()), argument(Param("rows").Len()), argument(Param("ahead"))
 	LEAQ(Mem{Base: g.row, Index: g.last, Scale: 4, Disp: -4}, g.last)
 	SHLQ(U8(2), g.ahead)
+	CMPB(memory(Param("stream")), U8(0))
+	JE(LabelRef("cached"))
 	if set == avx512 {
-		CMPB(memory(Param("stream")), U8(0))
-		JE(LabelRef("cached"))
 		g.rows("streamed", g.stream)
-		SFENCE()
-		JMP(LabelRef("done"))
+	} else {
+		Comment("Only parts of lines that are aligned are written past the caches.")
+		parts := GP64()
+		MOVQ(g.dst, parts)
+		ORQ(g.dstStride, parts)
+		ORQ(g.rowBytes, parts)
+		TESTQ(U32(part-1), parts)
+		JNE(LabelRef("cached"))
+		g.rows("streamed", g.streamParts)
 	}
+	SFENCE()
+	JMP(LabelRef("done"))
 	g.rows("cached", g.cache)
 	Label("done")
 	VZEROUPPER()
@@ -104,7 +116,7 @@ func (g *gatherer) line(src, dst reg.GPVirtual) {
 }
 
 // stream copies the lines of dst that a row fills past the caches, and what is before
-// and behind them by part.
+// and behind them in pieces.
 func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	left, head := GP64(), GP64()
 	MOVQ(g.rowBytes, left)
@@ -112,7 +124,7 @@ func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	NEGQ(head)
 	ANDQ(U8(line-1), head)
 	JZ(LabelRef(label + "Lines"))
-	g.part(head, dst, src, next)
+	g.piece(head, dst, src, next)
 	SUBQ(head, left)
 	for _, p := range []reg.GPVirtual{src, dst, next} {
 		ADDQ(head, p)
@@ -131,13 +143,46 @@ func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	Label(label + "Tail")
 	ADDQ(U8(line), left)
 	JZ(LabelRef(label + "Done"))
-	g.part(left, dst, src, next)
+	g.piece(left, dst, src, next)
 	PREFETCHT1(Mem{Base: next, Index: left, Scale: 1, Disp: -1})
 	Label(label + "Done")
 }
 
-// part copies fewer bytes than a line.
-func (g *gatherer) part(bytes, dst, src, next reg.GPVirtual) {
+// streamParts copies a row of whole parts past the caches.
+func (g *gatherer) streamParts(label string, dst, src, next reg.GPVirtual) {
+	left, parts := GP64(), []reg.VecVirtual{XMM(), XMM(), XMM(), XMM()}
+	MOVQ(g.rowBytes, left)
+	Label(label + "Lines")
+	SUBQ(U8(line), left)
+	JL(LabelRef(label + "Tail"))
+	PREFETCHT1(Mem{Base: next})
+	for i, v := range parts {
+		VMOVUPS(Mem{Base: src, Disp: i * part}, v)
+	}
+	for i, v := range parts {
+		VMOVNTPS(v, Mem{Base: dst, Disp: i * part})
+	}
+	for _, p := range []reg.GPVirtual{src, dst, next} {
+		ADDQ(U8(line), p)
+	}
+	JMP(LabelRef(label + "Lines"))
+	Label(label + "Tail")
+	ADDQ(U8(line), left)
+	JZ(LabelRef(label + "Done"))
+	PREFETCHT1(Mem{Base: next})
+	PREFETCHT1(Mem{Base: next, Index: left, Scale: 1, Disp: -1})
+	Label(label + "Part")
+	VMOVUPS(Mem{Base: src}, parts[0])
+	VMOVNTPS(parts[0], Mem{Base: dst})
+	ADDQ(U8(part), src)
+	ADDQ(U8(part), dst)
+	SUBQ(U8(part), left)
+	JNE(LabelRef(label + "Part"))
+	Label(label + "Done")
+}
+
+// piece copies fewer bytes than a line.
+func (g *gatherer) piece(bytes, dst, src, next reg.GPVirtual) {
 	ones, mask, v := GP64(), K(), ZMM()
 	MOVQ(I32(-1), ones)
 	BZHIQ(bytes, ones, ones)
