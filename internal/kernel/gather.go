@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // How far ahead rows are fetched: enough for the memory to be busy, and no more than
 // a part of the second level of the caches holds.
@@ -28,9 +31,11 @@ func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, 
 	if rowBytes == 0 || len(rows) == 0 {
 		return
 	}
-	_ = dst[(len(rows)-1)*dstStride+rowBytes-1]
+	if !within(len(rows)-1, dstStride, rowBytes, len(dst)) {
+		panic(fmt.Sprintf("kernel: %d rows of %d bytes, %d bytes apart, to %d bytes", len(rows), rowBytes, dstStride, len(dst)))
+	}
 	for i, row := range rows {
-		if int(row)*srcStride+rowBytes > len(src) {
+		if !within(int(row), srcStride, rowBytes, len(src)) {
 			panic(fmt.Sprintf("kernel: rows[%d] is row %d, %d bytes apart, of %d bytes", i, row, srcStride, len(src)))
 		}
 	}
@@ -39,6 +44,12 @@ func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, 
 		gather = portable.gather
 	}
 	gather(dst, dstStride, src, srcStride, rowBytes, rows, max(1, min(gatherAheadRows, gatherAheadBytes/rowBytes)), stream)
+}
+
+// within tells whether a row lies in so many bytes, wherever its place would be.
+func within(row, stride, rowBytes, bytes int) bool {
+	high, at := bits.Mul64(uint64(row), uint64(stride))
+	return high == 0 && rowBytes <= bytes && at <= uint64(bytes-rowBytes)
 }
 
 func gather(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, _ int, _ bool) {

@@ -52,13 +52,30 @@ func TestGatherRowsIsThePlainLoop(t *testing.T) {
 	})
 }
 
-func TestGatherRowsReadsNoRowOutsideOfItsSource(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("row 3 of three was gathered")
+func TestGatherRowsTouchesNoRowOutsideOfItsMemory(t *testing.T) {
+	with(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name                 string
+			dstStride, srcStride int
+			rows                 []uint32
+		}{
+			{"row 3 of three", 64, 64, []uint32{2, 3}},
+			{"a row whose place is no number", 64, 1 << 62, []uint32{0, 2}},
+			{"a row before the first", 64, -64, []uint32{0, 1}},
+			{"a row behind the last to be written", 65, 64, []uint32{0, 1}},
+			{"one to be written whose place is no number", 1 << 62, 64, []uint32{0, 1, 2}},
+			{"one to be written before the first", -64, 64, []uint32{0, 1}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				defer func() {
+					if recover() == nil {
+						t.Error("it was gathered")
+					}
+				}()
+				GatherRows(make([]byte, 2*64), c.dstStride, make([]byte, 3*64), c.srcStride, 64, c.rows, false)
+			})
 		}
-	}()
-	GatherRows(make([]byte, 2*64), 64, make([]byte, 3*64), 64, 64, []uint32{2, 3}, false)
+	})
 }
 
 // Rows of 512 MiB to 12.8 MB, as for a batch.
