@@ -80,20 +80,24 @@ func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte,
 					b.Error(err)
 				}
 			}()
-			checkReceipt(b, file)
+			checkReceipt(b, path, file)
 			run(b, path, content, file)
-			checkReceipt(b, file)
+			checkReceipt(b, path, file)
 		})
 	}
 }
 
-// checkReceipt wants a path that there is, and a reason unless it is the best.
-func checkReceipt(b *bench, file gds.File) {
+// checkReceipt wants a path that there is, and a reason unless it is the best, the
+// same for all files that it goes for.
+func checkReceipt(b *bench, path string, file gds.File) {
 	b.Helper()
 	switch r := file.Receipt(); r.Path {
 	case "buffered":
 		if r.Reason == "" {
 			b.Error("buffered for no reason")
+		}
+		if strings.Contains(r.Reason, path) {
+			b.Errorf("buffered for a reason of one file: %s", r.Reason)
 		}
 	case "gds", "direct":
 	default:

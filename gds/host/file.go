@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync/atomic"
 	"syscall"
 
@@ -40,7 +41,7 @@ func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
 	case err == nil:
 		f.fallBack(fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, f.align))
 	case errors.Is(err, vfs.ErrNoDirect):
-		f.fallBack(err)
+		f.fallBack(cause(err))
 	default:
 		return nil, errors.Join(err, buffered.Close())
 	}
@@ -49,6 +50,15 @@ func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
 
 func (f *file) fallBack(why error) {
 	f.receipt.Store(&gds.Receipt{Path: "buffered", Reason: why.Error()})
+}
+
+// cause is err without the name of a file: what goes for many is one reason.
+func cause(err error) error {
+	var named *fs.PathError
+	if errors.As(err, &named) {
+		return named.Err
+	}
+	return err
 }
 
 func (f *file) Receipt() gds.Receipt { return *f.receipt.Load() }
@@ -108,7 +118,7 @@ func (f *file) fill(pages []byte, bufOffset, length, offset int64) error {
 		if !errors.Is(err, syscall.EINVAL) {
 			return endEarly(err)
 		}
-		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, err))
+		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, cause(err)))
 	}
 	n, err := f.buffered.ReadAt(pages[bufOffset:bufOffset+length], offset)
 	if int64(n) == length {
