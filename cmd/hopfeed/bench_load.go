@@ -100,8 +100,11 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	if why := device.Usage().NotLocked; why != "" {
 		a.note("pinned memory is not all locked: %s", why)
 	}
-	if err != nil || !a.json {
-		return loadResults(results), err
+	if err != nil {
+		return nil, err
+	}
+	if !a.json {
+		return loadResults(results), nil
 	}
 	for _, r := range results {
 		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {

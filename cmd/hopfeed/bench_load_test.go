@@ -80,6 +80,11 @@ func TestBenchLoadRefusesWhatCannotBeMeasured(t *testing.T) {
 	if o := hopfeed(t, d, "bench load store --emulate mem=4KiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "4 KiB") {
 		t.Errorf("a device without memory: status %d, %s", o.code, o.stderr)
 	}
+	for _, flags := range []string{"", " --json"} {
+		if o := hopfeed(t, d, "bench load store --emulate mem=4KiB"+flags); o.stdout != "" {
+			t.Errorf("what has failed has printed %q", o.stdout)
+		}
+	}
 	if o := hopfeed(t, d, "bench load graph"); o.code != exitUsage || !strings.Contains(o.stderr, "is a graph") {
 		t.Errorf("a graph: status %d, %s", o.code, o.stderr)
 	}
