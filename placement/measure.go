@@ -15,13 +15,13 @@ import (
 )
 
 // How much is moved to find how fast, and for how long at least. A rate is the
-// best of four: others are slowed by what else runs.
+// median of some: what else runs will go on while training does.
 const (
 	sampleBytes = 256 << 20 // of memory: more than most caches hold
 	probeTime   = 5 * time.Millisecond
 	linkTime    = 40 * time.Millisecond // so long that bursts do not count
 	movedBytes  = 1 << 20               // by a thread at a time
-	probeRounds = 4
+	probeRounds = 5
 )
 
 // Sample says what moves while training.
@@ -100,7 +100,7 @@ func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
 
 // rate repeats what moves so many bytes at a time.
 func (p *probe) rate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
-	best := 0.0
+	var rates []units.Rate
 	for round := range 1 + probeRounds {
 		if err := p.stream.Synchronize(p.ctx); err != nil {
 			return 0, err
@@ -116,10 +116,10 @@ func (p *probe) rate(atLeast time.Duration, bytes int64, move func()) (units.Rat
 			}
 		}
 		if round > 0 { // the first touched the memory
-			best = max(best, float64(moved)/time.Since(start).Seconds())
+			rates = append(rates, units.Rate(float64(moved)/time.Since(start).Seconds()))
 		}
 	}
-	return units.Rate(best), nil
+	return median(rates), nil
 }
 
 // some is as many bytes as shall be allocated of those wanted: half of what is free.

@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Storage is read for some rounds, of which the median counts: unlike memory, a disk
+// Storage is read for some rounds, of which the median counts, as of those of memory: a disk
 // has moments in which it is faster than it is for long, out of a cache of its own or
 // on credit, as well as slower ones. The round in which the time ends is cut short,
 // but to no fewer chunks than there are readers.

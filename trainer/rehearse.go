@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/hopfeed/hopfeed/loader"
@@ -16,11 +15,14 @@ type Rehearsal struct {
 	PeakDeviceBytes            int64 // of the fullest device, whatever else it held included
 }
 
-// rehearsalRounds of at least rehearsalTime each are timed. The fastest counts: others
-// are slowed by what else runs.
+// Rounds of at least rehearsalRound each are timed: most of them, or, when they have
+// taken rehearsalTime, the fewest. Their median counts: what else runs will go on while
+// training does.
 const (
-	rehearsalRounds = 4
-	rehearsalTime   = 10 * time.Millisecond
+	rehearsalRound  = 10 * time.Millisecond
+	rehearsalTime   = 300 * time.Millisecond
+	fewestRehearsed = 3
+	mostRehearsed   = 9
 )
 
 // Rehearse trains a model on the first batch of the ranks' training rows, again and
@@ -68,13 +70,14 @@ func (g *group) timed(ctx context.Context, shares []*loader.Batch, step func() e
 		return 0, err
 	}
 	rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(g.ranks))
-	fastest := math.Inf(1)
-	for range rehearsalRounds {
+	var rounds []float64
+	begun := time.Now()
+	for len(rounds) < fewestRehearsed || len(rounds) < mostRehearsed && time.Since(begun) < rehearsalTime {
 		if err := g.synchronize(ctx); err != nil {
 			return 0, err
 		}
 		start, count := time.Now(), 0
-		for done := 1; time.Since(start) < rehearsalTime; done *= 2 {
+		for done := 1; time.Since(start) < rehearsalRound; done *= 2 {
 			for range done {
 				if err := step(); err != nil {
 					return 0, err
@@ -85,9 +88,9 @@ func (g *group) timed(ctx context.Context, shares []*loader.Batch, step func() e
 				return 0, err
 			}
 		}
-		fastest = min(fastest, time.Since(start).Seconds()/(float64(count)*rows))
+		rounds = append(rounds, time.Since(start).Seconds()/(float64(count)*rows))
 	}
-	return fastest, nil
+	return median(rounds), nil
 }
 
 // Parameters is the number of parameters of a model.
