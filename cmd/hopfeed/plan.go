@@ -198,6 +198,9 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	if o.hardware == "" && o.devices != 0 {
 		return nil, usagef("--devices is for a machine that --hardware describes (--emulate gpu=N here)")
 	}
+	if o.hardware != "" && a.emulate.GPUs > 0 {
+		return nil, usagef("--emulate is for this machine, and --hardware describes another (--devices N of it)")
+	}
 	if o.devices < 0 {
 		return nil, usagef("--devices %d: must not be negative", o.devices)
 	}

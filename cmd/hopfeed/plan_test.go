@@ -141,6 +141,7 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --dtype int8", exitUsage, "int8"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --model gpt", exitUsage, "gpt"},
 		{"plan store --devices 2", exitUsage, "--emulate"},
+		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage, "--emulate is for this machine"},
 		{"plan store --devices 2 --hardware machine.yaml", exitUsage, "the machine has 1"},
 		{"plan store --devices -1 --hardware machine.yaml", exitUsage, "negative"},
 		{"plan store --hardware bad.yaml", exitCorrupt, "bad.yaml: line 1"},
