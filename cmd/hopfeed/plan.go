@@ -235,14 +235,13 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 	}
 	p.Dataset, p.StoreBytes = m.Name, m.Bytes()
 	if !part.scattered {
-		table, err := store.Rows(ctx)
-		if err != nil {
-			return nil, err
-		}
 		train, _ := store.Region(format.RegionTrain)
 		var labels []int32
-		if table.Labels != nil {
-			labels = table.Labels[train.FirstRow : train.FirstRow+train.Rows]
+		if m.Labels == 1 {
+			labels = make([]int32, train.Rows)
+			if err := store.ReadLabels(ctx, train, labels); err != nil {
+				return nil, err
+			}
 		}
 		p.ChunkQuality = qualityOf(v.needs, a.seed, labels)
 	}
