@@ -28,7 +28,7 @@ type frame struct {
 	features gds.Buffer // float32 [rows, matrices * F] or [matrices * rows, F]
 	stored   gds.Buffer // the same in the stored type; features where that is float32
 	numbers  gds.Buffer // on the device: labels, then row numbers
-	pinned   gds.Buffer // labels, then row numbers, then, where staged, stored rows
+	pinned   gds.Buffer // labels, then row numbers, then, where rows are Sharded, those of other ranks
 
 	ready    gds.Event // the batch is assembled, and pinned memory free
 	released gds.Event // the consumer's work on the batch is done
@@ -64,7 +64,7 @@ func newFrame(l *Loader) (f *frame, err error) {
 		return nil, err
 	}
 	pinned := numbers
-	if l.backend.staged && !l.unified() || l.o.Sharded {
+	if l.o.Sharded {
 		pinned += int64(l.o.BatchRows) * int64(len(l.o.Matrices)) * l.rowBytes()
 	}
 	f.pinned, err = l.memory.pin(pinned)
@@ -138,7 +138,7 @@ func (f *frame) copyIndex(numbers []uint32, stream gds.Stream) gds.Tensor {
 	return index
 }
 
-// staging is pinned memory for all matrices of the batch, in the stored type.
+// staging is pinned memory for rows of other ranks, in the stored type.
 func (f *frame) staging() []byte {
 	return f.pinned.Bytes()[f.capacity*8:][:gds.Bytes(f.raw.Rows, f.raw.Cols, f.raw.DType)]
 }

@@ -93,6 +93,7 @@ func (r *resident) check(*Set) error                     { return nil }
 func (r *resident) prefetch(context.Context, *job) error { return nil }
 func (r *resident) ahead(*Set) int                       { return 1 }
 func (r *resident) fetch(context.Context, *job) error    { return nil }
+func (r *resident) release(*job)                         {}
 func (r *resident) reset()                               {}
 func (r *resident) close() error                         { return nil }
 

@@ -173,6 +173,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		more := j.frame.lend(consumer, yield)
 		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
 		free <- j.frame
+		l.source.release(j)
 		if !more {
 			break
 		}

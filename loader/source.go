@@ -14,8 +14,8 @@ import (
 type backend struct {
 	open func(*Loader) (source, error)
 	// byHost tells that assemble writes rows itself if the device's memory is the
-	// host's; staged, that it else writes them into f.staging.
-	byHost, staged bool
+	// host's.
+	byHost bool
 	// joined tells that the matrices lie side by side: a row of all of them is one
 	// row of memory, and is read at once.
 	joined bool
@@ -24,7 +24,7 @@ type backend struct {
 // backends are those that there are. One that is new is a file and a line here.
 var backends = map[Placement]backend{
 	Device:  {open: openDevice, joined: true},
-	Host:    {open: openHost, byHost: true, staged: true, joined: true},
+	Host:    {open: openHost, byHost: true, joined: true},
 	Storage: {open: openStorage, byHost: true},
 }
 
@@ -51,6 +51,8 @@ type source interface {
 	fetch(ctx context.Context, j *job) error
 	// assemble puts the rows into j.frame, by work that it enqueues on stream.
 	assemble(ctx context.Context, j *job, stream gds.Stream) error
+	// release is called when the loop is done with j, and the device perhaps not yet.
+	release(j *job)
 	// reset ends an epoch: it forgets the jobs that were on their way. No other
 	// method runs, and no work is left on the stream.
 	reset()
@@ -67,8 +69,9 @@ type job struct {
 	plan    chunk.Batch
 	numbers []uint32
 	spans   []chunk.Span
-	pieces  []piece // of a source that reads chunks
-	frame   *frame  // from assemble on
+	pieces  []piece  // of a source that reads chunks
+	staging *staging // of one that gathers them for a device
+	frame   *frame   // from assemble on
 }
 
 // longSpan is how many rows a span has, at least, that is copied by itself. Shorter

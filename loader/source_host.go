@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -15,10 +16,47 @@ import (
 // assembled on the device (section 4.2). If the device's memory is the host's, any
 // batch is gathered into it. Several ranks share the matrices of the first, pinned once
 // for all of their devices.
-type hostSource struct{ resident }
+type hostSource struct {
+	resident
+	staging []*staging // unless the host can write to the device's memory
+	free    chan *staging
+}
 
+// staging is pinned memory that a batch is gathered into. It belongs to the batch until
+// the loop is done with that.
+type staging struct {
+	gds.Buffer
+	copied gds.Event // to the device, or nil
+}
+
+// openHost allocates staging for the batches on the device and for one more, which is
+// gathered while these are copied and computed on: else the link would be idle meanwhile.
+// With one buffer nothing is to be done beside computing.
 func openHost(l *Loader) (source, error) {
-	return &hostSource{resident{l: l}}, nil
+	h := &hostSource{resident: resident{l: l}}
+	if l.unified() {
+		return h, nil
+	}
+	h.free = make(chan *staging, l.o.Buffers+1)
+	for range min(2*l.o.Buffers-1, cap(h.free)) {
+		b, err := l.memory.pin(int64(l.o.BatchRows) * l.joinedBytes())
+		if err != nil {
+			return nil, fmt.Errorf("pinned memory to gather batches of %d rows in: %w", l.o.BatchRows, err)
+		}
+		h.staging = append(h.staging, &staging{Buffer: b})
+	}
+	h.reset()
+	return h, nil
+}
+
+func (h *hostSource) reset() {
+	for len(h.free) > 0 {
+		<-h.free
+	}
+	for _, s := range h.staging {
+		s.copied = nil
+		h.free <- s
+	}
 }
 
 func (h *hostSource) fill(ctx context.Context) error {
@@ -32,25 +70,52 @@ func (h *hostSource) fill(ctx context.Context) error {
 	return h.resident.fill(ctx, []*resident{&h.resident})
 }
 
+// prefetch waits for staging, where a batch needs it.
+func (h *hostSource) prefetch(ctx context.Context, j *job) error {
+	if h.free == nil || j.numbers == nil || j.plan.Rows == 0 {
+		return nil
+	}
+	select {
+	case j.staging = <-h.free:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if j.staging.copied == nil {
+		return nil
+	}
+	return j.staging.copied.Wait(ctx)
+}
+
+func (h *hostSource) fetch(ctx context.Context, j *job) error {
+	if j.staging == nil {
+		return nil
+	}
+	return h.gather(ctx, j.staging.Bytes(), j.numbers)
+}
+
+// release gives the staging of a batch back.
+func (h *hostSource) release(j *job) {
+	if j.staging != nil {
+		h.free <- j.staging
+	}
+}
+
 func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
 	f := j.frame
 	switch {
+	case j.staging != nil:
+		stream.CopyIn(f.raw, j.staging.Bytes()[:int64(j.plan.Rows)*h.l.joinedBytes()])
+		j.staging.copied = stream.Record()
 	case j.numbers == nil:
 		at := 0
 		for _, s := range j.spans {
 			stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
 			at += s.Rows
 		}
-	case h.l.unified():
+	default:
 		if err := h.gather(ctx, f.stored.Bytes(), j.numbers); err != nil {
 			return err
 		}
-	default:
-		staging := f.staging()
-		if err := h.gather(ctx, staging, j.numbers); err != nil {
-			return err
-		}
-		stream.CopyIn(f.raw, staging)
 	}
 	f.convert(stream)
 	return nil

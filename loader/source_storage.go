@@ -387,6 +387,8 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	return nil
 }
 
+func (s *storageSource) release(*job) {}
+
 func (s *storageSource) reset() {
 	s.reading.Wait()
 	for len(s.free) > 0 {

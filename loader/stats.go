@@ -41,9 +41,9 @@ type ReadStats struct {
 	Bytes  int64  `json:"bytes"` // of chunks
 }
 
-// StageStats is how a stage of the pipeline spent its time: at work (fetch works
-// by waiting for the disk), blocked by the stages after it, or idle because of
-// those before.
+// StageStats is how a stage of the pipeline spent its time: at work (fetch works by
+// waiting for the disk, or by gathering what is then copied to a device), blocked by the
+// stages after it, or idle because of those before.
 type StageStats struct {
 	Name           string  `json:"name"`
 	WorkSeconds    float64 `json:"work_seconds"`
