@@ -243,6 +243,14 @@ func TestExitStatus(t *testing.T) {
 	write(t, base, "contradicting/edge_index.npy", content(t, base, "arrays/edge_index.npy"))
 	write(t, base, "contradicting/node_feat.npy", content(t, base, "arrays/node_feat.npy"))
 	write(t, base, "contradicting/meta.json", `{"directed": true}`)
+	if err := base.MkdirAll("unsplit"); err != nil {
+		t.Fatal(err)
+	}
+	for _, array := range []string{"edge_index.npy", "node_feat.npy", "node_label.npy"} {
+		write(t, base, "unsplit/"+array, content(t, base, "arrays/"+array))
+	}
+	must(t, base, "import npy unsplit -o unsplitgraph")
+	must(t, base, "propagate unsplitgraph -o unsplitstore --hops 1")
 	write(t, base, "config.json", `{"hiden": 3}`)
 	write(t, base, "notjson.json", `hidden: 3`)
 	for _, c := range []struct {
@@ -278,7 +286,8 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown model", "train store --model gat", exitUsage, "sgc"},
 		{"a graph where a store is needed", "train graph --model sgc", exitUsage, "propagate"},
 		{"more hops than there are", "train store --hops 5", exitUsage, "5 hops"},
-		{"a store without training rows", "train barestore", exitUsage, "no training rows"},
+		{"a store without training rows", "train unsplitstore", exitUsage, "no training rows"},
+		{"a store without labels", "train barestore", exitUsage, "no labels"},
 		{"an unknown placement", "train store --placement cloud", exitUsage, "device"},
 		{"storage shuffled by row", "train store --placement storage --shuffle rr", exitUsage, "chunk"},
 		{"chunks shuffled by row", "train store --chunk-rows 8 --shuffle rr", exitUsage, "rr"},
@@ -366,11 +375,17 @@ func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T)
 	}
 }
 
-func TestAMultiLabelGraphIsCalledOne(t *testing.T) {
+func TestMultiLabelDataAreCalledSo(t *testing.T) {
 	d := disk(t, generateLine, exportLine)
 	write(t, d, "arrays/node_label.npy", string(npy.AppendHeader(nil, npy.Bool, 1, 300, 4))+strings.Repeat("\x00\x01", 600))
 	if o := must(t, d, "import npy arrays -o multi").stdout; !strings.Contains(o, "4 labels a node (multi-label)\n") {
 		t.Error(o)
+	}
+	must(t, d, "propagate multi -o multistore --hops 1")
+	for _, verb := range []string{"train", "plan"} {
+		if o := hopfeed(t, d, verb+" multistore"); o.code != exitUsage || !strings.Contains(o.stderr, "multi-label (4 labels a row)") {
+			t.Errorf("%s: status %d, %s", verb, o.code, o.stderr)
+		}
 	}
 }
 

@@ -346,6 +346,12 @@ func (o *trainOptions) session(store *format.Dir, p partition) sessionOptions {
 // planTraining settles the model, and the rows to train it on.
 func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part partition, err error) {
 	m := &store.Manifest
+	switch {
+	case m.Labels > 1:
+		return spec, part, usagef("%s is multi-label (%d labels a row), which cannot be trained on yet", o.store, m.Labels)
+	case m.Classes == 0:
+		return spec, part, usagef("%s has no labels to train on", o.store)
+	}
 	matrices, err := trainer.Matrices(o.model, store.Matrices(), o.operators, o.hops)
 	if err != nil {
 		return spec, part, usagef("%s: %s", o.store, err)
