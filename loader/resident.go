@@ -94,7 +94,6 @@ func (r *resident) prefetch(context.Context, *job) error { return nil }
 func (r *resident) ahead(*Set) int                       { return 1 }
 func (r *resident) fetch(context.Context, *job) error    { return nil }
 func (r *resident) release(*job)                         {}
-func (r *resident) reset()                               {}
 func (r *resident) close() error                         { return nil }
 
 func (r *resident) reads() []ReadStats {
