@@ -18,7 +18,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -65,15 +64,8 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	return c
 }
 
-func (o *benchAblationOptions) check() error {
-	all := []string{"all"}
-	for _, p := range loader.Placements() {
-		all = append(all, string(p))
-		if o.placement == "all" || o.placement == string(p) {
-			o.Placements = append(o.Placements, p)
-		}
-	}
-	if err := oneOf("placement", o.placement, all...); err != nil {
+func (o *benchAblationOptions) check() (err error) {
+	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return err
 	}
 	names, _ := trainer.Models()

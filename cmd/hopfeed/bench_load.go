@@ -57,15 +57,20 @@ func (l loadResults) text(w io.Writer) {
 	}
 }
 
-func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
-	all := []string{"all"}
+// benchPlacements are those that --placement names.
+func benchPlacements(name string) (placements []loader.Placement, err error) {
+	names := []string{"all"}
 	for _, p := range loader.Placements() {
-		all = append(all, string(p))
-		if o.placement == "all" || o.placement == string(p) {
-			o.Placements = append(o.Placements, p)
+		names = append(names, string(p))
+		if name == "all" || name == string(p) {
+			placements = append(placements, p)
 		}
 	}
-	if err := oneOf("placement", o.placement, all...); err != nil {
+	return placements, oneOf("placement", name, names...)
+}
+
+func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
+	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return nil, err
 	}
 	o.Shuffles = bench.LoadShuffles()
