@@ -123,6 +123,9 @@ type Memory struct {
 	// Chunks are those on their way where the input is read from storage: of the
 	// device if its memory is the host's, else pinned.
 	Chunks int64
+	// Staging is pinned where batches are gathered in host memory for a device with
+	// memory of its own.
+	Staging int64
 }
 
 // Need tells what Open will take with these options for a store of this layout.
@@ -141,6 +144,7 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 	return Memory{
 		Batches: int64(l.o.Buffers) * frame,
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
+		Staging: int64(l.stagings()) * l.stagingBytes(),
 	}, err
 }
 

@@ -503,6 +503,11 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 					want += need.Chunks
 				case p.placement == Storage && used.PinnedInUse < need.Chunks:
 					t.Errorf("%d bytes are pinned, need is %+v", used.PinnedInUse, need)
+				case p.placement == Host && !p.unified:
+					pinned := int64(testRows*len(testMatrices)*spec.features*spec.dtype.Size()) + need.Staging
+					if used.PinnedInUse < pinned || used.PinnedInUse >= pinned+8*page {
+						t.Errorf("%d bytes are pinned, want %d and less than 8 pages", used.PinnedInUse, pinned)
+					}
 				}
 				if used.Peak != used.InUse {
 					t.Errorf("%d bytes of the device are in use, and %d were", used.InUse, used.Peak)

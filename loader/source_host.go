@@ -29,17 +29,22 @@ type staging struct {
 	copied gds.Event // to the device, or nil
 }
 
-// openHost allocates staging for the batches on the device and for one more, which is
-// gathered while these are copied and computed on: else the link would be idle meanwhile.
-// With one buffer nothing is to be done beside computing.
+// stagings is how many there are: for the batches on the device, and for one more, which
+// is gathered while these are copied and computed on: else the link would be idle
+// meanwhile. With one buffer nothing is to be done beside computing.
+func (l *Loader) stagings() int { return min(2*l.o.Buffers-1, l.o.Buffers+1) }
+
+// stagingBytes is the size of one.
+func (l *Loader) stagingBytes() int64 { return int64(l.o.BatchRows) * l.joinedBytes() }
+
 func openHost(l *Loader) (source, error) {
 	h := &hostSource{resident: resident{l: l}}
 	if l.unified() {
 		return h, nil
 	}
-	h.free = make(chan *staging, l.o.Buffers+1)
-	for range min(2*l.o.Buffers-1, cap(h.free)) {
-		b, err := l.memory.pin(int64(l.o.BatchRows) * l.joinedBytes())
+	h.free = make(chan *staging, l.stagings())
+	for range cap(h.free) {
+		b, err := l.memory.pin(l.stagingBytes())
 		if err != nil {
 			return nil, fmt.Errorf("pinned memory to gather batches of %d rows in: %w", l.o.BatchRows, err)
 		}

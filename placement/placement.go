@@ -76,6 +76,9 @@ type Needs struct {
 	ShareWork units.Bytes
 	// Chunks are held in host memory, beside Work, where the input is read from storage.
 	Chunks units.Bytes
+	// Staging is held in host memory, for all devices, where batches are gathered there
+	// for devices with memory of their own.
+	Staging units.Bytes
 	// ScatteredRows tells that the rows to be read do not lie together, so that
 	// reading them chunk by chunk is out of the question.
 	ScatteredRows bool
@@ -97,6 +100,14 @@ func (n Needs) WorkOn(devices int) units.Bytes {
 		return n.ShareWork
 	}
 	return n.Work
+}
+
+// staging is Staging where there is any.
+func (n Needs) staging(f Facts) units.Bytes {
+	if f.Device.Unified {
+		return 0
+	}
+	return n.Staging
 }
 
 // Override is what the user asked for: Auto where nothing.
@@ -284,7 +295,7 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 				a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
 			}
 		case Host:
-			a.HostBytes = n.Input
+			a.HostBytes = n.Input + n.staging(f)
 		case Storage:
 			a.Devices, a.DeviceBytes, a.HostBytes = 1, n.Work, n.Chunks
 		}
@@ -327,6 +338,8 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Host] = tooMuchWork(f.Devices)
 	case n.Input > f.Budget:
 		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget, f.BudgetBy)
+	case n.Input+n.staging(f) > f.Budget:
+		out[Host] = fmt.Sprintf("the input (%s) and the batches gathered from it (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget, f.BudgetBy)
 	}
 	switch {
 	case o.Shuffle == RR:

@@ -46,6 +46,8 @@ func TestChoose(t *testing.T) {
 		{"batches must fit the device wherever the input lives", gpu, Needs{Input: 1, Work: 101}, Override{Host, Auto}, "", "batches and model", machine.ErrDoesNotFit},
 		{"chunks being read must fit beside batches and model", host, Needs{Input: 200, Work: 60, Chunks: 41}, auto, "", "chunks being read", machine.ErrDoesNotFit},
 		{"chunks being read for a device must fit the host", gpu, Needs{Input: 2000, Work: 60, Chunks: 1001}, auto, "", "chunks being read", machine.ErrDoesNotFit},
+		{"batches gathered for a device must fit beside the input", gpu, Needs{Input: 900, Work: 60, Staging: 101}, auto, "storage chunk", "batches gathered from it (101 B)", nil},
+		{"batches are gathered where a device in host memory has them", host, Needs{Input: 90, Work: 10, Staging: 100}, Override{Host, Auto}, "host rr", "asked for", nil},
 		{"chunks are no matter where the input is in memory", host, Needs{Input: 90, Work: 10, Chunks: 100}, auto, "device rr", "fits", nil},
 		{"shares of batches leave room for the input", four, Needs{Input: 90, Work: 40, ShareWork: 10}, auto, "device rr", "each of 4 devices holds all", nil},
 		{"what does not fit one device beside them is spread", four, Needs{Input: 360, Work: 40, ShareWork: 10, BatchRows: 100}, auto, "device rr", "holds a part; it computes on what it has of a batch, and 6.9 % of", nil},

@@ -51,11 +51,11 @@ func (o sessionOptions) rows(layout format.Layout) (rows int64) {
 // needs counts what has to be placed of a store for spec, to train on so many devices.
 func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec, devices int) (placement.Needs, error) {
 	batch := o.loading(layout, spec).BatchRows
-	alone, chunks, err := o.work(layout, spec, batch)
+	alone, need, err := o.work(layout, spec, batch)
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	share, _, err := o.work(layout, spec, shareRows(batch, devices))
+	share, each, err := o.work(layout, spec, shareRows(batch, devices))
 	if err != nil {
 		return placement.Needs{}, err
 	}
@@ -64,7 +64,8 @@ func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec, devices i
 		Input:         units.Bytes(o.rows(layout) * rowBytes),
 		Work:          alone,
 		ShareWork:     share,
-		Chunks:        chunks,
+		Chunks:        units.Bytes(need.Chunks),
+		Staging:       units.Bytes(int64(devices) * each.Staging),
 		ScatteredRows: o.scattered,
 		CutChunks:     o.chunkRows%layout.ChunkRows != 0,
 		TrainRows:     o.trainRows,
@@ -77,18 +78,17 @@ func (o sessionOptions) needs(layout format.Layout, spec trainer.Spec, devices i
 }
 
 // work is what batches of up to so many rows and the model take on a device, with the
-// rest of a row and of a page that a part of the input may end in, and what chunks on
-// their way from storage take.
-func (o sessionOptions) work(layout format.Layout, spec trainer.Spec, batchRows int) (work, chunks units.Bytes, err error) {
+// rest of a row and of a page that a part of the input may end in, and what of the host
+// loading them takes.
+func (o sessionOptions) work(layout format.Layout, spec trainer.Spec, batchRows int) (work units.Bytes, need loader.Memory, err error) {
 	lo := o.loading(layout, spec)
 	lo.BatchRows = batchRows
-	need, err := loader.Need(layout, lo)
-	if err != nil {
-		return 0, 0, err
+	if need, err = loader.Need(layout, lo); err != nil {
+		return 0, need, err
 	}
 	model, err := spec.DeviceBytes(batchRows, o.train)
 	rest := int64(len(spec.Matrices)*layout.Features*layout.DType.Size()) + gds.Align
-	return units.Bytes(need.Batches + model + rest), units.Bytes(need.Chunks), err
+	return units.Bytes(need.Batches + model + rest), need, err
 }
 
 // allFacts are this machine's, for all of its devices.
