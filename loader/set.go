@@ -143,7 +143,18 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	}
 	stream := countingStream{plain, &l.copiedIn}
 	stages := []stage[*job]{
-		{name: "prefetch", wait: l.source.prefetch, queue: l.source.ahead(s)},
+		{
+			name: "prefetch",
+			wait: func(ctx context.Context, j *job) error {
+				if l.backend.early && l.unified() {
+					if err := j.takeFrame(ctx, l, free, stream); err != nil {
+						return err
+					}
+				}
+				return l.source.prefetch(ctx, j)
+			},
+			queue: l.source.ahead(s),
+		},
 		{name: "fetch", work: l.source.fetch, queue: 1},
 		{
 			name: "assemble",

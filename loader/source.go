@@ -13,9 +13,9 @@ import (
 // backend is a kind of source.
 type backend struct {
 	open func(*Loader) (source, error)
-	// byHost tells that assemble writes rows itself if the device's memory is the
-	// host's.
-	byHost bool
+	// byHost tells that the source writes rows itself if the device's memory is the
+	// host's: in assemble, or, if early, from prefetch on.
+	byHost, early bool
 	// joined tells that the matrices lie side by side: a row of all of them is one
 	// row of memory, and is read at once.
 	joined bool
@@ -24,7 +24,7 @@ type backend struct {
 // backends are those that there are. One that is new is a file and a line here.
 var backends = map[Placement]backend{
 	Device:  {open: openDevice, joined: true},
-	Host:    {open: openHost, byHost: true, joined: true},
+	Host:    {open: openHost, byHost: true, early: true, joined: true},
 	Storage: {open: openStorage, byHost: true},
 }
 
@@ -69,9 +69,11 @@ type job struct {
 	plan    chunk.Batch
 	numbers []uint32
 	spans   []chunk.Span
-	pieces  []piece  // of a source that reads chunks
-	staging *staging // of one that gathers them for a device
-	frame   *frame   // from assemble on
+	pieces  []piece // of a source that reads chunks
+	// Of one that gathers them: into what, if not into the frame, and when they are there.
+	staging  *staging
+	gathered *sync.WaitGroup
+	frame    *frame // from assemble on, or, where gathered into, from before prefetch
 }
 
 // longSpan is how many rows a span has, at least, that is copied by itself. Shorter
@@ -81,6 +83,9 @@ const longSpan = 64
 // takeFrame waits for a frame, for the work on its pinned memory, and, where the
 // host writes to its device memory, for the consumer's.
 func (j *job) takeFrame(ctx context.Context, l *Loader, free <-chan *frame, stream gds.Stream) error {
+	if j.frame != nil {
+		return nil
+	}
 	select {
 	case j.frame = <-free:
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -20,6 +21,7 @@ type hostSource struct {
 	resident
 	staging []*staging // unless the host can write to the device's memory
 	free    chan *staging
+	crew    *parallel.Crew // that gathers, while an epoch runs
 }
 
 // staging is pinned memory that a batch is gathered into. It belongs to the batch until
@@ -55,6 +57,10 @@ func openHost(l *Loader) (source, error) {
 }
 
 func (h *hostSource) reset() {
+	if h.crew != nil {
+		h.crew.Close()
+		h.crew = nil
+	}
 	for len(h.free) > 0 {
 		<-h.free
 	}
@@ -75,9 +81,14 @@ func (h *hostSource) fill(ctx context.Context) error {
 	return h.resident.fill(ctx, []*resident{&h.resident})
 }
 
-// prefetch waits for staging, where a batch needs it.
+// prefetch begins to gather the batch, into staging or, if the host can write to that,
+// the frame. assemble waits for it.
 func (h *hostSource) prefetch(ctx context.Context, j *job) error {
-	if h.free == nil || j.numbers == nil || j.plan.Rows == 0 {
+	switch {
+	case j.numbers == nil || j.plan.Rows == 0:
+		return nil
+	case h.free == nil:
+		j.gathered = h.gather(j.frame.stored.Bytes(), j.numbers)
 		return nil
 	}
 	select {
@@ -85,17 +96,13 @@ func (h *hostSource) prefetch(ctx context.Context, j *job) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if j.staging.copied == nil {
-		return nil
+	if j.staging.copied != nil {
+		if err := j.staging.copied.Wait(ctx); err != nil {
+			return err
+		}
 	}
-	return j.staging.copied.Wait(ctx)
-}
-
-func (h *hostSource) fetch(ctx context.Context, j *job) error {
-	if j.staging == nil {
-		return nil
-	}
-	return h.gather(ctx, j.staging.Bytes(), j.numbers)
+	j.gathered = h.gather(j.staging.Bytes(), j.numbers)
+	return nil
 }
 
 // release gives the staging of a batch back.
@@ -105,22 +112,19 @@ func (h *hostSource) release(j *job) {
 	}
 }
 
-func (h *hostSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
+func (h *hostSource) assemble(_ context.Context, j *job, stream gds.Stream) error {
 	f := j.frame
-	switch {
-	case j.staging != nil:
+	if j.gathered != nil {
+		j.gathered.Wait()
+	}
+	if j.staging != nil {
 		stream.CopyIn(f.raw, j.staging.Bytes()[:int64(j.plan.Rows)*h.l.joinedBytes()])
 		j.staging.copied = stream.Record()
-	case j.numbers == nil:
-		at := 0
-		for _, s := range j.spans {
-			stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
-			at += s.Rows
-		}
-	default:
-		if err := h.gather(ctx, f.stored.Bytes(), j.numbers); err != nil {
-			return err
-		}
+	}
+	at := 0
+	for _, s := range j.spans {
+		stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
+		at += s.Rows
 	}
 	f.convert(stream)
 	return nil
@@ -139,15 +143,17 @@ const (
 	mostGathered   = 1 << 20
 )
 
-// gather copies the given rows to dst. Rows that follow one another are no special
-// case: the memory has always some on their way.
-func (h *hostSource) gather(ctx context.Context, dst []byte, rows []uint32) error {
+// gather begins to copy the given rows to dst. Rows that follow one another are no
+// special case: the memory has always some on their way.
+func (h *hostSource) gather(dst []byte, rows []uint32) *sync.WaitGroup {
+	if h.crew == nil {
+		h.crew = parallel.NewCrew(h.l.o.Threads)
+	}
 	size := h.l.joinedBytes()
 	bytes := int64(len(rows)) * size
 	h.l.assembled.Add(bytes)
 	grain := min(max(bytes/int64(h.l.o.Threads), fewestGathered), mostGathered) / size
-	return parallel.For(ctx, h.l.o.Threads, int64(len(rows)), grain, func(lo, hi int64) error {
+	return h.crew.For(int64(len(rows)), grain, func(lo, hi int64) {
 		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi], bytes >= kernel.StreamBytes)
-		return nil
 	})
 }
