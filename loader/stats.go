@@ -42,8 +42,8 @@ type ReadStats struct {
 }
 
 // StageStats is how a stage of the pipeline spent its time: at work (fetch works by
-// waiting for the disk, or by gathering what is then copied to a device), blocked by the
-// stages after it, or idle because of those before.
+// waiting for the disk, assemble also for those who gather), blocked by the stages after
+// it, or idle because of those before.
 type StageStats struct {
 	Name           string  `json:"name"`
 	WorkSeconds    float64 `json:"work_seconds"`

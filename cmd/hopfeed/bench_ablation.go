@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -93,6 +94,15 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := checkLabels(&store.Manifest, dir); err != nil {
+		return nil, err
+	}
+	if err := checkBenchStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
+		return nil, err
+	}
+	if err := a.tryFile(o.output, bench.AblationFiles()[0]); err != nil {
+		return nil, err
+	}
 	device, err := a.openDevice()
 	if err != nil {
 		return nil, err
@@ -206,6 +216,25 @@ func (a *app) refuseFiles(dir string, names []string) error {
 		}
 	}
 	return a.refuseWithin(filepath.Join(dir, names[0]))
+}
+
+// tryFile finds out whether a file can be written into a directory, which is made if
+// need be, and leaves nothing there.
+func (a *app) tryFile(dir, name string) (err error) {
+	if dir == "" {
+		return nil
+	}
+	if _, err := a.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		defer func() { _ = a.fs.Remove(dir) }()
+	}
+	if err := a.fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	f, err := a.fs.Create(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	return f.Abort()
 }
 
 // writeFiles writes files into a directory, which is made if need be: all of them, or

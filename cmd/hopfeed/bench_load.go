@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 )
 
@@ -69,6 +71,18 @@ func benchPlacements(name string) (placements []loader.Placement, err error) {
 	return placements, oneOf("placement", name, names...)
 }
 
+// checkBenchStore refuses a store that has nothing to load, and chunks that it cannot
+// give where storage must be among the placements.
+func checkBenchStore(store *format.Dir, chunkRows int, fromStorage bool) error {
+	if r, ok := store.Region(format.RegionTrain); !ok || r.Rows == 0 {
+		return usagef("%s has no training rows: propagate with another --split", store.Path())
+	}
+	if rows := store.Layout().ChunkRows; fromStorage && chunkRows%rows != 0 {
+		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or --placement leave storage out", placement.ErrContradiction, rows)
+	}
+	return nil
+}
+
 func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
 	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return nil, err
@@ -94,6 +108,9 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := checkBenchStore(store, o.ChunkRows, slices.Contains(o.Placements, loader.Storage)); err != nil {
+		return nil, err
+	}
 	device, err := a.openDevice()
 	if err != nil {
 		return nil, err

@@ -343,14 +343,22 @@ func (o *trainOptions) session(store *format.Dir, p partition) sessionOptions {
 	return so
 }
 
+// checkLabels refuses what cannot be trained on.
+func checkLabels(m *format.Manifest, store string) error {
+	switch {
+	case m.Labels > 1:
+		return usagef("%s is multi-label (%d labels a row), which cannot be trained on yet", store, m.Labels)
+	case m.Classes == 0:
+		return usagef("%s has no labels to train on", store)
+	}
+	return nil
+}
+
 // planTraining settles the model, and the rows to train it on.
 func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part partition, err error) {
 	m := &store.Manifest
-	switch {
-	case m.Labels > 1:
-		return spec, part, usagef("%s is multi-label (%d labels a row), which cannot be trained on yet", o.store, m.Labels)
-	case m.Classes == 0:
-		return spec, part, usagef("%s has no labels to train on", o.store)
+	if err := checkLabels(m, o.store); err != nil {
+		return spec, part, err
 	}
 	matrices, err := trainer.Matrices(o.model, store.Matrices(), o.operators, o.hops)
 	if err != nil {

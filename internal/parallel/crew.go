@@ -1,6 +1,9 @@
 package parallel
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 // Crew is goroutines that run loops, one after another as they were given. The next
 // one is begun while the last parts of the one before are still at work, so that none
@@ -18,6 +21,7 @@ func NewCrew(threads int) *Crew {
 		c.running.Go(func() {
 			for run := range c.ranges {
 				run()
+				runtime.Gosched() // what waits for a processor may be what a device waits for
 			}
 		})
 	}
