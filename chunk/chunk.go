@@ -96,13 +96,7 @@ func (b Batch) RowNumbers(numbers []uint32) {
 		}
 		return
 	}
-	i := 0
-	for _, s := range b.Spans() {
-		for row := s.First; row < s.First+int64(s.Rows); row++ {
-			numbers[i] = uint32(row)
-			i++
-		}
-	}
+	AppendRows(numbers[:0:b.Rows], b.Spans())
 }
 
 // Check reports the first setting that makes no plan. The other methods may be
@@ -166,15 +160,19 @@ func (p Plan) batch(o *order, k int) Batch {
 	rows := min(p.Rows-lo, int64(p.BatchRows))
 	world, rank := int64(max(p.World, 1)), int64(p.Rank)
 	each, more := rows/world, rows%world
-	mine := each
-	if rank < more {
-		mine++
-	}
-	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(mine), order: o, first: lo + each*rank + min(rank, more)}
+	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareOf(rank, each, more)), order: o, first: lo + each*rank + min(rank, more)}
 	if p.Holder != nil {
 		b.share, b.Remote = p.near(o.spans(lo, rows), each, more)
 	}
 	return b
+}
+
+// shareOf is how many rows of a batch a rank gets.
+func shareOf(rank, each, more int64) int64 {
+	if rank < more {
+		return each + 1
+	}
+	return each
 }
 
 // order is the chunks of one epoch in their order.
@@ -226,7 +224,7 @@ func (o *order) spans(lo, rows int64) []Span {
 			size = o.lastRows
 		}
 		n := min(rows, size-within)
-		out = appendSpan(out, Span{First: chunk*o.chunkRows + within, Rows: int(n)})
+		out = AppendSpan(out, Span{First: chunk*o.chunkRows + within, Rows: int(n)})
 		if rows -= n; rows == 0 {
 			break
 		}
@@ -235,8 +233,18 @@ func (o *order) spans(lo, rows int64) []Span {
 	return out
 }
 
-// appendSpan adds rows to spans, to the last one where they go on with it.
-func appendSpan(spans []Span, s Span) []Span {
+// AppendRows adds the numbers of the rows of spans. Those beyond 2^32 do not fit.
+func AppendRows(numbers []uint32, spans []Span) []uint32 {
+	for _, s := range spans {
+		for row := s.First; row < s.First+int64(s.Rows); row++ {
+			numbers = append(numbers, uint32(row))
+		}
+	}
+	return numbers
+}
+
+// AppendSpan adds rows to spans, to the last one where they go on with it.
+func AppendSpan(spans []Span, s Span) []Span {
 	if last := len(spans) - 1; last >= 0 && spans[last].First+int64(spans[last].Rows) == s.First {
 		spans[last].Rows += s.Rows
 		return spans

@@ -5,12 +5,7 @@ package chunk
 // others hold beyond theirs (locality-aware loading: Yang and Cong 2019; preprop-gnn
 // section 5). Shares are each rows, and one more for the first ranks.
 func (p Plan) near(batch []Span, each, more int64) (share []Span, remote int) {
-	quota := func(rank int) int64 {
-		if int64(rank) < more {
-			return each + 1
-		}
-		return each
-	}
+	quota := func(rank int) int64 { return shareOf(int64(rank), each, more) }
 	held := make([]int64, max(p.World, 1))
 	eachRow(batch, func(row int64) { held[p.Holder(row)]++ })
 	// What is held beyond shares is taken by the ranks in turn: this one from place
@@ -28,17 +23,17 @@ func (p Plan) near(batch []Span, each, more int64) (share []Span, remote int) {
 		held[holder]++ // so far
 		switch beyond := held[holder] > quota(holder); {
 		case !beyond && holder == p.Rank:
-			share = appendSpan(share, Span{row, 1})
+			share = AppendSpan(share, Span{row, 1})
 		case beyond:
 			if first <= surplus && surplus < last {
-				others = appendSpan(others, Span{row, 1})
+				others = AppendSpan(others, Span{row, 1})
 				remote++
 			}
 			surplus++
 		}
 	})
 	for _, s := range others {
-		share = appendSpan(share, s)
+		share = AppendSpan(share, s)
 	}
 	return share, remote
 }

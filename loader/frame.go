@@ -65,7 +65,7 @@ func newFrame(l *Loader) (f *frame, err error) {
 	}
 	pinned := numbers
 	if l.o.Sharded {
-		pinned += int64(l.o.BatchRows) * int64(len(l.o.Matrices)) * l.rowBytes()
+		pinned += l.stagingBytes()
 	}
 	f.pinned, err = l.memory.pin(pinned)
 	return f, err

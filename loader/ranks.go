@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 )
 
@@ -42,6 +43,21 @@ func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, err
 		return nil, errors.Join(err, ranks.Close())
 	}
 	return ranks, nil
+}
+
+// Sets are the ranks' shares of some rows: see Loader.Set. The plan's Rank and World are
+// filled in.
+func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
+	sets := make([]*Set, len(r))
+	plan.World = len(r)
+	for rank, l := range r {
+		plan.Rank = rank
+		var err error
+		if sets[rank], err = l.Set(rows, plan); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
 }
 
 // Close closes the loaders, of which none may be in an epoch.

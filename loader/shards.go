@@ -34,26 +34,10 @@ func (d *deviceSource) divide(share []chunk.Span, held int) (near []chunk.Span, 
 				continue
 			}
 			held--
-			at := row / d.l.parts
-			if last := len(near) - 1; last >= 0 && near[last].First+int64(near[last].Rows) == at {
-				near[last].Rows++
-			} else {
-				near = append(near, chunk.Span{First: at, Rows: 1})
-			}
+			near = chunk.AppendSpan(near, chunk.Span{First: row / d.l.parts, Rows: 1})
 		}
 	}
 	return near, far
-}
-
-// numbersOf is the rows of spans one by one.
-func numbersOf(spans []chunk.Span) []uint32 {
-	var out []uint32
-	for _, s := range spans {
-		for row := s.First; row < s.First+int64(s.Rows); row++ {
-			out = append(out, uint32(row))
-		}
-	}
-	return out
 }
 
 // assembleShard gathers the rows near by, while those of other ranks are copied to
@@ -77,7 +61,7 @@ func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Str
 		at := int(row / d.l.parts)
 		d.peers[holder].CopyOut(pinned[int64(i)*size:][:size], d.rank(holder).rows().Slice(at, at+1))
 	}
-	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(numbersOf(near), stream))
+	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, near), stream))
 	for holder, peer := range d.peers {
 		if peer == nil {
 			continue

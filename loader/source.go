@@ -63,8 +63,7 @@ type source interface {
 }
 
 // job is a batch on its way through the pipeline. Which rows of the loader it has is
-// told by their numbers, or else by spans (see Set.bySpan), which sources leave as
-// they are: labels are gathered beside the rows.
+// told by their numbers, or else by spans (see Set.bySpan).
 type job struct {
 	plan    chunk.Batch
 	numbers []uint32
@@ -111,12 +110,8 @@ func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error 
 	f := j.frame
 	f.begin(l, j.plan)
 	if j.plan.Rows > 0 {
-		// Beside the rows: labels lie far apart too.
-		var labels sync.WaitGroup
-		labels.Go(func() { f.gatherLabels(l.labels, j) })
-		err := l.source.assemble(ctx, j, stream)
-		labels.Wait()
-		if err != nil {
+		f.gatherLabels(l.labels, j)
+		if err := l.source.assemble(ctx, j, stream); err != nil {
 			return err
 		}
 		stream.CopyIn(f.batch.Labels, f.labels())

@@ -38,7 +38,7 @@ func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) 
 			return d.assembleShard(ctx, j, stream, near, far)
 		}
 		if spans = near; j.plan.Rows < longSpan*len(near) {
-			numbers = numbersOf(near)
+			numbers = chunk.AppendRows(nil, near)
 		}
 	}
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }

@@ -97,7 +97,7 @@ func (l *Loader) count(stages []stage[*job], times []durations, batches, rows, r
 	s.Batches += batches
 	s.Rows += rows
 	s.RemoteRows += remote
-	s.RemoteBytes += remote * int64(len(l.o.Matrices)) * l.rowBytes()
+	s.RemoteBytes += remote * l.joinedBytes()
 	s.LoopSeconds += loop.work.Seconds()
 	s.LoopWaitSeconds += loop.idle.Seconds()
 	s.LoaderWaitSeconds += times[len(times)-2].blocked.Seconds()

@@ -101,7 +101,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 
 	var sections []trainer.Section
 	for _, r := range store.Layout().Regions {
-		sets, err := s.sets(loader.Rows{Region: r.Name}, chunk.Plan{ChunkRows: store.Layout().ChunkRows})
+		sets, err := s.loaders.Sets(loader.Rows{Region: r.Name}, chunk.Plan{BatchRows: s.batch, ChunkRows: store.Layout().ChunkRows})
 		if err != nil {
 			return nil, err
 		}

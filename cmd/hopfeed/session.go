@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -105,20 +104,6 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 
 func (s *session) close() error {
 	return errors.Join(s.loaders.Close(), closeDevices(s.devices), s.store.Close())
-}
-
-// sets are the devices' shares of some rows.
-func (s *session) sets(rows loader.Rows, plan chunk.Plan) ([]*loader.Set, error) {
-	sets := make([]*loader.Set, len(s.loaders))
-	plan.World, plan.BatchRows = len(sets), s.batch
-	for rank, l := range s.loaders {
-		plan.Rank = rank
-		var err error
-		if sets[rank], err = l.Set(rows, plan); err != nil {
-			return nil, err
-		}
-	}
-	return sets, nil
 }
 
 // shareRows is the most rows of a batch that one of so many devices gets.

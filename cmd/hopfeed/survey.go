@@ -172,13 +172,12 @@ func rehearse(ctx context.Context, o loader.Options, spec trainer.Spec, devices 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, loaders.Close()) }()
-	ranks := make([]trainer.Rank, len(loaders))
-	for rank, l := range loaders {
-		plan := chunk.Plan{BatchRows: o.BatchRows, Rank: rank, World: len(loaders)}
-		rows, err := l.Set(loader.Rows{Region: o.Regions[0]}, plan)
-		if err != nil {
-			return r, err
-		}
+	sets, err := loaders.Sets(loader.Rows{Region: o.Regions[0]}, chunk.Plan{BatchRows: o.BatchRows})
+	if err != nil {
+		return r, err
+	}
+	ranks := make([]trainer.Rank, len(sets))
+	for rank, rows := range sets {
 		ranks[rank] = trainer.Rank{Device: devices[rank], Data: trainer.Data{Train: rows, BatchRows: shareRows(o.BatchRows, len(devices))}}
 	}
 	return trainer.Rehearse(ctx, ranks, spec)

@@ -407,7 +407,7 @@ func (s *session) data(p partition, seed uint64) (d data, err error) {
 		{&d.valid, p.valid, chunk.Sequential},
 		{&d.test, p.test, chunk.Sequential},
 	} {
-		if *set.to, err = s.sets(set.rows, chunk.Plan{ChunkRows: chunkRows, Order: set.order, Seed: seed}); err != nil {
+		if *set.to, err = s.loaders.Sets(set.rows, chunk.Plan{BatchRows: s.batch, ChunkRows: chunkRows, Order: set.order, Seed: seed}); err != nil {
 			return d, err
 		}
 	}

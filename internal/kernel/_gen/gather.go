@@ -89,9 +89,7 @@ func (g *gatherer) cache(label string, dst, src, next reg.GPVirtual) {
 	JAE(LabelRef(label + "Tail"))
 	PREFETCHT1(Mem{Base: next})
 	g.line(src, dst)
-	for _, p := range []reg.GPVirtual{src, dst, next} {
-		ADDQ(U8(line), p)
-	}
+	advance(U8(line), src, dst, next)
 	JMP(LabelRef(label + "Line"))
 	Label(label + "Tail")
 	SUBQ(src, end) // how far the last line is before where the next one would be
@@ -99,6 +97,13 @@ func (g *gatherer) cache(label string, dst, src, next reg.GPVirtual) {
 	ADDQ(end, src)
 	PREFETCHT1(Mem{Base: next, Index: end, Scale: 1, Disp: line - 1})
 	g.line(src, dst)
+}
+
+// advance moves pointers on.
+func advance(by Op, pointers ...reg.GPVirtual) {
+	for _, p := range pointers {
+		ADDQ(by, p)
+	}
 }
 
 // line copies a line that need not be aligned.
@@ -126,9 +131,7 @@ func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	JZ(LabelRef(label + "Lines"))
 	g.piece(head, dst, src, next)
 	SUBQ(head, left)
-	for _, p := range []reg.GPVirtual{src, dst, next} {
-		ADDQ(head, p)
-	}
+	advance(head, src, dst, next)
 	Label(label + "Lines")
 	SUBQ(U8(line), left)
 	JL(LabelRef(label + "Tail"))
@@ -136,9 +139,7 @@ func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	v := ZMM()
 	VMOVUPS(Mem{Base: src}, v)
 	VMOVNTPS(v, Mem{Base: dst})
-	for _, p := range []reg.GPVirtual{src, dst, next} {
-		ADDQ(U8(line), p)
-	}
+	advance(U8(line), src, dst, next)
 	JMP(LabelRef(label + "Lines"))
 	Label(label + "Tail")
 	ADDQ(U8(line), left)
@@ -162,9 +163,7 @@ func (g *gatherer) streamParts(label string, dst, src, next reg.GPVirtual) {
 	for i, v := range parts {
 		VMOVNTPS(v, Mem{Base: dst, Disp: i * part})
 	}
-	for _, p := range []reg.GPVirtual{src, dst, next} {
-		ADDQ(U8(line), p)
-	}
+	advance(U8(line), src, dst, next)
 	JMP(LabelRef(label + "Lines"))
 	Label(label + "Tail")
 	ADDQ(U8(line), left)
