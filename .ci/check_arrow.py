@@ -43,7 +43,7 @@ def open_all(dirs):
 
 def column(directory, name):
     """A column over all parts of a folder, [rows] or [rows, width]."""
-    parts = [read(p) for p in sorted(pathlib.Path(directory).glob("part-*.arrow"), key=lambda p: int(p.stem[5:]))]
+    parts = [read(p) for p in sorted(pathlib.Path(directory).glob("part-*.arrow"))]
     values = pa.concat_tables(parts).column(name).combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = values.chunk(0)
@@ -96,11 +96,11 @@ def compare(src, graph, store):
     # The graph: by destination, sources ascending.
     order = np.lexsort((edges[0], edges[1]))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(edges[1], minlength=n))])
-    neighbors = read(graph / "topology/part-0.arrow").column("neighbors").combine_chunks()
+    neighbors = read(graph / "topology/part-00000.arrow").column("neighbors").combine_chunks()
     neighbors = neighbors.chunk(0) if isinstance(neighbors, pa.ChunkedArray) else neighbors
     equal("topology offsets", neighbors.offsets.to_numpy(), indptr)
     equal("topology", neighbors.flatten().to_numpy(), edges[0][order])
-    weight_table = read(graph / "weights/part-0.arrow")
+    weight_table = read(graph / "weights/part-00000.arrow")
     equal("weights", weight_table.column(0).to_numpy(), weights[order])
     equal("features", column(graph / "features/x/hop-0", "features"), features)
     equal("labels", column(graph / "nodes", "label"), labels)

@@ -1,7 +1,6 @@
-// Package chunk plans epochs: which rows form which batch, in which order. A
-// plan is a pure function of a few integers, needs no memory for the order, and
-// does no I/O. Random reshuffling (SGD-RR) is chunk reshuffling (SGD-CR;
-// preprop-gnn section 4.2) with chunks of one row.
+// Package chunk plans epochs: which rows form which batch, in which order. A plan is a pure
+// function of a few integers; it stores no table of the order, and does no I/O. Row reshuffling
+// (SGD-RR) is chunk reshuffling (SGD-CR; preprop-gnn section 4.2) with chunks of one row.
 //
 // The rows are cut into chunks of ChunkRows, of which only the last may be
 // shorter. An epoch is the chunks, one after another, in ascending order or in
@@ -51,15 +50,14 @@ type Plan struct {
 	DropLast  bool
 	Rank      int
 	World     int // ranks that share each batch
-	// Holder is the rank that holds a row, where each holds a part of them: ranks are
-	// then given what they hold, as far as it goes. nil: all ranks have all rows. It
-	// must be as pure as the plan.
+	// Holder returns the rank that holds a row, if each holds a part of the rows: a rank's share
+	// of a batch is then, as far as possible, rows that it holds. nil: all ranks hold all rows.
+	// It must be a pure function.
 	Holder func(row int64) int
 }
 
-// Batch is one rank's share of a global batch. It may be empty where a batch has
-// fewer rows than ranks. Which rows it has is drawn when that is asked for, by Spans
-// or RowNumbers.
+// Batch is one rank's share of a global batch. It may be empty if the batch has fewer rows than
+// there are ranks. Its rows are computed by Spans or RowNumbers, when they are called.
 type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
@@ -71,8 +69,8 @@ type Batch struct {
 	share []Span // where the plan has a Holder
 }
 
-// Spans is the rows, in training order, as runs of consecutive ones. It is the
-// caller's.
+// Spans returns the rows, in training order, as runs of consecutive ones. The caller owns the
+// slice.
 func (b Batch) Spans() []Span {
 	if b.share != nil {
 		return slices.Clone(b.share)
@@ -80,9 +78,8 @@ func (b Batch) Spans() []Span {
 	return b.order.spans(b.first, int64(b.Rows))
 }
 
-// RowNumbers puts the Rows rows, in training order, into numbers: where rows are
-// reshuffled that takes a fraction of the time of Spans. A plan of more than 2^32
-// rows has others that do not fit.
+// RowNumbers writes the rows, in training order, to numbers[:Rows]. If single rows are reshuffled,
+// it is much faster than Spans. The plan must not have more than 2^32 rows.
 func (b Batch) RowNumbers(numbers []uint32) {
 	o := b.order
 	if b.share == nil && o.permutation != nil && o.chunkRows == 1 {
@@ -99,8 +96,8 @@ func (b Batch) RowNumbers(numbers []uint32) {
 	AppendRows(numbers[:0:b.Rows], b.Spans())
 }
 
-// Check reports the first setting that makes no plan. The other methods may be
-// called only where it returns nil.
+// Check returns an error for the first setting that is impossible. The other methods may be called
+// only if it returns nil.
 func (p Plan) Check() error {
 	switch {
 	case p.Rows < 0 || p.Rows > MaxRows:
@@ -140,8 +137,7 @@ func (p Plan) MaxBatchRows() int {
 // Epoch yields the batches of an epoch in order.
 func (p Plan) Epoch(epoch int) iter.Seq[Batch] { return p.EpochFrom(epoch, 0) }
 
-// EpochFrom yields the batches of an epoch from the given one on. It costs no
-// more to begin late than to begin with the first.
+// EpochFrom yields the batches of an epoch from batch first on. Starting late costs nothing.
 func (p Plan) EpochFrom(epoch, first int) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {
 		o := p.order(epoch)
@@ -160,27 +156,27 @@ func (p Plan) batch(o *order, k int) Batch {
 	rows := min(p.Rows-lo, int64(p.BatchRows))
 	world, rank := int64(max(p.World, 1)), int64(p.Rank)
 	each, more := rows/world, rows%world
-	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareOf(rank, each, more)), order: o, first: lo + each*rank + min(rank, more)}
+	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareRows(rank, each, more)), order: o, first: lo + each*rank + min(rank, more)}
 	if p.Holder != nil {
-		b.share, b.Remote = p.near(o.spans(lo, rows), each, more)
+		b.share, b.Remote = p.shareByHolder(o.spans(lo, rows), each, more)
 	}
 	return b
 }
 
-// shareOf is how many rows of a batch a rank gets.
-func shareOf(rank, each, more int64) int64 {
+// shareRows is the number of rows of a rank's share: each, and one more for the first ranks.
+func shareRows(rank, each, more int64) int64 {
 	if rank < more {
 		return each + 1
 	}
 	return each
 }
 
-// order is the chunks of one epoch in their order.
+// order is the order of the chunks of one epoch.
 type order struct {
 	chunkRows   int64
 	chunks      int64
 	lastRows    int64        // rows of the chunk that is last by row number
-	lastAt      int64        // its place in the epoch
+	lastPlace   int64        // the place of that chunk in the epoch
 	permutation *permutation // nil: ascending
 }
 
@@ -191,17 +187,17 @@ func (p Plan) order(epoch int) order {
 	}
 	o.chunks = (p.Rows-1)/o.chunkRows + 1
 	o.lastRows = p.Rows - (o.chunks-1)*o.chunkRows
-	o.lastAt = o.chunks - 1
+	o.lastPlace = o.chunks - 1
 	if p.Order == Shuffled {
 		seed := rng.Hash(rng.Derive(p.Seed, "chunk order"), uint64(epoch))
 		perm := newPermutation(uint64(o.chunks), seed)
 		o.permutation = &perm
-		o.lastAt = int64(perm.find(uint64(o.chunks - 1)))
+		o.lastPlace = int64(perm.inverse(uint64(o.chunks - 1)))
 	}
 	return o
 }
 
-// spans is the rows at positions [lo, lo+rows) of the epoch.
+// spans returns the rows at positions [lo, lo+rows) of the epoch.
 func (o *order) spans(lo, rows int64) []Span {
 	if rows == 0 {
 		return nil
@@ -211,8 +207,8 @@ func (o *order) spans(lo, rows int64) []Span {
 	}
 	// The place of the chunk at position lo, and the position within it.
 	place, within := lo/o.chunkRows, lo%o.chunkRows
-	if end := o.lastAt*o.chunkRows + o.lastRows; lo >= end {
-		place, within = o.lastAt+1+(lo-end)/o.chunkRows, (lo-end)%o.chunkRows
+	if end := o.lastPlace*o.chunkRows + o.lastRows; lo >= end {
+		place, within = o.lastPlace+1+(lo-end)/o.chunkRows, (lo-end)%o.chunkRows
 	}
 	places := min((rows-1)/o.chunkRows+3, o.chunks-place)
 	images := make([]uint64, places)
@@ -233,7 +229,7 @@ func (o *order) spans(lo, rows int64) []Span {
 	return out
 }
 
-// AppendRows adds the numbers of the rows of spans. Those beyond 2^32 do not fit.
+// AppendRows appends the row numbers of spans, which must be below 2^32.
 func AppendRows(numbers []uint32, spans []Span) []uint32 {
 	for _, s := range spans {
 		for row := s.First; row < s.First+int64(s.Rows); row++ {
@@ -243,7 +239,7 @@ func AppendRows(numbers []uint32, spans []Span) []uint32 {
 	return numbers
 }
 
-// AppendSpan adds rows to spans, to the last one where they go on with it.
+// AppendSpan appends a span, or extends the last one if the new rows follow it.
 func AppendSpan(spans []Span, s Span) []Span {
 	if last := len(spans) - 1; last >= 0 && spans[last].First+int64(spans[last].Rows) == s.First {
 		spans[last].Rows += s.Rows

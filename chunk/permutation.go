@@ -46,7 +46,7 @@ func newPermutation(n, seed uint64) permutation {
 	return p
 }
 
-// images puts the images of first, first+1, ..., all below n, into out.
+// images writes the images of first, first+1, ... to out. All must be below n.
 func (p *permutation) images(out []uint64, first uint64) {
 	kernel.Feistel(out, first, p.keys, p.a, p.shift)
 	for i, x := range out {
@@ -56,8 +56,8 @@ func (p *permutation) images(out []uint64, first uint64) {
 	}
 }
 
-// find is where the image is i.
-func (p *permutation) find(i uint64) uint64 {
+// inverse returns the x whose image is i.
+func (p *permutation) inverse(i uint64) uint64 {
 	mask := uint64(1)<<p.shift - 1
 	for {
 		left, right := i>>p.shift, i&mask
@@ -74,7 +74,7 @@ func (p *permutation) find(i uint64) uint64 {
 	}
 }
 
-// below maps a hash to [0,n).
+// below maps a hash to a number in [0,n).
 func below(hash, n uint64) uint64 {
 	high, _ := bits.Mul64(hash, n)
 	return high

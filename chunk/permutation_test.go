@@ -52,7 +52,7 @@ func TestPermutationIsABijectionAndFindItsInverse(t *testing.T) {
 					t.Fatalf("n=%d seed=%d: %d goes to %d, out of range or a second time", n, seed, i, j)
 				}
 				seen[j] = true
-				if back := p.find(j); back != i {
+				if back := p.inverse(j); back != i {
 					t.Fatalf("n=%d seed=%d: %d goes to %d, which comes from %d", n, seed, i, j, back)
 				}
 			}
@@ -61,8 +61,8 @@ func TestPermutationIsABijectionAndFindItsInverse(t *testing.T) {
 	for _, n := range []uint64{1<<32 - 1, 1 << 32, 1<<47 + 12345, MaxRows} {
 		p := newPermutation(n, 1)
 		for _, i := range []uint64{0, 1, n / 3, n - 1} {
-			if j := p.at(i); j >= n || p.find(j) != i {
-				t.Errorf("n=%d: %d goes to %d, which comes from %d", n, i, j, p.find(j))
+			if j := p.at(i); j >= n || p.inverse(j) != i {
+				t.Errorf("n=%d: %d goes to %d, which comes from %d", n, i, j, p.inverse(j))
 			}
 		}
 	}

@@ -6,22 +6,20 @@ import (
 	"slices"
 )
 
-// Quality tells how far the batches of an epoch are from those of random
-// reshuffling.
+// Quality compares the batches of an epoch with those of row reshuffling.
 type Quality struct {
-	// LabelVariance is the variance of how often each label is in a batch, by
-	// what it is under random reshuffling: the design effect of sampling by
-	// cluster (Kish 1965). 1 is as good as that; at c, a batch tells as much of
-	// the mix of labels as one of c times fewer rows. NaN where no labels are
-	// known, or where there is but one label or batch.
+	// LabelVariance is the variance of the counts of labels in batches, divided by that under
+	// row reshuffling: the design effect of cluster sampling (Kish 1965). 1 is as good as row
+	// reshuffling; at c, a batch says as much about the mix of labels as one with c times fewer
+	// rows. NaN if no labels are known, or if there is only one label or batch.
 	LabelVariance float64
-	// Neighbours is the share of the rows next to each other in storage that are
-	// in one batch; RRNeighbours is that under random reshuffling.
+	// Neighbours is the fraction of pairs of consecutive rows in storage that are in one batch;
+	// RRNeighbours is the same under row reshuffling.
 	Neighbours, RRNeighbours float64
 }
 
-// Quality measures an epoch, over all ranks, on the first batches that have rows
-// rows together. Labels, of the plan's rows in storage order, may be nil.
+// Quality measures the first batches of an epoch, over all ranks, until they have the given number
+// of rows. labels are those of the plan's rows in storage order, or nil.
 func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 	p.Rank, p.World = 0, 0
 	q := Quality{LabelVariance: math.NaN()}
@@ -67,7 +65,7 @@ func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 	return q
 }
 
-// adjacent is the number of rows of a batch whose next one is in it too.
+// adjacent counts the rows of a batch whose successor in storage is in it too.
 func adjacent(batch []Span) int {
 	pairs := 0
 	starts := make(map[int64]bool, len(batch))

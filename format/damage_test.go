@@ -70,7 +70,7 @@ func (f *damagedFile) ReadAt(p []byte, off int64) (int, error) {
 // filesOf lists all files below a directory.
 func filesOf(t testing.TB, fsys vfs.FS, dir string) []string {
 	t.Helper()
-	found, err := scan(fsys, dir)
+	found, err := listContents(fsys, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,17 +142,15 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	}
 }
 
-func TestEveryFlippedBitOfManifestAndIndexKeepsADirectoryFromOpening(t *testing.T) {
+func TestAFlippedBitOfAnyByteOfManifestAndIndexKeepsADirectoryFromOpening(t *testing.T) {
 	for _, s := range tiny() {
 		fsys, dir := s.mustWrite(t)
 		for _, name := range []string{manifestName, indexName} {
 			path := filepath.Join(dir, name)
 			for _, i := range telling(t, fsys, path) {
-				for bit := range uint(8) {
-					bad := &damaged{FS: fsys, path: path, flip: i, bit: bit, length: -1}
-					if _, err := OpenAny(bad, dir); !errors.Is(err, ErrCorrupt) || !strings.HasPrefix(err.Error(), path+": corrupt: ") {
-						t.Fatalf("%s: bit %d of byte %d of %s: %v", s.name, bit, i, name, err)
-					}
+				bad := &damaged{FS: fsys, path: path, flip: i, bit: uint(i % 8), length: -1}
+				if _, err := OpenAny(bad, dir); !errors.Is(err, ErrCorrupt) || !strings.HasPrefix(err.Error(), path+": corrupt: ") {
+					t.Fatalf("%s: bit %d of byte %d of %s: %v", s.name, i%8, i, name, err)
 				}
 			}
 		}
@@ -232,7 +230,8 @@ func TestReadersRefuseWhatIsDamagedUnderThem(t *testing.T) {
 			case rowsFolder, nodesFolder:
 				_, err := d.Rows(ctx)
 				want("a short row table", err, bad.path, 0)
-				if first := d.Layout().Regions[0]; d.Manifest.Labels == 1 && first.Rows > 0 {
+				want("a short row table, visited", d.VisitRows(ctx, func(*RowTable, int64) {}), bad.path, 0)
+				if first := d.Layout().Regions[0]; d.Manifest.Labels == 1 && !d.Manifest.LabelValues && first.Rows > 0 {
 					want("a short row table's labels", d.ReadLabels(ctx, first, make([]int32, first.Rows)), bad.path, 0)
 				}
 			}
@@ -269,7 +268,8 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 				t.Errorf("%s: without %s: %v", s.name, path, openErr)
 			}
 		}
-		for _, name := range []string{"notes.txt", "features/x/hop-0/part-99.arrow", "features/x/hop-0/part-0.arrow.tmp", "topology/part-1.arrow", "features/readme"} {
+		for _, name := range []string{"notes.txt", PartPath("features/x/hop-0", 99), PartPath("features/x/hop-0", 0) + ".tmp", PartPath("topology", 1), "features/readme", ".hidden",
+			"features/x/hop-0/.DS_Store.arrow", "rows/backup~/a", "Thumbs.db/a", "lost+found.tmp"} {
 			clone := fsys.CrashClone()
 			path := filepath.Join(dir, name)
 			if err := clone.MkdirAll(filepath.Dir(path)); err != nil {
@@ -277,8 +277,31 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 			}
 			put(t, clone, path, "hello")
 			if r := verify(t, clone, dir); len(r.Bad) != 1 || r.Bad[0].File != path {
-				t.Errorf("%s: with %s: %v", s.name, name, r.Bad)
+				if name = filepath.Dir(path); name == dir || len(r.Bad) != 1 || r.Bad[0].File != name {
+					t.Errorf("%s: with %s: %v", s.name, path, r.Bad)
+				}
 			}
+		}
+		for _, name := range []string{".DS_Store", "features/.DS_Store", "features/x/hop-0/.DS_Store", "._manifest.json", "Thumbs.db", "features/x/desktop.ini", ".nfs000000000001",
+			"manifest.json~", ".manifest.json.swp", "#manifest.json#", ".Spotlight-V100/store", "features/x/hop-0/@eaDir/a"} {
+			clone := fsys.CrashClone()
+			path := filepath.Join(dir, name)
+			if err := clone.MkdirAll(filepath.Dir(path)); err != nil {
+				t.Fatal(err)
+			}
+			put(t, clone, path, "hello")
+			r := verify(t, clone, dir)
+			if len(r.Bad) != 0 || len(r.Notes) != 1 || !strings.HasPrefix(path, r.Notes[0].File) || !strings.Contains(r.Notes[0].Reason, "nothing reads it") {
+				t.Errorf("%s: with %s: bad %v, notes %v", s.name, name, r.Bad, r.Notes)
+			}
+			if d, err := OpenAny(clone, dir); err != nil {
+				t.Errorf("%s: with %s: %v", s.name, name, err)
+			} else if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if r := verify(t, fsys, dir); r.Notes == nil || len(r.Notes) > 0 {
+			t.Errorf("%s: notes %v", s.name, r.Notes)
 		}
 	}
 }
@@ -301,7 +324,7 @@ func TestDamageInSeveralFilesIsFoundAtOnce(t *testing.T) {
 	s := makeStore("store", [4]int64{8, 4, 4, 4}, 2, 2, Float32, columns{1, 1, false}, Operator{"sym", 2})
 	fsys, dir := s.mustWrite(t)
 	var bad vfs.FS = fsys
-	paths := []string{"features/sym/hop-1/part-0.arrow", "features/sym/hop-2/part-0.arrow", "rows/part-0.arrow"}
+	paths := []string{PartPath("features/sym/hop-1", 0), PartPath("features/sym/hop-2", 0), PartPath("rows", 0)}
 	for i, name := range paths {
 		bad = &damaged{FS: bad, path: filepath.Join(dir, name), flip: 8192 * int64(i+1), length: -1}
 	}
@@ -350,7 +373,7 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.topology, w.rows = &topologySize{nodes: 3, edges: 3}, &rowSummary{}
-		if err := w.single(topologyTable(3, 3), func(out io.Writer) error {
+		if err := w.writeSingleBatch(topologyTable(3, 3), func(out io.Writer) error {
 			_, err := out.Write(slices.Concat(c.offsets, c.neighbors))
 			return err
 		}); err != nil {
@@ -359,7 +382,7 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 		if err := w.Publish(&Manifest{}); err != nil {
 			t.Fatal(err)
 		}
-		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != "/d/topology/part-0.arrow" {
+		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != PartPath("/d/topology", 0) {
 			t.Errorf("%s: found %v", name, r.Bad)
 		}
 		d, err := OpenGraph(fsys, "/d")
@@ -398,13 +421,13 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		table := w.rows.columns.table(good.layout)
-		p, err := w.parts(table, 100)
+		p, err := w.startTable(table, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range table.chunks {
 			first, n := good.layout.chunk(k)
-			if err := p.chunk(int64(n), rows.buffers(first, n)...); err != nil {
+			if err := p.writeChunk(int64(n), rows.buffers(first, n)...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -415,7 +438,7 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 		if err := w.Publish(&m); err != nil {
 			t.Fatal(err)
 		}
-		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != "/d/rows/part-0.arrow" || r.Bad[0].Chunk != c.chunk {
+		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != PartPath("/d/rows", 0) || r.Bad[0].Chunk != c.chunk {
 			t.Errorf("%s: found %v", name, r.Bad)
 		}
 	}
@@ -443,13 +466,13 @@ func TestAnArrowFileThatSaysOtherThanTheIndexIsFound(t *testing.T) {
 		}
 		table := matrixTable(Input, s.layout)
 		change(&table)
-		p, err := w.parts(table, 100)
+		p, err := w.startTable(table, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range table.chunks {
 			_, n := s.layout.chunk(k)
-			if err := p.chunk(int64(n), bytes.Repeat([]byte{1}, n*4)); err != nil {
+			if err := p.writeChunk(int64(n), bytes.Repeat([]byte{1}, n*4)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -460,8 +483,31 @@ func TestAnArrowFileThatSaysOtherThanTheIndexIsFound(t *testing.T) {
 		if err := w.Publish(&m); err != nil {
 			t.Fatal(err)
 		}
-		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != "/d/features/x/hop-0/part-0.arrow" {
+		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != PartPath("/d/features/x/hop-0", 0) {
 			t.Errorf("%s: found %v", name, r.Bad)
+		}
+	}
+}
+
+func TestDamageOfAPartTellsWhatToDo(t *testing.T) {
+	for _, s := range samples() {
+		fsys, dir := s.mustWrite(t)
+		d, err := OpenAny(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remedy := map[string]string{KindGraph: "import it again", KindStore: "hopfeed repair"}[d.Manifest.Kind]
+		path := dir + "/" + d.Manifest.Files[0].Path
+		put(t, fsys, path, "short")
+		if _, err := OpenAny(fsys, dir); !errors.Is(err, ErrCorrupt) || strings.Count(err.Error(), remedy) != 1 {
+			t.Errorf("%s: %v, want %q", s.name, err, remedy)
+		}
+		if r := verify(t, fsys, dir); !strings.Contains(r.Remedy, remedy) {
+			t.Errorf("%s: verify says %q, want %q", s.name, r.Remedy, remedy)
+		}
+		put(t, fsys, dir+"/index.arrow", "short")
+		if _, err := OpenAny(fsys, dir); !errors.Is(err, ErrCorrupt) || strings.Contains(err.Error(), "hopfeed repair") || strings.Count(err.Error(), "--force") != 1 {
+			t.Errorf("%s: with a damaged index: %v", s.name, err)
 		}
 	}
 }

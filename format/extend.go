@@ -6,48 +6,50 @@ import (
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Extend starts a job that adds matrices to a store. What is there is kept and
-// counts as finished; readers see the store as it is until Publish, whose
-// manifest tells of the old and the new. The job is told as in CreateOptions; the
-// same one, interrupted, goes on.
-func Extend(fsys vfs.FS, dir, job string) (*Writer, error) {
-	if job == "" {
-		return nil, fmt.Errorf("%s: a job that extends a store must be told", dir)
+// Extend starts a job that adds matrices to a store. The matrices of the store count as
+// finished; readers see the store as it is until Publish. o.Job must be given: the same
+// job goes on after an interruption. o.Force is ignored.
+func Extend(fsys vfs.FS, dir string, o CreateOptions) (*Writer, error) {
+	if o.Job == "" {
+		return nil, fmt.Errorf("%s: CreateOptions.Job is empty, but a job that extends a store needs it", dir)
+	}
+	if err := folder.Restore(fsys, dir, jobFolder+"/"+lockName); err != nil {
+		return nil, err
 	}
 	d, err := OpenStore(fsys, dir) // before anything is made
 	if err != nil {
 		return nil, err
 	}
-	w := newWriter(fsys, dir, KindStore, d.layout, job)
-	if err := w.takeLock(); err != nil {
+	w := newWriter(fsys, dir, KindStore, d.layout, o.Job)
+	if err := w.acquireLock(); err != nil {
 		return nil, err
 	}
-	if err := w.extend(); err != nil {
-		return nil, w.giveUp(err)
+	if err := w.extend(o); err != nil {
+		return nil, w.releaseDir(err)
 	}
 	return w, nil
 }
 
-func (w *Writer) extend() error {
+func (w *Writer) extend(o CreateOptions) error {
+	if o.Locked != nil {
+		if err := o.Locked(); err != nil {
+			return err
+		}
+	}
 	// Another job may have changed the store before we had the lock.
 	d, err := OpenStore(w.fsys, w.dir)
 	if err != nil {
 		return err
 	}
 	w.layout, w.base = d.layout, &d.Manifest
-	// A crash while an extension was published may have left its index in .job.
-	if _, err := readIndex(w.fsys, filepath.Join(w.dir, indexName), w.base); errors.Is(err, ErrCorrupt) {
-		b, err := readFile(w.fsys, w.jobPath(indexName), w.base.IndexSize)
-		if err != nil {
-			return err
-		}
-		if err := writeFile(w.fsys, filepath.Join(w.dir, indexName), b); err != nil {
-			return err
-		}
-	} else if err != nil {
+	if err := w.removeLeftovers(); err != nil {
+		return err
+	}
+	if err := w.restoreIndex(w.base); err != nil {
 		return err
 	}
 	for _, t := range d.tables {
@@ -64,8 +66,23 @@ func (w *Writer) extend() error {
 	if err != nil {
 		return err
 	}
-	if state != nil && state.Base == w.base.CRC32C && state.Job != w.job {
+	if state != nil && state.Base == w.base.CRC32C && state.Job != "" && (state.Job != w.job || state.Replaces) {
 		return &OtherJobError{w.dir, state.Job, w.job}
 	}
 	return w.resume(state)
+}
+
+// restoreIndex moves the index of a manifest to index.arrow, if a crash while an
+// extension was published has left it in .job.
+func (w *Writer) restoreIndex(m *Manifest) error {
+	path := filepath.Join(w.dir, indexName)
+	_, err := readIndex(w.fsys, path, m)
+	if !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	b, err := readFile(w.fsys, w.jobPath(indexName), m.IndexSize)
+	if err != nil {
+		return err
+	}
+	return writeFile(w.fsys, path, b)
 }

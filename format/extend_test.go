@@ -13,7 +13,7 @@ import (
 
 // extend is run for a store that has some of it already.
 func (s *sample) extend(fsys vfs.FS, dir, job string) error {
-	w, err := Extend(fsys, dir, job)
+	w, err := Extend(fsys, dir, CreateOptions{Job: job})
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func TestAnExtensionCanBeGivenUp(t *testing.T) {
 	want, dir := before.mustWrite(t)
 	disk, _ := before.mustWrite(t)
 	begin := func(job string) *Writer {
-		w, err := Extend(disk, dir, job)
+		w, err := Extend(disk, dir, CreateOptions{Job: job})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,19 +198,19 @@ func TestAnExtensionCanBeGivenUp(t *testing.T) {
 	}
 	j := mustStatus(t, disk, dir)
 	if !j.Published || !j.Unfinished || j.Text != "one" || !slices.Equal(j.Finished, []string{"features/rw+noloops/hop-1"}) ||
-		j.Bytes != sizeOf(t, disk, dir+"/features/rw+noloops/hop-1/part-0.arrow") {
+		j.Bytes != sizeOf(t, disk, dir+PartPath("/features/rw+noloops/hop-1", 0)) {
 		t.Errorf("status %+v", j)
 	}
 	completeOrAbsent(t, disk, dir, before)
 	var other *OtherJobError
-	if _, err := Extend(disk, dir, "two"); !errors.As(err, &other) || *other != (OtherJobError{dir, "one", "two"}) {
+	if _, err := Extend(disk, dir, CreateOptions{Job: "two"}); !errors.As(err, &other) || *other != (OtherJobError{dir, "one", "two"}) {
 		t.Errorf("another extension: %v", err)
 	}
 	if _, err := Create(disk, dir, next.layout, CreateOptions{Job: "one"}); !errors.Is(err, ErrExists) {
 		t.Errorf("a job on what is there: %v", err)
 	}
 	w := begin("one")
-	if _, err := Extend(disk, dir, "one"); !errors.Is(err, vfs.ErrLocked) {
+	if _, err := Extend(disk, dir, CreateOptions{Job: "one"}); !errors.Is(err, vfs.ErrLocked) {
 		t.Errorf("a second job: %v", err)
 	}
 	if err := w.Abort(); err != nil {
@@ -235,7 +235,7 @@ func TestAnExtensionWithoutRowsOrAnythingNewIsTheSameStore(t *testing.T) {
 	s := growing()
 	want, dir := s.mustWrite(t)
 	disk, _ := s.mustWrite(t)
-	w, err := Extend(disk, dir, "j")
+	w, err := Extend(disk, dir, CreateOptions{Job: "j"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,16 +248,16 @@ func TestAnExtensionWithoutRowsOrAnythingNewIsTheSameStore(t *testing.T) {
 	}
 	equalDirs(t, disk, want, dir)
 	graph, _ := tinyGraph(t)
-	if _, err := Extend(graph, dir, "j"); err == nil || !strings.Contains(err.Error(), "is a graph") {
+	if _, err := Extend(graph, dir, CreateOptions{Job: "j"}); err == nil || !strings.Contains(err.Error(), "is a graph") {
 		t.Errorf("a graph: %v", err)
 	}
-	if _, err := Extend(vfs.NewMem(), dir, "j"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Extend(vfs.NewMem(), dir, CreateOptions{Job: "j"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing: %v", err)
 	}
 	if _, err := graph.Stat(dir + "/.job"); err == nil {
 		t.Error(".job is left")
 	}
-	if _, err := Extend(disk, dir, ""); err == nil {
+	if _, err := Extend(disk, dir, CreateOptions{Job: ""}); err == nil {
 		t.Error("a job that is not told")
 	}
 }

@@ -14,36 +14,43 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // Version is the format that this package writes, and the only one it reads.
-const Version = 1
+const Version = 2
 
 // ErrCorrupt is returned when stored bytes are not what was written.
 var ErrCorrupt = errors.New("corrupt data")
 
 // ErrVersion is returned when a directory has a format version other than Version.
-var ErrVersion = errors.New("unknown format version")
+var ErrVersion = errors.New("another format version")
 
-// ErrIncomplete is returned when a directory has no manifest: the job that
-// writes it has not finished, or it is no directory of Hopfeed's.
-var ErrIncomplete = errors.New("incomplete: no manifest.json")
+// ErrIncomplete is returned when a directory has no manifest: the job that writes
+// it has not finished, or it is neither a graph nor a store.
+var ErrIncomplete = errors.New("incomplete: it has no manifest.json")
 
-// ErrExists is returned when the output of a job is there already.
+// ErrReplaced is returned when another job has replaced or extended a directory since
+// it was opened, and a file of the opened version can no longer be read.
+var ErrReplaced = errors.New("another command has replaced it, or added hops to it, since it was opened (run the command again)")
+
+// ErrExists is returned when a job may not write to its output, because something is
+// there already.
 var ErrExists = errors.New("output exists")
 
-// CorruptError locates damage. It is ErrCorrupt.
+// CorruptError tells which file, and which of its chunks, is damaged, and how. It is
+// ErrCorrupt.
 type CorruptError struct {
 	File   string `json:"file"`  // path
-	Chunk  int    `json:"chunk"` // within the file, or -1 where no single chunk is concerned
+	Chunk  int    `json:"chunk"` // counted within the file; -1 where it is no single chunk
 	Reason string `json:"reason"`
 }
 
 func (e *CorruptError) Error() string {
 	if e.Chunk < 0 {
-		return fmt.Sprintf("%s: corrupt: %s", e.File, e.Reason)
+		return units.Printable(fmt.Sprintf("%s: corrupt: %s", e.File, e.Reason))
 	}
-	return fmt.Sprintf("%s: chunk %d: corrupt: %s", e.File, e.Chunk, e.Reason)
+	return units.Printable(fmt.Sprintf("%s: chunk %d: corrupt: %s", e.File, e.Chunk, e.Reason))
 }
 
 // Is makes errors.Is(err, ErrCorrupt) true.
@@ -88,7 +95,7 @@ type Region struct {
 	Chunks     int    `json:"chunks"`
 }
 
-// Region names: a store has the four of a split, in this order, a graph one.
+// Names of regions. A store has the first four, in this order; a graph has RegionAll.
 const (
 	RegionTrain = "train"
 	RegionValid = "valid"
@@ -105,8 +112,8 @@ const (
 	SplitTest  uint8 = 3
 )
 
-// Layout is how the rows of a directory are cut: the same for its row table and
-// for each of its matrices.
+// Layout says how the rows of a directory are divided into regions and chunks. It is
+// the same for its row table and each of its matrices.
 type Layout struct {
 	Regions   []Region
 	ChunkRows int   // rows of a chunk; the last of a region may have fewer
@@ -121,8 +128,8 @@ const (
 	MaxFeatures      = 1 << 20
 )
 
-// ChunkRowsFor is the number of rows a chunk gets when requested are asked for
-// (0: DefaultChunkRows): fewer where a chunk of one matrix would pass MaxChunkBytes.
+// ChunkRowsFor is the number of rows of a chunk: requested (0: DefaultChunkRows), or
+// fewer where a chunk of one matrix would be larger than MaxChunkBytes.
 func ChunkRowsFor(requested, features int, t DType) int {
 	if requested <= 0 {
 		requested = DefaultChunkRows
@@ -130,8 +137,8 @@ func ChunkRowsFor(requested, features int, t DType) int {
 	return max(1, min(requested, MaxChunkBytes/max(1, features*t.Size())))
 }
 
-// NewLayout lays out regions of these sizes with as many rows a chunk as ChunkRowsFor
-// tells, or fewer where no region has as many: short chunks are padded to whole ones.
+// NewLayout is the layout of regions of these sizes. A chunk has ChunkRowsFor rows, or
+// as many as the longest region where that is less.
 func NewLayout(sizes []RegionSize, requestedChunkRows, features int, t DType) Layout {
 	longest := int64(1)
 	for _, s := range sizes {
@@ -141,13 +148,13 @@ func NewLayout(sizes []RegionSize, requestedChunkRows, features int, t DType) La
 	return Layout{Regions: Regions(sizes, chunkRows), ChunkRows: chunkRows, Features: features, DType: t}
 }
 
-// RegionSize is the name and number of rows of a region to be laid out.
+// RegionSize is the name of a region and its number of rows.
 type RegionSize struct {
 	Name string
 	Rows int64
 }
 
-// Regions lays regions out one after another, each from a chunk boundary on.
+// Regions places regions one after another; each starts a new chunk.
 func Regions(sizes []RegionSize, chunkRows int) []Region {
 	out := make([]Region, len(sizes))
 	row, chunk := int64(0), 0
@@ -159,15 +166,16 @@ func Regions(sizes []RegionSize, chunkRows int) []Region {
 	return out
 }
 
-// RowTable is what is known of each row beside its features. A column that is
-// nil is absent.
+// RowTable holds everything about the rows but their features. A nil column is
+// absent.
 type RowTable struct {
 	Rows         int64
-	NodeID       []uint32 // [Rows]; nil in a graph, where row i is node i
-	Labels       []int32  // [Rows], -1 unlabelled; nil if there are none or several a row
-	MultiLabels  []int8   // [Rows, LabelColumns], -1 unlabelled
-	LabelColumns int      // of MultiLabels
-	Splits       []uint8  // [Rows, NumSplits]
+	NodeID       []uint32  // [Rows]; nil in a graph, where row i is node i
+	Labels       []int32   // [Rows], -1 unlabelled; nil if there are none or several a row
+	MultiLabels  []int8    // [Rows, LabelColumns], -1 unlabelled
+	LabelValues  []float32 // [Rows, LabelColumns], numbers to predict, NaN unlabelled
+	LabelColumns int       // of MultiLabels or LabelValues
+	Splits       []uint8   // [Rows, NumSplits]
 	NumSplits    int
 	OrigID       []string // [Rows], where ids were mapped at import
 }

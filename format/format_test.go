@@ -60,12 +60,26 @@ func (c columns) fill(rng *rand.Rand, t *RowTable, classes int) {
 			t.MultiLabels[i] = int8(rng.IntN(3)) - 1
 		}
 	}
+	if c.labels < 0 {
+		t.LabelColumns, t.LabelValues = -c.labels, make([]float32, t.Rows*int64(-c.labels))
+		for i := range t.LabelValues {
+			t.LabelValues[i] = rng.Float32() - 0.5
+		}
+	}
 	if c.origID {
 		t.OrigID = make([]string, t.Rows)
 		for i := range t.OrigID {
 			t.OrigID[i] = fmt.Sprintf("%.*s", rng.IntN(9), fmt.Sprint("näme-", i))
 		}
 	}
+}
+
+// classes is how many a manifest says that there are.
+func (c columns) classes() int {
+	if c.labels < 0 {
+		return 0
+	}
+	return 5
 }
 
 func makeGraph(name string, nodes int64, features, chunkRows int, t DType, weighted bool, c columns) sample {
@@ -93,7 +107,7 @@ func makeGraph(name string, nodes int64, features, chunkRows int, t DType, weigh
 	if features > 0 {
 		s.matrices[Input] = noise(rng, nodes*s.layout.rowBytes())
 	}
-	s.manifest = Manifest{Name: name, Directed: true, Classes: 5, Input: map[string]string{"importer": "test", "a": "<b> & \"c\""}}
+	s.manifest = Manifest{Name: name, Directed: true, Classes: c.classes(), Input: map[string]string{"importer": "test", "a": "<b> & \"c\""}}
 	return s
 }
 
@@ -103,7 +117,7 @@ func makeStore(name string, sizes [4]int64, features, chunkRows int, t DType, c 
 	regions := []RegionSize{{RegionTrain, sizes[0]}, {RegionValid, sizes[1]}, {RegionTest, sizes[2]}, {RegionRest, sizes[3]}}
 	s.layout = Layout{Regions: Regions(regions, chunkRows), ChunkRows: chunkRows, Features: features, DType: t}
 	rows := s.layout.rows()
-	s.manifest = Manifest{Name: name, Nodes: 2*rows + 1, Edges: 12345, Classes: 5, Operators: operators, RowSet: RowsLabeled, Seed: 77, Split: max(0, c.splits-1)}
+	s.manifest = Manifest{Name: name, Nodes: 2*rows + 1, Edges: 12345, Classes: c.classes(), Operators: operators, RowSet: RowsLabeled, Seed: 77, Split: max(0, c.splits-1)}
 	s.rows = &RowTable{Rows: rows}
 	c.fill(rng, s.rows, 5)
 	nodes := rng.Perm(int(s.manifest.Nodes))
@@ -148,6 +162,8 @@ func samples() []sample {
 		makeGraph("a graph", 50, 7, 16, Float32, false, columns{1, 2, false}),
 		makeGraph("a weighted graph with names", 33, 3, 11, Float16, true, columns{1, 1, true}),
 		makeGraph("a graph of bfloat16 with many labels", 20, 5, 20, BFloat16, false, columns{4, 3, false}),
+		makeGraph("a graph with values to predict", 21, 3, 4, Float32, false, columns{-1, 1, false}),
+		makeStore("a store with several values to predict", [4]int64{9, 2, 3, 4}, 3, 4, Float32, columns{-3, 1, true}, sym...),
 		makeGraph("a graph without labels", 9, 2, 100, Float32, false, columns{}),
 		makeGraph("a graph without features", 12, 0, 5, Float32, true, columns{1, 0, false}),
 		makeGraph("a graph of one node", 1, 1, 1, Float32, true, columns{1, 1, true}),
@@ -253,12 +269,32 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 	if !reflect.DeepEqual(rows, s.rows) {
 		t.Errorf("rows %+v, want %+v", rows, s.rows)
 	}
+	visited := d.Manifest.NewRowTable(0)
+	err = d.VisitRows(ctx, func(part *RowTable, first int64) {
+		if first != visited.Rows {
+			t.Errorf("rows from %d on after %d", first, visited.Rows)
+		}
+		visited.Rows += part.Rows
+		visited.NodeID, visited.Labels = append(visited.NodeID, part.NodeID...), append(visited.Labels, part.Labels...)
+		visited.MultiLabels, visited.LabelValues = append(visited.MultiLabels, part.MultiLabels...), append(visited.LabelValues, part.LabelValues...)
+		visited.Splits, visited.OrigID = append(visited.Splits, part.Splits...), append(visited.OrigID, part.OrigID...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(visited, s.rows) {
+		t.Errorf("rows visited %+v, want %+v", visited, s.rows)
+	}
 	for _, r := range s.layout.Regions {
 		got := make([]int32, r.Rows)
 		err := d.ReadLabels(ctx, r, got)
 		switch {
 		case s.rows.MultiLabels != nil:
 			if err == nil || !strings.Contains(err.Error(), "multi-label") {
+				t.Errorf("labels of %s: %v", r.Name, err)
+			}
+		case s.rows.LabelValues != nil:
+			if err == nil || !strings.Contains(err.Error(), "values, not classes") {
 				t.Errorf("labels of %s: %v", r.Name, err)
 			}
 		case err != nil:
@@ -341,7 +377,7 @@ func TestATopologyOfSeveralExtentsIsReadAndChecked(t *testing.T) {
 	}
 	fsys, dir := s.mustWrite(t)
 	s.compare(t, fsys, dir)
-	path := dir + "/topology/part-0.arrow"
+	path := dir + PartPath("/topology", 0)
 	for _, at := range []int64{8192, 20 << 20, 34 << 20} {
 		bad := &damaged{FS: fsys, path: path, flip: at, length: -1}
 		if r := verify(t, bad, dir); len(r.Bad) != 1 || r.Bad[0].File != path || r.Bad[0].Chunk != 0 {

@@ -44,7 +44,7 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Batch(int64(len(index)), 0, dtype.BytesOf(files), dtype.BytesOf(offsets), dtype.BytesOf(lengths), dtype.BytesOf(crcs)); err != nil {
+	if err := w.Batch(int64(len(index)), dtype.BytesOf(files), dtype.BytesOf(offsets), dtype.BytesOf(lengths), dtype.BytesOf(crcs)); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -53,15 +53,16 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// decodeIndex is the inverse of encodeIndex, and checks that extents lie in
-// files, whole pages apart, in order; or side by side in those with a source.
+// decodeIndex is the inverse of encodeIndex. It checks that extents are sorted and lie
+// inside their files: in a part each begins at a multiple of arrowfile.Align; in a
+// source file each begins where the one before ends.
 func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	l, err := arrowfile.ReadLayout(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		return nil, err
 	}
 	if !l.Schema.Equal(indexSchema) || len(l.Batches) != 1 {
-		return nil, errors.New("it has other columns than an index")
+		return nil, errors.New("its columns are not those of an index, or it has not one record batch")
 	}
 	column := func(i int) []byte {
 		at := l.Batches[0].Buffers[i]
@@ -73,7 +74,7 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	for i := range index {
 		file, offset, length := fileOf[i], offsets[i], lengths[i]
 		if int(file) >= len(files) || i > 0 && file < fileOf[i-1] {
-			return nil, fmt.Errorf("row %d: file %d is not in its place", i, file)
+			return nil, fmt.Errorf("row %d: file %d is out of order, or not in the manifest", i, file)
 		}
 		if i == 0 || file != fileOf[i-1] {
 			end = uint64(files[file].Offset)
@@ -83,7 +84,7 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 			placed = offset == end
 		}
 		if !placed || length == 0 || length > arrowfile.ExtentBytes || offset > size || length > size-offset {
-			return nil, fmt.Errorf("row %d: %d bytes at %d of %s (%d bytes)", i, length, offset, files[file].Path, size)
+			return nil, fmt.Errorf("row %d: no chunk can have %d bytes from byte %d on of %s, a file of %d bytes", i, length, offset, files[file].Path, size)
 		}
 		end = offset + length
 		index[i] = indexRow{file, crcs[i], int64(offset), int64(length)}
@@ -91,10 +92,10 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	return index, nil
 }
 
-// readVersion reads the manifest, and the index that it calls for; there is a
-// manifest where only the index is damaged. While an extension is published the
-// index is in .job until it gets its place, and either may be replaced between two
-// looks: only what is found twice is damage.
+// readVersion reads the manifest and its index. If only the index is damaged, it returns
+// the manifest with the error. While an extension is published, its index is still in
+// .job, and both files may be replaced between the two reads: so the index counts as
+// damaged only if it fails again with the same manifest.
 func readVersion(fsys vfs.FS, dir string) (*Manifest, []indexRow, error) {
 	var before *Manifest
 	for {
@@ -115,7 +116,7 @@ func readVersion(fsys vfs.FS, dir string) (*Manifest, []indexRow, error) {
 	}
 }
 
-// readIndex reads and checks an index that a manifest calls for.
+// readIndex reads and checks the index of a manifest.
 func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 	if err := checkSize(fsys, path, m.IndexSize); err != nil {
 		return nil, err
@@ -132,14 +133,14 @@ func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 		return nil, &CorruptError{path, -1, err.Error()}
 	}
 	if m.fingerprint(index) != m.Fingerprint {
-		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1, "the fingerprint is not that of manifest and index"}
+		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1, "its fingerprint is not that of manifest and index"}
 	}
 	return index, nil
 }
 
-// locate finds the parts of each table in the index, and checks that each of
-// its chunks is there with its length.
-func locate(m *Manifest, index []indexRow) ([]table, error) {
+// findParts are the tables of a directory with their parts. It checks that the index has
+// each chunk with the length that it must have.
+func findParts(m *Manifest, index []indexRow) ([]table, error) {
 	byFile := make([][]indexRow, len(m.Files))
 	for i := 0; i < len(index); {
 		j := i
@@ -154,14 +155,14 @@ func locate(m *Manifest, index []indexRow) ([]table, error) {
 		t := &tables[i]
 		next := 0
 		for k := 0; ; k++ {
-			file, ok := m.find(partPath(t.folder, k))
+			file, ok := m.findFile(PartPath(t.folder, k))
 			if !ok {
 				break
 			}
-			p := part{file: file, first: next, extents: byFile[file], starts: []int{0}}
+			p := part{file: file, firstChunk: next, extents: byFile[file], extentStarts: []int{0}}
 			for at := 0; at < len(p.extents); {
 				if next == t.chunks {
-					return nil, fmt.Errorf("%s has more than the %d chunks of its table", m.Files[file].Path, t.chunks)
+					return nil, fmt.Errorf("it has chunks of %s beyond the %d of its table", m.Files[file].Path, t.chunks)
 				}
 				length := p.extents[at].length
 				for at++; at < len(p.extents) && p.extents[at-1].length == arrowfile.ExtentBytes &&
@@ -169,18 +170,18 @@ func locate(m *Manifest, index []indexRow) ([]table, error) {
 					length += p.extents[at].length
 				}
 				if want, exact := t.dataBytes(next); length < want || exact && length != want {
-					return nil, fmt.Errorf("%s: chunk %d has %d bytes, want %d", m.Files[file].Path, next-p.first, length, want)
+					return nil, fmt.Errorf("it gives chunk %[2]d of %[1]s %[3]d bytes, want %[4]d", m.Files[file].Path, next-p.firstChunk, length, want)
 				}
-				p.starts = append(p.starts, at)
+				p.extentStarts = append(p.extentStarts, at)
 				next++
 			}
 			if p.chunks() == 0 && t.chunks > 0 {
-				return nil, fmt.Errorf("%s has no chunks", m.Files[file].Path)
+				return nil, fmt.Errorf("it has no chunk of %s", m.Files[file].Path)
 			}
 			t.parts = append(t.parts, p)
 		}
 		if next != t.chunks {
-			return nil, fmt.Errorf("%s has %d of %d chunks", t.folder, next, t.chunks)
+			return nil, fmt.Errorf("it has %[2]d chunks of the table in %[1]s, want %[3]d", t.folder, next, t.chunks)
 		}
 	}
 	return tables, nil

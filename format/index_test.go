@@ -58,7 +58,7 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if decoded, err := decodeIndex(b, m.Files); err == nil {
-			if _, err := locate(m, decoded); err == nil {
+			if _, err := findParts(m, decoded); err == nil {
 				t.Errorf("%s: no error", name)
 			}
 		}
@@ -101,14 +101,14 @@ func FuzzIndex(f *testing.F) {
 				t.Fatalf("%+v in a file of %d bytes", r, size)
 			}
 		}
-		tables, err := locate(m, index)
+		tables, err := findParts(m, index)
 		if err != nil {
 			return
 		}
 		for _, table := range tables {
 			for k := range table.chunks {
-				p := table.parts[table.at(k)]
-				if k < p.first || k >= p.first+p.chunks() || p.starts[k-p.first] >= p.starts[k-p.first+1] {
+				p := table.parts[table.partOf(k)]
+				if k < p.firstChunk || k >= p.firstChunk+p.chunks() || p.extentStarts[k-p.firstChunk] >= p.extentStarts[k-p.firstChunk+1] {
 					t.Fatalf("%s: chunk %d is in the wrong part", table.folder, k)
 				}
 			}

@@ -12,12 +12,13 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // Names in jobFolder.
 const (
-	lockName    = "lock"
+	lockName    = folder.LockName
 	scratchName = "scratch"
 	jobName     = "job.json"
 	tableSuffix = ".table"
@@ -26,8 +27,8 @@ const (
 // ScratchFolder is where, in the directory, Scratch makes its folder.
 const ScratchFolder = jobFolder + "/" + scratchName
 
-// OtherJobError is returned when a directory holds what an interrupted job has
-// finished, and the job that is started is another. It is ErrExists.
+// OtherJobError is returned when an interrupted job has left results in a directory, and
+// another job is started there. It is ErrExists.
 type OtherJobError struct {
 	Dir  string
 	Have string // CreateOptions.Job of the interrupted job
@@ -35,18 +36,20 @@ type OtherJobError struct {
 }
 
 func (e *OtherJobError) Error() string {
-	return fmt.Sprintf("%s: %v: what another job has begun (finish that job, or --force starts anew)", e.Dir, ErrExists)
+	return fmt.Sprintf("%s: %v: a job with other options has begun to write it (run that command again to finish it, or use --force to start anew)", e.Dir, ErrExists)
 }
 
 // Is makes errors.Is(err, ErrExists) true.
 func (e *OtherJobError) Is(target error) bool { return target == ErrExists }
 
-// jobState is job.json: what the job of a directory is. It is durable before
-// anything that the job writes, and what jobs before have recorded is gone by then.
+// jobState is job.json, which identifies the job of a directory. It is made durable after
+// the records of earlier jobs are removed, and before the job writes anything.
 type jobState struct {
-	Job    string `json:"job"`
-	Base   string `json:"base,omitempty"` // checksum of the manifest that the job extends
-	Layout Layout `json:"layout"`
+	Job  string `json:"job"`
+	Base string `json:"base,omitempty"` // checksum of the manifest that the job extends or replaces
+	// Replaces: Base is replaced by the version written beside the directory.
+	Replaces bool   `json:"replaces,omitempty"`
+	Layout   Layout `json:"layout"`
 }
 
 // tableRecord says that a table is finished, all of its files durable.
@@ -69,8 +72,9 @@ func recordedFolder(name string) (folder string, ok bool) {
 	return folder, ok && isTableFolder(folder)
 }
 
-// writeSealed commits a JSON file that ends with its checksum.
-func writeSealed(fsys vfs.FS, path string, v any) error {
+// writeWithChecksum writes a JSON file that ends with a line with its checksum, and makes
+// it durable.
+func writeWithChecksum(fsys vfs.FS, path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -78,8 +82,8 @@ func writeSealed(fsys vfs.FS, path string, v any) error {
 	return writeFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(crc32.Checksum(b, castagnoli))))
 }
 
-// readSealed is its inverse.
-func readSealed(fsys vfs.FS, path string, v any) error {
+// readWithChecksum is the inverse of writeWithChecksum.
+func readWithChecksum(fsys vfs.FS, path string, v any) error {
 	b, err := readWhole(fsys, path, maxIndexBytes)
 	if err != nil {
 		return err
@@ -97,20 +101,62 @@ func readSealed(fsys vfs.FS, path string, v any) error {
 // readJob reads job.json; without one, state is nil.
 func readJob(fsys vfs.FS, dir string) (state *jobState, err error) {
 	state = new(jobState)
-	err = readSealed(fsys, filepath.Join(dir, jobFolder, jobName), state)
+	err = readWithChecksum(fsys, filepath.Join(dir, jobFolder, jobName), state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var damage *CorruptError
 	if errors.As(err, &damage) {
-		damage.Reason += " (remove the folder " + jobFolder + ", and what the interrupted job has done is lost)"
+		damage.Reason += " (remove the folder " + jobFolder + " and run the command again; what the interrupted job has computed is computed again)"
 	}
 	return state, err
 }
 
-// clearJob removes what jobs before have left in .job, scratch files included,
-// but the lock. Removals need not survive a crash, so job.json is renamed after
-// those of the records, which makes them durable.
+// isJobFile tells whether .job may have a file or folder of this name.
+func isJobFile(e fs.DirEntry) bool {
+	name := strings.TrimSuffix(e.Name(), vfs.TempSuffix)
+	_, isRecord := recordedFolder(name)
+	switch {
+	case e.IsDir():
+		return e.Name() == scratchName
+	case e.Name() == lockName:
+		return true
+	}
+	return e.Type().IsRegular() && (name == jobName || name == indexName || isRecord)
+}
+
+// foreignInJob is the first path in .job, or .job itself, that Hopfeed has not made; ""
+// if there is none.
+func foreignInJob(fsys vfs.FS, dir string) (string, error) {
+	job := filepath.Join(dir, jobFolder)
+	ours, err := folder.Ours(fsys, job, lockName)
+	if err == nil && !ours {
+		return jobFolder, nil
+	}
+	entries, err := readDir(fsys, job, err)
+	for _, e := range entries {
+		if !isJobFile(e) {
+			return jobFolder + "/" + e.Name(), nil
+		}
+	}
+	return "", err
+}
+
+// readDir lists a directory, which need not exist. If err is not nil it is returned.
+func readDir(fsys vfs.FS, dir string, err error) ([]fs.DirEntry, error) {
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = fsys.ReadDir(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return entries, err
+}
+
+// clearJob removes the files of earlier jobs from .job, scratch files included, but not
+// the lock, nor files that Hopfeed has not made. Removals need not survive a crash, so it
+// syncs the removal of the records before it removes job.json.
 func clearJob(fsys vfs.FS, dir string) error {
 	job := filepath.Join(dir, jobFolder)
 	entries, err := fsys.ReadDir(job)
@@ -118,48 +164,75 @@ func clearJob(fsys vfs.FS, dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() != lockName && e.Name() != jobName {
-			if err := fsys.RemoveAll(filepath.Join(job, e.Name())); err != nil {
-				return err
-			}
+		at := filepath.Join(job, e.Name())
+		switch {
+		case !isJobFile(e) || e.Name() == lockName || e.Name() == jobName:
+		case e.IsDir():
+			err = folder.Remove(fsys, at)
+		default:
+			err = folder.RemoveFile(fsys, at)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	state := filepath.Join(job, jobName)
-	if err := fsys.Rename(state, state+vfs.TempSuffix); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
+	if err := fsys.Sync(job); err != nil {
 		return err
 	}
-	return fsys.Remove(state + vfs.TempSuffix)
+	if err := folder.RemoveFile(fsys, filepath.Join(job, jobName)); err != nil {
+		return err
+	}
+	return fsys.Sync(job)
 }
 
-// resume goes on with the job that state tells of, if it is this one, or else
-// starts it: then what an interrupted job has left is gone.
-func (w *Writer) resume(state *jobState) error {
-	mine := jobState{Job: w.job, Layout: w.layout}
-	if w.base != nil {
-		mine.Base = w.base.CRC32C
+// removeJob removes .job, the lock file last. If a user has put a file there, it stays,
+// the folder too, and removeJob fails.
+func removeJob(fsys vfs.FS, dir string) error {
+	if err := clearJob(fsys, dir); err != nil {
+		return err
 	}
-	same := w.job != "" && state != nil && reflect.DeepEqual(*state, mine)
+	if foreign, err := foreignInJob(fsys, dir); err != nil {
+		return err
+	} else if foreign != "" {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, foreign), folder.ErrForeign)
+	}
+	job := filepath.Join(dir, jobFolder)
+	if err := folder.RemoveFile(fsys, filepath.Join(job, lockName)); err != nil {
+		return err
+	}
+	return fsys.Remove(job)
+}
+
+// resume goes on with the interrupted job of state if it is this one. Else it removes
+// what that job has left, and starts this one.
+func (w *Writer) resume(state *jobState) error {
+	current := jobState{Job: w.job, Layout: w.layout}
+	if w.base != nil {
+		current.Base = w.base.CRC32C
+	}
+	if w.replacedCRC != "" {
+		current.Base, current.Replaces = w.replacedCRC, true
+	}
+	same := w.job != "" && state != nil && reflect.DeepEqual(*state, current)
 	if same {
-		if err := w.restore(); err != nil {
+		if err := w.reuseFinishedTables(); err != nil {
 			return err
 		}
 	} else if err := clearJob(w.fsys, w.dir); err != nil {
 		return err
 	}
-	if err := w.wipe(w.files); err != nil {
+	if err := w.removeFiles(w.files); err != nil {
 		return err
 	}
-	if same || w.job == "" {
+	if same || w.job == "" && w.replacedCRC == "" {
 		return nil
 	}
-	return writeSealed(w.fsys, w.jobPath(jobName), mine)
+	return writeWithChecksum(w.fsys, w.jobPath(jobName), current)
 }
 
-// restore takes over the finished tables that are recorded, and whose files are
-// there. Others are written again.
-func (w *Writer) restore() error {
+// reuseFinishedTables counts each recorded table as finished if its files are there with
+// their sizes. Other tables are written again.
+func (w *Writer) reuseFinishedTables() error {
 	entries, err := w.fsys.ReadDir(filepath.Join(w.dir, jobFolder))
 	if err != nil {
 		return err
@@ -169,12 +242,12 @@ func (w *Writer) restore() error {
 			continue
 		}
 		var r tableRecord
-		err := readSealed(w.fsys, w.jobPath(e.Name()), &r)
+		err := readWithChecksum(w.fsys, w.jobPath(e.Name()), &r)
 		var files []writtenFile
 		for i := 0; err == nil && i < len(r.Files); i++ {
 			f := r.Files[i]
 			files = append(files, writtenFile{f.FileEntry, f.Extents})
-			err = checkSize(w.fsys, filepath.Join(w.dir, filepath.FromSlash(f.Path)), f.Size)
+			err = checkSize(w.fsys, filepath.Join(w.outputDir, filepath.FromSlash(f.Path)), f.Size)
 		}
 		if errors.Is(err, ErrCorrupt) {
 			continue
@@ -188,15 +261,15 @@ func (w *Writer) restore() error {
 	return nil
 }
 
-// finish takes a table over whose files are complete. If the job can go on, that
-// is recorded first.
+// finish counts a table as finished, whose files are durable. If the job can resume, it
+// records that first.
 func (w *Writer) finish(folder string, files []writtenFile) error {
 	if w.job != "" {
 		r := tableRecord{Folder: folder}
 		for _, f := range files {
 			r.Files = append(r.Files, recordedFile{f.FileEntry, f.extents})
 		}
-		if err := writeSealed(w.fsys, w.jobPath(recordName(folder)), r); err != nil {
+		if err := writeWithChecksum(w.fsys, w.jobPath(recordName(folder)), r); err != nil {
 			return err
 		}
 	}
@@ -215,36 +288,36 @@ func (w *Writer) isFinished(folder string) bool {
 	return w.finished[folder]
 }
 
-// Finished tells whether a matrix is complete, written now or by an earlier run
-// of the job, or part of the store that the job extends.
+// Finished tells whether a matrix is complete: written by this run or an earlier one of
+// the job, or in the store that the job extends.
 func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(id)) }
 
 func (w *Writer) jobPath(name string) string { return filepath.Join(w.dir, jobFolder, name) }
 
-// Scratch makes a folder for files of the caller's own, which nobody reads but
-// the job: it stays as long as the job can go on, and Publish and Abort remove it.
+// Scratch makes a folder for temporary files of the job, and returns its path. Publish
+// and Abort remove it; Suspend leaves it.
 func (w *Writer) Scratch() (string, error) {
 	folder := w.jobPath(scratchName)
 	return folder, w.fsys.MkdirAll(folder)
 }
 
-// Suspend ends the writer and leaves what it has written, for the same job to go
-// on. After Publish and Abort it does nothing. No other call may be running.
+// Suspend ends the writer and keeps what it has written, so that the same job can go on
+// later. After Publish or Abort it does nothing. No other call may be running.
 func (w *Writer) Suspend() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done {
 		return nil
 	}
-	return errors.Join(w.end(), w.lock.Close())
+	return errors.Join(w.stopWriting(), w.unlock())
 }
 
-// Job is how far the job of a directory is.
+// Job says what the job of a directory has done so far.
 type Job struct {
 	Published bool // a complete version is there for readers
 	Running   bool // a live process is at work
-	// Unfinished tells whether a job has begun and not been published: it goes on
-	// when it is started again, or over where Text is empty.
+	// Unfinished: a job has begun, and has not been published. Started again, it goes
+	// on, or if Text is empty starts over.
 	Unfinished bool
 	Text       string   // CreateOptions.Job
 	Finished   []string // folders of complete tables, such as features/sym/hop-1
@@ -254,9 +327,18 @@ type Job struct {
 // Has tells whether a matrix is complete.
 func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, matrixFolder(id)) }
 
-// JobStatus tells how far the job of a directory is, to any process that can
-// read it, and leaves the job alone.
+// JobStatus says what the job of a directory has done so far. Any process that can read
+// the directory may call it; it changes nothing.
 func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
+	real, err := fsys.Resolve(dir)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if state, err := vfs.StateOfLock(fsys, filepath.Join(real+folder.ReplacedSuffix, jobFolder, lockName)); err == nil && state == vfs.Marked {
+			dir = real + folder.ReplacedSuffix // until the next job gives it its name back
+		}
+	}
 	running, err := fsys.Locked(filepath.Join(dir, jobFolder, lockName))
 	if err != nil {
 		return nil, err
@@ -286,13 +368,20 @@ func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 			j.Finished = append(j.Finished, folder)
 		}
 	}
-	found, err := scan(fsys, dir)
+	replaces := state != nil && state.Replaces
+	if replaces {
+		dir = real + folder.ReplacementSuffix
+	}
+	found, err := listContents(fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return j, nil // nothing is written yet
+	}
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range found.files {
-		if m != nil {
-			if _, listed := m.find(path); listed || path == manifestName || path == indexName {
+		if m != nil && !replaces {
+			if _, listed := m.findFile(path); listed || path == manifestName || path == indexName {
 				continue
 			}
 		}
@@ -304,8 +393,8 @@ func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 	return j, nil
 }
 
-// unfinished tells whether the job of a .job folder has yet to be published, in a
-// directory that has this manifest, or none: a finished one may have left its folder.
+// unfinished tells whether the job of a .job folder has yet to be published. m is the
+// manifest of the directory, or nil. (A published job may have left its .job folder.)
 func (s *jobState) unfinished(m *Manifest) bool {
 	switch {
 	case m == nil:

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -179,11 +180,11 @@ func TestJobsOnTheOperatingSystemGoOn(t *testing.T) {
 	if err := next.extend(vfs.OS(), dir, "j"); err != nil {
 		t.Fatal(err)
 	}
-	file := partPath(matrixFolder(Input), 0)
+	file := PartPath(matrixFolder(Input), 0)
 	if err := vfs.OS().Remove(dir + "/" + file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next.mend(t, mustOpenDamaged(t, vfs.OS(), dir), file); err != nil {
+	if _, err := next.repair(t, mustOpenDamaged(t, vfs.OS(), dir), file); err != nil {
 		t.Fatal(err)
 	}
 	next.compare(t, vfs.OS(), dir)
@@ -243,7 +244,7 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, disk, scratch+"/panel", "columns")
+	put(t, disk, scratch+"/panel"+folder.Suffix, "columns")
 	sym := MatrixID{"sym", 1}
 	m, err := w.Matrix(sym)
 	if err != nil {
@@ -268,7 +269,7 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 	if err := errors.Join(w.Suspend(), w.Suspend(), w.Abort()); err != nil {
 		t.Fatal(err)
 	}
-	bytes := sizeOf(t, disk, dir+"/rows/part-0.arrow") + sizeOf(t, disk, dir+"/features/sym/hop-1/part-0.arrow")
+	bytes := sizeOf(t, disk, dir+PartPath("/rows", 0)) + sizeOf(t, disk, dir+PartPath("/features/sym/hop-1", 0))
 	if j := mustStatus(t, disk, dir); j.Running || !j.Unfinished || j.Published || j.Text != "j" ||
 		!slices.Equal(j.Finished, []string{"features/sym/hop-1", "rows"}) || j.Bytes != bytes {
 		t.Errorf("status %+v, want %d bytes", j, bytes)
@@ -284,7 +285,7 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 	if _, err := w.Matrix(sym); err == nil {
 		t.Error("a finished matrix is started")
 	}
-	if again, err := w.Scratch(); err != nil || again != scratch || sizeOf(t, disk, scratch+"/panel") != 7 {
+	if again, err := w.Scratch(); err != nil || again != scratch || sizeOf(t, disk, scratch+"/panel"+folder.Suffix) != 7 {
 		t.Errorf("scratch is at %s, %v", again, err)
 	}
 	if _, err := s.finish(w); err != nil {
@@ -421,7 +422,7 @@ func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalDirs(t, damage.FS, want, dir)
-	part := dir + "/rows/part-0.arrow"
+	part := dir + PartPath("/rows", 0)
 	for _, length := range []int64{0, sizeOf(t, disk, part) - 1} {
 		copied := disk.CrashClone()
 		if err := s.run(&damaged{FS: copied, path: part, flip: -1, length: length}, dir, CreateOptions{Job: "j"}); err != nil {

@@ -1,35 +1,30 @@
 package format
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Manifest is manifest.json: everything about a directory but its rows. It has
-// one encoding, and bytes that are not it are not read.
+// Manifest is manifest.json: everything about a directory but its rows. Fields with
+// omitempty are optional to readers. What a later version adds and readers may pass
+// over is optional; what they may not is named in Requires too.
 type Manifest struct {
-	Format int    `json:"format"`
-	Kind   string `json:"kind"` // KindGraph or KindStore
-	Tool   string `json:"tool"` // version that wrote it
-	Name   string `json:"name"` // of the data set
+	Format   int      `json:"format"`
+	Kind     string   `json:"kind"`               // KindGraph or KindStore
+	Requires []string `json:"requires,omitempty"` // features that a reader must know, ascending
+	Tool     string   `json:"tool"`               // version that wrote it
+	Name     string   `json:"name"`               // of the data set
 
 	Nodes    int64 `json:"nodes"` // of the graph
 	Edges    int64 `json:"edges"` // of the graph as stored, each direction counted
@@ -39,12 +34,15 @@ type Manifest struct {
 	Features  int      `json:"features"`
 	DType     string   `json:"dtype"`
 	Classes   int      `json:"classes"`       // of single labels; 0 if unlabelled
-	Labels    int      `json:"label_columns"` // 0 none, 1 single-label, L > 1 multi-label
+	Labels    int      `json:"label_columns"` // 0 none, 1 single-label, L > 1 multi-label; or so many values
 	Splits    int      `json:"splits"`        // shipped splits kept
 	OrigIDs   bool     `json:"orig_ids"`      // ids were mapped at import and are kept
 	Rows      int64    `json:"rows"`          // stored rows: all nodes in a graph
 	ChunkRows int      `json:"chunk_rows"`
 	Regions   []Region `json:"regions"`
+
+	LabelValues bool     `json:"label_values,omitempty"` // labels are numbers to predict (float32), not classes
+	ClassNames  []string `json:"class_names,omitempty"`  // of the classes, where they are named
 
 	// Of a store.
 	Operators []Operator `json:"operators,omitempty"`
@@ -56,17 +54,21 @@ type Manifest struct {
 	// its options, or the fingerprint of the graph.
 	Input map[string]string `json:"input"`
 
-	// Fingerprint is the SHA-256, in hexadecimal, of this file with tool, name,
-	// fingerprint, index_crc32c, crc32c and sources of files empty and input null,
-	// followed by each row of the index: file and crc32c (uint32), offset and length
-	// (uint64), little endian. So it is a function of the content alone.
+	// Fingerprint is a function of the content alone.
 	Fingerprint string `json:"fingerprint"`
 
 	Files       []FileEntry `json:"files"` // by path
 	IndexSize   int64       `json:"index_size"`
 	IndexCRC32C string      `json:"index_crc32c"`
 	CRC32C      string      `json:"crc32c"` // of this file with these eight digits zeroed
+
+	bytes   int64                      // of manifest.json as read or written
+	unknown map[string]json.RawMessage // fields of later versions, and of others
 }
+
+// knownRequirements are the features that Requires may name and this program knows. There is none
+// yet: all that format 2 began with is known to every reader of it.
+var knownRequirements []string
 
 // Operator is one propagation operator of a store.
 type Operator struct {
@@ -100,83 +102,12 @@ const (
 	MaxLabelColumns = 1 << 16
 	MaxSplits       = 1 << 12
 	MaxHops         = 1000
+	MaxClassNames   = 1 << 16
+	MaxClassName    = 200 // bytes
 
 	maxManifestBytes = 64 << 20
 	maxIndexBytes    = 4 << 30
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func hex32(crc uint32) string { return fmt.Sprintf("%08x", crc) }
-
-// parseHex32 is the inverse of hex32.
-func parseHex32(s string) (uint32, error) {
-	v, err := strconv.ParseUint(s, 16, 32)
-	if err != nil || hex32(uint32(v)) != s {
-		return 0, fmt.Errorf("%q is no checksum", s)
-	}
-	return uint32(v), nil
-}
-
-// manifestEnd is how every version of the format ends its manifest. The checksum
-// is checked before the version is believed, so that damage is not mistaken for
-// another version.
-const manifestEnd = "  \"crc32c\": \"00000000\"\n}\n"
-
-// encode is the one encoding of a manifest as it stands.
-func (m *Manifest) encode() []byte {
-	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(m); err != nil {
-		panic(err) // strings, numbers, and lists of them cannot fail
-	}
-	return buf.Bytes()
-}
-
-// seal sets CRC32C and returns the encoding.
-func (m *Manifest) seal() []byte {
-	m.CRC32C = hex32(0)
-	m.CRC32C = hex32(crc32.Checksum(m.encode(), castagnoli))
-	return m.encode()
-}
-
-// decodeManifest is the inverse of seal, and checks what it reads. The error is
-// ErrVersion, or says what is wrong with the bytes.
-func decodeManifest(b []byte) (*Manifest, error) {
-	digits := len(b) - len("\"\n}\n") - 8
-	if digits < 0 || len(b) < len(manifestEnd) {
-		return nil, errors.New("too short")
-	}
-	zeroed := slices.Concat(b[:digits], []byte("00000000"), b[digits+8:])
-	if !bytes.HasSuffix(zeroed, []byte(manifestEnd)) {
-		return nil, errors.New("it does not end with its checksum")
-	}
-	if want, found := hex32(crc32.Checksum(zeroed, castagnoli)), string(b[digits:digits+8]); want != found {
-		return nil, fmt.Errorf("it has checksum %s, its bytes have %s", found, want)
-	}
-	var version struct {
-		Format int `json:"format"`
-	}
-	if err := json.Unmarshal(b, &version); err != nil {
-		return nil, err
-	}
-	if version.Format != Version {
-		return nil, fmt.Errorf("%w %d (this program reads %d)", ErrVersion, version.Format, Version)
-	}
-	m := new(Manifest)
-	if err := json.Unmarshal(b, m); err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(m.encode(), b) {
-		return nil, errors.New("it is not written as manifests are")
-	}
-	if err := m.check(); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
 
 // readManifest reads and checks the manifest of a directory.
 func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
@@ -186,7 +117,7 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%s: %w (run the job that writes it again; or it is no graph or store)", dir, ErrIncomplete)
+		return nil, fmt.Errorf("%s: %w (if a command was writing this graph or store, run the same command again)", dir, ErrIncomplete)
 	}
 	if err != nil {
 		return nil, err
@@ -196,7 +127,7 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err != nil {
-		return nil, &CorruptError{path, -1, err.Error()}
+		return nil, &CorruptError{path, -1, err.Error() + " (" + listRemedy + ")"}
 	}
 	return m, m.findSources(fsys, dir)
 }
@@ -208,12 +139,12 @@ func readFile(fsys vfs.FS, path string, size int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return readOpen(f, size)
+	return readExactly(f, size)
 }
 
-// readWhole reads a file of at most so many bytes, which another may take the place
-// of meanwhile.
-func readWhole(fsys vfs.FS, path string, most int64) ([]byte, error) {
+// readWhole reads a file of at most maxBytes bytes. Another file may take its place
+// meanwhile; what is read is of one of the two.
+func readWhole(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
@@ -223,30 +154,30 @@ func readWhole(fsys vfs.FS, path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size > most {
-		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that it can have", size, most)}
+	if size > maxBytes {
+		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that such a file can have", size, maxBytes)}
 	}
-	return readOpen(f, size)
+	return readExactly(f, size)
 }
 
-func readOpen(f vfs.File, size int64) ([]byte, error) {
+func readExactly(f vfs.File, size int64) ([]byte, error) {
 	b := make([]byte, size)
 	if n, err := f.ReadAt(b, 0); int64(n) < size {
 		if err == io.EOF {
-			return nil, &CorruptError{f.Path(), -1, fmt.Sprintf("it ends after %d of %d bytes", n, size)}
+			return nil, &CorruptError{f.Path(), -1, fmt.Sprintf("it ends after %d of its %d bytes", n, size)}
 		}
 		return nil, err
 	}
 	return b, nil
 }
 
-// layout is how the rows are cut. The manifest has been checked.
+// layout says how the rows are divided. The manifest has been checked.
 func (m *Manifest) layout() Layout {
 	t, _ := dtype.Parse(m.DType)
 	return Layout{Regions: m.Regions, ChunkRows: m.ChunkRows, Features: m.Features, DType: t}
 }
 
-// check fails where a manifest contradicts itself.
+// check fails if a value is out of range, or two fields contradict each other.
 func (m *Manifest) check() error {
 	between := func(what string, v, lo, hi int64) error {
 		if v < lo || v > hi {
@@ -264,20 +195,23 @@ func (m *Manifest) check() error {
 		between("split", int64(m.Split), 0, int64(max(0, m.Splits-1))),
 		between("index_size", m.IndexSize, 0, maxIndexBytes),
 	); err != nil {
-		return firstOf(err)
+		return firstError(err)
 	}
 	for _, s := range []string{m.Tool, m.Name} {
 		if err := checkText(s); err != nil {
 			return err
 		}
 	}
-	if m.Input == nil {
-		return errors.New("input is missing")
+	if err := m.checkRequires(); err != nil {
+		return err
 	}
 	for k, v := range m.Input {
 		if err := errors.Join(checkText(k), checkText(v)); err != nil {
-			return firstOf(err)
+			return firstError(err)
 		}
+	}
+	if err := m.checkLabels(); err != nil {
+		return err
 	}
 	t, err := dtype.Parse(m.DType)
 	if err != nil {
@@ -292,7 +226,7 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("kind is %q, but the regions are those of a %s", m.Kind, kind)
 	}
 	if rows := l.rows(); rows != m.Rows {
-		return fmt.Errorf("regions of %d rows in all, but rows is %d", rows, m.Rows)
+		return fmt.Errorf("the regions have %d rows in all, but rows is %d", rows, m.Rows)
 	}
 	if err := m.checkOperators(); err != nil {
 		return err
@@ -300,22 +234,65 @@ func (m *Manifest) check() error {
 	return m.checkFiles()
 }
 
-// firstOf is the first error of a Join, so that messages stay on one line.
-func firstOf(err error) error {
+// checkLabels checks what is said of the labels.
+func (m *Manifest) checkLabels() error {
+	if m.LabelValues && (m.Labels == 0 || m.Classes != 0) {
+		return fmt.Errorf("label_values is true, but label_columns is %d and classes is %d, not 1 or more and 0", m.Labels, m.Classes)
+	}
+	if m.ClassNames == nil {
+		return nil
+	}
+	if len(m.ClassNames) != m.Classes || m.Classes > MaxClassNames {
+		return fmt.Errorf("there are %d class_names for %d classes (as many are wanted, at most %d)", len(m.ClassNames), m.Classes, MaxClassNames)
+	}
+	seen := map[string]bool{}
+	for _, name := range m.ClassNames {
+		if err := CheckClassName(name); err != nil {
+			return err
+		}
+		if seen[name] {
+			return fmt.Errorf("class name %q is there twice", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// CheckClassName fails for what cannot be the name of a class.
+func CheckClassName(name string) error {
+	if name == "" || len(name) > MaxClassName {
+		return fmt.Errorf("class name %.100q has %d bytes, not from 1 to %d", name, len(name), MaxClassName)
+	}
+	return checkText(name)
+}
+
+// firstError is the first of joined errors, so that a message stays on one line.
+func firstError(err error) error {
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		return list.Unwrap()[0]
 	}
 	return err
 }
 
-// checkText refuses what JSON encoders of different versions may write differently.
+// checkText fails unless s is valid UTF-8, which JSON needs.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
-		return fmt.Errorf("%q is no UTF-8", s)
+		return fmt.Errorf("%q is not valid UTF-8", s)
 	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return fmt.Errorf("%q has a character that cannot be printed", s)
+	return nil
+}
+
+// checkRequires fails unless the names are of a-z, 0-9 and _, and ascend: a name with
+// a line feed would be two lines of the fingerprint.
+func (m *Manifest) checkRequires() error {
+	for i, feature := range m.Requires {
+		for _, c := range []byte(feature) {
+			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+				return fmt.Errorf("requires: %q cannot name a feature", feature)
+			}
+		}
+		if feature == "" || i > 0 && feature <= m.Requires[i-1] {
+			return fmt.Errorf("requires: %q is not in its place (names ascend, none is empty or twice there)", feature)
 		}
 	}
 	return nil
@@ -362,11 +339,11 @@ func (m *Manifest) checkFiles() error {
 	parts := map[string]int{}
 	for i, f := range m.Files {
 		if i > 0 && m.Files[i-1].Path >= f.Path {
-			return fmt.Errorf("file %q is not in its place", f.Path)
+			return fmt.Errorf("file %q is not in its place (paths ascend)", f.Path)
 		}
 		folder, _, ok := splitPart(f.Path)
 		if !ok {
-			return fmt.Errorf("file %q has no name of a part", f.Path)
+			return fmt.Errorf("file %q is not named as a part (such as rows/part-00000.arrow)", f.Path)
 		}
 		parts[folder]++
 		if f.Size < 0 {
@@ -385,56 +362,35 @@ func (m *Manifest) checkFiles() error {
 	for _, t := range m.tables() {
 		n := parts[t.folder]
 		if n == 0 {
-			return fmt.Errorf("no file in %s", t.folder)
+			return fmt.Errorf("files has no part in %s", t.folder)
 		}
 		for k := range n {
-			if _, ok := m.find(partPath(t.folder, k)); !ok {
-				return fmt.Errorf("%s is missing, but later parts are there", partPath(t.folder, k))
+			if _, ok := m.findFile(PartPath(t.folder, k)); !ok {
+				return fmt.Errorf("files lacks %s, but has later parts of this table", PartPath(t.folder, k))
 			}
 		}
 		delete(parts, t.folder)
 	}
 	for folder := range parts {
-		return fmt.Errorf("files in %s, of which nothing is said", folder)
+		return fmt.Errorf("files has parts in %s, a table that the other fields do not call for", folder)
 	}
 	return nil
 }
 
-// ownBytes is the size of manifest and index.
-func (m *Manifest) ownBytes() int64 { return m.IndexSize + int64(len(m.encode())) }
+// manifestAndIndexBytes is the size of manifest and index.
+func (m *Manifest) manifestAndIndexBytes() int64 { return m.IndexSize + m.bytes }
 
-// Bytes is the size of all files of the directory, and of those with features
-// that were left in them.
+// Bytes is the size of all files of the directory, and of the source files that
+// features were left in.
 func (m *Manifest) Bytes() int64 {
-	total := m.ownBytes()
+	total := m.manifestAndIndexBytes()
 	for _, f := range m.Files {
 		total += f.Size
 	}
 	return total
 }
 
-// find is the position of a path among the files.
-func (m *Manifest) find(path string) (int, bool) {
+// findFile is the position of a path in Files; ok is false if it is not there.
+func (m *Manifest) findFile(path string) (int, bool) {
 	return slices.BinarySearchFunc(m.Files, path, func(f FileEntry, path string) int { return strings.Compare(f.Path, path) })
-}
-
-// fingerprint is the value of the field Fingerprint.
-func (m *Manifest) fingerprint(index []indexRow) string {
-	c := *m
-	c.Tool, c.Name, c.Fingerprint, c.IndexCRC32C, c.CRC32C, c.Input = "", "", "", "", "", nil
-	c.Files = slices.Clone(m.Files)
-	for i := range c.Files {
-		c.Files[i].Source = ""
-	}
-	h := sha256.New()
-	h.Write(c.encode())
-	var b []byte
-	for _, r := range index {
-		b = binary.LittleEndian.AppendUint32(b[:0], r.file)
-		b = binary.LittleEndian.AppendUint32(b, r.crc)
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.offset))
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.length))
-		h.Write(b)
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

@@ -25,11 +25,11 @@ type Matrix struct {
 	closed bool
 }
 
-// Extent is where the bytes of a chunk are.
+// Extent says where the bytes of a chunk of features are.
 type Extent struct {
-	File   string // path relative to the directory; absolute for features left elsewhere
+	File   string // path relative to the directory; absolute if features were left in a source file
 	Chunk  int    // record batch within the file
-	Offset int64  // a multiple of 4096, but in features left elsewhere
+	Offset int64  // a multiple of 4096, but not in a source file
 	Length int64  // rows * features * element size
 	CRC32C uint32
 }
@@ -40,13 +40,12 @@ func (m *Matrix) Chunks() int { return m.table.chunks }
 // ChunkRowRange is the first row and the number of rows of chunk k.
 func (m *Matrix) ChunkRowRange(k int) (first int64, rows int) { return m.Layout.chunk(k) }
 
-// Extent is where chunk k lies. The bytes up to the next multiple of 4096 are
-// in the file too, so that reads can be whole pages; not so in features of a graph
-// that were left elsewhere.
+// Extent says where chunk k lies. The file goes on at least to the next multiple of
+// 4096 after it, so that reads can be whole pages; a source file need not.
 func (m *Matrix) Extent(k int) Extent {
-	p := &m.table.parts[m.table.at(k)]
-	row, file := p.extents[k-p.first], &m.dir.Manifest.Files[p.file]
-	e := Extent{file.Path, k - p.first, row.offset, row.length, row.crc}
+	p := &m.table.parts[m.table.partOf(k)]
+	row, file := p.extents[k-p.firstChunk], &m.dir.Manifest.Files[p.file]
+	e := Extent{file.Path, k - p.firstChunk, row.offset, row.length, row.crc}
 	if file.Source != "" {
 		e.File = file.source
 	}
@@ -56,14 +55,14 @@ func (m *Matrix) Extent(k int) Extent {
 // CheckChunk compares the checksum of chunk k's bytes, read by other means than
 // ReadChunk, with the index.
 func (m *Matrix) CheckChunk(k int, data []byte) error {
-	p := &m.table.parts[m.table.at(k)]
-	row := p.extents[k-p.first]
-	return m.dir.Manifest.Files[p.file].explain(checkData(m.dir.filePath(p.file), k-p.first, data, row.length, row.crc))
+	p := &m.table.parts[m.table.partOf(k)]
+	row := p.extents[k-p.firstChunk]
+	return m.dir.explainFile(p.file, checkData(m.dir.filePath(p.file), k-p.firstChunk, data, row.length, row.crc))
 }
 
 func checkData(path string, chunk int, data []byte, length int64, crc uint32) error {
 	if int64(len(data)) != length {
-		return &CorruptError{path, chunk, fmt.Sprintf("%d bytes, want %d", len(data), length)}
+		return &CorruptError{path, chunk, fmt.Sprintf("it has %d bytes, want %d", len(data), length)}
 	}
 	if found := crc32.Checksum(data, castagnoli); found != crc {
 		return &CorruptError{path, chunk, fmt.Sprintf("its bytes have checksum %s, want %s", hex32(found), hex32(crc))}
@@ -74,9 +73,9 @@ func checkData(path string, chunk int, data []byte, length int64, crc uint32) er
 // ReadChunk reads chunk k, row-major in the stored type, with one positioned
 // read into dst, and checks it. len(dst) is the chunk's length in bytes.
 func (m *Matrix) ReadChunk(k int, dst []byte) error {
-	i := m.table.at(k)
+	i := m.table.partOf(k)
 	p := &m.table.parts[i]
-	row := p.extents[k-p.first]
+	row := p.extents[k-p.firstChunk]
 	if int64(len(dst)) != row.length {
 		return fmt.Errorf("a buffer of %d bytes for chunk %d of %s, which has %d", len(dst), k, m.ID, row.length)
 	}
@@ -84,7 +83,7 @@ func (m *Matrix) ReadChunk(k int, dst []byte) error {
 	if err != nil {
 		return err
 	}
-	return m.dir.Manifest.Files[p.file].explain(readExtent(f, k-p.first, row, dst))
+	return m.dir.explainFile(p.file, readExtent(f, k-p.firstChunk, row, dst))
 }
 
 // file opens the file of part i, once.
@@ -116,7 +115,7 @@ func readExtent(f vfs.File, chunk int, row indexRow, dst []byte) error {
 	return checkData(f.Path(), chunk, dst, row.length, row.crc)
 }
 
-// cutOff is the error where reading stops at byte at.
+// cutOff is the error of a read that ended before byte at.
 func cutOff(path string, chunk int, at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &CorruptError{path, chunk, fmt.Sprintf("the file ends at byte %d", at)}
@@ -139,7 +138,7 @@ func (m *Matrix) Close() error {
 	return err
 }
 
-// MatrixBytes is the size of all files of a matrix with this layout.
+// MatrixBytes is the size in bytes of all files of a matrix with this layout.
 func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
 	t := matrixTable(id, l)
 	empty, err := arrowfile.NewWriter(io.Discard, t.schema)
@@ -149,21 +148,21 @@ func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", id, err)
 	}
-	chunk := int64(l.ChunkRows) * l.rowBytes()
-	n := int64(l.chunks())
-	each := int64(perPart(chunk))
-	parts := max(1, (n+each-1)/each)
-	padded := func(body int64) int64 { return (body + arrowfile.Align - 1) / arrowfile.Align * arrowfile.Align }
-	total := parts*empty.Size() + n*(arrowfile.Align+arrowfile.BlockBytes+padded(chunk))
-	for part := range parts { // the last chunk of a part is padded to whole pages only
-		if last := min((part+1)*each, n) - 1; last >= 0 {
-			total -= padded(chunk) - padded(t.rows(int(last))*l.rowBytes())
-		}
+	parts := countParts(l.chunks(), chunksPerPart(l.chunkBytes()))
+	total := int64(parts)*empty.Size() + int64(l.chunks())*(arrowfile.Align+arrowfile.BlockBytes)
+	for _, r := range l.Regions {
+		whole := r.Rows / int64(l.ChunkRows)
+		total += whole*l.pages(int64(l.ChunkRows)) + l.pages(r.Rows-whole*int64(l.ChunkRows))
 	}
 	return total, nil
 }
 
-// Matrix starts one feature matrix.
+// pages is the length of the body of a chunk of this many rows, in bytes.
+func (l *Layout) pages(rows int64) int64 {
+	return (rows*l.rowBytes() + arrowfile.Align - 1) / arrowfile.Align * arrowfile.Align
+}
+
+// Matrix starts to write one feature matrix.
 func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	if w.layout.Features == 0 {
 		return nil, fmt.Errorf("%s: no features, hence no matrix %s", w.dir, id)
@@ -175,11 +174,11 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 		return nil, fmt.Errorf("%s: there is no matrix %s", w.dir, id)
 	}
 	folder := matrixFolder(id)
-	if err := w.claim(func() bool { return !w.matrices[id] && !w.finished[folder] }, func() { w.matrices[id] = true }); err != nil {
+	if err := w.reserve(func() bool { return !w.started[id] && !w.finished[folder] }, func() { w.started[id] = true }); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
 	t := matrixTable(id, w.layout)
-	p, err := w.parts(t, perPart(t.minBody))
+	p, err := w.startTable(t, chunksPerPart(w.layout.chunkBytes()))
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +189,12 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 type MatrixWriter struct {
 	id     MatrixID
 	layout *Layout
-	p      *partWriter
-	left   int64 // bytes that the present chunk lacks
+	p      *tableWriter
+	left   int64 // bytes missing in the chunk being written
 	err    error
 }
 
-// Write appends whole rows, in the layout's type, row-major; any number of them
-// at a time.
+// Write appends any number of whole rows, row-major, in the layout's element type.
 func (m *MatrixWriter) Write(rows []byte) error {
 	if m.err == nil {
 		m.err = m.write(rows)
@@ -206,16 +204,16 @@ func (m *MatrixWriter) Write(rows []byte) error {
 
 func (m *MatrixWriter) write(rows []byte) error {
 	if int64(len(rows))%m.layout.rowBytes() != 0 {
-		return fmt.Errorf("%s: %d bytes are no whole rows of %d", m.id, len(rows), m.layout.rowBytes())
+		return fmt.Errorf("%s: %d bytes are not a multiple of the %d bytes of a row", m.id, len(rows), m.layout.rowBytes())
 	}
 	for len(rows) > 0 {
 		if m.left == 0 {
-			if m.p.next == m.p.table.chunks {
-				return fmt.Errorf("%s: more than the %d rows of the layout", m.id, m.layout.rows())
+			if m.p.nextChunk == m.p.table.chunks {
+				return fmt.Errorf("%s: more rows were written than the %d of the layout", m.id, m.layout.rows())
 			}
-			_, n := m.layout.chunk(m.p.next)
+			_, n := m.layout.chunk(m.p.nextChunk)
 			m.left = int64(n) * m.layout.rowBytes()
-			if err := m.p.begin(int64(n), m.left); err != nil {
+			if err := m.p.beginChunk(int64(n), m.left); err != nil {
 				return err
 			}
 		}
@@ -233,13 +231,13 @@ func (m *MatrixWriter) write(rows []byte) error {
 	return nil
 }
 
-// Close finishes the matrix, and fails if rows are missing.
+// Close finishes the matrix. It fails if rows are missing.
 func (m *MatrixWriter) Close() error {
 	if m.err != nil {
 		return m.err
 	}
-	if m.left > 0 || m.p.next < m.p.table.chunks {
-		return fmt.Errorf("%s: rows are missing: %d of %d chunks, and %d bytes of the last", m.id, m.p.next, m.p.table.chunks, m.left)
+	if m.left > 0 || m.p.nextChunk < m.p.table.chunks {
+		return fmt.Errorf("%s: rows are missing: %d of %d chunks were begun, and the last lacks %d bytes", m.id, m.p.nextChunk, m.p.table.chunks, m.left)
 	}
 	m.err = m.p.close()
 	if m.err == nil {

@@ -2,58 +2,73 @@ package format
 
 import (
 	"bufio"
+	"fmt"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// partBytes is the most that a part can have. Tests make it small.
+// partBytes is the largest size of a part, in bytes. Tests make it small.
 var partBytes = int64(4 << 30)
 
-// writeBytes is the least that goes to a file at a time. Chunks are mostly longer,
-// and then not copied; what is between them is a page.
+// writeBytes is the size of the buffer for writing files. Most chunks are longer, and go
+// to the file without a copy.
 const writeBytes = 64 << 10
 
-// perPart is the number of chunks in each part but the last, where the data of
-// a chunk have chunkBytes at most.
-func perPart(chunkBytes int64) int {
+// chunksPerPart is the number of chunks in each part but the last, if a chunk has at most
+// chunkBytes bytes of data.
+func chunksPerPart(chunkBytes int64) int {
 	const ends = 4 * arrowfile.Align // schema, footer, and what comes with them
 	pages := (chunkBytes + arrowfile.Align - 1) / arrowfile.Align
 	return int(max(1, (partBytes-ends)/(arrowfile.Align*(1+pages)+arrowfile.BlockBytes)))
 }
 
-// partWriter writes the parts of a table, one after another.
-type partWriter struct {
-	w       *Writer
-	table   table
-	perPart int
+// countParts is the number of parts of a table, at least one.
+func countParts(chunks, chunksPerPart int) int { return max(1, (chunks+chunksPerPart-1)/chunksPerPart) }
 
-	files   []writtenFile
-	next    int // chunk of the table
-	inPart  int // chunks in the present part
-	part    int
-	pending vfs.PendingFile
-	buffer  *bufio.Writer
-	out     *arrowfile.Writer
+// checkPartCount fails if a table would have more than MaxParts parts.
+func checkPartCount(folder string, chunks, chunksPerPart int) error {
+	if n := countParts(chunks, chunksPerPart); n > MaxParts {
+		return fmt.Errorf("%s would be %d files of %d bytes, more than the %d that a table can have", folder, n, partBytes, MaxParts)
+	}
+	return nil
 }
 
-// parts starts the files of a table.
-func (w *Writer) parts(t table, perPart int) (*partWriter, error) {
-	if err := w.fsys.MkdirAll(filepath.Join(w.dir, filepath.FromSlash(t.folder))); err != nil {
+// tableWriter writes the parts of a table, one after another.
+type tableWriter struct {
+	w             *Writer
+	table         table
+	chunksPerPart int
+
+	files        []writtenFile
+	nextChunk    int // chunk of the table
+	chunksInPart int // chunks in the present part
+	part         int
+	pending      vfs.PendingFile
+	buffer       *bufio.Writer
+	out          *arrowfile.Writer
+}
+
+// startTable starts the first part of a table.
+func (w *Writer) startTable(t table, chunksPerPart int) (*tableWriter, error) {
+	if err := checkPartCount(t.folder, t.chunks, chunksPerPart); err != nil {
+		return nil, fmt.Errorf("%s: %w", w.dir, err)
+	}
+	if err := w.fsys.MkdirAll(filepath.Join(w.outputDir, filepath.FromSlash(t.folder))); err != nil {
 		return nil, err
 	}
-	p := &partWriter{w: w, table: t, perPart: perPart}
+	p := &tableWriter{w: w, table: t, chunksPerPart: chunksPerPart}
 	w.mu.Lock()
-	w.open[p] = true
+	w.unfinished[p] = true
 	w.mu.Unlock()
-	return p, p.start()
+	return p, p.startPart()
 }
 
-func (p *partWriter) path() string { return partPath(p.table.folder, p.part) }
+func (p *tableWriter) path() string { return PartPath(p.table.folder, p.part) }
 
-func (p *partWriter) start() (err error) {
-	if p.pending, err = p.w.fsys.Create(filepath.Join(p.w.dir, filepath.FromSlash(p.path()))); err != nil {
+func (p *tableWriter) startPart() (err error) {
+	if p.pending, err = p.w.fsys.Create(filepath.Join(p.w.outputDir, filepath.FromSlash(p.path()))); err != nil {
 		return err
 	}
 	p.buffer = bufio.NewWriterSize(p.pending, writeBytes)
@@ -61,28 +76,25 @@ func (p *partWriter) start() (err error) {
 	return err
 }
 
-// begin starts a chunk whose bytes are then written to out.
-func (p *partWriter) begin(rows int64, lengths ...int64) error {
-	if p.inPart == p.perPart {
-		if err := p.commit(); err != nil {
+// beginChunk starts a chunk, in a new part if the present one is full. The caller writes
+// its bytes to out.
+func (p *tableWriter) beginChunk(rows int64, lengths ...int64) error {
+	if p.chunksInPart == p.chunksPerPart {
+		if err := p.commitPart(); err != nil {
 			return err
 		}
-		p.part, p.inPart = p.part+1, 0
-		if err := p.start(); err != nil {
+		p.part, p.chunksInPart = p.part+1, 0
+		if err := p.startPart(); err != nil {
 			return err
 		}
 	}
-	p.next, p.inPart = p.next+1, p.inPart+1
-	minBody := p.table.minBody
-	if p.inPart == p.perPart || p.next == p.table.chunks {
-		minBody = 0
-	}
-	return p.out.Begin(rows, minBody, lengths...)
+	p.nextChunk, p.chunksInPart = p.nextChunk+1, p.chunksInPart+1
+	return p.out.Begin(rows, lengths...)
 }
 
-// chunk writes a whole chunk.
-func (p *partWriter) chunk(rows int64, buffers ...[]byte) error {
-	if err := p.begin(rows, lengthsOf(buffers)...); err != nil {
+// writeChunk writes a whole chunk.
+func (p *tableWriter) writeChunk(rows int64, buffers ...[]byte) error {
+	if err := p.beginChunk(rows, lengthsOf(buffers)...); err != nil {
 		return err
 	}
 	for _, b := range buffers {
@@ -101,8 +113,8 @@ func lengthsOf(buffers [][]byte) []int64 {
 	return lengths
 }
 
-// commit finishes the present part.
-func (p *partWriter) commit() error {
+// commitPart completes the present part and makes it durable.
+func (p *tableWriter) commitPart() error {
 	if err := p.out.Close(); err != nil {
 		return err
 	}
@@ -116,9 +128,9 @@ func (p *partWriter) commit() error {
 	return nil
 }
 
-// close finishes the table.
-func (p *partWriter) close() error {
-	if err := p.commit(); err != nil {
+// close completes the table.
+func (p *tableWriter) close() error {
+	if err := p.commitPart(); err != nil {
 		return err
 	}
 	if err := p.w.finish(p.table.folder, p.files); err != nil {
@@ -126,12 +138,12 @@ func (p *partWriter) close() error {
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	delete(p.w.open, p)
+	delete(p.w.unfinished, p)
 	return nil
 }
 
-// abort gives the present part up. The committed ones are the Writer's.
-func (p *partWriter) abort() error {
+// abort removes the part being written. The Writer removes the committed ones.
+func (p *tableWriter) abort() error {
 	if p.pending == nil {
 		return nil
 	}

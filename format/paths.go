@@ -2,6 +2,8 @@ package format
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +31,7 @@ func checkOperatorName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._:=-", c) >= 0)
 	}
 	if !ok {
-		return fmt.Errorf("%q cannot name an operator (a-z, 0-9 and ._:=- after a letter, %d characters)", name, maxOperatorName)
+		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d characters)", name, maxOperatorName)
 	}
 	return nil
 }
@@ -51,27 +53,33 @@ func (m *Manifest) MatrixOf(file string) (id MatrixID, ok bool) {
 	return id, false
 }
 
-func partPath(folder string, k int) string { return fmt.Sprintf("%s/part-%d.arrow", folder, k) }
+// MaxParts is the largest number of parts of a table: the names have five digits, so
+// that they sort as the rows do.
+const MaxParts = 100_000
 
-// splitPart takes the path of a part apart; ok is false where it is none.
+// PartPath is the path of part k of the table in a folder, relative to the directory.
+func PartPath(folder string, k int) string { return fmt.Sprintf("%s/part-%05d.arrow", folder, k) }
+
+// splitPart is the inverse of PartPath; ok is false if path is not that of a part.
 func splitPart(path string) (folder string, k int, ok bool) {
 	slash := strings.LastIndexByte(path, '/')
 	if slash < 0 {
 		return "", 0, false
 	}
 	folder = path[:slash]
-	k, ok = suffixNumber(strings.TrimSuffix(path[slash+1:], ".arrow"), "part-")
-	return folder, k, ok && path == partPath(folder, k) && isTableFolder(folder)
+	digits := strings.TrimSuffix(strings.TrimPrefix(path[slash+1:], "part-"), ".arrow")
+	k, err := strconv.Atoi(digits)
+	return folder, k, err == nil && k >= 0 && k < MaxParts && path == PartPath(folder, k) && isTableFolder(folder)
 }
 
-// suffixNumber reads the number after a prefix.
+// suffixNumber is the number after a prefix, without zeros in front.
 func suffixNumber(s, prefix string) (int, bool) {
 	digits, found := strings.CutPrefix(s, prefix)
 	n, err := strconv.Atoi(digits)
 	return n, found && err == nil && n >= 0 && strconv.Itoa(n) == digits
 }
 
-// isTableFolder tells whether a directory of ours may have parts in the folder.
+// isTableFolder tells whether a graph or store may have parts in the folder.
 func isTableFolder(folder string) bool {
 	switch folder {
 	case topologyFolder, weightsFolder, nodesFolder, rowsFolder:
@@ -89,13 +97,26 @@ func isOperatorFolder(name string) bool {
 	return !strings.Contains(name, ":") && checkOperatorName(strings.ReplaceAll(name, "+", ":")) == nil
 }
 
-// isFolder tells whether a directory of ours may have the folder.
+// isFolder tells whether a graph or store may have the folder.
 func isFolder(folder string) bool {
 	operator, isOperator := strings.CutPrefix(folder, featuresFolder+"/")
 	return folder == featuresFolder || isOperator && isOperatorFolder(operator) || isTableFolder(folder)
 }
 
-// isFile tells whether a directory of ours may have the file, finished or not.
+// isClutter tells whether a file or folder of this name is one that file managers, file
+// servers and editors make by themselves. No file of a graph or store has such a name.
+func isClutter(name string, folder bool) bool {
+	patterns := []string{".DS_Store", "._*", ".localized", "Icon\r", "Thumbs.db", "desktop.ini", ".directory", ".nfs*", ".fuse_hidden*", "*~", ".*.sw[a-p]", ".#*", "#*#"}
+	if folder {
+		patterns = []string{".Spotlight-V100", ".Trashes", ".fseventsd", ".TemporaryItems", "__MACOSX", "@eaDir", "lost+found"}
+	}
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		match, _ := path.Match(pattern, name)
+		return match
+	})
+}
+
+// isFile tells whether a graph or store may have the file, complete or not.
 func isFile(path string) bool {
 	path = strings.TrimSuffix(path, vfs.TempSuffix)
 	if path == manifestName || path == indexName {

@@ -33,26 +33,99 @@ func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, di
 // OpenAny opens a directory of either kind; Manifest.Kind tells which.
 func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, "") }
 
-// openKind opens a directory of one kind, or of any.
+// openKind opens a directory of one kind, or of any ("" as kind). Another job may
+// replace the directory while manifest, index and files are read, so damage is
+// reported only if the manifest is still the same afterwards.
 func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
-	m, index, err := readVersion(fsys, dir)
-	if m != nil && kind != "" && kind != m.Kind {
-		return nil, fmt.Errorf("%s is a %s, not a %s", dir, m.Kind, kind)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range m.Files {
-		if err := checkSize(fsys, f.in(dir), f.Size); err != nil {
-			return nil, f.explain(err)
+	for {
+		d, m, err := openVersion(fsys, dir, kind)
+		if !errors.Is(err, ErrCorrupt) || m == nil {
+			return d, err
+		}
+		if now, again := readManifest(fsys, dir); again != nil || now.CRC32C == m.CRC32C {
+			return nil, m.withRemedy(dir, err)
 		}
 	}
-	return newDir(fsys, dir, m, index)
 }
 
-// newDir puts a directory together.
+// openVersion opens a directory once, and returns the manifest that it read too.
+func openVersion(fsys vfs.FS, dir, kind string) (*Dir, *Manifest, error) {
+	m, index, err := readVersion(fsys, dir)
+	if m != nil && kind != "" && kind != m.Kind {
+		return nil, m, fmt.Errorf("%s is a %s, not a %s", dir, m.Kind, kind)
+	}
+	if err != nil {
+		return nil, m, err
+	}
+	for _, f := range m.Files {
+		if err := checkSize(fsys, f.location(dir), f.Size); err != nil {
+			return nil, m, f.withSourceHint(err)
+		}
+	}
+	d, err := newDir(fsys, dir, m, index)
+	return d, m, err
+}
+
+// explainFile is explain for an error of one file of the manifest.
+func (d *Dir) explainFile(file int, err error) error {
+	return d.explain(d.Manifest.Files[file].withSourceHint(err))
+}
+
+// explain tells the user what to do about an error of reading: where the directory was
+// replaced since it was opened, it is ErrReplaced; damage gets the remedy.
+func (d *Dir) explain(err error) error {
+	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrReplaced) {
+		return err
+	}
+	if now, again := readManifest(d.fsys, d.path); again == nil && now.CRC32C != d.Manifest.CRC32C {
+		return fmt.Errorf("%s: %w", d.path, ErrReplaced)
+	}
+	return d.Manifest.withRemedy(d.path, err)
+}
+
+// listRemedy is what a user can do about a damaged manifest or index.
+const listRemedy = "it cannot be repaired: put back a copy, or import or propagate again with --force"
+
+// remedy is what a user can do about damage to a part or the index of the directory dir,
+// given by path. It is "" for other files: their damage names its own remedy.
+func (m *Manifest) remedy(dir, path string) string {
+	if path == filepath.Join(dir, indexName) || path == filepath.Join(dir, manifestName) {
+		return listRemedy
+	}
+	isPart := func(f FileEntry) bool { return f.Source == "" && f.location(dir) == path }
+	if !slices.ContainsFunc(m.Files, isPart) {
+		return ""
+	}
+	if m.Kind == KindStore {
+		return "hopfeed repair STORE --graph GRAPH computes what is damaged again; if it cannot, propagate again with --force"
+	}
+	return "put back a copy of the graph, or import it again with --force"
+}
+
+// remediedError is damage with a remedy for the user.
+type remediedError struct {
+	error
+	remedy string
+}
+
+func (e *remediedError) Error() string { return e.error.Error() + " (" + e.remedy + ")" }
+func (e *remediedError) Unwrap() error { return e.error }
+
+// withRemedy adds the remedy to damage of a part or the index of the directory dir, once.
+func (m *Manifest) withRemedy(dir string, err error) error {
+	var damage *CorruptError
+	if !errors.As(err, &damage) || errors.As(err, new(*remediedError)) {
+		return err
+	}
+	if remedy := m.remedy(dir, damage.File); remedy != "" {
+		return &remediedError{err, remedy}
+	}
+	return err
+}
+
+// newDir is an open directory with this manifest and index.
 func newDir(fsys vfs.FS, dir string, m *Manifest, index []indexRow) (*Dir, error) {
-	tables, err := locate(m, index)
+	tables, err := findParts(m, index)
 	if err != nil {
 		return nil, &CorruptError{filepath.Join(dir, indexName), -1, err.Error()}
 	}
@@ -63,7 +136,7 @@ func newDir(fsys vfs.FS, dir string, m *Manifest, index []indexRow) (*Dir, error
 	return d, nil
 }
 
-// checkSize fails unless a file is there with its size.
+// checkSize fails unless path is a regular file of this size.
 func checkSize(fsys vfs.FS, path string, size int64) error {
 	info, err := fsys.Stat(path)
 	switch {
@@ -72,9 +145,9 @@ func checkSize(fsys vfs.FS, path string, size int64) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return &CorruptError{path, -1, "it is no regular file"}
+		return &CorruptError{path, -1, "it is not a regular file"}
 	case info.Size() != size:
-		return &CorruptError{path, -1, fmt.Sprintf("the file has %d bytes, want %d", info.Size(), size)}
+		return &CorruptError{path, -1, fmt.Sprintf("the file has %d bytes, not the %d that the manifest gives", info.Size(), size)}
 	}
 	return nil
 }
@@ -83,7 +156,7 @@ func checkSize(fsys vfs.FS, path string, size int64) error {
 func (d *Dir) FS() vfs.FS   { return d.fsys }
 func (d *Dir) Path() string { return d.path }
 
-// Layout is how its rows are cut.
+// Layout says how the rows are divided into regions and chunks.
 func (d *Dir) Layout() Layout { return d.layout }
 
 // Region finds a region by name; ok is false where there is none.
@@ -128,14 +201,14 @@ func (d *Dir) Close() error {
 func (d *Dir) table(folder string) *table { return d.tables[folder] }
 
 // filePath is the path of a file of the manifest.
-func (d *Dir) filePath(file int) string { return d.Manifest.Files[file].in(d.path) }
+func (d *Dir) filePath(file int) string { return d.Manifest.Files[file].location(d.path) }
 
 // openPart opens the file of a part.
 func (d *Dir) openPart(p *part) (vfs.File, error) {
 	path := d.filePath(p.file)
 	f, err := d.fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, d.Manifest.Files[p.file].explain(&CorruptError{path, -1, "the file is missing"})
+		return nil, d.explainFile(p.file, &CorruptError{path, -1, "the file is missing"})
 	}
 	return f, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -15,20 +16,21 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// TrainKey is what the training rows of a store ascend by; equal keys ascend by
-// node. The rows of other regions ascend by node.
+// TrainKey is the key by which the training rows of a store are sorted, and equal keys
+// by node. The rows of other regions are sorted by node.
 func TrainKey(seed uint64, node uint32) uint64 { return rng.Hash(seed, uint64(node)) }
 
 // rowColumns says which columns a row table has.
 type rowColumns struct {
 	node   bool
 	labels int
+	values bool // labels are float32
 	splits int
 	origID bool
 }
 
 func (m *Manifest) rowColumns() rowColumns {
-	return rowColumns{node: m.Kind == KindStore, labels: m.Labels, splits: m.Splits, origID: m.OrigIDs}
+	return rowColumns{node: m.Kind == KindStore, labels: m.Labels, values: m.LabelValues, splits: m.Splits, origID: m.OrigIDs}
 }
 
 func (c rowColumns) table(l Layout) table {
@@ -42,10 +44,8 @@ func (c rowColumns) table(l Layout) table {
 		t.folder = rowsFolder
 		fields = append(fields, arrow.Field{Name: columnNode, Type: arrow.PrimitiveTypes.Uint32})
 	}
-	if c.labels == 1 {
-		fields = append(fields, arrow.Field{Name: columnLabel, Type: arrow.PrimitiveTypes.Int32})
-	} else if c.labels > 1 {
-		fields = append(fields, arrow.Field{Name: columnLabel, Type: listOf(c.labels, arrow.PrimitiveTypes.Int8)})
+	if c.labels > 0 {
+		fields = append(fields, arrow.Field{Name: columnLabel, Type: c.labelType()})
 	}
 	if c.splits > 0 {
 		fields = append(fields, arrow.Field{Name: columnSplits, Type: listOf(c.splits, arrow.PrimitiveTypes.Uint8)})
@@ -59,10 +59,8 @@ func (c rowColumns) table(l Layout) table {
 		if c.node {
 			out = append(out, 4*rows)
 		}
-		if c.labels == 1 {
-			out = append(out, 4*rows)
-		} else if c.labels > 1 {
-			out = append(out, rows*int64(c.labels))
+		if c.labels > 0 {
+			out = append(out, rows*c.labelBytes())
 		}
 		if c.splits > 0 {
 			out = append(out, rows*int64(c.splits))
@@ -75,7 +73,28 @@ func (c rowColumns) table(l Layout) table {
 	return t
 }
 
-// rowSummary is what the manifest must agree with.
+// labelType is the type of the column of labels.
+func (c rowColumns) labelType() arrow.DataType {
+	switch {
+	case c.values && c.labels > 1:
+		return listOf(c.labels, arrow.PrimitiveTypes.Float32)
+	case c.values:
+		return arrow.PrimitiveTypes.Float32
+	case c.labels > 1:
+		return listOf(c.labels, arrow.PrimitiveTypes.Int8)
+	}
+	return arrow.PrimitiveTypes.Int32
+}
+
+// labelBytes is the size of the labels of a row.
+func (c rowColumns) labelBytes() int64 {
+	if c.values || c.labels == 1 {
+		return 4 * int64(c.labels)
+	}
+	return int64(c.labels)
+}
+
+// rowSummary says of the written row table what the manifest must agree with.
 type rowSummary struct {
 	columns  rowColumns
 	maxLabel int32
@@ -96,16 +115,24 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 		return nil
 	}
 	if t.Rows != rows {
-		return nil, fmt.Errorf("row table of %d rows, the layout has %d", t.Rows, rows)
+		return nil, fmt.Errorf("row table: it has %d rows, the layout %d", t.Rows, rows)
 	}
-	if t.Labels != nil && t.MultiLabels != nil || t.MultiLabels != nil && t.LabelColumns < 2 {
-		return nil, fmt.Errorf("row table: several labels a row are 2 columns or more, and then there are no single ones")
+	kinds := 0
+	for _, there := range []bool{t.Labels != nil, t.MultiLabels != nil, t.LabelValues != nil} {
+		if there {
+			kinds++
+		}
+	}
+	if kinds > 1 || t.MultiLabels != nil && t.LabelColumns < 2 || t.LabelValues != nil && t.LabelColumns < 1 {
+		return nil, fmt.Errorf("row table: labels are of one kind: one class a row, 2 columns or more of 0 and 1, or a column or more of values")
 	}
 	switch {
 	case t.Labels != nil:
 		s.columns.labels = 1
 	case t.MultiLabels != nil:
 		s.columns.labels = t.LabelColumns
+	case t.LabelValues != nil:
+		s.columns.labels, s.columns.values = t.LabelColumns, true
 	}
 	if t.NumSplits < 0 || t.NumSplits > MaxSplits || s.columns.labels > MaxLabelColumns {
 		return nil, fmt.Errorf("row table: %d splits and %d label columns (at most %d and %d)", t.NumSplits, s.columns.labels, MaxSplits, MaxLabelColumns)
@@ -114,6 +141,7 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 		length("node ids", len(t.NodeID), 1, s.columns.node),
 		length("labels", len(t.Labels), 1, t.Labels != nil),
 		length("labels", len(t.MultiLabels), int64(t.LabelColumns), t.MultiLabels != nil),
+		length("labels", len(t.LabelValues), int64(t.LabelColumns), t.LabelValues != nil),
 		length("splits", len(t.Splits), int64(t.NumSplits), true),
 		length("original ids", len(t.OrigID), 1, t.OrigID != nil),
 	} {
@@ -123,7 +151,7 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 	}
 	for i, id := range t.OrigID {
 		if !utf8.ValidString(id) {
-			return nil, fmt.Errorf("row table: original id %q of row %d is no UTF-8", id, i)
+			return nil, fmt.Errorf("row table: original id %q of row %d is not valid UTF-8", id, i)
 		}
 	}
 	if _, err := t.checkValues(1<<32, 1<<31); err != nil {
@@ -148,7 +176,7 @@ func (s *rowSummary) checkAgainst(m *Manifest) error {
 	return nil
 }
 
-// checkValues fails for values out of range, and tells the row.
+// checkValues fails if a value is out of range, and returns its row.
 func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
 	for i, v := range t.NodeID {
 		if int64(v) >= nodes {
@@ -165,15 +193,20 @@ func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
 			return int64(i / t.LabelColumns), fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1", i/t.LabelColumns, v, i%t.LabelColumns)
 		}
 	}
+	for i, v := range t.LabelValues {
+		if math.IsInf(float64(v), 0) {
+			return int64(i / t.LabelColumns), fmt.Errorf("row %d has the infinite label %v in column %d", i/t.LabelColumns, v, i%t.LabelColumns)
+		}
+	}
 	for i, v := range t.Splits {
 		if v > SplitTest {
-			return int64(i / t.NumSplits), fmt.Errorf("row %d is in part %d of split %d, not 0 to %d", i/t.NumSplits, v, i%t.NumSplits, SplitTest)
+			return int64(i / t.NumSplits), fmt.Errorf("row %d has %d in column %d of splits, not 0 to %d", i/t.NumSplits, v, i%t.NumSplits, SplitTest)
 		}
 	}
 	return 0, nil
 }
 
-// buffers are the data of some rows, as a record batch has them.
+// buffers are the data of rows first to first+rows-1, in the order of a record batch.
 func (t *RowTable) buffers(first int64, rows int) [][]byte {
 	last := first + int64(rows)
 	var out [][]byte
@@ -184,6 +217,8 @@ func (t *RowTable) buffers(first int64, rows int) [][]byte {
 		out = append(out, dtype.BytesOf(t.Labels[first:last]))
 	} else if t.MultiLabels != nil {
 		out = append(out, dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):last*int64(t.LabelColumns)]))
+	} else if t.LabelValues != nil {
+		out = append(out, dtype.BytesOf(t.LabelValues[first*int64(t.LabelColumns):last*int64(t.LabelColumns)]))
 	}
 	if t.NumSplits > 0 {
 		out = append(out, t.Splits[first*int64(t.NumSplits):last*int64(t.NumSplits)])
@@ -203,36 +238,85 @@ func (t *RowTable) buffers(first int64, rows int) [][]byte {
 // Rows reads the row table, whole, and checks its values.
 func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	m := &d.Manifest
-	t := m.rowColumns().blank(m.Rows)
-	if m.rowColumns().origID {
-		t.OrigID = make([]string, m.Rows)
-	}
-	err := d.readRows(ctx, 0, d.layout.chunks(), func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		return t.fill(first, rows, data, lengths)
+	t := m.NewRowTable(m.Rows)
+	err := d.readRows(ctx, 0, d.layout.chunks(), 0, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		return t.decodeChunk(first, rows, data, lengths)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if row, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
-		return nil, d.corruptRow(row, err)
+		return nil, d.explain(d.corruptRow(row, err))
 	}
 	return t, nil
 }
 
-// ReadLabels reads the labels of a region's rows, one a row, into dst [r.Rows], and
-// checks them. Where there are none it writes -1.
-func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
-	if n := d.Manifest.rowColumns().labels; n != 1 {
-		for i := range dst {
-			dst[i] = -1
-		}
-		if n > 1 {
-			return fmt.Errorf("%s is multi-label (%d labels a row), not one label a row", d.path, n)
+// VisitRows reads and checks the row table a chunk at a time, in order, and calls visit
+// with each: t has rows [first, first+t.Rows), and is valid until visit returns, its
+// strings too.
+func (d *Dir) VisitRows(ctx context.Context, visit func(t *RowTable, first int64)) error {
+	m := &d.Manifest
+	if d.rowTable() == nil { // rows without columns
+		for k := range d.layout.chunks() {
+			first, rows := d.layout.chunk(k)
+			visit(m.NewRowTable(int64(rows)), first)
 		}
 		return nil
 	}
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		if err := t.fill(0, rows, data, lengths); err != nil {
+	var all *RowTable
+	return d.readRows(ctx, 0, d.layout.chunks(), 1, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if all == nil {
+			all = m.NewRowTable(int64(d.layout.ChunkRows))
+		}
+		if err := all.decodeChunk(0, rows, data, lengths); err != nil {
+			return err
+		}
+		t := all.head(rows)
+		if _, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
+			return fmt.Errorf("counting from row %d: %w", first, err)
+		}
+		visit(t, first)
+		return nil
+	})
+}
+
+// head is the first rows of a table.
+func (t *RowTable) head(rows int) *RowTable {
+	h := *t
+	h.Rows = int64(rows)
+	h.NodeID, h.Labels, h.OrigID = t.NodeID[:min(rows, len(t.NodeID))], t.Labels[:min(rows, len(t.Labels))], t.OrigID[:min(rows, len(t.OrigID))]
+	h.MultiLabels, h.LabelValues = t.MultiLabels[:min(rows*t.LabelColumns, len(t.MultiLabels))], t.LabelValues[:min(rows*t.LabelColumns, len(t.LabelValues))]
+	h.Splits = t.Splits[:rows*t.NumSplits]
+	return &h
+}
+
+// NewRowTable is a table of this many rows with the columns that the manifest gives, all
+// values zero. That of a graph has no NodeID.
+func (m *Manifest) NewRowTable(rows int64) *RowTable {
+	t := m.rowColumns().newTable(rows)
+	if m.rowColumns().origID {
+		t.OrigID = make([]string, rows)
+	}
+	return t
+}
+
+// ReadLabels reads and checks the labels of a region's rows, one a row, into
+// dst [r.Rows]. Without labels it writes -1.
+func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
+	if n := d.Manifest.rowColumns().labels; n != 1 || d.Manifest.LabelValues {
+		for i := range dst {
+			dst[i] = -1
+		}
+		if d.Manifest.LabelValues {
+			return fmt.Errorf("%s: its labels are values, not classes", d.path)
+		}
+		if n > 1 {
+			return fmt.Errorf("%s: it is multi-label, with %d labels a row, not one", d.path, n)
+		}
+		return nil
+	}
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
 			return err
 		}
 		for i, v := range t.Labels[:rows] {
@@ -245,13 +329,31 @@ func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
 	})
 }
 
-// blank is a table for so many rows, without orig_id.
-func (c rowColumns) blank(rows int64) *RowTable {
+// ReadNodes reads the node of each of a region's rows, of a store, into dst [r.Rows].
+func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
+			return err
+		}
+		for i, v := range t.NodeID[:rows] {
+			if int64(v) >= d.Manifest.Nodes {
+				return fmt.Errorf("row %d is of node %d, but there are %d nodes", first+int64(i), v, d.Manifest.Nodes)
+			}
+		}
+		copy(dst[first-r.FirstRow:], t.NodeID[:rows])
+		return nil
+	})
+}
+
+// newTable is an empty table for this many rows, without orig_id.
+func (c rowColumns) newTable(rows int64) *RowTable {
 	t := &RowTable{Rows: rows, NumSplits: c.splits}
 	if c.node {
 		t.NodeID = make([]uint32, rows)
 	}
-	if c.labels == 1 {
+	if c.values {
+		t.LabelColumns, t.LabelValues = c.labels, make([]float32, rows*int64(c.labels))
+	} else if c.labels == 1 {
 		t.Labels = make([]int32, rows)
 	} else if c.labels > 1 {
 		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, rows*int64(c.labels))
@@ -262,16 +364,18 @@ func (c rowColumns) blank(rows int64) *RowTable {
 	return t
 }
 
-// readRows reads chunks [lo, hi) of the row table on several goroutines. Each has a
-// table of a chunk's rows for take to use; what take fails with is corruption.
-func (d *Dir) readRows(ctx context.Context, lo, hi int, take func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) error {
+// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: GOMAXPROCS),
+// and calls use for each chunk; one goroutine takes them in order. t is memory for one
+// chunk that use may write to. An error of use is damage of the chunk.
+func (d *Dir) readRows(ctx context.Context, lo, hi, threads int, use func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) (err error) {
+	defer func() { err = d.explain(err) }()
 	table := d.rowTable()
 	if table == nil {
 		return nil
 	}
 	for i := range table.parts {
 		p := &table.parts[i]
-		from, to := max(lo-p.first, 0), min(hi-p.first, p.chunks())
+		from, to := max(lo-p.firstChunk, 0), min(hi-p.firstChunk, p.chunks())
 		if from >= to {
 			continue
 		}
@@ -279,16 +383,16 @@ func (d *Dir) readRows(ctx context.Context, lo, hi int, take func(t *RowTable, f
 		if err != nil {
 			return err
 		}
-		err = parallel.For(ctx, 0, int64(to-from), 16, func(lo, hi int64) error {
-			t := d.Manifest.rowColumns().blank(int64(d.layout.ChunkRows))
+		err = parallel.For(ctx, threads, int64(to-from), 16, func(lo, hi int64) error {
+			t := d.Manifest.rowColumns().newTable(int64(d.layout.ChunkRows))
 			var buf []byte
 			var err error
 			for k := from + int(lo); k < from+int(hi); k++ {
 				if buf, err = p.read(f, k, buf); err != nil {
 					return err
 				}
-				first, rows := d.layout.chunk(p.first + k)
-				if err := take(t, first, rows, buf, table.lengths(int64(rows))); err != nil {
+				first, rows := d.layout.chunk(p.firstChunk + k)
+				if err := use(t, first, rows, buf, table.lengths(int64(rows))); err != nil {
 					return &CorruptError{f.Path(), k, err.Error()}
 				}
 			}
@@ -302,7 +406,7 @@ func (d *Dir) readRows(ctx context.Context, lo, hi int, take func(t *RowTable, f
 	return nil
 }
 
-// rowTable is the table of the rows; nil where it has no columns.
+// rowTable is the row table; nil if it has no columns.
 func (d *Dir) rowTable() *table {
 	if d.Manifest.Kind == KindGraph {
 		return d.table(nodesFolder)
@@ -310,15 +414,15 @@ func (d *Dir) rowTable() *table {
 	return d.table(rowsFolder)
 }
 
-// corruptRow locates what is wrong with a row.
+// corruptRow is damage of the chunk that holds a row.
 func (d *Dir) corruptRow(row int64, err error) error {
 	t, k := d.rowTable(), d.layout.chunkOf(row)
-	p := &t.parts[t.at(k)]
-	return &CorruptError{d.filePath(p.file), k - p.first, err.Error()}
+	p := &t.parts[t.partOf(k)]
+	return &CorruptError{d.filePath(p.file), k - p.firstChunk, err.Error()}
 }
 
-// fill copies the data of a chunk to its rows.
-func (t *RowTable) fill(first int64, rows int, data []byte, lengths []int64) error {
+// decodeChunk copies the data of a chunk to rows first to first+rows-1.
+func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int64) error {
 	if lengths[len(lengths)-1] < 0 {
 		lengths[len(lengths)-1] = 0
 	}
@@ -336,6 +440,8 @@ func (t *RowTable) fill(first int64, rows int, data []byte, lengths []int64) err
 		copy(dtype.BytesOf(t.Labels[first:]), take())
 	} else if t.MultiLabels != nil {
 		copy(dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):]), take())
+	} else if t.LabelValues != nil {
+		copy(dtype.BytesOf(t.LabelValues[first*int64(t.LabelColumns):]), take())
 	}
 	if t.NumSplits > 0 {
 		copy(t.Splits[first*int64(t.NumSplits):], take())
@@ -349,12 +455,12 @@ func (t *RowTable) fill(first int64, rows int, data []byte, lengths []int64) err
 		start := end
 		end = binary.LittleEndian.Uint64(offsets[8*i:])
 		if end < start || end > uint64(len(text)) || i == 0 && end != 0 || i == rows && end != uint64(len(text)) {
-			return fmt.Errorf("%s: offsets go from %d to %d in %d bytes", columnOrigID, start, end, len(text))
+			return fmt.Errorf("%s: one offset is %d, the next %d; they must ascend from 0 to the %d bytes of text", columnOrigID, start, end, len(text))
 		}
 		if i > 0 {
 			id := text[start:end]
 			if !utf8.ValidString(id) {
-				return fmt.Errorf("%s: %q is no UTF-8", columnOrigID, id)
+				return fmt.Errorf("%s: %q is not valid UTF-8", columnOrigID, id)
 			}
 			t.OrigID[first+int64(i)-1] = id
 		}

@@ -18,19 +18,18 @@ type table struct {
 	// where it depends on content.
 	rows    func(k int) int64
 	lengths func(rows int64) []int64
-	minBody int64  // of each chunk but the last of a part, so that strides are equal
 	parts   []part // of an open directory
 }
 
 // part is one file of a table.
 type part struct {
-	file    int // in Manifest.Files
-	first   int // chunk
-	extents []indexRow
-	starts  []int // extents of chunk first+i are extents[starts[i]:starts[i+1]]
+	file         int // in Manifest.Files
+	firstChunk   int
+	extents      []indexRow
+	extentStarts []int // extents of chunk firstChunk+i are extents[extentStarts[i]:extentStarts[i+1]]
 }
 
-func (p *part) chunks() int { return len(p.starts) - 1 }
+func (p *part) chunks() int { return len(p.extentStarts) - 1 }
 
 // Names of columns, and the metadata that tells bfloat16 from uint16.
 const (
@@ -122,12 +121,11 @@ func matrixTable(id MatrixID, l Layout) table {
 		chunks:  l.chunks(),
 		rows:    func(k int) int64 { _, n := l.chunk(k); return int64(n) },
 		lengths: func(rows int64) []int64 { return []int64{rows * l.rowBytes()} },
-		minBody: int64(l.ChunkRows) * l.rowBytes(),
 	}
 }
 
-// dataBytes is the length of a chunk's data. Where it depends on content, exact
-// is false and it is the least.
+// dataBytes is the length of the data of chunk k. If that depends on the content, n is
+// the least possible length, and exact is false.
 func (t *table) dataBytes(k int) (n int64, exact bool) {
 	lengths := t.lengths(t.rows(k))
 	exact = true
@@ -138,11 +136,11 @@ func (t *table) dataBytes(k int) (n int64, exact bool) {
 	return n, exact
 }
 
-// at finds the part that holds chunk k.
-func (t *table) at(k int) int {
+// partOf is the number of the part that holds chunk k.
+func (t *table) partOf(k int) int {
 	lo, hi := 0, len(t.parts)
 	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; t.parts[mid].first <= k {
+		if mid := (lo + hi) / 2; t.parts[mid].firstChunk <= k {
 			lo = mid
 		} else {
 			hi = mid
@@ -151,21 +149,21 @@ func (t *table) at(k int) int {
 	return lo
 }
 
-// check fails for layouts that cannot be stored, and tells the kind of directory
-// that the regions are of.
+// check fails if a layout cannot be stored. It returns the kind of directory that has
+// such regions.
 func (l *Layout) check() (kind string, err error) {
 	if !l.DType.IsFloat() {
 		return "", fmt.Errorf("features cannot have element type %q", l.DType)
 	}
 	if l.Features < 0 || l.Features > MaxFeatures {
-		return "", fmt.Errorf("%d features are not from 0 to %d", l.Features, MaxFeatures)
+		return "", fmt.Errorf("there are %d features, not from 0 to %d", l.Features, MaxFeatures)
 	}
 	if most := ChunkRowsFor(MaxChunkBytes, l.Features, l.DType); l.ChunkRows < 1 || l.ChunkRows > most {
-		return "", fmt.Errorf("%d rows in a chunk are not from 1 to %d", l.ChunkRows, most)
+		return "", fmt.Errorf("a chunk has %d rows, not from 1 to %d", l.ChunkRows, most)
 	}
 	names := map[int][]string{1: {RegionAll}, 4: {RegionTrain, RegionValid, RegionTest, RegionRest}}[len(l.Regions)]
 	if names == nil {
-		return "", fmt.Errorf("%d regions (a graph has 1, a store 4)", len(l.Regions))
+		return "", fmt.Errorf("there are %d regions, but a graph has 1 and a store 4", len(l.Regions))
 	}
 	sizes := make([]RegionSize, len(l.Regions))
 	left := int64(MaxNodes)
@@ -174,7 +172,7 @@ func (l *Layout) check() (kind string, err error) {
 			return "", fmt.Errorf("region %d is %q, not %q", i, r.Name, names[i])
 		}
 		if r.Rows < 0 || r.Rows > left {
-			return "", fmt.Errorf("region %s has %d rows", r.Name, r.Rows)
+			return "", fmt.Errorf("region %s has %d rows, or all regions together too many", r.Name, r.Rows)
 		}
 		left -= r.Rows
 		sizes[i] = RegionSize{r.Name, r.Rows}
@@ -190,6 +188,9 @@ func (l *Layout) check() (kind string, err error) {
 	}
 	return KindStore, nil
 }
+
+// chunkBytes is the number of bytes of a full chunk of a matrix.
+func (l *Layout) chunkBytes() int64 { return int64(l.ChunkRows) * l.rowBytes() }
 
 func (l *Layout) rowBytes() int64 { return int64(l.Features) * int64(l.DType.Size()) }
 

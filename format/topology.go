@@ -14,24 +14,25 @@ import (
 
 // Topology reads and checks the topology (and weights) of a graph into memory
 // off the Go heap; the caller closes it. threads 0 is GOMAXPROCS.
-func (d *Dir) Topology(ctx context.Context, threads int) (*CSC, error) {
+func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
+	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
 	}
 	n, m := d.Manifest.Nodes, d.Manifest.Edges
 	t := d.table(topologyFolder)
-	buf, err := d.readSingle(ctx, t, threads)
+	buf, err := d.readSingleBatch(ctx, t, threads)
 	if err != nil {
 		return nil, err
 	}
 	at, _ := arrowfile.Place(t.lengths(n)...)
 	b := buf.Bytes()
 	c := &CSC{Offsets: dtype.Int64s(b[:8*(n+1)]), Neighbors: dtype.Uint32s(b[at[1]:][:4*m]), free: buf.Free}
-	if err := d.damaged(ctx, t, c.check(ctx, threads)); err != nil || !d.Manifest.Weighted {
+	if err := d.corruptTable(ctx, t, c.check(ctx, threads)); err != nil || !d.Manifest.Weighted {
 		return c.orClose(err)
 	}
 	t = d.table(weightsFolder)
-	weights, err := d.readSingle(ctx, t, threads)
+	weights, err := d.readSingleBatch(ctx, t, threads)
 	if err != nil {
 		return c.orClose(err)
 	}
@@ -40,10 +41,10 @@ func (d *Dir) Topology(ctx context.Context, threads int) (*CSC, error) {
 		c.Weights = []float32{} // weighted, without edges
 	}
 	c.free = func() error { return errors.Join(buf.Free(), weights.Free()) }
-	return c.orClose(d.damaged(ctx, t, c.checkWeights(ctx, threads)))
+	return c.orClose(d.corruptTable(ctx, t, c.checkWeights(ctx, threads)))
 }
 
-// orClose is c, or nothing where there is an error.
+// orClose is c; where there is an error, it closes c.
 func (c *CSC) orClose(err error) (*CSC, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -51,16 +52,16 @@ func (c *CSC) orClose(err error) (*CSC, error) {
 	return c, nil
 }
 
-// damaged turns what a check of a table of one chunk found into a CorruptError.
-func (d *Dir) damaged(ctx context.Context, t *table, err error) error {
+// corruptTable turns the error of a check into damage of a table of one chunk.
+func (d *Dir) corruptTable(ctx context.Context, t *table, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	return &CorruptError{d.filePath(t.parts[0].file), 0, err.Error()}
 }
 
-// readSingle reads a table of one record batch, or none, into one buffer.
-func (d *Dir) readSingle(ctx context.Context, t *table, threads int) (*offheap.Buffer, error) {
+// readSingleBatch reads a table of one record batch, or none, into one buffer.
+func (d *Dir) readSingleBatch(ctx context.Context, t *table, threads int) (*offheap.Buffer, error) {
 	if t.chunks == 0 {
 		return offheap.Alloc(0)
 	}
@@ -84,7 +85,7 @@ func (d *Dir) readSingle(ctx context.Context, t *table, threads int) (*offheap.B
 	return buf, nil
 }
 
-// checkGrain is how many nodes or weights are checked at a time.
+// checkGrain is the number of nodes or weights that a goroutine checks at a time.
 const checkGrain = 1 << 16
 
 // check fails unless offsets ascend from 0 to m and each list of neighbours
@@ -92,15 +93,15 @@ const checkGrain = 1 << 16
 func (c *CSC) check(ctx context.Context, threads int) error {
 	n, m := c.Nodes(), c.Edges()
 	if n < 0 || n > MaxNodes || m > MaxEdges {
-		return fmt.Errorf("%d nodes and %d edges (at most %d and %d)", n, m, int64(MaxNodes), int64(MaxEdges))
+		return fmt.Errorf("it has %d nodes and %d edges, more than %d and %d", n, m, int64(MaxNodes), int64(MaxEdges))
 	}
 	if c.Offsets[0] != 0 || c.Offsets[n] != m {
-		return fmt.Errorf("offsets go from %d to %d, not from 0 to %d", c.Offsets[0], c.Offsets[n], m)
+		return fmt.Errorf("the offsets go from %d to %d, not from 0 to the number of edges, %d", c.Offsets[0], c.Offsets[n], m)
 	}
 	if err := parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
 		for v := lo; v < hi; v++ {
 			if c.Offsets[v] > c.Offsets[v+1] {
-				return fmt.Errorf("offsets of node %d go from %d back to %d", v, c.Offsets[v], c.Offsets[v+1])
+				return fmt.Errorf("the offsets of node %d go from %d back to %d", v, c.Offsets[v], c.Offsets[v+1])
 			}
 		}
 		return nil
@@ -118,7 +119,7 @@ func (c *CSC) check(ctx context.Context, threads int) error {
 // negative, or none at all.
 func (c *CSC) checkWeights(ctx context.Context, threads int) error {
 	if c.Weights != nil && len(c.Weights) != len(c.Neighbors) {
-		return fmt.Errorf("%d weights for %d edges", len(c.Weights), len(c.Neighbors))
+		return fmt.Errorf("it has %d weights for %d edges", len(c.Weights), len(c.Neighbors))
 	}
 	return parallel.For(ctx, threads, int64(len(c.Weights)), checkGrain, func(lo, hi int64) error {
 		return checkWeights(lo, c.Weights[lo:hi])
@@ -130,7 +131,7 @@ func (c *CSC) checkWeights(ctx context.Context, threads int) error {
 func checkWeights(first int64, weights []float32) error {
 	for i, x := range weights {
 		if !(x >= 0 && x <= math.MaxFloat32) {
-			return fmt.Errorf("the weight of edge %d is %g", first+int64(i), x)
+			return fmt.Errorf("the weight of edge %d is %g, which is negative or not finite", first+int64(i), x)
 		}
 	}
 	return nil

@@ -42,8 +42,8 @@ func (b *Block) InWeights(v int64) []float32 {
 	return b.Weights[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
 }
 
-// Part is a view of nodes lo to hi-1 of the block.
-func (b *Block) Part(lo, hi int64) Block {
+// Slice is a view of nodes lo to hi-1 of the block, which shares its memory.
+func (b *Block) Slice(lo, hi int64) Block {
 	offsets := b.Offsets[lo-b.First : hi-b.First+1]
 	first, end := offsets[0]-b.Offsets[0], offsets[len(offsets)-1]-b.Offsets[0]
 	part := Block{First: lo, Offsets: offsets, Neighbors: b.Neighbors[first:end]}
@@ -60,7 +60,7 @@ func (b *Block) checkLists(n int64) error {
 		before := uint32(0)
 		for _, u := range b.In(v) {
 			if u < before || int64(u) >= n {
-				return fmt.Errorf("neighbour %d of node %d is out of order, or not below %d", u, v, n)
+				return fmt.Errorf("in-neighbour %d of node %d is smaller than the one before it, or not below the %d nodes", u, v, n)
 			}
 			before = u
 		}
@@ -71,7 +71,7 @@ func (b *Block) checkLists(n int64) error {
 // Block is a view of nodes lo to hi-1.
 func (c *CSC) Block(lo, hi int64) Block {
 	all := Block{Offsets: c.Offsets, Neighbors: c.Neighbors, Weights: c.Weights}
-	return all.Part(lo, hi)
+	return all.Slice(lo, hi)
 }
 
 // RawTopology is where the numbers of a topology lie in files: Nodes+1 offsets
@@ -89,8 +89,18 @@ type RawTopology struct {
 	extents, weightExtents []indexRow // that cover them, if there are checksums
 }
 
-// TopologyFile reads a topology that need not fit memory, by blocks. It is safe
-// for concurrent use.
+// Expect sets the checksums (CRC-32C) of all offsets, all neighbours and all weights
+// as they were written, which opening the topology then compares.
+func (r *RawTopology) Expect(offsets, neighbors, weights uint32) {
+	r.extents = []indexRow{{crc: offsets, offset: r.OffsetsAt, length: offsetBytes * (r.Nodes + 1)}}
+	if r.Edges > 0 {
+		r.extents = append(r.extents, indexRow{crc: neighbors, offset: r.NeighborsAt, length: edgeBytes * r.Edges})
+		r.weightExtents = []indexRow{{crc: weights, offset: r.WeightsAt, length: edgeBytes * r.Edges}}
+	}
+}
+
+// TopologyFile reads a topology block by block, so that it need not fit in memory. It
+// is safe for concurrent use.
 type TopologyFile struct {
 	raw        RawTopology
 	starts     []blockStart // of each block, and the end of the last
@@ -106,7 +116,8 @@ type blockSums struct{ offsets, neighbors, weights uint32 }
 // OpenTopology opens the topology (and weights) of a graph for reading by blocks
 // of at most maxBlockBytes, unless one node's list is longer; the caller closes
 // it. It reads everything once, one block at a time, and checks what Topology checks.
-func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (*TopologyFile, error) {
+func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (_ *TopologyFile, err error) {
+	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
 	}
@@ -116,7 +127,6 @@ func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (*TopologyF
 	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, extents: p.extents}
 	raw.OffsetsAt = p.extents[0].offset
 	raw.NeighborsAt = raw.OffsetsAt + place[1]
-	var err error
 	if raw.File, err = d.openPart(p); err != nil {
 		return nil, err
 	}
@@ -132,13 +142,13 @@ func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (*TopologyF
 	return NewTopologyFile(ctx, raw, maxBlockBytes)
 }
 
-// NewTopologyFile is OpenTopology for a topology that lies elsewhere, such as a
-// derived one in files of a job. It takes the files over, and closes them where it
-// fails.
+// NewTopologyFile opens a topology that is not part of a graph directory, such as one
+// that a job has derived in scratch files. TopologyFile.Close closes the files, and so
+// does NewTopologyFile where it fails.
 func NewTopologyFile(ctx context.Context, raw RawTopology, maxBlockBytes int64) (*TopologyFile, error) {
 	t := &TopologyFile{raw: raw}
 	s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
-	crc, err := t.cut(ctx, &s, max(1, maxBlockBytes))
+	crc, err := t.chooseBlocks(ctx, &s, max(1, maxBlockBytes))
 	if err == nil {
 		err = t.check(ctx, &s, crc)
 	}
@@ -154,8 +164,8 @@ const (
 	edgeBytes   = 4 // of a neighbour, and of a weight
 )
 
-// bytesOf is the memory of a block from one place up to another.
-func (t *TopologyFile) bytesOf(from, to blockStart) int64 {
+// memoryBytes is the memory in bytes of the block from one place to another.
+func (t *TopologyFile) memoryBytes(from, to blockStart) int64 {
 	perEdge := int64(edgeBytes)
 	if t.Weighted() {
 		perEdge *= 2
@@ -163,15 +173,15 @@ func (t *TopologyFile) bytesOf(from, to blockStart) int64 {
 	return offsetBytes*(to.node-from.node+1) + perEdge*(to.edge-from.edge)
 }
 
-// cut reads the offsets, checks them, and cuts the nodes into blocks of about
-// equal size. It gives the checksum of all offsets.
-func (t *TopologyFile) cut(ctx context.Context, s *extentStream, maxBlockBytes int64) (crc uint32, err error) {
+// chooseBlocks reads and checks the offsets, and divides the nodes into blocks of about
+// equal size. It returns the checksum of all offsets.
+func (t *TopologyFile) chooseBlocks(ctx context.Context, s *extentStream, maxBlockBytes int64) (crc uint32, err error) {
 	end := blockStart{t.raw.Nodes, t.raw.Edges}
 	if end.node < 0 || end.node > MaxNodes || end.edge < 0 || end.edge > MaxEdges {
-		return 0, fmt.Errorf("%s: a topology of %d nodes and %d edges (at most %d and %d)", s.file.Path(), end.node, end.edge, int64(MaxNodes), int64(MaxEdges))
+		return 0, fmt.Errorf("%s: it has %d nodes and %d edges, more than %d and %d", s.file.Path(), end.node, end.edge, int64(MaxNodes), int64(MaxEdges))
 	}
 	t.starts = []blockStart{{}}
-	total := t.bytesOf(blockStart{}, end)
+	total := t.memoryBytes(blockStart{}, end)
 	share := (total + (total-1)/maxBlockBytes) / ((total-1)/maxBlockBytes + 1)
 	buf := make([]byte, min(offsetBytes*(end.node+1), streamBytes))
 	before := blockStart{} // the node whose list ends with the next offset
@@ -186,11 +196,11 @@ func (t *TopologyFile) cut(ctx context.Context, s *extentStream, maxBlockBytes i
 		crc = crc32.Update(crc, castagnoli, b)
 		for _, offset := range dtype.Int64s(b) {
 			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node && offset != end.edge {
-				return 0, s.damaged(fmt.Errorf("the offset of node %d is %d, after %d; they go from 0 to %d", v, offset, before.edge, end.edge))
+				return 0, s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v, offset, before.edge, end.edge))
 			}
 			here := blockStart{v, offset}
 			start := t.starts[len(t.starts)-1]
-			full := t.bytesOf(start, here) > maxBlockBytes || t.bytesOf(blockStart{}, before) >= share*int64(len(t.starts))
+			full := t.memoryBytes(start, here) > maxBlockBytes || t.memoryBytes(blockStart{}, before) >= share*int64(len(t.starts))
 			if full && before.node > start.node {
 				t.starts = append(t.starts, before)
 			}
@@ -202,14 +212,14 @@ func (t *TopologyFile) cut(ctx context.Context, s *extentStream, maxBlockBytes i
 		t.starts = append(t.starts, end)
 	}
 	for k := range t.Blocks() {
-		t.blockBytes = max(t.blockBytes, t.bytesOf(t.starts[k], t.starts[k+1]))
+		t.blockBytes = max(t.blockBytes, t.memoryBytes(t.starts[k], t.starts[k+1]))
 	}
 	t.blockBytes = (t.blockBytes + 63) &^ 63 // several in one buffer stay aligned
 	return crc, nil
 }
 
-// check reads all blocks, checks what they say, and keeps their checksums. The
-// offsets, read again, must still have the checksum that they had.
+// check reads all blocks, checks their values, and keeps their checksums. It reads the
+// offsets again, which must still have the checksum offsets.
 func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint32) error {
 	buf, err := offheap.Alloc(t.blockBytes)
 	if err != nil {
@@ -233,10 +243,10 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 			return err
 		}
 		if err := b.checkLists(t.raw.Nodes); err != nil {
-			return s.damaged(err)
+			return s.corrupt(err)
 		}
 		if err := checkWeights(t.starts[k].edge, b.Weights); err != nil {
-			return weights.damaged(err)
+			return weights.corrupt(err)
 		}
 		t.sums = append(t.sums, b.sums())
 		crc = crc32.Update(crc, castagnoli, dtype.BytesOf(b.Offsets[:b.Rows()]))
@@ -245,12 +255,12 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 		return nil
 	}
 	if crc = crc32.Update(crc, castagnoli, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
-		return s.damaged(errChanged)
+		return s.corrupt(errChanged)
 	}
 	return nil
 }
 
-var errChanged = errors.New("it has changed since it was checked")
+var errChanged = errors.New("the file has changed since it was opened and checked (run the command again; if this repeats, check the disk)")
 
 // read reads block k into buf, its edges from streams that stand at them.
 func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (Block, error) {
@@ -265,7 +275,7 @@ func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream)
 		return b, err
 	}
 	if b.Offsets[0] != from.edge || b.Offsets[b.Rows()] != to.edge || !slices.IsSorted(b.Offsets) {
-		return b, offsets.damaged(errChanged)
+		return b, offsets.corrupt(errChanged)
 	}
 	b.Neighbors = dtype.Uint32s(take(edgeBytes * (to.edge - from.edge)))
 	if err := neighbors.read(dtype.BytesOf(b.Neighbors)); err != nil {
@@ -286,12 +296,15 @@ func (b *Block) sums() blockSums {
 		crc32.Checksum(dtype.BytesOf(b.Weights), castagnoli)}
 }
 
-// ReadBlock reads block k into buf, which has BlockBytes() bytes or more and is
+// BytesOf is the memory that block k takes.
+func (t *TopologyFile) BytesOf(k int) int64 { return t.memoryBytes(t.starts[k], t.starts[k+1]) }
+
+// ReadBlock reads block k into buf, which has BytesOf(k) bytes or more and is
 // aligned as memory from make is, and whose memory the block is then made of.
-// What has changed since the file was opened is ErrCorrupt.
+// If the file has changed since it was opened, the error is ErrCorrupt.
 func (t *TopologyFile) ReadBlock(k int, buf []byte) (Block, error) {
-	if int64(len(buf)) < t.blockBytes {
-		return Block{}, fmt.Errorf("%s: a buffer of %d bytes for blocks of up to %d", t.raw.File.Path(), len(buf), t.blockBytes)
+	if need := t.BytesOf(k); int64(len(buf)) < need {
+		return Block{}, fmt.Errorf("%s: a buffer of %d bytes for a block of %d", t.raw.File.Path(), len(buf), need)
 	}
 	edge := t.starts[k].edge
 	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge}
@@ -302,10 +315,10 @@ func (t *TopologyFile) ReadBlock(k int, buf []byte) (Block, error) {
 	}
 	found, want := b.sums(), t.sums[k]
 	if found.weights != want.weights {
-		return Block{}, weights.damaged(errChanged)
+		return Block{}, weights.corrupt(errChanged)
 	}
 	if found != want {
-		return Block{}, neighbors.damaged(errChanged)
+		return Block{}, neighbors.corrupt(errChanged)
 	}
 	return b, nil
 }
@@ -337,13 +350,13 @@ func (t *TopologyFile) Close() error {
 	return err
 }
 
-// extentStream reads a file from some place on, and checks the extents that it
-// passes, of which the first begins there. They are of chunk 0.
+// extentStream reads a file in order from byte at on, and checks each extent when its
+// last byte is read. The first extent begins at byte at; all are of chunk 0.
 type extentStream struct {
 	file    vfs.File
 	at      int64
 	extents []indexRow
-	crc     uint32 // of what has been read of the first
+	crc     uint32 // of the bytes read so far of the first extent
 }
 
 func (s *extentStream) read(dst []byte) error {
@@ -356,7 +369,7 @@ func (s *extentStream) read(dst []byte) error {
 		s.crc = crc32.Update(s.crc, castagnoli, dst[:n])
 		if dst, s.at = dst[n:], s.at+n; s.at == e.offset+e.length {
 			if s.crc != e.crc {
-				return s.damaged(fmt.Errorf("the %d bytes at %d have checksum %s, want %s", e.length, e.offset, hex32(s.crc), hex32(e.crc)))
+				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.length, e.offset, hex32(s.crc), hex32(e.crc)))
 			}
 			s.extents, s.crc = s.extents[1:], 0
 		}
@@ -365,6 +378,6 @@ func (s *extentStream) read(dst []byte) error {
 	return nil
 }
 
-func (s *extentStream) damaged(reason error) error {
+func (s *extentStream) corrupt(reason error) error {
 	return &CorruptError{s.file.Path(), 0, reason.Error()}
 }

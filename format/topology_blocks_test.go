@@ -129,7 +129,7 @@ func TestDamageOfATopologyIsFoundWhenItIsOpenedByBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{topologyFolder, weightsFolder} {
-		path := dir + "/" + partPath(folder, 0)
+		path := dir + "/" + PartPath(folder, 0)
 		e := d.table(folder).parts[0].extents[0]
 		for at := e.offset; at < e.offset+e.length; at++ {
 			for _, length := range []int64{-1, at} {
@@ -146,7 +146,7 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 	s := makeGraph("graph", 9, 0, 3, Float32, true, columns{})
 	fsys, dir := s.mustWrite(t)
 	for _, folder := range []string{topologyFolder, weightsFolder} {
-		bad := &damaged{FS: fsys, path: dir + "/" + partPath(folder, 0), flip: -1, length: -1, hidden: true}
+		bad := &damaged{FS: fsys, path: dir + "/" + PartPath(folder, 0), flip: -1, length: -1, hidden: true}
 		d, err := OpenGraph(bad, dir)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 			}
 			bad.length = -1
 		}
-		if _, err := f.ReadBlock(0, buf[:f.BlockBytes()-1]); err == nil {
+		if _, err := f.ReadBlock(0, buf[:f.BytesOf(0)-1]); err == nil {
 			t.Error("a buffer that is too small is taken")
 		}
 		if err := f.Close(); err != nil {

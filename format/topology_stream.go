@@ -9,12 +9,12 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// streamBytes is how much of a topology that is streamed is in memory.
+// streamBytes is the size of the buffers that a topology is streamed through.
 const streamBytes = 1 << 20
 
-// StreamTopology is Topology for what memory does not hold: node v has
-// degrees[v] in-neighbours, and neighbors gives those of all nodes, one node after
-// another, as they are stored. So does weights, which is nil where there are none.
+// StreamTopology writes a topology that need not fit in memory: node v has degrees[v]
+// in-neighbours; neighbors gives those of all nodes as uint32, one node after another,
+// and weights theirs as float32 in the same order, or is nil if there are none.
 func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) error {
 	if w.kind != KindGraph {
 		return fmt.Errorf("%s: a store has no topology", w.dir)
@@ -27,20 +27,20 @@ func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) 
 		m += int64(d)
 	}
 	if m > MaxEdges {
-		return fmt.Errorf("%s: topology: %d edges (at most %d)", w.dir, m, int64(MaxEdges))
+		return fmt.Errorf("%s: topology: it has %d edges, more than %d", w.dir, m, int64(MaxEdges))
 	}
-	if err := w.claim(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{n, m, weights != nil} }); err != nil {
+	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{n, m, weights != nil} }); err != nil {
 		return err
 	}
-	lists := listCheck{degrees: degrees}
-	err := w.single(topologyTable(n, m), func(out io.Writer) error {
+	lists := listChecker{degrees: degrees}
+	err := w.writeSingleBatch(topologyTable(n, m), func(out io.Writer) error {
 		if err := writeOffsets(out, degrees); err != nil {
 			return err
 		}
 		return copyChecked(out, neighbors, 4*m, func(_ int64, b []byte) error { return lists.next(dtype.Uint32s(b)) })
 	})
 	if err == nil && weights != nil {
-		err = w.single(weightsTable(m), func(out io.Writer) error {
+		err = w.writeSingleBatch(weightsTable(m), func(out io.Writer) error {
 			return copyChecked(out, weights, 4*m, func(at int64, b []byte) error { return checkWeights(at/4, dtype.Float32s(b)) })
 		})
 	}
@@ -50,7 +50,7 @@ func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) 
 	return nil
 }
 
-// writeOffsets writes where the list of each node begins, and where the last ends.
+// writeOffsets writes the offsets: the sums of the degrees before each node, and of all.
 func writeOffsets(w io.Writer, degrees []uint32) error {
 	offsets := make([]int64, 0, streamBytes/8)
 	next := int64(0)
@@ -67,8 +67,8 @@ func writeOffsets(w io.Writer, degrees []uint32) error {
 	return err
 }
 
-// copyChecked copies that many bytes, and lets check see them before, with the
-// place where they begin. It reads ahead while it writes.
+// copyChecked copies this many bytes from r to w, reading ahead while it writes. Before
+// bytes are written, check is called with them and their offset in r.
 func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b []byte) error) error {
 	return parallel.Ordered(context.Background(), 1, (bytes+streamBytes-1)/streamBytes,
 		func() []byte { return make([]byte, min(bytes, streamBytes)) },
@@ -83,15 +83,16 @@ func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b [
 		func(b []byte) error { _, err := w.Write(b); return err })
 }
 
-// listCheck sees neighbours go by, and fails unless each list ascends below n.
-type listCheck struct {
+// listChecker fails unless the in-neighbours of each node ascend and are below the number
+// of nodes. It is given them in order, any number at a time.
+type listChecker struct {
 	degrees []uint32
-	node    int    // whose list the next neighbour belongs to
-	seen    uint32 // neighbours of that list
+	node    int    // the node of the next in-neighbour
+	seen    uint32 // in-neighbours of that node so far
 	before  uint32 // the last of these
 }
 
-func (c *listCheck) next(neighbors []uint32) error {
+func (c *listChecker) next(neighbors []uint32) error {
 	for len(neighbors) > 0 {
 		left := c.degrees[c.node] - c.seen
 		if left == 0 {
@@ -101,7 +102,7 @@ func (c *listCheck) next(neighbors []uint32) error {
 		list := neighbors[:min(int64(left), int64(len(neighbors)))]
 		for _, u := range list {
 			if u < c.before || int64(u) >= int64(len(c.degrees)) {
-				return fmt.Errorf("neighbour %d of node %d is out of order, or not below %d", u, c.node, len(c.degrees))
+				return fmt.Errorf("in-neighbour %d of node %d is smaller than the one before it, or not below the %d nodes", u, c.node, len(c.degrees))
 			}
 			c.before = u
 		}

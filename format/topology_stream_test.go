@@ -129,7 +129,7 @@ func TestScratchGoesWithTheJobOrWithTheNextOne(t *testing.T) {
 		if folder, err = w.Scratch(); err != nil {
 			t.Fatal(err)
 		}
-		put(t, fsys, folder+"/edges", "some")
+		put(t, fsys, folder+"/edges.scratch", "some")
 		return w
 	}
 	start()

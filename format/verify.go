@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -22,22 +23,35 @@ type VerifyReport struct {
 	Files  int            `json:"files"`
 	Chunks int            `json:"chunks"`
 	Bytes  int64          `json:"bytes"`
-	Bad    []CorruptError `json:"bad"` // not nil
+	Bad    []CorruptError `json:"bad"`   // not nil
+	Notes  []Note         `json:"notes"` // not nil; what is no damage
+	Remedy string         `json:"-"`     // what the user can do about damaged files; "" if there are none
 }
 
-// Verify reads every byte of a directory and checks it: all checksums, that the
-// Arrow files hold what index and manifest say, that values are in range and
-// rows in order, and that no file is there that nobody listed (in .job a job
-// keeps what it likes). Damage goes into the report, sorted by file and chunk;
-// the error is for what kept it from looking.
+// Note says something of a file that is no damage.
+type Note struct {
+	File   string `json:"file"` // path
+	Reason string `json:"reason"`
+}
+
+func (n Note) String() string { return units.Printable(n.File + ": " + n.Reason) }
+
+// Verify reads every byte of a directory and checks all checksums, that the Arrow
+// files hold what index and manifest say, that values are in range and rows in order,
+// and that the manifest lists every file (but those in .job; what file managers and
+// editors leave is a note). Damage goes into the report, sorted by file and chunk; an
+// error means that something could not be checked.
 func Verify(ctx context.Context, fsys vfs.FS, dir string, threads int, p progress.Reporter) (*VerifyReport, error) {
-	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: &VerifyReport{Bad: []CorruptError{}}, bad: map[string]bool{}}
+	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: &VerifyReport{Bad: []CorruptError{}, Notes: []Note{}}, damaged: map[string]bool{}}
 	m, index, err := readVersion(fsys, dir)
-	if err := v.note(err); m == nil || err != nil {
+	if err := v.recordDamage(err); m == nil || err != nil {
 		return v.report, err
 	}
-	if err := v.all(m, index, p); err != nil {
+	if err := v.checkAll(m, index, p); err != nil {
 		return nil, err
+	}
+	for _, bad := range v.report.Bad {
+		v.report.Remedy = cmp.Or(v.report.Remedy, m.remedy(dir, bad.File))
 	}
 	slices.SortFunc(v.report.Bad, func(a, b CorruptError) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Chunk, b.Chunk), strings.Compare(a.Reason, b.Reason))
@@ -52,13 +66,13 @@ type verifier struct {
 	threads int
 	task    progress.Task
 
-	mu     sync.Mutex
-	report *VerifyReport
-	bad    map[string]bool // files in the report, by path
+	mu      sync.Mutex
+	report  *VerifyReport
+	damaged map[string]bool // files in the report, by path
 }
 
-// note takes damage into the report and returns every other error.
-func (v *verifier) note(err error) error {
+// recordDamage adds damage to the report, and returns every other error.
+func (v *verifier) recordDamage(err error) error {
 	var damage *CorruptError
 	if !errors.As(err, &damage) {
 		return err
@@ -66,32 +80,32 @@ func (v *verifier) note(err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.report.Bad = append(v.report.Bad, *damage)
-	v.bad[damage.File] = true
+	v.damaged[damage.File] = true
 	return nil
 }
 
-func (v *verifier) isBad(path string) bool {
+func (v *verifier) isDamaged(path string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.bad[path]
+	return v.damaged[path]
 }
 
 func (v *verifier) path(name string) string { return filepath.Join(v.dir, filepath.FromSlash(name)) }
 
-// all checks everything but manifest and index; what needs the index only where
-// there is one.
-func (v *verifier) all(m *Manifest, index []indexRow, p progress.Reporter) error {
+// checkAll checks everything but manifest and index. Without an index (nil) it checks
+// only what needs none.
+func (v *verifier) checkAll(m *Manifest, index []indexRow, p progress.Reporter) error {
 	v.report.Files = len(m.Files) + 2
 	for _, f := range m.Files {
-		if err := v.note(f.explain(checkSize(v.fsys, f.in(v.dir), f.Size))); err != nil {
+		if err := v.recordDamage(f.withSourceHint(checkSize(v.fsys, f.location(v.dir), f.Size))); err != nil {
 			return err
 		}
 	}
 	v.task = p.Start("verifying", m.Bytes(), progress.Bytes)
 	defer v.task.Done()
-	v.read(m.ownBytes())
+	v.countBytes(m.manifestAndIndexBytes())
 
-	if err := v.extras(m); err != nil {
+	if err := v.checkUnlisted(m); err != nil {
 		return err
 	}
 	if index == nil {
@@ -99,73 +113,76 @@ func (v *verifier) all(m *Manifest, index []indexRow, p progress.Reporter) error
 	}
 	d, err := newDir(v.fsys, v.dir, m, index)
 	if err != nil {
-		return v.note(err)
+		return v.recordDamage(err)
 	}
-	if err := v.files(d); err != nil {
+	if err := v.checkBytes(d); err != nil {
 		return err
 	}
-	return v.values(d)
+	return v.checkValues(d)
 }
 
-// read counts bytes that have been read.
-func (v *verifier) read(n int64) {
+// countBytes adds n bytes that were read to the report and to the progress.
+func (v *verifier) countBytes(n int64) {
 	v.task.Add(n)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.report.Bytes += n
 }
 
-// extras reports files that are not the directory's.
-func (v *verifier) extras(m *Manifest) error {
-	found, err := scan(v.fsys, v.dir)
+// checkUnlisted reports the files that the manifest does not list.
+func (v *verifier) checkUnlisted(m *Manifest) error {
+	found, err := listContents(v.fsys, v.dir)
 	if err != nil {
 		return err
 	}
 	if state, err := readJob(v.fsys, v.dir); err == nil && state != nil && state.Base != "" {
-		found.files = nil // those of an extension are not listed yet
+		found.files = nil // those of an extension get into the manifest when it is published
 	}
 	for _, path := range slices.Concat(found.files, found.foreign) {
-		if i, listed := m.find(path); (!listed || m.Files[i].Source != "") && path != manifestName && path != indexName {
-			v.note(&CorruptError{v.path(path), -1, "the manifest does not list it"})
+		if slices.Contains(found.clutter, path) {
+			v.report.Notes = append(v.report.Notes, Note{v.path(path), "left by a file manager, a file server or an editor: nothing reads it, so it may stay or be removed"})
+		} else if i, listed := m.findFile(path); (!listed || m.Files[i].Source != "") && path != manifestName && path != indexName {
+			v.recordDamage(&CorruptError{v.path(path), -1, "the manifest does not list this file, so nothing reads it: move it elsewhere, or remove it"})
 		}
 	}
 	return nil
 }
 
-// piece is some bytes of a part: an extent of a chunk, or all that are in none.
-type piece struct {
-	p      *part
-	chunk  int
-	extent int // -1: what is in none
+// byteRange is what one checksum covers of a part: an extent, or all bytes that are
+// in no extent.
+type byteRange struct {
+	part   *part
+	chunk  int // within the part; -1 where extent is
+	extent int // position in part.extents; -1: the bytes in no extent
 }
 
-// files checks every byte of the parts, then what they say of themselves.
-func (v *verifier) files(d *Dir) error {
-	var pieces []piece
+// checkBytes checks all checksums of the parts, then their Arrow metadata.
+func (v *verifier) checkBytes(d *Dir) error {
+	var ranges []byteRange
 	for _, t := range d.tables {
 		v.report.Chunks += t.chunks
 		for i := range t.parts {
 			p := &t.parts[i]
-			if v.isBad(d.filePath(p.file)) {
+			if v.isDamaged(d.filePath(p.file)) {
 				continue
 			}
-			pieces = append(pieces, piece{p, -1, -1})
+			ranges = append(ranges, byteRange{p, -1, -1})
 			for k := range p.chunks() {
-				for e := p.starts[k]; e < p.starts[k+1]; e++ {
-					pieces = append(pieces, piece{p, k, e})
+				for e := p.extentStarts[k]; e < p.extentStarts[k+1]; e++ {
+					ranges = append(ranges, byteRange{p, k, e})
 				}
 			}
 		}
 	}
-	if err := parallel.For(v.ctx, v.threads, int64(len(pieces)), 16, func(lo, hi int64) error {
-		return v.pieces(d, pieces[lo:hi])
+	if err := parallel.For(v.ctx, v.threads, int64(len(ranges)), 16, func(lo, hi int64) error {
+		return v.checkRanges(d, ranges[lo:hi])
 	}); err != nil {
 		return err
 	}
 	for _, t := range d.tables {
 		for i := range t.parts {
-			if p := &t.parts[i]; d.Manifest.Files[p.file].Source == "" && !v.isBad(d.filePath(p.file)) {
-				if err := v.note(checkLayout(d, t, p)); err != nil {
+			if p := &t.parts[i]; d.Manifest.Files[p.file].Source == "" && !v.isDamaged(d.filePath(p.file)) {
+				if err := v.recordDamage(checkLayout(d, t, p)); err != nil {
 					return err
 				}
 			}
@@ -174,68 +191,69 @@ func (v *verifier) files(d *Dir) error {
 	return nil
 }
 
-// pieces checks some pieces, of which those of one part follow each other.
-func (v *verifier) pieces(d *Dir, pieces []piece) error {
-	buf := make([]byte, outsideBytes)
-	for len(pieces) > 0 {
+// checkRanges checks ranges, of which those of one part follow each other.
+func (v *verifier) checkRanges(d *Dir, ranges []byteRange) error {
+	buf := make([]byte, outsideBufferBytes)
+	for len(ranges) > 0 {
 		n := 1
-		for n < len(pieces) && pieces[n].p == pieces[0].p {
+		for n < len(ranges) && ranges[n].part == ranges[0].part {
 			n++
 		}
-		if err := v.note(v.piecesOfPart(d, pieces[:n], &buf)); err != nil {
+		if err := v.recordDamage(v.checkRangesOfPart(d, ranges[:n], &buf)); err != nil {
 			return err
 		}
-		pieces = pieces[n:]
+		ranges = ranges[n:]
 	}
 	return nil
 }
 
-func (v *verifier) piecesOfPart(d *Dir, pieces []piece, buf *[]byte) error {
-	p := pieces[0].p
+// checkRangesOfPart checks ranges of one part. It may replace buf by a larger buffer.
+func (v *verifier) checkRangesOfPart(d *Dir, ranges []byteRange, buf *[]byte) error {
+	p := ranges[0].part
 	f, err := d.openPart(p)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	for _, piece := range pieces {
+	for _, r := range ranges {
 		if err := v.ctx.Err(); err != nil {
 			return err
 		}
 		entry := &d.Manifest.Files[p.file]
-		if piece.extent < 0 {
-			err = v.outside(f, entry, p.extents, (*buf)[:cap(*buf)])
+		if r.extent < 0 {
+			err = v.checkOutside(f, entry, p.extents, (*buf)[:cap(*buf)])
 		} else {
-			e := p.extents[piece.extent]
+			e := p.extents[r.extent]
 			*buf = slices.Grow((*buf)[:0], int(e.length))[:e.length]
-			err = readExtent(f, piece.chunk, e, *buf)
-			v.read(e.length)
+			err = readExtent(f, r.chunk, e, *buf)
+			v.countBytes(e.length)
 		}
-		if err := v.note(entry.explain(err)); err != nil {
+		if err := v.recordDamage(entry.withSourceHint(err)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// outsideBytes is how much is read at once of what is in no extent: mostly a page
-// between two chunks.
-const outsideBytes = 8 << 10
+// outsideBufferBytes is how much is read at once of the bytes in no extent, which are
+// mostly one page between two chunks.
+const outsideBufferBytes = 8 << 10
 
-// outside checks the bytes of a file that are in no extent.
-func (v *verifier) outside(f vfs.File, entry *FileEntry, extents []indexRow, buf []byte) error {
-	crc, err := outside(f, entry.Size, extents, buf, v.read)
+// checkOutside checks the bytes of a file that are in no extent.
+func (v *verifier) checkOutside(f vfs.File, entry *FileEntry, extents []indexRow, buf []byte) error {
+	crc, err := checksumOutside(f, entry.Size, extents, buf, v.countBytes)
 	if err != nil {
 		return err
 	}
 	if found := hex32(crc); found != entry.CRC32C {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("its bytes outside of chunks have checksum %s, want %s", found, entry.CRC32C)}
+		return &CorruptError{f.Path(), -1, fmt.Sprintf("the bytes outside of its chunks (headers and padding) have checksum %s, want %s", found, entry.CRC32C)}
 	}
 	return nil
 }
 
-// outside is the checksum of the bytes of a file that are in no extent. It calls
-// count with how many it has read.
-func outside(f vfs.File, size int64, extents []indexRow, buf []byte, count func(int64)) (uint32, error) {
+// checksumOutside is the checksum of the bytes of a file that are in no extent. It calls
+// count with the number of bytes that each read gave.
+func checksumOutside(f vfs.File, size int64, extents []indexRow, buf []byte, count func(int64)) (uint32, error) {
 	crc := uint32(0)
 	update := func(from, to int64) error {
 		for from < to {
@@ -259,7 +277,7 @@ func outside(f vfs.File, size int64, extents []indexRow, buf []byte, count func(
 	return crc, update(at, size)
 }
 
-// checkLayout compares what an Arrow file says of itself with the index.
+// checkLayout compares the metadata of an Arrow file with the index.
 func checkLayout(d *Dir, t *table, p *part) error {
 	f, err := d.openPart(p)
 	if err != nil {
@@ -274,14 +292,14 @@ func checkLayout(d *Dir, t *table, p *part) error {
 		return fmt.Errorf("%s: %w", f.Path(), err)
 	}
 	if !l.Schema.Equal(t.schema) {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has columns %v, want %v", l.Schema, t.schema)}
+		return &CorruptError{f.Path(), -1, fmt.Sprintf("its Arrow schema is %v, want %v", l.Schema, t.schema)}
 	}
 	if len(l.Batches) != p.chunks() {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has %d chunks, the index %d", len(l.Batches), p.chunks())}
+		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has %d record batches, but the index has %d chunks", len(l.Batches), p.chunks())}
 	}
 	for k, b := range l.Batches {
-		rows := t.rows(p.first + k)
-		extents := p.extents[p.starts[k]:p.starts[k+1]]
+		rows := t.rows(p.firstChunk + k)
+		extents := p.extents[p.extentStarts[k]:p.extentStarts[k+1]]
 		first, last := extents[0], extents[len(extents)-1]
 		lengths := t.lengths(rows)
 		if n := len(lengths) - 1; lengths[n] < 0 && n < len(b.Buffers) {
@@ -293,17 +311,18 @@ func checkLayout(d *Dir, t *table, p *part) error {
 			ok = ok && b.Buffers[i] == arrowfile.Buffer{Offset: b.Offset + at[i], Length: lengths[i]}
 		}
 		if !ok {
-			return &CorruptError{f.Path(), k, "its record batch is not where, or of what shape, the index says"}
+			return &CorruptError{f.Path(), k, "the Arrow metadata give its record batch another place or shape than the index"}
 		}
 	}
 	return nil
 }
 
-// values checks numbers that others rely on, of tables whose bytes are sound.
-func (v *verifier) values(d *Dir) error {
+// checkValues checks the topology and the row table for values out of range or order,
+// where all checksums of their parts hold.
+func (v *verifier) checkValues(d *Dir) error {
 	sound := func(t *table) bool {
 		for i := range t.parts {
-			if v.isBad(d.filePath(t.parts[i].file)) {
+			if v.isDamaged(d.filePath(t.parts[i].file)) {
 				return false
 			}
 		}
@@ -314,7 +333,7 @@ func (v *verifier) values(d *Dir) error {
 		if err == nil {
 			err = f.Close()
 		}
-		if err := v.note(err); err != nil {
+		if err := v.recordDamage(err); err != nil {
 			return err
 		}
 	}
@@ -328,11 +347,11 @@ func (v *verifier) values(d *Dir) error {
 			err = d.corruptRow(row, orderErr)
 		}
 	}
-	return v.note(err)
+	return v.recordDamage(err)
 }
 
-// checkOrder fails where the rows of a store are not in the documented order, or
-// not in the region that their split calls for, and tells the row.
+// checkOrder fails where the rows of a store are not in the order that docs/format.md
+// gives, or a row is not in the region of its split value. It returns that row.
 func (m *Manifest) checkOrder(t *RowTable) (row int64, err error) {
 	seen := make([]uint64, (m.Nodes+63)/64)
 	regionOf := map[string]uint8{RegionTrain: SplitTrain, RegionValid: SplitValid, RegionTest: SplitTest, RegionRest: SplitNone}
@@ -341,7 +360,7 @@ func (m *Manifest) checkOrder(t *RowTable) (row int64, err error) {
 		for i := r.FirstRow; i < r.FirstRow+r.Rows; i++ {
 			node := t.NodeID[i]
 			if seen[node/64]>>(node%64)&1 != 0 {
-				return i, fmt.Errorf("row %d is of node %d, as another row is", i, node)
+				return i, fmt.Errorf("row %d and an earlier row are both of node %d", i, node)
 			}
 			seen[node/64] |= 1 << (node % 64)
 			key := uint64(0)
@@ -349,11 +368,12 @@ func (m *Manifest) checkOrder(t *RowTable) (row int64, err error) {
 				key = TrainKey(m.Seed, node)
 			}
 			if i > r.FirstRow && (key < keyBefore || key == keyBefore && node < t.NodeID[i-1]) {
-				return i, fmt.Errorf("row %d (node %d) is out of order", i, node)
+				return i, fmt.Errorf("row %d (node %d) does not belong after the row before it", i, node)
 			}
 			keyBefore = key
 			if t.NumSplits > 0 && t.Splits[i*int64(t.NumSplits)+int64(m.Split)] != regionOf[r.Name] {
-				return i, fmt.Errorf("row %d (node %d) is in region %s, but not in that part of split %d", i, node, r.Name, m.Split)
+				return i, fmt.Errorf("row %d (node %d) is in region %s, but column %d of splits has %d for it (0 rest, 1 train, 2 valid, 3 test)",
+					i, node, r.Name, m.Split, t.Splits[i*int64(t.NumSplits)+int64(m.Split)])
 			}
 		}
 	}

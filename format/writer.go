@@ -10,54 +10,66 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// CreateOptions govern how a directory is started.
+// CreateOptions say whether Create may replace what is there, and how the job can resume.
 type CreateOptions struct {
-	// Force replaces a complete directory of the same kind, and parts of any that
-	// have neither manifest nor .job. A directory that holds anything else is refused
-	// with or without it; what an interrupted job left is always replaced, unless
-	// that can go on.
+	// Force replaces a complete directory of the same kind, when the new version is
+	// published and not before. A directory that holds anything else is refused with or without it; what an interrupted job left, as
+	// its lock file shows, is always replaced, unless that can go on.
 	Force bool
-	// Job tells, in one spelling, everything that the content of the directory is a
-	// function of. With it, a job that was interrupted goes on when it is started
-	// again: matrices and rows that are complete are kept (Writer.Finished), and the
-	// scratch folder. Another job is then refused (OtherJobError), or with Force
-	// replaces it. Without, an interrupted job starts over.
+	// Job is a text, in one spelling, of everything that the content of the directory is
+	// a function of. An interrupted job goes on when Create gets the same text again:
+	// complete matrices and rows (Writer.Finished) and the scratch folder are kept. A job
+	// with another text is refused (OtherJobError), or with Force replaces it. If Job
+	// is empty, an interrupted job starts over.
 	Job string
+	// Locked, if not nil, is called after the job has got the lock and before it changes
+	// anything. If it fails, nothing is changed, and its error is returned.
+	Locked func() error
 }
 
-// Writer builds a directory. Its matrices may be written by one goroutine each.
+// Writer writes a graph or store directory. Each matrix may be written by a goroutine
+// of its own.
 //
-// While it is at work the directory has a folder .job with a locked file, and no
-// manifest, or that of the store that it extends. Files get their names when they
-// are complete and durable; index and manifest come last, then .job goes.
+// Until Publish the directory has a folder .job with a locked file, and no manifest, or
+// that of the store that is extended. Files get their names when they are complete and
+// durable. Publish writes index and manifest, and then removes .job.
 type Writer struct {
-	fsys   vfs.FS
-	dir    string
-	made   bool // by us
-	lock   io.Closer
-	kind   string
-	layout Layout
-	job    string
-	base   *Manifest // that is extended, or nil
+	fsys       vfs.FS
+	dir        string
+	createdDir bool // dir did not exist before
+	lock       io.Closer
+	kind       string
+	layout     Layout
+	job        string
+	base       *Manifest // that is extended, or nil
 
-	mu       sync.Mutex
-	files    []writtenFile   // of complete tables
-	finished map[string]bool // these tables, by folder
-	open     map[*partWriter]bool
-	matrices map[MatrixID]bool // that were started
-	topology *topologySize
-	rows     *rowSummary
-	done     bool
+	// Set only if the job replaces a complete directory.
+	replacedCRC string    // checksum of its manifest; "" if nothing is replaced
+	resolvedDir string    // dir with links resolved
+	outputLock  io.Closer // of outputDir
+
+	outputDir string // where files are written: dir, or DIR.replacement until it takes the place of dir
+
+	mu         sync.Mutex
+	files      []writtenFile   // of complete tables
+	finished   map[string]bool // these tables, by folder
+	unfinished map[*tableWriter]bool
+	started    map[MatrixID]bool
+	topology   *topologySize
+	rows       *rowSummary
+	done       bool
 }
 
 type topologySize struct {
@@ -78,144 +90,192 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	if err != nil {
 		return nil, err
 	}
+	// Before a long job finds out.
+	if err := checkPartCount(matrixFolder(Input), layout.chunks(), chunksPerPart(layout.chunkBytes())); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if err := folder.CheckName(dir); err != nil {
+		return nil, err
+	}
+	if err := folder.Restore(fsys, dir, jobFolder+"/"+lockName); err != nil {
+		return nil, err
+	}
 	w := newWriter(fsys, dir, kind, layout, o.Job)
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		w.made = true
+		w.createdDir = true
 	} else if err != nil {
 		return nil, err
 	} else if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
 		return nil, err
 	}
-	if err := w.takeLock(); err != nil {
+	if err := w.acquireLock(); err != nil {
 		return nil, err
 	}
 	if err := w.create(o); err != nil {
-		return nil, w.giveUp(err)
+		return nil, w.releaseDir(err)
 	}
 	return w, nil
 }
 
 func newWriter(fsys vfs.FS, dir, kind string, layout Layout, job string) *Writer {
 	layout.Regions = slices.Clone(layout.Regions)
-	return &Writer{fsys: fsys, dir: dir, kind: kind, layout: layout, job: job,
-		finished: map[string]bool{}, open: map[*partWriter]bool{}, matrices: map[MatrixID]bool{}}
+	return &Writer{fsys: fsys, dir: dir, outputDir: dir, kind: kind, layout: layout, job: job,
+		finished: map[string]bool{}, unfinished: map[*tableWriter]bool{}, started: map[MatrixID]bool{}}
 }
 
-// takeLock makes .job and locks it.
-func (w *Writer) takeLock() error {
-	err := w.fsys.MkdirAll(filepath.Join(w.dir, jobFolder))
-	if err == nil {
-		w.lock, err = w.fsys.Lock(w.jobPath(lockName))
-	}
+// acquireLock makes .job and locks it against other jobs.
+func (w *Writer) acquireLock() (err error) {
+	w.lock, err = folder.Lock(w.fsys, filepath.Join(w.dir, jobFolder))
 	if errors.Is(err, vfs.ErrLocked) {
 		return fmt.Errorf("%s is being written: %w", w.dir, err)
 	}
-	if err != nil && w.made {
-		return w.leave(err)
+	if err != nil && w.createdDir {
+		return w.removeJobAndUnlock(err)
 	}
-	return err // not knowing whose .job it is
+	return err // .job stays, as it may be of another job
 }
 
-// create clears the way of a job that has the lock.
+// create removes what may not stay in the directory, once it is locked, and starts or
+// resumes the job.
 func (w *Writer) create(o CreateOptions) error {
+	if o.Locked != nil {
+		if err := o.Locked(); err != nil {
+			return err
+		}
+	}
 	// Another job may have finished before we had the lock.
 	if err := mayReplace(w.fsys, w.dir, w.kind, o.Force); err != nil {
 		return err
 	}
-	var state *jobState
-	if !o.Force {
-		var err error
-		if state, err = readJob(w.fsys, w.dir); err != nil {
+	if err := w.removeLeftovers(); err != nil {
+		return err
+	}
+	state, err := readJob(w.fsys, w.dir)
+	if errors.Is(err, ErrCorrupt) && o.Force {
+		state, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := w.fsys.Stat(filepath.Join(w.dir, manifestName)); err == nil {
+		if err := w.replace(); err != nil {
 			return err
 		}
-		if state != nil && (state.Job != o.Job || state.Base != "") {
-			return &OtherJobError{w.dir, state.Job, o.Job}
-		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if state != nil && !o.Force && (state.Job != o.Job || state.Base != "") {
+		return &OtherJobError{w.dir, state.Job, o.Job}
+	}
+	if o.Force && state != nil && !state.Replaces {
+		state = nil // a job that was begun without force is not resumed with it
 	}
 	return w.resume(state)
 }
 
-// giveUp ends a job that could not be started. What another may go on with stays.
-func (w *Writer) giveUp(err error) error {
-	if _, statErr := w.fsys.Stat(w.jobPath(jobName)); w.made || errors.Is(statErr, fs.ErrNotExist) {
-		return w.leave(err)
+// releaseDir unlocks the directory for a job that has written nothing, and removes .job
+// unless a job that can resume is recorded in it.
+func (w *Writer) releaseDir(err error) error {
+	if _, statErr := w.fsys.Stat(w.jobPath(jobName)); errors.Is(statErr, fs.ErrNotExist) {
+		return w.removeJobAndUnlock(err)
 	}
-	w.lock.Close()
+	_ = w.unlock() // even if createdDir: another job may have begun before we got the lock
 	return err
 }
 
-// leave gives the directory up: .job goes, then the directory where we made it,
-// then the lock. It returns err, or else what went wrong here.
-func (w *Writer) leave(err error) error {
-	mine := w.fsys.RemoveAll(filepath.Join(w.dir, jobFolder))
-	if w.made && mine == nil {
-		mine = w.fsys.Remove(w.dir)
+// unlock lets other jobs use the directory.
+func (w *Writer) unlock() error {
+	err := w.lock.Close()
+	if w.outputLock != nil {
+		err = errors.Join(err, w.outputLock.Close())
+	}
+	return err
+}
+
+// removeJobAndUnlock removes .job, then the directory if this job created it, and unlocks.
+// It returns err, or if that is nil, its own error.
+func (w *Writer) removeJobAndUnlock(err error) error {
+	var cleanupErr error
+	if w.outputLock != nil { // before .job, whose lock keeps other jobs away
+		cleanupErr = w.removeOutput()
+	}
+	if w.lock != nil && cleanupErr == nil {
+		cleanupErr = removeJob(w.fsys, w.dir)
+	} else if w.lock == nil {
+		_ = w.fsys.Remove(filepath.Join(w.dir, jobFolder)) // fails unless it is empty
+	}
+	if w.createdDir && cleanupErr == nil {
+		cleanupErr = w.fsys.Remove(w.dir)
 	}
 	if w.lock != nil {
-		mine = errors.Join(mine, w.lock.Close())
+		cleanupErr = errors.Join(cleanupErr, w.unlock())
 	}
 	if err != nil {
 		return err
 	}
-	return mine
+	return cleanupErr
 }
 
-// mayReplace fails unless what is in an existing directory may be replaced.
+// mayReplace fails unless the contents of an existing directory may be removed.
 func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
-	found, err := scan(fsys, dir)
+	found, err := listContents(fsys, dir)
 	if err != nil {
 		return err
 	}
 	if len(found.foreign) > 0 {
-		return fmt.Errorf("%s: %w, and holds %s, which is not Hopfeed's (give another directory)", dir, ErrExists, found.foreign[0])
+		return fmt.Errorf("%s: %w, and holds %s, which Hopfeed has not made (move that elsewhere, or give another directory)", dir, ErrExists, found.foreign[0])
 	}
 	complete := slices.Contains(found.files, manifestName)
 	switch {
 	case complete && force:
-		return checkOurs(fsys, dir, kind)
+		return checkReplaceable(fsys, dir, kind)
 	case complete:
 		return fmt.Errorf("%s: %w (--force replaces it)", dir, ErrExists)
-	case !found.job && !force && len(found.files)+len(found.folders) > 0:
-		return fmt.Errorf("%s: %w, without a manifest and without %s (--force replaces it)", dir, ErrExists, jobFolder)
+	case !found.job && len(found.files)+len(found.folders) > 0:
+		return fmt.Errorf("%s: %w: it has %s, but neither a manifest nor %s, so nothing shows that Hopfeed has made it (remove the directory, or give another)",
+			dir, ErrExists, append(found.files, found.folders...)[0], jobFolder)
 	}
 	return nil
 }
 
-// checkOurs keeps force from removing a manifest.json that is somebody else's, and
-// a directory that is not of this kind. What is damaged after its kind may go.
-func checkOurs(fsys vfs.FS, dir, kind string) error {
+// checkReplaceable fails unless manifest.json starts as Hopfeed's do, and is of this kind.
+// The rest of it may be damaged. So force removes neither a stranger's manifest.json nor
+// a directory of the other kind.
+func checkReplaceable(fsys vfs.FS, dir, kind string) error {
 	path := filepath.Join(dir, manifestName)
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return err
 	}
-	b, err := readFile(fsys, path, min(info.Size(), 64))
+	b, err := readFile(fsys, path, min(info.Size(), 256))
 	if err != nil {
 		return err
 	}
-	version, rest, _ := strings.Cut(string(b), ",\n  \"kind\": \"")
-	if !strings.HasPrefix(version, "{\n  \"format\": ") {
-		return fmt.Errorf("%s: %w, and is no manifest of Hopfeed's (give another directory)", path, ErrExists)
+	start := manifestStart.FindSubmatch(b)
+	if start == nil {
+		return fmt.Errorf("%s: %w, and is not a manifest that Hopfeed has written (give another directory)", path, ErrExists)
 	}
-	for _, other := range []string{KindGraph, KindStore} {
-		if other != kind && strings.HasPrefix(rest, other+"\"") {
-			return fmt.Errorf("%s: %w, and is a %s, which a %s does not replace (give another directory)", dir, ErrExists, other, kind)
-		}
+	if other := string(start[1]); other != "" && other != kind {
+		return fmt.Errorf("%s: %w: it is a %s, and a %s cannot replace it (give another directory)", dir, ErrExists, other, kind)
 	}
 	return nil
 }
 
-// found is what a directory holds: paths with slashes.
-type found struct {
-	files   []string // that a directory of ours may have, finished or not
+// manifestStart matches the start of a manifest; the kind may be damaged.
+var manifestStart = regexp.MustCompile(`^\{\s*"format":\s*[0-9]+(?:,\s*"kind":\s*"(graph|store)")?`)
+
+// contents lists what is in a directory, as paths with slashes.
+type contents struct {
+	files   []string // that a graph or store may have, complete or not
 	folders []string // likewise, outer before inner
-	foreign []string // files and folders that it may not have
-	job     bool     // there is a .job
+	foreign []string // files and folders that it cannot have
+	clutter []string // those of foreign for which isClutter is true
+	job     bool     // there is a .job folder
 }
 
-// scan lists a directory.
-func scan(fsys vfs.FS, dir string) (*found, error) {
-	out := new(found)
+// listContents lists a directory and its folders, but not .job.
+func listContents(fsys vfs.FS, dir string) (*contents, error) {
+	out := new(contents)
 	var visit func(folder string) error
 	visit = func(folder string) error {
 		entries, err := fsys.ReadDir(filepath.Join(dir, filepath.FromSlash(folder)))
@@ -232,6 +292,13 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 			}
 			switch {
 			case path == jobFolder && e.IsDir():
+				foreign, err := foreignInJob(fsys, dir)
+				if err != nil {
+					return err
+				}
+				if foreign != "" {
+					out.foreign = append(out.foreign, foreign)
+				}
 				out.job = true
 			case e.IsDir() && isFolder(path):
 				out.folders = append(out.folders, path)
@@ -242,6 +309,9 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 				out.files = append(out.files, path)
 			default:
 				out.foreign = append(out.foreign, path)
+				if (e.IsDir() || e.Type().IsRegular()) && isClutter(e.Name(), e.IsDir()) {
+					out.clutter = append(out.clutter, path)
+				}
 			}
 		}
 		return nil
@@ -249,40 +319,53 @@ func scan(fsys vfs.FS, dir string) (*found, error) {
 	return out, visit("")
 }
 
-// wipe removes all files of ours but .job, those of the store that is extended,
-// and these. Removals need not survive a crash, so the manifest is renamed first,
-// which does: what is then written under old names is not taken for what it listed.
-func (w *Writer) wipe(but []writtenFile) error {
-	keep := map[string]bool{} // files, and the folders that they are in
+// removeFiles removes all files of a graph or store but .job, the files of the store that
+// is extended, and those in but. A removal need not survive a crash, but a rename does: so
+// the manifest is renamed first, and never lists files that are written later under the
+// same names.
+func (w *Writer) removeFiles(but []writtenFile) error {
+	keep := map[string]bool{}
+	if w.base != nil {
+		keep = w.base.pathSet()
+	}
 	for _, f := range but {
 		keep[f.Path] = true
 	}
-	if w.base != nil {
-		keep[manifestName], keep[indexName] = true, true
-		for _, f := range w.base.Files {
-			keep[f.Path] = true
-		}
-	} else {
-		manifest := filepath.Join(w.dir, manifestName)
+	if w.base == nil {
+		manifest := filepath.Join(w.outputDir, manifestName)
 		if err := w.fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
+	return removeExcept(w.fsys, w.outputDir, keep)
+}
+
+// removeExcept removes all files of a graph or store but .job and those to keep, and the
+// folders that are empty then.
+func removeExcept(fsys vfs.FS, dir string, keep map[string]bool) error {
 	for _, file := range slices.Collect(maps.Keys(keep)) {
 		for folder := path.Dir(file); folder != "."; folder = path.Dir(folder) {
 			keep[folder] = true
 		}
 	}
-	found, err := scan(w.fsys, w.dir)
+	found, err := listContents(fsys, dir)
 	if err != nil {
 		return err
 	}
 	slices.Reverse(found.folders)
+	changed := map[string]bool{} // folders that stay, from which something was removed
 	for _, name := range append(found.files, found.folders...) {
 		if keep[name] {
 			continue
 		}
-		if err := w.fsys.Remove(filepath.Join(w.dir, filepath.FromSlash(name))); err != nil {
+		if err := fsys.Remove(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+		delete(changed, name)
+		changed[path.Dir(name)] = true
+	}
+	for name := range changed { // before .job is removed, which shows that Hopfeed has made the files
+		if err := fsys.Sync(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
 			return err
 		}
 	}
@@ -295,17 +378,17 @@ func (w *Writer) Topology(c *CSC) error {
 		return fmt.Errorf("%s: a store has no topology", w.dir)
 	}
 	if n := w.layout.rows(); c.Nodes() != n {
-		return fmt.Errorf("%s: a topology of %d nodes for %d rows", w.dir, c.Nodes(), n)
+		return fmt.Errorf("%s: the topology has %d nodes, but the layout %d rows", w.dir, c.Nodes(), n)
 	}
 	for _, check := range []func(context.Context, int) error{c.check, c.checkWeights} {
 		if err := check(context.Background(), 0); err != nil {
 			return fmt.Errorf("%s: topology: %w", w.dir, err)
 		}
 	}
-	if err := w.claim(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{c.Nodes(), c.Edges(), c.Weights != nil} }); err != nil {
+	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{c.Nodes(), c.Edges(), c.Weights != nil} }); err != nil {
 		return err
 	}
-	err := w.single(topologyTable(c.Nodes(), c.Edges()), func(out io.Writer) error {
+	err := w.writeSingleBatch(topologyTable(c.Nodes(), c.Edges()), func(out io.Writer) error {
 		if _, err := out.Write(dtype.BytesOf(c.Offsets)); err != nil {
 			return err
 		}
@@ -313,7 +396,7 @@ func (w *Writer) Topology(c *CSC) error {
 		return err
 	})
 	if err == nil && c.Weights != nil {
-		err = w.single(weightsTable(c.Edges()), func(out io.Writer) error {
+		err = w.writeSingleBatch(weightsTable(c.Edges()), func(out io.Writer) error {
 			_, err := out.Write(dtype.BytesOf(c.Weights))
 			return err
 		})
@@ -321,19 +404,19 @@ func (w *Writer) Topology(c *CSC) error {
 	return err
 }
 
-// single writes a table that has one record batch at most, with the bytes that
-// body writes.
-func (w *Writer) single(t table, body func(out io.Writer) error) error {
+// writeSingleBatch writes a table that has one record batch or none. body writes the
+// data of the batch.
+func (w *Writer) writeSingleBatch(t table, body func(out io.Writer) error) error {
 	if w.isFinished(t.folder) {
 		return nil
 	}
-	p, err := w.parts(t, 1)
+	p, err := w.startTable(t, 1)
 	if err != nil {
 		return err
 	}
 	if t.chunks > 0 {
 		rows := t.rows(0)
-		if err := p.begin(rows, t.lengths(rows)...); err != nil {
+		if err := p.beginChunk(rows, t.lengths(rows)...); err != nil {
 			return err
 		}
 		if err := body(p.out); err != nil {
@@ -346,14 +429,14 @@ func (w *Writer) single(t table, body func(out io.Writer) error) error {
 	return p.close()
 }
 
-// Rows writes rows/ (with NodeID) or nodes/ (without). Where an earlier run of the
-// job has done so, it is told again, and writes nothing.
+// Rows writes the row table: rows/ of a store (with NodeID) or nodes/ of a graph. It must
+// be called in a job that resumes too, and then writes only what is missing.
 func (w *Writer) Rows(t *RowTable) error {
 	summary, err := t.summarize(w.kind, w.layout.rows())
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.dir, err)
 	}
-	if err := w.claim(func() bool { return w.rows == nil }, func() { w.rows = summary }); err != nil {
+	if err := w.reserve(func() bool { return w.rows == nil }, func() { w.rows = summary }); err != nil {
 		return err
 	}
 	table := summary.columns.table(w.layout)
@@ -366,21 +449,22 @@ func (w *Writer) Rows(t *RowTable) error {
 		_, end := arrowfile.Place(lengthsOf(t.buffers(first, rows))...)
 		longest = max(longest, end)
 	}
-	p, err := w.parts(table, perPart(longest))
+	p, err := w.startTable(table, chunksPerPart(longest))
 	if err != nil {
 		return err
 	}
 	for k := range table.chunks {
 		first, rows := w.layout.chunk(k)
-		if err := p.chunk(int64(rows), t.buffers(first, rows)...); err != nil {
+		if err := p.writeChunk(int64(rows), t.buffers(first, rows)...); err != nil {
 			return err
 		}
 	}
 	return p.close()
 }
 
-// claim changes the writer's state where free says that it may.
-func (w *Writer) claim(free func() bool, change func()) error {
+// reserve calls change, under the lock, if free is true and the writer is in use. It keeps
+// a table from being written twice.
+func (w *Writer) reserve(free func() bool, change func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done {
@@ -393,10 +477,10 @@ func (w *Writer) claim(free func() bool, change func()) error {
 	return nil
 }
 
-// Publish writes index and manifest, which makes the directory visible. It fills
-// in what the writer knows: Format, Kind, Tool, layout, what topology and rows
-// have, Files, Fingerprint and checksums. Where it fails to publish an extension,
-// the job is suspended.
+// Publish writes index and manifest, from which on readers can open the directory. It
+// sets the fields of m that the writer knows: Format, Kind, Tool, layout, sizes of the
+// topology, columns of the rows, Files, Fingerprint and checksums. If it fails for an
+// extension, the job is suspended.
 func (w *Writer) Publish(m *Manifest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -410,10 +494,13 @@ func (w *Writer) Publish(m *Manifest) error {
 		return fmt.Errorf("%s: the rows have not been written", w.dir)
 	case w.kind == KindGraph && w.topology == nil:
 		return fmt.Errorf("%s: the topology has not been written", w.dir)
-	case len(w.open) > 0:
-		return fmt.Errorf("%s: %d tables are not finished", w.dir, len(w.open))
+	case len(w.unfinished) > 0:
+		return fmt.Errorf("%s: %d tables have not been closed", w.dir, len(w.unfinished))
 	}
-	index := w.fill(m)
+	if w.base != nil {
+		m.Requires, m.unknown = w.base.Requires, w.base.unknown
+	}
+	index := w.completeManifest(m)
 	encoded, err := encodeIndex(index)
 	if err != nil {
 		return err
@@ -426,23 +513,24 @@ func (w *Writer) Publish(m *Manifest) error {
 	if err := w.rows.checkAgainst(m); err != nil {
 		return fmt.Errorf("%s: cannot be published: %w", w.dir, err)
 	}
-	if err := w.publish(encoded, m.seal()); err != nil {
+	if err := w.publish(encoded, m.encodeWithChecksum()); err != nil {
 		return err
 	}
-	w.done, w.made = true, false
-	if err := w.leave(nil); err != nil {
-		return fmt.Errorf("%s is complete, but its %s could not be removed: %w", w.dir, jobFolder, err)
+	w.done, w.createdDir = true, false
+	if err := w.removeJobAndUnlock(nil); err != nil {
+		return fmt.Errorf("%s is complete, but its folder %s could not be removed: %w", w.dir, jobFolder, err)
 	}
 	return nil
 }
 
-// fill sets what the writer knows and returns the index.
-func (w *Writer) fill(m *Manifest) []indexRow {
+// completeManifest sets the fields that the writer knows, and returns the index.
+func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	m.Format, m.Kind, m.Tool = Version, w.kind, version.Version
 	if t := w.topology; t != nil {
 		m.Nodes, m.Edges, m.Weighted = t.nodes, t.edges, t.weighted
 	}
-	m.Labels, m.Splits, m.OrigIDs = w.rows.columns.labels, w.rows.columns.splits, w.rows.columns.origID
+	m.Labels, m.LabelValues = w.rows.columns.labels, w.rows.columns.values
+	m.Splits, m.OrigIDs = w.rows.columns.splits, w.rows.columns.origID
 	m.Features, m.DType, m.ChunkRows = w.layout.Features, w.layout.DType.String(), w.layout.ChunkRows
 	m.Rows, m.Regions = w.layout.rows(), w.layout.Regions
 	if m.Input == nil {
@@ -460,15 +548,18 @@ func (w *Writer) fill(m *Manifest) []indexRow {
 	return index
 }
 
-// publish writes the last two files. The manifest of an extension takes the place
-// of the one before in one step; until the index follows, readers find it in .job.
+// publish writes index and manifest. The manifest of an extension replaces the old one
+// in one step; until index.arrow is replaced too, readers find the new index in .job.
 func (w *Writer) publish(index, manifest []byte) error {
-	write := func(name string, b []byte) error { return writeFile(w.fsys, filepath.Join(w.dir, name), b) }
+	write := func(name string, b []byte) error { return writeFile(w.fsys, filepath.Join(w.outputDir, name), b) }
 	if w.base == nil {
 		if err := write(indexName, index); err != nil {
 			return err
 		}
-		return write(manifestName, manifest)
+		if err := write(manifestName, manifest); err != nil || w.replacedCRC == "" {
+			return err
+		}
+		return w.swap()
 	}
 	err := writeFile(w.fsys, w.jobPath(indexName), index)
 	if err == nil {
@@ -477,14 +568,14 @@ func (w *Writer) publish(index, manifest []byte) error {
 	if err == nil {
 		err = write(indexName, index)
 	}
-	if err != nil { // which of the two versions is there, the next run will see
+	if err != nil { // the next run finds out which of the two versions is there
 		w.done = true
-		w.lock.Close()
+		_ = w.unlock()
 	}
 	return err
 }
 
-// writeFile commits a small file.
+// writeFile writes a small file and makes it durable.
 func writeFile(fsys vfs.FS, path string, b []byte) error {
 	f, err := fsys.Create(path)
 	if err != nil {
@@ -497,23 +588,23 @@ func writeFile(fsys vfs.FS, path string, b []byte) error {
 	return f.Commit()
 }
 
-// Abort removes everything that was written, by earlier runs of the job too, and
-// nothing of a store that is extended. After Publish it does nothing. No other call
-// may be running.
+// Abort removes everything that this job has written, in earlier runs too. A store that
+// is extended stays as it was. After Publish, Abort does nothing. No other call may be
+// running.
 func (w *Writer) Abort() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done {
 		return nil
 	}
-	return w.leave(errors.Join(w.end(), w.wipe(nil)))
+	return w.removeJobAndUnlock(errors.Join(w.stopWriting(), w.removeFiles(nil)))
 }
 
-// end lets nothing more be written, and gives up the parts that are being written.
-func (w *Writer) end() error {
+// stopWriting aborts the parts that are being written. Later writes fail.
+func (w *Writer) stopWriting() error {
 	w.done = true
 	var err error
-	for p := range w.open {
+	for p := range w.unfinished {
 		err = errors.Join(err, p.abort())
 	}
 	return err

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -152,7 +155,7 @@ func TestExistingOutputIsRefusedUnlessForced(t *testing.T) {
 
 func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
 	samples := tiny()
-	for i, want := range []string{"is a graph, which a store does not replace", "is a store, which a graph does not replace"} {
+	for i, want := range []string{"it is a graph, and a store cannot replace it", "it is a store, and a graph cannot replace it"} {
 		there, next := &samples[i], &samples[1-i]
 		fsys, dir := there.mustWrite(t)
 		before := filesOf(t, fsys, dir)
@@ -168,18 +171,19 @@ func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
 
 func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 	s := tiny()[0]
-	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes", "features/x/hop-0/part-0.parquet", "features/X/hop-0/part-0.arrow",
-		"topology/part-00.arrow", "thesis/chapter", "rows/hop-1/part-0.arrow", "manifest.json.bak", ".jobs/lock"} {
+	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes", "features/x/hop-0/part-0.parquet", PartPath("features/X/hop-0", 0),
+		"topology/part-0.arrow", "topology/part-000000.arrow", PartPath("topology", MaxParts), "topology/part-0000x.arrow", "thesis/chapter", PartPath("rows/hop-1", 0), "manifest.json.bak", ".jobs/lock",
+		".job/notes.txt", ".job/lock", ".job/job.json", ".job/scratch/notes.txt"} {
 		for _, complete := range []bool{false, true} {
 			fsys, dir := vfs.NewMem(), "/d"
 			if complete {
 				fsys, dir = s.mustWrite(t)
 			}
-			path := dir + "/" + name
-			if err := fsys.MkdirAll(path[:strings.LastIndexByte(path, '/')]); err != nil {
+			file := dir + "/" + name
+			if err := fsys.MkdirAll(path.Dir(file)); err != nil {
 				t.Fatal(err)
 			}
-			put(t, fsys, path, "mine")
+			put(t, fsys, file, "mine")
 			before := filesOf(t, fsys, dir)
 			for _, force := range []bool{false, true} {
 				if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
@@ -199,9 +203,50 @@ func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 	if _, err := s.write(fsys, "/d", CreateOptions{Force: true}); !errors.Is(err, ErrExists) || sizeOf(t, fsys, "/d/manifest.json") != 21 {
 		t.Errorf("a manifest.json of another program: %v", err)
 	}
+	// Parts whose maker nothing shows.
+	for _, name := range []string{PartPath(topologyFolder, 0), PartPath(nodesFolder, 3), indexName, manifestName + vfs.TempSuffix} {
+		dir := "/" + strings.ReplaceAll(name, "/", "-")
+		if err := fsys.MkdirAll(path.Dir(dir + "/" + name)); err != nil {
+			t.Fatal(err)
+		}
+		put(t, fsys, dir+"/"+name, "mine")
+		for _, force := range []bool{false, true} {
+			if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) || sizeOf(t, fsys, dir+"/"+name) != 4 {
+				t.Errorf("%s (force %v): %v", name, force, err)
+			}
+		}
+	}
 	put(t, fsys, "/file", "")
 	if _, err := s.write(fsys, "/file", CreateOptions{Force: true}); err == nil {
 		t.Error("a file is replaced by a directory")
+	}
+}
+
+// What a user puts where a job is at work, or was killed, stays.
+func TestAFilePutIntoAJobsFolderStays(t *testing.T) {
+	s := tiny()[0]
+	for _, name := range []string{".job/notes.txt", ".job/scratch/notes.txt", ".job/scratch/sub/edges.scratch"} {
+		for _, force := range []bool{false, true} {
+			fsys := vfs.NewMem()
+			w, err := Create(fsys, "/d", s.layout, CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Scratch(); err != nil {
+				t.Fatal(err)
+			}
+			if err := fsys.MkdirAll(path.Dir("/d/" + name)); err != nil {
+				t.Fatal(err)
+			}
+			put(t, fsys, "/d/"+name, "mine")
+			killed := fsys.CrashClone()
+			if err := w.Abort(); !errors.Is(err, folder.ErrForeign) || sizeOf(t, fsys, "/d/"+name) != 4 {
+				t.Errorf("%s: aborted: %v", name, err)
+			}
+			if _, err := s.write(killed, "/d", CreateOptions{Force: force}); err == nil || !strings.Contains(err.Error(), path.Base(name)) && !strings.Contains(err.Error(), "/sub") || sizeOf(t, killed, "/d/"+name) != 4 {
+				t.Errorf("%s: the next job (force %v): %v", name, force, err)
+			}
+		}
 	}
 }
 
@@ -334,9 +379,9 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 		"an operator of no hops":     publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 0}} }),
 		"an unknown row set":         publish(func(m *Manifest) { m.RowSet = "some" }),
 		"a split that is not stored": publish(func(m *Manifest) { m.Split = 1 }),
-		"a name with a line break":   publish(func(m *Manifest) { m.Name = "a\nb" }),
+		"a name that is no text":     publish(func(m *Manifest) { m.Name = "a\xffb" }),
 		"a name that is no UTF-8":    publish(func(m *Manifest) { m.Name = "\xff" }),
-		"an input with a zero byte":  publish(func(m *Manifest) { m.Input = map[string]string{"a": "\x00"} }),
+		"an input that is no text":   publish(func(m *Manifest) { m.Input = map[string]string{"a": "\xff"} }),
 		"negative edges":             publish(func(m *Manifest) { m.Edges = -1 }),
 	} {
 		fsys := vfs.NewMem()
@@ -421,7 +466,7 @@ func TestSameContentGivesSameBytesWhateverTheOrderOfWriting(t *testing.T) {
 	}
 }
 
-func TestPartsAndStridesAreAsDocumented(t *testing.T) {
+func TestPartsAndOffsetsAreAsDocumented(t *testing.T) {
 	for _, s := range samples() {
 		if s.parts == 0 {
 			continue
@@ -441,13 +486,90 @@ func TestPartsAndStridesAreAsDocumented(t *testing.T) {
 			if len(m.table.parts) < 3 {
 				t.Errorf("%s: %s has %d parts", s.name, id, len(m.table.parts))
 			}
-			body := (int64(s.layout.ChunkRows)*s.layout.rowBytes() + 4095) / 4096 * 4096
+			want := int64(0)
 			for k := range m.Chunks() {
 				e := m.Extent(k)
-				if want := 4096 + 4096 + int64(e.Chunk)*(4096+body); e.Offset != want {
+				if e.Chunk == 0 {
+					want = 4096 + 4096
+				}
+				if e.Offset != want {
 					t.Errorf("%s: %s: chunk %d is at %d, want %d", s.name, id, k, e.Offset, want)
 				}
+				want += (e.Length+4095)/4096*4096 + 4096
 			}
+		}
+	}
+}
+
+func TestFilesOfATableSortByNameAsTheirRowsDo(t *testing.T) {
+	for _, s := range samples() {
+		fsys, dir := s.mustWrite(t)
+		d, err := OpenAny(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for folder, table := range d.tables {
+			next := 0
+			for _, path := range filesOf(t, fsys, dir) { // sorted
+				if !strings.HasPrefix(path, dir+"/"+folder+"/") {
+					continue
+				}
+				if want := d.filePath(table.parts[next].file); path != want {
+					t.Errorf("%s: file %d by name is %s, by rows %s", s.name, next, path, want)
+				}
+				next++
+			}
+			if next != len(table.parts) {
+				t.Errorf("%s: %s has %d files for %d parts", s.name, folder, next, len(table.parts))
+			}
+			if s.name == "a graph of several parts" && folder == "features/x/hop-0" && next < 12 {
+				t.Errorf("%d parts show no order", next)
+			}
+		}
+	}
+}
+
+func TestMorePartsThanCanBeNamedAreRefusedBeforeAnythingIsMade(t *testing.T) {
+	fsys := vfs.NewMem()
+	rows := int64(100) * MaxParts
+	layout := Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, 1), ChunkRows: 1, Features: 1 << 19, DType: Float32}
+	before := partBytes
+	defer func() { partBytes = before }()
+	partBytes = 200 << 20 // hence 99 chunks of 2 MiB, and their pages
+	_, err := Create(fsys, "/d", layout, CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "more than the 100000 that a table can have") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := fsys.Stat("/d"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something was made: %v", err)
+	}
+	partBytes = 210 << 20 // 104 chunks
+	w, err := Create(fsys, "/d", layout, CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	partBytes = 200 << 20
+	if _, err := w.Matrix(Input); err == nil || !strings.Contains(err.Error(), "more than the 100000") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestShortChunksTakeNoMoreThanTheirOwnPages(t *testing.T) {
+	s := makeStore("a store of small regions", [4]int64{14, 50, 100, 107}, 1433, 100, Float32, columns{1, 1, false}, Operator{"sym", 1})
+	fsys, dir := s.mustWrite(t)
+	d, err := OpenStore(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const chunks, page = 5, 4096
+	rows := int64(14 + 50 + 100 + 107)
+	most := rows*s.layout.rowBytes() + chunks*(page-1) + // data, and zeros after them
+		chunks*(page+24) + 2*page // what Arrow says of each chunk, and of the file
+	for _, id := range d.Matrices() {
+		path := dir + "/" + PartPath(matrixFolder(id), 0)
+		if size := sizeOf(t, fsys, path); size > most {
+			t.Errorf("%s has %d bytes, more than %d", id, size, most)
 		}
 	}
 }

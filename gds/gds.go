@@ -38,6 +38,7 @@ const (
 	BFloat16 = dtype.BFloat16
 	Int32    = dtype.Int32
 	Uint32   = dtype.Uint32
+	Int64    = dtype.Int64
 	Int8     = dtype.Int8
 	Uint8    = dtype.Uint8
 )

@@ -28,6 +28,8 @@ type Ops interface {
 	Gemm(transA, transB bool, alpha float32, a, b Tensor, beta float32, c Tensor)
 	// AddRow adds the vector row [1,Cols] to every row of dst.
 	AddRow(dst, row Tensor)
+	// MulRow multiplies every row of dst, element by element, by the vector row [1,Cols].
+	MulRow(dst, row Tensor)
 	// Axpy computes y += alpha * x, of the same shape.
 	Axpy(alpha float32, x, y Tensor)
 	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With
@@ -50,7 +52,7 @@ type Ops interface {
 	// onehot(label)). Rows with a negative label add nothing and get no
 	// gradient. A label >= C is an error.
 	SoftmaxCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
-	// CountCorrect adds to count, int32 [1,2], the number of rows whose first
+	// CountCorrect adds to count, int64 [1,2], the number of rows whose first
 	// largest logit is at their label, and the number of rows that have one.
 	// Negative labels count in neither; a row with a NaN is not correct.
 	CountCorrect(count, logits, labels Tensor)

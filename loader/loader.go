@@ -18,6 +18,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // MatrixID names one feature matrix of a store.
@@ -44,19 +45,19 @@ type Options struct {
 	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
 	// 0: those of a batch being assembled and of one being read.
 	ChunkSlots int
-	// Sharded tells that, of several ranks, each holds a part of the rows on its device
-	// and fetches others from where they are; else each holds all.
+	// Sharded: with several ranks, each device holds a part of the rows and copies the others
+	// from the devices that hold them; else each device holds all rows.
 	Sharded bool
 	Threads int // for reading and gathering; 0: GOMAXPROCS
-	// Unchecked leaves the checksums of what Storage reads uncompared.
+	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
-	// BySpan has each span of a batch copied by an operation of its own, however
-	// short. Where rows are reshuffled that is the naive loader, against which others
-	// are measured (preprop-gnn Figure 6a). Not from Storage.
+	// BySpan: copy each span of a batch by an operation of its own, however short. With rows
+	// reshuffled, this is the baseline that other loaders are compared with (preprop-gnn
+	// Figure 6a). Not for Storage.
 	BySpan bool
 }
 
-// Loader is an open store on its way to a device. Its Sets are used one at a
+// Loader brings batches of a store to a device. Its Sets are used one at a
 // time; Stats may be called at any time.
 type Loader struct {
 	o       Options // defaults filled in
@@ -66,12 +67,12 @@ type Loader struct {
 	rows    int64   // of all regions
 	labels  []int32 // [rows]
 	memory  memory
-	frames  []*frame
+	buffers []*batchBuffer
 	source  source
 	ranks   Ranks // that it is one of
 	rank    int
-	// Of its rows, the device has those with a number of part modulo parts.
-	part, parts int64
+	// The device holds row i if i % holders == holder: see Sharded.
+	holder, holders int64
 
 	assembled, copiedIn atomic.Int64 // bytes: see Stats
 
@@ -81,10 +82,10 @@ type Loader struct {
 	stats  Stats
 }
 
-// region is a region of the store and where its rows are in the loader.
+// region is a region of the store, and the number of its first row in the loader.
 type region struct {
 	format.Region
-	at int64
+	firstRow int64
 }
 
 // memory is what a loader has allocated.
@@ -94,14 +95,14 @@ type memory struct {
 }
 
 func (m *memory) alloc(bytes int64) (gds.Buffer, error) {
-	return m.keep(m.device.Alloc(max(bytes, 1)))
+	return m.track(m.device.Alloc(max(bytes, 1)))
 }
 
 func (m *memory) pin(bytes int64) (gds.Buffer, error) {
-	return m.keep(m.device.AllocPinned(max(bytes, 1)))
+	return m.track(m.device.AllocPinned(max(bytes, 1)))
 }
 
-func (m *memory) keep(b gds.Buffer, err error) (gds.Buffer, error) {
+func (m *memory) track(b gds.Buffer, err error) (gds.Buffer, error) {
 	if err == nil {
 		m.buffers = append(m.buffers, b)
 	}
@@ -117,39 +118,44 @@ func (m *memory) free() error {
 	return err
 }
 
-// Memory is what a loader takes beside the input, in bytes.
+// Memory is the memory that a loader allocates beside the input, in bytes.
 type Memory struct {
 	Batches int64 // of the device
-	// Chunks are those on their way where the input is read from storage: of the
-	// device if its memory is the host's, else pinned.
+	// Chunks are those being read when the input is in storage: device memory if the device is
+	// unified, else pinned.
 	Chunks int64
-	// Staging is pinned where batches are gathered in host memory for a device with
+	// Staging is pinned memory for batches that are gathered in host memory for a device with
 	// memory of its own.
 	Staging int64
+	// Host is what every placement takes of host memory: labels, the row numbers of
+	// batches, and, until it is open, the chunks through which the input is loaded.
+	Host int64
 }
 
-// Need tells what Open will take with these options for a store of this layout.
-// Device, Store and Placement do not matter.
+// Need computes the memory that Open will allocate with these options for a store of this layout.
+// It does not use Device, Store and Placement.
 func Need(layout format.Layout, o Options) (Memory, error) {
 	l := &Loader{o: o, layout: layout}
-	if err := l.settle(); err != nil {
+	if err := l.fillDefaults(); err != nil {
 		return Memory{}, err
 	}
 	slots, err := l.slots()
-	var frame int64
-	features, stored, numbers := l.frameBytes()
-	for _, bytes := range []int64{features, stored, numbers} {
-		frame += (bytes + gds.Align - 1) / gds.Align * gds.Align // as devices count
+	pages := func(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align } // as devices count
+	features, stored, numbers := l.batchBufferBytes()
+	pinned := numbers
+	if l.o.Sharded {
+		pinned += l.stagingBytes()
 	}
 	return Memory{
-		Batches: int64(l.o.Buffers) * frame,
+		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(numbers)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
-		Staging: int64(l.stagings()) * l.stagingBytes(),
+		Staging: int64(l.stagingCount()) * l.stagingBytes(),
+		Host:    pages(4*l.rows) + int64(l.o.Buffers)*pages(pinned) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
 	}, err
 }
 
-// Open prepares the source: what is preloaded is read (and checked) here. The
-// store must stay open as long as the loader.
+// Open opens a loader. With the placements Device and Host, it reads and checks the whole input.
+// The store must stay open as long as the loader.
 func Open(ctx context.Context, o Options) (*Loader, error) {
 	ranks, err := OpenRanks(ctx, o, []gds.Device{o.Device})
 	if err != nil {
@@ -158,12 +164,12 @@ func Open(ctx context.Context, o Options) (*Loader, error) {
 	return ranks[0], nil
 }
 
-// open makes the loader of one of some ranks, of which those before it are there.
-// Its memory is still to be filled.
+// open makes the loader of one rank, after those of the ranks before it. It does not fill its
+// memory.
 func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error) {
-	l := &Loader{o: o, memory: memory{device: o.Device}, ranks: ranks, rank: rank, parts: 1}
+	l := &Loader{o: o, memory: memory{device: o.Device}, ranks: ranks, rank: rank, holders: 1}
 	if o.Sharded {
-		l.part, l.parts = int64(rank), int64(len(ranks))
+		l.holder, l.holders = int64(rank), int64(len(ranks))
 	}
 	err := l.configure()
 	if err == nil {
@@ -180,18 +186,18 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	for range l.o.Buffers {
-		f, err := newFrame(l)
+		f, err := newBatchBuffer(l)
 		if err != nil {
 			return fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
 		}
-		l.frames = append(l.frames, f)
+		l.buffers = append(l.buffers, f)
 	}
 	var err error
 	l.source, err = l.backend.open(l)
 	return err
 }
 
-// configure checks the options and fills in what follows from them.
+// configure checks the options and sets the fields that follow from them.
 func (l *Loader) configure() error {
 	o := &l.o
 	var known bool
@@ -212,11 +218,11 @@ func (l *Loader) configure() error {
 			return l.noRegion(name)
 		}
 	}
-	return l.settle()
+	return l.fillDefaults()
 }
 
-// settle fills in what follows from options and layout.
-func (l *Loader) settle() error {
+// fillDefaults checks numbers, sets defaults, and sets the fields that follow from the layout.
+func (l *Loader) fillDefaults() error {
 	o := &l.o
 	switch {
 	case len(o.Matrices) == 0:
@@ -250,8 +256,7 @@ func (l *Loader) noRegion(name string) error {
 	return fmt.Errorf("%s has no region %q (it has %q)", l.o.Store.Path(), name, names)
 }
 
-// readLabels reads the labels of the loader's rows; all are -1 in a store that
-// has none.
+// readLabels reads the labels of the loader's rows; in a store without labels all are -1.
 func (l *Loader) readLabels(ctx context.Context) error {
 	if l.rank > 0 {
 		l.labels = l.ranks[0].labels
@@ -260,9 +265,13 @@ func (l *Loader) readLabels(ctx context.Context) error {
 	if n := l.o.Store.Manifest.Labels; n > 1 {
 		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), n)
 	}
-	l.labels = make([]int32, l.rows)
+	b, err := l.memory.pin(4 * l.rows)
+	if err != nil {
+		return fmt.Errorf("labels of %d rows: %w", l.rows, err)
+	}
+	l.labels = dtype.Int32s(b.Bytes()[:4*l.rows])
 	for _, r := range l.regions {
-		if err := l.o.Store.ReadLabels(ctx, r.Region, l.labels[r.at:r.at+r.Rows]); err != nil {
+		if err := l.o.Store.ReadLabels(ctx, r.Region, l.labels[r.firstRow:r.firstRow+r.Rows]); err != nil {
 			return err
 		}
 	}
@@ -272,16 +281,18 @@ func (l *Loader) readLabels(ctx context.Context) error {
 // rowBytes is the size of a row of one matrix, in the stored type.
 func (l *Loader) rowBytes() int64 { return int64(l.layout.Features) * int64(l.layout.DType.Size()) }
 
-// joinedColumns and joinedBytes are the elements and the size of a row of all
-// matrices.
+// chunkBytes is the size of a chunk of one matrix.
+func (l *Loader) chunkBytes() int64 { return int64(l.layout.ChunkRows) * l.rowBytes() }
+
+// joinedColumns and joinedBytes are the elements and the bytes of a row of all matrices.
 func (l *Loader) joinedColumns() int { return len(l.o.Matrices) * l.layout.Features }
 func (l *Loader) joinedBytes() int64 { return int64(len(l.o.Matrices)) * l.rowBytes() }
 
-// unified tells that what is stored on the device can be written by the host.
+// unified tells that the host can write to device memory.
 func (l *Loader) unified() bool { return l.o.Device.Info().Unified }
 
-// enter begins what only one may do at a time: an epoch, or Close.
-func (l *Loader) enter() error {
+// beginUse reserves the loader for an epoch or for Close; it fails if another has it.
+func (l *Loader) beginUse() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -294,28 +305,18 @@ func (l *Loader) enter() error {
 	return nil
 }
 
-func (l *Loader) leave() {
+func (l *Loader) endUse() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy = false
 }
 
-// Close releases buffers and files, once the work on the last batches is done.
-// No epoch may be running.
-func (l *Loader) Close() error {
-	if err := l.enter(); err != nil {
-		return err
-	}
-	defer l.leave()
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	return l.release()
-}
+// Close closes the loader, and with it all ranks that it is one of: see Ranks.Close.
+func (l *Loader) Close() error { return l.ranks.Close() }
 
 func (l *Loader) release() error {
-	for _, f := range l.frames {
-		_ = f.settle(context.Background())
+	for _, f := range l.buffers {
+		_ = f.waitReleased(context.Background())
 	}
 	var err error
 	if l.source != nil {

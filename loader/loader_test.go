@@ -425,8 +425,8 @@ func TestSetsThatCannotBeAreRefused(t *testing.T) {
 		{"a plan that is none", Rows{Region: "train"}, chunk.Plan{}, "batches of 0 rows"},
 		{"batches that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 11}, "batches of 11 rows from a loader that was opened for 10"},
 		{"shares that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 31, World: 3}, "batches of 11 rows from a loader that was opened for 10"},
-		{"rows reshuffled from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}, "chunks of 8 rows or a multiple, not of 0"},
-		{"parts of chunks from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled, ChunkRows: 12}, "chunks of 8 rows or a multiple, not of 12"},
+		{"rows reshuffled from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}, "chunks of a multiple of 8 rows, not of 0"},
+		{"parts of chunks from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled, ChunkRows: 12}, "chunks of a multiple of 8 rows, not of 12"},
 	} {
 		if _, err := l.Set(test.rows, test.plan); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)

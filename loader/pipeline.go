@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// stage is one step that every item of a pipeline takes. Each stage works on one
-// item at a time, in order, beside the other stages.
+// stage is one step of a pipeline. It works on one item at a time, in order, concurrently with the
+// other stages.
 type stage[T any] struct {
 	name string
-	// wait returns when there is room for the item: a free buffer, say. The time
-	// is not counted as work. Either function may be nil.
+	// wait waits until the stage can work, for instance until a buffer is free. Its time is not
+	// counted as work. Either function may be nil.
 	wait func(context.Context, T) error
 	work func(context.Context, T) error
 	// queue is how many finished items may wait for the next stage.
 	queue int
 }
 
-// durations is how one stage spent its time.
+// durations is the time of one stage.
 type durations struct {
 	work    time.Duration
 	blocked time.Duration // waiting for room, or for the next stage to take an item
 	idle    time.Duration // waiting for the stage before
 }
 
-// entry is an item on its way, or the error that ends the way behind it.
+// entry is an item between stages, or the error that follows the last item.
 type entry[T any] struct {
 	item T
 	err  error

@@ -11,14 +11,14 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// Ranks are the loaders of devices that share each batch: rank r, on device r, brings
-// what plans with Rank r and World len(ranks) give it. In host memory there is one copy
-// of the matrices for all; device memory has a copy on each device, or, Sharded, a part.
-// They are used beside one another, and closed together.
+// Ranks are the loaders of devices that share each batch: rank r, on device r, brings the share
+// of a plan with Rank r and World len(ranks). In host memory there is one copy of the matrices for
+// all ranks; each device has a copy or, if Sharded, a part. Ranks may be used concurrently, and
+// are closed together.
 type Ranks []*Loader
 
-// OpenRanks opens a loader on each device. Of the options, Device is left out; BatchRows
-// and Threads are those of all ranks together.
+// OpenRanks opens a loader on each device. Options.Device is not used; BatchRows and Threads are
+// for all ranks together.
 func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, error) {
 	world := len(devices)
 	if world == 0 || o.BatchRows < 1 || o.Threads < 0 {
@@ -45,8 +45,7 @@ func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, err
 	return ranks, nil
 }
 
-// Sets are the ranks' shares of some rows: see Loader.Set. The plan's Rank and World are
-// filled in.
+// Sets makes the set of each rank: see Loader.Set. It sets the plan's Rank and World.
 func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
 	sets := make([]*Set, len(r))
 	plan.World = len(r)
@@ -60,11 +59,23 @@ func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
 	return sets, nil
 }
 
-// Close closes the loaders, of which none may be in an epoch.
+// Close waits for the work on the last batches, and releases buffers and files of all loaders. While
+// one of them runs an epoch, it returns an error and closes none: ranks read from one another.
 func (r Ranks) Close() error {
+	for i, l := range r {
+		if err := l.beginUse(); err != nil {
+			for _, begun := range r[:i] {
+				begun.endUse()
+			}
+			return err
+		}
+	}
 	var errs []error
 	for _, l := range slices.Backward(r) { // the first has what the others use
-		errs = append(errs, l.Close())
+		l.mu.Lock()
+		l.closed, l.busy = true, false
+		l.mu.Unlock()
+		errs = append(errs, l.release())
 	}
 	return errors.Join(errs...)
 }

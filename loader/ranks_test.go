@@ -143,6 +143,49 @@ func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
 	}
 }
 
+func TestRanksAreNotClosedWhileOneIsInAnEpoch(t *testing.T) {
+	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
+	for _, s := range shared {
+		t.Run(s.name, func(t *testing.T) {
+			devices := newDevices(t, 2)
+			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 20}, devices)
+			plan := plans(s.placement, 8, 20)[0]
+			plan.World, plan.Rank = 2, 1
+			set := mustSet(t, ranks[1], Rows{Region: "train"}, plan)
+			want, err := collect(t, devices[1], set, 0, 0)
+			if err != nil || len(want) < 2 {
+				t.Fatalf("%d batches, %v", len(want), err)
+			}
+			stream := mustStream(t, devices[1])
+			defer stream.Close()
+			batches := 0
+			for b, err := range set.Epoch(t.Context(), stream, 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := ranks.Close(); err == nil || !strings.Contains(err.Error(), "another epoch is running") {
+					t.Fatalf("all ranks were closed while one is in an epoch: %v", err)
+				}
+				if ranks[0].Close() == nil {
+					t.Fatal("the rank that has the others' memory was closed")
+				}
+				if b.Rows != want[batches].rows {
+					t.Errorf("batch %d has %d rows, want %d", batches, b.Rows, want[batches].rows)
+				}
+				batches++
+			}
+			if batches != len(want) {
+				t.Errorf("%d batches, want %d", batches, len(want))
+			}
+			for _, l := range ranks { // none was closed
+				if got, err := collect(t, l.o.Device, mustSet(t, l, Rows{Region: "valid"}, chunk.Plan{BatchRows: 20, World: 2, Rank: l.rank}), 0, 0); err != nil || len(got) == 0 {
+					t.Errorf("rank %d: %d batches, %v", l.rank, len(got), err)
+				}
+			}
+		})
+	}
+}
+
 func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 	spec := storeSpec{format.Float16, 100, 3, 1, 730}
 	store := newStore(t, spec)
@@ -306,7 +349,7 @@ func TestADeviceThatFailsEndsTheRanksThatNeedItsRows(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
 	for n := 1; ; n++ {
-		var device gdstest.Frail
+		var device gdstest.FailingDevice
 		failed := false
 		synctest.Test(t, func(t *testing.T) {
 			devices := newDevices(t, 2)

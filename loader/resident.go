@@ -11,11 +11,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// resident is what the sources that hold the matrices in memory have in common:
-// one buffer [rows, matrices * F], in the stored type. A row that is read at random
-// is thus one run of memory and not one for each matrix, which memory gives faster,
-// with fewer misses of the page table. Of the loader's rows it has each
-// (Loader.parts)th, from Loader.part on.
+// resident is the common part of the sources that hold the matrices in memory: one buffer
+// [rows, matrices * F], in the stored type. A row of all matrices is one range of memory, which
+// is read faster, with fewer page table misses, than one range for each matrix. It holds row i
+// of the loader if i % Loader.holders == Loader.holder.
 type resident struct {
 	l      *Loader
 	memory gds.Buffer
@@ -27,25 +26,25 @@ func (r *resident) allocate(alloc func(int64) (gds.Buffer, error)) (err error) {
 	if l.rows > 1<<32 {
 		return fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
-	if r.memory, err = alloc(r.held() * l.joinedBytes()); err != nil {
-		return fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), r.held(), err)
+	if r.memory, err = alloc(r.heldRows() * l.joinedBytes()); err != nil {
+		return fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), r.heldRows(), err)
 	}
 	return nil
 }
 
-// held is the number of rows.
-func (r *resident) held() int64 { return (r.l.rows - r.l.part + r.l.parts - 1) / r.l.parts }
+// heldRows is the number of rows that are held.
+func (r *resident) heldRows() int64 { return (r.l.rows - r.l.holder + r.l.holders - 1) / r.l.holders }
 
-// rows is all matrices, all rows that are held.
+// rows is the matrix of all rows that are held.
 func (r *resident) rows() gds.Tensor {
-	return gds.NewTensor(r.memory, int(r.held()), r.l.joinedColumns(), r.l.layout.DType)
+	return gds.NewTensor(r.memory, int(r.heldRows()), r.l.joinedColumns(), r.l.layout.DType)
 }
 
-// fill reads and checks every chunk of the loader's regions, once for all residents,
+// fill reads and checks every chunk of the loader's regions once, and copies it to all residents,
 // of which this is one.
 func (r *resident) fill(ctx context.Context, all []*resident) error {
 	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
-	in, err := newIntake(r.l, all)
+	in, err := newPreloader(r.l, all)
 	if err != nil {
 		return err
 	}
@@ -61,7 +60,7 @@ func (r *resident) fill(ctx context.Context, all []*resident) error {
 }
 
 // fillMatrix reads one matrix into its columns.
-func (r *resident) fillMatrix(ctx context.Context, matrix int, in *intake) (err error) {
+func (r *resident) fillMatrix(ctx context.Context, matrix int, in *preloader) (err error) {
 	m, err := r.l.o.Store.Matrix(r.l.o.Matrices[matrix])
 	if err != nil {
 		return err
@@ -80,7 +79,7 @@ func (r *resident) fillMatrix(ctx context.Context, matrix int, in *intake) (err 
 		err := parallel.For(ctx, cap(in.free), int64(region.Chunks), 1, func(lo, _ int64) error {
 			k := region.FirstChunk + int(lo)
 			first, _ := m.ChunkRowRange(k)
-			return in.take(ctx, m, k, matrix, first-region.FirstRow+region.at)
+			return in.loadChunk(ctx, m, k, matrix, first-region.FirstRow+region.firstRow)
 		})
 		if err != nil {
 			return err
@@ -91,7 +90,7 @@ func (r *resident) fillMatrix(ctx context.Context, matrix int, in *intake) (err 
 
 func (r *resident) check(*Set) error                     { return nil }
 func (r *resident) prefetch(context.Context, *job) error { return nil }
-func (r *resident) ahead(*Set) int                       { return 1 }
+func (r *resident) queueLength(*Set) int                 { return 1 }
 func (r *resident) fetch(context.Context, *job) error    { return nil }
 func (r *resident) release(*job)                         {}
 func (r *resident) close() error                         { return nil }
@@ -103,24 +102,31 @@ func (r *resident) reads() []ReadStats {
 	return []ReadStats{r.read}
 }
 
-// intake brings chunks to their columns.
-type intake struct {
-	free chan gds.Buffer // pinned, a chunk of one matrix each
-	to   []*landing
+// preloader reads chunks and copies them into their columns, for all ranks.
+type preloader struct {
+	free  chan gds.Buffer // pinned, a chunk of one matrix each
+	ranks []*rankPreload
 }
 
-func newIntake(l *Loader, all []*resident) (*intake, error) {
-	in := &intake{free: make(chan gds.Buffer, l.o.Threads*len(l.ranks))}
-	bytes := int64(l.layout.ChunkRows) * l.rowBytes()
+// preloadBytes is the most that is on its way from files to memory, unless one chunk is more.
+const preloadBytes = 16 << 20
+
+// preloadChunks is how many chunks so many ranks read at a time.
+func (l *Loader) preloadChunks(ranks int) int {
+	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
+}
+
+func newPreloader(l *Loader, all []*resident) (*preloader, error) {
+	in := &preloader{free: make(chan gds.Buffer, l.preloadChunks(len(l.ranks)))}
 	for _, r := range all {
-		t := &landing{resident: r}
-		in.to = append(in.to, t)
+		t := &rankPreload{resident: r}
+		in.ranks = append(in.ranks, t)
 		if err := t.open(); err != nil {
 			return nil, errors.Join(err, in.close())
 		}
 	}
 	for range cap(in.free) {
-		b, err := l.o.Device.AllocPinned(bytes)
+		b, err := l.o.Device.AllocPinned(l.chunkBytes())
 		if err != nil {
 			return nil, errors.Join(err, in.close())
 		}
@@ -129,36 +135,36 @@ func newIntake(l *Loader, all []*resident) (*intake, error) {
 	return in, nil
 }
 
-// take returns when chunk k, whose rows are the loader's from row at on, is in the
-// columns of its matrix.
-func (in *intake) take(ctx context.Context, m *format.Matrix, k, matrix int, at int64) error {
+// loadChunk reads chunk k, whose first row is row at of the loader, and copies it to the columns of
+// its matrix on all ranks.
+func (in *preloader) loadChunk(ctx context.Context, m *format.Matrix, k, matrix int, at int64) error {
 	b := <-in.free
 	defer func() { in.free <- b }()
 	_, rows := m.ChunkRowRange(k)
-	chunk := b.Bytes()[:int64(rows)*in.to[0].l.rowBytes()]
+	chunk := b.Bytes()[:int64(rows)*in.ranks[0].l.rowBytes()]
 	if err := m.ReadChunk(k, chunk); err != nil {
 		return err
 	}
 	var err error
-	events := make([]gds.Event, len(in.to))
-	for i, t := range in.to {
-		events[i] = t.put(chunk, rows, matrix, at)
+	events := make([]gds.Event, len(in.ranks))
+	for i, t := range in.ranks {
+		events[i] = t.copyChunk(chunk, rows, matrix, at)
 	}
-	for _, landed := range events {
-		if landed == nil {
+	for _, copied := range events {
+		if copied == nil {
 			continue
 		}
 		// Not ctx: the memory must not be used again before.
-		if failed := landed.Wait(context.WithoutCancel(ctx)); err == nil {
+		if failed := copied.Wait(context.WithoutCancel(ctx)); err == nil {
 			err = failed
 		}
 	}
 	return err
 }
 
-func (in *intake) close() error {
+func (in *preloader) close() error {
 	var err error
-	for _, t := range in.to {
+	for _, t := range in.ranks {
 		err = errors.Join(err, t.close())
 	}
 	for len(in.free) > 0 {
@@ -167,33 +173,33 @@ func (in *intake) close() error {
 	return err
 }
 
-// landing is where a resident takes in chunks.
-type landing struct {
+// rankPreload copies chunks into the columns of one rank.
+type rankPreload struct {
 	*resident
-	// Where the host cannot write to the columns, chunks go through the memory of a
-	// batch, as far as it goes at a time: a device that is full has no other.
+	// Where the host cannot write to device memory, chunks are copied through the memory of a
+	// batch, piece by piece: a full device has no other.
 	mu     sync.Mutex
 	stream gds.Stream
 	staged gds.Buffer
 }
 
-func (t *landing) open() (err error) {
+func (t *rankPreload) open() (err error) {
 	if t.memory.Bytes() == nil {
-		t.staged = t.l.frames[0].features
+		t.staged = t.l.buffers[0].features
 		t.stream, err = t.l.o.Device.NewStream()
 	}
 	return err
 }
 
-// put copies those rows of a chunk that are held. It returns when they are there,
-// or what happens then.
-func (t *landing) put(chunk []byte, rows, matrix int, at int64) gds.Event {
+// copyChunk copies those rows of a chunk that are held. It returns nil if they are copied, else the
+// event that they are.
+func (t *rankPreload) copyChunk(chunk []byte, rows, matrix int, at int64) gds.Event {
 	l := t.l
 	size, stride := l.rowBytes(), l.joinedBytes()
 	if t.stream == nil {
-		first, to := t.next(at)
+		first, to := t.nextHeld(at)
 		columns := t.memory.Bytes()[to*stride+int64(matrix)*size:]
-		for n, i := int64(0), first; i < int64(rows); n, i = n+1, i+l.parts {
+		for n, i := int64(0), first; i < int64(rows); n, i = n+1, i+l.holders {
 			copy(columns[n*stride:][:size], chunk[i*size:])
 		}
 		return nil
@@ -202,11 +208,11 @@ func (t *landing) put(chunk []byte, rows, matrix int, at int64) gds.Event {
 	defer t.mu.Unlock()
 	fit := int(t.staged.Len() / size)
 	for lo := 0; lo < rows; lo += fit {
-		first, to := t.next(at + int64(lo))
+		first, to := t.nextHeld(at + int64(lo))
 		part := gds.NewTensor(t.staged, min(fit, rows-lo), l.layout.Features, l.layout.DType)
 		held := part.Slice(int(first), part.Rows)
-		held.Rows = int((int64(part.Rows) - first + l.parts - 1) / l.parts)
-		held.Stride *= int(l.parts)
+		held.Rows = int((int64(part.Rows) - first + l.holders - 1) / l.holders)
+		held.Stride *= int(l.holders)
 		if held.Rows == 0 {
 			continue
 		}
@@ -216,14 +222,14 @@ func (t *landing) put(chunk []byte, rows, matrix int, at int64) gds.Event {
 	return t.stream.Record()
 }
 
-// next is the first of the loader's rows from row at on that is held: how far on it
-// is, and its place.
-func (r *resident) next(at int64) (ahead, place int64) {
-	ahead = (r.l.part - at%r.l.parts + r.l.parts) % r.l.parts
-	return ahead, (at + ahead) / r.l.parts
+// nextHeld finds the first row >= at of the loader that is held: its distance from at, and its
+// number among the held rows.
+func (r *resident) nextHeld(at int64) (ahead, place int64) {
+	ahead = (r.l.holder - at%r.l.holders + r.l.holders) % r.l.holders
+	return ahead, (at + ahead) / r.l.holders
 }
 
-func (t *landing) close() error {
+func (t *rankPreload) close() error {
 	if t.stream == nil {
 		return nil
 	}

@@ -19,23 +19,23 @@ type Rows struct {
 	List   []uint32
 }
 
-// Set is the epochs over some rows of a loader's store.
+// Set yields epochs over some rows of a loader's store.
 type Set struct {
-	l    *Loader
-	plan chunk.Plan
-	at   int64    // first row, of a region
-	list []uint32 // else the rows
+	l        *Loader
+	plan     chunk.Plan
+	firstRow int64    // of a region
+	list     []uint32 // else the rows
 
 	rows, remote atomic.Int64 // so far
 }
 
-// Set plans epochs over rows: plan.Rows is filled in, and, where rows are Sharded, plan.Holder,
-// for which plan.Rank and plan.World must be those of the loader. From Storage, an order that
-// is Shuffled needs plan.ChunkRows to be whole chunks of the store.
+// Set plans epochs over rows. It sets plan.Rows and, if the loader is Sharded, plan.Holder; then
+// plan.Rank and plan.World must be those of the loader. From Storage, a Shuffled order needs a
+// plan.ChunkRows that is a multiple of the store's.
 func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	s := &Set{l: l}
 	if rows.List != nil {
-		if err := s.takeList(rows.List); err != nil {
+		if err := s.setList(rows.List); err != nil {
 			return nil, err
 		}
 		plan.Rows = int64(len(s.list))
@@ -47,7 +47,7 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 			}
 			return nil, l.noRegion(rows.Region)
 		}
-		s.at, plan.Rows = l.regions[i].at, l.regions[i].Rows
+		s.firstRow, plan.Rows = l.regions[i].firstRow, l.regions[i].Rows
 	}
 	if s.plan = plan; l.o.Sharded {
 		s.plan.Holder = s.holder
@@ -67,8 +67,8 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	return s, nil
 }
 
-// takeList turns row numbers of the store into the loader's.
-func (s *Set) takeList(list []uint32) error {
+// setList converts row numbers of the store to those of the loader.
+func (s *Set) setList(list []uint32) error {
 	s.list = make([]uint32, len(list))
 	for i, row := range list {
 		in := slices.IndexFunc(s.l.regions, func(r region) bool {
@@ -78,7 +78,7 @@ func (s *Set) takeList(list []uint32) error {
 			return fmt.Errorf("row %d, at place %d of the list, is not in the regions that the loader was opened for", row, i)
 		}
 		r := s.l.regions[in]
-		at := int64(row) - r.FirstRow + r.at
+		at := int64(row) - r.FirstRow + r.firstRow
 		if at > math.MaxUint32 {
 			return fmt.Errorf("row %d, at place %d of the list, is beyond 2^32 rows", row, i)
 		}
@@ -93,8 +93,8 @@ func (s *Set) Rows() int64 { return s.plan.Rows }
 // Batches is the number of batches of an epoch.
 func (s *Set) Batches() int { return s.plan.Batches() }
 
-// Remote tells how many rows this rank was given in epochs so far, and how many of
-// these another rank held.
+// Remote returns the number of rows of this rank in all epochs so far, and how many of them were
+// copied from another rank's device.
 func (s *Set) Remote() (rows, remote int64) { return s.rows.Load(), s.remote.Load() }
 
 // Epoch yields the batches of epoch n in the plan's order. Before a batch is
@@ -125,18 +125,18 @@ func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 
 func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*Batch) bool) (err error) {
 	l := s.l
-	if err := l.enter(); err != nil {
+	if err := l.beginUse(); err != nil {
 		return err
 	}
-	defer l.leave()
-	free := make(chan *frame, len(l.frames))
-	for _, f := range l.frames {
-		if err := f.settle(ctx); err != nil {
+	defer l.endUse()
+	free := make(chan *batchBuffer, len(l.buffers))
+	for _, f := range l.buffers {
+		if err := f.waitReleased(ctx); err != nil {
 			return err
 		}
 		free <- f
 	}
-	// A stream of its own, so that what poisons it ends with the epoch.
+	// A new stream for each epoch: an error in it ends with the epoch.
 	plain, err := l.o.Device.NewStream()
 	if err != nil {
 		return err
@@ -146,22 +146,22 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		{
 			name: "prefetch",
 			wait: func(ctx context.Context, j *job) error {
-				if l.backend.early && l.unified() {
-					if err := j.takeFrame(ctx, l, free, stream); err != nil {
+				if l.backend.fromPrefetch && l.unified() {
+					if err := j.waitForBuffer(ctx, l, free, stream); err != nil {
 						return err
 					}
 				}
 				return l.source.prefetch(ctx, j)
 			},
-			queue: l.source.ahead(s),
+			queue: l.source.queueLength(s),
 		},
 		{name: "fetch", work: l.source.fetch, queue: 1},
 		{
 			name: "assemble",
-			wait: func(ctx context.Context, j *job) error { return j.takeFrame(ctx, l, free, stream) },
+			wait: func(ctx context.Context, j *job) error { return j.waitForBuffer(ctx, l, free, stream) },
 			work: func(ctx context.Context, j *job) error { return j.assemble(ctx, l, stream) },
-			// As many as there are frames can be done.
-			queue: len(l.frames),
+			// As many as there are batch buffers can be done.
+			queue: len(l.buffers),
 		},
 	}
 	times := make([]durations, len(stages)+2)
@@ -175,15 +175,15 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.source.reset()
 		s.rows.Add(rows)
 		s.remote.Add(remote)
-		l.count(stages, times, batches, rows, remote)
+		l.addEpoch(stages, times, batches, rows, remote)
 	}()
 	for j, err := range pipeline(ctx, s.jobs(n, first), stages, times) {
 		if err != nil {
 			return err
 		}
-		more := j.frame.lend(consumer, yield)
+		more := j.buffer.yieldTo(consumer, yield)
 		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
-		free <- j.frame
+		free <- j.buffer
 		l.source.release(j)
 		if !more {
 			break
@@ -192,7 +192,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	return nil
 }
 
-// jobs are the batches of an epoch, in the loader's rows.
+// jobs yields the batches of an epoch, with the row numbers of the loader.
 func (s *Set) jobs(n, first int) iter.Seq[*job] {
 	return func(yield func(*job) bool) {
 		for b := range s.plan.EpochFrom(n, first) {
@@ -209,8 +209,8 @@ func (s *Set) jobs(n, first int) iter.Seq[*job] {
 	}
 }
 
-// bySpan tells whether the rows of batches are told by spans, and not by numbers: it
-// is less work where spans are long, and they can be copied, or lent, as they are.
+// bySpan tells whether batches are lists of spans, not of row numbers. Long spans are less work:
+// they are copied as one range, or used in place.
 func (s *Set) bySpan() bool {
 	o := s.l.o
 	switch {
@@ -222,7 +222,7 @@ func (s *Set) bySpan() bool {
 	return s.plan.Order == chunk.Sequential || s.plan.ChunkRows >= longSpan
 }
 
-// numbers are the rows of a batch.
+// numbers lists the rows of a batch.
 func (s *Set) numbers(b chunk.Batch) []uint32 {
 	out := make([]uint32, b.Rows)
 	b.RowNumbers(out)
@@ -231,15 +231,15 @@ func (s *Set) numbers(b chunk.Batch) []uint32 {
 		for i, at := range out {
 			out[i] = s.list[at]
 		}
-	case s.at > 0:
+	case s.firstRow > 0:
 		for i := range out {
-			out[i] += uint32(s.at)
+			out[i] += uint32(s.firstRow)
 		}
 	}
 	return out
 }
 
-// spans are the rows of a batch, those of a list each by itself.
+// spans lists the rows of a batch as spans; the rows of a list are spans of one row.
 func (s *Set) spans(b chunk.Batch) []chunk.Span {
 	if s.list != nil {
 		out := make([]chunk.Span, b.Rows)
@@ -250,7 +250,7 @@ func (s *Set) spans(b chunk.Batch) []chunk.Span {
 	}
 	out := b.Spans()
 	for i := range out {
-		out[i].First += s.at
+		out[i].First += s.firstRow
 	}
 	return out
 }

@@ -8,61 +8,60 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// Sharded, ranks hold the loader's rows in turn: row i is row i/k of rank i mod k, so
-// that rows that follow one another, as in evaluation, are held by all alike. Each rank
-// is given what it holds of a batch, as far as that goes (chunk.Plan.Holder), and the
-// rest comes from the devices that hold it: about sqrt((k-1)b/2π)/k of b rows, tens at
-// most, so that each may be a copy of its own.
+// With Options.Sharded, k ranks hold the loader's rows in turn: row i is row i/k of rank i % k.
+// Consecutive rows, as in evaluation, are thus spread evenly. A rank's share of a batch is mostly
+// rows that it holds (chunk.Plan.Holder); the others, about sqrt((k-1)b/2π)/k of a batch of b
+// rows, are copied from the devices that hold them. They are tens at most, so each is copied by
+// itself.
 
 // holder is the rank that holds a row of the set.
 func (s *Set) holder(row int64) int {
 	if s.list != nil {
 		row = int64(s.list[row])
 	} else {
-		row += s.at
+		row += s.firstRow
 	}
-	return int(row % s.l.parts)
+	return int(row % s.l.holders)
 }
 
-// divide finds the first rows of a share, so many of which are held, in this rank's
-// memory, and lists the others, which are not.
-func (d *deviceSource) divide(share []chunk.Span, held int) (near []chunk.Span, far []int64) {
+// splitShare splits a share. Its first held rows are in the memory of this rank, local says where; the
+// others are remote.
+func (d *deviceSource) splitShare(share []chunk.Span, held int) (local []chunk.Span, remote []int64) {
 	for _, s := range share {
 		for row := s.First; row < s.First+int64(s.Rows); row++ {
 			if held == 0 {
-				far = append(far, row)
+				remote = append(remote, row)
 				continue
 			}
 			held--
-			near = chunk.AppendSpan(near, chunk.Span{First: row / d.l.parts, Rows: 1})
+			local = chunk.AppendSpan(local, chunk.Span{First: row / d.l.holders, Rows: 1})
 		}
 	}
-	return near, far
+	return local, remote
 }
 
-// assembleShard gathers the rows near by, while those of other ranks are copied to
-// pinned memory, and puts these behind them. Their loaders have no part in it, so that
-// no rank ever waits for another's.
-func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Stream, near []chunk.Span, far []int64) error {
-	f, held := j.frame, j.plan.Rows-len(far)
+// assembleShard gathers the local rows while remote rows are copied to pinned memory, and appends
+// these. Only devices of other ranks take part, not their loaders, so no rank waits for another.
+func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Stream, local []chunk.Span, remote []int64) error {
+	f, held := j.buffer, j.plan.Rows-len(remote)
 	size := d.l.joinedBytes()
-	pinned := f.staging()[int64(held)*size:]
-	if d.peers == nil {
-		d.peers = make([]gds.Stream, len(d.l.ranks))
+	pinned := f.remoteStaging()[int64(held)*size:]
+	if d.peerStreams == nil {
+		d.peerStreams = make([]gds.Stream, len(d.l.ranks))
 	}
-	for i, row := range far {
-		holder := int(row % d.l.parts)
-		if d.peers[holder] == nil {
+	for i, row := range remote {
+		holder := int(row % d.l.holders)
+		if d.peerStreams[holder] == nil {
 			var err error
-			if d.peers[holder], err = d.l.ranks[holder].o.Device.NewStream(); err != nil {
+			if d.peerStreams[holder], err = d.l.ranks[holder].o.Device.NewStream(); err != nil {
 				return err
 			}
 		}
-		at := int(row / d.l.parts)
-		d.peers[holder].CopyOut(pinned[int64(i)*size:][:size], d.rank(holder).rows().Slice(at, at+1))
+		at := int(row / d.l.holders)
+		d.peerStreams[holder].CopyOut(pinned[int64(i)*size:][:size], d.rank(holder).rows().Slice(at, at+1))
 	}
-	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, near), stream))
-	for holder, peer := range d.peers {
+	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, local), stream))
+	for holder, peer := range d.peerStreams {
 		if peer == nil {
 			continue
 		}
@@ -75,12 +74,12 @@ func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Str
 	return nil
 }
 
-// reset ends what is on its way from other devices.
+// reset closes the streams of copies from other devices.
 func (d *deviceSource) reset() {
-	for _, peer := range d.peers {
+	for _, peer := range d.peerStreams {
 		if peer != nil {
 			_ = peer.Close() // what failed has been told by assembleShard
 		}
 	}
-	d.peers = nil
+	d.peerStreams = nil
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// deviceSource has the matrices in device memory. A batch is gathered by row
-// number; long spans are copied, and a batch that is one span is a view.
+// deviceSource holds the matrices in device memory. A batch is gathered by row numbers; long spans
+// are copied, and a batch of a single span is a view.
 type deviceSource struct {
 	resident
-	peers []gds.Stream // of this epoch, on the devices of other ranks: see assembleShard
+	peerStreams []gds.Stream // of this epoch, on the devices of other ranks: see assembleShard
 }
 
 func openDevice(l *Loader) (source, error) {
@@ -27,18 +27,18 @@ func (d *deviceSource) fill(ctx context.Context) error {
 	return d.resident.fill(ctx, all)
 }
 
-// rank is the source of another rank.
+// rank returns the source of a rank.
 func (d *deviceSource) rank(rank int) *deviceSource { return d.l.ranks[rank].source.(*deviceSource) }
 
 func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
-	f, numbers, spans := j.frame, j.numbers, j.spans
+	f, numbers, spans := j.buffer, j.numbers, j.spans
 	if d.l.o.Sharded {
-		near, far := d.divide(spans, j.plan.Rows-j.plan.Remote)
-		if len(far) > 0 {
-			return d.assembleShard(ctx, j, stream, near, far)
+		local, remote := d.splitShare(spans, j.plan.Rows-j.plan.Remote)
+		if len(remote) > 0 {
+			return d.assembleShard(ctx, j, stream, local, remote)
 		}
-		if spans = near; j.plan.Rows < longSpan*len(near) {
-			numbers = chunk.AppendRows(nil, near)
+		if spans = local; j.plan.Rows < longSpan*len(local) {
+			numbers = chunk.AppendRows(nil, local)
 		}
 	}
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }
@@ -47,11 +47,11 @@ func (d *deviceSource) assemble(ctx context.Context, j *job, stream gds.Stream) 
 		stream.Gather(f.raw, d.rows(), f.copyIndex(numbers, stream))
 		f.convert(stream)
 	case len(spans) == 1 && f.stored == f.features:
-		f.show(d.l, rows(spans[0]))
+		f.setMatrices(d.l, rows(spans[0]))
 	default:
 		at := 0
 		for _, s := range spans {
-			f.put(at, rows(s), stream)
+			f.storeRows(at, rows(s), stream)
 			at += s.Rows
 		}
 	}

@@ -11,32 +11,30 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// hostSource has the matrices in pinned host memory. A batch is gathered into
-// pinned memory by all threads and copied to the device as one piece
-// (preprop-gnn section 4.1); long spans are copied from where they are, and
-// assembled on the device (section 4.2). If the device's memory is the host's, any
-// batch is gathered into it. Several ranks share the matrices of the first, pinned once
-// for all of their devices.
+// hostSource holds the matrices in pinned host memory. All threads gather a batch into pinned
+// memory, which is copied to the device by one operation (preprop-gnn section 4.1). Long spans
+// are not gathered but copied straight to the batch on the device (section 4.2). On a unified
+// device, every batch is gathered into the batch buffer itself. The matrices are held once, by
+// rank 0, for all ranks.
 type hostSource struct {
 	resident
 	staging []*staging // unless the host can write to the device's memory
 	free    chan *staging
-	crew    *parallel.Crew // that gathers, while an epoch runs
+	pool    *parallel.Pool // that gathers, while an epoch runs
 }
 
-// staging is pinned memory that a batch is gathered into. It belongs to the batch until
-// the loop is done with that.
+// staging is pinned memory that a batch is gathered into. It belongs to the batch until release.
 type staging struct {
 	gds.Buffer
 	copied gds.Event // to the device, or nil
 }
 
-// stagings is how many there are: for the batches on the device, and for one more, which
-// is gathered while these are copied and computed on: else the link would be idle
-// meanwhile. With one buffer nothing is to be done beside computing.
-func (l *Loader) stagings() int { return min(2*l.o.Buffers-1, l.o.Buffers+1) }
+// stagingCount is the number of stagings: one for each batch on the device, and one that is
+// gathered meanwhile, so that the link is never idle. With a single buffer, nothing overlaps with
+// computing, and one is enough.
+func (l *Loader) stagingCount() int { return min(2*l.o.Buffers-1, l.o.Buffers+1) }
 
-// stagingBytes is the size of one.
+// stagingBytes is the size of one staging.
 func (l *Loader) stagingBytes() int64 { return int64(l.o.BatchRows) * l.joinedBytes() }
 
 func openHost(l *Loader) (source, error) {
@@ -44,7 +42,7 @@ func openHost(l *Loader) (source, error) {
 	if l.unified() {
 		return h, nil
 	}
-	h.free = make(chan *staging, l.stagings())
+	h.free = make(chan *staging, l.stagingCount())
 	for range cap(h.free) {
 		b, err := l.memory.pin(l.stagingBytes())
 		if err != nil {
@@ -57,9 +55,9 @@ func openHost(l *Loader) (source, error) {
 }
 
 func (h *hostSource) reset() {
-	if h.crew != nil {
-		h.crew.Close()
-		h.crew = nil
+	if h.pool != nil {
+		h.pool.Close()
+		h.pool = nil
 	}
 	for len(h.free) > 0 {
 		<-h.free
@@ -71,7 +69,7 @@ func (h *hostSource) reset() {
 }
 
 func (h *hostSource) fill(ctx context.Context) error {
-	// Not before all ranks have pinned what they gather batches into.
+	// After all ranks have pinned their staging, which is more important to lock.
 	if err := h.allocate(h.l.memory.pin); err != nil {
 		return err
 	}
@@ -81,14 +79,14 @@ func (h *hostSource) fill(ctx context.Context) error {
 	return h.resident.fill(ctx, []*resident{&h.resident})
 }
 
-// prefetch begins to gather the batch, into staging or, if the host can write to that,
-// the frame. assemble waits for it.
+// prefetch starts to gather the batch, into staging or, on a unified device, into the buffer.
+// assemble waits for it.
 func (h *hostSource) prefetch(ctx context.Context, j *job) error {
 	switch {
 	case j.numbers == nil || j.plan.Rows == 0:
 		return nil
 	case h.free == nil:
-		j.gathered = h.gather(j.frame.stored.Bytes(), j.numbers)
+		j.gathering = h.gather(j.buffer.stored.Bytes(), j.numbers)
 		return nil
 	}
 	select {
@@ -101,7 +99,7 @@ func (h *hostSource) prefetch(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	j.gathered = h.gather(j.staging.Bytes(), j.numbers)
+	j.gathering = h.gather(j.staging.Bytes(), j.numbers)
 	return nil
 }
 
@@ -113,9 +111,9 @@ func (h *hostSource) release(j *job) {
 }
 
 func (h *hostSource) assemble(_ context.Context, j *job, stream gds.Stream) error {
-	f := j.frame
-	if j.gathered != nil {
-		j.gathered.Wait()
+	f := j.buffer
+	if j.gathering != nil {
+		j.gathering.Wait()
 	}
 	if j.staging != nil {
 		stream.CopyIn(f.raw, j.staging.Bytes()[:int64(j.plan.Rows)*h.l.joinedBytes()])
@@ -123,37 +121,37 @@ func (h *hostSource) assemble(_ context.Context, j *job, stream gds.Stream) erro
 	}
 	at := 0
 	for _, s := range j.spans {
-		stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.stored(s))
+		stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.spanBytes(s))
 		at += s.Rows
 	}
 	f.convert(stream)
 	return nil
 }
 
-// stored is the memory of a span.
-func (h *hostSource) stored(s chunk.Span) []byte {
+// spanBytes is the memory that holds a span.
+func (h *hostSource) spanBytes(s chunk.Span) []byte {
 	size := h.l.joinedBytes()
 	return h.memory.Bytes()[s.First*size:][:int64(s.Rows)*size]
 }
 
-// A thread gathers about so many bytes at a time: its share of a batch, but neither so
-// few that handing them out takes longer, nor so many that one thread is left alone.
+// Bounds of what a thread gathers at a time, normally its share of a batch: less would cost more
+// to hand out than to gather, more would leave other threads without work at the end.
 const (
-	fewestGathered = 64 << 10
-	mostGathered   = 1 << 20
+	minGatherBytes = 64 << 10
+	maxGatherBytes = 1 << 20
 )
 
-// gather begins to copy the given rows to dst. Rows that follow one another are no
-// special case: the memory has always some on their way.
+// gather starts to copy the given rows to dst. Consecutive rows need no special case: the kernel
+// prefetches the rows to come in any order.
 func (h *hostSource) gather(dst []byte, rows []uint32) *sync.WaitGroup {
-	if h.crew == nil {
-		h.crew = parallel.NewCrew(h.l.o.Threads)
+	if h.pool == nil {
+		h.pool = parallel.NewPool(h.l.o.Threads)
 	}
 	size := h.l.joinedBytes()
 	bytes := int64(len(rows)) * size
 	h.l.assembled.Add(bytes)
-	grain := min(max(bytes/int64(h.l.o.Threads), fewestGathered), mostGathered) / size
-	return h.crew.For(int64(len(rows)), grain, func(lo, hi int64) {
+	grain := min(max(bytes/int64(h.l.o.Threads), minGatherBytes), maxGatherBytes) / size
+	return h.pool.For(int64(len(rows)), grain, func(lo, hi int64) {
 		kernel.GatherRows(dst[lo*size:], int(size), h.memory.Bytes(), int(size), int(size), rows[lo:hi], bytes >= kernel.StreamBytes)
 	})
 }

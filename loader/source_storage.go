@@ -20,36 +20,36 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// minReaders is how many reads are on their way at least: they wait for the
-// disk rather than for a processor.
+// minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the
+// disk, not for a processor.
 const minReaders = 8
 
-// maxRead is how long a read may become by neighbours that are read with it.
+// maxRead is the largest read of neighbouring chunks, in bytes.
 const maxRead = 8 << 20
 
-// storageSource reads chunks from the store's files while earlier batches are
-// computed on (preprop-gnn section 4.3). The chunks with one number, of all
-// matrices, are read in parallel into a slot; the batches that use their rows
-// check them and copy the rows from there. An epoch meets each chunk once.
+// storageSource reads chunks from the store's files while earlier batches are computed on
+// (preprop-gnn section 4.3). Chunk k of all matrices is read in parallel into one slot. The first
+// batch that uses the chunk checks it; all batches copy their rows from the slot. An epoch reads
+// each chunk once.
 //
-// prefetch takes slots for the chunks in the order of the plan and starts their
-// reads; a slot is free again when prefetch has gone on to the next chunk and all
-// batches with rows of it are assembled. Batches come in order, so prefetch can
-// always go on if the slots hold the chunks of one batch, and slots become free in
-// the order in which they were taken: they are a ring, and lie as far apart as
-// chunks do in a file, so that neighbours in both are one read.
+// prefetch takes slots for the chunks in the order of the plan, and starts the reads. A slot
+// becomes free when prefetch has gone on to the next chunk and all batches with rows of it are
+// assembled. Since batches are assembled in order, slots become free in the order in which they
+// were taken: they are a ring, and prefetch can always go on if there are slots for the chunks of
+// one batch. Slots are as far apart in memory as chunks are in a file, so that neighbouring chunks
+// in neighbouring slots are one read.
 type storageSource struct {
 	l        *Loader
 	matrices []*format.Matrix
 	files    map[string]*storedFile // by path in the store
-	// memory has the slots, one after another, of each matrix: of the device if the
-	// host can touch that, else pinned.
+	// memory holds the slots of each matrix, one after another: device memory if the device is
+	// unified, else pinned.
 	memory  []gds.Buffer
 	stride  int64 // from slot to slot
 	slots   []*slot
 	free    chan *slot
 	last    *slot         // that prefetch used
-	begun   *run          // that prefetch may still add to, or nil
+	pending *chunkRead    // that prefetch may still add to, or nil
 	readers chan struct{} // holds one for each read on its way
 	reading sync.WaitGroup
 }
@@ -63,21 +63,21 @@ type storedFile struct {
 type slot struct {
 	index   int
 	chunk   int
-	users   atomic.Int32 // pieces of batches not yet assembled, and prefetch
-	run     *run         // by which it is read
+	users   atomic.Int32 // batches with rows of it that are not yet assembled, and prefetch
+	read    *chunkRead   // by which it is read
 	checked bool         // its bytes have the checksums of the index
 	copied  gds.Event    // after which the memory is not used any more, or nil
 }
 
-// run is neighbouring chunks in neighbouring slots, which are read as one.
-type run struct {
+// chunkRead is neighbouring chunks in neighbouring slots, which are read as one.
+type chunkRead struct {
 	slots []*slot
 	done  chan struct{} // closed when the reads are over
 	err   error         // of the reads
 }
 
-// piece is the part of a batch that lies in one chunk.
-type piece struct {
+// chunkSlice is the part of a batch that lies in one chunk.
+type chunkSlice struct {
 	slot        *slot
 	first, rows int // within the chunk
 	at          int // first row within the batch
@@ -129,14 +129,14 @@ func (s *storageSource) path(file string) string {
 	return filepath.Join(s.l.o.Store.Path(), filepath.FromSlash(file))
 }
 
-// slotStride is the memory of one matrix in a slot: the bytes of a chunk, in whole
-// pages, and the page of Arrow's metadata that lies between two in a file.
+// slotStride is the memory of one matrix in a slot: the bytes of a chunk, rounded up to pages, and
+// one page, as Arrow's metadata takes between two chunks in a file.
 func (l *Loader) slotStride() int64 {
 	return (int64(l.layout.ChunkRows)*l.rowBytes()+gds.Align-1)/gds.Align*gds.Align + arrowfile.Align
 }
 
-// slots is how many there are: those that a batch can need, and those that the
-// next one adds, but no more than there are chunks in a region.
+// slots is the number of slots: for the chunks of one batch and those that the next one adds, but
+// no more than a region has chunks.
 func (l *Loader) slots() (int, error) {
 	chunks := 1
 	for _, r := range l.regions {
@@ -182,17 +182,17 @@ func (s *storageSource) fill(context.Context) error { return nil }
 
 func (s *storageSource) check(set *Set) error {
 	if set.list != nil {
-		return errors.New("from storage only the split that the store follows can be trained on: propagate again with --split, or place the store in host or device memory")
+		return errors.New("the rows of this split are scattered over the chunks of the store, so storage cannot bring them: propagate again with --split, or use --placement host or device")
 	}
 	rows := s.l.layout.ChunkRows
 	if set.plan.Order == chunk.Shuffled && max(set.plan.ChunkRows, 1)%rows != 0 {
-		return fmt.Errorf("from storage whole chunks are reshuffled: plan with chunks of %d rows or a multiple, not of %d", rows, set.plan.ChunkRows)
+		return fmt.Errorf("storage reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", rows, set.plan.ChunkRows)
 	}
 	return nil
 }
 
-// ahead lets prefetch work as many batches ahead as there are chunks for.
-func (s *storageSource) ahead(set *Set) int {
+// queueLength is the number of batches whose chunks fill the slots.
+func (s *storageSource) queueLength(set *Set) int {
 	return len(s.slots)*s.l.layout.ChunkRows/max(1, set.plan.MaxBatchRows()) + 1
 }
 
@@ -200,37 +200,37 @@ func (s *storageSource) prefetch(ctx context.Context, j *job) error {
 	at := 0
 	for _, span := range j.spans {
 		for row, end := span.First, span.First+int64(span.Rows); row < end; {
-			in := slices.IndexFunc(s.l.regions, func(r region) bool { return row < r.at+r.Rows })
+			in := slices.IndexFunc(s.l.regions, func(r region) bool { return row < r.firstRow+r.Rows })
 			r, size := s.l.regions[in], int64(s.l.layout.ChunkRows)
-			slot, err := s.slot(ctx, r.FirstChunk+int((row-r.at)/size))
+			slot, err := s.slotFor(ctx, r.FirstChunk+int((row-r.firstRow)/size))
 			if err != nil {
 				return err
 			}
-			first := (row - r.at) % size
+			first := (row - r.firstRow) % size
 			n := min(end-row, size-first)
 			slot.users.Add(1)
-			j.pieces = append(j.pieces, piece{slot, int(first), int(n), at})
+			j.chunks = append(j.chunks, chunkSlice{slot, int(first), int(n), at})
 			row, at = row+n, at+int(n)
 		}
 	}
-	s.read(ctx)
+	s.startRead(ctx)
 	return nil
 }
 
-// slot is the one that holds chunk k, or will when it has been read.
-func (s *storageSource) slot(ctx context.Context, k int) (*slot, error) {
+// slotFor returns the slot of chunk k, which may still have to be read.
+func (s *storageSource) slotFor(ctx context.Context, k int) (*slot, error) {
 	if s.last != nil {
 		if s.last.chunk == k {
 			return s.last, nil
 		}
-		s.drop(s.last)
+		s.releaseSlot(s.last)
 		s.last = nil
 	}
 	var t *slot
 	select {
 	case t = <-s.free:
 	default:
-		s.read(ctx) // what is taken, before anything is waited for
+		s.startRead(ctx) // what is taken, before anything is waited for
 		select {
 		case t = <-s.free:
 		case <-ctx.Done():
@@ -245,19 +245,19 @@ func (s *storageSource) slot(ctx context.Context, k int) (*slot, error) {
 	t.chunk, t.checked, t.copied = k, false, nil
 	t.users.Store(1)
 	s.last = t
-	if s.begun != nil && !s.follows(s.begun, t) {
-		s.read(ctx)
+	if s.pending != nil && !s.canExtend(s.pending, t) {
+		s.startRead(ctx)
 	}
-	if s.begun == nil {
-		s.begun = &run{done: make(chan struct{})}
+	if s.pending == nil {
+		s.pending = &chunkRead{done: make(chan struct{})}
 	}
-	t.run = s.begun
-	t.run.slots = append(t.run.slots, t)
+	t.read = s.pending
+	t.read.slots = append(t.read.slots, t)
 	return t, nil
 }
 
-// follows tells whether slot t can be read as the end of a run.
-func (s *storageSource) follows(r *run, t *slot) bool {
+// canExtend tells whether a read can go on with the chunk of slot t.
+func (s *storageSource) canExtend(r *chunkRead, t *slot) bool {
 	last := r.slots[len(r.slots)-1]
 	if t.index != last.index+1 || t.chunk != last.chunk+1 || int64(len(r.slots)+1)*s.stride > maxRead {
 		return false
@@ -268,20 +268,20 @@ func (s *storageSource) follows(r *run, t *slot) bool {
 	})
 }
 
-// drop ends one use of a slot.
-func (s *storageSource) drop(t *slot) {
+// releaseSlot ends one use of a slot.
+func (s *storageSource) releaseSlot(t *slot) {
 	if t.users.Add(-1) == 0 {
 		s.free <- t
 	}
 }
 
-// read begins to read the run that has been taken.
-func (s *storageSource) read(ctx context.Context) {
-	r := s.begun
+// startRead starts the pending read.
+func (s *storageSource) startRead(ctx context.Context) {
+	r := s.pending
 	if r == nil {
 		return
 	}
-	s.begun = nil
+	s.pending = nil
 	s.reading.Go(func() {
 		defer close(r.done)
 		var g errgroup.Group
@@ -293,15 +293,15 @@ func (s *storageSource) read(ctx context.Context) {
 				case <-ctx.Done():
 					return context.Cause(ctx)
 				}
-				return s.readRun(r, m)
+				return s.readMatrix(r, m)
 			})
 		}
 		r.err = g.Wait()
 	})
 }
 
-// readRun reads the chunks of a run, of one matrix.
-func (s *storageSource) readRun(r *run, matrix int) error {
+// readMatrix reads the chunks of one matrix.
+func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 	m, slots := s.matrices[matrix], r.slots
 	first, last := m.Extent(slots[0].chunk), m.Extent(slots[len(slots)-1].chunk)
 	f := s.files[first.File]
@@ -320,21 +320,21 @@ func (s *storageSource) readRun(r *run, matrix int) error {
 }
 
 func (s *storageSource) fetch(ctx context.Context, j *job) error {
-	for _, p := range j.pieces {
+	for _, p := range j.chunks {
 		select {
-		case <-p.slot.run.done:
+		case <-p.slot.read.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if p.slot.run.err != nil {
-			return p.slot.run.err
+		if p.slot.read.err != nil {
+			return p.slot.read.err
 		}
 	}
 	return nil
 }
 
-// stored is the bytes of a matrix in a slot, from some row of the chunk on.
-func (s *storageSource) stored(t *slot, matrix, row, rows int) []byte {
+// slotBytes are the bytes of rows of a matrix in a slot; row counts from the start of the chunk.
+func (s *storageSource) slotBytes(t *slot, matrix, row, rows int) []byte {
 	at, size := int64(t.index)*s.stride, s.l.rowBytes()
 	return s.memory[matrix].Bytes()[at+int64(row)*size:][:int64(rows)*size]
 }
@@ -342,24 +342,24 @@ func (s *storageSource) stored(t *slot, matrix, row, rows int) []byte {
 // assemble checks each chunk when a batch uses it first, just before its rows are
 // copied, so that the copy finds them in the processor's cache.
 func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
-	f, pieces, unified := j.frame, int64(len(j.pieces)), s.l.unified()
+	f, chunks, unified := j.buffer, int64(len(j.chunks)), s.l.unified()
 	var features []byte
 	if unified {
 		features = f.features.Bytes()
 	}
-	err := parallel.For(ctx, s.l.o.Threads, pieces*int64(len(s.matrices)), 1, func(i, _ int64) error {
-		p, m := j.pieces[i%pieces], int(i/pieces)
+	err := parallel.For(ctx, s.l.o.Threads, chunks*int64(len(s.matrices)), 1, func(i, _ int64) error {
+		p, m := j.chunks[i%chunks], int(i/chunks)
 		if !p.slot.checked && !s.l.o.Unchecked {
 			matrix := s.matrices[m]
 			_, rows := matrix.ChunkRowRange(p.slot.chunk)
-			if err := matrix.CheckChunk(p.slot.chunk, s.stored(p.slot, m, 0, rows)); err != nil {
+			if err := matrix.CheckChunk(p.slot.chunk, s.slotBytes(p.slot, m, 0, rows)); err != nil {
 				return err
 			}
 		}
 		if unified {
 			dst, cols := dtype.Float32s(features), s.l.layout.Features
 			from := (m*j.plan.Rows + p.at) * cols
-			stored := s.stored(p.slot, m, p.first, p.rows)
+			stored := s.slotBytes(p.slot, m, p.first, p.rows)
 			s.l.assembled.Add(int64(len(stored)))
 			dtype.Decode(dst[from:from+p.rows*cols], stored, s.l.layout.DType)
 		}
@@ -370,9 +370,9 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	}
 	if !unified {
 		for m := range s.matrices {
-			for _, p := range j.pieces {
+			for _, p := range j.chunks {
 				at := m*j.plan.Rows + p.at
-				stream.CopyIn(f.raw.Slice(at, at+p.rows), s.stored(p.slot, m, p.first, p.rows))
+				stream.CopyIn(f.raw.Slice(at, at+p.rows), s.slotBytes(p.slot, m, p.first, p.rows))
 			}
 		}
 	}
@@ -380,9 +380,9 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	if !unified {
 		f.convert(stream)
 	}
-	for _, p := range j.pieces {
+	for _, p := range j.chunks {
 		p.slot.checked, p.slot.copied = true, copied
-		s.drop(p.slot)
+		s.releaseSlot(p.slot)
 	}
 	return nil
 }
@@ -398,7 +398,7 @@ func (s *storageSource) reset() {
 		t.copied = nil
 		s.free <- t
 	}
-	s.last, s.begun = nil, nil
+	s.last, s.pending = nil, nil
 }
 
 func (s *storageSource) reads() []ReadStats {

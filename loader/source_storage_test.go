@@ -73,7 +73,7 @@ func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 			plan := chunk.Plan{Rows: 53, BatchRows: 5}
 			got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
 			var corrupt *format.CorruptError
-			if !errors.As(err, &corrupt) || corrupt.Chunk != 3 || !strings.HasSuffix(corrupt.File, "sym/hop-1/part-0.arrow") {
+			if !errors.As(err, &corrupt) || corrupt.Chunk != 3 || !strings.HasSuffix(corrupt.File, format.PartPath("sym/hop-1", 0)) {
 				t.Errorf("error %v", err)
 			}
 			if want := 3 * 8 / 5; len(got) != want {

@@ -6,7 +6,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// Stats tells what a loader did, over all epochs that have ended.
+// Stats are the statistics of a loader, over all epochs that have ended.
 type Stats struct {
 	Placement Placement `json:"placement"`
 	Memory    gds.Usage `json:"memory"` // of the device, now
@@ -17,8 +17,8 @@ type Stats struct {
 	RemoteRows  int64 `json:"remote_rows"`
 	RemoteBytes int64 `json:"remote_bytes"`
 	BytesRead   int64 `json:"bytes_read"` // from the store, by Open too
-	// AssembledBytes is what the host put together of rows, and CopiedInBytes what the
-	// device copied from host memory for batches, labels and row numbers included.
+	// AssembledBytes is what the host gathered or copied of rows, CopiedInBytes what was copied
+	// from host to device memory for batches, with labels and row numbers.
 	AssembledBytes int64 `json:"assembled_bytes"`
 	CopiedInBytes  int64 `json:"copied_in_bytes"`
 	// Reads is by which paths they were read.
@@ -41,9 +41,9 @@ type ReadStats struct {
 	Bytes  int64  `json:"bytes"` // of chunks
 }
 
-// StageStats is how a stage of the pipeline spent its time: at work (fetch works by
-// waiting for the disk, assemble also for those who gather), blocked by the stages after
-// it, or idle because of those before.
+// StageStats is the time of a stage of the pipeline: at work (fetch works by waiting for the disk,
+// assemble also by waiting for gathering threads), blocked by later stages, or idle for lack of
+// items from earlier ones.
 type StageStats struct {
 	Name           string  `json:"name"`
 	WorkSeconds    float64 `json:"work_seconds"`
@@ -66,7 +66,7 @@ func (l *Loader) Stats() Stats {
 	return s
 }
 
-// countingStream counts what is copied in.
+// countingStream counts the bytes that are copied to the device.
 type countingStream struct {
 	gds.Stream
 	bytes *atomic.Int64
@@ -77,8 +77,8 @@ func (s countingStream) CopyIn(dst gds.Tensor, host []byte) {
 	s.Stream.CopyIn(dst, host)
 }
 
-// count adds an epoch: see pipeline for times.
-func (l *Loader) count(stages []stage[*job], times []durations, batches, rows, remote int64) {
+// addEpoch adds the figures of an epoch to the statistics: see pipeline for times.
+func (l *Loader) addEpoch(stages []stage[*job], times []durations, batches, rows, remote int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.stats

@@ -28,7 +28,7 @@ type NamedRate struct {
 	Rate units.Rate
 }
 
-// List is the rates that are known.
+// List lists the known rates.
 func (r Rates) List() []NamedRate {
 	known := []NamedRate{
 		{"storage", r.Storage}, {"checksums", r.Check}, {"copying", r.HostCopy}, {"gathering", r.HostGather},
@@ -40,7 +40,7 @@ func (r Rates) List() []NamedRate {
 	return slices.DeleteFunc(known, func(n NamedRate) bool { return n.Rate == 0 })
 }
 
-// RatesOf is what described hardware reaches.
+// RatesOf estimates the rates of described hardware.
 func RatesOf(h machine.Hardware) Rates {
 	r := Rates{
 		Storage: h.Storage.ReadRate(), HostCopy: h.MemoryBandwidth, HostGather: h.GatherBandwidth,
@@ -58,14 +58,14 @@ func RatesOf(h machine.Hardware) Rates {
 	return r
 }
 
-// Compute is the time that one device computes on a row: 0 where it is unknown.
+// Compute is the time that one device computes on a row, 0 if unknown.
 type Compute struct {
 	TrainSeconds, ValidSeconds float64
 }
 
-// ComputeOf estimates by the parameters of a model, most of which are weights of
-// dense layers: a product and a sum for each and row forward, and twice that
-// backward, for its gradient and that of its input.
+// ComputeOf estimates the time from the number of parameters, most of which are weights of dense
+// layers: for each row and weight, a product and a sum forward, and twice that backward, for the
+// gradients of the weight and of the input.
 func ComputeOf(parameters int64, d machine.Devices) Compute {
 	if d.GFLOPS == 0 {
 		return Compute{}
@@ -74,24 +74,22 @@ func ComputeOf(parameters int64, d machine.Devices) Compute {
 	return Compute{TrainSeconds: 3 * forward, ValidSeconds: forward}
 }
 
-// RemoteRows is the expected part of the rows of a batch that a device computes
-// on without having them, where k devices each have an equal part of the input and
-// compute on what they have (locality-aware loading; Yang and Cong 2019). Which
-// rows a batch has is random, so their numbers on the devices differ: by
-// sqrt(b (1/k) (1-1/k)), normally distributed, of which the surplus over equal
-// shares has to move.
+// RemoteRows is the expected fraction of the rows of a batch that move between devices, where each
+// of k devices holds 1/k of the input and computes on what it holds (locality-aware loading; Yang
+// and Cong 2019). The rows of a batch are random, so the number that a device holds is normally
+// distributed, with the standard deviation sqrt(b (1/k) (1-1/k)); the surplus over equal shares
+// moves. That is sqrt((k-1)/(2 pi b)).
 func RemoteRows(devices, batchRows int) float64 {
 	k := float64(devices)
 	return math.Sqrt((k - 1) / (2 * math.Pi * float64(max(batchRows, 1))))
 }
 
-// demand is the seconds that some rows take of each thing that works on its own.
+// demand is the time, in seconds, that some rows take of each resource.
 type demand struct{ storage, host, link, device float64 }
 
-// seconds is how long a pipeline takes: as long as what is busiest, once the first
-// of so many batches has passed through the rest. Where the device is the
-// host's processor, the two share their time.
-func (d demand) seconds(batches float64, unified bool) (seconds float64, busiest string) {
+// pipelineSeconds is the time of a pipeline: that of the busiest resource, plus the time in which the first
+// batch passes through the others. If the device is the host's processor, the two are one resource.
+func (d demand) pipelineSeconds(batches float64, unified bool) (seconds float64, busiest string) {
 	if unified {
 		d.device += d.host
 		d.host = 0
@@ -109,11 +107,11 @@ func (d demand) seconds(batches float64, unified bool) (seconds float64, busiest
 	return seconds + (sum-seconds)/max(batches, 1), busiest
 }
 
-// load is what bringing rows to the device takes.
-func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d demand) {
+// loadDemand is the demand of bringing rows to the device.
+func (a *Alternative) loadDemand(f Facts, n Needs, rows int64, shuffled bool) (d demand) {
 	r := f.Rates
 	bytes := float64(rows) * float64(n.RowBytes) / float64(a.Devices)
-	take := func(rate units.Rate) float64 {
+	secondsFor := func(rate units.Rate) float64 {
 		if rate == 0 {
 			return 0
 		}
@@ -125,32 +123,32 @@ func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d deman
 	case Device:
 		switch {
 		case scattered:
-			d.device = take(r.DeviceGather)
+			d.device = secondsFor(r.DeviceGather)
 		case !n.Convert && shuffled && n.ChunkRows%max(n.BatchRows, 1) != 0: // else batches are views
-			d.device = take(r.DeviceCopy)
+			d.device = secondsFor(r.DeviceCopy)
 		}
 		if shuffled {
-			d.link = take(r.Peer) * a.RemoteRows
+			d.link = secondsFor(r.Peer) * a.RemoteRows
 		}
 	case Host:
 		// All devices are fed from one memory.
-		if d.host = take(r.HostCopy) * float64(a.Devices); scattered {
-			d.host = take(r.HostGather) * float64(a.Devices)
+		if d.host = secondsFor(r.HostCopy) * float64(a.Devices); scattered {
+			d.host = secondsFor(r.HostGather) * float64(a.Devices)
 		}
-		d.link = take(r.Link)
+		d.link = secondsFor(r.Link)
 	case Storage:
-		d.storage = take(r.Storage)
-		d.host = take(r.Check)
-		d.link = take(r.Link)
+		d.storage = secondsFor(r.Storage)
+		d.host = secondsFor(r.Check)
+		d.link = secondsFor(r.Link)
 		if f.Device.Unified && !n.Convert {
-			d.host += take(r.HostCopy)
+			d.host += secondsFor(r.HostCopy)
 		}
 	}
 	if f.Device.Unified {
 		d.link = 0
 	}
 	if n.Convert {
-		d.device += take(r.Convert)
+		d.device += secondsFor(r.Convert)
 	}
 	if byRow {
 		d.host += n.OrderSeconds * float64(rows)
@@ -158,7 +156,7 @@ func (a *Alternative) load(f Facts, n Needs, rows int64, shuffled bool) (d deman
 	return d
 }
 
-// predict fills in the times of an epoch: training, and validation after it.
+// predict sets the predicted times of an epoch: training, and validation after it.
 func (a *Alternative) predict(f Facts, n Needs) {
 	for _, phase := range []struct {
 		rows     int64
@@ -169,11 +167,11 @@ func (a *Alternative) predict(f Facts, n Needs) {
 		{n.ValidRows, false, n.Compute.ValidSeconds},
 	} {
 		batches := math.Ceil(float64(phase.rows) / float64(max(n.BatchRows, 1)))
-		d := a.load(f, n, phase.rows, phase.shuffled)
-		alone, _ := d.seconds(batches, f.Device.Unified)
+		d := a.loadDemand(f, n, phase.rows, phase.shuffled)
+		alone, _ := d.pipelineSeconds(batches, f.Device.Unified)
 		compute := phase.compute * float64(phase.rows) / float64(a.Devices)
 		d.device += compute
-		whole, busiest := d.seconds(batches, f.Device.Unified)
+		whole, busiest := d.pipelineSeconds(batches, f.Device.Unified)
 		a.LoadSeconds += alone
 		a.ComputeSeconds += compute
 		a.EpochSeconds += whole

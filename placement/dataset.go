@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Dataset is a graph with features, as far as a plan asks.
+// Dataset describes a graph with features, as far as plans need it.
 type Dataset struct {
 	Name     string
 	Nodes    int64
@@ -46,12 +46,12 @@ func FindDataset(name string) (Dataset, error) {
 	return datasets[i], nil
 }
 
-// Check reports the first thing about a data set that cannot be.
+// Check returns an error for the first number of a data set that is impossible.
 func (d Dataset) Check() error {
 	sum := 0.0
 	for _, part := range d.Split {
 		if !(part >= 0 && part <= 1) {
-			return fmt.Errorf("%v of the labelled nodes in a split (want parts of 1)", part)
+			return fmt.Errorf("%v of the labelled nodes in a split (want fractions of 1)", part)
 		}
 		sum += part
 	}
@@ -65,9 +65,9 @@ func (d Dataset) Check() error {
 	case d.Hops < 0 || d.Hops > 1000:
 		return fmt.Errorf("%d hops (want 0 to 1000)", d.Hops)
 	case !(d.Labeled > 0 && d.Labeled <= 1):
-		return fmt.Errorf("%v of the nodes labelled (want a part of 1)", d.Labeled)
+		return fmt.Errorf("%v of the nodes labelled (want a fraction of 1)", d.Labeled)
 	case !(d.Split[0] > 0) || sum > 1.0001:
-		return fmt.Errorf("splits of %v, %v and %v (want parts of 1, of which some train)", d.Split[0], d.Split[1], d.Split[2])
+		return fmt.Errorf("splits of %v, %v and %v (want fractions whose sum is at most 1, the first above 0)", d.Split[0], d.Split[1], d.Split[2])
 	}
 	return nil
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// How much is moved to find how fast, and for how long at least. A rate is the
-// median of some: what else runs will go on while training does.
+// How much is moved, and how long, to measure a rate. A rate is the median of several rounds, not
+// the fastest: other programs also run while a model is trained.
 const (
-	sampleBytes = 256 << 20 // of memory: more than most caches hold
-	probeTime   = 5 * time.Millisecond
-	linkTime    = 40 * time.Millisecond // so long that bursts do not count
-	movedBytes  = 1 << 20               // by a thread at a time
-	probeRounds = 5
+	sampleBytes      = 256 << 20 // of memory: more than most caches hold
+	measuredTime     = 5 * time.Millisecond
+	measuredLinkTime = 40 * time.Millisecond // so long that bursts do not count
+	threadBytes      = 1 << 20               // by a thread at a time
+	measuredRounds   = 5
 )
 
-// Sample says what moves while training.
+// Sample describes the rows that training moves.
 type Sample struct {
 	Store     *format.Dir
 	Matrices  []format.MatrixID
@@ -33,11 +33,12 @@ type Sample struct {
 	BatchRows int
 	ChunkRows int // that move together where chunks are reshuffled
 	Threads   int
+	HostBytes int64 // of host memory that may be used beside the device's; 0: no limit
 }
 
-// Measure finds the rates at which rows of a store move on this machine, in a
-// fraction of a second, by the operations and reads that loaders use. What there
-// is no memory for is left out.
+// Measure measures the rates at which rows of a store move on this machine, by the operations and
+// reads that loaders use. It takes less than a second. Rates that there is no memory to measure
+// stay 0.
 func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err error) {
 	layout := s.Store.Layout()
 	p := &probe{
@@ -49,7 +50,7 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 	if p.stream, err = device.NewStream(); err != nil {
 		return r, err
 	}
-	for _, measure := range []func(*Rates) error{p.deviceMemory, p.hostMemory, p.storage} {
+	for _, measure := range []func(*Rates) error{p.measureDevice, p.measureHost, p.measureStorage} {
 		if err = measure(&r); err != nil && !errors.Is(err, gds.ErrOutOfMemory) {
 			break
 		}
@@ -61,7 +62,7 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 	return r, errors.Join(err, p.stream.Close(), p.free())
 }
 
-// probe is a measurement under way.
+// probe is the state of Measure.
 type probe struct {
 	Sample
 	ctx      context.Context
@@ -76,7 +77,7 @@ type probe struct {
 	now      func() time.Time // by which storage is timed
 }
 
-func (p *probe) keep(b gds.Buffer, err error) (gds.Buffer, error) {
+func (p *probe) track(b gds.Buffer, err error) (gds.Buffer, error) {
 	if err == nil {
 		p.buffers = append(p.buffers, b)
 	}
@@ -92,16 +93,16 @@ func (p *probe) free() error {
 	return err
 }
 
-// tensor allocates rows of all matrices on the device.
-func (p *probe) tensor(rows int, t gds.DType) (gds.Tensor, error) {
-	b, err := p.keep(p.device.Alloc(gds.Bytes(rows, p.columns, t)))
+// allocRows allocates rows of all matrices on the device.
+func (p *probe) allocRows(rows int, t gds.DType) (gds.Tensor, error) {
+	b, err := p.track(p.device.Alloc(gds.Bytes(rows, p.columns, t)))
 	return gds.NewTensor(b, rows, p.columns, t), err
 }
 
-// rate repeats what moves so many bytes at a time.
-func (p *probe) rate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
+// measureRate measures the rate of move, which moves so many bytes each time.
+func (p *probe) measureRate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
 	var rates []units.Rate
-	for round := range 1 + probeRounds {
+	for round := range 1 + measuredRounds {
 		if err := p.stream.Synchronize(p.ctx); err != nil {
 			return 0, err
 		}
@@ -122,22 +123,29 @@ func (p *probe) rate(atLeast time.Duration, bytes int64, move func()) (units.Rat
 	return median(rates), nil
 }
 
-// some is as many bytes as shall be allocated of those wanted: half of what is free.
-func (p *probe) some(bytes int64) int64 {
-	if info := p.device.Info(); info.MemoryBytes > 0 {
+// affordableBytes is as many bytes as shall be allocated of those wanted: half of what is free on
+// the device, if they are there, else of what may be used of host memory.
+func (p *probe) affordableBytes(bytes int64, onDevice bool) int64 {
+	if info := p.device.Info(); onDevice && info.MemoryBytes > 0 {
 		bytes = min(bytes, (info.MemoryBytes-p.device.Usage().InUse)/2)
+	}
+	if p.HostBytes > 0 && (p.unified || !onDevice) {
+		bytes = min(bytes, p.HostBytes/2)
 	}
 	return bytes
 }
 
-// rows is how many there are in a sample of the input.
-func (p *probe) rows() int {
-	bytes := p.some(min(sampleBytes, p.Rows*p.rowBytes))
-	return int(max(int64(p.batch), bytes/p.rowBytes))
+// placeBytes is what the numbers by which a row is drawn take, two here and one on the device.
+const placeBytes = 3 * 4
+
+// sampleRows is the number of rows of a sample of the input.
+func (p *probe) sampleRows(onDevice bool) int {
+	bytes := p.affordableBytes(min(sampleBytes, p.Rows*p.rowBytes), onDevice)
+	return int(max(int64(p.batch), bytes/(p.rowBytes+placeBytes)))
 }
 
-// places is count numbers below n, at random.
-func places(count, n int) []uint32 {
+// randomNumbers draws count numbers below n.
+func randomNumbers(count, n int) []uint32 {
 	out := make([]uint32, count)
 	for i := range out {
 		out[i] = uint32(rng.Hash(1, uint64(i)) % uint64(n))
@@ -145,23 +153,23 @@ func places(count, n int) []uint32 {
 	return out
 }
 
-// deviceMemory measures what becomes of a batch on the device.
-func (p *probe) deviceMemory(r *Rates) error {
-	rows := p.rows()
-	input, err := p.tensor(rows, p.dtype)
+// measureDevice measures gathering, copying and conversion on the device, and the link.
+func (p *probe) measureDevice(r *Rates) error {
+	rows := p.sampleRows(true)
+	input, err := p.allocRows(rows, p.dtype)
 	if err != nil {
 		return err
 	}
-	batch, err := p.tensor(p.batch, p.dtype)
+	batch, err := p.allocRows(p.batch, p.dtype)
 	if err != nil {
 		return err
 	}
-	index, err := p.keep(p.device.Alloc(int64(rows) * 4))
+	index, err := p.track(p.device.Alloc(int64(rows) * 4))
 	if err != nil {
 		return err
 	}
 	p.stream.Fill(input, 0)
-	numbers := places(rows, rows)
+	numbers := randomNumbers(rows, rows)
 	all := gds.NewTensor(index, 1, rows, gds.Uint32)
 	p.stream.CopyIn(all, dtype.BytesOf(numbers))
 
@@ -172,61 +180,63 @@ func (p *probe) deviceMemory(r *Rates) error {
 		}
 		return at
 	}
-	if r.DeviceGather, err = p.rate(probeTime, bytes, func() {
+	if r.DeviceGather, err = p.measureRate(measuredTime, bytes, func() {
 		first := next(p.batch)
 		p.stream.Gather(batch, input, all.Columns(first, first+p.batch))
 	}); err != nil {
 		return err
 	}
 	run := min(max(p.ChunkRows, 1), p.batch)
-	if r.DeviceCopy, err = p.rate(probeTime, int64(run)*p.rowBytes, func() {
+	if r.DeviceCopy, err = p.measureRate(measuredTime, int64(run)*p.rowBytes, func() {
 		first := next(run)
 		p.stream.Copy(batch.Slice(0, run), input.Slice(first, first+run))
 	}); err != nil {
 		return err
 	}
 	if p.dtype != gds.Float32 {
-		floats, err := p.tensor(p.batch, gds.Float32)
+		floats, err := p.allocRows(p.batch, gds.Float32)
 		if err != nil {
 			return err
 		}
-		if r.Convert, err = p.rate(probeTime, bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
+		if r.Convert, err = p.measureRate(measuredTime, bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
 			return err
 		}
 	}
 	if p.unified {
-		return p.copyRows(r, batch.Buf.Bytes(), input.Buf.Bytes())
+		return p.measureCopies(r, batch.Buf.Bytes(), input.Buf.Bytes())
 	}
-	pinned, err := p.keep(p.device.AllocPinned(int64(run) * p.rowBytes))
+	pinned, err := p.track(p.device.AllocPinned(int64(run) * p.rowBytes))
 	if err != nil {
 		return err
 	}
-	r.Link, err = p.rate(linkTime, int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
+	r.Link, err = p.measureRate(measuredLinkTime, int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
 	r.Peer = r.Link / 2 // from one device to host memory, then to the other
 	return err
 }
 
-// hostMemory measures the assembly of a batch in memory that is not the device's.
-func (p *probe) hostMemory(r *Rates) error {
+// measureHost measures assembling a batch in host memory, unless the device is unified.
+func (p *probe) measureHost(r *Rates) error {
 	if p.unified {
 		return nil
 	}
-	rows := p.rows()
-	input, err := p.keep(p.device.AllocPinned(int64(rows) * p.rowBytes))
+	rows := p.sampleRows(false)
+	if bytes := int64(rows+p.batch) * (p.rowBytes + placeBytes); p.HostBytes > 0 && bytes > p.HostBytes {
+		return nil // not even a batch and what it is drawn from
+	}
+	input, err := p.track(p.device.AllocPinned(int64(rows) * p.rowBytes))
 	if err != nil {
 		return err
 	}
-	batch, err := p.keep(p.device.AllocPinned(int64(p.batch) * p.rowBytes))
+	batch, err := p.track(p.device.AllocPinned(int64(p.batch) * p.rowBytes))
 	if err != nil {
 		return err
 	}
 	clear(input.Bytes())
-	return p.copyRows(r, batch.Bytes(), input.Bytes())
+	return p.measureCopies(r, batch.Bytes(), input.Bytes())
 }
 
-// copyRows measures the copying of rows of the input to a batch, from anywhere and
-// in order.
-func (p *probe) copyRows(r *Rates, batch, input []byte) error {
+// measureCopies measures copying rows of the input to a batch, at random and in order.
+func (p *probe) measureCopies(r *Rates, batch, input []byte) error {
 	rows, bytes := len(input)/int(p.rowBytes), int64(p.batch)*p.rowBytes
 	move := func(numbers []uint32) func() {
 		at := 0
@@ -235,7 +245,7 @@ func (p *probe) copyRows(r *Rates, batch, input []byte) error {
 				at = 0
 			}
 			// Without an error: there is none to come.
-			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), max(1, movedBytes/p.rowBytes), func(lo, hi int64) error {
+			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), max(1, threadBytes/p.rowBytes), func(lo, hi int64) error {
 				kernel.GatherRows(batch[lo*p.rowBytes:], int(p.rowBytes), input, int(p.rowBytes), int(p.rowBytes),
 					numbers[at+int(lo):at+int(hi)], bytes >= kernel.StreamBytes)
 				return nil
@@ -243,13 +253,13 @@ func (p *probe) copyRows(r *Rates, batch, input []byte) error {
 		}
 	}
 	var err error
-	if r.HostGather, err = p.rate(probeTime, bytes, move(places(rows, rows))); err != nil {
+	if r.HostGather, err = p.measureRate(measuredTime, bytes, move(randomNumbers(rows, rows))); err != nil {
 		return err
 	}
 	inOrder := make([]uint32, rows)
 	for i := range inOrder {
 		inOrder[i] = uint32(i)
 	}
-	r.HostCopy, err = p.rate(probeTime, bytes, move(inOrder))
+	r.HostCopy, err = p.measureRate(measuredTime, bytes, move(inOrder))
 	return err
 }

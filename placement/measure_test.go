@@ -102,7 +102,7 @@ func TestMeasureFailsAsReadingDoes(t *testing.T) {
 	}
 	disk := vfs.NewMem()
 	store := newStore(t, disk, format.Float32)
-	const part = "store/features/sym/hop-1/part-0.arrow"
+	part := format.PartPath("store/features/sym/hop-1", 0)
 	bytes, err := disk.Open(part)
 	if err != nil {
 		t.Fatal(err)

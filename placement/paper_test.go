@@ -54,10 +54,10 @@ func TestTheDataSetsOfThePaperArePlacedAsThere(t *testing.T) {
 		with4     string // devices
 		with4says string
 	}{
-		{"products", "device rr", "fits its memory", "device rr", "each of 4 devices holds all"},
-		{"pokec", "device rr", "fits its memory", "device rr", "each of 4 devices holds all"},
-		{"wiki", "device rr", "fits its memory", "device rr", "each of 4 devices holds all"},
-		{"papers100M", "device rr", "fits its memory", "device rr", "each of 4 devices holds all"},
+		{"products", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
+		{"pokec", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
+		{"wiki", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
+		{"papers100M", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
 		{"igb-medium", "host rr", "not device: ", "device rr", "0.77 % of the rows move"},
 		{"igb-large", "storage chunk", "not host: the input (1.49 TiB) exceeds", "storage chunk", "1 of 4 devices"},
 	} {
@@ -172,7 +172,7 @@ func TestDataSetsThatCannotBeAreRefused(t *testing.T) {
 		{func(d *Dataset) { d.Labeled = 1.5 }, "1.5 of the nodes"},
 		{func(d *Dataset) { d.Labeled = math.NaN() }, "NaN of the nodes"},
 		{func(d *Dataset) { d.Split[0] = 0 }, "splits of 0"},
-		{func(d *Dataset) { d.Split[2] = 0.5 }, "0.5 (want parts of 1"},
+		{func(d *Dataset) { d.Split[2] = 0.5 }, "0.5 (want fractions"},
 		{func(d *Dataset) { d.Split[1] = math.NaN() }, "NaN of the labelled"},
 	} {
 		d := good

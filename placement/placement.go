@@ -1,7 +1,7 @@
-// Package placement decides where the input of training lives and how it is
-// shuffled (preprop-gnn section 5), says why in words, and predicts what an epoch
-// takes there and elsewhere. Choose is a pure function; Measure finds the rates of
-// the machine that it predicts by.
+// Package placement decides where the input of training lives and how it is shuffled
+// (preprop-gnn section 5), gives the reasons in words, and predicts the time of an epoch for
+// every alternative. Choose is a pure function; Measure measures the rates that predictions
+// are computed from.
 package placement
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// ErrContradiction is returned when what the user asked for excludes itself.
+// ErrContradiction is returned when options contradict each other or are unknown.
 var ErrContradiction = errors.New("contradictory options")
 
 // Placements, shuffles, and the choice left to Choose.
@@ -30,11 +30,11 @@ const (
 	CR = "chunk"
 )
 
-// Buffers is how many batches are on the device: while one is computed on, the
-// next is brought (preprop-gnn section 4.1).
+// Buffers is the number of batches on the device: while one is computed on, the next is loaded
+// (preprop-gnn section 4.1).
 const Buffers = 2
 
-// Facts are what there is to place things on.
+// Facts describe the machine: its devices, memory and rates.
 type Facts struct {
 	Device     gds.Info
 	Devices    int           // like that one, which train together; 0: 1
@@ -45,8 +45,8 @@ type Facts struct {
 	Rates      Rates
 }
 
-// FactsOf is described hardware, of which only so many devices shall be used (0:
-// all), and only so much host memory (0: all).
+// FactsOf converts described hardware to Facts. devices and budget limit the number of devices and
+// the host memory to use (0: all).
 func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error) {
 	f := Facts{Device: gds.Info{Name: "device"}, Devices: h.Devices.Count, DeviceFree: h.Devices.Memory,
 		Budget: h.Memory, BudgetBy: "the machine's memory", Rates: RatesOf(h)}
@@ -68,7 +68,7 @@ func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error)
 	return f, nil
 }
 
-// Needs are what has to be placed, and what an epoch does with it.
+// Needs describe what has to be placed, and what an epoch does with it.
 type Needs struct {
 	Input units.Bytes // the matrices that the model reads, as stored, over all rows that will be read
 	Work  units.Bytes // beside them on a device, wherever they live: batch buffers, model
@@ -79,10 +79,13 @@ type Needs struct {
 	// Staging is held in host memory, for all devices, where batches are gathered there
 	// for devices with memory of their own.
 	Staging units.Bytes
-	// ScatteredRows tells that the rows to be read do not lie together, so that
-	// reading them chunk by chunk is out of the question.
+	// Host is taken of host memory by every placement: the program, labels, the index of
+	// the store, and what else is not on the device.
+	Host units.Bytes
+	// ScatteredRows tells that the rows to be read are scattered over the chunks of the store, so
+	// that they cannot be read chunk by chunk.
 	ScatteredRows bool
-	// CutChunks tells that what is shuffled together is not whole chunks of the store.
+	// CutChunks tells that the rows that are reshuffled together are not whole chunks of the store.
 	CutChunks bool
 
 	TrainRows, ValidRows int64
@@ -102,7 +105,35 @@ func (n Needs) WorkOn(devices int) units.Bytes {
 	return n.Work
 }
 
-// staging is Staging where there is any.
+// beside is what there is beside so much host memory.
+func (f Facts) beside(taken units.Bytes) Facts {
+	if taken > 0 {
+		f.BudgetBy = fmt.Sprintf("%s of %s, of which program, labels and index take %s", f.BudgetBy, f.Budget, taken)
+		f.Budget = max(0, f.Budget-taken)
+	}
+	return f
+}
+
+// Least is the least host memory that these needs can be met with, if a device's own
+// memory is enough.
+func (n Needs) Least(f Facts, o Override) units.Bytes {
+	work := units.Bytes(0)
+	if f.Device.Unified {
+		work = n.Work
+	}
+	inMemory, fromStorage := n.Input+n.staging(f), n.Chunks
+	switch {
+	case o.Placement == Storage:
+		return n.Host + work + fromStorage
+	case o.Placement == Device && !f.Device.Unified:
+		return n.Host
+	case o.Placement == Auto && o.Shuffle != RR && !n.ScatteredRows && !n.CutChunks:
+		return n.Host + work + min(inMemory, fromStorage)
+	}
+	return n.Host + work + inMemory
+}
+
+// staging is Staging, or 0 if the device is unified.
 func (n Needs) staging(f Facts) units.Bytes {
 	if f.Device.Unified {
 		return 0
@@ -110,22 +141,22 @@ func (n Needs) staging(f Facts) units.Bytes {
 	return n.Staging
 }
 
-// Override is what the user asked for: Auto where nothing.
+// Override is what the user asked for; Auto leaves it to Choose.
 type Override struct {
 	Placement string
 	Shuffle   string // "" where nothing is to be shuffled
 }
 
-// Alternative is a way to train, and what an epoch would take: training, and the
-// validation after it. Bytes and seconds that depend on unknown rates lack them.
+// Alternative is a placement and shuffle, with the memory and the predicted time of an epoch
+// (training, and validation after it). Unknown rates count as infinitely fast.
 type Alternative struct {
 	Placement string `json:"placement"`
 	Shuffle   string `json:"shuffle"`
-	Obstacle  string `json:"obstacle,omitempty"` // why it cannot be had
+	Obstacle  string `json:"obstacle,omitempty"` // why it is impossible
 	Devices   int    `json:"devices"`
-	// Sharded tells that each device holds a part of the input; RemoteRows is the
-	// part of the rows of a batch that another device than its own computes on: next to
-	// none where rows that follow one another, which devices hold in turn, stay together.
+	// Sharded tells that each device holds a part of the input; RemoteRows is the fraction of
+	// the rows of a batch that move between devices. It is about 0 if chunks are reshuffled:
+	// consecutive rows are spread evenly over the devices.
 	Sharded    bool    `json:"sharded"`
 	RemoteRows float64 `json:"remote_rows"`
 
@@ -138,31 +169,35 @@ type Alternative struct {
 	Busiest        string      `json:"busiest"` // "storage", "host", "link" or "device", in training
 }
 
-// Decision is the alternative that was chosen, with the reasons in the order in
-// which they were found, and all that there are, it included.
+// Decision is the chosen alternative, the reasons for it in the order of the decisions, and all
+// alternatives, including the chosen one.
 type Decision struct {
 	Alternative
 	Reasons      []string
 	Alternatives []Alternative
 }
 
-// Choose takes device memory first, spread over the devices where one alone is too
-// small, then host memory, both with row reshuffling, then storage with chunk
-// reshuffling (preprop-gnn section 5). From host memory, chunks are reshuffled where
-// gathering rows would keep a device waiting and chunks would not, or less, and all of
-// the input can be pinned; of rows, only batches need be. What the user asked for wins
-// where it is possible. A demand that does not fit is machine.ErrDoesNotFit, one that
-// excludes itself ErrContradiction.
+// Choose takes the first of these that is possible (preprop-gnn section 5): device memory with
+// row reshuffling, spread over the devices if one alone is too small; host memory with row
+// reshuffling; storage with chunk reshuffling. From host memory, it reshuffles chunks if gathering
+// rows would keep a device waiting longer, and the whole input can be pinned (with rows, only
+// batches have to be). What the user asked for has precedence. If that does not fit, the error is
+// machine.ErrDoesNotFit; if it contradicts itself, ErrContradiction.
 func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	f.Devices = max(f.Devices, 1)
+	f = f.beside(n.Host)
 	var d Decision
-	because := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
+	addReason := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
 
+	if !slices.Contains([]string{Auto, Device, Host, Storage}, o.Placement) || !slices.Contains([]string{Auto, RR, CR, ""}, o.Shuffle) {
+		return d, fmt.Errorf("%w: placement %q with shuffle %q (want %s, %s, %s or %s, and %s, %s or %s)", ErrContradiction,
+			o.Placement, o.Shuffle, Auto, Device, Host, Storage, Auto, RR, CR)
+	}
 	if o.Shuffle == RR && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so rows cannot be shuffled one by one (use --shuffle chunk, or --placement host)", ErrContradiction)
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use --shuffle chunk, or --placement host)", ErrContradiction)
 	}
 	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
-		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or shuffled by chunk (propagate again with that --split)", ErrContradiction)
+		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or reshuffled chunk by chunk (propagate again with that --split)", ErrContradiction)
 	}
 	if n.CutChunks && o.Placement == Storage {
 		return d, fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of the store's (see inspect)", ErrContradiction)
@@ -177,81 +212,81 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	placement := o.Placement
 	if placement != Auto {
 		if why := find(placement, "").Obstacle; why != "" {
-			return d, fmt.Errorf("--placement %s %w: %s", placement, machine.ErrDoesNotFit, why)
+			return d, fmt.Errorf("--placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
 		}
-		because("placement %s was asked for", placement)
+		addReason("placement %s was asked for", placement)
 	} else {
 		for _, placement = range []string{Device, Host, Storage, ""} {
 			if placement == "" {
-				return d, fmt.Errorf("the input of training %w: %s", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "))
+				return d, fmt.Errorf("the input of training %w: %s (needs %s at least)", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
 			}
 			why := find(placement, "").Obstacle
 			if why == "" {
 				break
 			}
-			because("not %s: %s", placement, why)
+			addReason("not %s: %s", placement, why)
 		}
-		because("%s", fits(f, n, find(placement, "")))
+		addReason("%s", fitReason(f, n, find(placement, "")))
 	}
 	if placement == Device && f.Device.Unified {
-		because("device and host memory are the same here, so the input is held once")
+		addReason("device and host memory are the same here, so the input is held once")
 	}
 
-	unpinned := f.unpinned(n.Input)
+	whyUnpinned := f.whyUnpinned(n.Input)
 	shuffle := o.Shuffle
 	switch {
 	case shuffle == "":
 	case shuffle != Auto:
-		because("shuffle %s was asked for", shuffle)
+		addReason("shuffle %s was asked for", shuffle)
 	case placement == Storage:
 		shuffle = CR
-		because("shuffled by chunk, so that storage is read in long runs")
-	case placement == Host && !f.Device.Unified && !n.ScatteredRows && find(Host, RR).starves(find(Host, CR)):
-		waiting := fmt.Sprintf("gathering rows keeps the device waiting (an epoch of %.3g s instead of %.3g s)", find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
-		if unpinned == "" {
+		addReason("chunks are reshuffled, so that storage is read in long runs")
+	case placement == Host && !f.Device.Unified && !n.ScatteredRows && find(Host, RR).keepsDeviceWaiting(find(Host, CR)):
+		waiting := fmt.Sprintf("gathering rows keeps the device waiting (%.3g s an epoch, with chunks %.3g s)", find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
+		if whyUnpinned == "" {
 			shuffle = CR
-			because("shuffled by chunk: %s, and all of the input can be pinned", waiting)
+			addReason("chunks are reshuffled: %s, and the whole input can be pinned", waiting)
 		} else {
 			shuffle = RR
-			because("shuffled by row, though %s: chunks are copied from where they lie, and %s", waiting, unpinned)
+			addReason("rows are reshuffled, although %s: chunks would be copied from pinned memory, and %s", waiting, whyUnpinned)
 		}
 	default:
 		shuffle = RR
-		because("shuffled by row, which memory allows")
+		addReason("rows are reshuffled, as memory allows")
 	}
-	if placement == Host && shuffle == CR && unpinned != "" {
-		because("copies of chunks may wait for pages: %s", unpinned)
+	if placement == Host && shuffle == CR && whyUnpinned != "" {
+		addReason("copies of chunks may wait for pages: %s", whyUnpinned)
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
 	switch {
 	case f.Devices == 1:
 	case d.Sharded:
-		because("each of %d devices holds a part; it computes on what it has of a batch, and %.2g %% of the rows move", d.Devices, 100*d.RemoteRows)
+		addReason("each of %d devices holds a part of the input and computes on its rows of a batch; %.2g %% of the rows move", d.Devices, 100*d.RemoteRows)
 	case placement == Device:
-		because("each of %d devices holds all of it, and computes on its share of each batch", d.Devices)
+		addReason("each of %d devices holds the whole input, and computes on its share of each batch", d.Devices)
 	case placement == Host:
-		because("%d devices are fed from one memory, each with its share of each batch", d.Devices)
+		addReason("%d devices are fed from one memory, each with its share of each batch", d.Devices)
 	default:
-		because("%d of %d devices: only one is fed from storage", d.Devices, f.Devices)
+		addReason("%d of %d devices is used: only one can be fed from storage", d.Devices, f.Devices)
 	}
 	if o.Shuffle != "" {
-		because("%d batch buffers: one is filled while another is computed on", Buffers)
+		addReason("%d batch buffers: one is filled while another is computed on", Buffers)
 	}
 	return d, nil
 }
 
-// unpinned says why an input cannot all be pinned for devices to copy from; "" where
+// whyUnpinned says why an input cannot all be pinned for devices to copy from; "" where
 // it can, or need not.
-func (f Facts) unpinned(input units.Bytes) string {
+func (f Facts) whyUnpinned(input units.Bytes) string {
 	if f.Device.Unified || f.Pinnable.By == "" || input <= f.Pinnable.Bytes {
 		return ""
 	}
 	return fmt.Sprintf("of the input (%s) only %s can be pinned, by %s", input, f.Pinnable.Bytes, f.Pinnable.By)
 }
 
-// fits says why a placement is the first that is possible.
-func fits(f Facts, n Needs, a Alternative) string {
+// fitReason says why a placement, the first possible one, is possible.
+func fitReason(f Facts, n Needs, a Alternative) string {
 	switch {
 	case a.Sharded:
 		return fmt.Sprintf("device: the input (%s) fits the memory of %d devices together", n.Input, a.Devices)
@@ -260,17 +295,17 @@ func fits(f Facts, n Needs, a Alternative) string {
 	case a.Placement == Host:
 		return fmt.Sprintf("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget)
 	}
-	return "storage: chunks are read as they are needed"
+	return "storage: chunks are read when they are needed"
 }
 
-// starves tells that the device would wait, and in another way for a shorter time.
-// Where computing takes an unknown time, nothing is known to wait.
-func (a Alternative) starves(other Alternative) bool {
+// keepsDeviceWaiting tells that loading takes more than 1.1 times as long as computing, and as the
+// epoch of the other alternative. It is false if the time of computing is unknown.
+func (a Alternative) keepsDeviceWaiting(other Alternative) bool {
 	return a.ComputeSeconds > 0 && a.EpochSeconds > 1.1*max(a.ComputeSeconds, other.EpochSeconds)
 }
 
-// alternatives are all, with what they take and why they cannot be had, in the
-// order in which they are preferred.
+// alternatives lists all alternatives in the order of preference, with memory, times and, where
+// impossible, the reason.
 func alternatives(f Facts, n Needs, o Override) []Alternative {
 	var out []Alternative
 	obstacles := obstacles(f, n, o)
@@ -287,7 +322,7 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 		switch a.Placement {
 		case Device:
 			if a.Sharded = f.Devices > 1 && n.Input+a.DeviceBytes > f.DeviceFree; a.Sharded {
-				a.DeviceBytes += share(n.Input, f.Devices)
+				a.DeviceBytes += largestShare(n.Input, f.Devices)
 			} else {
 				a.DeviceBytes += n.Input
 			}
@@ -299,6 +334,7 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 		case Storage:
 			a.Devices, a.DeviceBytes, a.HostBytes = 1, n.Work, n.Chunks
 		}
+		a.HostBytes += n.Host
 		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)
 		a.predict(f, n)
 		out = append(out, a)
@@ -306,23 +342,23 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 	return out
 }
 
-// share is the larger part of bytes in parts that are as equal as can be.
-func share(bytes units.Bytes, parts int) units.Bytes {
+// largestShare is bytes / parts, rounded up.
+func largestShare(bytes units.Bytes, parts int) units.Bytes {
 	return (bytes + units.Bytes(parts) - 1) / units.Bytes(parts)
 }
 
-// obstacles says, for each placement that is impossible, why.
+// obstacles says why placements are impossible; possible ones are not in the map.
 func obstacles(f Facts, n Needs, o Override) map[string]string {
 	free, by := f.DeviceFree, fmt.Sprintf("is free on device %q", f.Device.Name)
 	if f.Device.Unified && f.Budget <= free {
 		free, by = f.Budget, "is the memory budget, by "+f.BudgetBy
 	}
 	out := map[string]string{}
-	if work := n.WorkOn(f.Devices); share(n.Input, f.Devices)+work > free {
-		out[Device] = fmt.Sprintf("the input (%s) and what works on it (%s) exceed the %s that %s", n.Input, work, free, by)
+	if work := n.WorkOn(f.Devices); largestShare(n.Input, f.Devices)+work > free {
+		out[Device] = fmt.Sprintf("the input (%s), batches and model (%s) exceed the %s that %s", n.Input, work, free, by)
 		if f.Devices > 1 {
-			out[Device] = fmt.Sprintf("a part of the input (%s) for each of %d devices and what works on it (%s) exceed the %s that %s",
-				share(n.Input, f.Devices), f.Devices, work, free, by)
+			out[Device] = fmt.Sprintf("the part of the input (%s) for each of %d devices, batches and model (%s) exceed the %s that %s",
+				largestShare(n.Input, f.Devices), f.Devices, work, free, by)
 		}
 	}
 	tooMuchWork := func(devices int) string {
@@ -333,21 +369,21 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 	}
 	switch {
 	case f.Device.Unified && out[Device] != "":
-		out[Host] = "host memory is the device's memory here"
+		out[Host] = "host memory is device memory here"
 	case tooMuchWork(f.Devices) != "":
 		out[Host] = tooMuchWork(f.Devices)
 	case n.Input > f.Budget:
 		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget, f.BudgetBy)
 	case n.Input+n.staging(f) > f.Budget:
-		out[Host] = fmt.Sprintf("the input (%s) and the batches gathered from it (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget, f.BudgetBy)
+		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget, f.BudgetBy)
 	}
 	switch {
 	case o.Shuffle == RR:
-		out[Storage] = "rows shall be shuffled one by one, which storage cannot do"
+		out[Storage] = "single rows are to be reshuffled, and storage is read in whole chunks"
 	case n.ScatteredRows:
 		out[Storage] = "the rows of this split are scattered over the chunks of the store"
 	case n.CutChunks:
-		out[Storage] = "what shall be shuffled together is not whole chunks of the store"
+		out[Storage] = "the rows that are to be reshuffled together are not whole chunks of the store"
 	case tooMuchWork(1) != "":
 		out[Storage] = tooMuchWork(1)
 	case f.Device.Unified && n.Work+n.Chunks > free:

@@ -13,10 +13,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Storage is read for some rounds, of which the median counts, as of those of memory: a disk
-// has moments in which it is faster than it is for long, out of a cache of its own or
-// on credit, as well as slower ones. The round in which the time ends is cut short,
-// but to no fewer chunks than there are readers.
+// Storage is read in rounds, of which the median counts: a disk can be faster for a moment (from
+// its cache, or by burst credit) and slower for another. The round in which the time ends is cut
+// short, but reads at least as many chunks as there are readers.
 const (
 	storageRounds  = 7
 	storageBytes   = 64 << 20 // a round
@@ -33,12 +32,12 @@ type chunkRead struct {
 
 func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 
-// storage reads chunks of all matrices in random order by several readers, past
-// caches where that can be had, and checks them.
-func (p *probe) storage(r *Rates) (err error) {
+// measureStorage reads chunks of all matrices in random order with several readers, by direct I/O
+// if possible, and checks them.
+func (p *probe) measureStorage(r *Rates) (err error) {
 	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
 	stride := (chunkBytes + gds.Align - 1) / gds.Align * gds.Align
-	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.some(storageBytes)/stride))
+	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.affordableBytes(storageBytes, p.unified)/stride))
 	if count == 0 {
 		return nil
 	}
@@ -46,7 +45,7 @@ func (p *probe) storage(r *Rates) (err error) {
 	if p.unified {
 		alloc = p.device.Alloc
 	}
-	memory, err := p.keep(alloc(count * stride))
+	memory, err := p.track(alloc(count * stride))
 	if err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (p *probe) storage(r *Rates) (err error) {
 		}
 		read := make([]bool, count)
 		var taken atomic.Int64
-		rate, err := p.timed(storageReaders, round, func(i int64) (int64, error) {
+		rate, err := p.timeChunks(storageReaders, round, func(i int64) (int64, error) {
 			if taken.Add(1) > storageReaders && !p.now().Before(end) {
 				return 0, nil
 			}
@@ -76,7 +75,7 @@ func (p *probe) storage(r *Rates) (err error) {
 			return err
 		}
 		reading = append(reading, rate)
-		if rate, err = p.timed(p.Threads, round, func(i int64) (int64, error) {
+		if rate, err = p.timeChunks(p.Threads, round, func(i int64) (int64, error) {
 			if !read[i] {
 				return 0, nil
 			}
@@ -91,9 +90,9 @@ func (p *probe) storage(r *Rates) (err error) {
 	return nil
 }
 
-// timed is the rate at which threads do something to the chunks of a round, which
-// tells how many bytes it was done to.
-func (p *probe) timed(threads int, round []chunkRead, each func(i int64) (bytes int64, err error)) (units.Rate, error) {
+// timeChunks measures the rate at which threads work on the chunks of a round; each returns the
+// number of bytes that it worked on.
+func (p *probe) timeChunks(threads int, round []chunkRead, each func(i int64) (bytes int64, err error)) (units.Rate, error) {
 	var bytes atomic.Int64
 	start := p.now()
 	err := parallel.For(p.ctx, threads, int64(len(round)), 1, func(i, _ int64) error {
@@ -110,7 +109,7 @@ func median(rates []units.Rate) units.Rate {
 	return rates[len(rates)/2]
 }
 
-// chunkReads draws chunks of the region to read, and opens what they are in.
+// chunkReads draws chunks of the region to read, and opens their files.
 func (p *probe) chunkReads(count int) (reads []chunkRead, closeAll func() error, err error) {
 	matrices := make([]*format.Matrix, len(p.Matrices))
 	files := map[string]gds.File{}
@@ -130,7 +129,7 @@ func (p *probe) chunkReads(count int) (reads []chunkRead, closeAll func() error,
 			return nil, closeAll, err
 		}
 	}
-	for _, place := range places(count, p.Region.Chunks*len(matrices)) {
+	for _, place := range randomNumbers(count, p.Region.Chunks*len(matrices)) {
 		c := chunkRead{matrix: matrices[int(place)%len(matrices)], chunk: p.Region.FirstChunk + int(place)/len(matrices)}
 		path := c.extent().File
 		if files[path] == nil {

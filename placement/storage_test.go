@@ -102,7 +102,7 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 			disk.takes, disk.reads = c.takes, 0
 			start := disk.now()
 			var r Rates
-			if err := p.storage(&r); err != nil {
+			if err := p.measureStorage(&r); err != nil {
 				t.Fatal(err)
 			}
 			if math.Abs(float64(r.Storage)/c.want-1) > 0.1 {

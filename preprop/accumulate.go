@@ -9,34 +9,33 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// At most so many terms are laid out at a time, and sums of so many bytes made of
-// them, which the second-level cache keeps. They change no result.
+// A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the
+// second-level cache. Neither changes any result.
 const (
 	batchTerms = 4 * blockEdges
 	sumsBytes  = 128 << 10
 )
 
-// batch computes rows of dst from src. It lays out the terms of many rows, one
-// after another, before it adds them up, so that the rows of src that the next
-// terms need are on their way from memory while those of a term are added.
+// batch computes rows of dst from src. It lists the terms of many rows before it adds them
+// up, so that the processor can fetch the rows of src for the next terms while it adds.
 type batch struct {
 	p        *propagator
 	dst, src *matrix
 	with     *blend // nil: none
 
-	nodes        []uint32
-	coefficients []float32 // nil without weights: they are those of the operator
+	nodes        []uint32  // of the terms
+	coefficients []float32 // of the terms; nil without weights: they are p.t of the nodes
 	blocks       []block
-	lengths      []int     // of blocks
-	sums         []float32 // of blocks [., features]
-	total        []float32 // of the blocks before the next
+	lengths      []int     // terms of each block
+	sums         []float32 // of each block [len(blocks), features]
+	total        []float32 // sum of the earlier blocks of a row
 	ones         []float32
 }
 
-// block is up to blockEdges terms of a row.
+// block is up to blockEdges consecutive terms of a row.
 type block struct {
 	row         int64
-	first, last bool // of its row
+	first, last bool // whether it is the first or last of its row
 }
 
 func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
@@ -55,7 +54,7 @@ func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
 	return b
 }
 
-// add lays out a row.
+// add lists the terms of a row.
 func (b *batch) add(t terms) error {
 	for first := 0; ; first += blockEdges {
 		k := min(blockEdges, t.len()-first)
@@ -71,7 +70,7 @@ func (b *batch) add(t terms) error {
 	}
 }
 
-// layOut lays out a block: k terms of a row, from first on.
+// layOut lists a block: k terms of a row, from term first on.
 func (b *batch) layOut(t terms, first, k int) {
 	at := len(b.nodes)
 	b.nodes = b.nodes[:at+k]
@@ -90,12 +89,13 @@ func (b *batch) layOut(t terms, first, k int) {
 	b.lengths = append(b.lengths, k)
 }
 
-// hubBlocks is how many blocks a row has at most that one goroutine computes, and
-// how many several compute at a time. It changes no result.
+// hubBlocks is the largest number of blocks of a row that one goroutine computes. A row
+// with more is computed by several goroutines, as many blocks at a time. It changes no
+// result.
 const hubBlocks = 64
 
-// addHub computes a row of many blocks together with other goroutines, so that no
-// core waits for the one that met it.
+// addHub computes a row of more than hubBlocks blocks with several goroutines, so that the
+// other cores need not wait for one.
 func (b *batch) addHub(ctx context.Context, t terms, pool *batches, threads int) error {
 	if err := b.flush(); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (b *batch) addHub(ctx context.Context, t terms, pool *batches, threads int)
 	return b.store(int64(t.node), total, 1)
 }
 
-// splice fills part with list from place first on, after put was inserted at
-// place loop, unless that is negative.
+// splice fills part with elements of list from index first on, counted after put is
+// inserted at index loop. Nothing is inserted if loop is negative.
 func splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 	switch at := loop - first; {
 	case loop < 0 || at >= len(part):
@@ -141,11 +141,11 @@ func splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 	}
 }
 
-// flush computes the rows that are laid out. It fails at the first that cannot
-// be stored.
+// flush computes and stores the rows whose terms are listed. It fails at the first row that
+// cannot be stored.
 func (b *batch) flush() error {
 	b.sum()
-	f, start := b.src.features, 0 // of the rows to store next, which follow each other
+	f, start := b.src.features, 0 // first block of the consecutive rows to store next
 	for i, k := range b.blocks {
 		sum := b.sums[i*f:][:f]
 		if !k.first {
@@ -194,7 +194,7 @@ func (b *batch) sum() {
 	}
 }
 
-// store finishes and stores rows, from row v on, whose terms are added up.
+// store scales, blends and stores rows from row v on, whose terms are added up in totals.
 func (b *batch) store(v int64, totals []float32, rows int) error {
 	factors := b.ones[:rows]
 	if b.p.s != nil {

@@ -9,22 +9,21 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// Bench is a hop in memory by which to measure how fast propagation is: by Sym, from
-// a matrix [n, features] that it makes up to another. It is not safe for concurrent
-// use.
+// Bench measures the speed of propagation: a hop of Sym in memory, from one matrix [nodes,
+// features] with made-up values to another. It is not safe for concurrent use.
 type Bench struct {
 	nodes    int64
 	p        *propagator
 	src, dst *matrix
 }
 
-// NewBench makes the matrices, off the Go heap, of BenchBytes. The graph stays the
+// NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the
 // caller's, and must outlive the Bench.
 func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
 	b := &Bench{nodes: graph.Nodes()}
 	var err error
 	none := func() error { return nil }
-	if b.p, err = newPropagator(ctx, &resident{graph, none}, Operator{Name: Sym}, threads); err != nil {
+	if b.p, err = newPropagator(ctx, &memoryTopology{graph, none}, Operator{Name: Sym}, threads); err != nil {
 		return nil, err
 	}
 	b.src, err = newMatrix(b.nodes, features, t)
@@ -49,7 +48,7 @@ func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DTy
 	return b, nil
 }
 
-// BenchBytes is the memory of a Bench, the graph aside.
+// BenchBytes is the memory of a Bench in bytes, without the graph.
 func BenchBytes(nodes int64, features int, t format.DType) int64 {
 	return nodes * (2*int64(features)*int64(t.Size()) + 4)
 }
@@ -57,17 +56,17 @@ func BenchBytes(nodes int64, features int, t format.DType) int64 {
 // RowBytes is the size of a row of the matrices.
 func (b *Bench) RowBytes() int64 { return b.src.rowBytes() }
 
-// Source is the memory of the matrix that hops are made from.
+// Source is the memory of the matrix that a hop reads.
 func (b *Bench) Source() []byte { return b.src.buf.Bytes() }
 
-// Hop computes a hop, and returns how many rows it gathered: one for each edge, and
-// each self-loop that it added.
+// Hop computes a hop, and returns how many rows it read: one for each edge and each
+// self-loop that it added.
 func (b *Bench) Hop(ctx context.Context, threads int) (rows int64, err error) {
 	return b.p.hop(ctx, b.dst, b.src, nil, nil, threads, func(int64) {})
 }
 
-// Gather sums rows of the source, times their coefficients, and nothing else: what
-// the inner loop of a hop can reach.
+// Gather sums rows of the source, times their coefficients. It is the inner loop of a hop
+// without anything around it.
 func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
 	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
 	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {

@@ -6,17 +6,17 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// Buffers and batches are what the goroutines of a loop take turns with. They are no
-// sync.Pool, which keeps what is in it through two collections: a job is many loops, one
-// after another, and each would add its own to a heap that is allowed to double.
+// Goroutines of a loop share buffers and batches instead of taking them from a sync.Pool,
+// which keeps its contents through two garbage collections: a job is many loops, one after
+// another, and each would add its buffers to a heap that may double.
 
-// buffers are some of one size, off the Go heap.
+// buffers is a fixed number of buffers of one size, off the Go heap.
 type buffers struct {
 	buf  *offheap.Buffer
 	free chan []byte
 }
 
-// newBuffers makes n buffers, for as many goroutines at most.
+// newBuffers makes n buffers. A goroutine that gets one while none is free waits.
 func newBuffers(n int, bytes int64) (*buffers, error) {
 	const align = 8
 	n = max(n, 1)
@@ -37,7 +37,7 @@ func (b *buffers) put(buffer []byte) { b.free <- buffer }
 
 func (b *buffers) Free() error { return b.buf.Free() }
 
-// batches are those that wait for a goroutine.
+// batches is a pool of batches that no goroutine uses at the moment; make adds to it.
 type batches struct {
 	mu   sync.Mutex
 	free []*batch

@@ -36,7 +36,7 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer y.buf.Free()
-	topology := &resident{g.csc(), func() error { return nil }}
+	topology := &memoryTopology{g.csc(), func() error { return nil }}
 	p, err := newPropagator(ctx, topology, Operator{Name: RW}, 1)
 	if err != nil {
 		t.Fatal(err)

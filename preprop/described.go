@@ -6,16 +6,16 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 )
 
-// Described is a graph that is not there, in numbers.
+// Described is the size of a graph that need not exist.
 type Described struct {
 	Nodes, Edges int64
 	Features     int
 	DType        format.DType // of the features, and of the store; default float32
-	Rows         int64        // that have a label or are in a split
+	Rows         int64        // nodes that have a label or are in a split
 }
 
-// PlanDescribed is what a dry run of Propagate tells, for a graph that is not
-// there. Without o.Hardware the times are those of no machine in particular.
+// PlanDescribed returns what a dry run of Propagate returns, for a graph that need not
+// exist. Without o.Hardware, it predicts times by defaultRates.
 func PlanDescribed(d Described, o Options) (*Result, error) {
 	if d.DType == 0 {
 		d.DType = format.Float32
@@ -30,7 +30,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}
 	g := &format.Manifest{
 		Nodes: d.Nodes, Edges: d.Edges, Features: d.Features, ChunkRows: format.ChunkRowsFor(0, d.Features, d.DType),
-		Files: []format.FileEntry{{Path: "nodes/part-0.arrow", Size: 5 * d.Nodes}}, // a label and a split
+		Files: []format.FileEntry{{Path: format.PartPath("nodes", 0), Size: 5 * d.Nodes}}, // a label and a split
 	}
 	o, err := o.withDefaults(g, d.DType)
 	if err != nil {
@@ -39,15 +39,15 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	if o.Rows == format.RowsAll {
 		d.Rows = d.Nodes
 	}
-	s := &site{o: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}}, o.ChunkRows, d.Features, o.DType)}
+	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}}, o.ChunkRows, d.Features, o.DType)}
 	s.target.DType = o.DType.String()
 	w := &work{
-		nodes: d.Nodes, edges: d.Edges, features: d.Features, columns: d.Features, from: d.DType, to: o.DType,
+		nodes: d.Nodes, edges: d.Edges, features: d.Features, columns: d.Features, inputType: d.DType, storedType: o.DType,
 		inputChunk: int64(g.ChunkRows) * int64(d.Features) * int64(d.DType.Size()),
-		rows:       d.Rows, rowTable: rowTableBytes(g), threads: o.Threads,
+		rows:       d.Rows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, d.Rows), threads: o.Threads,
 	}
-	for _, operator := range o.Operators {
-		w.chains = append(w.chains, chainWork{operator: operator, hops: o.Hops})
+	for _, operator := range s.options.Operators {
+		w.sequences = append(w.sequences, sequenceWork{operator: operator, hops: o.Hops})
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
 	matrices := s.target.matrices()
@@ -55,7 +55,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	if w.storeBytes, err = storeBytes(g, s.layout, matrices); err != nil {
 		return nil, err
 	}
-	r := &nominal
+	r := &defaultRates
 	if o.Hardware != nil {
 		r = ratesOf(*o.Hardware)
 	}
@@ -63,5 +63,5 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.describe(g, p, d.Rows), nil
+	return s.newResult(g, p, d.Rows), nil
 }

@@ -4,89 +4,188 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Growth is what is added to a store.
-type Growth struct {
-	Hops      int        // to each operator that there is
-	Operators []Operator // with as many hops as the others then have
+// errStoreChanged is returned when another process has published the store since this
+// one looked at it.
+var errStoreChanged = errors.New("the store has changed meanwhile")
+
+// openExisting opens the store as s.existing, if there is a complete one.
+func (s *jobContext) openExisting() error {
+	d, err := format.OpenAny(s.fsys, s.storeDir)
+	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
+		return nil // creating the store fails if there is anything else
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", format.ErrExists, err)
+	}
+	if d.Manifest.Kind != format.KindStore {
+		return errors.Join(fmt.Errorf("%s: %w, and is a %s, not a hop store (give another directory)", s.storeDir, format.ErrExists, d.Manifest.Kind), d.Close())
+	}
+	s.existing = d
+	return nil
 }
 
-// Grow adds matrices to a hop store that Propagate made of the graph; it is then what
-// Propagate would have made at once, byte for byte. What is there is not touched, and
-// readers go on with it until all is there. Hops are made from the last one where the
-// store has all rows, else from the graph. Of the options, those that a store is a
-// function of are taken from the store. See Propagate for the rest.
-func Grow(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, add Growth, o Options) (*Result, error) {
-	s, err := openSite(fsys, graphDir, storeDir)
+// checkUnchanged fails if the store is not the version that openExisting opened.
+func (s *jobContext) checkUnchanged() error {
+	d, err := format.OpenAny(s.fsys, s.storeDir)
+	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
+		return nil // there is none, and none was removed: complete stores stay
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer s.close()
-	if s.grown, err = format.OpenStore(s.fsys, storeDir); err != nil {
-		return nil, err
+	defer d.Close()
+	if s.existing == nil || d.Manifest.CRC32C != s.existing.Manifest.CRC32C {
+		return errStoreChanged
 	}
-	m := &s.grown.Manifest
-	if err := s.checkMadeFrom(m); err != nil {
-		return nil, err
-	}
-	s.target, s.layout = targetOf(m), s.grown.Layout()
-	s.target.Operators, o.Operators, o.Hops, err = grownOperators(m.Operators, add)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", storeDir, ErrOptions, err)
-	}
-	o.Rows, o.DType, o.ChunkRows, o.Split, o.Seed, o.Force = m.RowSet, s.layout.DType, m.ChunkRows, m.Split, m.Seed, false
-	if s.o, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", storeDir, ErrOptions, err)
-	}
-	table, err := s.grown.Rows(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s.nodes = table.NodeID
-	return s.run(ctx)
+	return nil
 }
 
-// grownOperators is what a store with operators will have.
-func grownOperators(there []format.Operator, add Growth) (all []format.Operator, parsed []Operator, hops int, err error) {
-	if add.Hops < 0 {
-		return nil, nil, 0, fmt.Errorf("%d hops cannot be added", add.Hops)
+// grow sets the target of s to all that the existing store has, and the hops and operators
+// that o asks for. All else that o asks for must be as in the store.
+func (s *jobContext) grow(o Options) error {
+	m := &s.existing.Manifest
+	s.layout = s.existing.Layout()
+	there := targetOf(m)
+	if o.Rows == "" {
+		o.Rows = m.RowSet
 	}
-	if add.Hops == 0 && len(add.Operators) == 0 {
-		return nil, nil, 0, errors.New("nothing is to be added")
+	if o.DType == 0 {
+		o.DType = s.layout.DType
 	}
-	for _, o := range there {
-		o.Hops += add.Hops
-		hops = max(hops, o.Hops)
-		all = append(all, o)
+	if o.Defaulted.Split {
+		o.Split = m.Split
 	}
-	for _, o := range add.Operators {
-		if slices.ContainsFunc(there, func(t format.Operator) bool { return t.Name == o.String() }) {
-			return nil, nil, 0, fmt.Errorf("operator %q is there already", o)
+	if o.Defaulted.Seed {
+		o.Seed = m.Seed
+	}
+	asked, err := askedOperators(m.Operators, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
+	}
+	s.target = there
+	s.target.Operators = slices.Clone(m.Operators)
+	for _, a := range asked {
+		if at := slices.IndexFunc(s.target.Operators, hasName(a.Name)); at < 0 {
+			s.target.Operators = append(s.target.Operators, a)
+		} else if have := &s.target.Operators[at]; a.Hops > have.Hops {
+			have.Hops = a.Hops
 		}
-		all = append(all, format.Operator{Name: o.String(), Hops: max(hops, add.Hops)})
-		hops = max(hops, add.Hops)
 	}
-	for _, o := range all {
-		operator, err := ParseOperator(o.Name)
+	o.Hops, o.Operators = 0, nil
+	for _, all := range s.target.Operators {
+		operator, err := ParseOperator(all.Name)
 		if err != nil {
-			return nil, nil, 0, err
+			return fmt.Errorf("%s: %w", s.storeDir, err)
 		}
-		parsed = append(parsed, operator)
+		o.Operators, o.Hops = append(o.Operators, operator), max(o.Hops, all.Hops)
 	}
-	if hops == 0 {
-		err = errors.New("the store has hop 0 alone: say how many hops to add")
+	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
 	}
-	return all, parsed, hops, err
+	slices.SortFunc(s.target.Operators, func(a, b format.Operator) int { // as s.o.Operators are
+		return slices.IndexFunc(s.options.Operators, hasSpelling(a.Name)) - slices.IndexFunc(s.options.Operators, hasSpelling(b.Name))
+	})
+	other := there
+	other.Graph, other.Rows, other.Split, other.Seed, other.DType = s.graph.Manifest.Fingerprint, s.options.Rows, s.options.Split, s.options.Seed, s.options.DType.String()
+	if o.ChunkRows > 0 {
+		var sizes []format.RegionSize
+		for _, r := range s.layout.Regions {
+			sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+		}
+		other.ChunkRows = format.NewLayout(sizes, o.ChunkRows, s.layout.Features, s.options.DType).ChunkRows
+	}
+	if difference := there.differences(other); difference != "" {
+		return fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)", s.storeDir, format.ErrExists, difference)
+	}
+	s.options.ChunkRows = m.ChunkRows
+	s.beyond = beyond(s.target.Operators, asked)
+	return nil
 }
 
-// startFromStore lets a chain start from the last hop that a store of all rows has.
-func (s *site) startFromStore(c *chain) error {
-	m := &s.grown.Manifest
+func hasName(name string) func(format.Operator) bool {
+	return func(o format.Operator) bool { return o.Name == name }
+}
+
+func hasSpelling(name string) func(Operator) bool {
+	return func(o Operator) bool { return o.String() == name }
+}
+
+// askedOperators returns the operators and hops that o asks for, given those that the store
+// has. Where o.Hops is left to the default, an operator gets as many hops as it has, and a
+// new one as many as any other has.
+func askedOperators(there []format.Operator, o Options) ([]format.Operator, error) {
+	if o.Hops < 0 || o.Hops > format.MaxHops {
+		return nil, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
+	}
+	if o.Hops == 0 && !o.Defaulted.Hops {
+		return nil, nil
+	}
+	most := 0
+	for _, t := range there {
+		most = max(most, t.Hops)
+	}
+	if most == 0 {
+		most = o.Hops
+	}
+	var asked []format.Operator
+	if o.Defaulted.Operators && len(there) > 0 {
+		asked = slices.Clone(there)
+	} else {
+		for _, operator := range o.Operators {
+			a := format.Operator{Name: operator.String(), Hops: most}
+			if slices.ContainsFunc(asked, hasName(a.Name)) {
+				return nil, fmt.Errorf("operator %q is listed twice", operator)
+			}
+			if at := slices.IndexFunc(there, hasName(a.Name)); at >= 0 {
+				a.Hops = there[at].Hops
+			}
+			asked = append(asked, a)
+		}
+	}
+	if !o.Defaulted.Hops {
+		for i := range asked {
+			asked[i].Hops = o.Hops
+		}
+	}
+	if len(asked) == 0 && o.Hops > 0 && !o.Defaulted.Hops {
+		return nil, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
+	}
+	return asked, nil
+}
+
+// beyond lists the hops in all that are not in asked.
+func beyond(all, asked []format.Operator) []string {
+	out := []string{}
+	for _, o := range all {
+		from := 1
+		if at := slices.IndexFunc(asked, hasName(o.Name)); at >= 0 {
+			from = asked[at].Hops + 1
+		}
+		switch {
+		case from < o.Hops:
+			out = append(out, fmt.Sprintf("%s hops %d to %d", o.Name, from, o.Hops))
+		case from == o.Hops:
+			out = append(out, fmt.Sprintf("%s hop %d", o.Name, from))
+		}
+	}
+	return out
+}
+
+// addsHops tells whether the target has hops that the existing store lacks.
+func (s *jobContext) addsHops() bool {
+	return slices.ContainsFunc(s.target.Operators, func(o format.Operator) bool { return !slices.Contains(s.existing.Manifest.Operators, o) })
+}
+
+// startFromStore lets a sequence start from the last hop that the existing store has, if
+// that store has all rows.
+func (s *jobContext) startFromStore(c *hopSequence) error {
+	m := &s.existing.Manifest
 	if m.Rows < m.Nodes {
 		return nil
 	}
@@ -94,12 +193,18 @@ func (s *site) startFromStore(c *chain) error {
 		if o.Name != c.operator.String() || o.Hops == 0 {
 			continue
 		}
-		stored, err := s.grown.Matrix(format.MatrixID{Operator: o.Name, Hop: o.Hops})
+		stored, err := s.existing.Matrix(format.MatrixID{Operator: o.Name, Hop: o.Hops})
 		if err != nil {
 			return err
 		}
 		c.from = o.Hops
-		c.input = &input{Matrix: stored, path: s.storeDir, nodes: s.nodes, dtype: s.o.DType}
+		c.input = &input{Matrix: stored, path: s.storeDir, nodes: s.nodes, dtype: s.options.DType}
 	}
 	return nil
+}
+
+// loadNodes reads the node of each row of the existing store.
+func (s *jobContext) loadNodes(ctx context.Context) error {
+	s.nodes = make([]uint32, s.existing.Manifest.Rows)
+	return s.existing.VisitRows(ctx, func(t *format.RowTable, first int64) { copy(s.nodes[first:], t.NodeID) })
 }

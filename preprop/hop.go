@@ -44,8 +44,8 @@ type propagator struct {
 	buf   *offheap.Buffer // of s or t
 }
 
-// newPropagator finds the factors s and t of an operator; graph is that of
-// o.Graph. Its buf is to be freed.
+// newPropagator computes the factors s and t of an operator over graph, the topology of
+// o.Graph. The caller frees its buf.
 func newPropagator(ctx context.Context, graph topology, o Operator, threads int) (*propagator, error) {
 	buf, err := offheap.Alloc(graph.Nodes() * 4)
 	if err != nil {
@@ -80,7 +80,7 @@ func inverse(d float64) float32 {
 
 // inDegrees calls set with each node's d(v), from several goroutines.
 func (p *propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
-	return p.graph.each(ctx, threads, func(b *format.Block) error {
+	return p.graph.each(ctx, 0, threads, func(b *format.Block) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
 			set(v, p.terms(b, v).degree())
 		}
@@ -115,12 +115,12 @@ func (p *propagator) outDegrees(ctx context.Context, threads int, set func(u int
 	return err
 }
 
-// terms is what row node is the sum of.
+// terms are the terms that add up to the row of a node.
 type terms struct {
 	node      uint32
 	neighbors []uint32
 	weights   []float32 // nil: all 1
-	loop      int       // place of an added self-loop, or -1
+	loop      int       // index of an added self-loop, or -1
 }
 
 func (p *propagator) terms(b *format.Block, v int64) terms {
@@ -140,7 +140,7 @@ func (t *terms) len() int {
 	return len(t.neighbors)
 }
 
-// at is the i-th term.
+// at returns the i-th term.
 func (t *terms) at(i int) (node uint32, weight float32) {
 	if t.loop >= 0 && i >= t.loop {
 		if i == t.loop {
@@ -166,15 +166,26 @@ func (t terms) degree() float64 {
 	return d
 }
 
-// hop computes the rows of dst that want has from src, and returns how many
-// terms it added up. dst and src are different matrices of one shape; with, for a
-// series, says what products are blended with. done is told of edges and nodes as
-// they are dealt with, wanted or not.
+// hop computes the rows of dst that are in want, from src, and returns how many terms it
+// added up. dst and src are different matrices of the same shape. with is what products of
+// a series are blended with, else nil. done is called with the numbers of edges and nodes
+// that it has passed, wanted or not.
 func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, want nodeSet, threads int, done func(cost int64)) (int64, error) {
+	added, _, err := p.hopFrom(ctx, dst, src, with, want, 0, threads, func(cost int64) bool { done(cost); return false })
+	return added, err
+}
+
+// errPause ends the blocks of a hop that pauses.
+var errPause = errors.New("the hop pauses")
+
+// hopFrom is hop for the rows from row from on. It ends early when done returns true; the
+// rows before reached are then computed, and another call goes on from there.
+func (p *propagator) hopFrom(ctx context.Context, dst, src *matrix, with *blend, want nodeSet, from int64, threads int, done func(cost int64) (pause bool)) (added, reached int64, err error) {
 	pool := &batches{make: func() *batch { return newBatch(p, dst, src, with) }}
-	var all atomic.Int64
-	var failure lowest
-	err := p.graph.each(ctx, threads, func(b *format.Block) error {
+	var all, reach atomic.Int64
+	reach.Store(from)
+	var failure lowestError
+	err = p.graph.each(ctx, from, threads, func(b *format.Block) error {
 		rows := pool.get()
 		added := int64(0)
 		for v := b.First; v < b.First+b.Rows(); v++ {
@@ -198,11 +209,21 @@ func (p *propagator) hop(ctx context.Context, dst, src *matrix, with *blend, wan
 		}
 		pool.put(rows)
 		all.Add(added)
-		done(b.Edges() + b.Rows())
+		for end, most := b.First+b.Rows(), reach.Load(); end > most && !reach.CompareAndSwap(most, end); {
+			most = reach.Load()
+		}
+		if done(b.Edges() + b.Rows()) {
+			return errPause
+		}
 		return nil
 	})
-	if failure.err != nil {
-		return 0, failure.err
+	switch {
+	case failure.err != nil:
+		return 0, from, failure.err
+	case err == nil:
+		return all.Load(), p.graph.Nodes(), nil
+	case errors.Is(err, errPause): // all blocks that were begun are finished
+		err = nil
 	}
-	return all.Load(), err
+	return all.Load(), reach.Load(), err
 }

@@ -609,7 +609,7 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 			}
 			a, b := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
 			c, d := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
-			all := p.graph.(*resident).Block(0, nodes)
+			all := p.graph.(*memoryTopology).Block(0, nodes)
 			for r := 1; r <= hops; r++ {
 				wantTerms := int64(0)
 				for v := range int64(nodes) {
@@ -639,7 +639,7 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 }
 
 func TestValuesThatCannotBeStoredAreNamedLowestNodeFirst(t *testing.T) {
-	const nodes, features, low, high = 200_000, 3, 70_001, 190_000 // in different pieces
+	const nodes, features, low, high = 200_000, 3, 70_001, 190_000 // in different blocks
 	var edges []edge
 	for v := range uint32(nodes) {
 		if v != low && v != high {
@@ -694,7 +694,7 @@ func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
 }
 
 func TestTheErrorOfTheLowestPositionIsKept(t *testing.T) {
-	var l lowest
+	var l lowestError
 	for _, at := range []int64{70, 30, 90} {
 		l.report(at, fmt.Errorf("at %d", at))
 	}

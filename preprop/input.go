@@ -11,18 +11,17 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// input is a stored hop of all nodes, from which others are made: hop 0 in a graph,
-// or a hop in a store of all rows. Columns of it are read from where it is stored, or
-// from strips: scratch files of some of its columns each, in the stored order of rows,
-// already rounded to the type of the new hops.
+// input is a stored hop of all nodes, from which the next hops are made: hop 0 in a
+// graph, or a hop in a store of all rows. Its columns are read from there, or from column
+// files, which have the rows in the same order, rounded to the type of the new hops.
 type input struct {
 	*format.Matrix
 	path  string   // of its directory
-	nodes []uint32 // of its rows; nil: row i is that of node i
+	nodes []uint32 // node of each row; nil: row i is node i
 	dtype format.DType
 }
 
-// node is that of a row.
+// node is the node of a row.
 func (in *input) node(row int64) int64 {
 	if in.nodes == nil {
 		return row
@@ -30,8 +29,8 @@ func (in *input) node(row int64) int64 {
 	return int64(in.nodes[row])
 }
 
-// chunks calls body with every chunk, from several goroutines, and a function by which
-// to round the columns [first, first+width) of its i-th row to dst.
+// chunks calls body with every chunk, from several goroutines, and a function that rounds
+// the columns [first, first+width) of the chunk's i-th row and writes them to dst.
 func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut func(dst []byte, i, first, width int) error) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
@@ -40,7 +39,7 @@ func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut f
 		return err
 	}
 	defer buffers.Free()
-	var failure lowest
+	var failure lowestError
 	err = parallel.For(ctx, threads, int64(in.Chunks()), 1, func(at, _ int64) error {
 		buffer := buffers.get()
 		defer buffers.put(buffer)
@@ -69,10 +68,10 @@ func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut f
 	return err
 }
 
-// load fills m with its columns of the input.
+// load fills m, whose first and features say which columns it wants, from the stored input.
 func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Reporter) error {
 	m.id = in.ID
-	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.span()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	return in.chunks(ctx, threads, func(k int, cut func(dst []byte, i, first, width int) error) error {
 		start, rows := in.ChunkRowRange(k)
@@ -95,18 +94,19 @@ func (in *input) rows() int64 {
 	return 0
 }
 
-// cut makes strips of these columns, which are apart, all in one pass over the input.
-func (in *input) cut(ctx context.Context, fsys vfs.FS, spans []span, path func(span) string, threads int, p progress.Reporter) error {
-	task := p.Start(fmt.Sprintf("cut %s into strips", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+// cutToFiles writes a column file for each of these ranges, which must not overlap, all in
+// one pass over the input.
+func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRange, path func(columnRange) string, threads int, p progress.Reporter) error {
+	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	size, widest := in.dtype.Size(), 0
-	strips := make([]*spillWriter, len(spans))
-	for i, s := range spans {
+	files := make([]*columnFileWriter, len(ranges))
+	for i, s := range ranges {
 		var err error
-		if strips[i], err = createSpill(fsys, path(s), chunkBlocks(in.Matrix, int64(s.width()*size))); err != nil {
+		if files[i], err = createColumnFile(fsys, path(s), chunkBlocks(in.Matrix, int64(s.width()*size))); err != nil {
 			return err
 		}
-		defer strips[i].Close()
+		defer files[i].Close()
 		widest = max(widest, s.width())
 	}
 	buffers, err := newBuffers(threads, int64(in.Layout.ChunkRows*widest*size))
@@ -118,7 +118,7 @@ func (in *input) cut(ctx context.Context, fsys vfs.FS, spans []span, path func(s
 		_, rows := in.ChunkRowRange(k)
 		buffer := buffers.get()
 		defer buffers.put(buffer)
-		for n, s := range spans {
+		for n, s := range ranges {
 			row := s.width() * size
 			part := buffer[:rows*row]
 			for i := range rows {
@@ -126,63 +126,76 @@ func (in *input) cut(ctx context.Context, fsys vfs.FS, spans []span, path func(s
 					return err
 				}
 			}
-			if err := strips[n].write(k, part); err != nil {
+			if err := files[n].write(k, part); err != nil {
 				return err
 			}
 		}
 		task.Add(in.Extent(k).Length)
 		return nil
 	})
-	for _, strip := range strips {
+	for _, file := range files {
 		if err == nil {
-			err = strip.commit()
+			err = file.commit()
 		}
 	}
 	return err
 }
 
-// loadStrips fills m from strips that have all of its columns.
-func (in *input) loadStrips(ctx context.Context, m *matrix, fsys vfs.FS, strips []span, path func(span) string, threads int, p progress.Reporter) error {
+// loadFromFiles fills m from column files that together have all of its columns.
+func (in *input) loadFromFiles(ctx context.Context, m *matrix, fsys vfs.FS, files []columnRange, path func(columnRange) string, threads int, p progress.Reporter) error {
 	m.id = in.ID
-	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.span()), in.rows()*m.rowBytes(), progress.Bytes)
-	defer task.Done()
-	size, widest := in.dtype.Size(), 0
-	parts := cover(m.span(), strips)
+	layout := func(s columnRange) columnFileLayout { return chunkBlocks(in.Matrix, int64(s.width()*in.dtype.Size())) }
+	return loadColumnFiles(ctx, m, fsys, files, in.nodes, path, layout, threads, p)
+}
+
+// loadColumnFiles fills m from column files that together have all of its columns. Row i
+// of a file is that of nodes[i], or of node i if nodes is nil.
+func loadColumnFiles(ctx context.Context, m *matrix, fsys vfs.FS, ranges []columnRange, nodes []uint32, path func(columnRange) string, layout func(columnRange) columnFileLayout, threads int, p progress.Reporter) error {
+	parts, size, most, rows := cover(m.columns(), ranges), m.dtype.Size(), int64(0), int64(0)
 	for _, part := range parts {
-		widest = max(widest, part.of.width())
+		layout := layout(part.source)
+		for k := range layout.blocks() {
+			first, end := layout.rows(k)
+			most, rows = max(most, (end-first)*layout.rowBytes), max(rows, end)
+		}
 	}
-	buffers, err := newBuffers(threads, int64(in.Layout.ChunkRows*widest*size))
+	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), rows*m.rowBytes(), progress.Bytes)
+	defer task.Done()
+	buffers, err := newBuffers(threads, most)
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
 	for _, part := range parts {
-		shape := chunkBlocks(in.Matrix, int64(part.of.width()*size))
-		strip, err := openSpill(fsys, path(part.of), shape)
+		layout := layout(part.source)
+		file, err := openColumnFile(fsys, path(part.source), layout)
 		if err != nil {
 			return err
 		}
-		defer strip.Close()
-		// What lies as it should is read to its place.
-		whole := in.nodes == nil && part.span == part.of && part.span == m.span()
-		from, to, width := (part.first-part.of.first)*size, (part.first-m.first)*size, part.width()*size
-		err = parallel.For(ctx, threads, int64(strip.blocks()), 1, func(at, _ int64) error {
+		defer file.Close()
+		// Blocks of a file with the same rows and columns as m are read into m at once.
+		whole := nodes == nil && part.columnRange == part.source && part.columnRange == m.columns()
+		from, to, width := (part.first-part.source.first)*size, (part.first-m.first)*size, part.width()*size
+		err = parallel.For(ctx, threads, int64(file.blocks()), 1, func(at, _ int64) error {
 			k := int(at)
-			first, end := strip.rows(k)
+			first, end := file.rows(k)
 			task.Add((end - first) * int64(width))
 			if whole {
-				_, err := strip.readBlock(k, m.rows(first, end))
+				_, err := file.readBlock(k, m.rows(first, end))
 				return err
 			}
 			buffer := buffers.get()
 			defer buffers.put(buffer)
-			block, err := strip.readBlock(k, buffer)
+			block, err := file.readBlock(k, buffer)
 			if err != nil {
 				return err
 			}
 			for row := first; row < end; row++ {
-				v := in.node(row)
-				copy(m.rows(v, v+1)[to:to+width], block[(row-first)*shape.rowBytes:][from:])
+				v := row
+				if nodes != nil {
+					v = int64(nodes[row])
+				}
+				copy(m.rows(v, v+1)[to:to+width], block[(row-first)*layout.rowBytes:][from:])
 			}
 			return nil
 		})

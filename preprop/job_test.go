@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -27,40 +29,50 @@ func TestAJobGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
 	randomGraph(1, 50, 3).write(t, graph, "graph")
 	o := Options{Hops: 2, Operators: []Operator{{Name: RW, Graph: Undirected}}, Threads: 1}
+	series := Options{Hops: 1, Operators: []Operator{{Name: Heat, Parameter: 0.5, Tolerance: 0.01}}, Threads: 1, clock: ticking(new(atomic.Int64))}
+	for _, o := range []Options{o, series} { // with checkpoints the second, between products
+		budget := least(t, graph, o)
+		if o.clock == nil {
+			crashAtAnyOperation(t, graph, 0, o)
+		}
+		crashAtAnyOperation(t, graph, budget, o)
+	}
+}
+
+func crashAtAnyOperation(t *testing.T, graph *vfs.Mem, budget int64, o Options) {
+	t.Helper()
 	want := propagated(t, graph.CrashClone(), "whole", o)
-	for _, budget := range []int64{0, least(t, graph, o)} {
-		o.MemoryBytes = budget
-		resumed := 0
-		for n := int64(1); ; n++ {
-			disk := graph.CrashClone()
-			fault := vfs.NewFault(disk)
-			fault.FailFrom(n, syscall.EIO)
-			_, err := Propagate(context.Background(), fault, "graph", "store", o)
-			for i, crashed := range []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(uint64(n))} {
-				if _, statusErr := JobStatus(crashed, "store", ""); statusErr != nil && !errors.Is(statusErr, fs.ErrNotExist) {
-					t.Errorf("budget %d, crash at operation %d: status: %v", budget, n, statusErr)
-				}
-				result, err := Propagate(context.Background(), crashed, "graph", "store", o)
-				if err != nil {
-					t.Fatalf("budget %d, crash %d at operation %d: %v", budget, i, n, err)
-				}
-				if result.Resumed {
-					resumed++
-				}
-				if !sameFiles(files(t, crashed, "store"), want) {
-					t.Fatalf("budget %d, crash %d at operation %d: another store", budget, i, n)
-				}
-			}
-			if fault.Operations() < n {
-				if err != nil {
-					t.Fatal(err)
-				}
-				break
-			}
+	o.MemoryBytes = budget
+	resumed := 0
+	for n := int64(1); ; n++ {
+		disk := graph.CrashClone()
+		fault := vfs.NewFault(disk)
+		fault.FailFrom(n, syscall.EIO)
+		_, faultErr := Propagate(context.Background(), fault, "graph", "store", o)
+		i := int(n % 2) // each operation with one way to crash, so that neighbours have both
+		crashed := []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(uint64(n))}[i]
+		if _, statusErr := JobStatus(crashed, "store", ""); statusErr != nil && !errors.Is(statusErr, fs.ErrNotExist) {
+			t.Errorf("budget %d, crash at operation %d: status: %v", budget, n, statusErr)
 		}
-		if resumed < 20 {
-			t.Errorf("budget %d: %d jobs went on with something", budget, resumed)
+		result, err := Propagate(context.Background(), crashed, "graph", "store", o)
+		if err != nil {
+			t.Fatalf("budget %d, crash %d at operation %d: %v", budget, i, n, err)
 		}
+		if result.Resumed {
+			resumed++
+		}
+		if !sameFiles(files(t, crashed, "store"), want) {
+			t.Fatalf("budget %d, crash %d at operation %d: another store", budget, i, n)
+		}
+		if fault.Operations() < n {
+			if faultErr != nil {
+				t.Fatal(faultErr)
+			}
+			break
+		}
+	}
+	if resumed < 10 {
+		t.Errorf("budget %d: %d jobs went on with something", budget, resumed)
 	}
 }
 
@@ -75,7 +87,7 @@ func TestAFullDiskEndsAJobThatGoesOnOnceThereIsRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := 0
-	for room := int64(600_000); ; room += 40_000 {
+	for room := int64(600_000); ; room += 20_000 {
 		fsys.SetCapacity(used + room)
 		_, err := Propagate(context.Background(), optimist{fsys}, "graph", "store", o)
 		if err == nil {
@@ -123,11 +135,11 @@ func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, shard %v: %v", seed, o.Shard, err)
 			}
-			if r.Published {
+			if r.Complete {
 				published++
 			}
-			if last := k == count-1; r.Published != last {
-				t.Errorf("seed %d, after %d of %d shards: published %v", seed, k+1, count, r.Published)
+			if last := k == count-1; r.Complete != last {
+				t.Errorf("seed %d, after %d of %d shards: published %v", seed, k+1, count, r.Complete)
 			}
 		}
 		if !sameFiles(files(t, fsys, "store"), want) {
@@ -179,7 +191,7 @@ func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
 	}
 	assemble := o
 	assemble.Assemble = true
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "columns 0 to 2 are not done") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "columns 0 to 2 are not finished") {
 		t.Errorf("assembled too early: %v", err)
 	}
 	for _, change := range []func(o *Options){func(o *Options) { o.Force = true }, func(o *Options) { o.Shard = Shard{0, 3} }} {
@@ -225,7 +237,7 @@ func TestJobsThatAreAtWorkAreLeftAlone(t *testing.T) {
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil || !r.Published {
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil || !r.Complete {
 		t.Errorf("the last shard: %v", err)
 	}
 }
@@ -252,14 +264,17 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 	}{
 		{"graph", func(o *Options) { o.Hops = 3 }, "operators: sym to hop 2 there, sym to hop 3 asked for"},
 		{"graph", func(o *Options) { o.Operators = allOperators[1:2] }, "operators: sym to hop 2 there, rw to hop 2 asked for"},
-		{"graph", func(o *Options) { o.Rows = format.RowsAll }, "rows: labeled there, all asked for"},
-		{"graph", func(o *Options) { o.DType = format.Float16 }, "dtype: float32 there, float16 asked for"},
-		{"graph", func(o *Options) { o.Seed = 9 }, "seed: 0 there, 9 asked for"},
-		{"graph", func(o *Options) { o.Split = 1 }, "split: 0 there, 1 asked for"},
+		{"graph", func(o *Options) { o.Rows = format.RowsAll }, "--rows: labeled there, all asked for"},
+		{"graph", func(o *Options) { o.DType = format.Float16 }, "--dtype: float32 there, float16 asked for"},
+		{"graph", func(o *Options) { o.Seed = 9 }, "--seed: 0 there, 9 asked for"},
+		{"graph", func(o *Options) { o.Split = 1 }, "--split: 0 there, 1 asked for"},
 		{"graph", func(o *Options) { o.ChunkRows = 7 }, "there, 7 asked for"},
-		{"other", func(o *Options) {}, "of another graph"},
+		{"other", func(o *Options) {}, "of another graph, or the graph has changed: fingerprint: "},
 	} {
 		for _, dir := range []string{"store", "unfinished"} {
+			if dir == "store" && strings.HasPrefix(c.says, "operators") {
+				continue // they are added
+			}
 			other := o
 			c.change(&other)
 			_, err := Propagate(context.Background(), fsys, c.graph, dir, other)
@@ -291,12 +306,12 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 		t.Fatal(err)
 	}
-	pieces := 0
+	results := 0
 	for name, content := range files(t, fsys, "store") {
-		if !strings.Contains(name, "piece-") {
+		if !strings.Contains(name, "result-") {
 			continue
 		}
-		pieces++
+		results++
 		for _, at := range []int{0, len(content) / 2, len(content) - 1} {
 			clone := fsys.CrashClone()
 			damaged := append([]byte(nil), content...)
@@ -322,8 +337,8 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 			}
 		}
 	}
-	if pieces != 2 {
-		t.Errorf("%d pieces, want 2", pieces)
+	if results != 2 {
+		t.Errorf("%d result files, want 2", results)
 	}
 }
 
@@ -334,24 +349,33 @@ func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
 			randomGraph(seed, 700, 5).write(t, graph, "graph")
 			o := Options{Hops: 1, Operators: allOperators[:1], Rows: rows, Threads: 2, DType: []format.DType{format.Float32, format.Float16}[seed], Seed: 3, Split: 1, ChunkRows: 64}
 			both := append(allOperators[:1:1], someSeries[0])
+			said := func(hops int, operators []Operator) Options {
+				more := o
+				more.Hops, more.Operators = hops, operators
+				return more
+			}
+			left := Defaulted{Hops: true, Operators: true, Split: true, Seed: true}
 			for _, c := range []struct {
 				name string
-				adds []Growth
+				asks []Options
 				want Options
 			}{
-				{"hops", []Growth{{Hops: 2}}, Options{Hops: 3, Operators: allOperators[:1]}},
-				{"hops twice", []Growth{{Hops: 1}, {Hops: 1}}, Options{Hops: 3, Operators: allOperators[:1]}},
-				{"an operator", []Growth{{Operators: someSeries[:1]}}, Options{Hops: 1, Operators: both}},
-				{"both", []Growth{{Hops: 1, Operators: someSeries[:1]}}, Options{Hops: 2, Operators: both}},
+				{"hops", []Options{said(3, allOperators[:1])}, said(3, allOperators[:1])},
+				{"hops twice, and again", []Options{said(2, allOperators[:1]), said(3, allOperators[:1]), said(3, allOperators[:1])}, said(3, allOperators[:1])},
+				{"hops alone", []Options{{Hops: 3, Defaulted: Defaulted{Operators: true, Split: true, Seed: true}}}, said(3, allOperators[:1])},
+				{"an operator", []Options{said(1, both)}, said(1, both)},
+				{"an operator alone", []Options{{Hops: 7, Operators: someSeries[:1], Defaulted: Defaulted{Hops: true, Split: true, Seed: true}}}, said(1, both)},
+				{"both, in another order", []Options{said(2, []Operator{both[1], both[0]})}, said(2, both)},
+				{"the other operator first", []Options{said(2, both[1:]), said(2, both[:1])}, said(2, both)},
+				{"nothing", []Options{{Hops: 7, Operators: someSeries, Defaulted: left}}, o},
 			} {
-				want := o
-				want.Hops, want.Operators = c.want.Hops, c.want.Operators
-				wanted := propagated(t, graph.CrashClone(), "store", want)
-				for _, budget := range []int64{0, least(t, graph, want)} {
+				wanted := propagated(t, graph.CrashClone(), "store", c.want)
+				for _, budget := range []int64{0, least(t, graph, c.want)}[:2-seed] {
 					disk := graph.CrashClone()
 					before := propagated(t, disk, "store", o)
-					for _, add := range c.adds {
-						if _, err := Grow(context.Background(), disk, "graph", "store", add, Options{Threads: 2, MemoryBytes: budget}); err != nil {
+					for _, more := range c.asks {
+						more.Threads, more.MemoryBytes = 2, budget
+						if _, err := Propagate(context.Background(), disk, "graph", "store", more); err != nil {
 							t.Fatalf("%s, %s: %v", rows, c.name, err)
 						}
 					}
@@ -370,6 +394,105 @@ func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
 	}
 }
 
+func TestWhatAStoreHasBeyondWhatIsAskedForStaysAndIsTold(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 300, 3).write(t, fsys, "graph")
+	o := Options{Hops: 3, Operators: []Operator{{Name: Sym}, {Name: RW}}, Threads: 1}
+	before := propagated(t, fsys, "store", o)
+	for _, c := range []struct {
+		hops      int
+		operators []Operator
+		beyond    string
+	}{
+		{3, o.Operators, "[]"},
+		{2, o.Operators, "[sym hop 3 rw hop 3]"},
+		{1, o.Operators[1:], "[sym hops 1 to 3 rw hops 2 to 3]"},
+		{0, nil, "[sym hops 1 to 3 rw hops 1 to 3]"},
+	} {
+		less := o
+		less.Hops, less.Operators = c.hops, c.operators
+		r, err := Propagate(context.Background(), fsys, "graph", "store", less)
+		if err != nil || !r.AlreadyComplete || !r.Complete || r.BytesWritten != 0 || fmt.Sprint(r.Beyond) != c.beyond {
+			t.Errorf("%d hops of %v: %+v, %v, want beyond %s", c.hops, c.operators, r, err, c.beyond)
+		}
+	}
+	if !sameFiles(files(t, fsys, "store"), before) {
+		t.Error("the store has changed")
+	}
+	// More of one operator: the other keeps what it has.
+	one := Options{Hops: 4, Operators: o.Operators[1:], Threads: 1}
+	r, err := Propagate(context.Background(), fsys, "graph", "store", one)
+	if err != nil || fmt.Sprint(r.Operators, r.OperatorHops, r.Hops, len(r.HopSeconds), r.Beyond) != "[sym rw] [3 4] 4 7 [sym hops 1 to 3]" {
+		t.Errorf("more of one: %+v, %v", r, err)
+	}
+	// So an operator that comes later gets as many as the longest has, unless it is said.
+	later := Options{Hops: 2, Operators: []Operator{{Name: Col}}, Threads: 1, Defaulted: Defaulted{Hops: true}}
+	if r, err = Propagate(context.Background(), fsys, "graph", "store", later); err != nil || fmt.Sprint(r.Operators, r.OperatorHops) != "[sym rw col] [3 4 4]" {
+		t.Errorf("a further one: %+v, %v", r, err)
+	}
+}
+
+func TestGrowingByShardsMakesTheSameStoreAndRepeatedOnesDoNothing(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 300, 5).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	more := Options{Hops: 3, Operators: allOperators[:2], Threads: 1}
+	want := propagated(t, fsys, "whole", more)
+	propagated(t, fsys, "store", o)
+	for i, c := range []struct {
+		shard                 int
+		complete, doneAlready bool
+	}{{0, false, false}, {0, false, false}, {1, true, false}, {1, true, true}, {0, true, true}} {
+		more.Shard = Shard{c.shard, 2}
+		r, err := Propagate(context.Background(), fsys, "graph", "store", more)
+		if err != nil || r.Complete != c.complete || r.AlreadyComplete != c.doneAlready {
+			t.Errorf("call %d, shard %d: %+v, %v", i, c.shard, r, err)
+		}
+	}
+	if !sameFiles(files(t, fsys, "store"), want) {
+		t.Error("another store")
+	}
+}
+
+// publishing is a file system on which, once, another process does something just before
+// a lock is taken.
+type publishing struct {
+	vfs.FS
+	before func()
+}
+
+func (p *publishing) Lock(path string) (io.Closer, error) {
+	if do := p.before; do != nil {
+		p.before = nil
+		do()
+	}
+	return p.FS.Lock(path)
+}
+
+func TestAStoreThatChangesBeforeItIsLockedIsLookedAtAgain(t *testing.T) {
+	graph := vfs.NewMem()
+	randomGraph(1, 300, 3).write(t, graph, "graph")
+	of := func(hops int) Options { return Options{Hops: hops, Operators: allOperators[:1], Threads: 1} }
+	want := propagated(t, graph.CrashClone(), "store", of(3))
+	for _, c := range []struct{ first, other, mine int }{
+		{1, 2, 3}, // the other adds a part of it
+		{1, 3, 2}, // more
+		{1, 3, 3}, // the same
+		{0, 3, 3}, // there was no store
+		{0, 2, 3},
+	} {
+		disk := graph.CrashClone()
+		if c.first > 0 {
+			propagated(t, disk, "store", of(c.first))
+		}
+		other := &publishing{FS: disk, before: func() { propagated(t, disk, "store", of(c.other)) }}
+		r, err := Propagate(context.Background(), other, "graph", "store", of(c.mine))
+		if err != nil || !r.Complete || !sameFiles(files(t, disk, "store"), want) {
+			t.Errorf("%+v: %+v, %v", c, r, err)
+		}
+	}
+}
+
 func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 	graph := vfs.NewMem()
 	randomGraph(1, 40, 2).write(t, graph, "graph")
@@ -382,7 +505,7 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 		disk := graph.CrashClone()
 		fault := vfs.NewFault(disk)
 		fault.FailFrom(n, syscall.EIO)
-		_, err := Grow(context.Background(), fault, "graph", "store", Growth{Hops: 1}, Options{Threads: 1})
+		_, err := Propagate(context.Background(), fault, "graph", "store", more)
 		if fault.Operations() < n {
 			if err != nil {
 				t.Fatal(err)
@@ -394,15 +517,13 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 			if err != nil {
 				t.Fatalf("crash %d at operation %d: %v", i, n, err)
 			}
-			hops := store.Manifest.Operators[0].Hops
 			store.Close()
-			if hops == 1 {
-				if _, err := Grow(context.Background(), crashed, "graph", "store", Growth{Hops: 1}, Options{Threads: 1}); err != nil {
-					t.Fatalf("crash %d at operation %d: %v", i, n, err)
-				}
+			r, err := Propagate(context.Background(), crashed, "graph", "store", more)
+			if err != nil {
+				t.Fatalf("crash %d at operation %d: %v", i, n, err)
 			}
 			found := files(t, crashed, "store")
-			if next, ok := found["store/.job/index.arrow"]; ok && string(found["store/index.arrow"]) != string(want["store/index.arrow"]) {
+			if next, ok := found["store/.job/index.arrow"]; ok && r.AlreadyComplete && string(found["store/index.arrow"]) != string(want["store/index.arrow"]) {
 				found["store/index.arrow"] = next // where readers look until it is renamed
 			}
 			delete(found, "store/index.arrow"+vfs.TempSuffix)
@@ -436,17 +557,15 @@ func (r refusing) MkdirAll(path string) error {
 func TestAScratchFolderThatCannotBeMadeCostsNothingThatIsDone(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 300, 4).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 2}}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
-		t.Fatal(err)
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Scratch: "elsewhere"}
+	want := propagated(t, fsys, "whole", o)
+	for range 2 {
+		if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("no scratch folder: %v", err)
+		}
 	}
-	before := files(t, fsys, "store")
-	o.Shard, o.Scratch = Shard{}, "elsewhere"
-	if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("no scratch folder: %v", err)
-	}
-	if !sameFiles(files(t, fsys, "store"), before) {
-		t.Error("what a shard had done has changed")
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !sameFiles(files(t, fsys, "store"), want) {
+		t.Errorf("once it can be made: %v, or another store", err)
 	}
 }
 
@@ -464,24 +583,23 @@ func TestScratchFilesDoNotLieInGraphOrStore(t *testing.T) {
 func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 300, 4).write(t, fsys, "graph")
-	o := Options{Hops: 3, Operators: allOperators[:1], Threads: 1}
-	want := propagated(t, fsys, "whole", o)
-	o.Hops = 1
-	propagated(t, fsys, "store", o)
-	if _, err := Grow(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", Growth{Hops: 2}, Options{Threads: 1}); !errors.Is(err, ErrUnfinished) {
+	of := func(hops int) Options { return Options{Hops: hops, Operators: allOperators[:1], Threads: 1} }
+	want := propagated(t, fsys, "whole", of(3))
+	propagated(t, fsys, "store", of(1))
+	if _, err := Propagate(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", of(3)); !errors.Is(err, ErrUnfinished) {
 		t.Errorf("without a third hop: %v", err)
 	}
 	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 1 {
 		t.Errorf("status: %+v, %v", s, err)
 	}
-	if _, err := Grow(context.Background(), fsys, "graph", "store", Growth{Hops: 1}, Options{Threads: 1}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "remove store/.job to give it up") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", of(2)); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "remove store/.job to give it up") {
 		t.Errorf("another growth: %v", err)
 	}
-	r, err := Grow(context.Background(), refusing{fsys, "hop-2"}, "graph", "store", Growth{Hops: 2}, Options{Threads: 1})
+	r, err := Propagate(context.Background(), refusing{fsys, "hop-2"}, "graph", "store", of(3))
 	if err != nil || !r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("gone on with: %+v, %v", r, err)
 	}
-	r, err = Grow(context.Background(), fsys, "graph", "store", Growth{Hops: 1}, Options{Threads: 1})
+	r, err = Propagate(context.Background(), fsys, "graph", "store", of(4))
 	if err != nil || r.Resumed {
 		t.Errorf("a further hop: %+v, %v", r, err)
 	}
@@ -493,34 +611,44 @@ func TestGrowingReadsOnlyWhatItStartsFrom(t *testing.T) {
 	o := Options{Hops: 1, Operators: allOperators[:2], Rows: format.RowsAll, Threads: 1}
 	propagated(t, fsys, "store", o)
 	o.Operators = allOperators[:3]
-	r, err := Grow(context.Background(), fsys, "graph", "store", Growth{Operators: allOperators[2:3]}, Options{
-		Threads: 1, MemoryBytes: least(t, fsys, o), Planned: func(p *Plan) { p.Strips = true },
-	})
-	if matrix := int64(2000 * 40 * 4); err != nil || r.Panels < 3 || r.ScratchBytes < 2*matrix || r.ScratchBytes > 2*matrix+4<<10 { // strips of one, and pieces
+	o.MemoryBytes, o.Planned = least(t, vfsWithout(t, fsys, "store"), o), func(p *Plan) { p.InputFiles = true }
+	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if matrix := int64(2000 * 40 * 4); err != nil || r.Panels < 3 || r.ScratchBytes < 2*matrix || r.ScratchBytes > 2*matrix+4<<10 { // column files of an input, and of results
 		t.Errorf("%+v, %v", r, err)
 	}
+}
+
+// vfsWithout is a copy of a file system without a directory.
+func vfsWithout(t *testing.T, fsys *vfs.Mem, dir string) *vfs.Mem {
+	t.Helper()
+	clone := fsys.CrashClone()
+	if err := clone.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	return clone
 }
 
 func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 300, 4).write(t, fsys, "graph")
-	randomGraph(2, 300, 4).write(t, fsys, "other")
 	propagated(t, fsys, "store", Options{Hops: 2, Operators: allOperators[:1], Threads: 1})
 	propagated(t, fsys, "bare", Options{Threads: 1})
 	for _, c := range []struct {
-		name, graph, store string
-		add                Growth
+		name, store string
+		o           Options
 	}{
-		{"nothing", "graph", "store", Growth{}},
-		{"fewer hops", "graph", "store", Growth{Hops: -1}},
-		{"more hops than any store has", "graph", "store", Growth{Hops: 1 << 20}},
-		{"an operator that is there", "graph", "store", Growth{Operators: allOperators[:1]}},
-		{"to a store of another graph", "other", "store", Growth{Hops: 1}},
-		{"an operator without hops", "graph", "bare", Growth{Operators: allOperators[:1]}},
+		{"fewer hops than none", "store", Options{Hops: -1, Operators: allOperators[:1]}},
+		{"more hops than any store has", "store", Options{Hops: 1 << 20, Operators: allOperators[:1]}},
+		{"an operator twice", "store", Options{Hops: 3, Operators: []Operator{allOperators[0], allOperators[0]}}},
+		{"hops of no operator", "bare", Options{Hops: 1}},
 	} {
-		if _, err := Grow(context.Background(), fsys, c.graph, c.store, c.add, Options{Threads: 1}); !errors.Is(err, ErrOptions) {
+		if _, err := Propagate(context.Background(), fsys, "graph", c.store, c.o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+	r, err := Propagate(context.Background(), fsys, "graph", "bare", Options{Hops: 2, Operators: allOperators[:1], Defaulted: Defaulted{Hops: true, Operators: true}})
+	if err != nil || r.AlreadyComplete || !sameFiles(files(t, fsys, "bare"), files(t, fsys, "store")) {
+		t.Errorf("what is the default of a store without operators: %+v, %v", r, err)
 	}
 }
 

@@ -25,7 +25,7 @@ type matrix struct {
 	buf      *offheap.Buffer
 }
 
-// newMatrix has room for columns of as many features, the first ones of a hop.
+// newMatrix allocates a matrix for the first features columns of a hop.
 func newMatrix(nodes int64, features int, t format.DType) (*matrix, error) {
 	buf, err := offheap.Alloc(nodes * int64(features) * int64(t.Size()))
 	if err != nil {
@@ -36,8 +36,8 @@ func newMatrix(nodes int64, features int, t format.DType) (*matrix, error) {
 
 func (m *matrix) rowBytes() int64 { return int64(m.features) * int64(m.dtype.Size()) }
 
-// span is its columns.
-func (m *matrix) span() span { return span{m.first, m.first + m.features} }
+// columns are the columns of the hop that m has.
+func (m *matrix) columns() columnRange { return columnRange{m.first, m.first + m.features} }
 
 // rows is the memory of rows [lo, hi).
 func (m *matrix) rows(lo, hi int64) []byte {
@@ -60,12 +60,11 @@ func (m *matrix) setRows(first int64, values, factors []float32) error {
 	panic("preprop: a row was finite when it was looked at again")
 }
 
-// unscaled is the factor of what is only rounded.
+// unscaled is the factor for a row that is only rounded.
 var unscaled = []float32{1}
 
 // encode stores rows of values, each times its factor, rounded to the nearest even,
-// and tells whether all that it stored is finite. It can stream: see
-// kernel.ScaleFloat32.
+// and tells whether all that it stored is finite. stream is that of kernel.ScaleFloat32.
 func encode(dst []byte, values, factors []float32, t format.DType, stream bool) (finite bool) {
 	switch t {
 	case dtype.Float32:
@@ -77,8 +76,8 @@ func encode(dst []byte, values, factors []float32, t format.DType, stream bool) 
 	}
 }
 
-// notFinite says which of s times values, from column first on, cannot be stored as
-// row v of a matrix. It changes row and values.
+// notFinite is the error that names the first of s times values that is not finite as an
+// element of row v of a matrix. The values begin at column first. It changes row and values.
 func notFinite(id format.MatrixID, v int64, first int, row []byte, values []float32, s float32, t format.DType) error {
 	for j := range values {
 		values[j] *= s
@@ -104,8 +103,8 @@ func firstNotFinite(values []float32) int {
 	return -1
 }
 
-// stagingBytes is about how much is written to a store at a time.
-const stagingBytes = 8 << 20
+// writeBufferBytes is about how many bytes all threads together write to a store at a time.
+const writeBufferBytes = 8 << 20
 
 // gather copies the rows of nodes to dst, one after another.
 func (m *matrix) gather(dst []byte, nodes []uint32) []byte {
@@ -125,15 +124,15 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	if err != nil {
 		return err
 	}
-	rows, step := int64(len(nodes)), max(1, stagingBytes/int64(threads)/m.rowBytes())
+	rows, step := int64(len(nodes)), max(1, writeBufferBytes/int64(threads)/m.rowBytes())
 	err = parallel.Ordered(ctx, threads, (rows+step-1)/step,
 		func() []byte { return make([]byte, step*m.rowBytes()) },
-		func(k int64, staging []byte) ([]byte, error) {
-			return m.gather(staging, nodes[k*step:min(rows, (k+1)*step)]), nil
+		func(k int64, buffer []byte) ([]byte, error) {
+			return m.gather(buffer, nodes[k*step:min(rows, (k+1)*step)]), nil
 		},
-		func(staging []byte) error {
-			task.Add(int64(len(staging)))
-			return out.Write(staging)
+		func(buffer []byte) error {
+			task.Add(int64(len(buffer)))
+			return out.Write(buffer)
 		})
 	if err != nil {
 		return err
@@ -141,9 +140,9 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	return out.Close()
 }
 
-// writeSpill stores the rows of the given nodes, in this order, in a scratch file.
-func (m *matrix) writeSpill(ctx context.Context, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int) error {
-	out, err := createSpill(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.rowBytes()))
+// writeColumnFile stores the rows of the given nodes, in this order, in a column file.
+func (m *matrix) writeColumnFile(ctx context.Context, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int) error {
+	out, err := createColumnFile(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.rowBytes()))
 	if err != nil {
 		return err
 	}
@@ -154,10 +153,10 @@ func (m *matrix) writeSpill(ctx context.Context, fsys vfs.FS, path string, block
 	}
 	defer buffers.Free()
 	err = parallel.For(ctx, threads, int64(out.blocks()), 1, func(k, _ int64) error {
-		staging := buffers.get()
-		defer buffers.put(staging)
+		buffer := buffers.get()
+		defer buffers.put(buffer)
 		first, end := out.rows(int(k))
-		return out.write(int(k), m.gather(staging, nodes[first:end]))
+		return out.write(int(k), m.gather(buffer, nodes[first:end]))
 	})
 	if err != nil {
 		return err
@@ -165,17 +164,17 @@ func (m *matrix) writeSpill(ctx context.Context, fsys vfs.FS, path string, block
 	return out.commit()
 }
 
-// lowest keeps, of the errors that goroutines report, the one at the lowest
-// position. As parallel.For starts ranges in ascending order and finishes those
-// that it has started, that is the same error for any number of threads.
-type lowest struct {
+// lowestError holds the error with the lowest position of those that goroutines report.
+// As parallel.For starts ranges in ascending order and finishes those that it has started,
+// that is the same error for any number of threads.
+type lowestError struct {
 	mu  sync.Mutex
 	at  int64
 	err error
 }
 
 // report returns err, for the caller to stop with.
-func (l *lowest) report(at int64, err error) error {
+func (l *lowestError) report(at int64, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil || at < l.at {

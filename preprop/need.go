@@ -16,7 +16,7 @@ func newNodeSet(nodes int64) nodeSet { return make(nodeSet, (nodes+63)/64) }
 
 func (s nodeSet) has(v int64) bool { return s == nil || s[v>>6]>>(v&63)&1 != 0 }
 
-// add is safe for concurrent use, also with has (which may miss what is being added).
+// add is safe for concurrent use, also with has, which may miss a node that is being added.
 func (s nodeSet) add(v int64) {
 	if word, bit := &s[v>>6], uint64(1)<<(v&63); atomic.LoadUint64(word)&bit == 0 {
 		atomic.OrUint64(word, bit)
@@ -31,26 +31,26 @@ func (s nodeSet) count() int64 {
 	return int64(n)
 }
 
-// needed is, for each of a number of products with the operator, one after
-// another, the nodes whose rows must be computed so that those of stored can be,
-// by every product: the stored ones, and the in-neighbours of those of the next
-// product. These include the nodes of the next product themselves, so that neither
-// self-loops nor the terms of a series make a difference.
+// needed returns, for each of a number of products with the operator that follow one
+// another, the nodes whose rows the product must compute, so that every product can compute
+// the stored ones: the nodes of the next product and their in-neighbours. The nodes of the
+// next product are always included, so that self-loops and the terms of a series need no
+// care.
 func (p *propagator) needed(ctx context.Context, stored nodeSet, products, threads int) ([]nodeSet, error) {
 	need := make([]nodeSet, products)
-	settled := stored == nil // earlier products need the same nodes
+	closed := stored == nil // earlier products need the same nodes
 	for r := products - 1; r >= 0; r-- {
 		if r == products-1 {
 			need[r] = stored
 			continue
 		}
 		next := need[r+1]
-		if settled {
+		if closed {
 			need[r] = next
 			continue
 		}
-		set := slices.Clone(next) // in it are the in-neighbours of those that the product after next needs
-		err := p.graph.each(ctx, threads, func(b *format.Block) error {
+		set := slices.Clone(next) // it has the in-neighbours of the nodes that the product after next needs
+		err := p.graph.each(ctx, 0, threads, func(b *format.Block) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				if !next.has(v) || r+2 < products && need[r+2].has(v) {
 					continue
@@ -66,9 +66,9 @@ func (p *propagator) needed(ctx context.Context, stored nodeSet, products, threa
 		}
 		switch set.count() {
 		case p.graph.Nodes():
-			set, settled = nil, true
+			set, closed = nil, true
 		case next.count():
-			set, settled = next, true
+			set, closed = next, true
 		}
 		need[r] = set
 	}

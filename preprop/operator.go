@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -70,14 +71,14 @@ func (s setting) spell(x float64) string {
 func (s setting) parse(value string) (float64, error) {
 	x, err := strconv.ParseFloat(value, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s is %q, which is no number", s.key, value)
+		return 0, fmt.Errorf("%s is %q, which is not a number", s.key, value)
 	}
 	return x, s.check(x)
 }
 
 func (s setting) check(x float64) error {
 	if !(x >= s.low && x <= s.up) {
-		return fmt.Errorf("%s is %v, not from %v to %v", s.key, x, s.low, s.up)
+		return fmt.Errorf("%s is %v: it must be from %v to %v", s.key, x, s.low, s.up)
 	}
 	return nil
 }
@@ -143,6 +144,13 @@ func (o Operator) base() Operator {
 		return Operator{Name: Sym, Graph: o.Graph, NoLoops: o.NoLoops}
 	}
 	return o
+}
+
+// compareOperators gives operators the order in which a manifest lists them: that of
+// operatorNames, and of their spellings where the names are the same. So it does not
+// depend on the order in which operators were asked for, or added.
+func compareOperators(a, b Operator) int {
+	return cmp.Or(slices.Index(operatorNames, a.Name)-slices.Index(operatorNames, b.Name), strings.Compare(a.String(), b.String()))
 }
 
 // ParseOperators reads a list of operators, separated by commas, in which none

@@ -25,12 +25,12 @@ func TestParseOperators(t *testing.T) {
 		{name: "the default tolerance is not said", list: "ppr:tolerance=0.0001", want: []string{"ppr:alpha=0.15"}},
 		{name: "a setting of another operator", list: "ppr:t=3", err: `ppr has no option "t=3" (there are: reverse, undirected, noloops, alpha=, tolerance=)`},
 		{name: "a setting without a number", list: "heat:t", err: `heat has no option "t"`},
-		{name: "an empty number", list: "heat:t=", err: `t is "", which is no number`},
-		{name: "words for numbers", list: "heat:t=three", err: `t is "three", which is no number`},
-		{name: "not a number", list: "heat:t=nan", err: "t is NaN, not from 0.001 to 100"},
-		{name: "infinity", list: "heat:t=inf", err: "t is +Inf, not from 0.001 to 100"},
-		{name: "alpha out of range", list: "ppr:alpha=1", err: "alpha is 1, not from 0.001 to 0.999"},
-		{name: "a tolerance below what float32 has", list: "ppr:tolerance=1e-9", err: "tolerance is 1e-09, not from 1e-07 to 0.1"},
+		{name: "an empty number", list: "heat:t=", err: `t is "", which is not a number`},
+		{name: "words for numbers", list: "heat:t=three", err: `t is "three", which is not a number`},
+		{name: "not a number", list: "heat:t=nan", err: "t is NaN: it must be from 0.001 to 100"},
+		{name: "infinity", list: "heat:t=inf", err: "t is +Inf: it must be from 0.001 to 100"},
+		{name: "alpha out of range", list: "ppr:alpha=1", err: "alpha is 1: it must be from 0.001 to 0.999"},
+		{name: "a tolerance below what float32 has", list: "ppr:tolerance=1e-9", err: "tolerance is 1e-09: it must be from 1e-07 to 0.1"},
 		{name: "a setting given twice", list: "ppr:alpha=0.1:alpha=0.1", err: "alpha is given twice"},
 		{name: "a tolerance for what has none", list: "sym:tolerance=0.1", err: `sym has no option "tolerance=0.1"`},
 		{name: "a series listed twice in two spellings", list: "ppr,ppr:alpha=0.15", err: `"ppr:alpha=0.15" is listed twice`},
@@ -81,7 +81,7 @@ func TestTheToleranceThatIsGivenCountsWhereNoneIsSaid(t *testing.T) {
 			t.Errorf("operator %d is %v, want %s", i, o, want[i])
 		}
 	}
-	if _, err := ParseOperators("sym", 0); err == nil || err.Error() != "tolerance is 0, not from 1e-07 to 0.1" {
+	if _, err := ParseOperators("sym", 0); err == nil || err.Error() != "tolerance is 0: it must be from 1e-07 to 0.1" {
 		t.Errorf("no tolerance: %v", err)
 	}
 }

@@ -4,74 +4,78 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Plan is how a job goes about its work within its memory. It changes no result.
+// Plan tells how a job does its work within its memory. It changes no result.
 type Plan struct {
-	// Columns are dealt with in panels, one after another through all hops: the whole
-	// of them in one where memory allows it.
+	// The columns of the features are divided into panels. Each panel goes through all hops
+	// while it is in memory. There is one panel if memory allows it.
 	Panels       int `json:"panels"`
-	PanelColumns int `json:"panel_columns"` // of the widest
-	// Strips tells that the input is first cut into strips of columns, on scratch
-	// disk, as reading all of its columns for each panel would cost more.
-	Strips           bool `json:"strips"`
-	InputInMemory    bool `json:"input_in_memory"` // one for several operators, with two matrices beside
+	PanelColumns int `json:"panel_columns"` // of the widest panel
+	// InputFiles tells that the input is first cut into column files, on scratch disk,
+	// because reading the whole input for each panel would take longer.
+	InputFiles       bool `json:"strips"`
+	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
 	TopologyInMemory bool `json:"topology_in_memory"`
-	Pieces           bool `json:"pieces"` // what panels make goes through scratch disk
+	ResultFiles      bool `json:"pieces"` // results are written to column files and assembled at the end
 
-	InputPasses    int     `json:"input_passes"`    // over all bytes of the input
-	TopologyPasses int     `json:"topology_passes"` // over the topology on disk
-	ReadBytes      int64   `json:"planned_bytes_read"`
-	WrittenBytes   int64   `json:"planned_bytes_written"`
-	ScratchBytes   int64   `json:"planned_scratch_bytes"` // most at a time
-	MemoryBytes    int64   `json:"memory_needed_bytes"`
-	StoreBytes     int64   `json:"planned_store_bytes"` // of what is added to the store
-	DiskBytes      int64   `json:"disk_needed_bytes"`   // most at a time, of both
-	Seconds        float64 `json:"predicted_seconds"`
+	InputPasses     int     `json:"input_passes"`    // over all bytes of the input
+	TopologyPasses  int     `json:"topology_passes"` // over the topology on disk
+	ReadBytes       int64   `json:"planned_bytes_read"`
+	WrittenBytes    int64   `json:"planned_bytes_written"`
+	ScratchBytes    int64   `json:"planned_scratch_bytes"`    // most at a time, checkpoints included
+	CheckpointBytes int64   `json:"planned_checkpoint_bytes"` // most at a time; 0: none are written
+	MemoryBytes     int64   `json:"memory_needed_bytes"`
+	StoreBytes      int64   `json:"planned_store_bytes"` // of what is added to the store
+	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
+	Seconds         float64 `json:"predicted_seconds"`
+
+	setCheckpointBytes func(checkpoints int64) // sets the bytes of disk for checkpoints of this size
 }
 
-// work is what there is to do, as far as a plan is concerned.
+// work describes a job for planning.
 type work struct {
-	nodes, edges int64
-	weighted     bool
-	chains       []chainWork
-	features     int          // columns of all
-	columns      int          // to be made: all but those that are there, or another's share
-	from, to     format.DType // of the input, and of what is made
-	inputChunk   int64        // bytes
-	rows         int64        // stored
-	rowTable     int64        // bytes, of the graph
-	matrices     int          // to be made
-	storeBytes   int64        // of these, and of what else goes to the store
-	threads      int
-	pieces       bool // needed even if one panel does, as another job has other columns
+	nodes, edges          int64
+	weighted              bool
+	sequences             []sequenceWork
+	features              int          // columns of the features
+	columns               int          // that this process makes
+	inputType, storedType format.DType // of the input, and of the hops
+	inputChunk            int64        // bytes of a chunk of the input
+	rows                  int64        // of the store
+	rowTableBytes         int64        // of the graph, on disk
+	pickedBytes           int64        // in memory: the rows of the store and their nodes
+	held                  int64        // bytes of memory that a repair holds all the time
+	matrices              int          // to be made
+	storeBytes            int64        // of these matrices, and of what else goes to the store
+	threads               int
+	resultFiles           bool // even with one panel, as other processes make the other columns
 }
 
-// chainWork is the hops that one operator makes of an input.
-type chainWork struct {
+// sequenceWork describes a hopSequence for planning: so many hops of an operator.
+type sequenceWork struct {
 	operator Operator
 	hops     int
-	input    int // number of what it starts from
+	input    int // index in job.inputs
 }
 
-// processBytes is what the program takes beside what it plans: code, stacks,
-// heap, what is on its way to and from disk.
+// processBytes is the memory that the program takes beside what it plans: code, stacks,
+// heap, buffers of files.
 const processBytes = 64 << 20
 
-// deriveRoomBytes is the least room in which edges are turned round.
+// deriveRoomBytes is the least memory for the edges of a run of derive.
 const deriveRoomBytes = 64 << 20
 
-// chainsOn tells how many products use each graph, and how many bases of operators there are.
+// graphs returns, for each Operator.Graph that is used, the products of the sequence that has
+// most, and how many different Operator.base there are.
 func (w *work) graphs() (longest map[string]int, bases int) {
 	longest, seen := map[string]int{}, map[Operator]bool{}
-	for _, c := range w.chains {
+	for _, c := range w.sequences {
 		products := c.hops * c.operator.series().products()
 		longest[c.operator.Graph] = max(longest[c.operator.Graph], products)
 		seen[c.operator.base()] = true
@@ -79,7 +83,7 @@ func (w *work) graphs() (longest map[string]int, bases int) {
 	return longest, len(seen)
 }
 
-// edgesOf is about how many edges a graph of operators has, at most.
+// edgesOf is a bound on the edges of an Operator.Graph.
 func (w *work) edgesOf(graph string) int64 {
 	if graph == Undirected {
 		return 2 * w.edges
@@ -87,69 +91,85 @@ func (w *work) edgesOf(graph string) int64 {
 	return w.edges
 }
 
-// memory is what a job takes beside its matrices, at its start and later, and for
-// each column of a panel.
+// memory returns bytes: at the start, before matrices are allocated; later, beside the
+// matrices; and of the matrices, for each column of a panel.
 func (w *work) memory(p *Plan) (start, later, column int64) {
-	column = w.nodes * int64(w.to.Size())
-	start = 2*w.rowTable + 4*w.rows
-	later = 4*w.rows + int64(w.threads)*w.inputChunk + 2*stagingBytes
-	if p.Strips {
-		later += int64(w.threads) * w.inputChunk * int64(w.to.Size()) / int64(w.from.Size())
+	column = w.nodes * int64(w.storedType.Size())
+	start = w.pickedBytes
+	later = 4*w.rows + int64(w.threads)*w.inputChunk + 2*writeBufferBytes
+	if p.InputFiles {
+		later += int64(w.threads) * w.inputChunk * int64(w.storedType.Size()) / int64(w.inputType.Size())
 	}
-	if len(w.chains) == 0 {
+	if len(w.sequences) == 0 {
 		return start, later, column
 	}
-	longest, bases := w.graphs()
-	kept, derived, room := int64(0), false, int64(deriveRoomBytes)
-	for graph, products := range longest {
+	byGraph, bases := w.graphs()
+	resident, derived, room := int64(0), false, int64(deriveRoomBytes)
+	for graph, products := range byGraph {
 		if p.TopologyInMemory {
-			kept += topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
+			resident += topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
 		}
 		derived = derived || graph != AsGiven
 		if w.rows < w.nodes {
 			later += int64(products) * (w.nodes/8 + 8) // node sets
 		}
 	}
-	streams := int64(streamReaders(w.threads)) * 2 * streamBlockBytes
+	longest := w.longestList()
+	streams := int64(streamReaders(w.threads))*largestBlock + longest
+	if derived {
+		streams += longest // a list of a derived graph can be twice as long
+	}
+	room = max(room, longest)
 	if p.TopologyInMemory {
 		room = edgeBytes(w.weighted) * w.edges
 	}
-	building := kept + streams
+	building := resident + streams
 	if derived {
-		building += 8*(w.nodes+1) + room + 2*edgeBytes(w.weighted)*orderedCost
+		building += 8*(w.nodes+1) + room + 2*edgeBytes(w.weighted)*orderedCost + 2*longest
 	}
-	most, spares := int64(2), 0
+	most, buffers := int64(2), 0
 	if p.InputInMemory {
 		most = 3
 	}
-	for _, c := range w.chains {
-		spares = max(spares, c.operator.series().spares(w.to))
+	for _, c := range w.sequences {
+		buffers = max(buffers, c.operator.series().buffers(w.storedType))
 		if c.operator.Name == Col {
-			building = max(building, kept+streams+8*w.nodes) // degrees
+			building = max(building, resident+streams+8*w.nodes) // degrees
 		}
 	}
-	column = most*column + 4*w.nodes*int64(spares)
+	column = most*column + 4*w.nodes*int64(buffers)
 	factors := 4 * w.nodes * int64(bases)
-	return max(start, building+factors), later + kept + streams + factors, column
+	return max(start, building+factors), later + resident + streams + factors, column
 }
 
-// assembly is the memory that putting pieces together takes.
-func (w *work) assembly() int64 {
-	return 4*w.rows + 2*int64(w.threads+1)*max(spillBlockBytes, int64(w.features*w.to.Size()))
+// longestList is a bound on the bytes of the neighbours of one node, or 0 where they fit a
+// block. Without parallel edges a node has no more neighbours than there are nodes.
+func (w *work) longestList() int64 {
+	if bytes := edgeBytes(w.weighted) * min(w.edges, w.nodes); bytes > largestBlock {
+		return bytes
+	}
+	return 0
 }
 
-// shape sets panels, and what follows from them, within a budget (0: none), and tells
-// the least budget for a plan like this one. Panels are 0 where there is no such plan.
-func (w *work) shape(p *Plan, budget int64) (least int64) {
+// assemblyBytes is the memory that assembling result files takes.
+func (w *work) assemblyBytes() int64 {
+	return 4*w.rows + 2*int64(w.threads+1)*max(columnFileBlockBytes, int64(w.features*w.storedType.Size()))
+}
+
+// choosePanels sets the panels of a plan, and what follows from them, within a budget in
+// bytes (0: no limit). It returns the least budget that is enough for a plan like this one.
+// Where the budget is not, it leaves p.Panels at 0.
+func (w *work) choosePanels(p *Plan, budget int64) (least int64) {
 	start, later, column := w.memory(p)
-	need := func(width int, pieces bool) int64 {
+	start, later = start+w.held, later+w.held
+	need := func(width int, resultFiles bool) int64 {
 		bytes := max(start, later+column*int64(width))
-		if pieces {
-			bytes = max(bytes, w.assembly())
+		if resultFiles {
+			bytes = max(bytes, w.assemblyBytes()+w.held)
 		}
 		return processBytes + bytes
 	}
-	whole := w.columns == w.features && !w.pieces // one panel needs no pieces
+	whole := w.columns == w.features && !w.resultFiles // one panel needs no result files
 	least = need(1, w.columns > 1 || !whole)
 	if whole {
 		least = min(least, need(w.columns, false))
@@ -162,16 +182,16 @@ func (w *work) shape(p *Plan, budget int64) (least int64) {
 		return least
 	}
 	p.Panels = (w.columns + width - 1) / width
-	p.PanelColumns = panelColumns(w.columns, p.Panels, width, w.to)
-	p.Pieces = p.Panels > 1 || !whole
-	if p.MemoryBytes = need(p.PanelColumns, p.Pieces); budget > 0 && p.MemoryBytes > budget {
+	p.PanelColumns = panelColumns(w.columns, p.Panels, width, w.storedType)
+	p.ResultFiles = p.Panels > 1 || !whole
+	if p.MemoryBytes = need(p.PanelColumns, p.ResultFiles); budget > 0 && p.MemoryBytes > budget {
 		p.Panels = 0
 	}
 	return least
 }
 
-// panelColumns spreads columns over panels, at most most each: as whole cache lines
-// where that makes no more panels.
+// panelColumns is how many columns each of a number of panels has, and at most most. Rows
+// of panels are whole cache lines where that makes no more panels.
 func panelColumns(columns, panels, most int, t format.DType) int {
 	const cacheLine = 64
 	even := (columns + panels - 1) / panels
@@ -182,33 +202,33 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 	return even
 }
 
-// bytes sets what a plan reads and writes.
-func (w *work) bytes(p *Plan) {
+// countBytes sets the bytes that a plan reads and writes.
+func (w *work) countBytes(p *Plan) {
 	share := func(bytes int64) int64 { return bytes / int64(w.features) * int64(w.columns) } // of the columns to be made
 	all := w.nodes * int64(w.features)
-	input, strips := all*int64(w.from.Size()), share(all*int64(w.to.Size()))
+	input, inputFiles := all*int64(w.inputType.Size()), share(all*int64(w.storedType.Size()))
 	inputs := map[int]bool{}
-	for _, c := range w.chains {
+	for _, c := range w.sequences {
 		inputs[c.input] = true
 	}
-	loads := max(1, len(w.chains)) // for each panel
+	loads := max(1, len(w.sequences)) // for each panel
 	if p.InputInMemory {
 		loads = len(inputs)
 	}
 	p.InputPasses = loads * p.Panels
 	read, written := int64(loads*p.Panels)*input, int64(0)
-	if p.Strips {
+	if p.InputFiles {
 		p.InputPasses = max(1, len(inputs))
-		read = int64(p.InputPasses)*input + int64(loads)*strips
-		written = int64(p.InputPasses) * strips
+		read = int64(p.InputPasses)*input + int64(loads)*inputFiles
+		written = int64(p.InputPasses) * inputFiles
 	}
-	cut := written // strips, of which each goes when its panel is done
+	cut := written // input files, each of which is removed when its panel is done
 	pass, topologies := topologyBytes(w.nodes, w.edges, w.weighted), int64(0)
 	longest, bases := w.graphs()
 	p.TopologyPasses = 0
 	for graph, products := range longest {
 		bytes := topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
-		if graph != AsGiven { // checked, counted, turned round
+		if graph != AsGiven { // a pass to check, one to count, and the runs of derive
 			runs := 1
 			if !p.TopologyInMemory {
 				runs = int(edgeBytes(w.weighted)*w.edges/deriveRoomBytes) + 1
@@ -229,42 +249,48 @@ func (w *work) bytes(p *Plan) {
 	if !p.TopologyInMemory {
 		p.TopologyPasses += bases
 		read += int64(bases) * pass
-		for _, c := range w.chains {
+		for _, c := range w.sequences {
 			products := c.hops * c.operator.series().products()
 			p.TopologyPasses += products * p.Panels
 			read += int64(products*p.Panels) * topologyBytes(w.nodes, w.edgesOf(c.operator.Graph), w.weighted)
 		}
 	}
 	made, panels := int64(0), int64(p.Panels)
-	if p.Pieces {
-		made = share(w.rows * int64(w.features*w.to.Size()) * int64(w.matrices))
+	if p.ResultFiles {
+		made = share(w.rows * int64(w.features*w.storedType.Size()) * int64(w.matrices))
 		written += made
 		read += made
 	}
-	p.ScratchBytes = topologies + max(cut+made/panels, cut/panels+made)
-	// As a matrix is put together, its pieces go.
-	p.DiskBytes = max(p.ScratchBytes, w.storeBytes+made/int64(max(1, w.matrices)))
-	p.ReadBytes = read + w.rowTable
+	p.setCheckpointBytes = func(checkpoints int64) {
+		p.CheckpointBytes = checkpoints
+		p.ScratchBytes = topologies + max(cut+made/panels, cut/panels+made) + checkpoints
+		// The result files of a matrix are removed when it is assembled.
+		if p.DiskBytes = max(p.ScratchBytes, w.storeBytes+made/int64(max(1, w.matrices))); !p.ResultFiles {
+			p.DiskBytes = max(p.DiskBytes, w.storeBytes+checkpoints)
+		}
+	}
+	p.setCheckpointBytes(w.checkpointBytes(p.PanelColumns))
+	p.ReadBytes = read + w.rowTableBytes
 	p.WrittenBytes = written + w.storeBytes
 	p.StoreBytes = w.storeBytes
 }
 
-// seconds predicts how long a plan takes.
+// seconds predicts how long a plan takes, by rates.
 func (w *work) seconds(p *Plan, r *rates) float64 {
 	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write + float64(p.MemoryBytes-processBytes)/r.touch
-	for _, c := range w.chains {
+	for _, c := range w.sequences {
 		products := c.hops * c.operator.series().products()
 		edges := w.neededShares(products) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
 		for done := 0; done < w.columns; done += p.PanelColumns {
 			width := min(p.PanelColumns, w.columns-done)
-			seconds += float64(edges * r.gather(int64(width*w.to.Size())))
+			seconds += float64(edges * r.gather(int64(width*w.storedType.Size())))
 		}
 	}
 	return seconds
 }
 
-// neededShares is about the shares of rows that so many products need, one after
-// another, added up: where stored nodes are spread evenly and have neighbours as all have.
+// neededShares is about the sum, over products that follow one another, of the share of
+// rows that each must compute. It assumes that stored nodes are a random sample.
 func (w *work) neededShares(products int) float64 {
 	if w.nodes == 0 {
 		return 0
@@ -279,21 +305,21 @@ func (w *work) neededShares(products int) float64 {
 	return sum
 }
 
-// plan is the quickest way to do the work within a budget of memory (0: no limit). Where
-// there is none it is machine.ErrDoesNotFit, and tells the least budget that will do.
+// plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there
+// is none, the error is machine.ErrDoesNotFit, and says which budget is enough.
 func (w *work) plan(budget int64, r *rates) (*Plan, error) {
 	var best *Plan
 	least := int64(math.MaxInt64)
 	yesNo := []bool{true, false}
 	for _, topology := range yesNo {
 		for _, input := range yesNo {
-			for _, strips := range yesNo {
-				p := &Plan{TopologyInMemory: topology, InputInMemory: input, Strips: strips}
-				least = min(least, w.shape(p, budget))
-				if p.Panels == 0 || strips && p.Panels == 1 || input && len(w.chains) < 2 {
+			for _, inputFiles := range yesNo {
+				p := &Plan{TopologyInMemory: topology, InputInMemory: input, InputFiles: inputFiles}
+				least = min(least, w.choosePanels(p, budget))
+				if p.Panels == 0 || inputFiles && p.Panels == 1 || input && len(w.sequences) < 2 {
 					continue
 				}
-				w.bytes(p)
+				w.countBytes(p)
 				p.Seconds = w.seconds(p, r)
 				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.MemoryBytes < best.MemoryBytes {
 					best = p
@@ -302,26 +328,21 @@ func (w *work) plan(budget int64, r *rates) (*Plan, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("propagation %w: it may use %v of memory, and needs %v at least (raise --memory)",
-			machine.ErrDoesNotFit, units.Bytes(budget), enough(least))
+		return nil, errDoesNotFit(budget, least)
 	}
 	return best, nil
 }
 
-// enough is the least that prints as what is enough for so many bytes when it is read back.
-func enough(bytes int64) units.Bytes {
-	for more := bytes; ; more += more/1000 + 1 {
-		if b, err := units.ParseBytes(units.Bytes(more).String()); err != nil || int64(b) >= bytes {
-			return units.Bytes(more)
-		}
-	}
+func errDoesNotFit(budget, least int64) error {
+	return fmt.Errorf("propagation %w: it may use %v of memory, and needs %v at least (raise --memory)",
+		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
 }
 
 // storeBytes is the size of a store in bytes: exact for the matrices, which are
 // nearly all of it, and rounded up for the rest.
 func storeBytes(graph *format.Manifest, layout format.Layout, matrices []format.MatrixID) (int64, error) {
-	const page = 4096      // a chunk of the row table takes a page of metadata and is padded to whole pages
-	const indexRow = 3 * 8 // of a chunk
+	const page = 4096      // a chunk of the row table has a page of metadata and is padded to whole pages
+	const indexRow = 3 * 8 // bytes of the index for a chunk
 	chunks, rows := int64(0), int64(0)
 	for _, r := range layout.Regions {
 		chunks += int64(r.Chunks)
@@ -337,42 +358,25 @@ func storeBytes(graph *format.Manifest, layout format.Layout, matrices []format.
 	return total, err
 }
 
-// rowTableBytes is about what the row table of a graph takes, on disk or in
-// memory; that of a store has a part of its rows and the node ids beside.
+// rowTableBytes is the size of the row table of a graph on disk. That of a store has some
+// of its rows, and node ids.
 func rowTableBytes(graph *format.Manifest) int64 {
-	const stringHeader = 16
 	need := int64(0)
 	for _, f := range graph.Files {
 		if strings.HasPrefix(f.Path, "nodes/") {
 			need += f.Size
 		}
 	}
-	if graph.OrigIDs {
-		need += stringHeader * graph.Nodes
-	}
 	return need
 }
 
-// checkDisk compares what is to be written below dir with the room there is.
-func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
-	free, err := fsys.FreeBytes(existing(fsys, dir))
-	if err != nil {
-		return err
+// pickedBytes is the memory for so many rows of a graph's table while storeRows picks them:
+// their share of the table on disk, and headers of strings, with a fifth more that the
+// garbage collector has yet to free; and 8 bytes a row for nodes and their places.
+func pickedBytes(graph *format.Manifest, rows int64) int64 {
+	row := float64(rowTableBytes(graph)) / float64(max(graph.Nodes, 1))
+	if graph.OrigIDs {
+		row += 16 + 8 // and what strings are rounded up by
 	}
-	if need > free {
-		return fmt.Errorf("%s %w: it takes %v and there are %v free under %s",
-			what, machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(free), dir)
-	}
-	return nil
-}
-
-// existing is dir, or the nearest folder above that is there.
-func existing(fsys vfs.FS, dir string) string {
-	for dir != filepath.Dir(dir) {
-		if _, err := fsys.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
+	return int64(1.2*row*float64(rows)) + 8*rows
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// rates are what times are predicted from.
+// rates are the speeds of a machine, from which times are predicted.
 type rates struct {
-	read, write float64 // bytes a second of the disk, all threads together
-	touch       float64 // bytes a second of memory that is used for the first time
-	// An edge takes edge seconds, and byte more for each byte of its row.
+	read, write float64 // of the disk, in bytes a second, all threads together
+	touch       float64 // of memory that is used for the first time, in bytes a second
+	// Adding a row takes edge seconds, and byte seconds for each byte of the row.
 	edge, byte float64
 }
 
 func (r *rates) gather(rowBytes int64) float64 { return r.edge + float64(r.byte*float64(rowBytes)) }
 
-// ratesOf are those of a machine that is described. A row takes the time of a
-// cache line more than its bytes.
+// ratesOf are the rates of a described machine. A row takes as long as its bytes and one
+// cache line.
 func ratesOf(h machine.Hardware) *rates {
 	const cacheLine = 64
 	gather := float64(h.GatherBandwidth)
@@ -42,31 +42,31 @@ func ratesOf(h machine.Hardware) *rates {
 	}
 }
 
-// nominal are the rates of no machine in particular: what a job that takes a second
-// is planned by.
-var nominal = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e-9, byte: 1e-10}
+// defaultRates are used to plan small jobs, for which measuring the machine would take
+// longer than the job. They are those of no machine in particular.
+var defaultRates = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e-9, byte: 1e-10}
 
-// probeFrom is the size of a job from which on the machine is measured.
-const probeFrom = 1 << 30
+// measureFromBytes is how many bytes a job must read and write for the machine to be
+// measured.
+const measureFromBytes = 1 << 30
 
-// measure finds the rates of this machine in a second or two: of reading the graph
-// past the page cache, of writing a file without a name to the folder, of using new
-// memory, and of hops over a random graph with as many edges a node. It keeps to a
-// budget, too.
+// measure measures the rates of this machine in a second or two: reading the graph past the
+// page cache, writing a file without a name to the folder scratch, using new memory, and
+// hops over a random graph with as many edges a node. It uses no more memory than budget.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, budget int64) (*rates, error) {
-	r := nominal
+	r := defaultRates
+	room := int64(1 << 30) // less may be at hand from a moment ago, which a machine that is shared takes its time to give
+	if budget > 0 {
+		room = max(8<<20, min(room, budget-processBytes-w.pickedBytes)) // rows have been picked
+	}
 	var err error
-	if r.read, err = measureRead(ctx, fsys, in, w.threads); err != nil {
+	if r.read, err = measureRead(ctx, fsys, in, int(max(1, min(int64(w.threads), room/max(w.inputChunk, 1))))); err != nil {
 		return nil, err
 	}
 	if rate, err := measureWrite(fsys, scratch); err == nil {
 		r.write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
-	room := int64(1 << 30) // less may be at hand from a moment ago, which a machine that is shared takes its time to give
-	if budget > 0 {
-		room = max(8<<20, min(room, budget-processBytes))
-	}
-	if r.touch, err = measureTouch(ctx, room, w.threads); err != nil || len(w.chains) == 0 || w.nodes == 0 {
+	if r.touch, err = measureTouch(ctx, room, w.threads); err != nil || len(w.sequences) == 0 || w.nodes == 0 {
 		return &r, err
 	}
 	const narrow, wide = 64, 512
@@ -81,7 +81,7 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 	return &r, err
 }
 
-// measureRead reads some chunks, far from each other.
+// measureRead measures reading some chunks, far from each other.
 func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (float64, error) {
 	const most, longest = 128 << 20, 500 * time.Millisecond
 	length := in.Extent(0).Length
@@ -126,12 +126,12 @@ func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (floa
 	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// measureWrite writes a file, durably. It has no name while it is written, so that
-// nothing is left of it if the process is killed, and one of its own before, as the
-// shards of a job measure at the same time.
+// measureWrite measures writing a file durably. The file has no name while it is written,
+// so that nothing of it is left if the process is killed. Before that its name is random,
+// since shards of a job may measure at the same time.
 func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 4 << 20
-	path := filepath.Join(existing(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
+	path := filepath.Join(nearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
 	start := time.Now()
 	f, err := fsys.Create(path)
 	if err != nil {
@@ -160,7 +160,7 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	return bytes / max(1e-9, time.Since(start).Seconds()), nil
 }
 
-// measureTouch uses so much memory for the first time.
+// measureTouch measures using room bytes of memory for the first time.
 func measureTouch(ctx context.Context, room int64, threads int) (float64, error) {
 	buf, err := offheap.Alloc(room)
 	if err != nil {
@@ -175,21 +175,21 @@ func measureTouch(ctx context.Context, room int64, threads int) (float64, error)
 	return float64(room) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// touch makes pages out of memory that has none.
+// touch writes to each page of memory, so that the kernel allocates it.
 func touch(bytes []byte) {
 	for i := 0; i < len(bytes); i += 4096 {
 		bytes[i] = 0
 	}
 }
 
-// measureHop is the seconds an edge takes where rows have so many bytes, with two
-// matrices in so much room.
+// measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in
+// two matrices of room bytes together.
 func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64, error) {
 	edges := min(4<<20, room/16)
-	features := rowBytes / w.to.Size()
+	features := rowBytes / w.storedType.Size()
 	nodes := min(w.nodes, room/2/int64(rowBytes))
 	degree := max(1, min(w.edges/w.nodes, edges/nodes))
-	g, err := newResident(nodes, nodes*degree, false)
+	g, err := newMemoryTopology(nodes, nodes*degree, false)
 	if err != nil {
 		return 0, err
 	}
@@ -201,17 +201,17 @@ func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64
 	for e := range g.Neighbors {
 		g.Neighbors[e] = random.Uint32N(uint32(nodes))
 	}
-	src, err := newMatrix(nodes, features, w.to)
+	src, err := newMatrix(nodes, features, w.storedType)
 	if err != nil {
 		return 0, err
 	}
 	defer src.buf.Free()
-	dst, err := newMatrix(nodes, features, w.to)
+	dst, err := newMatrix(nodes, features, w.storedType)
 	if err != nil {
 		return 0, err
 	}
 	defer dst.buf.Free()
-	for _, m := range []*matrix{src, dst} { // touched, or all pages are one
+	for _, m := range []*matrix{src, dst} { // pages that were never written share one page of zeros
 		touch(m.buf.Bytes())
 	}
 	ones, err := offheap.Alloc(4 * nodes)

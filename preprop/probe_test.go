@@ -29,7 +29,7 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	err = w.External(context.Background(), []format.External{{Path: data, Offset: header, Rows: 3000}}, 1, func(int64, []byte) error { return nil })
+	err = w.UseSources(context.Background(), []format.SourceFile{{Path: data, Offset: header, Rows: 3000}}, 1, func(int64, []byte) error { return nil })
 	if err := errors.Join(err, w.Topology(g.csc()), w.Rows(&g.rows), w.Publish(&format.Manifest{Classes: 4})); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 		if _, err := measureRead(context.Background(), fsys, &input{Matrix: m, path: dir.Path()}, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if want := map[string]string{"own": filepath.Join(root, "own", "features", "x", "hop-0", "part-0.arrow"), "elsewhere": data}[name]; fsys.opened != want {
+		if want := map[string]string{"own": filepath.Join(root, filepath.FromSlash(format.PartPath("own/features/x/hop-0", 0))), "elsewhere": data}[name]; fsys.opened != want {
 			t.Errorf("%s: read from %s, want %s", name, fsys.opened, want)
 		}
 	}

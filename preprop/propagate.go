@@ -7,187 +7,394 @@
 package preprop
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // ErrOptions is returned when options contradict each other or the graph.
 var ErrOptions = errors.New("unusable options")
 
-// ErrInvalid is returned when a number is not finite, or too large for its type.
+// ErrInvalid is returned when a feature or a result is not finite, or too large for its type.
 var ErrInvalid = errors.New("invalid data")
 
-// ErrUnfinished is returned when a job ended early that goes on when it is called again.
-var ErrUnfinished = errors.New("what is done is kept, and the same command goes on from there")
+// ErrUnfinished is returned when a job ended early, and can go on when it is started again.
+var ErrUnfinished = errors.New("finished work is saved: run the same command again to go on")
 
-// Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
-type Options struct {
-	Hops      int
-	Operators []Operator   // each from hop 1 to Hops
-	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
-	DType     format.DType // of the store; default that of the graph's features
-	ChunkRows int          // default format.DefaultChunkRows; see format.NewLayout
-	Split     int          // of the splits that the graph ships: what the regions follow
-	Seed      uint64       // of the order of training rows
-
-	Threads     int               // default GOMAXPROCS
-	MemoryBytes int64             // may be used; 0: no limit
-	Scratch     string            // folder for scratch files, where they are too many for the store's
-	Shard       Shard             // default all
-	Assemble    bool              // compute nothing, but put together what shards have made
-	Force       bool              // replace an existing store, or another job's unfinished one
-	DryRun      bool              // plan, and write nothing
-	Hardware    *machine.Hardware // to predict times for; default this machine, which is measured
-	Planned     func(*Plan)       // called before the work begins
-	Progress    progress.Reporter // default progress.Silent
-}
-
-// Shard is one of Count shares of a job, each of about as many columns, that
-// processes take which share the store's directory. The last to finish assembles.
-type Shard struct{ Index, Count int }
-
-// columns are those of the shard.
-func (s Shard) columns(features int) span {
-	count := max(s.Count, 1)
-	return span{features * s.Index / count, features * (s.Index + 1) / count}
-}
-
-// Result says what a propagation did. Lists have one element for each hop of
-// the first operator, then each of the second, and so on.
-type Result struct {
-	Nodes     int64    `json:"nodes"`
-	Edges     int64    `json:"edges"`
-	Features  int      `json:"features"`
-	Operators []string `json:"operators"`
-	// ProductsPerHop and TruncationErrors are of each operator. See series for the
-	// norm in which hop r of PPR and Heat is off by r times the error at most.
-	ProductsPerHop   []int     `json:"products_per_hop"`
-	TruncationErrors []float64 `json:"truncation_errors"`
-	Hops             int       `json:"hops"`
-	Rows             int64     `json:"rows"` // stored
-	DType            string    `json:"dtype"`
-	Seconds          float64   `json:"seconds"`
-	HopSeconds       []float64 `json:"hop_seconds"` // from ready matrix to ready matrix, of all panels
-	// EdgesProcessed counts the terms added up, self-loops included, once for all columns.
-	EdgesProcessed         []int64 `json:"edges_processed"`
-	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
-	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
-	Plan
-	BytesRead       int64  `json:"bytes_read"`    // of all files
-	BytesWritten    int64  `json:"bytes_written"` // likewise
-	ScratchBytes    int64  `json:"scratch_bytes"` // of BytesWritten
-	Output          string `json:"output"`
-	Resumed         bool   `json:"resumed"`          // an earlier job had done a part
-	AlreadyComplete bool   `json:"already_complete"` // it had done everything
-	Published       bool   `json:"published"`        // the store is complete: no shards are outstanding
-}
-
-// withDefaults fills in and checks o against the graph.
-func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {
-	if o.Rows == "" {
-		o.Rows = format.RowsLabeled
+// Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes
+// anything, it fails with machine.ErrDoesNotFit if the job needs more than o.MemoryBytes or
+// than the disk has free. A dry run ends there, and returns the plan.
+//
+// The options state what the store shall have. If there is a complete store, Propagate adds
+// the hops and operators that it lacks, as new files; the result is, byte for byte, the
+// store that one call would have made with all hops that it then has. Result.Beyond lists
+// hops that the store has and the options do not ask for. If the options ask for other rows,
+// another type or the like, the error is ErrOptions. If nothing is missing, nothing is done.
+//
+// A job that ends early leaves its files in storeDir, where readers do not see them, and
+// the same call goes on with it. Other options are then refused with ErrOptions, unless
+// o.Force starts anew. If the error is ErrInvalid, nothing is left.
+func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
+	if o.clock == nil {
+		o.clock = time.Now
 	}
-	if o.DType == 0 {
-		o.DType = features
+	o.begun = o.clock()
+	if o.MaxTime > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.MaxTime, ErrMaxTime)
+		defer cancel()
 	}
-	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
-	if o.Progress == nil {
-		o.Progress = progress.Silent
-	}
-	switch {
-	case o.Hops < 0 || o.Hops > format.MaxHops:
-		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
-	case o.Hops > 0 && len(o.Operators) == 0:
-		return o, fmt.Errorf("%d hops, but no operator to propagate by", o.Hops)
-	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll:
-		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
-	case !o.DType.IsFloat():
-		return o, fmt.Errorf("features cannot be stored as %s (take float32, float16 or bfloat16)", o.DType)
-	case o.ChunkRows < 0:
-		return o, fmt.Errorf("%d rows a chunk: the number must not be negative", o.ChunkRows)
-	case o.Split != 0 && graph.Splits == 0:
-		return o, fmt.Errorf("split %d: the graph has no splits", o.Split)
-	case o.Shard.Count < 0 || o.Shard.Index < 0 || o.Shard.Index > 0 && o.Shard.Index >= o.Shard.Count:
-		return o, fmt.Errorf("shard %d of %d: the shards of k are 0 to k-1", o.Shard.Index, o.Shard.Count)
-	case o.Shard.Count > max(1, graph.Features):
-		return o, fmt.Errorf("%d shards of %d columns: there can be as many as columns", o.Shard.Count, graph.Features)
-	case o.Shard.Count > 1 && o.Force:
-		return o, errors.New("a shard cannot start anew what others are at work on (remove the store first)")
-	case o.Assemble && (o.Shard.Count > 1 || o.Force):
-		return o, errors.New("what all shards have made is assembled: by a job that is none of them, and does not start anew")
-	case o.Hardware != nil && !o.DryRun:
-		return o, errors.New("times for other hardware are predicted without doing anything (say --dry-run)")
-	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
-		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
-	}
-	for i, a := range o.Operators {
-		if back, err := ParseOperator(a.String()); err != nil {
-			return o, err
-		} else if back != a {
-			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
+	for {
+		r, err := propagate(ctx, fsys, graphDir, storeDir, o)
+		if !errors.Is(err, errStoreChanged) || ctx.Err() != nil {
+			return r, err
 		}
-		for _, b := range o.Operators[:i] {
-			if a == b {
-				return o, fmt.Errorf("operator %q is listed twice", a)
+	}
+}
+
+func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
+	s, err := openJobContext(fsys, graphDir, storeDir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if !o.Force {
+		if err := s.openExisting(); err != nil {
+			return nil, err
+		}
+	}
+	if s.existing == nil {
+		if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
+		}
+		if err := s.chooseRows(ctx); err != nil {
+			return nil, err
+		}
+		return s.run(ctx)
+	}
+	if err := s.grow(o); err != nil {
+		return nil, err
+	}
+	if !s.addsHops() {
+		r := s.newResult(&s.graph.Manifest, &Plan{}, s.target.StoredRows)
+		r.AlreadyComplete, r.Complete = true, true
+		return r, nil
+	}
+	if err := s.loadNodes(ctx); err != nil {
+		return nil, err
+	}
+	return s.run(ctx)
+}
+
+// create begins the job's store, or opens that of the unfinished job, under its lock.
+func (s *jobContext) create() (*format.Writer, error) {
+	o := format.CreateOptions{Force: s.options.Force, Job: s.target.String(), Locked: func() error {
+		if err := s.checkOtherShards(); err != nil {
+			return err
+		}
+		if s.options.Force {
+			return s.dropScratch()
+		}
+		return s.checkUnchanged()
+	}}
+	var store *format.Writer
+	var err error
+	if s.existing != nil {
+		store, err = format.Extend(s.fsys, s.storeDir, o)
+	} else {
+		store, err = format.Create(s.fsys, s.storeDir, s.layout, o)
+		if errors.Is(err, format.ErrExists) && !s.options.Force { // it may have appeared since openExisting
+			err = cmp.Or(s.checkUnchanged(), err)
+		}
+	}
+	var other *format.OtherJobError
+	if errors.As(err, &other) {
+		difference := "it is not a propagation"
+		if there, err := parseTarget(other.Have); err == nil {
+			difference = there.differences(s.target)
+		}
+		instead := "start anew with --force"
+		if s.existing != nil {
+			instead = "remove " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
+			if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
+				instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
 			}
 		}
+		return nil, fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its command again, or %s)",
+			s.storeDir, ErrOptions, difference, instead)
 	}
-	if o.Hops == 0 {
-		o.Operators = nil
-	}
-	return o, nil
+	return store, err
 }
 
-// checkApart fails where writing the store would change the graph: where one of
-// the directories is the other or in it, by whatever path.
-func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
-	graph, err := fsys.Resolve(graphDir)
+// run plans the job, does it and publishes the store; a dry run ends after planning.
+func (s *jobContext) run(ctx context.Context) (*Result, error) {
+	if s.options.Scratch != "" {
+		if err := checkScratch(s.fsys, s.options.Scratch, s.graphDir, s.storeDir); err != nil {
+			return nil, err
+		}
+	}
+	j, err := s.newJob()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	store, err := fsys.Resolve(storeDir)
+	if s.existing != nil {
+		for _, id := range s.existing.Matrices() {
+			j.finished[id] = true
+		}
+	}
+	if j.plan, err = s.plan(ctx, j); err != nil {
+		return nil, err
+	}
+	r := s.result(j.plan)
+	if err := s.checkDisk(j.plan); err != nil || s.options.DryRun {
+		return r, err
+	}
+	if s.options.Shard.Count > 1 {
+		err = s.runShard(ctx, j, r)
+	} else {
+		err = s.runAll(ctx, j, r)
+	}
+	if errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("%s: %w", s.graphDir, err)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	switch {
-	case graph == store:
-		return fmt.Errorf("%s: %w: it is the graph that is read (give another directory)", storeDir, ErrOptions)
-	case within(store, graph):
-		return fmt.Errorf("%s: %w: it is in the graph that is read, %s (give another directory)", storeDir, ErrOptions, graphDir)
-	case within(graph, store):
-		return fmt.Errorf("%s: %w: the graph that is read, %s, is in it (give another directory)", storeDir, ErrOptions, graphDir)
-	}
-	return nil
+	s.report(j, r)
+	return r, nil
 }
 
-// checkScratch fails where scratch files would lie in the graph or in the store, among
-// what these list.
-func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
-	at, err := fsys.Resolve(scratch)
+// report sets what is measured in a result.
+func (s *jobContext) report(j *job, r *Result) {
+	seconds := 0.0
+	for _, each := range j.hopSeconds {
+		seconds += each
+	}
+	if seconds > 0 {
+		r.GatheredBytesPerSecond = float64(j.gathered) / seconds
+	}
+	r.HopSeconds, r.EdgesProcessed = j.hopSeconds[1:], j.edges[1:]
+	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.fsys.Written()
+	r.Seconds = time.Since(s.start).Seconds()
+}
+
+// busyError is the error of a job that cannot begin while other shards are running.
+type busyError struct{ error }
+
+func (e *busyError) Unwrap() error { return e.error }
+
+// checkOtherShards fails while a shard I/K is running on the store, unless this process is
+// a shard of the same K: others would have columns in common with it.
+func (s *jobContext) checkOtherShards() error {
+	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{graphDir, storeDir} {
-		if folder, err := fsys.Resolve(dir); err != nil {
-			return err
-		} else if within(at, folder) {
-			return fmt.Errorf("%s: %w: scratch files cannot lie in %s (give another folder)", scratch, ErrOptions, dir)
+	for _, shard := range shards {
+		if !strings.HasSuffix(shard, fmt.Sprintf("-of-%d", s.options.Shard.Count)) {
+			return &busyError{fmt.Errorf("%s is being written by shard %s: %w", s.storeDir, shard, vfs.ErrLocked)}
 		}
 	}
 	return nil
 }
 
-// within tells whether a resolved path is that of a folder, or of something in it.
-func within(path, folder string) bool {
-	inner, err := filepath.Rel(folder, path)
-	return err == nil && filepath.IsLocal(inner)
+func (s *jobContext) callPlanned(j *job) {
+	if s.options.Planned != nil {
+		s.options.Planned(j.plan)
+	}
+}
+
+// runAll does the whole job in this process.
+func (s *jobContext) runAll(ctx context.Context, j *job, r *Result) error {
+	store, err := s.create()
+	if err != nil {
+		return err
+	}
+	s.callPlanned(j)
+	if err := s.workOn(ctx, j, store, r); err != nil {
+		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
+	}
+	return nil
+}
+
+// endFailed ends a job that failed with err. If it has finished anything, and err is not
+// ErrInvalid, it leaves the store so that the job can go on, and adds ErrUnfinished; else it
+// removes what the job has written.
+func (s *jobContext) endFailed(store *format.Writer, j *job, err error) error {
+	if !errors.Is(err, ErrInvalid) && s.hasResults(store, j) {
+		store.Suspend()
+		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
+	}
+	_ = s.dropScratch() // err is more important
+	store.Abort()
+	return err
+}
+
+// hasResults tells whether the job has finished matrices, or has column files or checkpoints.
+func (s *jobContext) hasResults(store *format.Writer, j *job) bool {
+	if s.hasFinishedMatrices(store, j) {
+		return true
+	}
+	for _, dir := range []string{scratchInStore(s.storeDir), j.scratch} {
+		if dir == "" { // the job ended before it was known
+			continue
+		}
+		entries, err := s.fsys.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			return strings.HasSuffix(e.Name(), folder.Suffix) && !isRecord(e.Name())
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *jobContext) workOn(ctx context.Context, j *job, store *format.Writer, r *Result) error {
+	if err := s.findProgress(j, store); err != nil {
+		return err
+	}
+	lock, err := s.fsys.Lock(filepath.Join(scratchInStore(s.storeDir), unshardedLock))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := s.recordStart(j); err != nil {
+		return err
+	}
+	j.store = store
+	r.Resumed = s.hasFinishedMatrices(store, j) || j.hasPartialMatrices()
+	if !j.plan.ResultFiles && !slices.ContainsFunc(j.resultColumns, func(ranges []columnRange) bool { return len(ranges) > 0 }) && !s.options.Assemble {
+		j.direct = store
+	}
+	if todo := j.remainingPanels(); s.options.Assemble && len(todo) > 0 {
+		return fmt.Errorf("%s: %w: the store cannot be assembled yet: %s are not finished (run their shards, or leave out --assemble)", s.storeDir, ErrOptions, todo[0])
+	}
+	if err := j.run(ctx); err != nil {
+		return err
+	}
+	return s.finish(ctx, j, store, r)
+}
+
+// findProgress sets what the job has finished before, and writes the rows of the store if
+// they are not there.
+func (s *jobContext) findProgress(j *job, store *format.Writer) error {
+	if s.table != nil {
+		if err := store.Rows(s.table); err != nil {
+			return err
+		}
+		s.table = nil
+		debug.FreeOSMemory() // the plan does not count the table any more
+	}
+	for _, id := range j.matrices {
+		j.finished[id] = store.Finished(id)
+	}
+	var err error
+	if j.scratch, err = s.scratchFolder(store); err != nil {
+		return err
+	}
+	if err := s.removeHalfWritten(j.scratch); err != nil {
+		return err
+	}
+	j.results = newResultFiles(j.fsys, j.scratch, s.target, s.options.DType)
+	if j.resultColumns, err = j.results.find(); err != nil {
+		return err
+	}
+	j.checkpoints, err = j.findCheckpoints()
+	return err
+}
+
+// recordStart counts a start of the job, and sets how much time checkpoints may take by the
+// starts before.
+func (s *jobContext) recordStart(j *job) error {
+	noProgress, before, err := j.countStart(s.fsys)
+	if before {
+		j.pace.share = interruptedShare
+	}
+	if noProgress > 0 {
+		j.pace.share = noProgressShare
+	}
+	if noProgress >= 2 {
+		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early (give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
+	}
+	return err
+}
+
+// explainEarlyEnd adds ErrTooShort to the error of a job that was ended before it had saved
+// anything.
+func (s *jobContext) explainEarlyEnd(ctx context.Context, j *job, err error) error {
+	if ctx.Err() == nil || j.pace.savedAny || errors.Is(err, ErrTooShort) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, j.pace.tooShort(0))
+}
+
+// removeHalfWritten removes files that killed processes have left half-written: the plan
+// needs their room. The caller holds the lock of the job, so that no shard begins.
+func (s *jobContext) removeHalfWritten(scratch string) error {
+	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
+	if err != nil || len(shards) > 0 {
+		return err
+	}
+	entries, err := s.fsys.ReadDir(scratch)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), folder.Suffix+vfs.TempSuffix) {
+			err = errors.Join(err, s.fsys.Remove(filepath.Join(scratch, e.Name())))
+		}
+	}
+	return err
+}
+
+func (j *job) hasPartialMatrices() bool {
+	if len(j.checkpoints) > 0 {
+		return true
+	}
+	for _, ranges := range j.resultColumns {
+		if len(ranges) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hasFinishedMatrices tells whether the job has finished matrices. It does not count those
+// that an existing store has.
+func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *job) bool {
+	return slices.ContainsFunc(j.matrices, func(id format.MatrixID) bool {
+		return store.Finished(id) && (s.existing == nil || !slices.Contains(s.existing.Matrices(), id))
+	})
+}
+
+// finish assembles the matrices and publishes the store. All columns must be there.
+func (s *jobContext) finish(ctx context.Context, j *job, store *format.Writer, r *Result) error {
+	if err := j.assemble(ctx, store); err != nil {
+		return err
+	}
+	g := &s.graph.Manifest
+	m := &format.Manifest{
+		Kind: format.KindStore, Name: g.Name,
+		Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed, Weighted: g.Weighted,
+		Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
+		Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed,
+		Operators: s.target.Operators,
+		Input:     map[string]string{"graph": g.Fingerprint},
+	}
+	if err := s.dropScratch(); err != nil {
+		return err
+	}
+	if err := store.Publish(m); err != nil {
+		return err
+	}
+	r.Complete = true
+	return nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -18,21 +20,20 @@ import (
 // Repaired says what a repair did.
 type Repaired struct {
 	Store   string                `json:"store"`
-	Files   []string              `json:"files"`  // written anew
-	Chunks  int                   `json:"chunks"` // of these, that were computed anew; the others were sound
-	Left    []format.CorruptError `json:"left"`   // what is wrong and cannot be repaired
+	Files   []string              `json:"files"`  // written again
+	Chunks  int                   `json:"chunks"` // of these files, computed again; the others were not damaged
+	Left    []format.CorruptError `json:"left"`   // damage that cannot be repaired
 	Seconds float64               `json:"seconds"`
 }
 
-// repairBytes is about how much of a part is computed at a time.
+// repairBytes is about how many bytes of a part are computed at a time, if they fit.
 const repairBytes = 256 << 20
 
-// Repair verifies the hop store storeDir and mends what is damaged or missing with
-// the graph that it was made from: of each file that is not sound, the damaged chunks
-// are computed anew, the others copied, and the file is replaced once it is, byte for
-// byte, what it was. Of the options it takes Threads, MemoryBytes and Progress.
-// A manifest or an index that is damaged cannot be mended, and files that
-// the manifest does not list are left; both come back in Left.
+// Repair verifies the hop store storeDir and repairs files that are damaged or missing, with
+// the graph that the store was made from. Of each such file it computes the damaged chunks
+// again, copies the others, and replaces the file once it is, byte for byte, what it was.
+// It uses the options Threads, MemoryBytes and Progress. A damaged manifest or index, and
+// files that the manifest does not list, are not repaired; they are returned in Left.
 func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Options) (*Repaired, error) {
 	start := time.Now()
 	if o.Progress == nil {
@@ -53,21 +54,21 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	}
 	defer store.Close()
 	if store.Manifest.Kind != format.KindStore {
-		return nil, fmt.Errorf("%s: %w: it is a %s, and only hop stores can be repaired (import graphs again)", storeDir, ErrOptions, store.Manifest.Kind)
+		return nil, fmt.Errorf("%s: %w: it is a %s, and only a hop store can be repaired (import a graph again)", storeDir, ErrOptions, store.Manifest.Kind)
 	}
-	s, err := openSite(fsys, graphDir, storeDir)
+	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	if err := s.noOthers(); err != nil {
+	if err := s.checkOtherShards(); err != nil {
 		return nil, err
 	}
-	if err := s.recall(ctx, &store.Manifest, o); err != nil {
+	if err := s.restoreTarget(ctx, &store.Manifest, o); err != nil {
 		return nil, err
 	}
 	for _, file := range damagedFiles(store, report.Bad) {
-		computed, err := s.mend(ctx, store, file)
+		computed, err := s.mendFile(ctx, store, file)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +83,7 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	return r, nil
 }
 
-// damagedFiles are the parts, named as in the manifest, that a report finds bad.
+// damagedFiles lists the files of the manifest that a report finds bad.
 func damagedFiles(store *format.Dir, bad []format.CorruptError) []string {
 	var out []string
 	for _, f := range store.Manifest.Files {
@@ -94,8 +95,8 @@ func damagedFiles(store *format.Dir, bad []format.CorruptError) []string {
 	return out
 }
 
-// recall makes s the site of the job that the store is of.
-func (s *site) recall(ctx context.Context, m *format.Manifest, o Options) error {
+// restoreTarget sets s to the options and the target of the job that made the store.
+func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Options) error {
 	if err := s.checkMadeFrom(m); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (s *site) recall(ctx context.Context, m *format.Manifest, o Options) error 
 	if o.DType, err = dtype.Parse(m.DType); err != nil {
 		return fmt.Errorf("%s: %w", s.storeDir, err)
 	}
-	if s.o, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
 	}
 	if err := s.chooseRows(ctx); err != nil {
@@ -121,14 +122,14 @@ func (s *site) recall(ctx context.Context, m *format.Manifest, o Options) error 
 	return nil
 }
 
-// mend writes one file anew, and tells how many chunks were computed.
-func (s *site) mend(ctx context.Context, store *format.Dir, file string) (computed int, err error) {
+// mendFile repairs one file, and returns how many chunks were computed.
+func (s *jobContext) mendFile(ctx context.Context, store *format.Dir, file string) (computed int, err error) {
 	bad, err := store.DamagedChunks(ctx, file)
 	if err != nil {
 		return 0, err
 	}
 	if strings.HasPrefix(file, "rows/") {
-		return len(bad), store.MendRows(ctx, file, s.table)
+		return len(bad), store.RepairRows(ctx, file, s.table)
 	}
 	id, ok := store.Manifest.MatrixOf(file)
 	if !ok {
@@ -138,22 +139,28 @@ func (s *site) mend(ctx context.Context, store *format.Dir, file string) (comput
 	if err != nil {
 		return 0, err
 	}
-	rowBytes := s.layout.Features * s.o.DType.Size()
+	rowBytes := s.layout.Features * s.options.DType.Size()
 	var rows []byte // of the chunks [first, end) of bad
 	first, end := 0, 0
-	return len(bad), store.Mend(ctx, file, func(k int, dst []byte) error {
+	return len(bad), store.RepairPart(ctx, file, func(k int, dst []byte) error {
 		at := slices.Index(bad, k)
 		if at < 0 {
-			return fmt.Errorf("%s: chunk %d was sound, and is not any more (run repair again)", file, k)
+			return fmt.Errorf("%s: chunk %d was damaged during the repair (run repair again)", file, k)
 		}
 		if at >= end {
-			first, end = at, at
-			var nodes []uint32
-			for ; end < len(bad) && (end == first || len(nodes)*rowBytes < repairBytes); end++ {
-				row, n := m.ChunkRowRange(bad[end])
-				nodes = append(nodes, s.nodes[row:row+int64(n)]...)
+			first, rows = at, nil
+			for most := repairBytes; ; most /= 4 {
+				var nodes []uint32
+				for end = first; end < len(bad) && (end == first || len(nodes)*rowBytes < most); end++ {
+					row, n := m.ChunkRowRange(bad[end])
+					nodes = append(nodes, s.nodes[row:row+int64(n)]...)
+				}
+				rows, err = s.computeRows(ctx, id, nodes)
+				if end == first+1 || !errors.Is(err, machine.ErrDoesNotFit) {
+					break // else with fewer
+				}
 			}
-			if rows, err = s.compute(ctx, id, nodes); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -167,8 +174,8 @@ func (s *site) mend(ctx context.Context, store *format.Dir, file string) (comput
 	})
 }
 
-// compute is the rows of nodes of one matrix, in this order.
-func (s *site) compute(ctx context.Context, id format.MatrixID, nodes []uint32) ([]byte, error) {
+// computeRows computes the rows of these nodes of one matrix, in this order.
+func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes []uint32) ([]byte, error) {
 	some := *s
 	some.nodes = nodes
 	j, err := some.newJob()
@@ -178,26 +185,28 @@ func (s *site) compute(ctx context.Context, id format.MatrixID, nodes []uint32) 
 	for _, other := range j.matrices {
 		j.finished[other] = other != id
 	}
-	for _, c := range j.chains {
+	for _, c := range j.sequences {
 		c.hops = min(c.hops, id.Hop)
 	}
-	row := s.layout.Features * s.o.DType.Size()
+	row := s.layout.Features * s.options.DType.Size()
 	out := make([]byte, len(nodes)*row)
-	if some.o.MemoryBytes > 0 {
-		some.o.MemoryBytes = max(1, some.o.MemoryBytes-int64(len(out)))
-	}
+	// The row table, the nodes and these rows, with those before them that the collector has yet to free.
+	some.held = pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) + 2*int64(len(out)+4*len(nodes))
 	if j.plan, err = some.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.scratch = filepath.Join(insideScratch(s.storeDir), "repair") // beside what a job has that is to go on
-	if err := s.fsys.MkdirAll(j.scratch); err != nil {
+	j.plan.setCheckpointBytes(0) // a repair that is interrupted begins again
+	// An unfinished job keeps its own scratch files in the folder above.
+	scratch, err := folder.OpenScratch(s.fsys, filepath.Join(scratchInStore(s.storeDir), "repair"))
+	if err != nil {
 		return nil, err
 	}
-	size := s.o.DType.Size()
-	j.collect = func(m *matrix) {
+	j.scratch = scratch.Dir()
+	size := s.options.DType.Size()
+	j.receive = func(m *matrix) {
 		for i, v := range nodes {
 			copy(out[i*row+m.first*size:], m.rows(int64(v), int64(v)+1))
 		}
 	}
-	return out, errors.Join(j.run(ctx), s.fsys.RemoveAll(j.scratch))
+	return out, errors.Join(j.run(ctx), scratch.Close())
 }

@@ -115,12 +115,12 @@ func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
 	randomGraph(0, 1500, 6).write(t, fsys, "graph")
 	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	sound := propagated(t, fsys, "store", o)
-	add, shard := Growth{Hops: 1}, Options{Threads: 1, Shard: Shard{0, 2}}
-	if _, err := Grow(context.Background(), fsys, "graph", "store", add, shard); err != nil {
+	o.Hops, o.Shard = 2, Shard{0, 2}
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 		t.Fatal(err)
 	}
 	before := files(t, fsys, "store")
-	part := "store/features/sym/hop-1/part-0.arrow"
+	part := format.PartPath("store/features/sym/hop-1", 0)
 	overwrite(t, fsys, part, flip(sound[part], chunkAt(t, fsys, part)))
 	lock, err := fsys.Lock("store/" + format.ScratchFolder + "/shard-1-of-2.lock")
 	if err != nil {
@@ -164,10 +164,10 @@ func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	}
 	// A graph that is itself damaged.
 	disk = base.CrashClone()
-	part := "store/features/sym/hop-1/part-0.arrow"
+	part := format.PartPath("store/features/sym/hop-1", 0)
 	overwrite(t, disk, part, flip(want[part], chunkAt(t, base, part)))
-	x := files(t, base, "graph")["graph/features/x/hop-0/part-0.arrow"]
-	overwrite(t, disk, "graph/features/x/hop-0/part-0.arrow", flip(x, 8200))
+	x := files(t, base, "graph")[format.PartPath("graph/features/x/hop-0", 0)]
+	overwrite(t, disk, format.PartPath("graph/features/x/hop-0", 0), flip(x, 8200))
 	if _, err := Repair(context.Background(), disk, "store", "graph", Options{}); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), "graph/features") {
 		t.Errorf("with a damaged graph: %v", err)
 	}

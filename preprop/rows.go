@@ -2,37 +2,109 @@ package preprop
 
 import (
 	"cmp"
+	"context"
+	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 )
 
-// storeRows picks the nodes of a store and orders them: by region of the split,
-// train rows by (format.TrainKey, node), others by node.
-func storeRows(graph *format.RowTable, rowSet string, split int, seed uint64) ([]uint32, []format.RegionSize) {
-	names := map[uint8]string{
-		format.SplitTrain: format.RegionTrain, format.SplitValid: format.RegionValid,
-		format.SplitTest: format.RegionTest, format.SplitNone: format.RegionRest,
-	}
-	var nodes []uint32
-	var sizes []format.RegionSize
-	for _, value := range []uint8{format.SplitTrain, format.SplitValid, format.SplitTest, format.SplitNone} {
-		from := len(nodes)
-		for v := range graph.Rows {
-			in := format.SplitNone
-			if graph.NumSplits > 0 {
-				in = graph.Splits[v*int64(graph.NumSplits)+int64(split)]
+// regionOrder is the regions of a store: where rows of each part of a split go.
+var regionOrder = []struct {
+	part uint8
+	name string
+}{
+	{format.SplitTrain, format.RegionTrain}, {format.SplitValid, format.RegionValid},
+	{format.SplitTest, format.RegionTest}, {format.SplitNone, format.RegionRest},
+}
+
+// storeRows chooses the nodes of a store, orders them by region of the split, train rows
+// by (format.TrainKey, node) and others by node, and makes the row table of the store. It
+// reads the row table of the graph three times, a chunk at a time. It calls fits with the
+// number of rows before it allocates memory for them.
+func storeRows(ctx context.Context, graph *format.Dir, rowSet string, split int, seed uint64, fits func(rows int64) error) (*format.RowTable, []format.RegionSize, error) {
+	// The table is the one large thing on the heap, which may not double it.
+	defer debug.SetGCPercent(debug.SetGCPercent(20))
+	// each calls body with each row that the store has: its region, and its place in t.
+	each := func(body func(t *format.RowTable, i, v int64, region int)) error {
+		return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
+			for i := range t.Rows {
+				if rowSet != format.RowsAll && !labeled(t, i) {
+					continue
+				}
+				part := format.SplitNone
+				if t.NumSplits > 0 {
+					part = t.Splits[i*int64(t.NumSplits)+int64(split)]
+				}
+				for region, r := range regionOrder {
+					if r.part == part {
+						body(t, i, first+i, region)
+					}
+				}
 			}
-			if in == value && (rowSet == format.RowsAll || labeled(graph, v)) {
-				nodes = append(nodes, uint32(v))
-			}
-		}
-		if value == format.SplitTrain {
-			sortByTrainKey(nodes, seed)
-		}
-		sizes = append(sizes, format.RegionSize{Name: names[value], Rows: int64(len(nodes) - from)})
+		})
 	}
-	return nodes, sizes
+	sizes := make([]format.RegionSize, len(regionOrder))
+	for region, r := range regionOrder {
+		sizes[region].Name = r.name
+	}
+	total := int64(0)
+	if err := each(func(_ *format.RowTable, _, _ int64, region int) { sizes[region].Rows++; total++ }); err != nil {
+		return nil, nil, err
+	}
+	if err := fits(total); err != nil {
+		return nil, nil, err
+	}
+	next := make([]int64, len(regionOrder)) // row of each region
+	begin := func() {
+		at := int64(0)
+		for region, size := range sizes {
+			next[region] = at
+			at += size.Rows
+		}
+	}
+	begin()
+	out := graph.Manifest.NewRowTable(total)
+	out.NodeID = make([]uint32, total)
+	err := each(func(_ *format.RowTable, _, v int64, region int) {
+		out.NodeID[next[region]] = uint32(v)
+		next[region]++
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	train := out.NodeID[:sizes[0].Rows]
+	slices.SortFunc(train, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(format.TrainKey(seed, a), format.TrainKey(seed, b)), cmp.Compare(a, b))
+	})
+	places := make([]uint32, len(train)) // of train rows, by node
+	for i := range places {
+		places[i] = uint32(i)
+	}
+	slices.SortFunc(places, func(a, b uint32) int { return cmp.Compare(train[a], train[b]) })
+	begin()
+	return out, sizes, each(func(t *format.RowTable, i, _ int64, region int) {
+		at := next[region]
+		if next[region]++; region == 0 {
+			at = int64(places[at])
+		}
+		copyRow(out.Labels, t.Labels, 1, at, i)
+		copyRow(out.MultiLabels, t.MultiLabels, t.LabelColumns, at, i)
+		copyRow(out.LabelValues, t.LabelValues, t.LabelColumns, at, i)
+		copyRow(out.Splits, t.Splits, t.NumSplits, at, i)
+		if t.OrigID != nil {
+			out.OrigID[at] = strings.Clone(t.OrigID[i]) // not the text of all of the chunk
+		}
+	})
+}
+
+// copyRow copies row i of from, of width elements, to a row of to; nil columns stay nil.
+func copyRow[T any](to, from []T, width int, row, i int64) {
+	if from != nil {
+		w := int64(width)
+		copy(to[row*w:(row+1)*w], from[i*w:(i+1)*w])
+	}
 }
 
 // labeled tells whether node v is in the row set format.RowsLabeled: it has a
@@ -48,49 +120,9 @@ func labeled(graph *format.RowTable, v int64) bool {
 		return graph.Labels[v] >= 0
 	}
 	l := int64(graph.LabelColumns)
+	if graph.LabelValues != nil {
+		return slices.ContainsFunc(graph.LabelValues[v*l:(v+1)*l], func(value float32) bool { return value == value })
+	}
 	return graph.MultiLabels != nil && slices.ContainsFunc(graph.MultiLabels[v*l:(v+1)*l],
 		func(label int8) bool { return label >= 0 })
-}
-
-func sortByTrainKey(nodes []uint32, seed uint64) {
-	type entry struct {
-		key  uint64
-		node uint32
-	}
-	entries := make([]entry, len(nodes))
-	for i, v := range nodes {
-		entries[i] = entry{format.TrainKey(seed, v), v}
-	}
-	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.node, b.node))
-	})
-	for i, e := range entries {
-		nodes[i] = e.node
-	}
-}
-
-// pickRows is the row table of a store with these nodes.
-func pickRows(graph *format.RowTable, nodes []uint32) *format.RowTable {
-	return &format.RowTable{
-		Rows:         int64(len(nodes)),
-		NodeID:       nodes,
-		Labels:       pick(graph.Labels, 1, nodes),
-		MultiLabels:  pick(graph.MultiLabels, graph.LabelColumns, nodes),
-		LabelColumns: graph.LabelColumns,
-		Splits:       pick(graph.Splits, graph.NumSplits, nodes),
-		NumSplits:    graph.NumSplits,
-		OrigID:       pick(graph.OrigID, 1, nodes),
-	}
-}
-
-// pick is rows of width elements; an absent column stays absent.
-func pick[T any](column []T, width int, nodes []uint32) []T {
-	if column == nil {
-		return nil
-	}
-	out := make([]T, 0, len(nodes)*width)
-	for _, v := range nodes {
-		out = append(out, column[int(v)*width:(int(v)+1)*width]...)
-	}
-	return out
 }

@@ -44,7 +44,7 @@ type series struct {
 	bound float64   // what is left out, the sum of the coefficients
 }
 
-// series is what o is cut off to; without coefficients if it is no series.
+// series returns the coefficients of o, which has none if it is not a series.
 func (o Operator) series() series {
 	s := series{}
 	switch o.Name {
@@ -73,17 +73,17 @@ func (o Operator) series() series {
 	return s
 }
 
-// products is how many products with a matrix a hop costs.
+// products is how many products with the matrix a hop takes.
 func (s series) products() int { return max(1, len(s.theta)-1) }
 
-// blend is what is made of a product of a series: factor * product + theta * x.
+// blend is a step of a series, which turns a product into factor * product + theta * x.
 type blend struct {
 	factor, theta float32
 	x             *matrix
 }
 
-// add makes s times row, the sum of row v's terms, into the product, and blends row
-// v of x into it, with scratch of the same length.
+// add blends row v of x into the product s * row, where row is the sum of row v's terms,
+// and writes the result to row. scratch has the same length.
 func (b *blend) add(row []float32, s float32, scratch []float32, v int64) {
 	dtype.Decode(scratch, b.x.rows(v, v+1), b.x.dtype)
 	for j, x := range scratch {
@@ -91,10 +91,9 @@ func (b *blend) add(row []float32, s float32, scratch []float32, v int64) {
 	}
 }
 
-// spares is how many float32 matrices a hop needs beside the one it starts from
-// and the one it makes, which has the stored type and is of use on the way if that
-// is float32.
-func (s series) spares(stored format.DType) int {
+// buffers is how many float32 matrices a hop needs beside the one it starts from and the
+// one it makes. The latter has the stored type; if that is float32, it holds terms too.
+func (s series) buffers(stored format.DType) int {
 	most := 2
 	if stored == format.Float32 {
 		most = 1
@@ -102,8 +101,8 @@ func (s series) spares(stored format.DType) int {
 	return min(s.products()-1, most)
 }
 
-// step is the i-th product, from 1, of a hop from x to y: what it is made from and
-// into, and blended with.
+// step returns the matrices of the i-th product, from 1, of a hop from x to y: it reads
+// src, writes dst, and is blended as with says.
 func (s series) step(i int, x, y *matrix, spares []*matrix) (dst, src *matrix, with *blend) {
 	made := func(k int) *matrix { // z(k)
 		switch {

@@ -10,21 +10,27 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Shards share a store's directory. One holds the lock of the whole job for a moment
-// as it starts, and as it looks, at its end, whether all columns are there; if so it
-// keeps the lock, assembles and publishes. Meanwhile it holds a lock of its own.
+// Shards share the directory of a store. Each holds the lock of the job for a moment when
+// it starts, and again when it has finished, to see whether all columns are there; if they
+// are, it keeps the lock, assembles the matrices and publishes the store. In between it
+// holds a lock of its own.
 
-const lockSuffix = ".lock"
+const lockSuffix = folder.LockSuffix
 
-// name is that of files of its own.
+// unshardedLock is held, beside the lock of the job, by a job without shards. A shard that
+// finds it held fails at once instead of waiting.
+const unshardedLock = "whole" + lockSuffix
+
+// name is part of the names of the shard's lock and records.
 func (s Shard) name() string { return fmt.Sprintf("shard-%d-of-%d", s.Index, s.Count) }
 
-// runningShards is those whose processes are alive, as 0-of-4.
-func runningShards(fsys vfs.FS, folder string) ([]string, error) {
-	entries, err := fsys.ReadDir(folder)
+// runningShards lists the shards whose locks are held, such as 0-of-4.
+func runningShards(fsys vfs.FS, scratch string) ([]string, error) {
+	entries, err := fsys.ReadDir(scratch)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -35,7 +41,7 @@ func runningShards(fsys vfs.FS, folder string) ([]string, error) {
 		if !isShard || !isLock {
 			continue
 		}
-		locked, lockErr := fsys.Locked(filepath.Join(folder, e.Name()))
+		locked, lockErr := fsys.Locked(filepath.Join(scratch, e.Name()))
 		if err = errors.Join(err, lockErr); locked {
 			out = append(out, name)
 		}
@@ -43,21 +49,25 @@ func runningShards(fsys vfs.FS, folder string) ([]string, error) {
 	return out, err
 }
 
-// How long a shard waits for the lock of the job, which others hold for a moment, but
-// for the first, which writes the rows, and the last, which assembles.
+// How long a shard waits for the lock of the job. Shards hold it for a moment, except for
+// the first, which writes the rows, and the last, which assembles.
 const (
 	startWait  = 10 * time.Minute
 	finishWait = 20 * time.Second
 )
 
-// createShared is create for a shard. Where another process has the job for longer
-// than most, the error is vfs.ErrLocked.
-func (s *site) createShared(ctx context.Context, most time.Duration) (*format.Writer, error) {
+// createAsShard is create for a shard: while another process holds the lock of the job, it
+// waits, and fails with vfs.ErrLocked after the time most.
+func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*format.Writer, error) {
 	pause := 5 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		store, err := s.create()
-		if !errors.Is(err, vfs.ErrLocked) || waited > most {
+		var busy *busyError
+		if !errors.Is(err, vfs.ErrLocked) || errors.As(err, &busy) || waited > most {
 			return store, err
+		}
+		if whole, lockErr := s.fsys.Locked(filepath.Join(scratchInStore(s.storeDir), unshardedLock)); lockErr != nil || whole {
+			return nil, errors.Join(fmt.Errorf("a propagation without --shard is running: %w", err), lockErr)
 		}
 		select {
 		case <-ctx.Done():
@@ -68,26 +78,23 @@ func (s *site) createShared(ctx context.Context, most time.Duration) (*format.Wr
 	}
 }
 
-// runShard makes the columns of one shard, and the store if no others are missing.
-func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
-	store, err := s.createShared(ctx, startWait)
+// runShard makes the columns of one shard, and assembles the store if all others are there.
+func (s *jobContext) runShard(ctx context.Context, j *job, r *Result) error {
+	store, err := s.createAsShard(ctx, startWait)
 	if err != nil {
 		return err
 	}
-	s.planned(j)
-	if err := s.open(j, store); err != nil {
-		return errors.Join(err, store.Suspend())
-	}
-	if err := s.noOthers(); err != nil {
+	s.callPlanned(j)
+	if err := s.findProgress(j, store); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	folder, err := store.Scratch()
 	if err != nil {
 		return errors.Join(err, store.Suspend())
 	}
-	lock, err := s.fsys.Lock(filepath.Join(folder, s.o.Shard.name()+lockSuffix))
+	lock, err := s.fsys.Lock(filepath.Join(folder, s.options.Shard.name()+lockSuffix))
 	if errors.Is(err, vfs.ErrLocked) {
-		err = fmt.Errorf("%s: shard %d of %d is at work already: %w", s.storeDir, s.o.Shard.Index, s.o.Shard.Count, err)
+		err = fmt.Errorf("%s: shard %d of %d is running already: %w", s.storeDir, s.options.Shard.Index, s.options.Shard.Count, err)
 	}
 	if err != nil {
 		return errors.Join(err, store.Suspend())
@@ -97,44 +104,45 @@ func (s *site) runShard(ctx context.Context, j *job, r *Result) error {
 			lock.Close()
 		}
 	}()
-	r.Resumed = s.anyFinished(store, j) || j.anyPieces()
-	if err := store.Suspend(); err != nil {
+	r.Resumed = s.hasFinishedMatrices(store, j) || j.hasPartialMatrices()
+	if err := errors.Join(s.recordStart(j), store.Suspend()); err != nil {
 		return err
 	}
 	if err := j.run(ctx); errors.Is(err, ErrInvalid) {
 		return err
 	} else if err != nil {
-		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
+		return fmt.Errorf("%s: %w: %w", s.storeDir, s.explainEarlyEnd(ctx, j, err), ErrUnfinished)
 	}
-	err, lock = lock.Close(), nil
+	err = s.recordDoneColumns(j.columns)
+	err, lock = errors.Join(err, lock.Close()), nil
 	if err != nil {
 		return err
 	}
 	return s.finishShards(ctx, j, r)
 }
 
-// finishShards assembles if all columns are there.
-func (s *site) finishShards(ctx context.Context, j *job, r *Result) error {
-	store, err := s.createShared(ctx, finishWait)
+// finishShards assembles the store if all columns are there.
+func (s *jobContext) finishShards(ctx context.Context, j *job, r *Result) error {
+	store, err := s.createAsShard(ctx, finishWait)
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
-		return nil // who holds it assembles, or begins, and will look in turn
-	case errors.Is(err, format.ErrExists):
-		r.Published = true
+		return nil // the holder assembles the store, or will look for all columns when it finishes
+	case errors.Is(err, errStoreChanged):
+		r.Complete = true // another has assembled it
 		return nil
 	case err != nil:
 		return err
 	}
-	if s.grown == nil { // its rows were let go
+	if s.existing == nil { // the row table was freed once it was written
 		err = s.chooseRows(ctx)
 	}
-	if err = errors.Join(err, s.open(j, store)); err != nil {
+	if err = errors.Join(err, s.findProgress(j, store)); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
-	all := span{0, s.layout.Features}
+	all := columnRange{0, s.layout.Features}
 	for k, id := range j.matrices {
-		if !j.finished[id] && len(missing(all, j.have[k])) > 0 {
-			return store.Suspend()
+		if unfinished := missing(all, j.resultColumns[k]); !j.finished[id] && len(unfinished) > 0 {
+			return errors.Join(s.checkRecordedColumns(j, unfinished), store.Suspend())
 		}
 	}
 	if err := s.finish(ctx, j, store, r); err != nil {

@@ -30,7 +30,7 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 	}
 	make := func(index int) topology {
 		j := &job{Options: &Options{Shard: Shard{index, 2}, Threads: 1}, fsys: vfs.NewCount(fsys), graph: graph, plan: &Plan{}, scratch: "scratch"}
-		made, err := j.derive(context.Background(), &streamed{TopologyFile: given}, Reverse)
+		made, err := j.derive(context.Background(), &diskTopology{TopologyFile: given}, Reverse)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,10 +78,10 @@ func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 		if _, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil {
 			t.Fatal(err)
 		}
-		pieces := 0
+		results := 0
 		for path, content := range files(t, fsys, ".") {
-			if strings.Contains(path, "piece-") && strings.HasPrefix(path, "store/") == (folder == "") {
-				pieces++
+			if strings.Contains(path, "result-") && strings.HasPrefix(path, "store/") == (folder == "") {
+				results++
 				left, err := fsys.Create(strings.Replace(path, "-0-", "-5-", 1)) // not committed: as a killed process leaves it
 				if err != nil {
 					t.Fatal(err)
@@ -91,8 +91,8 @@ func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 				}
 			}
 		}
-		if o.Shard.Index = 1; pieces != 2 {
-			t.Fatalf("%d pieces, want 2", pieces)
+		if o.Shard.Index = 1; results != 2 {
+			t.Fatalf("%d result files, want 2", results)
 		}
 		if _, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,8 @@
 package preprop
 
 import (
+	"cmp"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -9,15 +11,15 @@ import (
 // Status is how far a propagation is.
 type Status struct {
 	Store      string   `json:"store"`
-	Complete   bool     `json:"complete"`   // readers find a store
-	Unfinished bool     `json:"unfinished"` // a job has begun, and not published what it makes
-	Running    bool     `json:"running"`    // a process is at work
-	Shards     []string `json:"shards"`     // that are at work, as 0-of-4
+	Complete   bool     `json:"complete"`   // there is a store that can be read
+	Unfinished bool     `json:"unfinished"` // a job has begun, and has not published its results
+	Running    bool     `json:"running"`    // a process is working on the job
+	Shards     []string `json:"shards"`     // that are running, such as 0-of-4
 	Operators  string   `json:"operators"`  // of the unfinished job
 	Rows       int64    `json:"rows"`
 	Features   int      `json:"features"`
-	// Of the job's matrices, those that are finished, and how many columns of all of
-	// them together are, in pieces or whole.
+	// The job's matrices, and how many of them are finished; the columns of all matrices
+	// together, and how many of them are finished, in the store or in result files.
 	Matrices    int   `json:"matrices"`
 	Finished    int   `json:"finished"`
 	Columns     int64 `json:"columns"`
@@ -25,8 +27,9 @@ type Status struct {
 	Bytes       int64 `json:"bytes"` // on disk, scratch files included
 }
 
-// JobStatus tells how far the job of a store is, without disturbing it. scratch is
-// Options.Scratch.
+// JobStatus tells how far the job of a store is. It takes no locks and changes nothing.
+// scratch is the name of Options.Scratch on this machine, if it differs from the recorded
+// one.
 func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	job, err := format.JobStatus(fsys, storeDir)
 	if err != nil {
@@ -40,7 +43,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	s.Operators, s.Rows, s.Features = t.operators(), t.StoredRows, t.Features
 	matrices := t.matrices()
 	s.Matrices, s.Columns = len(matrices), int64(len(matrices)*t.Features)
-	inside := insideScratch(storeDir)
+	inside := scratchInStore(storeDir)
 	shards, err := runningShards(fsys, inside)
 	if err != nil {
 		return nil, err
@@ -48,10 +51,12 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	s.Shards = append(s.Shards, shards...)
 	s.Running = s.Running || len(shards) > 0
 	folder := inside
-	if scratch != "" {
-		if folder, err = externalScratch(fsys, scratch, storeDir, t); err != nil {
-			return nil, err
-		}
+	at, err := readScratchRecord(fsys, storeDir)
+	if err != nil {
+		return nil, err
+	}
+	if at != nil && at.Parent != "" {
+		folder = at.folder(cmp.Or(scratch, at.Parent))
 	}
 	bytes, err := usedBytes(fsys, folder)
 	if err != nil {
@@ -62,8 +67,8 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newPieces(fsys, folder, t, dt)
-	have, err := p.found()
+	p := newResultFiles(fsys, folder, t, dt)
+	have, err := p.find()
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 			continue
 		}
 		s.DoneColumns += int64(t.Features)
-		for _, rest := range missing(span{0, t.Features}, have[k]) {
+		for _, rest := range missing(columnRange{0, t.Features}, have[k]) {
 			s.DoneColumns -= int64(rest.width())
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 )
 
-// target is what a store is to be: all that it is a function of. Two jobs with one
-// target make the same bytes, and one can go on where the other ended.
+// target is all that the bytes of a store depend on. Two jobs with the same target make the
+// same store, and one can go on where the other ended.
 type target struct {
 	Graph     string            `json:"graph"` // fingerprint
 	Operators []format.Operator `json:"operators"`
@@ -18,12 +18,12 @@ type target struct {
 	Seed      uint64            `json:"seed"`
 	DType     string            `json:"dtype"`
 	ChunkRows int               `json:"chunk_rows"`
-	// Functions of the above, told for status.
+	// These follow from the fields above; JobStatus reads them.
 	Features   int   `json:"features"`
 	StoredRows int64 `json:"rows"`
 }
 
-// targetOf is that of a store that is there.
+// targetOf is the target of an existing store.
 func targetOf(m *format.Manifest) target {
 	return target{
 		Graph: m.Input["graph"], Operators: m.Operators, Rows: m.RowSet, Split: m.Split, Seed: m.Seed,
@@ -52,7 +52,7 @@ func (t target) matrices() []format.MatrixID {
 	return out
 }
 
-// operators is how many hops of what.
+// operators lists the operators and their hops in words.
 func (t target) operators() string {
 	var list []string
 	for _, o := range t.Operators {
@@ -64,8 +64,8 @@ func (t target) operators() string {
 	return strings.Join(list, ", ")
 }
 
-// differs says in what there differs from asked, or nothing.
-func (there target) differs(asked target) string {
+// differences lists in what there differs from asked; "" if in nothing.
+func (there target) differences(asked target) string {
 	var out []string
 	add := func(what string, there, asked any) {
 		if there, asked := fmt.Sprint(there), fmt.Sprint(asked); there != asked {
@@ -73,13 +73,16 @@ func (there target) differs(asked target) string {
 		}
 	}
 	if there.Graph != asked.Graph {
-		out = append(out, "it is of another graph, or the graph has changed")
+		add("it was made of another graph, or the graph has changed: fingerprint", shortFingerprint(there.Graph), shortFingerprint(asked.Graph))
 	}
 	add("operators", there.operators(), asked.operators())
-	add("rows", there.Rows, asked.Rows)
-	add("split", there.Split, asked.Split)
-	add("seed", there.Seed, asked.Seed)
-	add("dtype", there.DType, asked.DType)
-	add("rows of a chunk", there.ChunkRows, asked.ChunkRows)
+	add("--rows", there.Rows, asked.Rows)
+	add("--split", there.Split, asked.Split)
+	add("--seed", there.Seed, asked.Seed)
+	add("--dtype", there.DType, asked.DType)
+	add("--chunk-rows", there.ChunkRows, asked.ChunkRows)
 	return strings.Join(out, "; ")
 }
+
+// shortFingerprint is the beginning of a fingerprint.
+func shortFingerprint(fingerprint string) string { return fingerprint[:min(16, len(fingerprint))] }

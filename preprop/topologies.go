@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// topologies are the graphs that the operators of a job are made from, by
-// Operator.Graph.
+// topologies are the topologies that the operators of a job use, by Operator.Graph.
 type topologies map[string]topology
 
 func (t topologies) Close() error {
@@ -24,7 +25,7 @@ func (t topologies) Close() error {
 	return err
 }
 
-// openTopologies makes the graphs that are used, each once: in memory, or on disk.
+// openTopologies opens or derives each topology that is used, in memory or on disk.
 func (j *job) openTopologies(ctx context.Context, used map[string]int) (topologies, error) {
 	t := topologies{}
 	if len(used) == 0 {
@@ -60,23 +61,23 @@ func (j *job) openGiven(ctx context.Context, used map[string]int) (topology, err
 		if err != nil {
 			return nil, err
 		}
-		return &resident{csc, csc.Close}, nil
+		return &memoryTopology{csc, csc.Close}, nil
 	}
 	file, err := j.graph.OpenTopology(ctx, streamBlockBytes)
 	if err != nil {
 		return nil, err
 	}
-	return &streamed{TopologyFile: file}, nil
+	return &diskTopology{TopologyFile: file}, nil
 }
 
-// derive makes a graph from the one that is given, in memory or in scratch files.
+// derive makes the reversed or undirected topology, in memory or in scratch files.
 func (j *job) derive(ctx context.Context, given topology, graph string) (topology, error) {
 	most := given.Edges()
 	if graph == Undirected {
-		most *= 2 // pages of edges that there are not are never touched
+		most *= 2 // pages beyond the edges that there turn out to be are never touched
 	}
 	if j.plan.TopologyInMemory {
-		made, err := newResident(given.Nodes(), most, given.Weighted())
+		made, err := newMemoryTopology(given.Nodes(), most, given.Weighted())
 		if err != nil {
 			return nil, err
 		}
@@ -109,19 +110,21 @@ func (j *job) derive(ctx context.Context, given topology, graph string) (topolog
 	return w.open(ctx)
 }
 
-// topologyWriter writes a graph to scratch files that are gone with it.
+// topologyWriter writes a topology to scratch files, which are removed when it is closed.
 type topologyWriter struct {
 	fsys         vfs.FS
 	path         string
 	nodes, edges int64
-	lists        vfs.PendingFile // offsets, neighbours
+	lists        vfs.PendingFile // offsets, then neighbours
 	weights      vfs.PendingFile // or nil
+
+	offsetsSum, neighborsSum, weightsSum uint32 // CRC-32C of what was written
 }
 
 func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*topologyWriter, error) {
 	w := &topologyWriter{fsys: fsys, path: path, nodes: nodes}
 	var err error
-	if w.lists, err = fsys.Create(path); err != nil {
+	if w.lists, err = fsys.Create(w.listsPath()); err != nil {
 		return nil, err
 	}
 	if weighted {
@@ -130,13 +133,16 @@ func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*t
 		}
 	}
 	// Without nodes there is still an offset.
-	if _, err := w.lists.WriteAt(make([]byte, 8), 0); err != nil {
+	zero := make([]byte, 8)
+	w.offsetsSum = crc32.Checksum(zero, folder.Castagnoli)
+	if _, err := w.lists.WriteAt(zero, 0); err != nil {
 		return nil, errors.Join(err, w.abort())
 	}
 	return w, nil
 }
 
-func (w *topologyWriter) weightsPath() string { return w.path + "-weights" }
+func (w *topologyWriter) listsPath() string   { return w.path + folder.Suffix }
+func (w *topologyWriter) weightsPath() string { return w.path + "-weights" + folder.Suffix }
 func (w *topologyWriter) neighborsAt() int64  { return 8 * (w.nodes + 1) }
 func (w *topologyWriter) abort() (err error) {
 	if err = w.lists.Abort(); w.weights != nil {
@@ -145,19 +151,22 @@ func (w *topologyWriter) abort() (err error) {
 	return err
 }
 
-// add puts the next block behind those that are there.
+// add appends a block.
 func (w *topologyWriter) add(b *format.Block) error {
 	const most = 1 << 16
 	offsets := make([]int64, 0, most)
-	for i := 0; i < len(b.Offsets); i += len(offsets) {
+	for i := 1; i < len(b.Offsets); i += len(offsets) { // the first is the last of the block before
 		offsets = offsets[:0]
 		for _, offset := range b.Offsets[i:min(i+most, len(b.Offsets))] {
 			offsets = append(offsets, w.edges+offset-b.Offsets[0])
 		}
+		w.offsetsSum = crc32.Update(w.offsetsSum, folder.Castagnoli, dtype.BytesOf(offsets))
 		if _, err := w.lists.WriteAt(dtype.BytesOf(offsets), 8*(b.First+int64(i))); err != nil {
 			return err
 		}
 	}
+	w.neighborsSum = crc32.Update(w.neighborsSum, folder.Castagnoli, dtype.BytesOf(b.Neighbors))
+	w.weightsSum = crc32.Update(w.weightsSum, folder.Castagnoli, dtype.BytesOf(b.Weights))
 	if _, err := w.lists.WriteAt(dtype.BytesOf(b.Neighbors), w.neighborsAt()+4*w.edges); err != nil {
 		return err
 	}
@@ -170,12 +179,13 @@ func (w *topologyWriter) add(b *format.Block) error {
 	return nil
 }
 
-// open reads what was written. The files never get their names, as nobody goes on
-// with them.
+// open opens the topology that was written. Its files never get their final names, as no
+// other process uses them.
 func (w *topologyWriter) open(ctx context.Context) (topology, error) {
 	raw := format.RawTopology{Nodes: w.nodes, Edges: w.edges, NeighborsAt: w.neighborsAt()}
+	raw.Expect(w.offsetsSum, w.neighborsSum, w.weightsSum)
 	var err error
-	if raw.File, err = w.fsys.Open(w.path + vfs.TempSuffix); err != nil {
+	if raw.File, err = w.fsys.Open(w.listsPath() + vfs.TempSuffix); err != nil {
 		return nil, errors.Join(err, w.abort())
 	}
 	if w.weights != nil {
@@ -184,8 +194,11 @@ func (w *topologyWriter) open(ctx context.Context) (topology, error) {
 		}
 	}
 	file, err := format.NewTopologyFile(ctx, raw, streamBlockBytes)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("a scratch file: %w", err), w.abort())
+	if errors.Is(err, format.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", err, folder.ErrDamaged)
 	}
-	return &streamed{file, w.abort}, nil
+	if err != nil {
+		return nil, errors.Join(err, w.abort())
+	}
+	return &diskTopology{file, w.abort}, nil
 }

@@ -12,17 +12,19 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// topology is a graph that operators are made from, by destination, in memory or
-// on disk. It is read in blocks of consecutive nodes.
+// topology is the adjacency matrix of a graph, in memory or on disk: the in-neighbours of
+// each node. It is read in blocks of consecutive nodes.
 type topology interface {
 	Nodes() int64
 	Edges() int64
 	Weighted() bool
-	// each calls body, from up to threads goroutines, with blocks that cover the
-	// graph and have about as many edges and nodes, so that a few nodes of high degree
-	// do not keep one goroutine busy when the others are done. A block is valid until
-	// body returns.
-	each(ctx context.Context, threads int, body func(b *format.Block) error) error
+	// each calls body, from up to threads goroutines, with blocks that cover the nodes
+	// from a first one on (the first block may begin before) and have about as many
+	// edges and nodes, so that a few nodes of high degree do not keep one goroutine busy
+	// when the others are done. Blocks are begun in ascending order, those that are begun
+	// are finished, and after an error no other is begun. A block is valid until body
+	// returns.
+	each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error
 	// inOrder calls body with blocks that cover the nodes [lo, hi), ascending.
 	inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error
 	Close() error
@@ -31,32 +33,36 @@ type topology interface {
 // pieceCost is how many edges and nodes of a graph in memory one goroutine takes at
 // a time, and orderedCost how many are visited at once in order. They change no result.
 const (
-	pieceCost   = 1 << 15
+	taskCost    = 1 << 15
 	orderedCost = 1 << 20
 )
 
 // resident is a topology in memory.
-type resident struct {
+type memoryTopology struct {
 	*format.CSC
 	free func() error
 }
 
-func (r *resident) Weighted() bool { return r.Weights != nil }
+func (r *memoryTopology) Weighted() bool { return r.Weights != nil }
 
-func (r *resident) Close() error { return r.free() }
+func (r *memoryTopology) Close() error { return r.free() }
 
-func (r *resident) each(ctx context.Context, threads int, body func(b *format.Block) error) error {
+func (r *memoryTopology) each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
 	n := r.Nodes()
+	start := from // in cost
+	if from > 0 {
+		start += r.Offsets[from]
+	}
 	first := func(cost int64) int64 {
 		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
 	}
-	return parallel.For(ctx, threads, n+r.Edges(), pieceCost, func(lo, hi int64) error {
-		b := r.Block(first(lo), first(hi))
+	return parallel.For(ctx, threads, n+r.Edges()-start, taskCost, func(lo, hi int64) error {
+		b := r.Block(first(start+lo), first(start+hi))
 		return body(&b)
 	})
 }
 
-func (r *resident) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+func (r *memoryTopology) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
 	for lo < hi {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -76,12 +82,12 @@ func (r *resident) inOrder(ctx context.Context, lo, hi int64, body func(b *forma
 }
 
 // streamed is a topology on disk.
-type streamed struct {
+type diskTopology struct {
 	*format.TopologyFile
 	remove func() error // its files; nil: they are the graph's
 }
 
-func (s *streamed) Close() error {
+func (s *diskTopology) Close() error {
 	err := s.TopologyFile.Close()
 	if s.remove != nil {
 		err = errors.Join(err, s.remove())
@@ -89,24 +95,48 @@ func (s *streamed) Close() error {
 	return err
 }
 
-// streamBlockBytes is about how much of a topology on disk is read at a time.
+// streamBlockBytes is about the size of a block of a topology on disk.
 const streamBlockBytes = 1 << 20
 
-// streamReaders is how many goroutines read a topology on disk: as one waits
-// for the disk, another computes.
+// largestBlock is the size of each reader's buffer. A larger block, which is the list of
+// one node, is read into a buffer that all readers share.
+const largestBlock = 2 * streamBlockBytes
+
+// streamReaders is how many goroutines read a topology on disk: while one waits for the
+// disk, another computes.
 func streamReaders(threads int) int { return 2 * threads }
 
-func (s *streamed) each(ctx context.Context, threads int, body func(b *format.Block) error) error {
+// blockAt is the index of the block that has a node, or the number of blocks if none has.
+func (s *diskTopology) blockAt(node int64) int {
+	return sort.Search(s.Blocks(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > node })
+}
+
+func (s *diskTopology) each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
 	readers := streamReaders(threads)
-	buffers, err := newBuffers(readers, s.BlockBytes())
+	buffers, err := newBuffers(readers, min(s.BlockBytes(), largestBlock))
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
-	return parallel.For(ctx, readers, int64(s.Blocks()), 1, func(k, _ int64) error {
-		buffer := buffers.get()
-		defer buffers.put(buffer)
-		b, err := s.ReadBlock(int(k), buffer)
+	shared := buffers
+	if s.BlockBytes() > largestBlock {
+		if shared, err = newBuffers(1, s.BlockBytes()); err != nil {
+			return err
+		}
+		defer shared.Free()
+	}
+	start := 0
+	if from > 0 {
+		start = s.blockAt(from)
+	}
+	return parallel.For(ctx, readers, int64(s.Blocks()-start), 1, func(at, _ int64) error {
+		k, free := start+int(at), buffers
+		if s.BytesOf(k) > largestBlock {
+			free = shared
+		}
+		buffer := free.get()
+		defer free.put(buffer)
+		b, err := s.ReadBlock(k, buffer)
 		if err != nil {
 			return err
 		}
@@ -114,14 +144,13 @@ func (s *streamed) each(ctx context.Context, threads int, body func(b *format.Bl
 	})
 }
 
-func (s *streamed) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+func (s *diskTopology) inOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
 	buf, err := offheap.Alloc(s.BlockBytes())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
-	from := sort.Search(s.Blocks(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > lo })
-	for k := from; k < s.Blocks(); k++ {
+	for k := s.blockAt(lo); k < s.Blocks(); k++ {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -132,7 +161,7 @@ func (s *streamed) inOrder(ctx context.Context, lo, hi int64, body func(b *forma
 		if err != nil {
 			return err
 		}
-		b = b.Part(max(lo, b.First), min(hi, b.First+b.Rows()))
+		b = b.Slice(max(lo, b.First), min(hi, b.First+b.Rows()))
 		if err := body(&b); err != nil {
 			return err
 		}
@@ -140,7 +169,7 @@ func (s *streamed) inOrder(ctx context.Context, lo, hi int64, body func(b *forma
 	return nil
 }
 
-// topologyBytes is the memory of a CSC.
+// topologyBytes is the size of a topology in memory, and of a raw one on disk.
 func topologyBytes(nodes, edges int64, weighted bool) int64 {
 	return 8*(nodes+1) + edgeBytes(weighted)*edges
 }
@@ -152,8 +181,8 @@ func edgeBytes(weighted bool) int64 {
 	return 4
 }
 
-// newResident has room for edges, and offsets that are 0.
-func newResident(nodes, edges int64, weighted bool) (*resident, error) {
+// newMemoryTopology allocates a topology; its offsets are 0.
+func newMemoryTopology(nodes, edges int64, weighted bool) (*memoryTopology, error) {
 	buf, err := offheap.Alloc(topologyBytes(nodes, edges, weighted))
 	if err != nil {
 		return nil, err
@@ -163,7 +192,7 @@ func newResident(nodes, edges int64, weighted bool) (*resident, error) {
 	if weighted {
 		c.Weights = dtype.Float32s(b[8*(nodes+1)+4*edges:])
 	}
-	return &resident{c, buf.Free}, nil
+	return &memoryTopology{c, buf.Free}, nil
 }
 
 // bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the
@@ -274,7 +303,7 @@ func deriveRun(ctx context.Context, given topology, kind string, offsets []int64
 		return emit(&reverse)
 	}
 	return given.inOrder(ctx, lo, hi, func(b *format.Block) error {
-		other := reverse.Part(b.First, b.First+b.Rows())
+		other := reverse.Slice(b.First, b.First+b.Rows())
 		both, err := union(ctx, b, &other, threads)
 		if err != nil {
 			return err
@@ -287,7 +316,7 @@ func deriveRun(ctx context.Context, given topology, kind string, offsets []int64
 func union(ctx context.Context, graph, reverse *format.Block, threads int) (*format.Block, error) {
 	rows := graph.Rows()
 	out := &format.Block{First: graph.First, Offsets: make([]int64, rows+1)}
-	err := parallel.For(ctx, threads, rows, pieceCost, func(lo, hi int64) error {
+	err := parallel.For(ctx, threads, rows, taskCost, func(lo, hi int64) error {
 		for i := lo; i < hi; i++ {
 			v := graph.First + i
 			out.Offsets[i+1] = int64(unionLen(graph.In(v), reverse.In(v)))
@@ -304,7 +333,7 @@ func union(ctx context.Context, graph, reverse *format.Block, threads int) (*for
 	if graph.Weights != nil {
 		out.Weights = make([]float32, out.Offsets[rows])
 	}
-	return out, parallel.For(ctx, threads, rows, pieceCost, func(lo, hi int64) error {
+	return out, parallel.For(ctx, threads, rows, taskCost, func(lo, hi int64) error {
 		for v := graph.First + lo; v < graph.First+hi; v++ {
 			unite(out.In(v), graph.In(v), reverse.In(v), out.InWeights(v), graph.InWeights(v), reverse.InWeights(v))
 		}

@@ -5,23 +5,25 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // graphOf is what an operator is made from, in memory.
-func graphOf(t *testing.T, given *format.CSC, graph string, threads int) *resident {
+func graphOf(t *testing.T, given *format.CSC, graph string, threads int) *memoryTopology {
 	t.Helper()
 	if graph == AsGiven {
-		return &resident{given, given.Close}
+		return &memoryTopology{given, given.Close}
 	}
-	return derived(t, &resident{given, given.Close}, graph, 1<<30, threads)
+	return derived(t, &memoryTopology{given, given.Close}, graph, 1<<30, threads)
 }
 
 // derived collects what derive makes within so much room.
-func derived(t *testing.T, given topology, graph string, room int64, threads int) *resident {
+func derived(t *testing.T, given topology, graph string, room int64, threads int) *memoryTopology {
 	t.Helper()
 	out := &format.CSC{Offsets: []int64{0}}
 	if given.Weighted() {
@@ -41,7 +43,7 @@ func derived(t *testing.T, given topology, graph string, room int64, threads int
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &resident{out, out.Close}
+	return &memoryTopology{out, out.Close}
 }
 
 func equalCSC(a, b *format.CSC) bool {
@@ -109,7 +111,7 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		for _, given := range []topology{&resident{csc, csc.Close}, &streamed{TopologyFile: file}} {
+		for _, given := range []topology{&memoryTopology{csc, csc.Close}, &diskTopology{TopologyFile: file}} {
 			for _, threads := range []int{1, 2, 8} {
 				for _, room := range []int64{1, 5000, 1 << 30} {
 					if room == 1 && threads > 1 {
@@ -133,7 +135,7 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 func TestBlocksInOrderCoverTheNodesAskedFor(t *testing.T) {
 	const nodes = 500
 	csc := makeCSC(nodes, randomEdges(rand.New(rand.NewPCG(1, 4)), nodes), false)
-	given := &resident{csc, csc.Close}
+	given := &memoryTopology{csc, csc.Close}
 	for _, r := range [][2]int64{{0, nodes}, {0, 0}, {17, 18}, {100, 400}, {nodes, nodes}} {
 		at := r[0]
 		err := given.inOrder(context.Background(), r[0], r[1], func(b *format.Block) error {
@@ -155,8 +157,42 @@ func TestACancelledDerivationEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	given := makeCSC(2, nil, false)
-	err := derive(ctx, &resident{given, given.Close}, Undirected, 1<<20, 1, func(*format.Block) error { return nil })
+	err := derive(ctx, &memoryTopology{given, given.Close}, Undirected, 1<<20, 1, func(*format.Block) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
+	for n := int64(1); ; n++ {
+		for _, bit := range []int64{0, 33, 1<<40 - 1, 12345} {
+			fault := vfs.NewFault(vfs.NewMem())
+			w, err := newTopologyWriter(fault, "topology", 3, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range []format.Block{
+				{First: 0, Offsets: []int64{7, 9, 10}, Neighbors: []uint32{0, 2, 1}, Weights: []float32{1, 2, 3}},
+				{First: 2, Offsets: []int64{0, 2}, Neighbors: []uint32{0, 1}, Weights: []float32{4, 5}},
+			} {
+				if err := w.add(&b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fault.FlipBit(n, bit)
+			g, err := w.open(context.Background())
+			if fault.Reads() < n {
+				if err != nil || n < 4 {
+					t.Fatalf("%d reads: %v", n-1, err)
+				}
+				if err := g.Close(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), "topology.scratch") && !strings.Contains(err.Error(), "topology-weights.scratch") {
+				t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
+			}
+		}
 	}
 }

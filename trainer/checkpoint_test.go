@@ -3,7 +3,6 @@ package trainer
 import (
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,13 +27,50 @@ func trainedToy(t testing.TB) (*Checkpoint, *toy) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Checkpoint("toy"), valid
+	return checkpointOf(r), valid
+}
+
+// checkpointOf is that of a training whose first run has diverged, and whose second is r.
+func checkpointOf(r *Result) *Checkpoint {
+	c := &Checkpoint{
+		Spec: r.Spec, Options: r.Options, Scales: r.Scales, Parameters: r.Parameters,
+		Data:    DataSet{Name: "toy", Fingerprint: "f00d", Nodes: 99, Split: 1},
+		Split:   Split{Nodes: []uint32{3, 5, 98}, Parts: []uint8{1, 3, 2}, Labels: []int32{0, -1, 2}},
+		Batches: Batches{Rows: 20, Shuffle: "rr", ChunkRows: 1, Placement: "device", Devices: 1}, Wanted: 2, Best: 1,
+		Runs: []Run{
+			{Seed: 2, State: RunDiverged, Reason: "too fast"},
+			{Seed: r.Options.Seed, State: RunFinished, Epochs: r.Epochs, BestEpoch: r.BestEpoch, Selection: r.Selection, TrainLoss: r.TrainLoss, ValidMetric: r.ValidMetric},
+		},
+	}
+	for _, e := range r.History {
+		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid})
+	}
+	return c
+}
+
+// save makes c the checkpoint of a directory, as a training does that has nothing else to do.
+func save(fsys vfs.FS, dir string, c *Checkpoint) error {
+	r, err := OpenRun(fsys, dir, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Save(c), r.Close())
+}
+
+// fileOf is the one file of a kind in a directory.
+func fileOf(t testing.TB, dir, kind string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, kind+"-*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s in %s: %v, %v", kind, dir, found, err)
+	}
+	return found[0]
 }
 
 func TestACheckpointComesBackAsItWas(t *testing.T) {
 	c, valid := trainedToy(t)
 	dir := filepath.Join(t.TempDir(), "new", "run")
-	if err := c.Save(vfs.OS(), dir); err != nil {
+	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
 	}
 	back, err := LoadCheckpoint(vfs.OS(), dir)
@@ -45,62 +81,27 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 		t.Errorf("got %+v, want %+v", back, c)
 	}
 	dev := openDevice(t, host.Options{})
-	got, err := Evaluate(t.Context(), []gds.Device{dev}, back, 32, []Section{{"valid", []Epocher{valid.feed(dev, 32)}}})
+	got, err := Evaluate(t.Context(), []gds.Device{dev}, back, 32, []NamedRows{{"valid", []Epocher{valid.feed(dev, 32)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *got.Overall.Fraction() != *c.Valid {
-		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Fraction(), *c.Valid)
+	if *got.Overall.Fraction() != *c.Runs[1].ValidMetric {
+		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Fraction(), *c.Runs[1].ValidMetric)
 	}
 	// Replacing it, and writing the same again, give the same bytes.
 	before := readTree(t, dir)
-	if err := c.Save(vfs.OS(), dir); err != nil {
+	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
 	}
-	if after := readTree(t, dir); !reflect.DeepEqual(before, after) || len(after) != 2 {
+	if after := readTree(t, dir); !reflect.DeepEqual(before, after) || len(after) != 4 {
 		t.Error("the same checkpoint was written differently")
-	}
-}
-
-func TestAFailureWhileSavingLeavesACheckpointThatIsWholeOrRefused(t *testing.T) {
-	before, _ := trainedToy(t)
-	after := *before
-	after.Dataset = "other"
-	after.Parameters = append([]float32{5}, before.Parameters[1:]...)
-	failure := errors.New("power is gone")
-	for _, replaced := range []bool{false, true} {
-		for n := int64(1); ; n++ {
-			disk := vfs.NewMem()
-			if replaced {
-				if err := before.Save(disk, "run"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			faulty := vfs.NewFault(disk)
-			faulty.FailFrom(n, failure)
-			saved := after.Save(faulty, "run")
-			back, err := LoadCheckpoint(disk.CrashClone(), "run")
-			switch {
-			case saved != nil && !errors.Is(saved, failure):
-				t.Errorf("failure %d: %v", n, saved)
-			case saved == nil && (err != nil || !reflect.DeepEqual(back, &after)):
-				t.Errorf("failure %d: saved, but %v", n, err)
-			case err == nil && !reflect.DeepEqual(back, &after) && (!replaced || !reflect.DeepEqual(back, before)):
-				t.Errorf("failure %d: a checkpoint that nobody saved: %+v", n, back)
-			case err != nil && !errors.Is(err, ErrCheckpoint) && (replaced || !errors.Is(err, fs.ErrNotExist)):
-				t.Errorf("failure %d: %v", n, err)
-			}
-			if faulty.Operations() < n {
-				break // nothing failed
-			}
-		}
 	}
 }
 
 func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
 	c, _ := trainedToy(t)
 	disk := vfs.NewMem()
-	if err := c.Save(disk, "run"); err != nil {
+	if err := save(disk, "run", c); err != nil {
 		t.Fatal(err)
 	}
 	failure := errors.New("no such luck")
@@ -119,7 +120,7 @@ func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
 		}
 	}
 	// A file that ends while it is read.
-	for n := int64(1); n <= 2; n++ {
+	for n := int64(1); n <= 4; n++ {
 		faulty := vfs.NewFault(disk)
 		faulty.ShortenRead(n)
 		if _, err := LoadCheckpoint(faulty, "run"); !errors.Is(err, ErrCheckpoint) {
@@ -148,36 +149,45 @@ func readTree(t *testing.T, dir string) map[string]string {
 func TestAnyDamageToACheckpointIsFound(t *testing.T) {
 	c, _ := trainedToy(t)
 	dir := t.TempDir()
-	if err := c.Save(vfs.OS(), dir); err != nil {
+	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
 	}
-	files := readTree(t, dir)
-	text, data := []byte(files[CheckpointFile]), []byte(files[parametersFile])
-	_, parts, err := decodeCheckpoint(text)
+	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decodeParameters(data, parts); err != nil {
+	_, j, err := decodeCheckpoint(text)
+	if err != nil {
 		t.Fatal(err)
 	}
-	decode := map[string]func([]byte) error{
-		CheckpointFile: func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
-		parametersFile: func(b []byte) error { _, err := decodeParameters(b, parts); return err },
-	}
-	for name, whole := range map[string][]byte{CheckpointFile: text, parametersFile: data} {
+	parameters, history, split := fileOf(t, dir, "parameters"), fileOf(t, dir, "history"), fileOf(t, dir, "split")
+	for path, decode := range map[string]func([]byte) error{
+		filepath.Join(dir, CheckpointFile): func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
+		parameters:                         j.Parameters.check,
+		history:                            j.History.check,
+		split:                              j.Split.check,
+	} {
+		name := filepath.Base(path)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := decode(whole); err != nil {
+			t.Fatal(err)
+		}
 		for i := range whole {
 			whole[i] ^= 1 << (i % 8)
-			if decode[name](whole) == nil {
+			if decode(whole) == nil {
 				t.Errorf("%s: flipped bit %d of byte %d was not found", name, i%8, i)
 			}
 			whole[i] ^= 1 << (i % 8)
 		}
 		for n := 0; n < len(whole); n += 1 + len(whole)/2000 {
-			if decode[name](whole[:n]) == nil {
+			if decode(whole[:n]) == nil {
 				t.Errorf("%s: truncation to %d bytes was not found", name, n)
 			}
 		}
-		if decode[name](append(whole[:len(whole):len(whole)], '\n')) == nil {
+		if decode(append(whole[:len(whole):len(whole)], '\n')) == nil {
 			t.Errorf("%s: a byte more was not found", name)
 		}
 	}
@@ -211,35 +221,38 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 		want   string
 		usable bool // the error is not about the content
 	}{
-		{"a later version", edit(`"format": 1`, `"format": 2`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 2`, false},
+		{"a later version", edit(`"format": 2`, `"format": 3`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 3`, false},
 		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
 		{"a model of the future", edit(`"name": "sign"`, `"name": "hoga"`), `there is no model "hoga"`, false},
 		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "at least 2 layers", false},
 		{"a model that does not have these parameters", edit(`"hidden": 16`, `"hidden": 17`), "it has the parameters", false},
 		{"a model beyond all memory", edit(`"features": 4`, `"features": 1048577`), "1048577 features", false},
-		{"parameters elsewhere", edit(`"file": "parameters.arrow"`, `"file": "../secret.arrow"`), `"../secret.arrow"`, false},
+		{"parameters elsewhere", edit(`"file": "parameters-`, `"file": "../parameters-`), `"../parameters-`, false},
+		{"a model of no run", edit(`"best_run": 2`, `"best_run": 3`), "its model is of run 3, but 2 of 2 runs were begun", false},
+		{"a model of a run that has none", edit(`"best_run": 2`, `"best_run": 1`), "its model is of run 1", false},
+		{"a run in a state of the future", edit(`"state": "finished"`, `"state": "paused"`), `run 2 is in the unknown state "paused"`, false},
 		{"other parameters", func(t *testing.T, dir string) {
 			other := *c
 			other.Parameters = append([]float32{1}, c.Parameters[1:]...)
 			aside := t.TempDir()
-			if err := other.Save(vfs.OS(), aside); err != nil {
+			if err := save(vfs.OS(), aside, &other); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Rename(filepath.Join(aside, parametersFile), filepath.Join(dir, parametersFile)); err != nil {
+			if err := os.Rename(fileOf(t, aside, "parameters"), fileOf(t, dir, "parameters")); err != nil {
 				t.Fatal(err)
 			}
-		}, "parameters.arrow: no usable checkpoint: corrupt: its checksum is", false},
-		{"no parameters", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, parametersFile)) }, "parameters.arrow", true},
+		}, ".arrow: no usable checkpoint: corrupt: its SHA-256 is", false},
+		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-", true},
 		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, CheckpointFile)) }, "checkpoint.json", true},
 		{"parameters far too long", func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(dir, parametersFile), 1<<40); err != nil {
+			if err := os.Truncate(fileOf(t, dir, "parameters"), 1<<40); err != nil {
 				t.Fatal(err)
 			}
 		}, "corrupt: 1099511627776 bytes", false},
 	} {
 		t.Run(c2.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := c.Save(vfs.OS(), dir); err != nil {
+			if err := save(vfs.OS(), dir, c); err != nil {
 				t.Fatal(err)
 			}
 			c2.damage(t, dir)
@@ -252,7 +265,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 }
 
 func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
-	c := &Checkpoint{Dataset: "csa8", Spec: Spec{Matrices: hops("sym", 2), Features: 4, Classes: 5}}
+	c := &Checkpoint{Data: DataSet{Name: "csa8"}, Spec: Spec{Matrices: hops("sym", 2), Features: 4, Classes: 5}}
 	for _, k := range []struct {
 		name              string
 		stored            []MatrixID
@@ -267,7 +280,7 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			err := c.Fits(k.stored, k.features, k.classes)
+			err := c.CheckStore(k.stored, k.features, k.classes)
 			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}
@@ -279,16 +292,16 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	c, valid := trainedToy(t)
 	dev := openDevice(t, host.Options{})
 	other := clusters(9, 35, 3, 4, 3, 0.5)
-	e, err := Evaluate(t.Context(), []gds.Device{dev}, c, 20, []Section{
+	e, err := Evaluate(t.Context(), []gds.Device{dev}, c, 20, []NamedRows{
 		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}}, {"rest", []Epocher{other.feed(dev, 13)}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Sections) != 2 || e.Sections[0].Name != "valid" || e.Sections[1].Name != "rest" {
+	if len(e.ByName) != 2 || e.ByName[0].Name != "valid" || e.ByName[1].Name != "rest" {
 		t.Fatalf("%+v", e)
 	}
-	a, b := e.Sections[0].Accuracy, e.Sections[1].Accuracy
+	a, b := e.ByName[0].Accuracy, e.ByName[1].Accuracy
 	if a.Rows != 60 || b.Rows != 35 || b.Correct >= 30 || b.Correct < 15 || e.Overall != (Accuracy{a.Correct + b.Correct, 95}) {
 		t.Errorf("%+v", e)
 	}
@@ -352,7 +365,7 @@ func predict(c *Checkpoint, d *toy, row int) int {
 func FuzzDecodeCheckpoint(f *testing.F) {
 	c, _ := trainedToy(f)
 	dir := f.TempDir()
-	if err := c.Save(vfs.OS(), dir); err != nil {
+	if err := save(vfs.OS(), dir, c); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
@@ -360,8 +373,8 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
-	f.Add([]byte(`{"format":1,"kind":"checkpoint","crc32c": "00000000"}`))
-	f.Add([]byte(`{"format":1,"kind":"checkpoint","model":{"name":"sign","matrices":[{"operator":"x","hop":4000}],"features":1,"classes":1,"hidden":1,"layers":255},"crc32c": "00000000"}`))
+	f.Add([]byte(`{"format":2,"kind":"checkpoint","crc32c": "00000000"}`))
+	f.Add([]byte(`{"format":2,"kind":"checkpoint","model":{"name":"sign","matrices":[{"operator":"x","hop":4000}],"features":1,"classes":1,"hidden":1,"layers":255},"crc32c": "00000000"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if at := crcDigits(text); at >= 0 {
 			copy(text[at:], zeroCRC)
@@ -371,7 +384,7 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, _, err := c.Spec.settled(); err != nil {
+		if _, _, err := c.Spec.normalized(); err != nil {
 			t.Errorf("accepted, but %v", err)
 		}
 		if _, err := json.Marshal(c); err != nil {
@@ -384,18 +397,18 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 func FuzzDecodeParameters(f *testing.F) {
 	c, _ := trainedToy(f)
 	dir := f.TempDir()
-	if err := c.Save(vfs.OS(), dir); err != nil {
+	if err := save(vfs.OS(), dir, c); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
 	if err != nil {
 		f.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, parametersFile))
+	data, err := os.ReadFile(fileOf(f, dir, "parameters"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	_, parts, err := decodeCheckpoint(text)
+	_, j, err := decodeCheckpoint(text)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -407,10 +420,70 @@ func FuzzDecodeParameters(f *testing.F) {
 		f.Add(damaged)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := *parts
-		p.Size, p.CRC32C = int64(len(data)), crcText(data)
-		if values, err := decodeParameters(data, &p); err == nil && len(values) != len(c.Parameters) {
+		if values, err := decodeParameters(data, j.Shapes); err == nil && len(values) != len(c.Parameters) {
 			t.Errorf("%d values", len(values))
 		}
 	})
+}
+
+// FuzzDecodeSplit gives whatever is accepted to what relies on its order.
+func FuzzDecodeSplit(f *testing.F) {
+	c, _ := trainedToy(f)
+	_, files, err := c.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	data := files[2].data
+	f.Add(data)
+	for at := 8192; at < 8192+200 && at < len(data); at += 3 {
+		damaged := append([]byte(nil), data...)
+		damaged[at] ^= 0x81
+		f.Add(damaged)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := decodeSplit(data, 99, 3)
+		if err != nil {
+			return
+		}
+		for i, node := range s.Nodes {
+			if node >= 99 || i > 0 && node <= s.Nodes[i-1] || s.Parts[i]-1 > 2 || s.Labels[i] < -1 || s.Labels[i] > 2 {
+				t.Errorf("row %d: node %d, split %d, label %d", i, node, s.Parts[i], s.Labels[i])
+			}
+		}
+	})
+}
+
+// FuzzDecodeHistory likewise.
+func FuzzDecodeHistory(f *testing.F) {
+	f.Add([]byte(`{"run":1,"epoch":1,"train_loss":0.5,"valid_metric":null}` + "\n" + `{"run":2,"epoch":1,"train_loss":0.5,"valid_metric":0.25}` + "\n"))
+	f.Add([]byte(`{"run":3}`))
+	f.Add([]byte(`{"run":1}{`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		history, err := decodeHistory(data, 2)
+		if err != nil {
+			return
+		}
+		for _, e := range history {
+			if e.Run < 1 || e.Run > 2 {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+func TestACheckpointSaysWhatItsTrainingLacks(t *testing.T) {
+	for _, c := range []struct {
+		wanted int
+		runs   []Run
+		want   string
+	}{
+		{1, []Run{{State: RunFinished}}, ""},
+		{1, []Run{{State: RunInterrupted, Epochs: 3}}, "training was interrupted after epoch 3 of 9"},
+		{1, []Run{{State: RunInProgress, Epochs: 3}}, "training was running after epoch 3 of 9, when it was saved last"},
+		{3, []Run{{State: RunDiverged, Epochs: 2}, {State: RunFailed, Epochs: 4}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
+	} {
+		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs, Options: Options{Epochs: 9}}).Incomplete(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
 }

@@ -7,28 +7,29 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// Section is some rows to evaluate on, by name; usually a region of a store.
-// Each batch holds the matrices of the checkpoint's Spec.
-type Section struct {
+// NamedRows is rows to evaluate a model on, and their name in results, usually that of a
+// region. Each batch holds the matrices of the checkpoint's Spec.
+type NamedRows struct {
 	Name string
 	Rows []Epocher // each device's share
 }
 
-// SectionAccuracy is the outcome on one section.
-type SectionAccuracy struct {
+// NamedAccuracy is the accuracy on NamedRows.
+type NamedAccuracy struct {
 	Name string
 	Accuracy
 }
 
-// Evaluation is the outcome of Evaluate.
+// Evaluation is the result of Evaluate.
 type Evaluation struct {
-	Sections []SectionAccuracy // those that have rows
-	Overall  Accuracy
+	ByName  []NamedAccuracy // those that have rows
+	Overall Accuracy
 }
 
-// Evaluate applies a trained model to sections, on devices that share each batch,
-// up to batchRows rows of it each. See Checkpoint.Fits for whether it can be applied.
-func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sections []Section) (result *Evaluation, err error) {
+// Evaluate applies a trained model to several sets of rows. The devices share each batch, and
+// a share has at most batchRows rows. Checkpoint.CheckStore tells whether the model can be
+// applied to a store.
+func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
 	g, err := newGroup(devices, c.Spec, batchRows, false)
 	if err != nil {
 		return nil, err
@@ -38,23 +39,23 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 			result, err = nil, closeErr
 		}
 	}()
-	if err := g.load(ctx, c.Parameters); err != nil {
+	if err := g.loadParameters(ctx, c.Parameters); err != nil {
 		return nil, err
 	}
-	g.scale(c.Scales)
+	g.setScales(c.Scales)
 	result = &Evaluation{}
-	for _, s := range sections {
+	for _, s := range sets {
 		if err := g.checkSets(s.Name, s.Rows); err != nil {
 			return nil, err
 		}
-		if !present(s.Rows[0]) {
+		if !hasRows(s.Rows[0]) {
 			continue
 		}
-		accuracy, err := g.evaluate(ctx, s.Rows)
+		_, accuracy, err := g.evaluate(ctx, s.Rows)
 		if err != nil {
 			return nil, fmt.Errorf("evaluation on %s: %w", s.Name, err)
 		}
-		result.Sections = append(result.Sections, SectionAccuracy{s.Name, accuracy})
+		result.ByName = append(result.ByName, NamedAccuracy{s.Name, accuracy})
 		result.Overall.Correct += accuracy.Correct
 		result.Overall.Rows += accuracy.Rows
 	}

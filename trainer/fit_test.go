@@ -41,7 +41,8 @@ func TestSIGNLearnsLabelsByHeart(t *testing.T) {
 }
 
 // TestOneLayerAndAdamFollowTheirDefinitions compares full-batch training of a
-// linear classifier with the same written out in float64.
+// linear classifier with the same written out in float64, on features that are centred
+// and scaled beforehand.
 func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 	const rows, features, classes, epochs = 12, 4, 3, 4
 	const rate, decay = 0.1, 0.01
@@ -49,9 +50,21 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 	data := noise(3, rows, 1, features, classes)
 	r := mustFit(t, dev, toySGC, Data{Train: data.feed(dev, rows), BatchRows: rows}, Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 9})
 
-	_, declared, err := toySGC.settled()
+	_, declared, err := toySGC.normalized()
 	if err != nil {
 		t.Fatal(err)
+	}
+	var mean [features]float64
+	squares := 0.0
+	for i, x := range data.x[0] {
+		mean[i%features] += float64(x) / rows
+	}
+	for i, x := range data.x[0] {
+		squares += math.Pow(float64(x)-mean[i%features], 2)
+	}
+	scale := 1 / math.Sqrt(squares/rows) // the root mean square length of a centred row becomes one
+	if math.Abs(float64(r.Scales[0])/scale-1) > 1e-6 {
+		t.Errorf("scale %v, want %v", r.Scales[0], scale)
 	}
 	var w [classes*features + classes]float64 // weights [classes, features], then biases
 	for i, v := range declared.parameters.initial(9) {
@@ -62,13 +75,16 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 		var grad [len(w)]float64
 		loss := 0.0
 		for i := range rows {
-			x := data.x[0][i*features : (i+1)*features]
+			var x [features]float64
+			for j, v := range data.x[0][i*features : (i+1)*features] {
+				x[j] = scale * (float64(v) - mean[j])
+			}
 			var p [classes]float64
 			sum := 0.0
 			for c := range p {
 				z := w[classes*features+c]
 				for j := range x {
-					z += w[c*features+j] * float64(x[j])
+					z += w[c*features+j] * x[j]
 				}
 				p[c] = math.Exp(z)
 				sum += p[c]
@@ -80,7 +96,7 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 					d--
 				}
 				for j := range x {
-					grad[c*features+j] += d * float64(x[j]) / rows
+					grad[c*features+j] += d * x[j] / rows
 				}
 				grad[classes*features+c] += d / rows
 			}
@@ -89,10 +105,19 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 			t.Errorf("epoch %d: loss %v, want %v", step, got, loss)
 		}
 		for i := range w {
-			g := grad[i] + decay*w[i]
+			g := grad[i]
+			if i < classes*features { // biases do not decay
+				g += decay * w[i]
+			}
 			m[i] = 0.9*m[i] + 0.1*g
 			v[i] = 0.999*v[i] + 0.001*g*g
 			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999, float64(step)))) + 1e-8)
+		}
+	}
+	// What is kept is a layer of the features as they are, but for the scale.
+	for c := range classes {
+		for j, m := range mean {
+			w[classes*features+c] -= scale * w[c*features+j] * m
 		}
 	}
 	for i, got := range r.Parameters {
@@ -123,7 +148,7 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 	}
 }
 
-func TestTheFirstEpochWithTheBestValidationIsKept(t *testing.T) {
+func TestTheEpochWithTheBestValidationIsKept(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	// Few rows with wrong labels: the model overfits, and validation falls again.
 	train, valid, test := clusters(1, 40, 2, 4, 3, 0.5), clusters(2, 200, 2, 4, 3, 0.3), clusters(3, 200, 2, 4, 3, 0.3)
@@ -136,7 +161,7 @@ func TestTheFirstEpochWithTheBestValidationIsKept(t *testing.T) {
 		if e.Number != i+1 || e.Valid == nil {
 			t.Fatalf("epoch %d: %+v", i+1, e)
 		}
-		if *e.Valid > *r.History[best].Valid {
+		if so := r.History[best]; *e.Valid > *so.Valid || *e.Valid == *so.Valid && e.ValidLoss < so.ValidLoss {
 			best = i
 		}
 		if e.Best != (best == i) {
@@ -174,6 +199,23 @@ func TestTheFirstEpochWithTheBestValidationIsKept(t *testing.T) {
 	}
 	if sparse.BestEpoch != 3 && sparse.BestEpoch != 6 && sparse.BestEpoch != 7 {
 		t.Errorf("selected epoch %d", sparse.BestEpoch)
+	}
+}
+
+// TestOfEquallyAccurateEpochsTheOneWithTheLowestLossIsKept trains on classes that are told apart at once,
+// so that accuracy stays at one while the loss falls.
+func TestOfEquallyAccurateEpochsTheOneWithTheLowestLossIsKept(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	train, valid := clusters(1, 60, 1, 4, 3, 0), clusters(2, 40, 1, 4, 3, 0)
+	data := Data{Train: train.feed(dev, 60), Valid: valid.feed(dev, 16), BatchRows: 60}
+	r := mustFit(t, dev, toySGC, data, Options{Epochs: 40, LearningRate: 0.05, Patience: 3})
+	if r.Epochs != 40 || r.BestEpoch != 40 || *r.ValidMetric != 1 || *r.History[30].Valid != 1 {
+		t.Errorf("%d epochs, best %d with %v", r.Epochs, r.BestEpoch, *r.ValidMetric)
+	}
+	// The validation loss is that of the model: cross entropy, over the validation rows.
+	same := mustFit(t, dev, toySGC, Data{Train: data.Train, Valid: data.Train, BatchRows: 60}, Options{Epochs: 2, LearningRate: 1e-9})
+	if a, b := same.History[0].ValidLoss, same.History[1].TrainLoss; math.Abs(a/b-1) > 1e-6 {
+		t.Errorf("the validation loss is %v, the training loss of the same rows and parameters %v", a, b)
 	}
 }
 
@@ -235,8 +277,8 @@ func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
 		rate float64
 		want string
 	}{
-		{"features that are no numbers", toySGC, broken, 0.01, "the loss is NaN in epoch 1: try a learning rate below 0.01"},
-		{"features that are no numbers and are scaled", toySIGN(1), broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
+		{"features that are no numbers", toySGC, broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
+		{"features that are no numbers, of several layers", toySIGN(1), broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
 		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -284,7 +326,7 @@ func TestTrainingStopsBetweenBatches(t *testing.T) {
 			data := clusters(1, 30, 1, 4, 3, 0)
 			data.hook = c.hook(cancel)
 			r, err := Fit(ctx, []Rank{{dev, Data{Train: data.feed(dev, 8), BatchRows: 8}}}, toySGC, Options{Epochs: 9, LearningRate: 0.01}, nil)
-			if r != nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.prefix) {
+			if r == nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.prefix) {
 				t.Errorf("got %v, %v", r, err)
 			}
 		})
@@ -312,7 +354,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "unusable options: weight decay -1"},
 		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "unusable options: validation every 1 epochs with patience -1"},
 		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "unusable options: batches of at most 0 rows"},
-		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "epoch 1: batch 0: 16 rows, but memory for 8"},
+		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "first batch: 16 rows, but memory for 8"},
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
@@ -329,40 +371,59 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 	}
 }
 
-func TestSIGNIsIndifferentToTheUnitOfItsFeatures(t *testing.T) {
-	dev := openDevice(t, host.Options{})
-	data := clusters(1, 60, 3, 4, 3, 0.1)
-	clear(data.x[2]) // a matrix of zeros has no unit
-	fit := func() *Result {
-		fed := data.feed(dev, 16)
-		return mustFit(t, dev, toySIGN(3), Data{Train: fed, Valid: fed, BatchRows: 16}, Options{Epochs: 3, LearningRate: 0.01})
-	}
-	r := fit()
-	for k, x := range data.x[:2] {
-		squares := 0.0
-		for _, v := range x[:16*4] { // the first batch, in order
-			squares += float64(v) * float64(v) / (16 * 4)
-		}
-		if want := 1 / math.Sqrt(squares); math.Abs(float64(r.Scales[k])/want-1) > 1e-6 {
-			t.Errorf("matrix %d is multiplied by %v, want %v", k, r.Scales[k], want)
-		}
-	}
-	if r.Scales[2] != 1 {
-		t.Errorf("zeros are multiplied by %v", r.Scales[2])
-	}
-	for i := range data.x[1] {
-		data.x[1][i] /= 1024 // exact
-	}
-	if other := fit(); !sameBits(r.Parameters, other.Parameters) || other.Scales[1] != 1024*r.Scales[1] {
-		t.Errorf("in another unit the run is another: %v, %v", r.Scales, other.Scales)
+func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
+	for _, spec := range []Spec{toySIGN(3), {Model: "sgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}} {
+		t.Run(spec.Model, func(t *testing.T) {
+			dev := openDevice(t, host.Options{})
+			data := clusters(1, 60, 3, 4, 3, 0.1)
+			clear(data.x[2]) // a matrix of zeros has no unit
+			fit := func() *Result {
+				fed := data.feed(dev, 16)
+				return mustFit(t, dev, spec, Data{Train: fed, Valid: fed, BatchRows: 16}, Options{Epochs: 3, LearningRate: 0.01, WeightDecay: 0.01})
+			}
+			r := fit()
+			for k, x := range data.x[:2] {
+				var mean [4]float64
+				for i, v := range x[:16*4] { // the first batch, in order
+					mean[i%4] += float64(v) / 16
+				}
+				squares := 0.0
+				for i, v := range x[:16*4] {
+					squares += math.Pow(float64(v)-mean[i%4], 2)
+				}
+				want := 1 / math.Sqrt(squares/16) // SGC's rows have a length of one
+				if spec.Model == "sign" {
+					want *= math.Sqrt(4) // SIGN's elements a size of one
+				}
+				if math.Abs(float64(r.Scales[k])/want-1) > 1e-6 {
+					t.Errorf("matrix %d is multiplied by %v, want %v", k, r.Scales[k], want)
+				}
+			}
+			if r.Scales[2] != 1 {
+				t.Errorf("zeros are multiplied by %v", r.Scales[2])
+			}
+			for i := range data.x[1] {
+				data.x[1][i] /= 1024 // exact
+			}
+			if other := fit(); !sameBits(r.Parameters, other.Parameters) || other.Scales[1] != 1024*r.Scales[1] {
+				t.Errorf("in another unit the run is another: %v, %v", r.Scales, other.Scales)
+			}
+			for i := range data.x[0] {
+				data.x[0][i] += float32(int(16) << (i % 4))
+			}
+			if other := fit(); math.Abs(other.TrainLoss/r.TrainLoss-1) > 1e-3 || math.Abs(other.History[0].TrainLoss/r.History[0].TrainLoss-1) > 1e-3 {
+				t.Errorf("around other means the loss is %v, not %v", other.TrainLoss, r.TrainLoss)
+			}
+		})
 	}
 }
 
+// TestTestRowsAreReadOnce also counts the other rows: training rows are begun once to be measured.
 func TestTestRowsAreReadOnce(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	train, valid, test := clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), clusters(2, 30, 1, 4, 3, 0).feed(dev, 10), clusters(3, 30, 1, 4, 3, 0).feed(dev, 10)
 	mustFit(t, dev, toySGC, Data{train, valid, test, 10}, Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
-	if train.epochs != 4 || valid.epochs != 2 || test.epochs != 1 {
+	if train.epochs != 1+4 || valid.epochs != 2 || test.epochs != 1 {
 		t.Errorf("%d, %d and %d epochs", train.epochs, valid.epochs, test.epochs)
 	}
 }
@@ -402,13 +463,122 @@ func TestSummaryOfRuns(t *testing.T) {
 	}
 	s := Summarize([]*Result{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
 	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
-		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.Best != 1 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
+		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
 		t.Errorf("%+v", s)
 	}
-	if s = Summarize([]*Result{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Best != 1 || s.Valid != nil {
+	if s = Summarize([]*Result{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
 		t.Errorf("without validation: %+v", s)
 	}
 	if s = Summarize([]*Result{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
 		t.Errorf("one run: %+v", s.Valid)
+	}
+}
+
+func TestTheBetterRunHasTheBetterValidationOrElseTheLowerLoss(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	for _, c := range []struct {
+		name     string
+		r, other Result
+		want     bool
+	}{
+		{"more", Result{TrainLoss: 9, ValidMetric: at(0.6)}, Result{ValidMetric: at(0.5)}, true},
+		{"as much", Result{ValidMetric: at(0.5)}, Result{TrainLoss: 9, ValidMetric: at(0.5)}, false},
+		{"only one was validated", Result{TrainLoss: 9, ValidMetric: at(0)}, Result{}, true},
+		{"only the other was", Result{}, Result{TrainLoss: 9, ValidMetric: at(0)}, false},
+		{"a lower loss", Result{TrainLoss: 1}, Result{TrainLoss: 2}, true},
+		{"the same loss", Result{TrainLoss: 1}, Result{TrainLoss: 1}, false},
+	} {
+		if got := c.r.Better(&c.other); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}
+
+func TestATrainingThatEndsEarlyGivesTheBestOfTheEpochsThatHaveEnded(t *testing.T) {
+	reason := errors.New("enough")
+	for _, c := range []struct {
+		name  string
+		valid bool
+		stop  func(cancel context.CancelCauseFunc, d *toy) error
+		want  error
+	}{
+		{"by the context", true, func(cancel context.CancelCauseFunc, _ *toy) error { cancel(reason); return nil }, reason},
+		{"by the context, without validation", false, func(cancel context.CancelCauseFunc, _ *toy) error { cancel(reason); return nil }, reason},
+		{"by a batch that cannot be had", true, func(context.CancelCauseFunc, *toy) error { return reason }, reason},
+		{"by divergence", true, func(_ context.CancelCauseFunc, d *toy) error { d.x[0][len(d.x[0])-1] = float32(math.NaN()); return nil }, ErrDiverged},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			dev := openDevice(t, host.Options{})
+			train, valid := clusters(1, 40, 1, 4, 3, 0.3), clusters(2, 100, 1, 4, 3, 0.3)
+			o := Options{Epochs: 9, LearningRate: 0.05, Seed: 1}
+			stopping := *train
+			stopping.x = [][]float32{append([]float32(nil), train.x[0]...)}
+			stopping.hook = func(epoch, batch int) error {
+				if epoch == 5 && batch == 1 {
+					return c.stop(cancel, &stopping)
+				}
+				return nil
+			}
+			data := func(train *toy) Data {
+				d := Data{Train: train.feed(dev, 10), Test: valid.feed(dev, 50), BatchRows: 50}
+				if c.valid {
+					d.Valid = valid.feed(dev, 50)
+				}
+				return d
+			}
+			r, err := Fit(ctx, []Rank{{dev, data(&stopping)}}, toySGC, o, nil)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("got %v, want %v", err, c.want)
+			}
+			if r == nil || r.Epochs != 5 || len(r.History) != 5 || r.TestMetric != nil {
+				t.Fatalf("got %+v", r)
+			}
+			// It is what training for so many epochs gives, but for the test.
+			o.Epochs = 5
+			short := mustFit(t, dev, toySGC, data(train), o)
+			if !sameBits(r.Parameters, short.Parameters) || r.BestEpoch != short.BestEpoch || c.valid != (r.ValidMetric != nil) || c.valid && *r.ValidMetric != *short.ValidMetric {
+				t.Errorf("epoch %d of 5, but %d when trained for 5", r.BestEpoch, short.BestEpoch)
+			}
+		})
+	}
+}
+
+func TestTheBestSoFarIsThatOfAShorterTraining(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	train, valid := clusters(1, 40, 1, 4, 3, 0.5), clusters(2, 100, 1, 4, 3, 0.3)
+	data := Data{Train: train.feed(dev, 10), Valid: valid.feed(dev, 50), BatchRows: 50}
+	o := Options{Epochs: 12, LearningRate: 0.05, Seed: 1}
+	var then *Result
+	last, err := Fit(t.Context(), []Rank{{dev, data}}, toySGC, o, func(e Epoch, best func() (*Result, error)) {
+		if e.Number != 4 {
+			return
+		}
+		var err error
+		if then, err = best(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Epochs = 4
+	short := mustFit(t, dev, toySGC, data, o)
+	if then.Epochs != 4 || then.BestEpoch != short.BestEpoch || !sameBits(then.Parameters, short.Parameters) || len(then.History) != 4 {
+		t.Errorf("after 4 epochs: %+v", then)
+	}
+	if last.BestEpoch <= 4 || sameBits(last.Parameters, then.Parameters) {
+		t.Fatal("nothing better came later: the test could not tell")
+	}
+}
+
+func TestAModelThatIsNoNumbersIsNotGiven(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	data := clusters(1, 30, 1, 4, 3, 0)
+	// The last step of an epoch, whose loss was finite, is one too far.
+	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 30), BatchRows: 30}}}, toySGC, Options{Epochs: 1, LearningRate: 1e39}, nil)
+	if r != nil || !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "epoch 1") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -39,13 +38,13 @@ type group struct {
 // newGroup makes a network for batches of up to batchRows rows on each device.
 func newGroup(devices []gds.Device, spec Spec, batchRows int, train bool) (*group, error) {
 	g := &group{}
-	if err := g.open(devices, spec, batchRows, train); err != nil {
+	if err := g.allocate(devices, spec, batchRows, train); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
 }
 
-func (g *group) open(devices []gds.Device, spec Spec, batchRows int, train bool) error {
+func (g *group) allocate(devices []gds.Device, spec Spec, batchRows int, train bool) error {
 	if len(devices) == 0 {
 		return fmt.Errorf("%w: no device", ErrOptions)
 	}
@@ -87,15 +86,15 @@ func (g *group) close() error {
 	return errors.Join(errs...)
 }
 
-// of names the rank in an error, if there are several.
-func (g *group) of(rank int, err error) error {
+// rankError adds the number of the rank's device to an error, if there are several devices.
+func (g *group) rankError(rank int, err error) error {
 	if err == nil || len(g.ranks) == 1 {
 		return err
 	}
 	return fmt.Errorf("device %d: %w", rank, err)
 }
 
-// checkSets compares the sets of the ranks.
+// checkSets returns an error unless there is a set for each rank, all with as many rows.
 func (g *group) checkSets(name string, sets []Epocher) error {
 	if len(sets) != len(g.ranks) {
 		return fmt.Errorf("%s rows for %d of %d devices", name, len(sets), len(g.ranks))
@@ -108,42 +107,41 @@ func (g *group) checkSets(name string, sets []Epocher) error {
 	}
 	for rank, set := range sets {
 		if rows(set) != rows(sets[0]) {
-			return g.of(rank, fmt.Errorf("%d %s rows, but device 0 has %d", rows(set), name, rows(sets[0])))
+			return g.rankError(rank, fmt.Errorf("%d %s rows, but device 0 has %d", rows(set), name, rows(sets[0])))
 		}
 	}
 	return nil
 }
 
-// load sets the parameters, and waits until they are there.
-func (g *group) load(ctx context.Context, values []float32) error {
+// loadParameters sets the parameters of all ranks, and waits for it.
+func (g *group) loadParameters(ctx context.Context, values []float32) error {
 	for rank, n := range g.ranks {
 		if err := n.params.load(ctx, n.stream, values); err != nil {
-			return g.of(rank, err)
+			return g.rankError(rank, err)
 		}
 	}
 	return nil
 }
 
-// scale sets what the input matrices are multiplied by.
-func (g *group) scale(scales []float32) {
+// setScales sets the numbers that input matrices are multiplied by.
+func (g *group) setScales(scales []float32) {
 	for _, n := range g.ranks {
 		copy(n.scales, scales)
 	}
 }
 
-// peak is the most memory that one of the devices ever held.
-func (g *group) peak() (bytes int64) {
+// peakBytes is the largest peak memory of the devices, in bytes.
+func (g *group) peakBytes() (bytes int64) {
 	for _, n := range g.ranks {
 		bytes = max(bytes, n.mem.dev.Usage().Peak)
 	}
 	return bytes
 }
 
-// eachBatch enqueues, for every batch of epoch n, the work of share for each rank's
-// share of it, and then that of whole, if not nil. It stays at most two batches ahead
-// of the devices: enough that none waits for this loop. It returns the time
-// spent waiting for batches while nothing but the last two batches' work was
-// enqueued.
+// eachBatch calls share for each rank's share of every batch of epoch n, and after each batch
+// whole, unless that is nil; both enqueue work. It stays at most two batches ahead of the
+// devices, which is enough that no device waits for this loop. It returns how long it waited
+// for batches.
 func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func(rank int, b *loader.Batch) error, whole func() error) (waited time.Duration, err error) {
 	next := make([]func() (*loader.Batch, error, bool), len(g.ranks))
 	for rank, network := range g.ranks {
@@ -167,7 +165,7 @@ func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func
 				}
 			}
 			if err != nil {
-				return waited, g.of(rank, err)
+				return waited, g.rankError(rank, err)
 			}
 			if !more {
 				ended++
@@ -188,74 +186,12 @@ func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func
 			done := network.stream.Record()
 			if before[rank] != nil {
 				if err := before[rank].Wait(ctx); err != nil {
-					return waited, g.of(rank, err)
+					return waited, g.rankError(rank, err)
 				}
 			}
 			before[rank] = done
 		}
 	}
-}
-
-// firstBatch calls do with the ranks' shares of the first batch of an epoch.
-func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares []*loader.Batch) error) error {
-	shares := make([]*loader.Batch, len(g.ranks))
-	for rank, n := range g.ranks {
-		next, stop := iter.Pull2(sets[rank].Epoch(ctx, n.stream, 0))
-		defer stop()
-		b, err, more := next()
-		switch {
-		case err == nil && !more:
-			err = errors.New("there is none")
-		case err == nil:
-			err = n.check(b)
-		}
-		if err != nil {
-			return fmt.Errorf("first batch: %w", g.of(rank, err))
-		}
-		shares[rank] = b
-	}
-	return do(shares)
-}
-
-// measure sets the scale of each input matrix to one over the root mean square
-// of its elements in the first batch of training. Features come in any unit (rows
-// that are divided by their sum are of the size 1/F); in this one, initial
-// values, learning rates and weight decay mean the same for all of them.
-func (g *group) measure(ctx context.Context, train []Epocher) error {
-	if !g.ranks[0].scaled {
-		return nil
-	}
-	spec := g.ranks[0].spec
-	sums := make([]float64, len(spec.Matrices))
-	elements := 0
-	err := g.firstBatch(ctx, train, func(shares []*loader.Batch) error {
-		for rank, n := range g.ranks {
-			squares, err := n.squares(ctx, shares[rank])
-			if err != nil {
-				return g.of(rank, err)
-			}
-			for i, sum := range squares {
-				sums[i] += float64(sum)
-			}
-			elements += shares[rank].Rows * spec.Features
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	scales := make([]float32, len(sums))
-	for i, sum := range sums {
-		mean := sum / float64(max(elements, 1))
-		if math.IsNaN(mean) || math.IsInf(mean, 0) {
-			return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large", ErrDiverged, spec.Matrices[i])
-		}
-		if scales[i] = 1; mean > 0 {
-			scales[i] = float32(1 / math.Sqrt(mean))
-		}
-	}
-	g.scale(scales)
-	return nil
 }
 
 // reduceGrain is how many numbers one thread adds at a time.
@@ -279,7 +215,7 @@ func (g *group) reduce(ctx context.Context) error {
 	// earlier in the same streams.
 	for rank, event := range copied {
 		if err := event.Wait(ctx); err != nil {
-			return g.of(rank, err)
+			return g.rankError(rank, err)
 		}
 	}
 	sum := dtype.Float32s(g.sum.Bytes())
@@ -303,8 +239,8 @@ func (g *group) reduce(ctx context.Context) error {
 	return nil
 }
 
-// step makes one step of Adam, the same on all ranks, with the sum of their gradients.
-func (g *group) step(ctx context.Context, o gds.AdamOptions) error {
+// adamStep makes one step of Adam, the same on all ranks, with the sum of their gradients.
+func (g *group) adamStep(ctx context.Context, o gds.AdamOptions) error {
 	if err := g.reduce(ctx); err != nil {
 		return err
 	}
@@ -314,50 +250,49 @@ func (g *group) step(ctx context.Context, o gds.AdamOptions) error {
 	return nil
 }
 
-// synchronize waits until all work is done.
+// synchronize waits for all enqueued work.
 func (g *group) synchronize(ctx context.Context) error {
 	for rank, n := range g.ranks {
 		if err := n.stream.Synchronize(ctx); err != nil {
-			return g.of(rank, err)
+			return g.rankError(rank, err)
 		}
 	}
 	return nil
 }
 
-// reset sets the meters to zero.
-func (g *group) reset() {
+// resetMeters sets the meters of loss and accuracy to zero.
+func (g *group) resetMeters() {
 	for _, n := range g.ranks {
 		n.meter.reset(n.stream)
 	}
 }
 
-// read adds up the meters, when all work is done.
-func (g *group) read(ctx context.Context) (loss float64, accuracy Accuracy, err error) {
+// readMeters waits for all work, and adds up the meters of all ranks.
+func (g *group) readMeters(ctx context.Context) (loss float64, accuracy Accuracy, err error) {
 	for rank, n := range g.ranks {
 		if err := n.meter.read(ctx, n.stream); err != nil {
-			return 0, Accuracy{}, g.of(rank, err)
+			return 0, Accuracy{}, g.rankError(rank, err)
 		}
 		loss += float64(n.meter.lossHost[0])
-		accuracy.Correct += int64(n.meter.countHost[0])
-		accuracy.Rows += int64(n.meter.countHost[1])
+		accuracy.Correct += n.meter.countHost[0]
+		accuracy.Rows += n.meter.countHost[1]
 	}
 	return loss, accuracy, nil
 }
 
-// evaluate computes the accuracy over the labelled rows of a set; absent where
-// there are none.
-func (g *group) evaluate(ctx context.Context, sets []Epocher) (accuracy Accuracy, err error) {
-	g.reset()
+// evaluate computes the sum of the losses and the accuracy over the labelled rows of a set.
+func (g *group) evaluate(ctx context.Context, sets []Epocher) (loss float64, accuracy Accuracy, err error) {
+	g.resetMeters()
 	_, err = g.eachBatch(ctx, sets, 0, func(rank int, b *loader.Batch) error {
 		n := g.ranks[rank]
-		if err := n.check(b); err != nil {
+		if err := n.checkBatch(b); err != nil {
 			return err
 		}
-		n.count(b)
+		n.evaluateBatch(b)
 		return nil
 	}, nil)
 	if err == nil {
-		_, accuracy, err = g.read(ctx)
+		loss, accuracy, err = g.readMeters(ctx)
 	}
-	return accuracy, err
+	return loss, accuracy, err
 }

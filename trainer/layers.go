@@ -41,11 +41,13 @@ func newLinear(p *parameters, name string, out int, inputs ...int) *linear {
 		total += n
 	}
 	bound := linearBound(total)
-	return &linear{
+	l := &linear{
 		weight: p.declare(name+".weight", out, total, bound),
 		bias:   p.declare(name+".bias", 1, out, bound),
 		inputs: inputs,
 	}
+	l.weight.decays = true
+	return l
 }
 
 // forward sets y [n,out] from xs [n, inputs[k]].

@@ -28,7 +28,7 @@ func (a Accuracy) Fraction() *float64 {
 type meter struct {
 	loss, count gds.Tensor
 	lossHost    [1]float32
-	countHost   [2]int32 // correct, labelled
+	countHost   [2]int64 // correct, labelled
 }
 
 func newMeter(mem *memory) (m *meter, err error) {
@@ -36,11 +36,11 @@ func newMeter(mem *memory) (m *meter, err error) {
 	if m.loss, err = mem.matrix("loss", 1, 1, gds.Float32); err != nil {
 		return nil, err
 	}
-	m.count, err = mem.matrix("count", 1, 2, gds.Int32)
+	m.count, err = mem.matrix("count", 1, 2, gds.Int64)
 	return m, err
 }
 
-var zeros [2]int32
+var zeros [2]int64
 
 func (m *meter) reset(s gds.Stream) {
 	s.Fill(m.loss, 0)

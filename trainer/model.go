@@ -6,24 +6,26 @@ import (
 	"strings"
 )
 
-// kinds are the models that there are.
+// kinds lists all models.
 var kinds = []kind{sgcKind, signKind}
 
-// kind is a way to build models. All functions are pure.
+// kind is a kind of model: its name, its defaults, and how it is built. All functions are pure.
 type kind struct {
 	name, about string
-	// choose lists the matrices that the model wants, given the input features
-	// and the last hop, >= 1, of each operator that it shall use.
-	choose func(input MatrixID, last []MatrixID) []MatrixID
-	// settle checks a Spec's Hidden, Layers and Dropout, and clears those that
-	// the model has no use for.
-	settle func(*Spec) error
+	// chooseMatrices lists the matrices that the model reads, given the input features and
+	// the last hop, >= 1, of each operator to use.
+	chooseMatrices func(input MatrixID, last []MatrixID) []MatrixID
+	// normalize checks a Spec's Hidden, Layers and Dropout, and sets those to zero that the
+	// model does not use.
+	normalize func(*Spec) error
 	// build declares parameters and activations.
 	build func(Spec, *builder) model
-	// scaled tells that input matrices are brought to a root mean square of one:
-	// see network.measure.
-	scaled   bool
-	defaults Settings
+	// size is the standard deviation that the elements of input matrices are scaled to,
+	// given the number of columns: see group.measureScales.
+	size     func(features int) float64
+	defaults Settings // but for the weight decay
+	// decay is the default weight decay times the number of training rows.
+	decay float64
 }
 
 // model is a function from the feature matrices of a batch to logits. Both
@@ -54,25 +56,6 @@ func findKind(name string) (*kind, error) {
 	return &kinds[i], nil
 }
 
-// Settings are what one may choose about a model and its training.
-type Settings struct {
-	Hidden, Layers int
-	Dropout        float64
-	LearningRate   float64
-	WeightDecay    float64
-	Epochs         int
-	BatchRows      int // of a global batch
-}
-
-// Defaults are the settings that a model gets when nothing else is known.
-func Defaults(model string) (Settings, error) {
-	k, err := findKind(model)
-	if err != nil {
-		return Settings{}, err
-	}
-	return k.defaults, nil
-}
-
 // Matrices selects what a model reads of a store that has the matrices stored
 // (the input first, as hop 0): hops of each of the operators named. No operators
 // means all there are, hops < 0 as many as each has, and hops 0 the input alone.
@@ -99,7 +82,7 @@ func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]
 		return nil, fmt.Errorf("the store lacks its input features (hop 0)")
 	}
 	if hops == 0 {
-		return k.choose(*input, nil), nil
+		return k.chooseMatrices(*input, nil), nil
 	}
 	wanted := last
 	if len(operators) > 0 {
@@ -124,7 +107,7 @@ func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]
 			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: propagate with more hops", hops)
 		}
 	}
-	return k.choose(*input, wanted), nil
+	return k.chooseMatrices(*input, wanted), nil
 }
 
 func hopsText(last []MatrixID) string {
@@ -139,7 +122,7 @@ func hopsText(last []MatrixID) string {
 }
 
 // Spec is everything that determines a model's parameters and what they mean.
-// What a model has no use for (all of Hidden, Layers and Dropout for sgc) is ignored.
+// Fields that a model does not use (Hidden, Layers and Dropout of sgc) are ignored.
 type Spec struct {
 	Model    string
 	Matrices []MatrixID // what a batch holds, in this order
@@ -150,8 +133,8 @@ type Spec struct {
 	Dropout  float64
 }
 
-// Limits of a Spec, far beyond use, so that one that was read from a file can
-// be computed with.
+// Limits of a Spec. They are far beyond what is useful, and keep sizes that come from a file
+// from overflowing.
 const (
 	maxMatrices   = 1 << 12
 	maxWidth      = 1 << 20
@@ -159,18 +142,25 @@ const (
 	maxParameters = 1 << 31
 )
 
-// settled is checked, with what is wrong as ErrOptions.
-func (s Spec) settled() (Spec, *builder, error) {
-	s, b, err := s.checked()
+// Normalized returns the Spec with zeros in the fields that its model does not use. A Spec of
+// which no model can be made is ErrOptions.
+func (s Spec) Normalized() (Spec, error) {
+	s, _, err := s.normalized()
+	return s, err
+}
+
+// normalized is validate, with its errors as ErrOptions.
+func (s Spec) normalized() (Spec, *builder, error) {
+	s, b, err := s.validate()
 	if err != nil {
 		return s, nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	return s, b, nil
 }
 
-// checked checks a Spec and returns it without what its model does not use,
-// and what the model declares.
-func (s Spec) checked() (Spec, *builder, error) {
+// validate checks a Spec. It returns the Spec with zeros in the fields that its model does not
+// use, and what the model declares.
+func (s Spec) validate() (Spec, *builder, error) {
 	k, err := findKind(s.Model)
 	if err != nil {
 		return s, nil, err
@@ -201,7 +191,7 @@ func (s Spec) checked() (Spec, *builder, error) {
 		seen[id] = true
 	}
 	s.Matrices = slices.Clone(s.Matrices)
-	if err := k.settle(&s); err != nil {
+	if err := k.normalize(&s); err != nil {
 		return s, nil, err
 	}
 	// An upper bound of every model's largest matrix, before anything is summed.
@@ -210,18 +200,9 @@ func (s Spec) checked() (Spec, *builder, error) {
 		return s, nil, fmt.Errorf("a model of %d matrices of %d features, %d hidden units and %d classes is too large",
 			len(s.Matrices), s.Features, s.Hidden, s.Classes)
 	}
-	b := &builder{scaled: k.scaled}
+	b := &builder{size: k.size(s.Features)}
 	b.model = k.build(s, b)
 	return s, b, nil
-}
-
-// inputs is the width of each of some matrices.
-func (s Spec) inputs(ids []MatrixID) []int {
-	widths := make([]int, len(ids))
-	for i := range widths {
-		widths[i] = s.Features
-	}
-	return widths
 }
 
 func (s Spec) lastHop() int {
@@ -235,9 +216,24 @@ func (s Spec) lastHop() int {
 // builder collects what a model consists of, before there is memory for it.
 type builder struct {
 	model       model
-	scaled      bool
+	size        float64 // see kind
 	parameters  parameters
 	activations []*activation
+	inputLayers []inputLayer
+}
+
+// inputLayer is a layer that reads input matrices: x_k of the layer is matrix from[k] of a batch.
+type inputLayer struct {
+	*linear
+	from []int
+}
+
+// inputLayer declares a linear layer that reads the input matrices from.
+func (b *builder) inputLayer(name string, out int, s Spec, from []int) inputLayer {
+	widths := slices.Repeat([]int{s.Features}, len(from))
+	r := inputLayer{newLinear(&b.parameters, name, out, widths...), from}
+	b.inputLayers = append(b.inputLayers, r)
+	return r
 }
 
 func (b *builder) activation(cols int) *activation {

@@ -56,6 +56,11 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 				defer n.close()
 				for i := range n.scales {
 					n.scales[i] = 0.5 + 0.25*float32(i)
+					c := &n.columns[i]
+					c.scaled = true
+					n.stream.CopyIn(c.mean, dtype.BytesOf([]float32{0.5, -0.25, 0.125}))
+					n.stream.CopyIn(c.factor, dtype.BytesOf([]float32{2, 1, 0.5}))
+					n.stream.CopyIn(c.inverse, dtype.BytesOf([]float32{0.5, 1, 2}))
 				}
 				data := noise(11, rows, len(c.spec.Matrices), 3, 4)
 				for i := range data.labels {
@@ -63,19 +68,20 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 						data.labels[i] = -1
 					}
 				}
-				values := n.params.initial(5)
+				values := n.params.initial(6)
 				lossAndGradient := func(values []float32) (float64, []float32) {
 					t.Helper()
 					grad := make([]float32, n.params.count)
 					if err := n.params.load(t.Context(), n.stream, values); err != nil {
 						t.Fatal(err)
 					}
+					n.restore() // the values are of standardized features, as the gradient is
 					n.meter.reset(n.stream)
 					alone := group{ranks: []*network{n}}
 					_, err := alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, func(_ int, b *loader.Batch) error {
 						b.GlobalRows = globalRows
 						n.gradient(b, 99)
-						return n.check(b)
+						return n.checkBatch(b)
 					}, nil)
 					if err != nil {
 						t.Fatal(err)
@@ -167,7 +173,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 
 func TestImpossibleModelsAreRefused(t *testing.T) {
 	good := Spec{Model: "sign", Matrices: hops("sym", 2), Features: 8, Classes: 3, Hidden: 4, Layers: 3}
-	if _, _, err := good.settled(); err != nil {
+	if _, _, err := good.normalized(); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -189,7 +195,7 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := good
 			c.edit(&s)
-			if _, _, err := s.settled(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := s.normalized(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -197,7 +203,7 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 }
 
 func TestSGCIgnoresWhatItHasNoUseFor(t *testing.T) {
-	s, _, err := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 2, Hidden: 64, Layers: 3, Dropout: 0.5}.settled()
+	s, _, err := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 2, Hidden: 64, Layers: 3, Dropout: 0.5}.normalized()
 	if err != nil || s.Hidden != 0 || s.Layers != 1 || s.Dropout != 0 {
 		t.Errorf("got %+v, %v", s, err)
 	}
@@ -205,7 +211,7 @@ func TestSGCIgnoresWhatItHasNoUseFor(t *testing.T) {
 
 func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 	spec := Spec{Model: "sign", Matrices: hops("sym", 1), Features: 50, Classes: 3, Hidden: 40, Layers: 3}
-	_, b, err := spec.settled()
+	_, b, err := spec.normalized()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +234,7 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 		t.Error("two seeds give the same values")
 	}
 	// They are part of what a seed means: these must never change.
-	_, b, _ = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 2}.settled()
+	_, b, _ = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 2}.normalized()
 	if got := b.parameters.initial(1); fmt.Sprint(got) != "[-0.50100434 0.49479926 -0.120883584 -0.52338386]" {
 		t.Errorf("seed 1 gives %v", got)
 	}

@@ -16,6 +16,7 @@ type parameter struct {
 	rows, cols  int
 	first       int     // its first element in the flat vectors
 	bound       float32 // initial values are uniform in [-bound, bound)
+	decays      bool    // by weight decay
 	value, grad gds.Tensor
 }
 
@@ -28,7 +29,7 @@ type parameters struct {
 
 	value, grad gds.Tensor
 	m, v        gds.Tensor // first and second moment
-	best        gds.Tensor // values of the best epoch so far
+	best        gds.Tensor // values of the epoch selected so far
 }
 
 // declare adds a parameter. Its memory is there after allocate.
@@ -90,10 +91,10 @@ func (p *parameters) load(ctx context.Context, s gds.Stream, values []float32) e
 	return s.Synchronize(ctx)
 }
 
-// read copies the values to the host.
-func (p *parameters) read(ctx context.Context, s gds.Stream) ([]float32, error) {
+// read copies one of the vectors to the host.
+func (p *parameters) read(ctx context.Context, s gds.Stream, vector gds.Tensor) ([]float32, error) {
 	values := make([]float32, p.count)
-	s.CopyOut(dtype.BytesOf(values), p.value)
+	s.CopyOut(dtype.BytesOf(values), vector)
 	return values, s.Synchronize(ctx)
 }
 

@@ -7,9 +7,8 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// profile tells what an epoch of training spends its time on (preprop-gnn
-// Figure 5). It keeps the device from working ahead, and several devices from working
-// at a time, which costs time itself. A nil profile does nothing.
+// profile measures the time of each step of training (preprop-gnn Figure 5). To do so it waits
+// for the device after each step, which makes training slower. A nil profile does nothing.
 type profile struct {
 	since   time.Time
 	seconds map[string]float64
@@ -19,8 +18,8 @@ func newProfile() *profile {
 	return &profile{since: time.Now(), seconds: map[string]float64{}}
 }
 
-// lap waits for a device, and adds the time since the lap before to a step. What
-// fails stays with the stream, for whoever waits for it next.
+// lap waits for a device, and adds the time since the previous lap to a step. An error stays
+// with the stream, and is returned to whoever waits for it next.
 func (p *profile) lap(stream gds.Stream, step string) {
 	if p == nil {
 		return

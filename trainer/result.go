@@ -5,27 +5,27 @@ import "math"
 // How the epoch of a Result was selected.
 const (
 	SelectedByValidation = "best validation accuracy"
-	SelectedLast         = "last epoch (no validation rows)"
+	SelectedLast         = "last epoch (none was validated)"
 )
 
-// Epoch is the account of one epoch.
+// Epoch is the result of one epoch.
 type Epoch struct {
 	Number       int      // from 1
 	TrainLoss    float64  // mean over the rows, dropout and changing parameters included
 	Valid        *float64 // validation accuracy; nil where the epoch was not validated
-	Best         bool     // the best validation so far
+	ValidLoss    float64  // mean validation loss, where Valid is not nil
+	Best         bool     // selected so far: see Fit
 	Seconds      float64  // training and validation
 	TrainSeconds float64
-	// StepSeconds is what training waited for: "load" (until a batch is on the device),
-	// "forward" (the loss included), "backward", "optimizer" and, of several devices,
-	// "reduce" (their gradients are added up); nil unless Options.ProfileFrom asks. Each
-	// device is then waited for after each step, so nothing but loading goes on beside
-	// another step.
+	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward"
+	// (with the loss), "backward", "optimizer" and, with several devices, "reduce" (adding
+	// their gradients); nil unless Options.ProfileFrom asks for it. The host then waits for
+	// each device after each step, so that only loading overlaps with other steps.
 	StepSeconds map[string]float64
 }
 
-// Result is the outcome of Fit. A metric is nil where there were no labelled
-// rows to compute it on. The JSON names are those of the train command.
+// Result is the result of Fit. A metric is nil where there were no labelled
+// rows to compute it on, or training ended before it was computed. The JSON names are those of the train command.
 type Result struct {
 	Spec             Spec               `json:"-"`
 	Options          Options            `json:"-"`
@@ -53,7 +53,7 @@ type Spread struct {
 	N         int
 }
 
-// NewSpread sums values up; nil if there are none.
+// NewSpread returns mean and standard deviation of values; nil if there are none.
 func NewSpread(values []float64) *Spread {
 	if len(values) == 0 {
 		return nil
@@ -84,12 +84,9 @@ type Summary struct {
 
 	StageSeconds    map[string]float64
 	PeakDeviceBytes int64 // the largest
-	// Best is the place of the run to keep: that with the best validation, or
-	// else with the lowest training loss; the first of equals.
-	Best int
 }
 
-// Summarize sums up at least one run.
+// Summarize returns the means over at least one run.
 func Summarize(runs []*Result) *Summary {
 	s := &Summary{StageSeconds: map[string]float64{}}
 	spread := func(value func(*Result) *float64) *Spread {
@@ -102,14 +99,11 @@ func Summarize(runs []*Result) *Summary {
 		return NewSpread(values)
 	}
 	count := func(n int) *float64 { f := float64(n); return &f }
-	for i, r := range runs {
+	for _, r := range runs {
 		s.Seeds = append(s.Seeds, r.Options.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
 		for stage, seconds := range r.StageSeconds {
 			s.StageSeconds[stage] += seconds / float64(len(runs))
-		}
-		if r.better(runs[s.Best]) {
-			s.Best = i
 		}
 	}
 	s.TrainLoss = spread(func(r *Result) *float64 { return &r.TrainLoss })
@@ -129,10 +123,14 @@ func Summarize(runs []*Result) *Summary {
 	return s
 }
 
-// better tells whether r is the run to keep rather than other.
-func (r *Result) better(other *Result) bool {
-	if r.ValidMetric != nil && other.ValidMetric != nil {
+// Better tells whether r is the run to save rather than other: the one with the better
+// validation; where neither has one, the one with the lower training loss.
+func (r *Result) Better(other *Result) bool {
+	switch {
+	case r.ValidMetric != nil && other.ValidMetric != nil:
 		return *r.ValidMetric > *other.ValidMetric
+	case r.ValidMetric == nil && other.ValidMetric == nil:
+		return r.TrainLoss < other.TrainLoss
 	}
-	return r.ValidMetric == nil && other.ValidMetric == nil && r.TrainLoss < other.TrainLoss
+	return r.ValidMetric != nil
 }

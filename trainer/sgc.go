@@ -1,30 +1,39 @@
 package trainer
 
+import "math"
+
 // sgcKind is Simple Graph Convolution (Wu et al. 2019; preprop-gnn section 2.5): a
 // linear classifier on the last hop alone. With several operators their last
-// hops are concatenated. It sees the features as they are, so that settings
-// published for it hold.
+// hops are concatenated. Each matrix is centred and multiplied by a number of its own,
+// so that its rows have a length of about one (group.measureScales): a weight decay then means
+// the same for features of any unit, number and mean.
 var sgcKind = kind{
 	name:  "sgc",
 	about: "one linear layer on the last hop",
-	choose: func(input MatrixID, last []MatrixID) []MatrixID {
+	chooseMatrices: func(input MatrixID, last []MatrixID) []MatrixID {
 		if len(last) == 0 {
 			return []MatrixID{input}
 		}
 		return last
 	},
-	settle: func(s *Spec) error {
+	normalize: func(s *Spec) error {
 		s.Hidden, s.Layers, s.Dropout = 0, 1, 0
 		return nil
 	},
 	build: func(s Spec, b *builder) model {
-		return &sgc{out: newLinear(&b.parameters, "out", s.Classes, s.inputs(s.Matrices)...), logits: b.activation(s.Classes)}
+		all := make([]int, len(s.Matrices))
+		for i := range all {
+			all[i] = i
+		}
+		return &sgc{out: b.inputLayer("out", s.Classes, s, all), logits: b.activation(s.Classes)}
 	},
-	defaults: Settings{Layers: 1, LearningRate: 0.5, Epochs: 100, BatchRows: 512},
+	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
+	defaults: Settings{Layers: 1, LearningRate: 0.3, Epochs: 500, Patience: 50, EvalEvery: 1, BatchRows: 512},
+	decay:    0.1,
 }
 
 type sgc struct {
-	out    *linear
+	out    inputLayer
 	logits *activation
 }
 

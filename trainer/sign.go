@@ -11,12 +11,12 @@ import (
 // same hop from different operators are concatenated, each hop has a linear
 // layer of its own, and an MLP works on the concatenation of what they put out.
 // Layers counts the linear layers on the way from input to logits. Each matrix
-// is first multiplied by a number of its own (network.measure): without that, the
+// is centred, and brought to elements of about one (group.measureScales): without that, the
 // biases drown features as small as those of rows that are divided by their sum.
 var signKind = kind{
 	name:  "sign",
 	about: "a linear layer for each hop, then an MLP on all of them",
-	choose: func(input MatrixID, last []MatrixID) []MatrixID {
+	chooseMatrices: func(input MatrixID, last []MatrixID) []MatrixID {
 		ids := []MatrixID{input}
 		for _, l := range last {
 			for hop := 1; hop <= l.Hop; hop++ {
@@ -25,31 +25,26 @@ var signKind = kind{
 		}
 		return ids
 	},
-	settle: func(s *Spec) error {
+	normalize: func(s *Spec) error {
 		if s.Layers < 2 || s.Hidden < 1 {
 			return fmt.Errorf("sign has at least 2 layers and 1 hidden unit, not %d and %d", s.Layers, s.Hidden)
 		}
 		return nil
 	},
-	build:  newSIGN,
-	scaled: true,
-	defaults: Settings{Hidden: 128, Layers: 3, Dropout: 0.5, LearningRate: 0.003, WeightDecay: 1e-4,
-		Epochs: 100, BatchRows: 512},
+	build: newSIGN,
+	size:  func(int) float64 { return 1 },
+	defaults: Settings{Hidden: 128, Layers: 3, Dropout: 0.7, LearningRate: 0.003,
+		Epochs: 200, Patience: 20, EvalEvery: 1, BatchRows: 512},
+	decay: 3,
 }
 
 type sign struct {
-	hops   []signHop
+	hops   []inputLayer
 	joined *activation // [n, hops*hidden]: the hops' outputs side by side
 	act    nonlinearity
 	hidden []signHidden
 	out    *linear
 	logits *activation
-}
-
-// signHop is the layer of one hop and what it reads.
-type signHop struct {
-	*linear
-	from []int // positions of its matrices in a batch
 }
 
 type signHidden struct {
@@ -61,15 +56,14 @@ type signHidden struct {
 func newSIGN(s Spec, b *builder) model {
 	m := &sign{act: nonlinearity{float32(s.Dropout), 0}}
 	for hop := range s.lastHop() + 1 {
-		var ids []MatrixID
 		var from []int
 		for i, id := range s.Matrices {
 			if id.Hop == hop {
-				ids, from = append(ids, id), append(from, i)
+				from = append(from, i)
 			}
 		}
-		if len(ids) > 0 {
-			m.hops = append(m.hops, signHop{newLinear(&b.parameters, fmt.Sprintf("hop-%d", hop), s.Hidden, s.inputs(ids)...), from})
+		if len(from) > 0 {
+			m.hops = append(m.hops, b.inputLayer(fmt.Sprintf("hop-%d", hop), s.Hidden, s, from))
 		}
 	}
 	width := len(m.hops) * s.Hidden

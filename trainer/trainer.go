@@ -26,14 +26,14 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// ErrOptions is returned when there can be no such model, or no such training.
+// ErrOptions is returned when a model or a training with these options is impossible.
 var ErrOptions = errors.New("unusable options")
 
 // MatrixID names one feature matrix of a store.
 type MatrixID = loader.MatrixID
 
-// Epocher is rows that can be gone over any number of times. *loader.Set is
-// one; its doc comment is the contract.
+// Epocher is a set of rows that yields the batches of any number of epochs. *loader.Set
+// implements it, and documents the contract.
 type Epocher interface {
 	// Rows is the number of rows of an epoch, over all ranks.
 	Rows() int64
@@ -43,25 +43,24 @@ type Epocher interface {
 
 var _ Epocher = (*loader.Set)(nil)
 
-// Data is what a rank learns from. Valid and Test may be nil or have no rows. A set
-// is asked for one epoch at a time.
+// Data is the rows that a rank trains on, validates and tests with. Valid and Test may be nil
+// or have no rows. No set runs two epochs at a time.
 type Data struct {
 	Train, Valid, Test Epocher
 	BatchRows          int // most rows that a batch of any of them has
 }
 
-// present tells whether a set has rows.
-func present(e Epocher) bool { return e != nil && e.Rows() > 0 }
+// hasRows tells whether a set exists and has rows.
+func hasRows(e Epocher) bool { return e != nil && e.Rows() > 0 }
 
-// memory is the device memory of one piece of work, freed all at once. Without a
-// device it is only counted.
+// memory is device memory that is freed all at once. Without a device it is only counted.
 type memory struct {
 	dev   gds.Device
 	bufs  []gds.Buffer
 	bytes int64 // in pages of gds.Align bytes
 }
 
-// matrix allocates a dense matrix of zeros; what says for what, in errors.
+// matrix allocates a dense matrix of zeros; errors say what it is for.
 func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
 	bytes := gds.Bytes(rows, cols, t)
 	m.bytes += (bytes + gds.Align - 1) / gds.Align * gds.Align
@@ -76,7 +75,7 @@ func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, e
 	return gds.NewTensor(buf, rows, cols, t), nil
 }
 
-// free returns everything. Work that uses it must have happened.
+// free frees all of it. Work that uses it must be done.
 func (m *memory) free() error {
 	var errs []error
 	for _, b := range m.bufs {

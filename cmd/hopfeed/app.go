@@ -7,10 +7,12 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -24,7 +26,7 @@ import (
 // run, and a million of them take it minutes.
 const maxThreads = 4096
 
-// app is what every verb works with: files, output, and the common flags.
+// app holds what every command needs: files, output, and the common flags.
 type app struct {
 	fs             vfs.FS
 	stdout, stderr io.Writer
@@ -36,22 +38,23 @@ type app struct {
 	emulate     host.Emulation
 	json, quiet bool
 
-	running bool // a verb has begun: what fails now is not the command line's fault
+	stop    <-chan struct{} // closed when the command is interrupted
+	running bool            // a verb has begun: what fails now is not the command line's fault
 }
 
-// result is what a verb has found: an object as JSON, text for people.
+// result is the result of a command, printed as text or, with --json, as a JSON object.
 type result interface {
 	text(w io.Writer)
 }
 
 func newRoot(a *app) *cobra.Command {
-	cobra.EnableCommandSorting = false // they follow the way of the data
+	cobra.EnableCommandSorting = false // they are in the order of use
 	root := &cobra.Command{
 		Use:   "hopfeed",
-		Short: "Propagate node features once, store them, train from wherever they fit",
+		Short: "Propagate node features once, store them, and train from device memory, host memory or storage",
 		Long: "Hopfeed computes hop-wise propagated node features once, stores them as chunked Arrow\n" +
 			"files, and feeds training from device memory, host memory or storage.\n\n" +
-			"To see it work: hopfeed demo\n\nThe way of the data:\n\n" +
+			"To see it work: hopfeed demo\n\nThe usual steps:\n\n" +
 			"  hopfeed import npy SRC -o GRAPH\n" +
 			"  hopfeed propagate GRAPH -o STORE --hops 3 --operator sym\n" +
 			"  hopfeed verify STORE\n" +
@@ -66,7 +69,6 @@ func newRoot(a *app) *cobra.Command {
 	flags.IntVar(&a.threads, "threads", 0, "threads to use (0: CPU affinity and quota)")
 	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
 	flags.Lookup("memory").DefValue = ""
-	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 	flags.Uint64Var(&a.seed, "seed", 0, "seed of everything random")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
@@ -74,13 +76,38 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
 		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
+		newVersionCommand(a),
 	)
+	refuseUnknown(root)
 	for _, c := range append(root.Commands(), root) {
 		c.Version = version.Version
 		c.SetVersionTemplate("hopfeed {{.Version}}\n")
 		c.Flags().SortFlags = false
 	}
 	return root
+}
+
+// refuseUnknown makes a command that only has commands below it print its help, and
+// refuse a word that is none of them with status 2.
+func refuseUnknown(c *cobra.Command) {
+	c.SuggestionsMinimumDistance = 2
+	c.DisableFlagsInUseLine = true
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("unknown command %q", args[0])
+		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+			text += fmt.Sprintf(": did you mean %s?", strings.Join(like, " or "))
+		}
+		return usagef("%s", text)
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
+// declareEmulate adds --emulate to a command that computes on devices.
+func (a *app) declareEmulate(flags *pflag.FlagSet) {
+	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 }
 
 // verb runs a verb with the common flags in force, and prints its result, which
@@ -95,7 +122,12 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 				return usagef("--output %q: want a directory", o.Value)
 			}
 		}
-		a.running = true
+		a.running, a.stop = true, c.Context().Done()
+		if a.memory > 0 && a.memory < machine.ProgramBytes {
+			return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
+		}
+		budget, _ := a.budget()
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(budget))) // for what lives on the heap
 		r, err := run(c.Context(), args)
 		if r != nil {
 			if printErr := a.print(r); err == nil {
@@ -133,7 +165,7 @@ func (a *app) refuseWithin(output string) error {
 		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
 		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
 		if noManifest == nil && noIndex == nil {
-			return usagef("%s: %s is a graph or store, which nothing may be added to: give another directory", output, at)
+			return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, at)
 		}
 	}
 	return nil
@@ -150,7 +182,7 @@ func (a *app) refuseInside(output, source string) error {
 		return err
 	}
 	if rel, err := filepath.Rel(in, out); err == nil && filepath.IsLocal(rel) {
-		return usagef("%s: lies in %s, which is read: give another directory", output, source)
+		return usagef("%s: lies in %s, which this command reads: give another directory", output, source)
 	}
 	return nil
 }
@@ -170,15 +202,21 @@ func (a *app) print(r result) error {
 	if a.json {
 		return json.NewEncoder(a.stdout).Encode(r)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	// Names of one line are escaped where they are printed; here what a terminal would obey is, wherever it comes from.
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	r.text(w)
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stdout, units.PrintableLines(text.String()))
+	return err
 }
 
 // note tells the user something on the way.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, format+"\n", args...)
+		fmt.Fprintln(a.stderr, units.Printable(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -196,4 +234,13 @@ func (a *app) budget() (bytes units.Bytes, by string) {
 	}
 	m := machine.Memory()
 	return m.Bytes / 5 * 4, "80 % of " + m.By
+}
+
+// fits refuses what takes more memory, beside the program, than the run may use.
+func (a *app) fits(what string, bytes int64) error {
+	if budget, by := a.budget(); machine.ProgramBytes+units.Bytes(bytes) > budget {
+		return fmt.Errorf("%s %w: needs %s at least, %s allows %s", what, machine.ErrDoesNotFit,
+			units.AtLeast(machine.ProgramBytes+units.Bytes(bytes)), by, budget)
+	}
+	return nil
 }

@@ -5,8 +5,9 @@ import "github.com/spf13/cobra"
 func newBenchCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast this machine does the parts of the work",
+		Short: "Measure how fast this machine loads, trains and propagates",
 	}
 	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a))
+	refuseUnknown(c)
 	return c
 }

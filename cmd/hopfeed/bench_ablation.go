@@ -38,26 +38,26 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	models, _ := trainer.Models()
 	c := &cobra.Command{
 		Use:   "ablation STORE",
-		Short: "Train with one optimisation of loading after another, from each placement",
-		Long: "Ablation measures epochs of training, without validation, of each model on each number of hops. Rows are\n" +
-			"reshuffled, and copied one by one (baseline), gathered at once (fused), or gathered while the batch before\n" +
-			"is computed on (double-buffer); or chunks are reshuffled (chunk), which is all that storage has. It prints\n" +
-			"times as they are and beside the baseline's, what an epoch waits for, and the bytes that it moves: figures\n" +
-			"5, 9 and 14 and appendix I of the paper of pre-propagation GNNs. What does not fit is left out.\n" +
-			"With -o, the figures are also drawn: " + fmt.Sprint(bench.AblationFiles()) + ".",
+		Short: "Measure training with one optimisation of loading after another, from each placement",
+		Long: "Ablation measures epochs of training, without validation, of each model with each number of hops, loaded in\n" +
+			"each of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints the times, the\n" +
+			"speedup over baseline, what an epoch waits for, and the bytes that it moves: figures 5, 9 and 14 and appendix\n" +
+			"I of the paper on pre-propagation GNNs. It leaves out what does not fit into memory.\n" +
+			"With -o, it also draws the figures: " + fmt.Sprint(bench.AblationFiles()) + ".",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchAblation(ctx, a, args[0], o) }),
 	}
 	f := c.Flags()
-	f.StringSliceVar(&o.models, "models", models, "models to train")
-	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use (default 2 to all that the store has)")
-	f.IntVar(&o.hidden, "hidden", 0, "hidden units (default by model)")
-	f.IntVar(&o.layers, "layers", 0, "layers (default by model)")
+	a.declareEmulate(f)
+	f.StringSliceVar(&o.models, "models", models, "models to train, separated by commas")
+	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use, separated by commas (default 2 and all above that the store has)")
+	f.IntVar(&o.hidden, "hidden", 0, "number of hidden units (default by model)")
+	f.IntVar(&o.layers, "layers", 0, "number of layers (default by model)")
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
-	f.IntVar(&o.BatchRows, "batch", 8000, "rows of a batch")
-	f.IntVar(&o.ChunkRows, "chunk-rows", 0, "rows that are reshuffled together (default the store's chunks)")
-	f.IntVar(&o.Rounds, "rounds", 3, "times that everything is measured")
-	f.IntVar(&o.Epochs, "epochs", 2, "epochs that are measured each time, beside a first and a last one")
+	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
+	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
+	f.IntVar(&o.Epochs, "epochs", 2, "epochs that are measured in a round, between a first and a last one that are not")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts and figures")
 	for _, name := range []string{"hidden", "layers", "chunk-rows"} {
 		f.Lookup(name).DefValue = "0" // which help leaves out
@@ -65,7 +65,7 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	return c
 }
 
-func (o *benchAblationOptions) check() (err error) {
+func (o *benchAblationOptions) validate() (err error) {
 	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return err
 	}
@@ -83,10 +83,10 @@ func (o *benchAblationOptions) check() (err error) {
 }
 
 func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOptions) (_ result, err error) {
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if err := a.refuseFiles(o.output, bench.AblationFiles()); err != nil {
+	if err := a.checkNoFiles(o.output, bench.AblationFiles()); err != nil {
 		return nil, err
 	}
 	store, err := a.openStore(dir, "bench ablation")
@@ -100,7 +100,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	if err := checkBenchStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
 		return nil, err
 	}
-	if err := a.tryFile(o.output, bench.AblationFiles()[0]); err != nil {
+	if err := a.checkWritable(o.output, bench.AblationFiles()[0]); err != nil {
 		return nil, err
 	}
 	device, err := a.openDevice()
@@ -132,7 +132,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	return ablationResult{r, o.output}, nil
 }
 
-// machine says what computes, in words.
+// machine describes the processor and emulated device in words.
 func (a *app) machine() string {
 	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), count(int64(a.threads), "thread"))
 	if a.emulate.GPUs > 0 {
@@ -144,16 +144,18 @@ func (a *app) machine() string {
 	return text
 }
 
-// ablationCases are the models on the numbers of hops, and how each can be placed.
+// ablationCases lists each model with each number of hops, and its possible placements.
 func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
 	m := &store.Manifest
 	if len(o.hops) == 0 {
-		o.hops = manyHops(m.Operators)
+		o.hops = hopNumbers(m.Operators)
 	}
 	region, _ := store.Region(o.Region)
 	var cases []bench.AblationCase
+	possible, fewest := false, units.Bytes(0)
+	var refused error // where nothing is possible: what needs least
 	for _, model := range slices.Compact(slices.Sorted(slices.Values(o.models))) {
-		settings, err := trainer.Defaults(model)
+		settings, err := trainer.Defaults(model, region.Rows)
 		if err != nil {
 			return nil, err
 		}
@@ -180,16 +182,30 @@ func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblati
 			if err != nil {
 				return nil, err
 			}
-			// What it would choose, if anything, does not matter here.
-			d, _ := placement.Choose(a.facts(device), needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
+			needs.Host += indexBytes(store)
+			f := a.deviceFacts(device)
+			// Only the alternatives are used, not the choice.
+			d, _ := placement.Choose(f, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
+			for _, p := range o.Placements {
+				asked := placement.Override{Placement: string(p)}
+				_, err := placement.Choose(f, needs, asked)
+				if err == nil {
+					possible = true
+				} else if least := needs.Least(f, asked); refused == nil || least < fewest {
+					refused, fewest = err, least
+				}
+			}
 			cases = append(cases, bench.AblationCase{Spec: spec, Hops: hops, Alternatives: d.Alternatives})
 		}
+	}
+	if !possible {
+		return nil, refused
 	}
 	return cases, nil
 }
 
-// manyHops are 2 to as many as each of some operators has, or what there is.
-func manyHops(operators []format.Operator) []int {
+// hopNumbers lists the numbers of hops from 2 to what all operators have, or that number if it is less.
+func hopNumbers(operators []format.Operator) []int {
 	last := 0
 	for i, op := range operators {
 		if i == 0 || op.Hops < last {
@@ -203,24 +219,26 @@ func manyHops(operators []format.Operator) []int {
 	return hops
 }
 
-// refuseFiles refuses to write over any of some files in a directory, or into a graph or
+// checkNoFiles refuses to write over any of some files in a directory, or into a graph or
 // store.
-func (a *app) refuseFiles(dir string, names []string) error {
+func (a *app) checkNoFiles(dir string, names []string) error {
 	if dir == "" {
 		return nil
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		if _, err := a.fs.Stat(path); err == nil {
-			return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
+		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
+			if _, err := a.fs.Stat(path); err == nil {
+				return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
+			}
 		}
 	}
 	return a.refuseWithin(filepath.Join(dir, names[0]))
 }
 
-// tryFile finds out whether a file can be written into a directory, which is made if
+// checkWritable finds out whether a file can be written into a directory, which is made if
 // need be, and leaves nothing there.
-func (a *app) tryFile(dir, name string) (err error) {
+func (a *app) checkWritable(dir, name string) (err error) {
 	if dir == "" {
 		return nil
 	}
@@ -287,12 +305,15 @@ type ablationResult struct {
 }
 
 func (r ablationResult) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\n%s\n", r.Work(), r.On())
+	fmt.Fprintf(w, "%s\n%s\n", units.Printable(r.Work()), r.On())
 	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer\tfetching\tassembling")
 	for _, m := range r.Results {
 		s, l := m.StepSeconds, m.LoaderSeconds
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
-			m.EpochSeconds, m.Speedup, s["load"], s["forward"], s["backward"], s["optimizer"], l["fetch"], l["assemble"])
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
+			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"], l["fetch"], l["assemble"])
+	}
+	if slices.ContainsFunc(r.Results, func(m bench.AblationResult) bool { return m.WithinNoise }) {
+		fmt.Fprintln(w, "\n~ its epochs overlap those that speedup is over: the difference may be noise")
 	}
 	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the device")
 	for _, m := range r.Results {

@@ -161,7 +161,7 @@ func TestAblationMeasuresWhatFitsByCount(t *testing.T) {
 	for kib := 360; kib > 0; kib -= 20 {
 		o := hopfeed(t, d, fmt.Sprintf("bench ablation store --models sgc --batch 80 --rounds 2 --epochs 1 --emulate mem=%dKiB --json", kib))
 		if left := object(t, o)["left_out"].([]any); len(left) > 0 {
-			if reason := fmt.Sprint(left[0]); !strings.Contains(reason, "what works on it") {
+			if reason := fmt.Sprint(left[0]); !strings.Contains(reason, "batches and model") {
 				t.Errorf("of %d KiB: %s", kib, reason)
 			}
 			return
@@ -184,7 +184,7 @@ func TestAblationRefusesWhatCannotBeMeasured(t *testing.T) {
 		"--batch 0":        "--batch 0",
 		"--chunk-rows -1":  "--chunk-rows -1",
 		"--layers 1":       "2 layers",
-		"-o store":         "which nothing may be added to",
+		"-o store":         "to which nothing may be added",
 		"-o .":             "figure-9.svg",
 	} {
 		if o := hopfeed(t, d, ablationLine+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {

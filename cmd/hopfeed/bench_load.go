@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
@@ -25,25 +29,28 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 	var o benchLoadOptions
 	c := &cobra.Command{
 		Use:   "load STORE",
-		Short: "Load the training rows of a hop store, in several ways from each placement",
-		Long: "Load measures epochs of training rows. Rows are reshuffled, and copied one by one (baseline), gathered\n" +
-			"at once (fused), or gathered while the batch before is computed on (double-buffer); or chunks are\n" +
-			"reshuffled (chunk), which is all that storage has. Figures are those of the median round; memcpy is how\n" +
-			"fast this machine copies memory, measured beside what is loaded from memory. With --json, there is one\n" +
-			"object a line for each.",
+		Short: "Measure how fast training rows are loaded, in several ways from each placement",
+		Long: "Load measures how long the loader takes for an epoch of the training rows. These are its ways (--variants):\n\n" +
+			"  baseline       rows are reshuffled, and copied one by one\n" +
+			"  fused          rows are reshuffled, and gathered by one operation a batch\n" +
+			"  double-buffer  as fused, while the previous batch is computed on\n" +
+			"  chunk          chunks are reshuffled; the only way from storage\n\n" +
+			"Figures are those of the median round. memcpy is the rate at which this machine copies memory. With --json,\n" +
+			"each result is one object on a line of its own.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchLoad(ctx, a, args[0], o) }),
 	}
 	f := c.Flags()
-	f.StringVar(&o.placement, "placement", "all", "where rows are loaded from: device, host, storage or all")
-	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled: rr (rows), chunk or all")
-	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load")
-	f.IntVar(&o.BatchRows, "batch", 8000, "rows of a batch")
-	f.IntVar(&o.ChunkRows, "chunk-rows", 0, "rows that are reshuffled together (default the store's chunks)")
+	a.declareEmulate(f)
+	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
+	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled each epoch: rr (rows), chunk or all")
+	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load: baseline, fused, double-buffer, chunk")
+	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 	f.Lookup("chunk-rows").DefValue = "0" // which help leaves out
-	f.IntVar(&o.Buffers, "buffers", 2, "batches on the device, where there is more than one")
-	f.IntVar(&o.Rounds, "rounds", 3, "times that everything is measured")
-	f.DurationVar(&o.Compute, "compute", 0, "time that each batch is kept for, as if a device computed on it")
+	f.IntVar(&o.Buffers, "buffers", 2, "batch buffers on the device, in the ways to load that use more than one")
+	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
+	f.DurationVar(&o.Compute, "compute", 0, "time to keep each batch, as if a device computed on it")
 	f.BoolVar(&o.Unchecked, "unchecked", false, "do not compare the checksums of what is read from storage")
 	return c
 }
@@ -52,11 +59,23 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 type loadResults []bench.LoadResult
 
 func (l loadResults) text(w io.Writer) {
-	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\twaited")
+	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\trounds\twaited")
 	for _, r := range l {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.3g\t%.3f\t%.2f s\t%.2f s\n", r.Variant, r.Placement, r.Shuffle,
-			r.BytesPerSecond/1e9, r.RowsPerSecond, r.CoreSecondsPerGB, r.EpochSeconds, r.WaitSeconds)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.3g\t%.3f\t%.3g s%s\t%.3g to %.3g s\t%.3g s\n", r.Variant, r.Placement, r.Shuffle,
+			r.BytesPerSecond/1e9, r.RowsPerSecond, r.CoreSecondsPerGB, r.EpochSeconds, noiseMark(r.WithinNoise),
+			r.RoundSeconds[0], r.RoundSeconds[len(r.RoundSeconds)-1], r.WaitSeconds)
 	}
+	if slices.ContainsFunc(l, func(r bench.LoadResult) bool { return r.WithinNoise }) {
+		fmt.Fprintln(w, "\n~ its rounds overlap those of the fastest: the difference may be noise")
+	}
+}
+
+// noiseMark follows a figure whose difference to another may be noise.
+func noiseMark(withinNoise bool) string {
+	if withinNoise {
+		return " ~"
+	}
+	return ""
 }
 
 // benchPlacements are those that --placement names.
@@ -81,6 +100,34 @@ func checkBenchStore(store *format.Dir, chunkRows int, fromStorage bool) error {
 		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or --placement leave storage out", placement.ErrContradiction, rows)
 	}
 	return nil
+}
+
+// checkLoadMemory refuses placements that memory does not allow, by what needs most.
+func (a *app) checkLoadMemory(o *bench.LoadOptions) error {
+	layout, f := o.Store.Layout(), a.deviceFacts(o.Device)
+	region, _ := o.Store.Region(o.Region)
+	batch := int(min(int64(o.BatchRows), region.Rows))
+	need, err := loader.Need(layout, loader.Options{Matrices: o.Matrices, Regions: []string{o.Region}, Buffers: o.Buffers, BatchRows: batch})
+	if err != nil {
+		return err
+	}
+	rowBytes := int64(len(o.Matrices) * layout.Features * layout.DType.Size())
+	n := placement.Needs{
+		Input: units.Bytes(region.Rows * rowBytes), Work: units.Bytes(need.Batches + rowBytes + gds.Align),
+		Chunks: units.Bytes(need.Chunks), Staging: units.Bytes(need.Staging),
+		Host:      machine.ProgramBytes + units.Bytes(need.Host) + indexBytes(o.Store),
+		TrainRows: region.Rows, RowBytes: rowBytes, BatchRows: batch, ChunkRows: cmp.Or(o.ChunkRows, layout.ChunkRows),
+	}
+	o.MemoryBytes = int64(max(1, f.Budget-machine.ProgramBytes))
+	var refused error
+	var most units.Bytes
+	for _, p := range o.Placements {
+		asked := placement.Override{Placement: string(p)}
+		if _, err := placement.Choose(f, n, asked); err != nil && n.Least(f, asked) >= most {
+			refused, most = err, n.Least(f, asked)
+		}
+	}
+	return refused
 }
 
 func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
@@ -118,6 +165,9 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	defer func() { err = errors.Join(err, device.Close()) }()
 	o.Device, o.Store, o.Matrices, o.Region = device, store, store.Matrices(), format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
+	if err := a.checkLoadMemory(&o.LoadOptions); err != nil {
+		return nil, err
+	}
 	results, err := bench.Load(ctx, o.LoadOptions)
 	if why := device.Usage().NotLocked; why != "" {
 		a.note("pinned memory is not all locked: %s", why)

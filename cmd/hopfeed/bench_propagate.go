@@ -26,11 +26,11 @@ func newBenchPropagateCommand(a *app) *cobra.Command {
 	var o benchPropagateOptions
 	c := &cobra.Command{
 		Use:   "propagate",
-		Short: "Propagate over a random graph in memory, and compare with what the memory can do",
-		Long: "Propagate measures hops by the operator sym over a graph some of whose nodes are sources far more often\n" +
-			"than others. Beside it stand how fast memory is read from end to end, and how fast rows drawn at random\n" +
-			"are summed. Times are medians. With --json, there is one object a line for each element type and\n" +
-			"number of threads; with --gobench, lines for benchstat, one a round.",
+		Short: "Measure propagation over a random graph in memory, beside the speed of the memory",
+		Long: "Propagate measures hops of the operator sym over a random graph with skewed out-degrees. Beside it, it prints\n" +
+			"how fast memory is read from end to end, and how fast rows drawn at random are summed. Times are medians.\n" +
+			"With --json, there is one object a line for each element type and number of threads; with --gobench, one\n" +
+			"line a round in the format of benchstat.",
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) { return runBenchPropagate(ctx, a, o) }),
 	}
@@ -38,9 +38,9 @@ func newBenchPropagateCommand(a *app) *cobra.Command {
 	f.Int64Var(&o.Nodes, "nodes", 1_000_000, "number of nodes")
 	f.Int64Var(&o.Edges, "edges", 25_000_000, "number of edges")
 	f.IntVar(&o.Features, "features", 128, "features of a node")
-	f.StringSliceVar(&o.dtypes, "dtype", []string{"float32", "float16", "bfloat16"}, "element types")
-	f.IntSliceVar(&o.Threads, "threads", nil, "numbers of threads (default 1 and those of CPU affinity and quota)")
-	f.IntVar(&o.Rounds, "rounds", 5, "times that everything is measured")
+	f.StringSliceVar(&o.dtypes, "dtype", []string{"float32", "float16", "bfloat16"}, "element types to measure")
+	f.IntSliceVar(&o.Threads, "threads", nil, "numbers of threads to measure (default 1 and those of CPU affinity and quota)")
+	f.IntVar(&o.Rounds, "rounds", 5, roundsUsage)
 	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
 	return c
 }

@@ -38,7 +38,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		if name == "config" || c.Flags().Lookup(name) == nil {
-			return usagef("--config %s: there is no flag %q", path, name)
+			return usagef("--config %s: the command has no flag %q", path, name)
 		}
 		if given[name] {
 			continue

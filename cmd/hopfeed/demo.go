@@ -27,10 +27,10 @@ func newDemoCommand(a *app) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work on graphs that the program carries, in a minute",
-		Long: "Demo imports a graph of products and two of circuits, which the program carries, propagates their\n" +
-			"features, verifies what it wrote, and trains and tests models from storage. What it makes is left in\n" +
-			"--output to look at; a later demo replaces it, and nothing that is not a demo's.",
+		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
+		Long: "Demo imports three graphs that are built into the program (products, and two circuits), propagates their\n" +
+			"features, verifies what it wrote, and trains and tests models from storage. Everything stays in --output\n" +
+			"for you to look at. A later demo replaces it; it never replaces a directory that no demo has made.",
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
 	}
@@ -55,8 +55,11 @@ type demoStep struct {
 	Result result `json:"result"`
 }
 
-// demoMarker is the file by which a demo knows the directory of an earlier one.
-const demoMarker = "made-by-hopfeed-demo"
+// demoMarker is the file by whose content a demo knows the directory of an earlier one.
+const (
+	demoMarker     = "made-by-hopfeed-demo"
+	demoMarkerText = "hopfeed demo made this directory, and may replace what it made here.\n"
+)
 
 func runDemo(ctx context.Context, a *app, output string) (result, error) {
 	start := time.Now()
@@ -70,7 +73,7 @@ func runDemo(ctx context.Context, a *app, output string) (result, error) {
 			fmt.Fprintf(a.stdout, format+"\n", args...)
 		}
 	}
-	if err := d.takeDirectory(); err != nil {
+	if err := d.claimDirectory(); err != nil {
 		return nil, err
 	}
 	for _, part := range []func() error{d.products, d.circuits} {
@@ -92,7 +95,7 @@ func (d *demo) text(w io.Writer) {
 		"inspect " + at("photo-store"),
 		"train " + at("photo-store") + " --model sgc --runs 5",
 		"train " + at("photo-store") + " --model sign --hidden 64 --epochs 30 --placement device",
-		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store"),
+		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store") + " --rows all",
 		"export npy " + at("photo-store") + " -o " + at("photo-arrays"),
 	} {
 		fmt.Fprintf(w, "    %s %s\n", hopfeed, line)
@@ -118,20 +121,20 @@ func quote(s string) string {
 
 func (d *demo) path(name string) string { return filepath.Join(d.Output, name) }
 
-// takeDirectory makes the output directory, or takes that of an earlier demo.
-func (d *demo) takeDirectory() error {
+// claimDirectory makes the output directory, or accepts that of an earlier demo.
+func (d *demo) claimDirectory() error {
 	disk := d.verbs.fs
 	entries, err := disk.ReadDir(d.Output)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, e := range entries {
-		if e.Name() == demoMarker {
-			return nil
-		}
+	if there, err := textFile(disk, d.path(demoMarker), len(demoMarkerText)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else if there == demoMarkerText {
+		return nil
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s was not made by a demo and is left alone (choose another directory by --output)", format.ErrExists, d.Output)
+		return fmt.Errorf("%w: %s was not made by a demo and is not replaced (choose another directory by --output)", format.ErrExists, d.Output)
 	}
 	if err := disk.MkdirAll(d.Output); err != nil {
 		return err
@@ -141,10 +144,25 @@ func (d *demo) takeDirectory() error {
 		return err
 	}
 	defer f.Abort()
-	if _, err := io.WriteString(f, "hopfeed demo made this directory, and may replace what it made here.\n"); err != nil {
+	if _, err := io.WriteString(f, demoMarkerText); err != nil {
 		return err
 	}
 	return f.Commit()
+}
+
+// textFile is the content of a file, or the first bytes of one that has more than most.
+func textFile(fsys vfs.FS, path string, most int) (string, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	content := make([]byte, most+1)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return string(content[:n]), nil
 }
 
 // products trains on the larger graph.
@@ -187,7 +205,7 @@ func (d *demo) circuits() error {
 		return err
 	}
 	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
-		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), batch: 8000, placement: placement.Storage,
+		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), rows: allRows, split: -1, batch: 8000, placement: placement.Storage,
 	})
 	if err != nil {
 		return err
@@ -203,10 +221,10 @@ func (d *demo) circuits() error {
 // smaller and shorter for the time they take, of circuits chosen on those rows
 // of the small one that are held out.
 var (
-	none        = func(*trainer.Settings) {}
-	productSIGN = func(s *trainer.Settings) { s.Hidden, s.Epochs = 64, 30 }
-	circuitSIGN = func(s *trainer.Settings) {
-		s.Hidden, s.Dropout, s.LearningRate, s.WeightDecay, s.Epochs = 64, 0.1, 0.01, 0, 300
+	none        = func(*trainOptions) {}
+	productSIGN = func(o *trainOptions) { o.Hidden, o.Dropout, o.Epochs = 64, 0.5, 30 }
+	circuitSIGN = func(o *trainOptions) {
+		o.Hidden, o.Dropout, o.LearningRate, o.decayByRows, o.Epochs = 64, 0.1, 0.01, false, 300
 	}
 )
 
@@ -258,17 +276,19 @@ func (d *demo) verify(name string) error {
 }
 
 // train trains from storage on <name>-store, and saves the model.
-func (d *demo) train(name, run, model string, change func(*trainer.Settings)) error {
-	settings, err := trainer.Defaults(model)
+func (d *demo) train(name, run, model string, change func(*trainOptions)) error {
+	settings, err := trainer.Defaults(model, 0)
 	if err != nil {
 		return err
 	}
-	change(&settings)
-	r, err := runTrain(d.ctx, d.verbs, trainOptions{
-		store: d.path(name + "-store"), model: model, hops: -1, Settings: settings,
-		runs: 1, split: -1, evalEvery: 1, placement: placement.Storage, shuffle: placement.Auto,
-		run: d.path(run), force: true,
-	})
+	settings.WeightDecay = 0
+	o := trainOptions{
+		store: d.path(name + "-store"), model: model, hops: -1, Settings: settings, decayByRows: true,
+		runs: 1, split: -1, placement: placement.Storage, shuffle: placement.Auto,
+		run: d.path(run), saveEvery: defaultSaveEvery, force: true,
+	}
+	change(&o)
+	r, err := runTrain(d.ctx, d.verbs, o)
 	if err != nil {
 		return err
 	}

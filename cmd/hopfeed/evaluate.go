@@ -5,79 +5,201 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 type evaluateOptions struct {
 	checkpoint, store string
+	rows              string // one of rowChoices
+	split             int    // < 0: that of the training, or else the store's
+	splits            string
 	batch             int
 	placement         string
 }
+
+// allRows is the value of --rows for all labelled rows.
+const allRows = "all"
+
+var rowChoices = []string{format.RegionTest, format.RegionValid, format.RegionTrain, allRows}
 
 func newEvaluateCommand(a *app) *cobra.Command {
 	var o evaluateOptions
 	c := &cobra.Command{
 		Use:   "evaluate --checkpoint RUN STORE",
 		Short: "Apply a trained model to a hop store",
-		Long: "Evaluate applies the model that train --run saved to all labelled rows of a hop store, which may be that\n" +
-			"of another graph with the same features and classes.",
+		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test rows.\n\n" +
+			"In a store of the nodes that the model was trained on, these are the test rows of the training's split. In a\n" +
+			"store of other nodes (with the same features and classes) they are the test rows of that store's split.\n" +
+			"--split or --splits choose another split. Test or validation rows that the model was trained on are refused;\n" +
+			"--rows train and --rows all evaluate them too.",
 		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			o.store = args[0]
-			return runEvaluate(ctx, a, o)
-		}),
 	}
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		if c.Flags().Changed("split") && o.split < 0 {
+			return nil, usagef("--split %d: must not be negative", o.split)
+		}
+		o.store = args[0]
+		return runEvaluate(ctx, a, o)
+	})
 	f := c.Flags()
+	a.declareEmulate(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
-	f.IntVar(&o.batch, "batch", 8000, "rows of a batch")
-	f.StringVar(&o.placement, "placement", placement.Auto, "where the input lives: auto, device, host or storage")
+	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
+	f.IntVar(&o.split, "split", -1, "number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
+	f.Lookup("split").DefValue = "0" // which help leaves out
+	f.StringVar(&o.splits, "splits", "", splitsUsage)
+	f.IntVar(&o.batch, "batch", 8000, batchUsage)
+	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	c.MarkFlagRequired("checkpoint")
 	return c
 }
 
-// evaluated is the result of evaluate. What it has of training is the checkpoint's.
+// evaluated is the result of evaluate. Its fields about the training come from the checkpoint.
 type evaluated struct {
 	trained
-	Accuracy *float64             `json:"accuracy"` // on all labelled rows
-	Rows     int64                `json:"rows"`     // labelled
-	Regions  map[string]*regional `json:"regions"`
+	Accuracy    *float64                 `json:"accuracy"` // on all rows
+	Rows        int64                    `json:"rows"`     // labelled
+	Parts       map[string]*partAccuracy `json:"parts"`    // of the split
+	RowsOf      string                   `json:"rows_of"`  // which rows these are, in words
+	SameNodes   bool                     `json:"same_nodes"`
+	TrainedRows int64                    `json:"trained_rows"` // of them, labelled or not, that the model was trained on
 
-	names      []string // of regions, in order
+	names      []string // of parts, in order
 	trainedOn  string
 	checkpoint string
+	incomplete string // what the training lacks
 }
 
-// regional is the accuracy on the labelled rows of a region.
-type regional struct {
+// partAccuracy is the accuracy on the labelled rows of one part of a split.
+type partAccuracy struct {
 	Accuracy *float64 `json:"accuracy"`
 	Rows     int64    `json:"rows"`
 }
 
 func (e *evaluated) text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, e.trainedOn, e.checkpoint)
-	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", e.Dataset, e.Placement, readsText(e.Load))
-	for _, name := range e.names {
-		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, percent(e.Regions[name].Accuracy), e.Regions[name].Rows)
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn), units.Printable(e.checkpoint))
+	if e.incomplete != "" {
+		fmt.Fprintf(w, "incomplete\t%s\n", e.incomplete)
 	}
-	fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, percent(e.Accuracy), e.Rows)
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(e.Dataset), e.Placement, readsText(e.Load))
+	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
+	if e.TrainedRows > 0 {
+		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect a lower accuracy on new ones\n", e.TrainedRows)
+	}
+	for _, name := range e.names {
+		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, percent(e.Parts[name].Accuracy), e.Parts[name].Rows)
+	}
+	if len(e.names) > 1 {
+		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, percent(e.Accuracy), e.Rows)
+	}
 	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", e.Seconds, *e.RowsPerSecond)
+}
+
+func (o *evaluateOptions) validate() error {
+	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+		return err
+	}
+	if err := oneOf("rows", o.rows, rowChoices...); err != nil {
+		return err
+	}
+	if o.batch < 1 {
+		return usagef("--batch %d: must be at least 1", o.batch)
+	}
+	return nil
+}
+
+// evaluation is the rows that a model is evaluated on.
+type evaluation struct {
+	parts       []rowPart
+	scattered   bool
+	rows        int64
+	about       string // which they are
+	sameNodes   bool   // as in training
+	trainedRows int64
+}
+
+// planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
+// unless --rows asks for them.
+func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.Checkpoint, o evaluateOptions) (e evaluation, err error) {
+	m := &store.Manifest
+	stored, err := readLabelledRows(ctx, store)
+	if err != nil {
+		return e, err
+	}
+	trainedParts := stored.partsOf(store, c)
+	e.sameNodes = trainedParts != nil
+	var p partition
+	var split string
+	if e.sameNodes && o.split < 0 && o.splits == "" {
+		p, split = partitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
+		if c.Data.Fingerprint != m.Fingerprint {
+			split += " (from another store of the same nodes)"
+		}
+	} else {
+		if p, err = a.choosePartition(ctx, store, o.split, o.splits); err != nil {
+			return e, err
+		}
+		number := o.split
+		if number < 0 && o.splits == "" {
+			number = m.Split
+		}
+		split = splitText(max(number, 0), o.splits != "")
+	}
+	e.scattered = p.scattered
+	for _, part := range p.rowParts() {
+		if o.rows != allRows && o.rows != part.name {
+			continue
+		}
+		before := e.rows
+		part.each(store, func(row int64) {
+			e.rows++
+			if e.sameNodes && trainedParts[row] == format.SplitTrain {
+				e.trainedRows++
+			}
+		})
+		if e.rows > before {
+			e.parts = append(e.parts, part)
+		}
+	}
+	switch {
+	case e.rows == 0:
+		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits", o.store, o.rows, split, strings.Join(rowChoices, "|"))
+	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
+		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): leave out --split and --splits, or give --rows all, which prints each part by itself",
+			e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
+	}
+	e.about = o.rows + " rows of " + split
+	if o.rows == allRows {
+		e.about = "all rows, by " + split
+	}
+	if !e.sameNodes {
+		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), count(c.Data.Nodes, "node"))
+	}
+	return e, nil
+}
+
+// splitText names a split in messages.
+func splitText(number int, file bool) string {
+	text := fmt.Sprintf("split %d", number)
+	if file {
+		text += " of a file of splits"
+	}
+	return text
 }
 
 func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
 	start := time.Now()
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
-	}
-	if o.batch < 1 {
-		return nil, usagef("--batch %d: must be at least 1", o.batch)
 	}
 	c, err := trainer.LoadCheckpoint(a.fs, o.checkpoint)
 	if err != nil {
@@ -88,24 +210,37 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		return nil, err
 	}
 	m := &store.Manifest
-	if err := c.Fits(store.Matrices(), m.Features, m.Classes); err != nil {
+	if err := c.CheckStore(store.Matrices(), m.Features, m.Classes); err != nil {
 		return nil, errors.Join(usagef("%s on %s: %s", o.checkpoint, o.store, err), store.Close())
 	}
-	so := sessionOptions{batch: o.batch, placement: o.placement}
+	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
+	if err := a.fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	plan, err := a.planEvaluation(ctx, store, c, o)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	so := sessionOptions{batch: o.batch, placement: o.placement, scattered: plan.scattered, held: held}
+	if !plan.scattered {
+		for _, part := range plan.parts {
+			so.regions = append(so.regions, part.name)
+		}
+	}
 	s, err := a.openSession(ctx, store, c.Spec, so)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	s.announce(a)
+	s.notePlacement(a)
 
-	var sections []trainer.Section
-	for _, r := range store.Layout().Regions {
-		sets, err := s.loaders.Sets(loader.Rows{Region: r.Name}, chunk.Plan{BatchRows: s.batch, ChunkRows: store.Layout().ChunkRows})
+	var sections []trainer.NamedRows
+	for _, part := range plan.parts {
+		sets, err := s.loaders.Sets(part.rows, chunk.Plan{BatchRows: s.batch, ChunkRows: store.Layout().ChunkRows})
 		if err != nil {
 			return nil, err
 		}
-		section := trainer.Section{Name: r.Name}
+		section := trainer.NamedRows{Name: part.name}
 		for _, set := range sets {
 			section.Rows = append(section.Rows, set)
 		}
@@ -118,36 +253,38 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
-		Accuracy: found.Overall.Fraction(), Rows: found.Overall.Rows, Regions: map[string]*regional{},
-		trainedOn: c.Dataset, checkpoint: o.checkpoint,
+		Accuracy: found.Overall.Fraction(), Rows: found.Overall.Rows, Parts: map[string]*partAccuracy{},
+		RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
+		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
 	}
-	for _, section := range found.Sections {
+	for _, section := range found.ByName {
 		e.names = append(e.names, section.Name)
-		e.Regions[section.Name] = &regional{section.Fraction(), section.Rows}
+		e.Parts[section.Name] = &partAccuracy{section.Fraction(), section.Rows}
 	}
+	run := c.Runs[c.Best]
 	e.trained = trained{
 		Model: c.Spec.Model, Dataset: m.Name,
 		Placement: s.decision.Placement, Shuffle: "none", Reasons: s.decision.Reasons,
 		Devices: s.decision.Devices, Sharded: s.decision.Sharded,
-		Epochs: number(c.Epochs), BestEpoch: number(c.BestEpoch), Selection: c.Selection,
-		TrainLoss: &c.TrainLoss, Metric: trainer.MetricName,
+		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
+		TrainLoss: &run.TrainLoss, Metric: trainer.MetricName,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		PeakDeviceBytes: s.peak(), Seeds: []uint64{c.Options.Seed}, Load: s.loaders[0].Stats(),
+		PeakDeviceBytes: s.peak(), Seeds: []uint64{run.Seed}, Load: s.loaders[0].Stats(),
 	}
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())
 	}
-	wait, rate := e.Load.LoopWaitSeconds, float64(so.rows(store.Layout()))/max(seconds, 1e-9)
+	wait, rate := e.Load.LoopWaitSeconds, float64(plan.rows)/max(seconds, 1e-9)
 	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
 	e.Seconds = time.Since(start).Seconds()
 	return e, nil
 }
 
-// metric is the accuracy on a region, nil where there are no labelled rows.
-func (e *evaluated) metric(region string) *float64 {
-	if r := e.Regions[region]; r != nil {
-		return r.Accuracy
+// metric is the accuracy on a part, nil where it was not asked for or has no labelled rows.
+func (e *evaluated) metric(part string) *float64 {
+	if p := e.Parts[part]; p != nil {
+		return p.Accuracy
 	}
 	return nil
 }

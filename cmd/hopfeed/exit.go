@@ -11,7 +11,10 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
@@ -31,12 +34,12 @@ const (
 const exitHelp = `Exit status:
   0    done
   1    failed
-  2    usage: bad flags, unknown verbs, contradictory options, output that exists
+  2    usage: bad flags, unknown commands, contradictory options, output that exists
   3    corrupt or invalid data
-  4    does not fit: memory, disk
+  4    does not fit into memory or on disk
   130  interrupted`
 
-// errUsage is returned when the command line asks for what cannot be.
+// errUsage is returned when the command line is wrong.
 var errUsage = errors.New("usage")
 
 // usageError is errUsage with a text of its own.
@@ -59,11 +62,11 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 		return false
 	}
 	switch {
-	case !running, is(errUsage, format.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, trainer.ErrOptions):
+	case !running, is(errUsage, format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, trainer.ErrOptions):
 		return exitUsage
-	case is(errMaxTime), ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
+	case is(preprop.ErrMaxTime), ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted
-	case is(format.ErrCorrupt, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
+	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
 		return exitCorrupt
 	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM):
 		return exitDoesNotFit
@@ -73,12 +76,13 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 
 // errorLine is what the user reads of err.
 func errorLine(command *cobra.Command, err error, code int, running bool) string {
+	var training *trainingError // says what is left
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	switch {
-	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished):
-		text = "interrupted: nothing half-written is left; run the same command again"
+	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err, preprop.ErrTooShort) && !errors.As(err, &training):
+		text = "interrupted: no incomplete output is left; run the same command again"
 	case !running:
 		text += " (see " + command.CommandPath() + " --help)"
 	}
-	return "hopfeed: " + text + "\n"
+	return "hopfeed: " + units.Printable(text) + "\n"
 }

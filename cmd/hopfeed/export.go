@@ -30,7 +30,7 @@ func newExportCommand(a *app) *cobra.Command {
 		}),
 	}
 	c.Flags().StringVarP(&o.output, "output", "o", "", "directory to write")
-	c.Flags().BoolVar(&o.force, "force", false, "replace what an earlier export has written")
+	c.Flags().BoolVar(&o.force, "force", false, forceUsage)
 	c.MarkFlagRequired("output")
 	return c
 }
@@ -49,7 +49,8 @@ func runExport(ctx context.Context, a *app, o exportOptions) (result, error) {
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, Progress: a.progress()})
+	budget, _ := a.budget()
+	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()})
 	if err != nil {
 		return nil, err
 	}

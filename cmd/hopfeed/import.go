@@ -32,9 +32,9 @@ func (o *graphOptions) flags(c *cobra.Command) {
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
 	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
-	f.StringVar(&o.dtype, "dtype", "float32", "type to store features in: float32, float16 or bfloat16")
-	f.StringVar(&o.scratch, "scratch", "", "folder for scratch files (default: within GRAPH and beside it)")
-	f.BoolVar(&o.force, "force", false, "replace a graph that is there")
+	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
+	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within GRAPH and beside it)")
+	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.MarkFlagRequired("output")
 }
 
@@ -46,9 +46,9 @@ func newImportCommand(a *app) *cobra.Command {
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
 			if len(args) == 0 {
-				return nil, usagef("which format? (there are: %s)", strings.Join(names, ", "))
+				return nil, usagef("import needs a layout: want one of %s", strings.Join(names, ", "))
 			}
-			return nil, usagef("there is no import format %q (there are: %s)", args[0], strings.Join(names, ", "))
+			return nil, usagef("there is no import layout %q (want one of %s)", args[0], strings.Join(names, ", "))
 		}),
 	}
 	for _, f := range ingest.Formats() {
@@ -61,7 +61,7 @@ func newImportCommand(a *app) *cobra.Command {
 
 func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	var o graphOptions
-	var undirected bool
+	var undirected, directed bool
 	c := &cobra.Command{
 		Use:   format.Name + " SRC -o GRAPH",
 		Short: "Import the layout " + format.Name,
@@ -70,16 +70,19 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	}
 	o.flags(c)
 	f := c.Flags()
-	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge")
+	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge; an error if SRC says that its edges are directed")
+	f.BoolVar(&directed, "directed", false, "take edges as they are; an error if SRC says that its edges are undirected")
 	f.BoolVar(&o.normalize, "normalize-features", false, "divide each row of features by its sum, where that is positive")
 	f.BoolVar(&o.inPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
 	open := format.Declare(f)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		direction := ingest.UnknownDirection
 		switch {
+		case undirected && directed:
+			return nil, usagef("--undirected and --directed exclude each other: give one of them")
 		case undirected:
 			direction = ingest.Undirected
-		case f.Changed("undirected"):
+		case directed:
 			direction = ingest.Directed
 		}
 		if err := a.refuseWithin(o.output); err != nil {
@@ -91,7 +94,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		budget, _ := a.budget()
 		return a.ingest(ctx, func() (ingest.Source, error) {
 			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-				Workspace: ingest.Workspace{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
+				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
 		}, direction, o)
 	})
 	return c
@@ -103,6 +106,8 @@ type imported struct{ *ingest.Result }
 func (i imported) text(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, count(i.Nodes, "node"), count(i.Edges, "edge"), count(int64(i.Features), "feature"))
 	switch {
+	case i.LabelValues:
+		fmt.Fprintf(w, ", %s a node to predict (regression)", count(int64(i.LabelColumns), "value"))
 	case i.LabelColumns > 1:
 		fmt.Fprintf(w, ", %d labels a node (multi-label)", i.LabelColumns)
 	case i.Classes > 0:

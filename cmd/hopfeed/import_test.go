@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 func TestAGraphWithFeaturesInPlaceServesAllCommands(t *testing.T) {
@@ -37,5 +39,29 @@ func TestAGraphWithFeaturesInPlaceServesAllCommands(t *testing.T) {
 	}
 	if o := hopfeed(t, d, "import npy again -o x --features-in-place --normalize-features"); o.code != exitUsage {
 		t.Errorf("exit status %d: %s", o.code, o.stderr)
+	}
+}
+
+func TestDirectionOfEdgesIsChosenByTwoFlags(t *testing.T) {
+	d := vfs.NewMem()
+	write(t, d, "unknown.csv", "0,1\n1,2\n")
+	write(t, d, "undirected.csv", "% sym\n0,1\n1,2\n")
+	for _, c := range []struct {
+		name, line string
+		code       int
+		want       string
+	}{
+		{"an input that does not say is taken as directed, with a note", "import csv unknown.csv -o a", exitDone, "edges are taken as directed"},
+		{"directed accepts that", "import csv unknown.csv -o b --directed", exitDone, "2 edges"},
+		{"undirected adds the reverse of every edge", "import csv unknown.csv -o c --undirected", exitDone, "4 edges"},
+		{"the input says that its edges are undirected", "import csv undirected.csv -o d", exitDone, "4 edges"},
+		{"directed contradicts the input", "import csv undirected.csv -o e --directed", exitUsage, "undirected.csv: line 1 says that the edges are undirected; leave out --directed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := hopfeed(t, d, c.line)
+			if said := o.stdout + o.stderr; o.code != c.code || !strings.Contains(said, c.want) || strings.Contains(c.line, "--directed") && strings.Contains(said, "taken as directed") {
+				t.Errorf("hopfeed %s: exit status %d, want %d and %q: %s", c.line, o.code, c.code, c.want, said)
+			}
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,17 +34,21 @@ type inspected struct {
 }
 
 func (i *inspected) text(w io.Writer) {
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, units.Printable(fmt.Sprintf(format, args...)))
+	}
 	line("kind", "%s (format %d, written by hopfeed %s)", i.Kind, i.Format, i.Tool)
 	line("name", "%s", i.Name)
 	line("nodes", "%d", i.Nodes)
 	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"), either(i.Weighted, "weighted", "unweighted"))
 	line("features", "%d, %s", i.Features, i.DType)
 	switch {
+	case i.LabelValues:
+		line("labels", "%s a node to predict (regression)", count(int64(i.Labels), "value"))
 	case i.Labels > 1:
 		line("labels", "%d a node", i.Labels)
 	case i.Labels == 1:
-		line("classes", "%d", i.Classes)
+		line("classes", "%d%s", i.Classes, classNames(i.ClassNames))
 	}
 	line("splits", "%d", i.Splits)
 	if i.Kind == format.KindStore {
@@ -66,6 +71,18 @@ func (i *inspected) text(w io.Writer) {
 		line("made from", "%s: %s", k, i.Input[k])
 	}
 	line("fingerprint", "%s", i.Fingerprint)
+}
+
+// classNames lists the names of classes, or the first of many, behind their number.
+func classNames(names []string) string {
+	const most = 50
+	switch {
+	case len(names) > most:
+		return fmt.Sprintf(": %s, ... (--json lists all)", strings.Join(names[:most], ", "))
+	case len(names) > 0:
+		return ": " + strings.Join(names, ", ")
+	}
+	return ""
 }
 
 func either(first bool, a, b string) string {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,50 +30,53 @@ type planOptions struct {
 	described
 }
 
-// described is a data set in numbers.
+// described is a data set of which only numbers are known.
 type described struct {
 	placement.Dataset
+	edges int64
 	split []float64
 	dtype string
 }
 
 func newPlanCommand(a *app) *cobra.Command {
-	o := planOptions{trainOptions: trainOptions{runs: 1, evalEvery: 1}}
+	o := planOptions{trainOptions: trainOptions{runs: 1, Settings: trainer.Settings{EvalEvery: 1}}}
 	c := &cobra.Command{
 		Use:   "plan [STORE]",
-		Short: "Say where the input of training would live, why, and what an epoch would take",
-		Long: "Plan shows the ways to train on a hop store, what they take, and the one that train would choose. On this\n" +
-			"machine it measures for a moment how fast rows move and computes on a few batches; for another one, that\n" +
-			"--hardware describes, it estimates. Without a STORE it plans for a data set in numbers, or for one of\n" +
-			placement.DatasetNames() + ".",
+		Short: "Print where train would keep its input, why, and how long an epoch would take",
+		Long: "Plan lists the placements and shuffles that are possible for training on a hop store, the memory and the time\n" +
+			"of an epoch that each would take, and the one that train would choose.\n\n" +
+			"On this machine it measures for about a second: how fast rows are read and copied, and the time of a few\n" +
+			"training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known\n" +
+			"data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.",
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	o.shared(f)
-	f.Lookup("hops").Usage = "hops to use (default all that the store, or the data set, has)"
-	f.StringVar(&o.hardware, "hardware", "", "machine to plan for, described in a YAML file (default this one)")
-	f.IntVar(&o.devices, "devices", 0, "devices of it to use (default all)")
-	f.StringVar(&o.dataset, "dataset", "", "data set to plan for instead of a store")
-	f.Int64Var(&o.Nodes, "nodes", 0, "nodes of a data set")
+	a.declareEmulate(f)
+	o.declarePlacedFlags(f)
+	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
+	f.IntVar(&o.devices, "devices", 0, "number of devices of the --hardware to use (default all)")
+	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
+	f.Int64Var(&o.Nodes, "nodes", 0, "number of nodes")
+	f.Int64Var(&o.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
 	f.IntVar(&o.Features, "features", 0, "features of a node")
-	f.IntVar(&o.Classes, "classes", 2, "classes")
-	f.Float64Var(&o.Labeled, "labeled", 1, "part of the nodes that has a label")
-	f.Float64SliceVar(&o.described.split, "parts", []float64{0.6, 0.2, 0.2}, "parts of those that train, validate and test")
-	f.StringVar(&o.dtype, "dtype", "", "type that its features are stored in: float32, float16 or bfloat16 (default float32)")
+	f.IntVar(&o.Classes, "classes", 2, "number of classes")
+	f.Float64Var(&o.Labeled, "labeled", 1, "share of the nodes that have a label")
+	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2}, "shares of the labelled nodes that train, validate and test")
+	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.settle(f); err != nil {
+		if err := o.fillDefaults(f); err != nil {
 			return nil, err
 		}
 		if len(args) > 0 {
 			o.store = args[0]
 		}
-		for _, name := range []string{"dataset", "nodes", "features", "classes", "labeled", "parts", "dtype"} {
+		for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares", "dtype"} {
 			switch {
 			case !f.Changed(name):
 			case o.store != "":
-				return nil, usagef("--%s: the store says it (leave one of them out)", name)
-			case o.dataset != "" && name != "dataset" && name != "dtype":
-				return nil, usagef("--%s: --dataset %s says it (leave one of them out)", name, o.dataset)
+				return nil, usagef("--%s: STORE determines it (leave out one of the two)", name)
+			case o.dataset != "" && !slices.Contains([]string{"dataset", "edges", "dtype"}, name):
+				return nil, usagef("--%s: --dataset %s determines it (leave out one of the two)", name, o.dataset)
 			}
 		}
 		return runPlan(ctx, a, o)
@@ -98,10 +102,12 @@ type planned struct {
 	Shuffle               string                  `json:"shuffle"`
 	Buffers               int                     `json:"buffers"`
 	Devices               int                     `json:"devices"`
-	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"` // null where computing takes nobody knows how long
+	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"` // null where the time of computing is not known
 	Reasons               []string                `json:"reasons"`
 	Alternatives          []placement.Alternative `json:"alternatives"`
-	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where rows cannot be shuffled by chunk
+	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where chunks cannot be reshuffled
+	// Propagation is what making the store would take; null where the edges are not known.
+	Propagation *preprop.Plan `json:"propagation"`
 }
 
 // plannedMachine is what was planned for.
@@ -153,27 +159,52 @@ func (p *planned) text(w io.Writer) {
 		rates = append(rates, r.Name+" "+r.Rate.String())
 	}
 	line("rates", "%s", strings.Join(rates, ", "))
-	line("input", "%s of %d features, %s, of %d rows: %s; %d train, %d validate", matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
-	line("model", "%s: with batches %s on the device", p.Model, p.WorkBytes)
-	line("plan", "%s%s, %d buffers", p.Placement, shuffleText(p.Shuffle), p.Buffers)
-	for _, reason := range p.Reasons {
-		line("", "%s", reason)
-	}
-	if q := p.ChunkQuality; q != nil {
-		line("by chunk", "of %d rows: %.3g %% of neighbours in storage share a batch (%.3g %% if rows were shuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
-		if q.LabelVariance != nil {
-			line("", "labels of batches vary %.3g times as much as if rows were shuffled", *q.LabelVariance)
+	if p.Propagation != nil {
+		for i, text := range planLines(p.Propagation, m.MemoryBytes) {
+			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}
-	fmt.Fprintln(w, "\nplacement\tshuffle\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost memory\tread an epoch\t")
+	line("input", "%s of %d features, %s, of %d rows: %s; %d train, %d validate", matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
+	if q := p.ChunkQuality; q != nil {
+		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
+		if q.LabelVariance != nil {
+			line("", "the variance of label counts in batches is %.3g times that if rows were reshuffled", *q.LabelVariance)
+		}
+	}
+	fmt.Fprintln(w, "\nplacement\tshuffle\tpossible\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost memory\tread an epoch")
 	for _, a := range p.Alternatives {
 		name := a.Placement
 		if a.Sharded {
 			name = fmt.Sprintf("%s, over %d", name, a.Devices)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
-			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, a.EpochBytes, a.Obstacle)
+		possible := "yes"
+		if a.Obstacle != "" {
+			possible = "no"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, possible, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
+			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, a.EpochBytes)
 	}
+	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
+	for _, reason := range append(p.Reasons, p.otherObstacles()...) {
+		fmt.Fprintf(w, "  %s\n", reason)
+	}
+}
+
+// otherObstacles lists why alternatives are impossible, each once, without those that the reasons
+// have already.
+func (p *planned) otherObstacles() (out []string) {
+	reasons := strings.Join(p.Reasons, "\n")
+	for _, a := range p.Alternatives {
+		if a.Obstacle == "" || strings.Contains(reasons, a.Obstacle) {
+			continue
+		}
+		text := fmt.Sprintf("not %s%s: %s", a.Placement, shuffleText(a.Shuffle), a.Obstacle)
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 func matricesText(n int) string {
@@ -192,14 +223,14 @@ func seconds(s float64) string {
 }
 
 func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if o.hardware == "" && o.devices != 0 {
-		return nil, usagef("--devices is for a machine that --hardware describes (--emulate gpu=N here)")
+		return nil, usagef("--devices needs --hardware (on this machine, --emulate gpu=N gives N devices)")
 	}
 	if o.hardware != "" && a.emulate.GPUs > 0 {
-		return nil, usagef("--emulate is for this machine, and --hardware describes another (--devices N of it)")
+		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another (give --devices N for its devices)")
 	}
 	if o.devices < 0 {
 		return nil, usagef("--devices %d: must not be negative", o.devices)
@@ -208,12 +239,12 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 		return a.planStore(ctx, o)
 	}
 	if o.hardware == "" {
-		return nil, usagef("without a STORE there is nothing to measure: describe the machine too, by --hardware FILE")
+		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
 	}
 	return a.planDescribed(o)
 }
 
-// planStore plans for a store that is there.
+// planStore plans for an existing store.
 func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error) {
 	store, err := a.openStore(o.store, "plan")
 	if err != nil {
@@ -224,8 +255,8 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 	if err != nil {
 		return nil, err
 	}
-	so, m := o.session(store, part), &store.Manifest
-	v, err := a.surveyStore(ctx, store, spec, so, o)
+	so, m := o.sessionOptions(store, part), &store.Manifest
+	v, err := a.storeInputs(ctx, store, spec, so, o)
 	if err != nil {
 		return nil, err
 	}
@@ -243,23 +274,24 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 				return nil, err
 			}
 		}
-		p.ChunkQuality = qualityOf(v.needs, a.seed, labels)
+		p.ChunkQuality = measureQuality(v.needs, a.seed, labels)
 	}
 	return p, nil
 }
 
-// surveyStore measures this machine, or takes the described one.
-func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.Spec, so sessionOptions, o planOptions) (v survey, err error) {
+// storeInputs measures this machine, or reads the description of another.
+func (a *app) storeInputs(ctx context.Context, store *format.Dir, spec trainer.Spec, so sessionOptions, o planOptions) (v placementInputs, err error) {
 	if o.hardware != "" {
-		return a.surveyDescribed(store.Layout(), spec, so, o)
+		return a.describedInputs(store.Layout(), spec, so, o)
 	}
-	if v.facts, err = a.allFacts(); err != nil {
+	if v.facts, err = a.machineFacts(); err != nil {
 		return v, err
 	}
 	if v.needs, err = so.needs(store.Layout(), spec, v.facts.Devices); err != nil {
 		return v, err
 	}
-	// What cannot be is not worth measuring for.
+	v.needs.Host += indexBytes(store)
+	// If nothing fits, there is no point in measuring.
 	d, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle})
 	if err != nil {
 		return v, err
@@ -268,8 +300,8 @@ func (a *app) surveyStore(ctx context.Context, store *format.Dir, spec trainer.S
 	return v, err
 }
 
-// surveyDescribed takes over described hardware, and estimates computing.
-func (a *app) surveyDescribed(layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (v survey, err error) {
+// describedInputs reads the description of a machine, and estimates how fast it computes.
+func (a *app) describedInputs(layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (v placementInputs, err error) {
 	h, err := machine.ReadHardware(a.fs, o.hardware)
 	if err != nil {
 		return v, err
@@ -286,7 +318,7 @@ func (a *app) surveyDescribed(layout format.Layout, spec trainer.Spec, so sessio
 	return v, err
 }
 
-// planDescribed plans for a data set in numbers, on a machine in numbers.
+// planDescribed plans for a described data set on a described machine.
 func (a *app) planDescribed(o planOptions) (result, error) {
 	d := o.Dataset
 	copy(d.Split[:], o.described.split)
@@ -302,7 +334,7 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 		d.Hops = o.hops
 	}
 	if len(o.described.split) != len(d.Split) {
-		return nil, usagef("--parts: want three, for training, validation and test")
+		return nil, usagef("--split-shares: want three, for training, validation and test")
 	}
 	if err := d.Check(); err != nil {
 		return nil, usagef("data set: %s", err)
@@ -322,7 +354,7 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
 	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle, chunkRows: o.chunkRows, trainRows: train, validRows: valid}
-	v, err := a.surveyDescribed(layout, spec, so, o)
+	v, err := a.describedInputs(layout, spec, so, o)
 	if err != nil {
 		return nil, err
 	}
@@ -333,17 +365,45 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	p.Dataset = d.Name
 	// Of the input, of every hop of every operator, and of a little beside them.
 	p.StoreBytes = int64(v.needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.operators)))
-	p.ChunkQuality = qualityOf(v.needs, a.seed, nil)
-	return p, nil
+	p.ChunkQuality = measureQuality(v.needs, a.seed, nil)
+	if o.edges != 0 {
+		p.Propagation, err = a.planPropagation(o, d, t)
+	}
+	return p, err
 }
 
-// describedMatrices are what the model reads of a store with so many hops.
-func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
+// planPropagation plans the propagation of a described data set.
+func (a *app) planPropagation(o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan, error) {
+	operators, err := o.describedOperators()
+	if err != nil {
+		return nil, usagef("%s", err)
+	}
+	train, valid, test := d.Rows()
+	options := preprop.Options{Hops: d.Hops, Operators: operators, MemoryBytes: int64(a.memory), DryRun: true}
+	if err := a.planFor(&options, o.hardware); err != nil {
+		return nil, err
+	}
+	r, err := preprop.PlanDescribed(preprop.Described{
+		Nodes: d.Nodes, Edges: o.edges, Features: d.Features, DType: t, Rows: train + valid + test,
+	}, options)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Plan, nil
+}
+
+// describedOperators are those of a store that is not there.
+func (o *trainOptions) describedOperators() ([]preprop.Operator, error) {
 	list := "sym"
 	if len(o.operators) > 0 {
 		list = strings.Join(o.operators, ",")
 	}
-	operators, err := preprop.ParseOperators(list, preprop.DefaultTolerance)
+	return preprop.ParseOperators(list, preprop.DefaultTolerance)
+}
+
+// describedMatrices are what the model reads of a store with so many hops.
+func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
+	operators, err := o.describedOperators()
 	if err != nil {
 		return nil, err
 	}
@@ -356,8 +416,8 @@ func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
 	return trainer.Matrices(o.model, stored, nil, -1)
 }
 
-// plan chooses, and says what there was to choose from.
-func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (*planned, error) {
+// plan chooses a placement, and lists the alternatives.
+func (a *app) plan(v placementInputs, layout format.Layout, spec trainer.Spec, so sessionOptions, o planOptions) (*planned, error) {
 	d, err := placement.Choose(v.facts, v.needs, placement.Override{Placement: o.placement, Shuffle: o.shuffle})
 	if err != nil {
 		return nil, err
@@ -382,18 +442,18 @@ func (a *app) plan(v survey, layout format.Layout, spec trainer.Spec, so session
 	if d.ComputeSeconds > 0 {
 		p.PredictedEpochSeconds = &d.EpochSeconds
 	} else if o.hardware != "" {
-		p.Reasons = append(p.Reasons, "times are of loading alone: how fast this machine computes is not known (devices.gflops)")
+		p.Reasons = append(p.Reasons, "times are of loading alone: devices.gflops in --hardware, the speed of computing, is not given")
 	} else {
-		p.Reasons = append(p.Reasons, "nothing is predicted: there is no memory to train a few batches from storage")
+		p.Reasons = append(p.Reasons, "no times are predicted: there is too little memory to measure a few training steps")
 	}
 	return p, nil
 }
 
-// qualityRows is how many rows are enough to see how batches are mixed.
+// qualityRows is a number of rows that is large enough to measure how well batches are mixed.
 const qualityRows = 10_000_000
 
-// qualityOf looks at the first epoch of reshuffling by chunk.
-func qualityOf(n placement.Needs, seed uint64, labels []int32) *chunkQuality {
+// measureQuality measures how well the first epoch is mixed if chunks are reshuffled.
+func measureQuality(n placement.Needs, seed uint64, labels []int32) *chunkQuality {
 	plan := chunk.Plan{Rows: n.TrainRows, ChunkRows: n.ChunkRows, BatchRows: n.BatchRows, Order: chunk.Shuffled, Seed: seed}
 	q := plan.Quality(0, qualityRows, labels)
 	out := &chunkQuality{ChunkRows: n.ChunkRows, Neighbours: q.Neighbours, RRNeighbours: q.RRNeighbours}

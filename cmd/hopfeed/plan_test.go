@@ -41,7 +41,7 @@ func TestPlanSaysWhatScriptsRelyOn(t *testing.T) {
 			t.Errorf("%s: %v %v is not among %v", line, p["placement"], p["shuffle"], alternatives)
 		}
 		text := must(t, d, line).stdout
-		for _, word := range []string{"plan ", p["placement"].(string), "by chunk", "placement  ", p["reasons"].([]any)[0].(string)} {
+		for _, word := range []string{"plan: ", p["placement"].(string), "by chunk", "placement  ", p["reasons"].([]any)[0].(string)} {
 			if !strings.Contains(text, word) {
 				t.Errorf("%s: no %q in\n%s", line, word, text)
 			}
@@ -61,7 +61,7 @@ func TestADescribedDataSetIsPlannedAsItsStore(t *testing.T) {
 		options := " --json --hardware machine.yaml --model sign --hidden 16 --batch 128"
 		whole := object(t, must(t, d, "plan store"+options))
 		train, valid := whole["train_rows"].(float64)/4000, whole["valid_rows"].(float64)/4000
-		numbers := object(t, must(t, d, fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --parts %v,%v,%v"+options, half, train, valid, 1-train-valid)))
+		numbers := object(t, must(t, d, fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"+options, half, train, valid, 1-train-valid)))
 		for _, key := range strings.Fields("machine matrices features dtype rows train_rows valid_rows input_bytes work_bytes placement shuffle reasons predicted_epoch_seconds alternatives") {
 			if !reflect.DeepEqual(whole[key], numbers[key]) {
 				t.Errorf("%s: %v of the store, %v in numbers", key, whole[key], numbers[key])
@@ -132,16 +132,16 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan --dataset pokec", exitUsage, "--hardware"},
 		{"plan graph", exitUsage, "propagate"},
 		{"plan none", exitFailed, "none"},
-		{"plan store --nodes 5", exitUsage, "--nodes: the store says it"},
-		{"plan --dataset pokec --nodes 5 --hardware machine.yaml", exitUsage, "--nodes: --dataset pokec says it"},
+		{"plan store --nodes 5", exitUsage, "--nodes: STORE determines it"},
+		{"plan --dataset pokec --nodes 5 --hardware machine.yaml", exitUsage, "--nodes: --dataset pokec determines it"},
 		{"plan --dataset cora --hardware machine.yaml", exitUsage, "papers100M"},
 		{"plan --hardware machine.yaml", exitUsage, "0 nodes"},
-		{"plan --hardware machine.yaml --nodes 5 --features 2 --parts 0.5,0.5", exitUsage, "want three"},
+		{"plan --hardware machine.yaml --nodes 5 --features 2 --split-shares 0.5,0.5", exitUsage, "want three"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --operator magic", exitUsage, "magic"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --dtype int8", exitUsage, "int8"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --model gpt", exitUsage, "gpt"},
 		{"plan store --devices 2", exitUsage, "--emulate"},
-		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage, "--emulate is for this machine"},
+		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage, "--emulate with --hardware: the first is for this machine"},
 		{"plan store --devices 2 --hardware machine.yaml", exitUsage, "the machine has 1"},
 		{"plan store --devices -1 --hardware machine.yaml", exitUsage, "negative"},
 		{"plan store --hardware bad.yaml", exitCorrupt, "bad.yaml: line 1"},
@@ -150,7 +150,7 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan store --placement storage --shuffle rr", exitUsage, "chunk"},
 		{"plan --hardware machine.yaml --dataset igb-large --placement host", exitDoesNotFit, "memory budget"},
 		{"plan --hardware machine.yaml --dataset products --placement device", exitDoesNotFit, "free on device"},
-		{"plan store --placement device --memory 4KiB", exitDoesNotFit, "device"},
+		{"plan store --placement device --memory 49MiB", exitDoesNotFit, "device"},
 	} {
 		o := hopfeed(t, d, c.line)
 		if o.code != c.code || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 || o.stdout != "" {
@@ -177,6 +177,31 @@ func TestTrainSaysWhatItPredicted(t *testing.T) {
 		}
 		if out := must(t, d, line).stdout; !strings.Contains(out, "s an epoch (predicted ") {
 			t.Errorf("%s: no prediction in %s", flags, out)
+		}
+	}
+}
+
+func TestAGraphThatIsNotThereIsPlannedFor(t *testing.T) {
+	d := disk(t)
+	write(t, d, "machine.yaml", toyMachine)
+	const line = "plan --hardware machine.yaml --nodes 1000000000 --edges 100000000000 --features 128 --labeled 0.1 --memory 64GiB"
+	p := object(t, must(t, d, line+" --json"))
+	if plan := p["propagation"].(map[string]any); plan["panels"].(float64) < 2 || p["rows"].(float64) != 1e8 {
+		t.Errorf("%v", p)
+	}
+	if text := must(t, d, line).stdout; !strings.Contains(text, "panels of up to") || !strings.Contains(text, "plan: storage") {
+		t.Error(text)
+	}
+	if p := object(t, must(t, d, strings.Replace(line, "--edges 100000000000 ", "", 1)+" --json")); p["propagation"] != nil {
+		t.Errorf("%v", p["propagation"])
+	}
+	for wrong, says := range map[string]string{
+		strings.Replace(line, "--edges 1", "--edges -1", 1):    "edges",
+		strings.Replace(line, "64GiB", "1MiB", 1):              "memory",
+		"propagate --dry-run --nodes 5 --edges 9 --features 3": "--nodes",
+	} {
+		if o := hopfeed(t, d, wrong); o.code == exitDone || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: status %d, %s", wrong, o.code, o.stderr)
 		}
 	}
 }

@@ -15,9 +15,9 @@ func newRepairCommand(a *app) *cobra.Command {
 	var graph string
 	c := &cobra.Command{
 		Use:   "repair STORE --graph GRAPH",
-		Short: "Mend what is damaged in a hop store",
-		Long: "Repair verifies a hop store, computes the chunks that are damaged or missing anew from the graph that it was made\n" +
-			"from, and writes the files that they are in again, byte for byte as they were.",
+		Short: "Repair damaged files of a hop store",
+		Long: "Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store was made\n" +
+			"from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot be repaired.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			budget, _ := a.budget()
@@ -28,7 +28,7 @@ func newRepairCommand(a *app) *cobra.Command {
 				return nil, err
 			}
 			if len(r.Left) > 0 {
-				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt, count(int64(len(r.Left)), "thing"))
+				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt, count(int64(len(r.Left)), "problem"))
 			}
 			return (*repaired)(r), err
 		}),
@@ -42,10 +42,10 @@ type repaired preprop.Repaired
 
 func (r *repaired) text(w io.Writer) {
 	if len(r.Files)+len(r.Left) == 0 {
-		fmt.Fprintf(w, "%s\tis sound: nothing was to be done\n", r.Store)
+		fmt.Fprintf(w, "%s\tis not damaged: nothing was done\n", r.Store)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s written again, %s computed anew\n", r.Store, count(int64(len(r.Files)), "file"), count(int64(r.Chunks), "chunk"))
+	fmt.Fprintf(w, "%s\t%s written again, %s computed again\n", r.Store, count(int64(len(r.Files)), "file"), count(int64(r.Chunks), "chunk"))
 	for _, file := range r.Files {
 		fmt.Fprintf(w, "\t%s\n", file)
 	}
@@ -53,6 +53,6 @@ func (r *repaired) text(w io.Writer) {
 		fmt.Fprintf(w, "\tnot repaired: %s\n", r.Left[i].Error())
 	}
 	if len(r.Left) > 0 {
-		fmt.Fprintln(w, "\tfiles that the manifest does not list can be removed; what the manifest or the index says is lost: propagate again with --force")
+		fmt.Fprintln(w, "\tremove files that the manifest does not list; if the manifest or the index is damaged, propagate again with --force")
 	}
 }

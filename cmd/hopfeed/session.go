@@ -16,21 +16,23 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// sessionOptions are what train and evaluate have in common.
+// sessionOptions say which rows of a store are read, and how.
 type sessionOptions struct {
 	batch     int
-	train     bool // and not only evaluate
+	train     bool // else the model is only evaluated
 	placement string
-	shuffle   string   // "": the rows are read in order
+	shuffle   string   // "": rows are read in order
 	regions   []string // that are read; nil: all
 	scattered bool     // only some rows of them: see placement.Needs
 	chunkRows int      // that are shuffled together by chunk; 0: a chunk of the store
 
+	held int64 // bytes of memory that the command has beside
+
 	trainRows, validRows int64 // of an epoch
 }
 
-// planChunkRows is how many rows reshuffling by chunk keeps together, in a store with
-// chunks of so many.
+// planChunkRows is the number of rows that stay together when chunks are reshuffled; stored is
+// the number of rows of a chunk of the store.
 func (o sessionOptions) planChunkRows(stored int) int {
 	if o.chunkRows > 0 {
 		return o.chunkRows
@@ -38,7 +40,7 @@ func (o sessionOptions) planChunkRows(stored int) int {
 	return stored
 }
 
-// session is devices, and a store on its way to them.
+// session is a store that is open for training or evaluation, with devices and their loaders.
 type session struct {
 	store     *format.Dir
 	devices   []gds.Device
@@ -48,7 +50,7 @@ type session struct {
 	decision  placement.Decision
 }
 
-// openStore opens a hop store, and says what to do with a graph.
+// openStore opens a hop store. For a graph, the error says how to make a store of it.
 func (a *app) openStore(dir, model string) (*format.Dir, error) {
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {
@@ -62,8 +64,8 @@ func (a *app) openStore(dir, model string) (*format.Dir, error) {
 	return d, nil
 }
 
-// openSession places what spec reads of store, and opens loaders for it. The store
-// belongs to the session, whatever becomes of it.
+// openSession chooses a placement for the matrices that spec reads, and opens devices and
+// loaders. It closes the store if it fails; else session.close does.
 func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.Spec, o sessionOptions) (_ *session, err error) {
 	s := &session{store: store}
 	defer func() {
@@ -72,21 +74,22 @@ func (a *app) openSession(ctx context.Context, store *format.Dir, spec trainer.S
 		}
 	}()
 	layout := store.Layout()
-	lo := o.loading(layout, spec)
+	lo := o.loaderOptions(layout, spec)
 	lo.Store, lo.Threads = store, a.threads
 	s.batch, s.chunkRows = lo.BatchRows, o.planChunkRows(layout.ChunkRows)
-	var v survey
-	if v.facts, err = a.allFacts(); err != nil {
+	var v placementInputs
+	if v.facts, err = a.machineFacts(); err != nil {
 		return nil, err
 	}
 	if v.needs, err = o.needs(layout, spec, v.facts.Devices); err != nil {
 		return nil, err
 	}
+	v.needs.Host += indexBytes(store)
 	asked := placement.Override{Placement: o.placement, Shuffle: o.shuffle}
 	if s.decision, err = placement.Choose(v.facts, v.needs, asked); err != nil {
 		return nil, err
 	}
-	if o.train && v.needs.Input >= worthMeasuring {
+	if o.train && v.needs.Input >= minMeasuredInput {
 		if err := v.measure(ctx, a, store, spec, o, s.decision.Devices); err != nil {
 			return nil, err
 		}
@@ -106,10 +109,10 @@ func (s *session) close() error {
 	return errors.Join(s.loaders.Close(), closeDevices(s.devices), s.store.Close())
 }
 
-// shareRows is the most rows of a batch that one of so many devices gets.
+// shareRows is the largest number of rows of a batch that one device gets.
 func shareRows(batch, devices int) int { return (batch-1)/devices + 1 }
 
-// peak is the most memory that one of the devices ever held.
+// peak is the largest peak memory of the devices, in bytes.
 func (s *session) peak() (bytes int64) {
 	for _, d := range s.devices {
 		bytes = max(bytes, d.Usage().Peak)
@@ -117,8 +120,8 @@ func (s *session) peak() (bytes int64) {
 	return bytes
 }
 
-// announce says where the bytes will come from, and why.
-func (s *session) announce(a *app) {
+// notePlacement prints where the input is read from, and why.
+func (s *session) notePlacement(a *app) {
 	a.note("input from %s%s", s.decision.Placement, shuffleText(s.decision.Shuffle))
 	for _, reason := range s.decision.Reasons {
 		a.note("  %s", reason)
@@ -132,14 +135,14 @@ func (s *session) announce(a *app) {
 		}
 	}
 	if notLocked != "" {
-		a.note("  of %s of pinned memory %s is locked: %s", pinned, locked, notLocked)
+		a.note("  only %[2]s of %[1]s of pinned memory is locked: %[3]s", pinned, locked, notLocked)
 	}
 	if s.decision.ComputeSeconds > 0 {
 		a.note("  an epoch should take %.3g s", s.decision.EpochSeconds)
 	}
 }
 
-// readsText says how much was read from storage, and by which paths.
+// readsText says how many bytes were read from storage, and by which paths.
 func readsText(stats loader.Stats) string {
 	var parts []string
 	for _, r := range stats.Reads {
@@ -155,7 +158,7 @@ func readsText(stats loader.Stats) string {
 	return strings.Join(parts, ", ")
 }
 
-// percent prints a metric, or that there is none.
+// percent prints a metric, "-" for none.
 func percent(p *float64) string {
 	if p == nil || math.IsNaN(*p) {
 		return "-"
@@ -163,7 +166,7 @@ func percent(p *float64) string {
 	return fmt.Sprintf("%.2f %%", 100**p)
 }
 
-// oneOf checks the value of a flag that has a few.
+// oneOf returns an error unless the value of a flag is one of those allowed.
 func oneOf(flag, value string, allowed ...string) error {
 	for _, a := range allowed {
 		if value == a {

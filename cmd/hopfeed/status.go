@@ -17,8 +17,8 @@ func newStatusCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status STORE",
 		Short: "Tell how far a propagation is",
-		Long: "Status tells, from any shell or machine that sees the directory, whether a hop store is complete, whether a process\n" +
-			"is at work on it, and how much of it is done. It disturbs nobody.",
+		Long: "Status tells whether a hop store is complete, whether a process is computing it, and how much of it is finished.\n" +
+			"It takes no locks and changes nothing: run it at any time, on any machine that sees the directory.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
 			s, err := preprop.JobStatus(a.fs, args[0], scratch)
@@ -28,7 +28,7 @@ func newStatusCommand(a *app) *cobra.Command {
 			return (*status)(s), nil
 		}),
 	}
-	c.Flags().StringVar(&scratch, "scratch", "", "folder for scratch files that the job was given")
+	c.Flags().StringVar(&scratch, "scratch", "", "name that the job's --scratch folder has on this machine, if it is another")
 	return c
 }
 
@@ -40,21 +40,21 @@ func (s *status) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\tcomplete\n", s.Store)
 		return
 	case !s.Unfinished:
-		fmt.Fprintf(w, "%s\tnothing has begun\n", s.Store)
+		fmt.Fprintf(w, "%s\tno propagation has begun\n", s.Store)
 		return
 	case len(s.Shards) > 0:
-		fmt.Fprintf(w, "%s\tat work: %s %s\n", s.Store, "shards", strings.Join(s.Shards, ", "))
+		fmt.Fprintf(w, "%s\trunning: shards %s\n", s.Store, strings.Join(s.Shards, ", "))
 	case s.Running:
-		fmt.Fprintf(w, "%s\tat work\n", s.Store)
+		fmt.Fprintf(w, "%s\trunning\n", s.Store)
 	default:
-		fmt.Fprintf(w, "%s\tinterrupted: the same propagate goes on with it\n", s.Store)
+		fmt.Fprintf(w, "%s\tinterrupted: run the same propagate command again to go on\n", s.Store)
 	}
 	if s.Complete {
-		fmt.Fprintln(w, "\tan earlier version is complete, to which the job adds")
+		fmt.Fprintln(w, "\tthe version before this job is complete and can be read")
 	}
 	if s.Columns > 0 {
 		fmt.Fprintf(w, "\t%s, %s of %s\n", s.Operators, count(s.Rows, "row"), count(int64(s.Features), "feature"))
-		fmt.Fprintf(w, "\t%.0f %% done: %d of %d matrices whole\n", 100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
+		fmt.Fprintf(w, "\t%.0f %% of the columns finished, %d of %d matrices complete\n", 100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
 	}
 	fmt.Fprintf(w, "\t%s on disk\n", units.Bytes(s.Bytes))
 }

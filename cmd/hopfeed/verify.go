@@ -17,7 +17,7 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Short: "Read every byte of a graph or hop store and check it",
 		Long: "Verify checks all checksums, that the Arrow files hold what manifest and index say, that\n" +
 			"values are in range, and that no file is there that nobody listed. What is bad is printed, a\n" +
-			"line each, and the exit status is 3.",
+			"line each, and the exit status is 3. What file managers and editors leave is noted, and no error.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runVerify(ctx, a, args[0]) }),
 	}
@@ -29,6 +29,9 @@ type verified struct{ *format.VerifyReport }
 func (v verified) text(w io.Writer) {
 	for _, b := range v.Bad {
 		fmt.Fprintln(w, b.Error())
+	}
+	for _, n := range v.Notes {
+		fmt.Fprintf(w, "note: %s\n", n)
 	}
 	verdict := "all is well"
 	if len(v.Bad) > 0 {
@@ -47,6 +50,9 @@ func runVerify(ctx context.Context, a *app, dir string) (result, error) {
 	}
 	if n := len(report.Bad); n > 0 {
 		err = fmt.Errorf("%s: %w: %d bad", dir, format.ErrCorrupt, n)
+		if report.Remedy != "" {
+			err = fmt.Errorf("%w (%s)", err, report.Remedy)
+		}
 	}
 	return verified{report}, err
 }

@@ -74,6 +74,8 @@ var badCalls = []badCall{
 	{"a product has another shape", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, y, 0, x) }},
 	{"a row is too short", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(x, y.Slice(0, 1)) }},
 	{"a row is two", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(y, y.Slice(0, 2)) }},
+	{"a row of factors is too short", "MulRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.MulRow(x, y.Slice(0, 1)) }},
+	{"a row of factors is two", "MulRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.MulRow(y, y.Slice(0, 2)) }},
 	{"shapes to add differ", "Axpy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Axpy(1, x, y) }},
 	{"sums of rows are too few", "SumRows", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.SumRows(y.Slice(0, 1), 0, x) }},
 	{"gradient and output differ in shape", "ReLUGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ReLUGrad(x, x, y) }},
@@ -92,6 +94,10 @@ var badCalls = []badCall{
 	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.CountCorrect(y.Slice(0, 1).Columns(0, 2), x, labels)
 	}},
+	{"a count is of 32 bits", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		count.DType = gds.Int32
+		s.CountCorrect(count, x, labels)
+	}},
 	{"a count has no room for rows with labels", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.CountCorrect(count.Columns(0, 1), x, labels)
 	}},
@@ -107,7 +113,7 @@ var badCalls = []badCall{
 type foreign struct{ gds.Buffer }
 
 var badCallTests = append([]test{
-	{"memory that was freed poisons the stream", func(b *bench) {
+	{"memory that was freed poisons the stream", func(b *fixture) {
 		s := b.newStream()
 		buffer, err := b.device.Alloc(64)
 		if err != nil {
@@ -121,14 +127,14 @@ var badCallTests = append([]test{
 			b.Errorf("filling freed memory: %v", err)
 		}
 	}},
-	{"an event of nobody's poisons the stream", func(b *bench) {
+	{"an event of nobody's poisons the stream", func(b *fixture) {
 		s := b.newStream()
 		s.WaitEvent(nil)
 		if err := s.Close(); err == nil {
 			b.Error("the stream waited for nil")
 		}
 	}},
-	{"tensors without elements need no memory", func(b *bench) {
+	{"tensors without elements need no memory", func(b *fixture) {
 		var none gds.Tensor
 		x := b.floats(shifted, 1, 3, []float32{1, 2, 3})
 		b.stream.Fill(none, 1)
@@ -138,6 +144,7 @@ var badCallTests = append([]test{
 		b.stream.Gather(none, none, none)
 		b.stream.ReLU(none, none)
 		b.stream.AddRow(gds.Tensor{Cols: 3}, x.Tensor)
+		b.stream.MulRow(gds.Tensor{Cols: 3}, x.Tensor)
 		b.stream.SumRows(x.Tensor, 1, gds.Tensor{Cols: 3})
 		if got := b.read(x); got[0] != 1 || got[1] != 2 || got[2] != 3 {
 			b.Errorf("got %v", got)
@@ -148,9 +155,9 @@ var badCallTests = append([]test{
 func badCallsAsTests() []test {
 	var tests []test
 	for _, c := range badCalls {
-		tests = append(tests, test{c.name, func(b *bench) {
+		tests = append(tests, test{c.name, func(b *fixture) {
 			x, y := b.floats(dense, 3, 4, make([]float32, 12)), b.floats(dense, 4, 3, make([]float32, 12))
-			labels, count := b.array(dense, 1, 3, gds.Int32, make([]byte, 12)), b.array(dense, 1, 2, gds.Int32, make([]byte, 8))
+			labels, count := b.array(dense, 1, 3, gds.Int32, make([]byte, 12)), b.array(dense, 1, 2, gds.Int64, make([]byte, 16))
 			s := b.newStream()
 			c.call(s, x.Tensor, y.Tensor, labels.Tensor, count.Tensor)
 			err := s.Synchronize(context.Background())

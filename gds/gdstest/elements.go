@@ -11,8 +11,8 @@ import (
 )
 
 var elementTests = []test{
-	{"Axpy adds a multiple", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"Axpy adds a multiple", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			vx, vy := b.normal(rows*cols), b.normal(rows*cols)
 			x, y := b.floats(shifted, rows, cols, vx), b.floats(l, rows, cols, vy)
 			const alpha = 0.7
@@ -23,8 +23,8 @@ var elementTests = []test{
 			})
 		})
 	}},
-	{"ReLU keeps what is above zero, in place or not", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"ReLU keeps what is above zero, in place or not", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			values := b.normal(rows * cols)
 			src, dst := b.floats(l, rows, cols, values), b.floats(strided, rows, cols, nil)
 			b.stream.ReLU(dst.Tensor, src.Tensor)
@@ -34,7 +34,7 @@ var elementTests = []test{
 			b.expect(b.read(src), rows*cols, want)
 		})
 	}},
-	{"ReLU knows special numbers", func(b *bench) {
+	{"ReLU knows special numbers", func(b *fixture) {
 		inf := float32(math.Inf(1))
 		x := b.floats(dense, 1, 5, []float32{float32(math.NaN()), inf, -inf, float32(math.Copysign(0, -1)), 1e-45})
 		b.stream.ReLU(x.Tensor, x.Tensor)
@@ -46,8 +46,8 @@ var elementTests = []test{
 			b.Errorf("got %v", got)
 		}
 	}},
-	{"ReLUGrad passes where the output is above zero, in place or not", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"ReLUGrad passes where the output is above zero, in place or not", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			vg, vo := b.normal(rows*cols), b.normal(rows*cols)
 			for i := range vo {
 				if i%3 == 0 {
@@ -67,8 +67,8 @@ var elementTests = []test{
 			b.expect(b.read(grad), rows*cols, want)
 		})
 	}},
-	{"Dropout drops by the hash of seed and position, in place or not", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"Dropout drops by the hash of seed and position, in place or not", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, p := range []float32{0, 0.3, 0.5, 0.999} {
 				values := b.normal(rows * cols)
 				seed := rng.Derive(b.seed, "dropout")
@@ -88,7 +88,7 @@ var elementTests = []test{
 			}
 		})
 	}},
-	{"Dropout drops about as many as asked for", func(b *bench) {
+	{"Dropout drops about as many as asked for", func(b *fixture) {
 		// Of n elements p*n are dropped, with standard deviation sqrt(n*p*(1-p));
 		// five of them are passed once in a million seeds, and this is one seed.
 		const n, p = 100_000, 0.25
@@ -108,7 +108,7 @@ var elementTests = []test{
 			b.Errorf("%d of %d dropped at p = %v", dropped, n, p)
 		}
 	}},
-	{"Dropout with probability zero changes nothing", func(b *bench) {
+	{"Dropout with probability zero changes nothing", func(b *fixture) {
 		values := b.normal(1000)
 		x := b.floats(shifted, 10, 100, values)
 		b.stream.Dropout(x.Tensor, x.Tensor, 0, 1)
@@ -116,10 +116,10 @@ var elementTests = []test{
 			b.Error("values have changed")
 		}
 	}},
-	{"Adam follows Algorithm 1 over several steps", func(b *bench) {
+	{"Adam follows Algorithm 1 over several steps", func(b *fixture) {
 		for _, decay := range []float32{0, 0.01} {
 			for _, n := range []int{1, 5, 1000, 70_001} {
-				b.at(fmt.Sprintf("n=%d,decay=%v", n, decay), func(b *bench) { adamSteps(b, n, decay) })
+				b.at(fmt.Sprintf("n=%d,decay=%v", n, decay), func(b *fixture) { adamSteps(b, n, decay) })
 			}
 		}
 	}},
@@ -127,7 +127,7 @@ var elementTests = []test{
 
 // adamSteps compares four steps with the algorithm in float64, each starting at
 // what the device has, so that roundings do not pile up.
-func adamSteps(b *bench, n int, decay float32) {
+func adamSteps(b *fixture, n int, decay float32) {
 	param, m, v := b.normal(n), make([]float32, n), make([]float32, n)
 	dp, dm, dv := b.floats(shifted, 1, n, param), b.floats(dense, 1, n, m), b.floats(dense, 1, n, v)
 	for step := 1; step <= 4; step++ {

@@ -53,7 +53,7 @@ func (f oddFile) ReadAt(p []byte, offset int64) (int, error) {
 const page = 4096
 
 // onDisk writes a file of random bytes, and opens it on each kind of file system.
-func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte, file gds.File)) {
+func (b *fixture) onDisk(size int, run func(b *fixture, path string, content []byte, file gds.File)) {
 	path := filepath.Join(b.TempDir(), "part-0.arrow")
 	content := b.random(size)
 	writeFile(b, vfs.OS(), path, content)
@@ -70,7 +70,7 @@ func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte,
 		{"files whose alignment memory has not", oddFS{vfs.OS(), 16 * page, 1 << 62}},
 		{"files in memory, without a descriptor", inMemory(b, path, content)},
 	} {
-		b.at(c.name, func(b *bench) {
+		b.at(c.name, func(b *fixture) {
 			file, err := b.device.OpenFile(c.fs, path)
 			if err != nil {
 				b.Fatal(err)
@@ -89,7 +89,7 @@ func (b *bench) onDisk(size int, run func(b *bench, path string, content []byte,
 
 // checkReceipt wants a path that there is, and a reason unless it is the best, the
 // same for all files that it goes for.
-func checkReceipt(b *bench, path string, file gds.File) {
+func checkReceipt(b *fixture, path string, file gds.File) {
 	b.Helper()
 	switch r := file.Receipt(); r.Path {
 	case "buffered":
@@ -106,7 +106,7 @@ func checkReceipt(b *bench, path string, file gds.File) {
 }
 
 // inMemory is a disk in memory that has the file too.
-func inMemory(b *bench, path string, content []byte) vfs.FS {
+func inMemory(b *fixture, path string, content []byte) vfs.FS {
 	b.Helper()
 	disk := vfs.NewMem()
 	if err := disk.MkdirAll(filepath.Dir(path)); err != nil {
@@ -116,7 +116,7 @@ func inMemory(b *bench, path string, content []byte) vfs.FS {
 	return disk
 }
 
-func writeFile(b *bench, fsys vfs.FS, path string, content []byte) {
+func writeFile(b *fixture, fsys vfs.FS, path string, content []byte) {
 	b.Helper()
 	f, err := fsys.Create(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func writeFile(b *bench, fsys vfs.FS, path string, content []byte) {
 }
 
 // checkRead reads into the middle of a buffer and looks at all of it.
-func checkRead(b *bench, file gds.File, content []byte, at, length, offset int) {
+func checkRead(b *fixture, file gds.File, content []byte, at, length, offset int) {
 	b.Helper()
 	buffer := b.alloc(int64(at + (length+page-1)/page*page + page))
 	set := bytes.Repeat([]byte{0xee}, int(buffer.Len()))
@@ -149,9 +149,9 @@ func checkRead(b *bench, file gds.File, content []byte, at, length, offset int) 
 }
 
 var fileTests = []test{
-	{"any range from a page's start is read", func(b *bench) {
+	{"any range from a page's start is read", func(b *fixture) {
 		const size = 5*page + 100
-		b.onDisk(size, func(b *bench, _ string, content []byte, file gds.File) {
+		b.onDisk(size, func(b *fixture, _ string, content []byte, file gds.File) {
 			for _, r := range [][2]int{ // offset, length
 				{0, size}, {0, page}, {0, 1}, {page, 2 * page}, {2 * page, 5000}, {5 * page, 100}, {4 * page, page + 100}, {3 * page, 0},
 				{5 * page, 99}, {4 * page, page + 1},
@@ -161,8 +161,8 @@ var fileTests = []test{
 			}
 		})
 	}},
-	{"a range may end where the buffer ends", func(b *bench) {
-		b.onDisk(3*page, func(b *bench, _ string, content []byte, file gds.File) {
+	{"a range may end where the buffer ends", func(b *fixture) {
+		b.onDisk(3*page, func(b *fixture, _ string, content []byte, file gds.File) {
 			buffer := b.alloc(page + 10)
 			if err := file.ReadInto(buffer, 0, page+10, page); err != nil {
 				b.Fatal(err)
@@ -172,8 +172,8 @@ var fileTests = []test{
 			}
 		})
 	}},
-	{"pinned memory is read into as well", func(b *bench) {
-		b.onDisk(3*page, func(b *bench, _ string, content []byte, file gds.File) {
+	{"pinned memory is read into as well", func(b *fixture) {
+		b.onDisk(3*page, func(b *fixture, _ string, content []byte, file gds.File) {
 			buffer, err := b.device.AllocPinned(3 * page)
 			if err != nil {
 				b.Fatal(err)
@@ -187,9 +187,9 @@ var fileTests = []test{
 			}
 		})
 	}},
-	{"many goroutines read one file", func(b *bench) {
+	{"many goroutines read one file", func(b *fixture) {
 		const pages = 64
-		b.onDisk(pages*page, func(b *bench, _ string, content []byte, file gds.File) {
+		b.onDisk(pages*page, func(b *fixture, _ string, content []byte, file gds.File) {
 			buffer := b.alloc(pages * page)
 			var wait sync.WaitGroup
 			for i := range int64(pages) {
@@ -206,8 +206,8 @@ var fileTests = []test{
 			}
 		})
 	}},
-	{"a file that ends early is named", func(b *bench) {
-		b.onDisk(page+100, func(b *bench, path string, _ []byte, file gds.File) {
+	{"a file that ends early is named", func(b *fixture) {
+		b.onDisk(page+100, func(b *fixture, path string, _ []byte, file gds.File) {
 			buffer := b.alloc(4 * page)
 			for _, r := range [][2]int64{{0, page + 101}, {page, 101}, {page, 2 * page}, {2 * page, 1}, {100 * page, page}} {
 				err := file.ReadInto(buffer, 0, r[1], r[0])
@@ -217,8 +217,8 @@ var fileTests = []test{
 			}
 		})
 	}},
-	{"what cannot be read is refused", func(b *bench) {
-		b.onDisk(4*page, func(b *bench, _ string, content []byte, file gds.File) {
+	{"what cannot be read is refused", func(b *fixture) {
+		b.onDisk(4*page, func(b *fixture, _ string, content []byte, file gds.File) {
 			buffer := b.alloc(2 * page)
 			for _, c := range []struct {
 				name               string
@@ -251,7 +251,7 @@ var fileTests = []test{
 			checkRead(b, file, content, 0, page, 0)
 		})
 	}},
-	{"where direct reads are refused midway, the receipt says so and the bytes are right", func(b *bench) {
+	{"where direct reads are refused midway, the receipt says so and the bytes are right", func(b *fixture) {
 		path := filepath.Join(b.TempDir(), "part-0.arrow")
 		content := b.random(3 * page)
 		writeFile(b, vfs.OS(), path, content)
@@ -270,7 +270,7 @@ var fileTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"a disk that fails is an error that names file and place, not another path", func(b *bench) {
+	{"a disk that fails is an error that names file and place, not another path", func(b *fixture) {
 		path := filepath.Join(b.TempDir(), "part-0.arrow")
 		writeFile(b, vfs.OS(), path, b.random(3*page))
 		for _, fsys := range []vfs.FS{vfs.OS(), plainFS{vfs.OS()}} {
@@ -297,15 +297,15 @@ var fileTests = []test{
 			}
 		}
 	}},
-	{"a file that is not there is named", func(b *bench) {
+	{"a file that is not there is named", func(b *fixture) {
 		path := filepath.Join(b.TempDir(), "no such file")
 		_, err := b.device.OpenFile(vfs.OS(), path)
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 			b.Errorf("got %v", err)
 		}
 	}},
-	{"a closed file cannot be read", func(b *bench) {
-		b.onDisk(page, func(b *bench, path string, _ []byte, _ gds.File) {
+	{"a closed file cannot be read", func(b *fixture) {
+		b.onDisk(page, func(b *fixture, path string, _ []byte, _ gds.File) {
 			file, err := b.device.OpenFile(vfs.OS(), path)
 			if err != nil {
 				b.Fatal(err)

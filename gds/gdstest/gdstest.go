@@ -38,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 			for _, c := range group.tests {
 				t.Run(c.name, func(t *testing.T) {
 					device := open(t)
-					c.run(newBench(t, device))
+					c.run(newFixture(t, device))
 				})
 			}
 		})
@@ -47,14 +47,14 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 
 type test struct {
 	name string
-	run  func(b *bench)
+	run  func(b *fixture)
 }
 
 // unit is the rounding error of one float32 operation, relative.
 const unit = 1.0 / (1 << 24)
 
-// bench is a device under test, with a stream, and what must be cleared away.
-type bench struct {
+// fixture is a device under test, with a stream, and what must be cleared away.
+type fixture struct {
 	*testing.T
 	device  gds.Device
 	stream  gds.Stream
@@ -63,10 +63,10 @@ type bench struct {
 	closed  bool   // by the test itself
 }
 
-// newBench also sees to it that the device ends clean: nothing poisoned that
+// newFixture also sees to it that the device ends clean: nothing poisoned that
 // the test did not expect, nothing leaked.
-func newBench(t *testing.T, device gds.Device) *bench {
-	b := &bench{T: t, device: device}
+func newFixture(t *testing.T, device gds.Device) *fixture {
+	b := &fixture{T: t, device: device}
 	b.stream = b.newStream()
 	t.Cleanup(func() {
 		if b.closed {
@@ -84,16 +84,16 @@ func newBench(t *testing.T, device gds.Device) *bench {
 }
 
 // at runs a part of a test, with the bench's device and stream.
-func (b *bench) at(name string, run func(b *bench)) {
+func (b *fixture) at(name string, run func(b *fixture)) {
 	b.Run(name, func(t *testing.T) {
-		part := &bench{T: t, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
+		part := &fixture{T: t, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
 		defer part.freeAll()
 		run(part)
 		part.sync()
 	})
 }
 
-func (b *bench) newStream() gds.Stream {
+func (b *fixture) newStream() gds.Stream {
 	b.Helper()
 	s, err := b.device.NewStream()
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *bench) newStream() gds.Stream {
 	return s
 }
 
-func (b *bench) alloc(size int64) gds.Buffer {
+func (b *fixture) alloc(size int64) gds.Buffer {
 	b.Helper()
 	buffer, err := b.device.Alloc(size)
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *bench) alloc(size int64) gds.Buffer {
 	return buffer
 }
 
-func (b *bench) freeAll() {
+func (b *fixture) freeAll() {
 	for _, buffer := range b.buffers {
 		if err := buffer.Free(); err != nil {
 			b.Errorf("free: %v", err)
@@ -121,7 +121,7 @@ func (b *bench) freeAll() {
 	b.buffers = nil
 }
 
-func (b *bench) sync() {
+func (b *fixture) sync() {
 	b.Helper()
 	if err := b.stream.Synchronize(context.Background()); err != nil {
 		b.Fatal(err)
@@ -129,14 +129,14 @@ func (b *bench) sync() {
 }
 
 // upload sets a whole buffer.
-func (b *bench) upload(buffer gds.Buffer, content []byte) {
+func (b *fixture) upload(buffer gds.Buffer, content []byte) {
 	b.Helper()
 	b.stream.CopyIn(wholeOf(buffer), content)
 	b.sync()
 }
 
 // download is a whole buffer.
-func (b *bench) download(buffer gds.Buffer) []byte {
+func (b *fixture) download(buffer gds.Buffer) []byte {
 	b.Helper()
 	content := make([]byte, buffer.Len())
 	b.stream.CopyOut(content, wholeOf(buffer))
@@ -171,7 +171,7 @@ const bytesAfter = 52
 
 // array puts a matrix on the device, with NaN all around it; nil values leave
 // NaN inside too.
-func (b *bench) array(l layout, rows, cols int, t gds.DType, values []byte) *array {
+func (b *fixture) array(l layout, rows, cols int, t gds.DType, values []byte) *array {
 	b.Helper()
 	size := t.Size()
 	stride := cols + l.gap
@@ -195,7 +195,7 @@ func (a *array) row(buffer []byte, i int) []byte {
 
 // bytes is the matrix, row by row, as it is now; what lies around it must be as
 // it was.
-func (b *bench) bytes(a *array) []byte {
+func (b *fixture) bytes(a *array) []byte {
 	b.Helper()
 	now := b.download(a.Buf)
 	var values []byte
@@ -209,24 +209,29 @@ func (b *bench) bytes(a *array) []byte {
 	return values
 }
 
-func (b *bench) floats(l layout, rows, cols int, values []float32) *array {
+func (b *fixture) floats(l layout, rows, cols int, values []float32) *array {
 	b.Helper()
 	return b.array(l, rows, cols, gds.Float32, dtype.BytesOf(values))
 }
 
-func (b *bench) ints(values ...int32) *array {
+func (b *fixture) ints(values ...int32) *array {
 	b.Helper()
 	return b.array(shifted, 1, len(values), gds.Int32, dtype.BytesOf(values))
 }
 
+func (b *fixture) counts(values ...int64) *array {
+	b.Helper()
+	return b.array(shifted, 1, len(values), gds.Int64, dtype.BytesOf(values))
+}
+
 // read is the values of a float32 matrix.
-func (b *bench) read(a *array) []float32 {
+func (b *fixture) read(a *array) []float32 {
 	b.Helper()
 	return dtype.Float32s(b.bytes(a))
 }
 
 // normal is n standard normal numbers, other ones at each call.
-func (b *bench) normal(n int) []float32 {
+func (b *fixture) normal(n int) []float32 {
 	b.seed++
 	x := make([]float32, n)
 	for i := range x {
@@ -236,7 +241,7 @@ func (b *bench) normal(n int) []float32 {
 }
 
 // expect compares got[i] with want(i), which comes with its tolerance.
-func (b *bench) expect(got []float32, n int, want func(i int) (value, tolerance float64)) {
+func (b *fixture) expect(got []float32, n int, want func(i int) (value, tolerance float64)) {
 	b.Helper()
 	if len(got) != n {
 		b.Fatalf("%d values, want %d", len(got), n)
@@ -255,10 +260,10 @@ func (b *bench) expect(got []float32, n int, want func(i int) (value, tolerance 
 var shapes = [][2]int{{0, 0}, {0, 5}, {5, 0}, {1, 1}, {1, 7}, {9, 1}, {3, 64}, {17, 33}, {300, 5}, {513, 130}}
 
 // eachShape runs a test for all shapes and layouts.
-func (b *bench) eachShape(run func(b *bench, l layout, rows, cols int)) {
+func (b *fixture) eachShape(run func(b *fixture, l layout, rows, cols int)) {
 	for _, s := range shapes {
 		for _, l := range layouts {
-			b.at(fmt.Sprintf("rows=%d,cols=%d,%s", s[0], s[1], l.name), func(b *bench) { run(b, l, s[0], s[1]) })
+			b.at(fmt.Sprintf("rows=%d,cols=%d,%s", s[0], s[1], l.name), func(b *fixture) { run(b, l, s[0], s[1]) })
 		}
 	}
 }

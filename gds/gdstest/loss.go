@@ -47,7 +47,7 @@ func widen(x []float32) []float64 {
 }
 
 // classes is n labels, every fifth negative.
-func (b *bench) classes(n, classes int) []int32 {
+func (b *fixture) classes(n, classes int) []int32 {
 	b.seed++
 	labels := make([]int32, n)
 	for i := range labels {
@@ -70,18 +70,18 @@ func lossTolerance(row []float64) float64 {
 }
 
 var lossTests = []test{
-	{"SoftmaxCrossEntropy adds the loss and sets the gradient", func(b *bench) {
+	{"SoftmaxCrossEntropy adds the loss and sets the gradient", func(b *fixture) {
 		for _, s := range [][2]int{{0, 3}, {1, 1}, {1, 2}, {7, 3}, {200, 41}, {65, 1000}} {
 			for _, l := range layouts {
 				for _, spread := range []float32{1, 30} {
-					b.at(fmt.Sprintf("rows=%d,classes=%d,spread=%v,%s", s[0], s[1], spread, l.name), func(b *bench) {
+					b.at(fmt.Sprintf("rows=%d,classes=%d,spread=%v,%s", s[0], s[1], spread, l.name), func(b *fixture) {
 						softmaxCrossEntropy(b, l, s[0], s[1], spread)
 					})
 				}
 			}
 		}
 	}},
-	{"the loss of huge logits is finite", func(b *bench) {
+	{"the loss of huge logits is finite", func(b *fixture) {
 		logits := b.floats(dense, 2, 3, []float32{3e38, -3e38, 0, -3e38, -3e38, -3e38})
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 2, 3, nil)
 		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, b.ints(0, 2).Tensor, 1)
@@ -89,7 +89,7 @@ var lossTests = []test{
 		want := []float64{0, 0, 0, 1.0 / 3, 1.0 / 3, -2.0 / 3}
 		b.expect(b.read(grad), 6, func(i int) (float64, float64) { return want[i], 1e-6 })
 	}},
-	{"the loss of what is not a number is not a number", func(b *bench) {
+	{"the loss of what is not a number is not a number", func(b *fixture) {
 		for _, row := range [][]float32{{float32(math.NaN()), 1}, {1, float32(math.NaN())}, {float32(math.Inf(1)), 1}} {
 			loss := b.floats(dense, 1, 1, []float32{0})
 			b.stream.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 2, row).Tensor, b.ints(0).Tensor, 1)
@@ -98,7 +98,7 @@ var lossTests = []test{
 			}
 		}
 	}},
-	{"a label beyond the classes is an error that names the row", func(b *bench) {
+	{"a label beyond the classes is an error that names the row", func(b *fixture) {
 		s := b.newStream()
 		loss, logits := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 4, 3, make([]float32, 12))
 		s.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, logits.Tensor, b.ints(0, 2, 3, -9).Tensor, 1)
@@ -107,7 +107,7 @@ var lossTests = []test{
 			b.Errorf("got %v, want %q in it", err, want)
 		}
 	}},
-	{"CountCorrect counts rows whose first largest logit is at the label, and those with labels", func(b *bench) {
+	{"CountCorrect counts rows whose first largest logit is at the label, and those with labels", func(b *fixture) {
 		nan := float32(math.NaN())
 		logits := b.floats(strided, 10, 3, []float32{
 			1, 2, 3, // right
@@ -121,16 +121,16 @@ var lossTests = []test{
 			nan, nan, nan,
 			float32(math.Inf(-1)), -1, -2, // right
 		})
-		count := b.ints(100, 200)
+		count := b.counts(100, 1<<32-2)
 		b.stream.CountCorrect(count.Tensor, logits.Tensor, b.ints(2, 1, 0, 1, 1, -1, 2, 0, 0, 1).Tensor)
-		if got := dtype.Int32s(b.bytes(count)); got[0] != 104 || got[1] != 209 {
-			b.Errorf("counted to %d, want 104 right of 209 with labels", got)
+		if got := dtype.Int64s(b.bytes(count)); got[0] != 104 || got[1] != 1<<32+7 {
+			b.Errorf("counted to %d, want 104 right of 2^32+7 with labels", got)
 		}
 	}},
-	{"CountCorrect agrees with a plain loop on many rows", func(b *bench) {
+	{"CountCorrect agrees with a plain loop on many rows", func(b *fixture) {
 		const rows, classes = 1000, 7
 		values, labels := b.normal(rows*classes), b.classes(rows, classes)
-		right, labelled := int32(0), int32(0)
+		right, labelled := int64(0), int64(0)
 		for i, label := range labels {
 			if label >= 0 {
 				labelled++
@@ -145,13 +145,13 @@ var lossTests = []test{
 				right++
 			}
 		}
-		count := b.ints(0, 0)
+		count := b.counts(0, 0)
 		b.stream.CountCorrect(count.Tensor, b.floats(strided, rows, classes, values).Tensor, b.ints(labels...).Tensor)
-		if got := dtype.Int32s(b.bytes(count)); got[0] != right || got[1] != labelled || right < 50 {
+		if got := dtype.Int64s(b.bytes(count)); got[0] != right || got[1] != labelled || right < 50 {
 			b.Errorf("counted %d, want %d right of %d with labels", got, right, labelled)
 		}
 	}},
-	{"the gradient of the loss agrees with finite differences", func(b *bench) {
+	{"the gradient of the loss agrees with finite differences", func(b *fixture) {
 		const rows, classes, h = 6, 5, 1e-5
 		values, labels := b.normal(rows*classes), b.classes(rows, classes)
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, rows, classes, nil)
@@ -161,10 +161,10 @@ var lossTests = []test{
 			return 0.5 * slope(logits, i, h, func() float64 { return crossEntropy(logits, classes, labels) }), 1e-6
 		})
 	}},
-	{"the gradients of a network with dropout agree with finite differences", func(b *bench) { networkGradients(b) }},
+	{"the gradients of a network with dropout agree with finite differences", func(b *fixture) { networkGradients(b) }},
 }
 
-func softmaxCrossEntropy(b *bench, l layout, rows, classes int, spread float32) {
+func softmaxCrossEntropy(b *fixture, l layout, rows, classes int, spread float32) {
 	values, labels := b.normal(rows*classes), b.classes(rows, classes)
 	for i := range values {
 		values[i] *= spread
@@ -210,7 +210,7 @@ func slope(x []float64, i int, h float64, f func() float64) float64 {
 
 // networkGradients runs relu(dropout(x W + c)) V forward and backward on the
 // device, as a trainer does, and the same forward in float64.
-func networkGradients(b *bench) {
+func networkGradients(b *fixture) {
 	const (
 		rows, features, hidden, classes = 9, 6, 8, 4
 		p, seed, h                      = 0.3, 77, 1e-6

@@ -39,7 +39,7 @@ func sides(transposed bool, rows, cols int) (int, int) {
 }
 
 var matrixTests = []test{
-	{"Gemm multiplies matrices in all orientations", func(b *bench) {
+	{"Gemm multiplies matrices in all orientations", func(b *fixture) {
 		for _, s := range [][3]int{ // m, n, inner
 			{1, 1, 1}, {0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 9, 5}, {7, 1, 3}, {16, 16, 16}, {17, 15, 33},
 			{5, 3, 513}, {130, 65, 64}, {65, 200, 20}, {20, 8, 1100},
@@ -51,7 +51,7 @@ var matrixTests = []test{
 					for _, scale := range [][2]float32{{1, 0}, {1, 1}, {-0.75, 0.3}, {0, 2}} {
 						alpha, beta := scale[0], scale[1]
 						name := fmt.Sprintf("m=%d,n=%d,k=%d,transA=%t,transB=%t,alpha=%v,beta=%v,%s", m, n, inner, transA, transB, alpha, beta, l.name)
-						b.at(name, func(b *bench) {
+						b.at(name, func(b *fixture) {
 							va, vb := b.normal(m*inner), b.normal(inner*n)
 							rowsA, colsA := sides(transA, m, inner)
 							rowsB, colsB := sides(transB, inner, n)
@@ -77,7 +77,7 @@ var matrixTests = []test{
 			}
 		}
 	}},
-	{"Gemm gives the same bits each time", func(b *bench) {
+	{"Gemm gives the same bits each time", func(b *fixture) {
 		x, y := b.floats(strided, 300, 700, b.normal(300*700)), b.floats(dense, 700, 65, b.normal(700*65))
 		var first []byte
 		for i := range 5 {
@@ -90,7 +90,7 @@ var matrixTests = []test{
 			}
 		}
 	}},
-	{"Gemm passes on what is not a number", func(b *bench) {
+	{"Gemm passes on what is not a number", func(b *fixture) {
 		// Also where the other factor is zero.
 		nan := float32(math.NaN())
 		x, y := b.floats(dense, 1, 2, []float32{0, 1}), b.floats(dense, 2, 2, []float32{nan, 1, 1, 1})
@@ -100,8 +100,8 @@ var matrixTests = []test{
 			b.Errorf("got %v, want NaN and 1", got)
 		}
 	}},
-	{"AddRow adds to every row", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"AddRow adds to every row", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			values, add := b.normal(rows*cols), b.normal(cols)
 			x, row := b.floats(l, rows, cols, values), b.floats(shifted, 1, cols, add)
 			b.stream.AddRow(x.Tensor, row.Tensor)
@@ -111,8 +111,19 @@ var matrixTests = []test{
 			})
 		})
 	}},
-	{"SumRows adds up columns", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"MulRow multiplies every row", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			values, by := b.normal(rows*cols), b.normal(cols)
+			x, row := b.floats(l, rows, cols, values), b.floats(shifted, 1, cols, by)
+			b.stream.MulRow(x.Tensor, row.Tensor)
+			b.expect(b.read(x), rows*cols, func(i int) (float64, float64) {
+				want := float64(values[i]) * float64(by[i%cols])
+				return want, unit * math.Abs(want)
+			})
+		})
+	}},
+	{"SumRows adds up columns", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, beta := range []float32{0, 1, -0.5} {
 				values := b.normal(rows * cols)
 				var before []float32
@@ -136,7 +147,7 @@ var matrixTests = []test{
 			}
 		})
 	}},
-	{"a column of a wider matrix is a matrix", func(b *bench) {
+	{"a column of a wider matrix is a matrix", func(b *fixture) {
 		// As when the hops of a model are laid side by side.
 		left, right := b.normal(40*6), b.normal(40*3)
 		wide := b.floats(shifted, 40, 9, nil)

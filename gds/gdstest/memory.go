@@ -11,7 +11,7 @@ import (
 )
 
 var memoryTests = []test{
-	{"new memory is zero even where there was something else", func(b *bench) {
+	{"new memory is zero even where there was something else", func(b *fixture) {
 		for range 3 {
 			buffer, err := b.device.Alloc(100_003)
 			if err != nil {
@@ -26,7 +26,7 @@ var memoryTests = []test{
 			}
 		}
 	}},
-	{"pinned memory is host memory, zero and aligned", func(b *bench) {
+	{"pinned memory is host memory, zero and aligned", func(b *fixture) {
 		buffer, err := b.device.AllocPinned(5000)
 		if err != nil {
 			b.Fatal(err)
@@ -40,7 +40,7 @@ var memoryTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"unified memory can be touched and other memory cannot", func(b *bench) {
+	{"unified memory can be touched and other memory cannot", func(b *fixture) {
 		buffer := b.alloc(5000)
 		memory := buffer.Bytes()
 		if !b.device.Info().Unified {
@@ -58,14 +58,14 @@ var memoryTests = []test{
 			b.Error("Bytes is other memory than the tensors see")
 		}
 	}},
-	{"a buffer is as long as asked for", func(b *bench) {
+	{"a buffer is as long as asked for", func(b *fixture) {
 		for _, n := range []int64{0, 1, 4095, 4096, 4097} {
 			if got := b.alloc(n).Len(); got != n {
 				b.Errorf("%d bytes, asked for %d", got, n)
 			}
 		}
 	}},
-	{"usage counts what is allocated, and its peak", func(b *bench) {
+	{"usage counts what is allocated, and its peak", func(b *fixture) {
 		start := b.device.Usage()
 		first, second := b.alloc(1<<20), b.alloc(3<<20)
 		pinned, err := b.device.AllocPinned(2 << 20)
@@ -98,7 +98,7 @@ var memoryTests = []test{
 			b.Errorf("usage at the end %+v, want %+v", end, want)
 		}
 	}},
-	{"more than there is is refused and costs nothing", func(b *bench) {
+	{"more than there is is refused and costs nothing", func(b *fixture) {
 		start := b.device.Usage()
 		_, err := b.device.Alloc(1 << 60)
 		if !errors.Is(err, gds.ErrOutOfMemory) {
@@ -112,7 +112,7 @@ var memoryTests = []test{
 		}
 		b.alloc(1000) // the device goes on
 	}},
-	{"freeing twice is an error and counts once", func(b *bench) {
+	{"freeing twice is an error and counts once", func(b *fixture) {
 		buffer, err := b.device.Alloc(1000)
 		if err != nil {
 			b.Fatal(err)
@@ -131,7 +131,7 @@ var memoryTests = []test{
 			b.Error("a freed buffer has Bytes")
 		}
 	}},
-	{"goroutines allocate and free at once", func(b *bench) {
+	{"goroutines allocate and free at once", func(b *fixture) {
 		start := b.device.Usage().InUse
 		var wait sync.WaitGroup
 		for worker := range int64(8) {
@@ -152,7 +152,7 @@ var memoryTests = []test{
 			b.Errorf("%d bytes in use before, %d after", start, end)
 		}
 	}},
-	{"what is left at Close is reported, and nothing works after it", func(b *bench) {
+	{"what is left at Close is reported, and nothing works after it", func(b *fixture) {
 		b.closed = true // by this test
 		if err := b.stream.Close(); err != nil {
 			b.Error(err)
@@ -178,7 +178,7 @@ var memoryTests = []test{
 			b.Errorf("second Close: %v", err)
 		}
 	}},
-	{"a stream left open is reported at Close", func(b *bench) {
+	{"a stream left open is reported at Close", func(b *fixture) {
 		b.closed = true
 		if err := b.device.Close(); err == nil || !strings.Contains(err.Error(), "stream") {
 			b.Errorf("closed with a stream open: %v", err)
@@ -189,7 +189,7 @@ var memoryTests = []test{
 	}},
 }
 
-func checkAligned(b *bench, memory []byte) {
+func checkAligned(b *fixture, memory []byte) {
 	b.Helper()
 	if address := uintptr(unsafe.Pointer(unsafe.SliceData(memory))); address%4096 != 0 {
 		b.Errorf("memory at %#x is not aligned to 4096", address)

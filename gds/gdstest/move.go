@@ -13,7 +13,7 @@ import (
 var allTypes = []gds.DType{gds.Float32, gds.Float16, gds.BFloat16, gds.Int32, gds.Uint32, gds.Int8, gds.Uint8}
 
 // random is n random bytes, other ones at each call.
-func (b *bench) random(n int) []byte {
+func (b *fixture) random(n int) []byte {
 	b.seed++
 	x := make([]byte, n)
 	for i := range x {
@@ -23,10 +23,10 @@ func (b *bench) random(n int) []byte {
 }
 
 var moveTests = []test{
-	{"what is copied in comes out again", func(b *bench) {
+	{"what is copied in comes out again", func(b *fixture) {
 		for _, t := range allTypes {
 			for _, n := range []int{0, 1, 1001, 70_000} {
-				b.at(fmt.Sprintf("type=%v,n=%d", t, n), func(b *bench) {
+				b.at(fmt.Sprintf("type=%v,n=%d", t, n), func(b *fixture) {
 					values := b.random(n * t.Size())
 					a := b.array(shifted, 1, n, t, nil)
 					b.stream.CopyIn(a.Tensor, values)
@@ -39,8 +39,8 @@ var moveTests = []test{
 			}
 		}
 	}},
-	{"Copy copies views of any type", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"Copy copies views of any type", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, t := range allTypes {
 				for _, to := range layouts {
 					values := b.random(rows * cols * t.Size())
@@ -53,8 +53,8 @@ var moveTests = []test{
 			}
 		})
 	}},
-	{"Gather copies the rows of an index", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"Gather copies the rows of an index", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, t := range allTypes {
 				const sources = 97
 				values := b.random(sources * cols * t.Size())
@@ -79,8 +79,8 @@ var moveTests = []test{
 			}
 		})
 	}},
-	{"Fill sets float32 to anything and all types to zero", func(b *bench) {
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+	{"Fill sets float32 to anything and all types to zero", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			a := b.floats(l, rows, cols, nil)
 			b.stream.Fill(a.Tensor, -2.5)
 			b.expect(b.read(a), rows*cols, func(int) (float64, float64) { return -2.5, 0 })
@@ -93,7 +93,7 @@ var moveTests = []test{
 			}
 		})
 	}},
-	{"Convert decodes every half float exactly", func(b *bench) {
+	{"Convert decodes every half float exactly", func(b *fixture) {
 		for _, t := range []gds.DType{gds.Float16, gds.BFloat16} {
 			half := make([]uint16, 1<<16)
 			for i := range half {
@@ -109,7 +109,7 @@ var moveTests = []test{
 			}
 		}
 	}},
-	{"Convert rounds to the nearest half float, ties to even", func(b *bench) {
+	{"Convert rounds to the nearest half float, ties to even", func(b *fixture) {
 		for _, t := range []gds.DType{gds.Float16, gds.BFloat16} {
 			// Around every halfway point between two neighbours, and beyond the largest.
 			var values []float32
@@ -136,9 +136,9 @@ var moveTests = []test{
 			}
 		}
 	}},
-	{"Convert goes between all float types and layouts", func(b *bench) {
+	{"Convert goes between all float types and layouts", func(b *fixture) {
 		types := []gds.DType{gds.Float32, gds.Float16, gds.BFloat16}
-		b.eachShape(func(b *bench, l layout, rows, cols int) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, from := range types {
 				for _, to := range types {
 					// Small integers and their halves are exact in all of them.

@@ -11,7 +11,7 @@ import (
 )
 
 var streamTests = []test{
-	{"work runs in the order it was enqueued", func(b *bench) {
+	{"work runs in the order it was enqueued", func(b *fixture) {
 		// x -> 2x + 1 does not commute with itself under another order of its two
 		// halves; 20 times gives 2^20 - 1.
 		x, one := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 1, 1, []float32{1})
@@ -23,7 +23,7 @@ var streamTests = []test{
 			b.Errorf("got %v, want %v", got, 1<<20-1)
 		}
 	}},
-	{"enqueueing never waits, not even for a stream that waits", func(b *bench) {
+	{"enqueueing never waits, not even for a stream that waits", func(b *fixture) {
 		other := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{0})
 		b.beforeWorkIsDone(func(busy gds.Event) bool {
@@ -37,7 +37,7 @@ var streamTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"streams run beside each other", func(b *bench) {
+	{"streams run beside each other", func(b *fixture) {
 		other := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{0})
 		b.beforeWorkIsDone(func(busy gds.Event) bool {
@@ -51,7 +51,7 @@ var streamTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"a context ends a wait, with its cause, but not the work", func(b *bench) {
+	{"a context ends a wait, with its cause, but not the work", func(b *fixture) {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cause := errors.New("enough")
 		cancel(cause)
@@ -67,7 +67,7 @@ var streamTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"an event that has been reached does not look at the context", func(b *bench) {
+	{"an event that has been reached does not look at the context", func(b *fixture) {
 		e := b.stream.Record()
 		b.sync()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -78,7 +78,7 @@ var streamTests = []test{
 			}
 		}
 	}},
-	{"events order the work of two streams", func(b *bench) {
+	{"events order the work of two streams", func(b *fixture) {
 		// A value goes to the other stream's buffer and is added to itself when
 		// it has come back; a step too early adds what was there before.
 		other := b.newStream()
@@ -97,7 +97,7 @@ var streamTests = []test{
 			b.Error(err)
 		}
 	}},
-	{"many goroutines wait for one event", func(b *bench) {
+	{"many goroutines wait for one event", func(b *fixture) {
 		b.work(20)
 		e := b.stream.Record()
 		var wait sync.WaitGroup
@@ -110,7 +110,7 @@ var streamTests = []test{
 		}
 		wait.Wait()
 	}},
-	{"the first error stays, and what follows is skipped", func(b *bench) {
+	{"the first error stays, and what follows is skipped", func(b *fixture) {
 		s := b.newStream()
 		x := b.floats(dense, 1, 2, []float32{3, 4})
 		before := s.Record()
@@ -134,7 +134,7 @@ var streamTests = []test{
 			b.Errorf("work after the error changed memory to %v", got)
 		}
 	}},
-	{"waiting for a poisoned stream poisons, other streams go on", func(b *bench) {
+	{"waiting for a poisoned stream poisons, other streams go on", func(b *fixture) {
 		first, second := b.newStream(), b.newStream()
 		x := b.floats(dense, 1, 1, []float32{3})
 		first.Copy(gds.Tensor{}, x.Tensor)
@@ -148,7 +148,7 @@ var streamTests = []test{
 			b.Errorf("work after the wait changed memory to %v", got)
 		}
 	}},
-	{"a poisoned stream still waits for events", func(b *bench) {
+	{"a poisoned stream still waits for events", func(b *fixture) {
 		s := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{3})
 		s.Copy(gds.Tensor{}, x.Tensor)
@@ -165,7 +165,7 @@ var streamTests = []test{
 			b.Error("Close says nothing of the error")
 		}
 	}},
-	{"Close waits for the work", func(b *bench) {
+	{"Close waits for the work", func(b *fixture) {
 		s := b.newStream()
 		b.work(20)
 		s.WaitEvent(b.stream.Record())
@@ -177,7 +177,7 @@ var streamTests = []test{
 			b.Error("closed before its work was done")
 		}
 	}},
-	{"a closed stream says so", func(b *bench) {
+	{"a closed stream says so", func(b *fixture) {
 		s := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{3})
 		if err := s.Close(); err != nil {
@@ -204,7 +204,7 @@ func isReached(e gds.Event) bool {
 }
 
 // work keeps the bench's stream busy: n products of 128 by 128 matrices.
-func (b *bench) work(n int) {
+func (b *fixture) work(n int) {
 	x := b.alloc(3 * gds.Bytes(128, 128, gds.Float32))
 	m := gds.NewTensor(x, 3*128, 128, gds.Float32)
 	for range n {
@@ -216,7 +216,7 @@ func (b *bench) work(n int) {
 // given an event after the work, it returns whether that was reached at its
 // end. As long as it was, there is another try with twice the work, so that no
 // speed of the device matters; a device that makes try wait never gets there.
-func (b *bench) beforeWorkIsDone(try func(busy gds.Event) (reached bool)) {
+func (b *fixture) beforeWorkIsDone(try func(busy gds.Event) (reached bool)) {
 	b.Helper()
 	for n := 16; n <= 1<<14; n *= 2 {
 		b.work(n)

@@ -29,7 +29,10 @@ type Options struct {
 	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way;
 	// 0: as fast as memory is.
 	LinkBytesPerSecond int64
-	Name               string // "": "host"
+	// Stop, once it is closed, ends the waiting for that link: who is interrupted does
+	// not care how fast it is. nil: never.
+	Stop <-chan struct{}
+	Name string // "": "host"
 }
 
 // page is what allocations are rounded up to and aligned to.
@@ -61,8 +64,8 @@ func New(o Options) (*Device, error) {
 	}
 	return &Device{
 		options: o,
-		in:      &link{bytesPerSecond: o.LinkBytesPerSecond},
-		out:     &link{bytesPerSecond: o.LinkBytesPerSecond},
+		in:      &link{bytesPerSecond: o.LinkBytesPerSecond, stop: o.Stop},
+		out:     &link{bytesPerSecond: o.LinkBytesPerSecond, stop: o.Stop},
 		lock:    (*offheap.Buffer).Lock,
 		buffers: make(map[*buffer]origin),
 	}, nil
@@ -232,8 +235,8 @@ func origins(buffers map[*buffer]origin) string {
 	return strings.Join(texts, "")
 }
 
-// own is the buffer behind the interface, if it is of this device.
-func (d *Device) own(b gds.Buffer) (*buffer, error) {
+// checkOwned is the buffer behind the interface, if it is of this device.
+func (d *Device) checkOwned(b gds.Buffer) (*buffer, error) {
 	if h, ok := b.(*buffer); ok && h.device == d {
 		return h, nil
 	}

@@ -121,7 +121,24 @@ func (s *stream) Adam(param, grad, m, v gds.Tensor, o gds.AdamOptions) {
 }
 
 func (s *stream) AddRow(dst, row gds.Tensor) {
-	s.enqueue("AddRow", func() error {
+	s.withRow("AddRow", dst, row, func(out, row []float32) {
+		for j, value := range row {
+			out[j] += value
+		}
+	})
+}
+
+func (s *stream) MulRow(dst, row gds.Tensor) {
+	s.withRow("MulRow", dst, row, func(out, row []float32) {
+		for j, value := range row {
+			out[j] *= value
+		}
+	})
+}
+
+// withRow enqueues body for every row of dst with the vector row, which is as long.
+func (s *stream) withRow(name string, dst, row gds.Tensor, body func(out, row []float32)) {
+	s.enqueue(name, func() error {
 		if row.Rows != 1 || row.Cols != dst.Cols {
 			return errShape
 		}
@@ -130,12 +147,8 @@ func (s *stream) AddRow(dst, row gds.Tensor) {
 			return err
 		}
 		return s.device.eachRow(dst.Rows, dst.Cols, func(lo, hi int) error {
-			add := v[1].row(0, 0, dst.Cols)
 			for i := lo; i < hi; i++ {
-				out := v[0].row(i, 0, dst.Cols)
-				for j, value := range add {
-					out[j] += value
-				}
+				body(v[0].row(i, 0, dst.Cols), v[1].row(0, 0, dst.Cols))
 			}
 			return nil
 		})

@@ -1,9 +1,14 @@
 package host_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 )
 
@@ -29,6 +34,32 @@ func TestEmulationIsReadAndWritten(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func TestASlowLinkDoesNotHoldUpWhoIsInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		d := newDevice(t, host.Options{Discrete: true, LinkBytesPerSecond: 1 << 10, Stop: ctx.Done()})
+		b, err := d.Alloc(1 << 20) // a quarter of an hour
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := d.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := gds.NewTensor(b, 1, 1<<18, gds.Float32)
+		s.CopyIn(x, make([]byte, 1<<20))
+		s.CopyOut(make([]byte, 1<<20), x)
+		start := time.Now()
+		time.AfterFunc(time.Second, interrupt)
+		if err := errors.Join(s.Close(), b.Free(), d.Close()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took != time.Second { // of the bubble's clock
+			t.Errorf("closing took %v, and the interrupt came after a second", took)
+		}
+	})
 }
 
 func TestEmulationThatCannotBeIsRefused(t *testing.T) {

@@ -41,7 +41,7 @@ func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
 	case err == nil:
 		f.fallBack(fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, f.align))
 	case errors.Is(err, vfs.ErrNoDirect):
-		f.fallBack(cause(err))
+		f.fallBack(withoutPath(err))
 	default:
 		return nil, errors.Join(err, buffered.Close())
 	}
@@ -52,8 +52,8 @@ func (f *file) fallBack(why error) {
 	f.receipt.Store(&gds.Receipt{Path: "buffered", Reason: why.Error()})
 }
 
-// cause is err without the name of a file: what goes for many is one reason.
-func cause(err error) error {
+// withoutPath is err without the name of a file, so that the same error of many files is one reason.
+func withoutPath(err error) error {
 	var named *fs.PathError
 	if errors.As(err, &named) {
 		return named.Err
@@ -80,7 +80,7 @@ func (f *file) ReadInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 }
 
 func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
-	b, err := f.device.own(buf)
+	b, err := f.device.checkOwned(buf)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 		return nil
 	}
 	if f.device.options.Discrete && !b.pinned {
-		f.device.in.carry(int(length), func() { err = f.fill(pages, bufOffset, length, offset) })
+		f.device.in.transfer(int(length), func() { err = f.fill(pages, bufOffset, length, offset) })
 		return err
 	}
 	return f.fill(pages, bufOffset, length, offset)
@@ -116,19 +116,19 @@ func (f *file) fill(pages []byte, bufOffset, length, offset int64) error {
 			return nil
 		}
 		if !errors.Is(err, syscall.EINVAL) {
-			return endEarly(err)
+			return unexpectedEOF(err)
 		}
-		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, cause(err)))
+		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, withoutPath(err)))
 	}
 	n, err := f.buffered.ReadAt(pages[bufOffset:bufOffset+length], offset)
 	if int64(n) == length {
 		return nil
 	}
-	return endEarly(err)
+	return unexpectedEOF(err)
 }
 
-// endEarly is the error of a read that brought too few bytes.
-func endEarly(err error) error {
+// unexpectedEOF is the error of a read that brought too few bytes.
+func unexpectedEOF(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

@@ -9,6 +9,7 @@ import (
 // it carries one transfer after another, at so many bytes a second.
 type link struct {
 	bytesPerSecond int64 // 0: no limit
+	stop           <-chan struct{}
 
 	mu   sync.Mutex
 	over time.Time // when all that was sent so far has arrived
@@ -18,8 +19,9 @@ type link struct {
 // sleeping takes too long.
 const lateness = time.Millisecond
 
-// carry moves bytes, and returns when the link would have.
-func (l *link) carry(bytes int, move func()) {
+// transfer moves bytes, and returns when the link would have, or, once it is to stop, when
+// they are moved.
+func (l *link) transfer(bytes int, move func()) {
 	if l.bytesPerSecond == 0 {
 		move()
 		return
@@ -32,5 +34,8 @@ func (l *link) carry(bytes int, move func()) {
 	arrival := l.over
 	l.mu.Unlock()
 	move()
-	time.Sleep(time.Until(arrival))
+	select {
+	case <-time.After(time.Until(arrival)):
+	case <-l.stop:
+	}
 }

@@ -10,8 +10,8 @@ import (
 // lossRows is how many rows' losses are added up before sums are added.
 const lossRows = 64
 
-// classified are the views that the loss and the metric share.
-func (d *Device) classified(logits, labels gds.Tensor) (matrix[float32], matrix[int32], error) {
+// logitsAndLabels are the views that the loss and the metric share.
+func (d *Device) logitsAndLabels(logits, labels gds.Tensor) (matrix[float32], matrix[int32], error) {
 	x, err := view[float32](d, logits, gds.Float32)
 	if err != nil {
 		return x, matrix[int32]{}, err
@@ -26,7 +26,7 @@ func (d *Device) classified(logits, labels gds.Tensor) (matrix[float32], matrix[
 func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels gds.Tensor, scale float32) {
 	s.enqueue("SoftmaxCrossEntropy", func() error {
 		d := s.device
-		x, y, err := d.classified(logits, labels)
+		x, y, err := d.logitsAndLabels(logits, labels)
 		if err != nil {
 			return err
 		}
@@ -91,18 +91,18 @@ func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels gds.Tensor, scal
 func (s *stream) CountCorrect(count, logits, labels gds.Tensor) {
 	s.enqueue("CountCorrect", func() error {
 		d := s.device
-		x, y, err := d.classified(logits, labels)
+		x, y, err := d.logitsAndLabels(logits, labels)
 		if err != nil {
 			return err
 		}
-		total, err := view[int32](d, count, gds.Int32)
+		total, err := view[int64](d, count, gds.Int64)
 		if err != nil {
 			return err
 		}
 		if !isVector(count, 2) {
 			return errShape
 		}
-		counts := make([][2]int32, (x.rows+lossRows-1)/lossRows)
+		counts := make([][2]int64, (x.rows+lossRows-1)/lossRows)
 		_ = d.blocks(x.rows, lossRows, func(lo, hi int) error {
 			for i := lo; i < hi; i++ {
 				label := int(y.data[i])

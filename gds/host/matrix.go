@@ -30,7 +30,7 @@ func (d *Device) memory(t gds.Tensor) ([]byte, error) {
 	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {
 		return nil, err
 	}
-	b, err := d.own(t.Buf)
+	b, err := d.checkOwned(t.Buf)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ func (s *stream) CopyIn(dst gds.Tensor, host []byte) {
 	s.enqueue("CopyIn", func() error {
 		m, err := s.device.hostCopy(dst, host)
 		if err == nil {
-			s.device.in.carry(len(host), func() {
+			s.device.in.transfer(len(host), func() {
 				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(m.data[lo:hi], host[lo:hi]) })
 			})
 		}
@@ -25,7 +25,7 @@ func (s *stream) CopyOut(host []byte, src gds.Tensor) {
 	s.enqueue("CopyOut", func() error {
 		m, err := s.device.hostCopy(src, host)
 		if err == nil {
-			s.device.out.carry(len(host), func() {
+			s.device.out.transfer(len(host), func() {
 				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(host[lo:hi], m.data[lo:hi]) })
 			})
 		}

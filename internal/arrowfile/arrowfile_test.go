@@ -21,7 +21,6 @@ type content struct {
 	schema  *arrow.Schema
 	rows    []int64
 	batches [][][]byte // data buffers of each batch
-	minBody int64
 }
 
 func field(name string, t arrow.DataType, metadata ...string) arrow.Field {
@@ -65,7 +64,7 @@ func contents() []content {
 	var out []content
 	for _, t := range numbers {
 		plain := content{name: t.Name(), schema: schemaOf(field("v", t))}
-		list := content{name: "lists of " + t.Name(), schema: schemaOf(field("v", arrow.FixedSizeListOfNonNullable(7, t), "hopfeed.dtype", "bfloat16")), minBody: 7000}
+		list := content{name: "lists of " + t.Name(), schema: schemaOf(field("v", arrow.FixedSizeListOfNonNullable(7, t), "hopfeed.dtype", "bfloat16"))}
 		for _, rows := range []int64{0, 1, 3, 1000, 17} {
 			plain.rows, list.rows = append(plain.rows, rows), append(list.rows, rows)
 			plain.batches = append(plain.batches, [][]byte{noise(rng, rows*width(t))})
@@ -102,7 +101,7 @@ func (c content) write(t testing.TB, w io.Writer) *Writer {
 		t.Fatal(err)
 	}
 	for i, buffers := range c.batches {
-		if err := out.Batch(c.rows[i], c.minBody, buffers...); err != nil {
+		if err := out.Batch(c.rows[i], buffers...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,7 +225,7 @@ func TestLayoutTellsWhereEverythingLies(t *testing.T) {
 			}
 			var covered []byte // by extents
 			for i, batch := range l.Batches {
-				if batch.Rows != c.rows[i] || batch.Offset%Align != 0 || batch.Length%Align != 0 || batch.Length < c.minBody {
+				if batch.Rows != c.rows[i] || batch.Offset%Align != 0 || batch.Length%Align != 0 {
 					t.Errorf("batch %d: %+v", i, batch)
 				}
 				for k, at := range batch.Buffers {
@@ -274,7 +273,7 @@ func TestLargeDataHaveAnExtentEverySixteenMiB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Begin(999, 0, int64(len(offsets)), int64(len(values))); err != nil {
+	if err := p.Begin(999, int64(len(offsets)), int64(len(values))); err != nil {
 		t.Fatal(err)
 	}
 	for all := append(bytes.Clone(offsets), values...); len(all) > 0; {
@@ -303,19 +302,19 @@ func TestLargeDataHaveAnExtentEverySixteenMiB(t *testing.T) {
 func TestWriterRefusesWrongUse(t *testing.T) {
 	lists := schemaOf(field("v", arrow.FixedSizeListOfNonNullable(4, arrow.PrimitiveTypes.Float32)))
 	for name, use := range map[string]func(w *Writer) error{
-		"too few bytes":           func(w *Writer) error { return w.Batch(2, 0, make([]byte, 31)) },
-		"no buffers":              func(w *Writer) error { return w.Batch(2, 0) },
-		"too many buffers":        func(w *Writer) error { return w.Batch(2, 0, make([]byte, 32), nil) },
-		"negative rows":           func(w *Writer) error { return w.Batch(-1, 0, nil) },
-		"rows beyond all numbers": func(w *Writer) error { return w.Begin(1<<62, 0, 1<<62) },
+		"too few bytes":           func(w *Writer) error { return w.Batch(2, make([]byte, 31)) },
+		"no buffers":              func(w *Writer) error { return w.Batch(2) },
+		"too many buffers":        func(w *Writer) error { return w.Batch(2, make([]byte, 32), nil) },
+		"negative rows":           func(w *Writer) error { return w.Batch(-1, nil) },
+		"rows beyond all numbers": func(w *Writer) error { return w.Begin(1<<62, 1<<62) },
 		"bytes before a batch":    func(w *Writer) error { _, err := w.Write([]byte{1}); return err },
 		"end before a batch":      func(w *Writer) error { return w.End() },
-		"a batch within a batch":  func(w *Writer) error { return errors.Join(w.Begin(1, 0, 16), w.Begin(1, 0, 16)) },
-		"an unfinished batch":     func(w *Writer) error { return errors.Join(w.Begin(1, 0, 16), w.End()) },
-		"an unfinished file":      func(w *Writer) error { return errors.Join(w.Begin(1, 0, 16), w.Close()) },
-		"a batch after the end":   func(w *Writer) error { return errors.Join(w.Close(), w.Batch(0, 0, nil)) },
+		"a batch within a batch":  func(w *Writer) error { return errors.Join(w.Begin(1, 16), w.Begin(1, 16)) },
+		"an unfinished batch":     func(w *Writer) error { return errors.Join(w.Begin(1, 16), w.End()) },
+		"an unfinished file":      func(w *Writer) error { return errors.Join(w.Begin(1, 16), w.Close()) },
+		"a batch after the end":   func(w *Writer) error { return errors.Join(w.Close(), w.Batch(0, nil)) },
 		"more bytes than announced": func(w *Writer) error {
-			err := w.Begin(1, 0, 16)
+			err := w.Begin(1, 16)
 			if err == nil {
 				_, err = w.Write(make([]byte, 17))
 			}
@@ -363,7 +362,7 @@ func TestWriterReportsAFailedWriteWhereverItHappens(t *testing.T) {
 	for n := range whole.Len() {
 		w, err := NewWriter(&limited{n}, c.schema)
 		if err == nil {
-			err = w.Batch(2, 0, c.batches[0][0])
+			err = w.Batch(2, c.batches[0][0])
 		}
 		if err == nil {
 			err = w.Close()

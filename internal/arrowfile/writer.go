@@ -45,20 +45,19 @@ func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
 		return nil, err
 	}
 	out := &Writer{w: w, schema: schema, builder: flatbuffers.NewBuilder(1024)}
-	out.plain([]byte(magic + "\x00\x00"))
+	out.writeUncovered([]byte(magic + "\x00\x00"))
 	out.message(headerSchema, 0, appendSchema(out.builder, schema))
 	return out, out.err
 }
 
 // Batch writes one record batch. Its data buffers are given column by column,
-// offsets before values; validity buffers are not. The body is padded to at
-// least minBody bytes.
-func (w *Writer) Batch(rows, minBody int64, buffers ...[]byte) error {
+// offsets before values; validity buffers are not.
+func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
 	lengths := make([]int64, len(buffers))
 	for i, b := range buffers {
 		lengths[i] = int64(len(b))
 	}
-	if err := w.Begin(rows, minBody, lengths...); err != nil {
+	if err := w.Begin(rows, lengths...); err != nil {
 		return err
 	}
 	for _, b := range buffers {
@@ -71,7 +70,7 @@ func (w *Writer) Batch(rows, minBody int64, buffers ...[]byte) error {
 
 // Begin starts a record batch whose data buffers have these lengths; Write then
 // takes their bytes, one buffer after another, and End finishes it.
-func (w *Writer) Begin(rows, minBody int64, lengths ...int64) error {
+func (w *Writer) Begin(rows int64, lengths ...int64) error {
 	if w.err != nil {
 		return w.err
 	}
@@ -83,7 +82,7 @@ func (w *Writer) Begin(rows, minBody int64, lengths ...int64) error {
 		return w.fail(err)
 	}
 	offsets, end := Place(lengths...)
-	body := roundUp(max(end, minBody), Align)
+	body := roundUp(end, Align)
 
 	b := w.builder
 	order := bufferOrder(w.schema)
@@ -127,26 +126,26 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	written := 0
 	for w.err == nil && written < len(p) {
-		w.skipFull()
+		w.nextUnfilledBuffer()
 		if b.next == len(b.lengths) {
 			w.fail(fmt.Errorf("record batch %d gets more bytes than its buffers have", len(w.blocks)-1))
 			break
 		}
 		n := int(min(int64(len(p)-written), b.lengths[b.next]-b.filled))
-		w.data(p[written : written+n])
+		w.writeCovered(p[written : written+n])
 		written += n
 		b.filled += int64(n)
 	}
 	return written, w.err
 }
 
-// skipFull moves on to the buffer that the next byte belongs to.
-func (w *Writer) skipFull() {
+// nextUnfilledBuffer moves on to the buffer that the next byte belongs to.
+func (w *Writer) nextUnfilledBuffer() {
 	b := w.batch
 	for b.next < len(b.lengths) && b.filled == b.lengths[b.next] {
 		b.next, b.filled = b.next+1, 0
 		if b.next < len(b.lengths) {
-			w.data(make([]byte, b.offsets[b.next]-b.at))
+			w.writeCovered(make([]byte, b.offsets[b.next]-b.at))
 		}
 	}
 }
@@ -160,7 +159,7 @@ func (w *Writer) End() error {
 	if b == nil {
 		return w.fail(fmt.Errorf("no record batch is begun"))
 	}
-	w.skipFull()
+	w.nextUnfilledBuffer()
 	if b.next < len(b.lengths) {
 		return w.fail(fmt.Errorf("record batch %d: buffer %d has %d of %d bytes", len(w.blocks)-1, b.next, b.filled, b.lengths[b.next]))
 	}
@@ -178,7 +177,7 @@ func (w *Writer) Close() error {
 	if w.batch != nil {
 		return w.fail(fmt.Errorf("record batch %d is not finished", len(w.blocks)-1))
 	}
-	w.plain([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0})
+	w.writeUncovered([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0})
 
 	b := w.builder
 	b.Reset()
@@ -201,8 +200,8 @@ func (w *Writer) Close() error {
 	b.PrependUOffsetTSlot(3, blocks, 0)
 	b.Finish(b.EndObject())
 	footer := b.FinishedBytes()
-	w.plain(footer)
-	w.plain(append(binary.LittleEndian.AppendUint32(nil, uint32(len(footer))), magic...))
+	w.writeUncovered(footer)
+	w.writeUncovered(append(binary.LittleEndian.AppendUint32(nil, uint32(len(footer))), magic...))
 	if w.err == nil {
 		w.err = fmt.Errorf("the file is finished")
 		return nil
@@ -238,14 +237,14 @@ func (w *Writer) message(kind byte, body int64, header flatbuffers.UOffsetT) {
 	metadata := b.FinishedBytes()
 	end := roundUp(w.size+8+int64(len(metadata)), Align)
 	prefix := binary.LittleEndian.AppendUint32(nil, continuation)
-	w.plain(binary.LittleEndian.AppendUint32(prefix, uint32(end-w.size-8)))
-	w.plain(metadata)
+	w.writeUncovered(binary.LittleEndian.AppendUint32(prefix, uint32(end-w.size-8)))
+	w.writeUncovered(metadata)
 	w.zeros(end - w.size)
 	b.Reset()
 }
 
-// plain writes bytes outside of extents.
-func (w *Writer) plain(p []byte) {
+// writeUncovered writes bytes outside of extents.
+func (w *Writer) writeUncovered(p []byte) {
 	if w.write(p) {
 		w.crc = crc32.Update(w.crc, castagnoli, p)
 	}
@@ -254,12 +253,12 @@ func (w *Writer) plain(p []byte) {
 func (w *Writer) zeros(n int64) {
 	var page [Align]byte
 	for ; n > 0 && w.err == nil; n -= min(n, Align) {
-		w.plain(page[:min(n, Align)])
+		w.writeUncovered(page[:min(n, Align)])
 	}
 }
 
-// data writes bytes of extents.
-func (w *Writer) data(p []byte) {
+// writeCovered writes bytes of extents.
+func (w *Writer) writeCovered(p []byte) {
 	e := &w.batch.extent
 	for len(p) > 0 && w.err == nil {
 		n := min(int64(len(p)), ExtentBytes-e.Length)

@@ -13,12 +13,13 @@ const (
 	BFloat16
 	Int32
 	Uint32
+	Int64
 	Int8
 	Uint8
 )
 
-var names = [...]string{"", "float32", "float16", "bfloat16", "int32", "uint32", "int8", "uint8"}
-var sizes = [...]int{0, 4, 2, 2, 4, 4, 1, 1}
+var names = [...]string{"", "float32", "float16", "bfloat16", "int32", "uint32", "int64", "int8", "uint8"}
+var sizes = [...]int{0, 4, 2, 2, 4, 4, 8, 1, 1}
 
 // Size is the number of bytes of one element.
 func (t DType) Size() int { return sizes[t] }

@@ -16,8 +16,8 @@ const (
 // them.
 const StreamBytes = 2 << 20
 
-// fewestGathered is the length of the shortest rows that are not copied one by one.
-const fewestGathered = 64
+// minGatherBytes is the length of the shortest rows that are not copied one by one.
+const minGatherBytes = 64
 
 // GatherRows copies rows of rowBytes bytes, row rows[i] of src to row i of dst:
 //
@@ -31,23 +31,23 @@ func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, 
 	if rowBytes == 0 || len(rows) == 0 {
 		return
 	}
-	if !within(len(rows)-1, dstStride, rowBytes, len(dst)) {
+	if !rowFits(len(rows)-1, dstStride, rowBytes, len(dst)) {
 		panic(fmt.Sprintf("kernel: %d rows of %d bytes, %d bytes apart, to %d bytes", len(rows), rowBytes, dstStride, len(dst)))
 	}
 	for i, row := range rows {
-		if !within(int(row), srcStride, rowBytes, len(src)) {
+		if !rowFits(int(row), srcStride, rowBytes, len(src)) {
 			panic(fmt.Sprintf("kernel: rows[%d] is row %d, %d bytes apart, of %d bytes", i, row, srcStride, len(src)))
 		}
 	}
 	gather := active.gather
-	if rowBytes < fewestGathered {
+	if rowBytes < minGatherBytes {
 		gather = portable.gather
 	}
 	gather(dst, dstStride, src, srcStride, rowBytes, rows, max(1, min(gatherAheadRows, gatherAheadBytes/rowBytes)), stream)
 }
 
-// within tells whether a row lies in so many bytes, wherever its place would be.
-func within(row, stride, rowBytes, bytes int) bool {
+// rowFits tells whether a row lies in so many bytes, wherever its place would be.
+func rowFits(row, stride, rowBytes, bytes int) bool {
 	high, at := bits.Mul64(uint64(row), uint64(stride))
 	return high == 0 && rowBytes <= bytes && at <= uint64(bytes-rowBytes)
 }

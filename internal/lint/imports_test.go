@@ -82,6 +82,9 @@ func TestImportsPointDownward(t *testing.T) {
 			return err
 		}
 		files++
+		if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "internal/vfs/") && strings.Contains(string(src), ".RemoveAll(") {
+			t.Errorf("%s removes a tree, in which a user may have files: name what is removed (internal/folder)", name)
+		}
 		for _, spec := range f.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {

@@ -147,7 +147,7 @@ func parseHardware(text []byte) (h Hardware, err error) {
 		return h, errors.New("want one document")
 	}
 	given := map[string]int{} // the line of each key
-	if err := h.fill(document.Content[0], "", given); err != nil {
+	if err := h.readMapping(document.Content[0], "", given); err != nil {
 		return h, err
 	}
 	for _, s := range h.settings() {
@@ -165,8 +165,8 @@ func parseHardware(text []byte) (h Hardware, err error) {
 	return h, nil
 }
 
-// fill takes the keys of a mapping, which are called prefix and their name.
-func (h *Hardware) fill(node *yaml.Node, prefix string, given map[string]int) error {
+// readMapping takes the keys of a mapping, which are called prefix and their name.
+func (h *Hardware) readMapping(node *yaml.Node, prefix string, given map[string]int) error {
 	if node.Kind != yaml.MappingNode {
 		return fmt.Errorf("line %d: want keys and values", node.Line)
 	}
@@ -178,7 +178,7 @@ func (h *Hardware) fill(node *yaml.Node, prefix string, given map[string]int) er
 		}
 		given[key] = name.Line
 		if prefix == "" && (key == "devices" || key == "storage") {
-			if err := h.fill(value, key+".", given); err != nil {
+			if err := h.readMapping(value, key+".", given); err != nil {
 				return err
 			}
 			continue

@@ -27,7 +27,7 @@ func Memory() Limit {
 		}
 		pages += uint64(n)
 	}
-	return least(free, Limit{units.Bytes(pages * page), "available memory"})
+	return smaller(free, Limit{units.Bytes(pages * page), "available memory"})
 }
 
 // Lockable is how much memory a process of the user can lock.

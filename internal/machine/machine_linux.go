@@ -24,7 +24,7 @@ func memory(fsys vfs.FS) Limit {
 		free = Limit{units.Bytes(kib << 10), "physical memory"}
 	}
 	if kib, ok := field(meminfo, "MemAvailable:"); ok {
-		free = least(free, Limit{units.Bytes(kib << 10), "available memory"})
+		free = smaller(free, Limit{units.Bytes(kib << 10), "available memory"})
 	}
 	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -32,33 +32,33 @@ func memory(fsys vfs.FS) Limit {
 		switch {
 		case !ok:
 		case controllers == "":
-			free = least(free, cgroup(fsys, "/sys/fs/cgroup", group, v2))
+			free = smaller(free, cgroupMemory(fsys, "/sys/fs/cgroup", group, v2))
 		case strings.Contains(","+controllers+",", ",memory,"):
-			free = least(free, cgroup(fsys, "/sys/fs/cgroup/memory", group, v1))
+			free = smaller(free, cgroupMemory(fsys, "/sys/fs/cgroup/memory", group, v1))
 		}
 	}
 	return free
 }
 
-// accounting names the files of a memory cgroup. Reclaimable is the entry of
+// cgroupFiles names the files of a memory cgroup. Reclaimable is the entry of
 // memory.stat for page cache that the kernel drops before it kills.
-type accounting struct{ limit, use, reclaimable string }
+type cgroupFiles struct{ limit, use, reclaimable string }
 
 var (
-	v1 = accounting{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
-	v2 = accounting{"memory.max", "memory.current", "inactive_file"}
+	v1 = cgroupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+	v2 = cgroupFiles{"memory.max", "memory.current", "inactive_file"}
 )
 
-// cgroup is what is left in a group and in those around it. Inside a container
+// cgroupMemory is what is left in a group and in those around it. Inside a container
 // the group's path may not be there below the mount: its ancestors are.
-func cgroup(fsys vfs.FS, mount, group string, files accounting) (left Limit) {
+func cgroupMemory(fsys vfs.FS, mount, group string, files cgroupFiles) (left Limit) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		dir := path.Join(mount, group)
 		limit, err := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.limit))), 10, 64)
 		use, useErr := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.use))), 10, 64)
 		if err == nil && useErr == nil { // not there, or "max": no limit
 			cache, _ := field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
-			left = least(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
+			left = smaller(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
 		}
 		if group == "/" {
 			return left

@@ -47,6 +47,16 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
+// AtLeast is the least size of b or more that is itself when it is read as it prints: for
+// messages that say what to ask for.
+func AtLeast(b Bytes) Bytes {
+	for more := b; ; more += more/1000 + 1 {
+		if read, err := ParseBytes(more.String()); err != nil || read >= b {
+			return more
+		}
+	}
+}
+
 // Set and Type make Bytes a flag value.
 func (b *Bytes) Set(s string) (err error) {
 	*b, err = ParseBytes(s)

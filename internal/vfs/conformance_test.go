@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -241,6 +242,7 @@ var conformance = []struct {
 		if err := fsys.RemoveAll(no); err != nil {
 			t.Errorf("RemoveAll: %v", err)
 		}
+		wantError(t, fsys.Sync(no), fs.ErrNotExist)
 	}},
 	{"directories and files are not taken for each other", func(t *testing.T, fsys FS, dir string) {
 		_, err := fsys.Open(dir)
@@ -353,6 +355,78 @@ var conformance = []struct {
 		if names := list(t, fsys, dir); !slices.Equal(names, []string{"lock", "lock2"}) {
 			t.Errorf("there are %q", names)
 		}
+	}},
+	{"a lock file says that it is one, and nothing else becomes one", func(t *testing.T, fsys FS, dir string) {
+		state := func(name string, want LockState) {
+			t.Helper()
+			if got, err := StateOfLock(fsys, filepath.Join(dir, name)); got != want || err != nil {
+				t.Errorf("%s: state %d, %v, want %d", name, got, err, want)
+			}
+		}
+		if _, err := StateOfLock(fsys, filepath.Join(dir, "lock")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("without a file: %v", err)
+		}
+		// A crash may leave nothing, some or zeros of what a new file was to hold.
+		for i, left := range []string{"", LockText[:7], LockText[:3] + "\x00\x00", strings.Repeat("\x00", len(LockText)), LockText} {
+			name := fmt.Sprint("lock", i)
+			put(t, fsys, filepath.Join(dir, name), left)
+			state(name, map[bool]LockState{false: Unmarked, true: Marked}[left == LockText])
+			lock, err := fsys.Lock(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			state(name, Marked)
+			wantContent(t, fsys, filepath.Join(dir, name), LockText)
+			if err := lock.Close(); err != nil {
+				t.Error(err)
+			}
+			state(name, Marked)
+		}
+		for i, mine := range []string{"mine", LockText + "x", LockText[:5] + "x", strings.Repeat("\x00", 1000)} {
+			name := fmt.Sprint("mine", i)
+			put(t, fsys, filepath.Join(dir, name), mine)
+			state(name, NoLock)
+			_, err := fsys.Lock(filepath.Join(dir, name))
+			wantError(t, err, ErrNotLock)
+			wantContent(t, fsys, filepath.Join(dir, name), mine)
+		}
+		mkdir(t, fsys, filepath.Join(dir, "folder"))
+		state("folder", NoLock)
+	}},
+	{"an exchange swaps two names of one parent", func(t *testing.T, fsys FS, dir string) {
+		at := func(name string) string { return filepath.Join(dir, name) }
+		mkdir(t, fsys, at("one"))
+		mkdir(t, fsys, at("other"))
+		put(t, fsys, at("one/x"), "1")
+		put(t, fsys, at("other/y"), "2")
+		put(t, fsys, at("file"), "3")
+		err := fsys.Exchange(at("one"), at("other"))
+		if errors.Is(err, errors.ErrUnsupported) {
+			wantContent(t, fsys, at("one/x"), "1")
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, fsys, at("other/x"), "1")
+		wantContent(t, fsys, at("one/y"), "2")
+		if err := fsys.Exchange(at("one"), at("file")); err != nil {
+			t.Fatal(err)
+		}
+		wantContent(t, fsys, at("one"), "3")
+		wantContent(t, fsys, at("file/y"), "2")
+		wantError(t, fsys.Exchange(at("one"), at("no")), fs.ErrNotExist)
+		wantError(t, fsys.Exchange(at("no"), at("one")), fs.ErrNotExist)
+		if err := fsys.Exchange(at("one"), at("file/y")); err == nil {
+			t.Error("names of two parents are exchanged")
+		}
+		wantContent(t, fsys, at("one"), "3")
+	}},
+	{"a directory is synced", func(t *testing.T, fsys FS, dir string) {
+		if err := fsys.Sync(dir); err != nil {
+			t.Error(err)
+		}
+		wantError(t, fsys.Sync(filepath.Join(dir, "no")), fs.ErrNotExist)
 	}},
 	{"who asks whether a file is locked changes nothing", func(t *testing.T, fsys FS, dir string) {
 		p := filepath.Join(dir, "lock")

@@ -2,15 +2,18 @@ package vfs
 
 import "sync/atomic"
 
-// Count is an FS that counts the bytes that pass it. What files and file systems can
+// Count is an FS that counts the files that are opened and the bytes that pass it. What files and file systems can
 // do beside, such as direct reads, is not to be had through it.
 type Count struct {
 	FS
-	read, written atomic.Int64
+	opened, read, written atomic.Int64
 }
 
 // NewCount counts on top of fsys.
 func NewCount(fsys FS) *Count { return &Count{FS: fsys} }
+
+// Opened is how often files have been opened for reading so far.
+func (c *Count) Opened() int64 { return c.opened.Load() }
 
 // Read and Written are the bytes so far.
 func (c *Count) Read() int64    { return c.read.Load() }
@@ -21,6 +24,7 @@ func (c *Count) Open(path string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.opened.Add(1)
 	return &countedFile{f, c}, nil
 }
 

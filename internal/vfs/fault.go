@@ -173,6 +173,20 @@ func (f *Fault) Rename(oldPath, newPath string) error {
 	return f.fsys.Rename(oldPath, newPath)
 }
 
+func (f *Fault) Exchange(onePath, otherPath string) error {
+	if err := f.count("exchange", onePath); err != nil {
+		return err
+	}
+	return f.fsys.Exchange(onePath, otherPath)
+}
+
+func (f *Fault) Sync(path string) error {
+	if err := f.count("sync", path); err != nil {
+		return err
+	}
+	return f.fsys.Sync(path)
+}
+
 func (f *Fault) Lock(path string) (io.Closer, error) {
 	if err := f.count("lock", path); err != nil {
 		return nil, err

@@ -35,12 +35,16 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := file.(Mapper).Map(); return err })
 	do(func() error { _, _, err := fsys.(Directer).OpenDirect("/d/b"); return err })
 	do(func() error { _, err := fsys.Lock("/lock"); return err })
+	do(func() error { return fsys.Sync("/d") })
+	do(func() error { return fsys.MkdirAll("/e") })
+	do(func() error { return fsys.Exchange("/d", "/e") })
+	do(func() error { return fsys.Exchange("/d", "/e") })
 	do(func() error { return fsys.Remove("/d/b") })
 	do(func() error { return fsys.RemoveAll("/d") })
 	return err
 }
 
-const operations = 17 // of everyOperation
+const operations = 21 // of everyOperation
 
 func TestEachOperationFailsOnItsNumber(t *testing.T) {
 	failures := 0

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,6 +21,7 @@ type Mem struct {
 	mu             sync.RWMutex // over all nodes too
 	root           *memNode
 	capacity, used int64 // bytes of file content
+	noExchange     bool
 }
 
 // memNode is a file or a directory.
@@ -51,6 +53,14 @@ func (m *Mem) SetCapacity(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.capacity = bytes
+}
+
+// RefuseExchange makes it a file system that cannot exchange names, as some on
+// networks cannot.
+func (m *Mem) RefuseExchange() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noExchange = true
 }
 
 func pathError(op, path string, err error) error {
@@ -156,13 +166,29 @@ func (m *Mem) MkdirAll(path string) error {
 		if next == nil {
 			next = newDir()
 			dir.entries[name] = next
-			dir.syncDir()
 		}
 		if !next.isDir() {
 			return pathError("mkdir", path, syscall.ENOTDIR)
 		}
+		dir.syncDir()
 		dir = next
 	}
+	return nil
+}
+
+// Mkdir makes a directory as other programs do: a crash may take it, as nobody has
+// synced its parent.
+func (m *Mem) Mkdir(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, name, err := m.findParent(path)
+	if err == nil && dir.entries[name] != nil {
+		err = syscall.EEXIST
+	}
+	if err != nil {
+		return pathError("mkdir", path, err)
+	}
+	dir.entries[name] = newDir()
 	return nil
 }
 
@@ -286,6 +312,52 @@ func (m *Mem) rename(oldPath, newPath string) error {
 	return nil
 }
 
+func (m *Mem) Exchange(onePath, otherPath string) error {
+	if err := sameParent(onePath, otherPath); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.exchange(onePath, otherPath); err != nil {
+		return pathError("exchange", onePath, fmt.Errorf("with %s: %w", otherPath, err))
+	}
+	return nil
+}
+
+func (m *Mem) exchange(onePath, otherPath string) error {
+	if m.noExchange {
+		return errors.ErrUnsupported
+	}
+	dir, one, err := m.findParent(onePath)
+	if err != nil {
+		return err
+	}
+	_, other, err := m.findParent(otherPath)
+	if err != nil {
+		return err
+	}
+	if dir.entries[one] == nil || dir.entries[other] == nil {
+		return syscall.ENOENT
+	}
+	dir.entries[one], dir.entries[other] = dir.entries[other], dir.entries[one]
+	dir.syncDir()
+	return nil
+}
+
+func (m *Mem) Sync(path string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, err := m.find(path)
+	if err == nil && !dir.isDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return pathError("sync", path, err)
+	}
+	dir.syncDir()
+	return nil
+}
+
 func (m *Mem) Lock(path string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,6 +372,20 @@ func (m *Mem) Lock(path string) (io.Closer, error) {
 	}
 	if err != nil {
 		return nil, pathError("lock", path, err)
+	}
+	switch lockState(string(n.data)) {
+	case NoLock:
+		return nil, pathError("lock", path, errNotLock)
+	case Unmarked:
+		dir, name, _ := m.findParent(path)
+		more := int64(len(LockText) - len(n.data))
+		if more > m.free() {
+			m.unlink(dir, name)
+			return nil, pathError("lock", path, syscall.ENOSPC)
+		}
+		m.used += more
+		n.data, n.synced = []byte(LockText), true
+		dir.syncDir()
 	}
 	n.locked = true
 	return &memLock{disk: m, node: n, path: path}, nil

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,8 +58,21 @@ func TestACrashKeepsWhatWasSyncedAndNothingElse(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"/b", "/b/x=moved"}},
-		{"a lock file that nobody synced goes, with its lock", func(t *testing.T, m *Mem) {
+		{"an exchange stays", func(t *testing.T, m *Mem) {
+			put(t, m, "/x", "1")
+			put(t, m, "/y", "2")
+			if err := m.Exchange("/x", "/y"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/x=2", "/y=1"}},
+		{"a lock file stays, without its lock", func(t *testing.T, m *Mem) {
 			if _, err := m.Lock("/lock"); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"/lock=" + LockText}},
+		{"what is removed is gone after a sync", func(t *testing.T, m *Mem) {
+			put(t, m, "/z", "gone")
+			if err := errors.Join(m.Remove("/z"), m.Sync("/")); err != nil {
 				t.Fatal(err)
 			}
 		}, nil},
@@ -77,6 +91,16 @@ func TestACrashKeepsWhatWasSyncedAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestALockThatFindsNoRoomLeavesNoFile(t *testing.T) {
+	m := NewMem()
+	m.SetCapacity(int64(len(LockText)) - 1)
+	_, err := m.Lock("/lock")
+	wantError(t, err, syscall.ENOSPC)
+	if left := tree(t, m, "/"); len(left) > 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
 func TestACrashCloneIsADiskOfItsOwnWithoutLocks(t *testing.T) {
 	m := NewMem()
 	put(t, m, "/x", "before")
@@ -88,10 +112,10 @@ func TestACrashCloneIsADiskOfItsOwnWithoutLocks(t *testing.T) {
 	put(t, m, "/x", "after")
 	put(t, m, "/y", "after")
 	put(t, clone, "/z", "clone")
-	if got, want := tree(t, clone, "/"), []string{"/lock=", "/x=before", "/z=clone"}; !slices.Equal(got, want) {
+	if got, want := tree(t, clone, "/"), []string{"/lock=" + LockText, "/x=before", "/z=clone"}; !slices.Equal(got, want) {
 		t.Errorf("the clone has %q, want %q", got, want)
 	}
-	if got, want := tree(t, m, "/"), []string{"/lock=", "/x=after", "/y=after"}; !slices.Equal(got, want) {
+	if got, want := tree(t, m, "/"), []string{"/lock=" + LockText, "/x=after", "/y=after"}; !slices.Equal(got, want) {
 		t.Errorf("the disk has %q, want %q", got, want)
 	}
 	if _, err := clone.Lock("/lock"); err != nil {
@@ -233,4 +257,23 @@ func tree(t *testing.T, fsys FS, dir string) (paths []string) {
 		paths = append(paths, p+"="+string(b))
 	}
 	return paths
+}
+
+func TestAFolderThatWasThereOutlivesACrashOnceItWasAskedFor(t *testing.T) {
+	for _, dir := range []string{"a/b", "a/b/c"} { // found, or made in one that is
+		m := NewMem()
+		for _, there := range []string{"a", "a/b"} {
+			if err := m.Mkdir(there); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := tree(t, m.CrashClone(), "/"); len(got) != 0 {
+			t.Fatalf("nobody has synced anything, and %q is there", got)
+		}
+		mkdir(t, m, dir)
+		put(t, m, dir+"/file", "content")
+		wantContent(t, m.CrashClone(), dir+"/file", "content")
+		wantError(t, m.Mkdir("a"), fs.ErrExist)
+		wantError(t, m.Mkdir("none/a"), fs.ErrNotExist)
+	}
 }

@@ -45,18 +45,20 @@ func openFile(path string) (*osFile, error) {
 	return &osFile{f}, nil
 }
 
-func (osFS) MkdirAll(path string) error {
+func (osFS) MkdirAll(path string) error { return mkdirAll(path, syncDir) }
+
+func mkdirAll(path string, sync func(dir string) error) error {
 	path = filepath.Clean(path)
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
-		return nil
+		return syncNames(path, sync)
 	case err == nil:
 		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	parent := filepath.Dir(path)
-	if err := (osFS{}).MkdirAll(parent); err != nil {
+	if err := mkdirAll(parent, sync); err != nil {
 		return err
 	}
 	if err := os.Mkdir(path, 0o777); err != nil {
@@ -65,13 +67,39 @@ func (osFS) MkdirAll(path string) error {
 			return err
 		}
 	}
-	return syncDir(parent)
+	return sync(parent)
+}
+
+// syncNames makes the names durable by which an existing directory is reached, up to
+// the root of its file system: whoever made it, or a directory above it, may not have
+// synced them. A parent that may not be opened is left to its owner.
+func syncNames(path string, sync func(dir string) error) error {
+	at, err := (osFS{}).Resolve(path)
+	if err != nil {
+		return err
+	}
+	for parent := filepath.Dir(at); parent != at && deviceID(parent) == deviceID(at); at, parent = parent, filepath.Dir(parent) {
+		if err := sync(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// deviceID tells the file system that a directory is on; 0 where that cannot be found.
+func deviceID(path string) uint64 {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return uint64(st.Dev)
 }
 
 func (osFS) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
 func (osFS) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
 func (osFS) Remove(path string) error                   { return os.Remove(path) }
 func (osFS) RemoveAll(path string) error                { return os.RemoveAll(path) }
+func (osFS) Sync(path string) error                     { return syncDir(path) }
 
 func (osFS) Resolve(path string) (string, error) {
 	at, err := filepath.Abs(path)
@@ -98,6 +126,20 @@ func (osFS) Rename(oldPath, newPath string) error {
 		return err
 	}
 	return syncDir(filepath.Dir(filepath.Clean(newPath)))
+}
+
+func (osFS) Exchange(onePath, otherPath string) error {
+	if err := sameParent(onePath, otherPath); err != nil {
+		return err
+	}
+	err := retryInterrupted(func() error { return exchange(onePath, otherPath) })
+	if err == unix.EINVAL { // what file systems say that know the call and not this use of it
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return pathError("exchange", onePath, fmt.Errorf("with %s: %w", otherPath, err))
+	}
+	return syncDir(filepath.Dir(filepath.Clean(otherPath)))
 }
 
 // sameParent keeps a rename to what a sync of one directory makes durable.
@@ -132,35 +174,84 @@ func syncDir(path string) error {
 	return nil
 }
 
-func (osFS) Lock(path string) (io.Closer, error) {
-	for tries := 0; ; tries++ {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-		if err != nil {
-			return nil, err
+func (osFS) Lock(path string) (io.Closer, error) { return lock(path, os.Stat) }
+
+// lockTries is how often a lock is tried for, a millisecond apart: Locked may have it
+// for an instant, and the holder before may be removing its file.
+const lockTries = 8
+
+func lock(path string, stat func(string) (fs.FileInfo, error)) (io.Closer, error) {
+	for tries := 1; ; tries++ {
+		f, err := tryLock(path, stat)
+		if err == nil {
+			return f, nil
 		}
-		if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			f.Close()
-			if err == unix.EWOULDBLOCK && tries < 3 { // Locked may have it, for an instant
-				time.Sleep(time.Millisecond)
-				continue
-			}
+		if err != unix.EWOULDBLOCK && err != errReplaced || tries == lockTries {
 			if err == unix.EWOULDBLOCK {
 				err = ErrLocked
 			}
-			return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+			return nil, pathError("lock", path, withoutPath(err))
 		}
-		// The holder before may have removed the file between our opening and
-		// locking it; a lock on a file that has no name excludes nobody.
-		locked, err := f.Stat()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+var errReplaced = errors.New("another process removes or replaces the file each time that it is locked here")
+
+func tryLock(path string, stat func(string) (fs.FileInfo, error)) (_ io.Closer, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
 		if err != nil {
 			f.Close()
-			return nil, err
 		}
-		if named, err := os.Stat(path); err == nil && os.SameFile(locked, named) {
-			return f, nil
-		}
-		f.Close()
+	}()
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, err
 	}
+	// The holder before may have removed the file between our opening and
+	// locking it; a lock on a file that has no name excludes nobody.
+	locked, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch named, err := stat(path); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(locked, named):
+		return nil, errReplaced
+	case err != nil:
+		return nil, err
+	}
+	return f, writeLockText(f)
+}
+
+// withoutPath is err without the name of a file, for an error that names it anyway.
+func withoutPath(err error) error {
+	var named *fs.PathError
+	if errors.As(err, &named) {
+		return named.Err
+	}
+	return err
+}
+
+// writeLockText writes LockText into a lock file that is locked, unless it is there.
+func writeLockText(f *os.File) error {
+	state, err := readLock(f)
+	switch {
+	case err != nil || state == Marked:
+		return err
+	case state == NoLock:
+		return errNotLock
+	}
+	_, err = f.WriteAt([]byte(LockText), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name())) // which we have locked
+	}
+	return syncDir(filepath.Dir(f.Name()))
 }
 
 // Locked tries for a shared lock, which it gives back at once.

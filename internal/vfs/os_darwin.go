@@ -9,6 +9,10 @@ import (
 // blockBytes is the unit that statfs counts in.
 func blockBytes(st *unix.Statfs_t) int64 { return int64(st.Bsize) }
 
+func exchange(onePath, otherPath string) error {
+	return unix.RenamexNp(onePath, otherPath, unix.RENAME_SWAP)
+}
+
 // openDirect opens a file and keeps its reads out of the page cache. They need
 // no alignment here; asking for it keeps callers honest.
 func openDirect(path string) (*os.File, int, error) {

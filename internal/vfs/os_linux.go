@@ -15,6 +15,10 @@ func blockBytes(st *unix.Statfs_t) int64 {
 	return st.Bsize
 }
 
+func exchange(onePath, otherPath string) error {
+	return unix.Renameat2(unix.AT_FDCWD, onePath, unix.AT_FDCWD, otherPath, unix.RENAME_EXCHANGE)
+}
+
 // openDirect opens a file with O_DIRECT, and tells what its reads must be
 // aligned to.
 func openDirect(path string) (*os.File, int, error) {

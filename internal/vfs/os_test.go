@@ -176,3 +176,67 @@ func TestDirectReadsGoOnAfterInterruptionsAndShortReads(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNamesOfAFolderThatIsThereAreSynced(t *testing.T) {
+	root, err := OS().Resolve(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := filepath.Join(root, "a")
+	b := filepath.Join(a, "b")
+	if err := os.MkdirAll(b, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(b, filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{b, filepath.Join(b, "c"), filepath.Join(root, "link"), filepath.Join(root, "link", "d")} {
+		synced := map[string]bool{}
+		if err := mkdirAll(path, func(dir string) error { synced[dir] = true; return syncDir(dir) }); err != nil {
+			t.Fatal(err)
+		}
+		if !synced[root] || !synced[a] {
+			t.Errorf("making %s synced %v, want %s and %s among them", path, synced, root, a)
+		}
+	}
+	broken := errors.New("disk on fire")
+	if err := mkdirAll(b, func(string) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("a sync that fails: %v", err)
+	}
+	if err := mkdirAll(b, func(string) error { return syscall.EACCES }); err != nil {
+		t.Errorf("a parent that may not be opened: %v", err)
+	}
+}
+
+func TestALockThatCannotBeHadIsNotTriedForForEver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	other, err := os.Stat(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		info  os.FileInfo
+		err   error
+		want  error
+		tries int
+	}{
+		{"a file that is removed each time", nil, syscall.ENOENT, errReplaced, lockTries},
+		{"a file that is another one each time", other, nil, errReplaced, lockTries},
+		{"a file that cannot be looked at", nil, syscall.EIO, syscall.EIO, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tries := 0
+			held, err := lock(path, func(string) (os.FileInfo, error) { tries++; return c.info, c.err })
+			if held != nil || tries != c.tries {
+				t.Errorf("%v after %d tries, want %d", held, tries, c.tries)
+			}
+			wantError(t, err, c.want)
+			free, err := OS().Lock(path)
+			if err != nil {
+				t.Fatalf("what was tried for stays locked: %v", err)
+			}
+			free.Close()
+		})
+	}
+}

@@ -34,7 +34,8 @@ type FS interface {
 	// which may be opened meanwhile.
 	// The parent directory must exist.
 	Create(path string) (PendingFile, error)
-	// MkdirAll makes a directory and its missing parents, durably.
+	// MkdirAll makes a directory and its missing parents, durably. So are afterwards the
+	// names of those that were there: what made them may not have synced them.
 	MkdirAll(path string) error
 	// ReadDir lists a directory sorted by name.
 	ReadDir(path string) ([]fs.DirEntry, error)
@@ -48,9 +49,16 @@ type FS interface {
 	RemoveAll(path string) error
 	// Rename moves a file or directory within one parent, durably.
 	Rename(oldPath, newPath string) error
-	// Lock takes an exclusive lock on the file at path, which is created, and
-	// holds it until the Closer is closed or the process dies. It never waits:
-	// a lock held elsewhere is ErrLocked.
+	// Exchange swaps what two names in one parent stand for, in one step and durably.
+	// Where the file system cannot, the error is errors.ErrUnsupported, and nothing
+	// has happened.
+	Exchange(onePath, otherPath string) error
+	// Sync makes what has been made, renamed and removed in a directory durable.
+	Sync(path string) error
+	// Lock takes an exclusive lock on the file at path, which is created with
+	// LockText in it, durably, and holds it until the Closer is closed or the process
+	// dies. It never waits: a lock held elsewhere is ErrLocked. A file that holds
+	// something else is ErrNotLock, and stays as it is.
 	Lock(path string) (io.Closer, error)
 	// Locked tells whether somebody holds the lock, and makes and writes nothing.
 	Locked(path string) (bool, error)

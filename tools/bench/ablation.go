@@ -85,6 +85,8 @@ type AblationResult struct {
 	EpochSeconds float64   `json:"epoch_seconds"` // median
 	Seconds      []float64 `json:"seconds"`       // of each epoch
 	Speedup      float64   `json:"speedup"`       // over the reference of Figure9; 0 without
+	// WithinNoise tells that epochs of this way and of the reference overlap.
+	WithinNoise bool `json:"within_noise"`
 	// StepSeconds is what an epoch waits for: load, forward, backward, optimizer. They
 	// are of the median of epochs apart, whose steps are waited for one by one.
 	StepSeconds map[string]float64 `json:"step_seconds"`
@@ -216,7 +218,7 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	defaults, err := trainer.Defaults(c.Spec.Model)
+	defaults, err := trainer.Defaults(c.Spec.Model, set.Rows())
 	if err != nil {
 		return err
 	}
@@ -224,7 +226,7 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 	before := l.Stats()
 	_, err = trainer.Fit(ctx, []trainer.Rank{{Device: o.Device, Data: trainer.Data{Train: set, BatchRows: o.BatchRows}}}, c.Spec, trainer.Options{
 		Epochs: last, LearningRate: defaults.LearningRate, WeightDecay: defaults.WeightDecay, Seed: o.Seed, ProfileFrom: last,
-	}, func(e trainer.Epoch) {
+	}, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
 		after := l.Stats()
 		switch e.Number {
 		case 1:
@@ -285,19 +287,20 @@ func (a *Ablation) compare() {
 	a.Figure9, a.Figure14 = a.figure(ways9), a.figure(ways14)
 	if len(a.Figure9.Bars) > 0 {
 		for i, r := range a.Results {
-			reference, _ := a.seconds(r.Model, r.Hops, a.Figure9.Reference)
-			a.Results[i].Speedup = reference / r.EpochSeconds
+			reference := a.find(r.Model, r.Hops, a.Figure9.Reference)
+			a.Results[i].Speedup = reference.EpochSeconds / r.EpochSeconds
+			a.Results[i].WithinNoise = r.Way != reference.Way && withinNoise(r.Seconds, reference.Seconds)
 		}
 	}
 }
 
-// seconds is the median epoch of a model on so many hops, if it was measured.
-func (a *Ablation) seconds(model string, hops int, w Way) (float64, bool) {
+// find is the result of a model on so many hops; nil if it was not measured.
+func (a *Ablation) find(model string, hops int, w Way) *AblationResult {
 	at := slices.IndexFunc(a.Results, func(r AblationResult) bool { return r.Model == model && r.Hops == hops && r.Way == w })
 	if at < 0 {
-		return 0, false
+		return nil
 	}
-	return a.Results[at].EpochSeconds, true
+	return &a.Results[at]
 }
 
 // models are those measured, and hops those that one was measured on, in order.
@@ -345,12 +348,11 @@ func (a *Ablation) figure(ways []Way) AblationFigure {
 func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
 	logs := 0.0
 	for _, hops := range a.hops(model) {
-		of, ok := a.seconds(model, hops, w)
-		by, known := a.seconds(model, hops, reference)
-		if !ok || !known {
+		measured, by := a.find(model, hops, w), a.find(model, hops, reference)
+		if measured == nil || by == nil {
 			return 0, false
 		}
-		logs += math.Log(of / by)
+		logs += math.Log(measured.EpochSeconds / by.EpochSeconds)
 	}
 	return math.Exp(logs / float64(len(a.hops(model)))), true
 }

@@ -19,7 +19,7 @@ func AblationFiles() []string {
 // Files are the charts, and all figures.
 func (a *Ablation) Files() ([][]byte, error) {
 	var files [][]byte
-	for _, c := range []*chart{a.chart5(), a.chart9(), a.chart14()} {
+	for _, c := range []*figure{a.chart5(), a.chart9(), a.chart14()} {
 		svg, err := c.svg()
 		if err != nil {
 			return nil, err
@@ -69,23 +69,23 @@ func (f *AblationFigure) About() string {
 }
 
 // chart9 is Figure 9, for all memories.
-func (a *Ablation) chart9() *chart {
+func (a *Ablation) chart9() *figure {
 	return a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9, func(w Way) string { return w.Variant })
 }
 
 // chart14 is Figure 14.
-func (a *Ablation) chart14() *chart {
+func (a *Ablation) chart14() *figure {
 	return a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14, func(w Way) string {
 		return map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}[w.Shuffle]
 	})
 }
 
-func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart {
-	c := &chart{title: title, notes: []string{a.Work(), a.On(), f.About()}, parts: []part{
+func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *figure {
+	c := &figure{title: title, notes: []string{a.Work(), a.On(), f.About()}, layers: []layer{
 		{memories[loader.Host], blue}, {memories[loader.Device], green}, {memories[loader.Storage], orange},
 	}}
 	for _, model := range a.models() {
-		p := panel{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "epoch time, normalised"}
+		p := barChart{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "epoch time, normalised"}
 		var before Way
 		for _, b := range f.Bars {
 			if b.Model == model {
@@ -93,22 +93,22 @@ func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) 
 				before = b.Way
 			}
 		}
-		c.panels = append(c.panels, p)
+		c.charts = append(c.charts, p)
 	}
 	return c
 }
 
-// steps are the parts of an epoch, in order.
+// steps are those of an epoch, in order.
 var steps = []string{"load", "forward", "backward", "optimizer"}
 
 // chart5 is Figure 5, for every way of Figure 9.
-func (a *Ablation) chart5() *chart {
-	c := &chart{title: "What an epoch of training waits for (preprop-gnn Figure 5)", parts: []part{
+func (a *Ablation) chart5() *figure {
+	c := &figure{title: "What an epoch of training waits for (preprop-gnn Figure 5)", layers: []layer{
 		{"loading that is not hidden", red}, {"forward pass", blue}, {"backward pass", cyan}, {"optimizer", violet},
 	}, notes: []string{a.Work(), a.on(),
-		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; above bars, the part of loading", a.Rounds)}}
+		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; above bars, the share of loading", a.Rounds)}}
 	for _, model := range a.models() {
-		p := panel{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "seconds an epoch"}
+		p := barChart{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "seconds an epoch"}
 		var before Way
 		for _, b := range a.Figure9.Bars {
 			if b.Model != model {
@@ -127,7 +127,7 @@ func (a *Ablation) chart5() *chart {
 			})
 			before = b.Way
 		}
-		c.panels = append(c.panels, p)
+		c.charts = append(c.charts, p)
 	}
 	return c
 }

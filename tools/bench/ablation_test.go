@@ -39,6 +39,7 @@ func measured(lines string) *Ablation {
 		}
 		at := slices.IndexFunc(variants, func(v variant) bool { return v.name == r.Variant })
 		r.Shuffle = variants[at].shuffle
+		r.Seconds = []float64{r.EpochSeconds}
 		r.StepSeconds = map[string]float64{"load": r.EpochSeconds * 0.4, "forward": r.EpochSeconds * 0.3, "backward": r.EpochSeconds * 0.2, "optimizer": r.EpochSeconds * 0.1}
 		a.Results = append(a.Results, r)
 	}

@@ -13,27 +13,27 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// chart is panels of bars, one below the other.
-type chart struct {
+// figure is bar charts, one below the other.
+type figure struct {
 	title  string
 	notes  []string // lines below the title
-	parts  []part   // that bars have, in the order of the legend and from below
-	panels []panel
+	layers []layer  // that bars have, in the order of the legend and from below
+	charts []barChart
 }
 
-// part is what a piece of a bar stands for.
-type part struct {
+// layer is one of the values that are stacked in a bar.
+type layer struct {
 	name  string
 	color color.Color
 }
 
-type panel struct {
+type barChart struct {
 	title string
 	yAxis string
 	bars  []bar
 }
 
-// bar is pieces on top of each other, in the order of the chart's parts.
+// bar is values on top of each other, in the order of the figure's layers.
 type bar struct {
 	name   string // may have several lines
 	label  string // at its top
@@ -44,18 +44,18 @@ type bar struct {
 // Measures of a chart.
 const (
 	chartWidth  = 7.5 * vg.Inch
-	panelHeight = 2.3 * vg.Inch
+	chartHeight = 2.3 * vg.Inch
 	margin      = vg.Length(10)
 	line        = vg.Length(14) // of text
 	dotsPerInch = 160           // of a PNG
 )
 
 // size is that of the whole chart.
-func (c *chart) size() (width, height vg.Length) {
-	return chartWidth, 2*margin + vg.Length(2+len(c.notes))*line + line/2 + vg.Length(len(c.panels))*panelHeight
+func (c *figure) size() (width, height vg.Length) {
+	return chartWidth, 2*margin + vg.Length(2+len(c.notes))*line + line/2 + vg.Length(len(c.charts))*chartHeight
 }
 
-func (c *chart) svg() ([]byte, error) {
+func (c *figure) svg() ([]byte, error) {
 	canvas := vgsvg.New(c.size())
 	c.draw(draw.New(canvas))
 	var out bytes.Buffer
@@ -64,7 +64,7 @@ func (c *chart) svg() ([]byte, error) {
 	return bytes.ReplaceAll(out.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,Helvetica,sans-serif")), err
 }
 
-func (c *chart) png() ([]byte, error) {
+func (c *figure) png() ([]byte, error) {
 	width, height := c.size()
 	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsPerInch))}
 	c.draw(draw.New(canvas))
@@ -73,7 +73,7 @@ func (c *chart) png() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func (c *chart) draw(dc draw.Canvas) {
+func (c *figure) draw(dc draw.Canvas) {
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	dc = draw.Crop(dc, margin, -margin, margin, -margin)
@@ -94,15 +94,15 @@ func (c *chart) draw(dc draw.Canvas) {
 	}
 	next(line / 2)
 	c.legend(next(line))
-	for _, p := range c.panels {
-		p.draw(draw.Crop(next(panelHeight), 0, 0, 0, -margin), c.parts)
+	for _, p := range c.charts {
+		p.draw(draw.Crop(next(chartHeight), 0, 0, 0, -margin), c.layers)
 	}
 }
 
-// legend is a line with all parts.
-func (c *chart) legend(dc draw.Canvas) {
+// legend is a line with all layers.
+func (c *figure) legend(dc draw.Canvas) {
 	x, style := dc.Min.X, sans(8.5)
-	for _, p := range c.parts {
+	for _, p := range c.layers {
 		const side = 9
 		dc.FillPolygon(p.color, rectangle(x, dc.Max.Y-side, x+side, dc.Max.Y))
 		dc.FillText(style, vg.Point{X: x + side + 4, Y: dc.Max.Y}, p.name)
@@ -110,7 +110,7 @@ func (c *chart) legend(dc draw.Canvas) {
 	}
 }
 
-func (p *panel) draw(dc draw.Canvas, parts []part) {
+func (p *barChart) draw(dc draw.Canvas, layers []layer) {
 	at := p.places()
 	plt := plot.New()
 	plt.Title.Text, plt.Title.Padding, plt.Title.TextStyle.Font = p.title, 6, sans(9.5).Font
@@ -126,12 +126,12 @@ func (p *panel) draw(dc draw.Canvas, parts []part) {
 	}
 	plt.X.Tick.Marker = plot.ConstantTicks(ticks)
 	plt.Y.Max *= 1.2 // room for labels
-	plt.Add(&stacks{p.bars, at, parts})
+	plt.Add(&stacks{p.bars, at, layers})
 	plt.Draw(dc)
 }
 
 // places are where the bars are, 1 from each other and more where they are apart.
-func (p *panel) places() []float64 {
+func (p *barChart) places() []float64 {
 	at := make([]float64, len(p.bars))
 	for i := 1; i < len(at); i++ {
 		at[i] = at[i-1] + 1
@@ -144,9 +144,9 @@ func (p *panel) places() []float64 {
 
 // stacks draws bars at places.
 type stacks struct {
-	bars  []bar
-	at    []float64
-	parts []part
+	bars   []bar
+	at     []float64
+	layers []layer
 }
 
 func (s *stacks) Plot(dc draw.Canvas, plt *plot.Plot) {
@@ -159,7 +159,7 @@ func (s *stacks) Plot(dc draw.Canvas, plt *plot.Plot) {
 			if v == 0 {
 				continue
 			}
-			dc.FillPolygon(s.parts[k].color, rectangle(x(s.at[i]-0.4), y(from), x(s.at[i]+0.4), y(from+v)))
+			dc.FillPolygon(s.layers[k].color, rectangle(x(s.at[i]-0.4), y(from), x(s.at[i]+0.4), y(from+v)))
 			from += v
 		}
 		dc.FillText(style, vg.Point{X: x(s.at[i]), Y: y(from) + 2}, b.label)
@@ -184,9 +184,9 @@ func sum(values []float64) (s float64) {
 	return s
 }
 
-// in is values with that of part i alone.
-func (c *chart) in(name string, value float64) []float64 {
-	values := make([]float64, len(c.parts))
-	values[slices.IndexFunc(c.parts, func(p part) bool { return p.name == name })] = value
+// in is values with that of layer i alone.
+func (c *figure) in(name string, value float64) []float64 {
+	values := make([]float64, len(c.layers))
+	values[slices.IndexFunc(c.layers, func(p layer) bool { return p.name == name })] = value
 	return values
 }

@@ -90,9 +90,21 @@ type LoadOptions struct {
 	Rounds     int           // in each of which everything is measured once
 	Compute    time.Duration // that a batch is kept for, as by a device that computes beside the processor
 	Unchecked  bool          // leave checksums uncompared
-	Threads    int
-	Seed       uint64
-	Progress   progress.Reporter
+	// MemoryBytes is what may be taken to measure how fast memory is copied; 0: no limit.
+	MemoryBytes int64
+	Threads     int
+	Seed        uint64
+	Progress    progress.Reporter
+}
+
+// copied is how much of an epoch is copied as it lies in memory: there it is twice, and
+// the number of each page of 4 KiB once.
+func (o LoadOptions) copied(rows int64) int64 {
+	bytes := min(rows*o.rowBytes(), mostCopied)
+	if o.MemoryBytes > 0 {
+		bytes = min(bytes, max(1, o.MemoryBytes/2-o.MemoryBytes/1024))
+	}
+	return bytes
 }
 
 // rowBytes is what is stored of a row, in all matrices.
@@ -107,12 +119,15 @@ type LoadResult struct {
 	Placement loader.Placement `json:"placement"`
 	Shuffle   string           `json:"shuffle"`
 	// BytesPerSecond counts the rows as they are stored.
-	BytesPerSecond   float64 `json:"bytes_per_second"`
-	RowsPerSecond    float64 `json:"rows_per_second"`
-	CoreSecondsPerGB float64 `json:"core_seconds_per_gb"` // of processors, for 10^9 bytes
-	EpochSeconds     float64 `json:"epoch_seconds"`
-	ComputeSeconds   float64 `json:"compute_seconds"`   // that batches were kept for
-	WaitSeconds      float64 `json:"load_wait_seconds"` // that the loop waited for batches
+	BytesPerSecond   float64   `json:"bytes_per_second"`
+	RowsPerSecond    float64   `json:"rows_per_second"`
+	CoreSecondsPerGB float64   `json:"core_seconds_per_gb"` // of processors, for 10^9 bytes
+	EpochSeconds     float64   `json:"epoch_seconds"`
+	RoundSeconds     []float64 `json:"round_seconds"` // an epoch of each round, ascending
+	// WithinNoise tells that rounds of this way and of the fastest overlap.
+	WithinNoise    bool    `json:"within_noise"`
+	ComputeSeconds float64 `json:"compute_seconds"`   // that batches were kept for
+	WaitSeconds    float64 `json:"load_wait_seconds"` // that the loop waited for batches
 	// StageSeconds is what each stage of the loader worked.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
@@ -158,7 +173,7 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 			var r LoadResult
 			var err error
 			if c.name == "" {
-				r, err = memcpy(ctx, min(region.Rows*o.rowBytes(), mostCopied), o.Threads)
+				r, err = memcpy(ctx, o.copied(region.Rows), o.Threads)
 			} else if r, err = epoch(ctx, o, region, c.variant, c.placement, n); err != nil {
 				err = fmt.Errorf("%s from %s: %w", c.name, c.placement, err)
 			}
@@ -172,8 +187,13 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	var medians []LoadResult
 	for _, r := range rounds {
 		slices.SortFunc(r, func(a, b LoadResult) int { return cmp.Compare(a.EpochSeconds, b.EpochSeconds) })
-		medians = append(medians, r[len(r)/2])
+		median := r[len(r)/2]
+		for _, round := range r {
+			median.RoundSeconds = append(median.RoundSeconds, round.EpochSeconds)
+		}
+		medians = append(medians, median)
 	}
+	markNoise(medians)
 	return medians, nil
 }
 

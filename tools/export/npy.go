@@ -2,6 +2,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,8 +20,9 @@ import (
 
 // Options govern an export.
 type Options struct {
-	Force    bool // replace what an earlier export has written
-	Progress progress.Reporter
+	Force       bool  // replace what an earlier export has written
+	MemoryBytes int64 // that may be used; 0: no limit
+	Progress    progress.Reporter
 }
 
 // Result is what was written.
@@ -57,7 +59,11 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 		return nil, err
 	}
 	defer d.Close()
-	rows, err := d.Rows(ctx)
+	e := &npyExport{ctx: ctx, dir: d, options: o}
+	width, err := e.prepare()
+	if e.topology != nil {
+		defer e.topology.Close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +72,14 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 		return nil, err
 	}
 	defer func() { err = w.leave(err) }()
-	e := &npyExport{ctx, d, w, o}
-	if err := e.checkSpace(rows); err != nil {
+	e.out = w
+	if err := e.checkSpace(width); err != nil {
 		return nil, err
 	}
-	if d.Manifest.Kind == format.KindGraph {
-		err = e.topology()
+	if e.topology != nil {
+		err = e.edges()
 	} else {
-		err = e.write("node_id.npy", npy.Uint32, []int64{rows.Rows}, dtype.BytesOf(rows.NodeID))
+		err = e.column("node_id.npy", npy.Uint32, 1, []int64{d.Manifest.Rows}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) })
 	}
 	if err != nil {
 		return nil, err
@@ -83,7 +89,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 			return nil, err
 		}
 	}
-	if err := e.rowTable(rows); err != nil {
+	if err := e.rowTable(width); err != nil {
 		return nil, err
 	}
 	if err := e.meta(); err != nil {
@@ -94,19 +100,50 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 
 // npyExport is one export under way.
 type npyExport struct {
-	ctx     context.Context
-	dir     *format.Dir
-	out     *output
-	options Options
+	ctx      context.Context
+	dir      *format.Dir
+	topology *format.TopologyFile // of a graph
+	out      *output
+	options  Options
+}
+
+// prepare opens the topology of a graph, refuses what needs too much memory, and reads
+// the row table once: it is sound, and the longest id has so many characters.
+func (e *npyExport) prepare() (idWidth int, err error) {
+	layout := e.dir.Layout()
+	need := int64(machine.ProgramBytes) + 2*int64(layout.ChunkRows*layout.Features*layout.DType.Size()) + 2*writeBlock
+	if e.dir.Manifest.Kind == format.KindGraph {
+		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
+			return 0, err
+		}
+		need += int64(e.topology.BlockBytes())
+	}
+	if most := e.options.MemoryBytes; most > 0 && need > most {
+		return 0, fmt.Errorf("export %w: it may use %v of memory, and needs %v at least (raise --memory)",
+			machine.ErrDoesNotFit, units.Bytes(most), units.AtLeast(units.Bytes(need)))
+	}
+	idWidth = 1
+	return idWidth, e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
+		for _, id := range t.OrigID {
+			idWidth = max(idWidth, utf8.RuneCountInString(id))
+		}
+	})
 }
 
 // checkSpace refuses to start what would fill the disk.
-func (e *npyExport) checkSpace(t *format.RowTable) error {
+func (e *npyExport) checkSpace(idWidth int) error {
 	m, layout := &e.dir.Manifest, e.dir.Layout()
 	needed := int64(len(e.dir.Matrices())) * m.Rows * int64(layout.Features*layout.DType.Size())
-	needed += int64(4*len(t.NodeID) + 4*len(t.Labels) + len(t.MultiLabels) + len(t.Splits))
-	if t.OrigID != nil {
-		needed += 4 * int64(len(t.OrigID)*idWidth(t.OrigID))
+	labelBytes := 1
+	if m.LabelValues || m.Labels == 1 {
+		labelBytes = 4
+	}
+	needed += m.Rows * int64(labelBytes*m.Labels+m.Splits)
+	if m.Kind == format.KindStore {
+		needed += 4 * m.Rows
+	}
+	if m.OrigIDs {
+		needed += 4 * m.Rows * int64(idWidth)
 	}
 	if m.Kind == format.KindGraph {
 		needed += 8 * m.Edges
@@ -116,7 +153,7 @@ func (e *npyExport) checkSpace(t *format.RowTable) error {
 	}
 	free, err := e.out.fsys.FreeBytes(e.out.dir)
 	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, e.out.dir, units.Bytes(needed), units.Bytes(free))
+		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, e.out.dir, units.Bytes(needed), units.Bytes(free))
 	}
 	return err
 }
@@ -153,28 +190,19 @@ func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, b
 	})
 }
 
-// write writes an array that is in memory.
-func (e *npyExport) write(name string, t npy.Type, shape []int64, data []byte) error {
-	return e.array(name, t, 1, shape, func(w vfs.PendingFile, task progress.Task) error { return e.writeAll(w, data, task) })
-}
-
 // topologyBlock is how much of a topology is in memory, unless the list of one node
 // is longer.
 const topologyBlock = 8 << 20
 
-func (e *npyExport) topology() error {
-	t, err := e.dir.OpenTopology(e.ctx, topologyBlock)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
+func (e *npyExport) edges() error {
+	t := e.topology
 	memory := make([]byte, t.BlockBytes())
 	// write writes a number for each edge.
-	write := func(w vfs.PendingFile, task progress.Task, numbers func(format.Block) []byte) error {
+	write := func(numbers func(format.Block) error) error {
 		for k := range t.Blocks() {
 			b, err := t.ReadBlock(k, memory)
 			if err == nil {
-				err = e.writeAll(w, numbers(b), task)
+				err = numbers(b)
 			}
 			if err != nil {
 				return err
@@ -182,33 +210,41 @@ func (e *npyExport) topology() error {
 		}
 		return nil
 	}
-	sources := func(b format.Block) []byte { return dtype.BytesOf(b.Neighbors) }
-	weights := func(b format.Block) []byte { return dtype.BytesOf(b.Weights) }
-	var ids []uint32
-	destinations := func(b format.Block) []byte {
-		ids = ids[:0]
-		for v := b.First; v < b.First+b.Rows(); v++ {
-			for range b.In(v) {
-				ids = append(ids, uint32(v))
-			}
-		}
-		return dtype.BytesOf(ids)
-	}
 	id := npy.Int32 // which fewer readers stumble over
 	if t.Nodes() > 1<<31 {
 		id = npy.Uint32
 	}
-	err = e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
-		if err := write(w, task, sources); err != nil {
+	err := e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
+		sources := func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
+		if err := write(sources); err != nil {
 			return err
 		}
-		return write(w, task, destinations)
+		ids := make([]uint32, 0, writeBlock/4)
+		return write(func(b format.Block) error {
+			for v := b.First; v < b.First+b.Rows(); v++ {
+				for left := len(b.In(v)); left > 0; {
+					n := min(left, cap(ids)-len(ids))
+					for range n {
+						ids = append(ids, uint32(v))
+					}
+					if left -= n; len(ids) == cap(ids) {
+						if err := e.writeAll(w, dtype.BytesOf(ids), task); err != nil {
+							return err
+						}
+						ids = ids[:0]
+					}
+				}
+			}
+			err := e.writeAll(w, dtype.BytesOf(ids), task)
+			ids = ids[:0]
+			return err
+		})
 	})
 	if err != nil || !t.Weighted() {
 		return err
 	}
 	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
-		return write(w, task, weights)
+		return write(func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
 	})
 }
 
@@ -245,53 +281,91 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	})
 }
 
-func (e *npyExport) rowTable(t *format.RowTable) error {
+// column writes an array that part gives of each chunk of the row table.
+func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64, part func(t *format.RowTable) []byte) error {
+	return e.array(name, t, width, shape, func(w vfs.PendingFile, task progress.Task) error { return e.rows(w, task, part) })
+}
+
+// rows writes what part gives of each chunk of the row table.
+func (e *npyExport) rows(w vfs.PendingFile, task progress.Task, part func(t *format.RowTable) []byte) error {
+	var failed error
+	err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
+		if failed == nil {
+			failed = e.writeAll(w, part(t), task)
+		}
+	})
+	return cmp.Or(failed, err)
+}
+
+// rowTable writes the columns of the row table, each as it reads the table.
+func (e *npyExport) rowTable(idWidth int) error {
+	m := &e.dir.Manifest
+	rows := m.Rows
 	var err error
 	switch {
-	case t.Labels != nil:
-		err = e.write("node_label.npy", npy.Int32, []int64{t.Rows}, dtype.BytesOf(t.Labels))
-	case t.MultiLabels != nil:
-		err = e.write("node_label.npy", npy.Int8, []int64{t.Rows, int64(t.LabelColumns)}, dtype.BytesOf(t.MultiLabels))
+	case m.LabelValues:
+		err = e.column("node_label.npy", npy.Float32, 1, []int64{rows, int64(m.Labels)}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.LabelValues) })
+	case m.Labels == 1:
+		err = e.column("node_label.npy", npy.Int32, 1, []int64{rows}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.Labels) })
+	case m.Labels > 1:
+		err = e.column("node_label.npy", npy.Int8, 1, []int64{rows, int64(m.Labels)}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.MultiLabels) })
 	}
-	if err == nil && t.NumSplits > 0 {
-		k := int64(t.NumSplits)
-		splits := make([]int8, k*t.Rows)
-		for i, part := range t.Splits {
-			splits[int64(i)%k*t.Rows+int64(i)/k] = int8(part) - 1
-		}
-		err = e.write("splits.npy", npy.Int8, []int64{k, t.Rows}, dtype.BytesOf(splits))
+	if err == nil && m.Splits > 0 {
+		err = e.splits()
 	}
-	if err == nil && t.OrigID != nil {
-		err = e.origIDs(t.OrigID)
+	if err == nil && m.OrigIDs {
+		err = e.origIDs(idWidth)
 	}
 	return err
 }
 
-// idWidth is the characters of the longest id, or 1.
-func idWidth(ids []string) int {
-	width := 1
-	for _, id := range ids {
-		width = max(width, utf8.RuneCountInString(id))
-	}
-	return width
-}
-
-// origIDs writes strings in UTF-32, padded to the longest.
-func (e *npyExport) origIDs(ids []string) error {
-	width := idWidth(ids)
-	return e.array("orig_id.npy", npy.Text, int64(width), []int64{int64(len(ids))}, func(w vfs.PendingFile, task progress.Task) error {
-		var block []rune
-		for i, id := range ids {
-			block = append(block, []rune(id)...)
-			block = append(block, make([]rune, width-utf8.RuneCountInString(id))...)
-			if len(block) >= writeBlock/4 || i == len(ids)-1 {
-				if err := e.writeAll(w, dtype.BytesOf(block), task); err != nil {
-					return err
-				}
+// splits writes one split after another.
+func (e *npyExport) splits() error {
+	m := &e.dir.Manifest
+	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows}, func(w vfs.PendingFile, task progress.Task) error {
+		var block []int8
+		for k := range m.Splits {
+			err := e.rows(w, task, func(t *format.RowTable) []byte {
 				block = block[:0]
+				for i := range int(t.Rows) {
+					block = append(block, int8(t.Splits[i*t.NumSplits+k])-1)
+				}
+				return dtype.BytesOf(block)
+			})
+			if err != nil {
+				return err
 			}
 		}
 		return nil
+	})
+}
+
+// origIDs writes strings in UTF-32, padded to the longest.
+func (e *npyExport) origIDs(width int) error {
+	shape := []int64{e.dir.Manifest.Rows}
+	return e.array("orig_id.npy", npy.Text, int64(width), shape, func(w vfs.PendingFile, task progress.Task) error {
+		var failed error
+		block := make([]rune, 0, writeBlock/4)
+		flush := func() {
+			if failed == nil {
+				failed = e.writeAll(w, dtype.BytesOf(block), task)
+			}
+			block = block[:0]
+		}
+		err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
+			for _, id := range t.OrigID {
+				if len(block)+width > cap(block) {
+					flush()
+				}
+				padding := width
+				for _, r := range id {
+					block, padding = append(block, r), padding-1
+				}
+				block = append(block, make([]rune, padding)...)
+			}
+		})
+		flush()
+		return cmp.Or(failed, err)
 	})
 }
 
@@ -305,6 +379,8 @@ type npyMeta struct {
 	EdgeLayout     string            `json:"edge_layout,omitempty"`
 	Directed       bool              `json:"directed"`
 	ReversesStored bool              `json:"reverses_stored"`
+	LabelsAs       string            `json:"labels_as,omitempty"` // where node_label.npy does not show what its numbers are
+	ClassNames     []string          `json:"class_names,omitempty"`
 	Regions        []format.Region   `json:"regions,omitempty"`
 	Operators      []format.Operator `json:"operators,omitempty"`
 }
@@ -319,7 +395,11 @@ func (e *npyExport) meta() error {
 		FeatureDType:   m.DType,
 		Directed:       m.Directed,
 		ReversesStored: !m.Directed,
+		ClassNames:     m.ClassNames,
 		Operators:      m.Operators,
+	}
+	if m.LabelValues {
+		meta.LabelsAs = "values"
 	}
 	if m.Kind == format.KindGraph {
 		meta.EdgeLayout = "2xE" // which two edges do not show

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -242,6 +243,50 @@ func compareGraphs(t *testing.T, disk vfs.FS, a, b string) {
 	}
 }
 
+func TestLabelsKeepTheirKindOnTheWayBack(t *testing.T) {
+	nan := float32(math.NaN())
+	for name, c := range map[string]struct {
+		rows  format.RowTable
+		names []string
+	}{
+		"values":              {format.RowTable{LabelValues: []float32{0.5, nan, -1, 2, 3}, LabelColumns: 1}, nil},
+		"values that are all": {format.RowTable{LabelValues: []float32{0, 1, -1, 2, nan}, LabelColumns: 1}, nil},
+		"several values":      {format.RowTable{LabelValues: []float32{0, 1, nan, 2, 3, 1, 1, 1, 0, nan}, LabelColumns: 2}, nil},
+		"named classes":       {format.RowTable{Labels: []int32{0, 2, -1, 1, 1}}, []string{"a", "ä <b>", "c"}},
+	} {
+		disk := vfs.NewMem()
+		w, err := format.Create(disk, "graph", layoutOf(format.Float32, format.RegionSize{Name: format.RegionAll, Rows: 5}), format.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Abort()
+		rows := c.rows
+		rows.Rows = 5
+		m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 1, Directed: true, Classes: len(c.names), ClassNames: c.names}
+		publish(t, w, &format.CSC{Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}}, &rows, m, format.Float32, format.Input)
+		if _, err := NPY(context.Background(), disk, "graph", "arrays", Options{}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := ingest.OpenNPY(disk, "arrays", ingest.NPYOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if _, err := ingest.Run(context.Background(), disk, s, "again", ingest.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := format.OpenGraph(disk, "again")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		got, err := d.Rows(context.Background())
+		if err != nil || fmt.Sprint(*got) != fmt.Sprint(rows) || !slices.Equal(d.Manifest.ClassNames, c.names) || d.Manifest.LabelValues != (rows.LabelValues != nil) {
+			t.Errorf("%s: %+v, %q, want %+v; %v", name, got, d.Manifest.ClassNames, rows, err)
+		}
+	}
+}
+
 func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 	disk := vfs.NewMem()
 	regions := []format.RegionSize{{Name: format.RegionTrain, Rows: 3}, {Name: format.RegionValid, Rows: 1}, {Name: format.RegionTest, Rows: 0}, {Name: format.RegionRest, Rows: 1}}
@@ -337,10 +382,15 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 		"failed":              {"out", false},
 		"killed over another": {"old", true},
 		"failed over another": {"old", false},
+		"killed over another where names cannot be exchanged": {"old", true},
 	} {
-		broken := 0
+		broken, absent := 0, 0
+		exchange := !strings.Contains(name, "cannot")
 		for n := int64(1); ; n++ {
 			m := disk.CrashClone()
+			if !exchange {
+				m.RefuseExchange()
+			}
 			faulty := vfs.NewFault(m)
 			if c.killed {
 				faulty.FailFrom(n, syscall.EIO)
@@ -368,12 +418,24 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 			if len(left) > 0 && !isWhole {
 				broken++
 			}
+			if len(left) == 0 && c.out == "old" {
+				absent++
+				if _, err := NPY(context.Background(), m, "graph", "old", Options{}); !errors.Is(err, format.ErrExists) || !slices.Contains(tree(t, m, "old"), "meta.json") {
+					t.Fatalf("%s at operation %d: not given back: %v", name, n, err)
+				}
+				isWhole = true
+			}
 			if _, err := NPY(context.Background(), m, "graph", c.out, Options{Force: isWhole}); err != nil || !slices.Equal(tree(t, m, c.out), whole) {
 				t.Fatalf("%s at operation %d: %v, then %v, %v", name, n, left, err, tree(t, m, c.out))
 			}
+			for _, suffix := range []string{".replacement", ".replaced"} {
+				if _, err := m.Stat(c.out + suffix); !errors.Is(err, fs.ErrNotExist) {
+					t.Fatalf("%s at operation %d: %s is left, %v", name, n, suffix, err)
+				}
+			}
 		}
-		if c.killed && broken < 10 {
-			t.Errorf("%s: only %d times something was left", name, broken)
+		if c.killed && c.out != "old" && broken < 10 || c.out == "old" && broken > 0 || (absent > 0) == exchange && c.out == "old" {
+			t.Errorf("%s: %d times something was left that is not whole, %d times nothing was", name, broken, absent)
 		}
 	}
 }
@@ -413,7 +475,7 @@ func TestOnlyOneExportWritesADirectory(t *testing.T) {
 	}
 	put(t, disk, "out/edge_index.npy")
 	for _, force := range []bool{false, true} {
-		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "out is being written") {
+		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "another process is exporting to it") {
 			t.Error(err)
 		}
 	}

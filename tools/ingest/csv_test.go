@@ -35,11 +35,18 @@ func zstandard(text string) []byte {
 	return z.EncodeAll([]byte(text), nil)
 }
 
-// anyWeight is the default of CSVOptions.WeightColumn in the command.
-const anyWeight = -1
+// weightColumn are options that say where the weights are.
+func weightColumn(column string) CSVOptions {
+	return CSVOptions{NodeFiles: NodeFiles{Columns: Columns{Weight: column}}}
+}
+
+// ends are options that say where the ends of edges are.
+func ends(source, destination string) CSVOptions {
+	return CSVOptions{NodeFiles: NodeFiles{Columns: Columns{Source: source, Destination: destination}}}
+}
 
 func openCSV(disk vfs.FS, o CSVOptions) (Source, error) {
-	return OpenCSV(context.Background(), disk, "in/edges", Workspace{Output: "out/graph"}, o)
+	return OpenCSV(context.Background(), disk, "in/edges", ScratchOptions{Output: "out/graph"}, o)
 }
 
 // weightedEdges are all edges in order, with their weights.
@@ -62,7 +69,6 @@ func weightedEdges(t testing.TB, s Source) (out []string) {
 }
 
 func TestEdgeListsReadInAnyArrangement(t *testing.T) {
-	number := func(o CSVOptions) CSVOptions { o.WeightColumn = anyWeight; return o }
 	for _, c := range []struct {
 		name  string
 		text  string
@@ -70,28 +76,28 @@ func TestEdgeListsReadInAnyArrangement(t *testing.T) {
 		want  string
 		nodes int64
 	}{
-		{"commas", "0,1\n2,0\n", number(CSVOptions{}), "0-1 2-0", 3},
-		{"tabs", "0\t1\n2\t0\n", number(CSVOptions{}), "0-1 2-0", 3},
-		{"semicolons and spaces around", " 0 ; 1\n2; 0 \n", number(CSVOptions{}), "0-1 2-0", 3},
-		{"spaces and tabs mixed, as KONECT has them", "% asym unweighted\n1 2\n2 \t 3\n", number(CSVOptions{}), "1-2 2-3", 4},
-		{"comments of SNAP", " # Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", number(CSVOptions{}), "0-1 2-0", 3},
-		{"Windows line ends and a byte order mark", "\xef\xbb\xbf0,1\r\n2,0\r\n", number(CSVOptions{}), "0-1 2-0", 3},
-		{"quotes", "\"0\",\"1\"\n\"2\" , 0\n", number(CSVOptions{}), "0-1 2-0", 3},
-		{"a header", "a,b\n0,1\n", number(CSVOptions{}), "0-1", 2},
-		{"a header that turns them round", "Target,Source\n0,1\n", number(CSVOptions{}), "1-0", 2},
-		{"a header with a weight", "src,time,dst,weight\n0,77,1,0.5\n1,78,2,1e-3\n", number(CSVOptions{}), "0-1:0.5 1-2:0.001", 3},
-		{"a header with other columns", "src,dst,time\n0,1,77\n", number(CSVOptions{}), "0-1", 2},
-		{"three columns", "0 1 2.5\n1 2 3\n", number(CSVOptions{}), "0-1:2.5 1-2:3", 3},
-		{"three columns of which the last is left out", "0 1 1082040961\n", CSVOptions{}, "0-1", 2},
-		{"four columns", "0 1 2.5 1082040961\n", number(CSVOptions{}), "0-1", 2},
-		{"four columns and a chosen one", "0 1 2.5 7\n", CSVOptions{WeightColumn: 4}, "0-1:7", 2},
-		{"more nodes than edges tell", "0 1\n", number(CSVOptions{Nodes: 5}), "0-1", 5},
-		{"no edges", "# nothing\n", number(CSVOptions{Nodes: 2}), "", 2},
-		{"mapped numbers", "9000000000 7\n7 9000000000\n7 18446744073709551616\n", number(CSVOptions{MapIDs: true}), "0-1 1-0 1-2", 3},
-		{"mapped strings with spaces, by tabs", "New York\tBoston\nBoston\tRome\n", number(CSVOptions{MapIDs: true}), "0-1 1-2", 3},
-		{"mapped strings under a header", "from,to\nx,y\ny,z\n", number(CSVOptions{MapIDs: true}), "0-1 1-2", 3},
-		{"mapped strings that look like a header", "from,to\nx,from\n", number(CSVOptions{MapIDs: true, Header: "no"}), "0-1 2-0", 3},
-		{"mapped strings under a header that only the user knows", "a,b\nx,y\n", number(CSVOptions{MapIDs: true, Header: "yes"}), "0-1", 2},
+		{"commas", "0,1\n2,0\n", CSVOptions{}, "0-1 2-0", 3},
+		{"tabs", "0\t1\n2\t0\n", CSVOptions{}, "0-1 2-0", 3},
+		{"semicolons and spaces around", " 0 ; 1\n2; 0 \n", CSVOptions{}, "0-1 2-0", 3},
+		{"spaces and tabs mixed, as KONECT has them", "% asym unweighted\n1 2\n2 \t 3\n", CSVOptions{}, "1-2 2-3", 4},
+		{"comments of SNAP", " # Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", CSVOptions{}, "0-1 2-0", 3},
+		{"Windows line ends and a byte order mark", "\xef\xbb\xbf0,1\r\n2,0\r\n", CSVOptions{}, "0-1 2-0", 3},
+		{"quotes", "\"0\",\"1\"\n\"2\" , 0\n", CSVOptions{}, "0-1 2-0", 3},
+		{"a header that only flags explain", "a,b\n0,1\n", ends("a", "b"), "0-1", 2},
+		{"a header that turns them round", "Target,Source\n0,1\n", CSVOptions{}, "1-0", 2},
+		{"a header with a weight", "src,time,dst,weight\n0,77,1,0.5\n1,78,2,1e-3\n", CSVOptions{}, "0-1:0.5 1-2:0.001", 3},
+		{"a header with other columns", "src,dst,time\n0,1,77\n", CSVOptions{}, "0-1", 2},
+		{"three columns", "0 1 2.5\n1 2 3\n", CSVOptions{}, "0-1:2.5 1-2:3", 3},
+		{"three columns of which the last is left out", "0 1 1082040961\n", weightColumn(None), "0-1", 2},
+		{"four columns", "0 1 2.5 1082040961\n", CSVOptions{}, "0-1", 2},
+		{"four columns and a chosen one", "0 1 2.5 7\n", weightColumn("4"), "0-1:7", 2},
+		{"more nodes than edges tell", "0 1\n", CSVOptions{Nodes: 5}, "0-1", 5},
+		{"no edges", "# nothing\n", CSVOptions{Nodes: 2}, "", 2},
+		{"mapped numbers", "9000000000 7\n7 9000000000\n7 18446744073709551616\n", CSVOptions{MapIDs: true}, "0-1 1-0 1-2", 3},
+		{"mapped strings with spaces, by tabs", "New York\tBoston\nBoston\tRome\n", CSVOptions{MapIDs: true}, "0-1 1-2", 3},
+		{"mapped strings under a header", "from,to\nx,y\ny,z\n", CSVOptions{MapIDs: true}, "0-1 1-2", 3},
+		{"mapped strings that look like a header", "from,to\nx,from\n", CSVOptions{MapIDs: true, Header: "no"}, "0-1 2-0", 3},
+		{"mapped strings under a header that only the user knows", "a,b\nx,y\n", CSVOptions{MapIDs: true, NodeFiles: ends("b", "a").NodeFiles}, "0-1", 2},
 	} {
 		for packed, data := range map[string][]byte{"": []byte(c.text), ", gz": gzipped(c.text), ", zst": zstandard(c.text), ", two gz members": append(gzipped(c.text[:4]), gzipped(c.text[4:])...)} {
 			s, err := openCSV(layout{"edges": data}.put(t), c.o)
@@ -140,12 +146,12 @@ func TestLinesSplitIntoFields(t *testing.T) {
 
 func TestWhatIsAssumedOfAnEdgeListIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
-		"0 1 2\n":            "the third column is taken for weights",
-		"0 1 2 3\n":          "2 columns are left out",
-		"src,dst,time\n0 1":  "1 columns are left out",
+		"0 1 2\n":            "in/edges: source = column 1, destination = column 2, weight = column 3 (by place, as there is no header)",
+		"0 1 2 3\n":          "; left out: column 3, column 4",
+		"src,dst,time\n0 1":  "source = src, destination = dst; left out: time",
 		"src,dst\n0,1\n1,0;": "no features",
 	} {
-		s, err := openCSV(layout{"edges": []byte(strings.ReplaceAll(strings.TrimSuffix(text, ";"), "\n0 1", "\n0,1,2"))}.put(t), CSVOptions{WeightColumn: anyWeight})
+		s, err := openCSV(layout{"edges": []byte(strings.ReplaceAll(strings.TrimSuffix(text, ";"), "\n0 1", "\n0,1,2"))}.put(t), CSVOptions{})
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -195,7 +201,7 @@ func TestManyEdgesComeBackFromScratchInOrder(t *testing.T) {
 			want = append(want, strings.TrimSuffix(fields[0]+"-"+fields[1]+":"+weight, ":"))
 		}
 		disk := layout{"edges": gzipped(text.String())}.put(t)
-		s, err := openCSV(disk, CSVOptions{WeightColumn: anyWeight})
+		s, err := openCSV(disk, CSVOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +277,7 @@ func TestNodeFilesReadAsTextAndAsArrays(t *testing.T) {
 	}{
 		{"arrays", array(npy.Float32, features, 4, 2), array(npy.Int64, []int64{2, -1, 0, 1}, 4), array(npy.Int8, []int8{0, 1, 2, -1, -1, -1, 0, 1}, 2, 4), false, []uint8{1, 0, 2, 0, 3, 1, 0, 2}},
 		{"text", []byte("0,0,0.5\n1,1,1.5\n2,2,2.5\n3,3,3.5\n"), []byte("0 2\n1 -1\n2 0\n3 1\n"), []byte("0,train\n1,valid\n2,test\n"), false, []uint8{1, 2, 3, 0}},
-		{"text in another order, under headers", gzipped("id,f0,f1\n3,3,3.5\n1,1,1.5\n2,2,2.5\n0,0,0.5\n"), zstandard("node\tlabel\n3\t1\n# none\n0\t2\n1\tnan\n2\t0\n"), []byte("id,a,b\n2,2,0\n0,0,-1\n1,val,\n3,none,1\n"), false, []uint8{1, 0, 2, 0, 3, 1, 0, 2}},
+		{"text in another order, under headers", gzipped("id,f0,f1\n3,3,3.5\n1,1,1.5\n2,2,2.5\n0,0,0.5\n"), zstandard("node\tlabel\n3\t1\n# none\n0\t2\n1\tnan\n2\t0\n"), []byte("2,2,0\n0,0,-1\n1,val,\n3,none,1\n"), false, []uint8{1, 0, 2, 0, 3, 1, 0, 2}},
 		{"several labels", array(npy.Float64, []float64{0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5}, 4, 2), []byte("0,0,1\n2,1,nan\n3,-1,0\n"), nil, true, nil},
 	} {
 		l := layout{"edges": []byte(csvEdges), "features": c.features, "labels": c.labels}
@@ -311,7 +317,7 @@ func TestNodeFilesAreKeyedByTheIDsOfTheInput(t *testing.T) {
 	for name, data := range lists {
 		l[name] = data
 	}
-	s, err := openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{"in/features", "in/labels", "in/split"}})
+	s, err := openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/split"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +340,7 @@ func TestNodeFilesAreKeyedByTheIDsOfTheInput(t *testing.T) {
 		"labels":   array(npy.Int8, []int8{0, 1, 2, 3, 4}, 5),
 		"splits":   array(npy.Int8, []int8{-1, 0, -1, 1, 2}, 5),
 	}
-	s, err = openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{"in/features", "in/labels", "in/splits"}})
+	s, err = openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +364,7 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 	}{
 		{"one field", layout{"edges": []byte("0 1\n5\n")}, CSVOptions{}, []string{"in/edges: line 2", "1 fields"}},
 		{"no field", layout{"edges": []byte("0,1\n,\n")}, CSVOptions{}, []string{"in/edges: line 2", `id ""`}},
-		{"a first line of one field", layout{"edges": []byte("#\n5\n")}, CSVOptions{}, []string{"in/edges: line 2", "no edge"}},
+		{"a first line of one field", layout{"edges": []byte("#\n5\n")}, CSVOptions{}, []string{"in/edges: line 2", "not an edge"}},
 		{"a negative id", layout{"edges": []byte("0 1\n\n-1 0\n")}, CSVOptions{}, []string{"in/edges: line 3", `"-1"`}},
 		{"a name where numbers are", layout{"edges": []byte("0 1\n1 b\n")}, CSVOptions{}, []string{"in/edges: line 2", `"b"`, "--ids map"}},
 		{"a number in a first line", layout{"edges": []byte("0 b\n")}, CSVOptions{}, []string{"in/edges: line 1", `"b"`}},
@@ -366,42 +372,42 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 		{"an id of 33 bits", layout{"edges": []byte("0 1\n4294967296 0\n")}, CSVOptions{}, []string{"in/edges: line 2", "4294967296", "--ids map"}},
 		{"an id of 65 bits", layout{"edges": []byte("18446744073709551616 0\n")}, CSVOptions{}, []string{"in/edges: line 1"}},
 		{"an id beyond the nodes", layout{"edges": []byte("0 1\n1 5\n")}, CSVOptions{Nodes: 5}, []string{"in/edges: line 2", "no node 5", "5 nodes"}},
-		{"an id beyond the features", layout{"edges": []byte("0 1\n1 5\n2 2\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/edges: line 2", "no node 5", "in/f"}},
-		{"features of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{Nodes: 4, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "5 nodes", "are 4"}},
-		{"weights where destinations are", layout{"edges": []byte("a,weight,b\n")}, CSVOptions{WeightColumn: anyWeight}, []string{"in/edges: line 1", "column 2"}},
-		{"a weight of NaN", layout{"edges": []byte("0 1 nan\n")}, CSVOptions{WeightColumn: 3}, []string{"in/edges: line 1", "weight"}},
-		{"a negative weight", layout{"edges": []byte("0 1 1\n0 1 -1\n")}, CSVOptions{WeightColumn: 3}, []string{"in/edges: line 2", `"-1"`}},
-		{"a weight beyond float32", layout{"edges": []byte("0 1 1e39\n")}, CSVOptions{WeightColumn: 3}, []string{"in/edges: line 1", `"1e39"`}},
-		{"a weight short", layout{"edges": []byte("0 1 1\n0 1\n")}, CSVOptions{WeightColumn: 3}, []string{"in/edges: line 2", "2 fields"}},
+		{"an id beyond the features", layout{"edges": []byte("0 1\n1 5\n2 2\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/edges: line 2", "node 5 has no features", "in/f"}},
+		{"features of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{Nodes: 4, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "5 nodes", "the graph has 4"}},
+		{"a weight of NaN", layout{"edges": []byte("0 1 nan\n")}, weightColumn("3"), []string{"in/edges: line 1", "weight"}},
+		{"a negative weight", layout{"edges": []byte("0 1 1\n0 1 -1\n")}, weightColumn("3"), []string{"in/edges: line 2", `"-1"`}},
+		{"a weight beyond float32", layout{"edges": []byte("0 1 1e39\n")}, weightColumn("3"), []string{"in/edges: line 1", `"1e39"`}},
+		{"a weight short", layout{"edges": []byte("0 1 1\n0 1\n")}, weightColumn("3"), []string{"in/edges: line 2", "2 fields"}},
 		{"an empty mapped id", layout{"edges": []byte("a,b\n,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "empty"}},
 		{"a mapped id that is not UTF-8", layout{"edges": []byte("a,b\n\xff,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "UTF-8"}},
 		{"a mapped id with a zero", layout{"edges": []byte("a,b\nc\x00,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", `"c\x00"`}},
-		{"an endless first line", layout{"edges": bytes.Repeat([]byte("b"), 5000)}, CSVOptions{}, []string{"in/edges: line 1", strings.Repeat("b", 100) + `" is no edge`}},
+		{"an endless first line", layout{"edges": bytes.Repeat([]byte("b"), 5000)}, CSVOptions{}, []string{"in/edges: line 1", strings.Repeat("b", 100) + `" is not an edge`}},
 		{"an endless mapped id", layout{"edges": []byte("a," + strings.Repeat("b", 5000))}, CSVOptions{MapIDs: true}, []string{"in/edges: line 1", "5000 bytes"}},
 		{"a bipartite graph without weights", layout{"edges": []byte("% bip\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
 		{"a bipartite graph", layout{"edges": []byte("% bip unweighted\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
-		{"truncated gzip", layout{"edges": gzipped(strings.Repeat("0 1\n", 100))[:30]}, CSVOptions{}, []string{"in/edges: after line", "inflated"}},
-		{"damaged gzip", layout{"edges": damaged}, CSVOptions{}, []string{"in/edges: after line", "inflated"}},
-		{"truncated zstd", layout{"edges": zstandard("0 1\n1 2\n")[:12]}, CSVOptions{}, []string{"in/edges: after line", "inflated"}},
+		{"truncated gzip", layout{"edges": gzipped(strings.Repeat("0 1\n", 100))[:30]}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
+		{"damaged gzip", layout{"edges": damaged}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
+		{"truncated zstd", layout{"edges": zstandard("0 1\n1 2\n")[:12]}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
 		{"a hole in the features", layout{"edges": []byte(csvEdges), "f": []byte("0,1\n3,1\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no features of node 2"}},
 		{"no features of an id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\n")}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", `no features of id "b"`}},
-		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "again"}},
+		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "has a row already"}},
 		{"a feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1,x\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 1", `"x"`}},
 		{"a first feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,x\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", `"x"`}},
-		{"a feature of an array that float32 does not hold", layout{"edges": []byte("1 2\n"), "f": fortran(array(npy.Float64, []float64{1e300, 0, 0, 0, 0, -1e300}, 3, 2))}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: row 2, column 1: -1e+300 is no finite float32"}},
+		{"a feature of an array that float32 does not hold", layout{"edges": []byte("1 2\n"), "f": fortran(array(npy.Float64, []float64{1e300, 0, 0, 0, 0, -1e300}, 3, 2))}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: row 2, column 1: -1e+300 is not a finite float32"}},
 		{"a feature short", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "2 fields"}},
 		{"ids alone", layout{"edges": []byte("0 1\n"), "f": []byte("0\n1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", "values"}},
 		{"no rows", layout{"edges": []byte("0 1\n"), "f": {}}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no rows"}},
-		{"half a label", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,0.5\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "0.5"}},
-		{"a label of a word", layout{"edges": []byte("0 1\n"), "f": []byte("0,cat\n1,dog\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 1", `"cat"`}},
+		{"half a label that is to be a class", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,0.5\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f", LabelsAs: LabelsAsClasses}}, []string{"in/f: line 2", "0.5"}},
+		{"a label of a word among numbers", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,dog\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"dog"`, "--labels-as classes"}},
+		{"a label of a word among values", layout{"edges": []byte("0 1\n1 2\n"), "f": []byte("0,1.5\n1,2\n2,dog\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 3", `"dog"`}},
 		{"a label of no node", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n2,1\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "no node 2"}},
 		{"a label of no id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\nc,1\n")}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"c"`}},
-		{"a label twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,-1\n0,1\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "again"}},
+		{"a label twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,-1\n0,1\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "has a row already"}},
 		{"labels of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f", "2 nodes"}},
 		{"an unknown part", layout{"edges": []byte("0 1\n"), "f": []byte("0,train\n1,trial\n")}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f: line 2", `"trial"`}},
 		{"splits of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f", "[k,2]"}},
 		{"a list too few", layout{"edges": []byte("0 1\n"), "s/train.csv": {}, "s/test.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "valid"}},
-		{"two lists", layout{"edges": []byte("0 1\n"), "s/valid.csv": {}, "s/val.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "two lists"}},
+		{"list the same nodes", layout{"edges": []byte("0 1\n"), "s/valid.csv": {}, "s/val.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "list the same nodes"}},
 		{"a node in two lists", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("0\n1\n"), "s/valid.csv": {}, "s/test.csv": []byte("\n1\n")}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/test.csv: line 2", "node 1", "twice"}},
 		{"a list with no node", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("7\n"), "s/valid.csv": {}, "s/test.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/train.csv: line 1", "no node 7"}},
 	} {
@@ -415,12 +421,13 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 
 func TestOptionsAgainstAnEdgeListAreRefused(t *testing.T) {
 	for name, o := range map[string]CSVOptions{
-		"weights that are destinations":  {WeightColumn: 2},
-		"weights that are not there":     {WeightColumn: 4},
+		"weights that are destinations":  weightColumn("2"),
+		"weights that are not there":     weightColumn("4"),
 		"a header of a third kind":       {Header: "maybe"},
 		"mapped ids and a node count":    {MapIDs: true, Nodes: 4},
 		"more nodes than 32 bits number": {Nodes: 1 << 32},
-		"a column before the first":      {WeightColumn: -2},
+		"a column before the first":      weightColumn("0"),
+		"a column that is no number":     weightColumn("w"),
 	} {
 		if err := readSource(openCSV(layout{"edges": []byte("0 1 2\n")}.put(t), o)); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
@@ -439,14 +446,18 @@ func csvDisk(t testing.TB) *vfs.Mem {
 }
 
 func importCSV(fsys vfs.FS, force bool) error {
-	s, err := OpenCSV(context.Background(), fsys, "in/edges", Workspace{Output: "out/graph", Force: force},
-		CSVOptions{MapIDs: true, WeightColumn: anyWeight, NodeFiles: NodeFiles{"in/features", "in/labels", "in/splits"}})
+	s, err := OpenCSV(context.Background(), fsys, "in/edges", ScratchOptions{Output: "out/graph", Force: force},
+		CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	_, err = Run(context.Background(), fsys, s, "out/graph", Options{Threads: 1, Force: force})
 	return err
+}
+
+func TestABitThatFlipsInScratchFilesOfATextIsAnError(t *testing.T) {
+	everyFlip(t, 1, func(fsys vfs.FS) error { return importCSV(fsys, false) }, func() vfs.FS { return csvDisk(t) })
 }
 
 func TestAnEdgeListBecomesAGraph(t *testing.T) {
@@ -526,44 +537,44 @@ func TestAnImportOfTextCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := csvDisk(t)
-	if _, err := OpenCSV(ctx, disk, "in/edges", Workspace{Output: "out/graph"}, CSVOptions{MapIDs: true}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+	if _, err := OpenCSV(ctx, disk, "in/edges", ScratchOptions{Output: "out/graph"}, CSVOptions{MapIDs: true}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
 		t.Error(err)
 	}
 }
 
 func FuzzEdgeList(f *testing.F) {
-	for _, text := range []string{"0 1\n1 2\n", "src,dst,weight\n0,1,2\n", "% sym\n1 2 3 4\n", "\"a\",\"b\"\n", "a\tb c\n"} {
+	for _, text := range []string{"0 1\n1 2\n", "src,dst,weight\n0,1,2\n", ",u,v\n0,1,2\n", ":START_ID,:END_ID\n0,1\n", "\xef\xbb\xbfSource\tTarget\r\n", "% sym\n1 2 3 4\n", "\"a\",\"b\"\n", "a\tb c\n"} {
 		f.Add([]byte(text), false)
 		f.Add([]byte(text), true)
 	}
 	f.Add(gzipped("0 1\n"), false)
 	f.Add(zstandard("0 1\n"), true)
 	f.Fuzz(func(t *testing.T, data []byte, mapped bool) {
-		s, err := openCSV(layout{"edges": data}.put(t), CSVOptions{MapIDs: mapped, WeightColumn: anyWeight})
+		s, err := openCSV(layout{"edges": data}.put(t), CSVOptions{MapIDs: mapped})
 		if err == nil {
 			defer s.Close()
 			err = s.Edges(context.Background(), 1, func(Edges) error { return nil })
 		}
-		if err != nil && !errors.Is(err, ErrInvalid) {
-			t.Errorf("%v is not ErrInvalid", err)
+		if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrOptions) {
+			t.Errorf("%v is neither ErrInvalid nor ErrOptions", err)
 		}
 	})
 }
 
 func FuzzNodeTable(f *testing.F) {
-	for _, text := range []string{"0,1\n1,2\n", "id\tx\ty\n1 2 3\n", "0;\"1\"\n", "1,train\n0,nan", "# x\n0 1e99\n"} {
+	for _, text := range []string{"0,1\n1,2\n", "id\tx\ty\n1 2 3\n", "0;\"1\"\n", "1,train\n0,nan", "# x\n0 1e99\n", "node_id,label,train_mask,feat\n0,cat,True,\"1,2\"\n", ",y,f0\n0,1.5,2\n", "0,\" \"", "0,0 0 2"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, files := range []NodeFiles{{Features: "in/f"}, {Labels: "in/f"}, {Splits: "in/f"}} {
+		for _, files := range []NodeFiles{{Features: "in/f"}, {Labels: "in/f"}, {Splits: "in/f"}, {Table: "in/f"}, {Features: "in/f", Labels: "in/f"}} {
 			s, err := openCSV(layout{"edges": []byte("0 1\n"), "f": data}.put(t), CSVOptions{Nodes: 2, NodeFiles: files})
 			if err == nil && s.Info().Nodes*int64(s.Info().Features) < 1<<20 {
 				err = readSource(s, nil)
 			} else if err == nil {
 				s.Close()
 			}
-			if err != nil && !errors.Is(err, ErrInvalid) {
-				t.Errorf("%v is not ErrInvalid", err)
+			if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrOptions) {
+				t.Errorf("%v is neither ErrInvalid nor ErrOptions", err)
 			}
 		}
 	})

@@ -11,12 +11,12 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 )
 
-// noKey is above all keys, since ids are below 2^32 - 1.
+// noKey is greater than all keys, since ids are below 2^32 - 1.
 const noKey = math.MaxUint64
 
-// merge sorts the buckets, merges duplicates and counts degrees.
+// merge sorts the buckets, merges duplicates and counts in-degrees.
 func (s *edgeSort) merge(ctx context.Context) error {
-	task := s.o.Progress.Start("sort edges", s.entries, progress.Items)
+	task := s.o.Progress.Start("sort edges", s.recordCount, progress.Items)
 	defer task.Done()
 	largest := int64(0)
 	for _, b := range s.buckets {
@@ -26,7 +26,7 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	mergers := make(chan *merger, threads)
 	var tooLarge lowestNode
 	for range threads {
-		m, err := newMerger(s, task, min(largest, s.plan.piece), &tooLarge)
+		m, err := newMerger(s, task, min(largest, s.plan.sortRecords), &tooLarge)
 		if err != nil {
 			return err
 		}
@@ -36,41 +36,42 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	err := parallel.For(ctx, threads, int64(len(s.buckets)), 1, func(i, _ int64) error {
 		m := <-mergers
 		defer func() { mergers <- m }()
-		return m.bucket(ctx, int(i))
+		return m.mergeBucket(ctx, int(i))
 	})
 	if err != nil {
 		return err
 	}
 	for _, b := range s.buckets {
-		s.stored += b.edges
+		s.storedEdges += b.edges
 	}
 	return tooLarge.err(s.info.WeightsFrom)
 }
 
-// mergeBlock is how many records are read, and edges written, at a time, at most.
-const mergeBlock = 1 << 13
+// transferRecords is the most records that are read, or edges written, at a time.
+const transferRecords = 1 << 13
 
-// merger sorts and merges buckets, one after another.
+// merger sorts and merges buckets, one after another, for one goroutine.
 type merger struct {
 	*edgeSort
 	task     progress.Task
 	tooLarge *lowestNode
-	piece    *edgePiece
-	again    *partitioner // nil until a bucket has been too large
-	packed   []byte       // records as they are in an area
+	buffer   *sortBuffer
+	splitter *distributor // for buckets that do not fit in buffer; nil until there is one
+	packed   []byte       // keys as they are stored
 
-	last  uint64  // key of the last edge
-	total float64 // of its weights, if they are summed
+	last  uint64  // key of the last edge of the bucket
+	total float64 // of the weights of that edge and its duplicates
 
-	neighborsOut []uint32 // edges that are to be written next
+	neighborsOut []uint32 // sources of the edges that are to be written next
 	weightsOut   []float32
-	used         int      // of both
-	to           []extent // where they go
-	at           int64    // edges in the first of these
+	used         int       // edges, of neighborsOut and weightsOut
+	runsLeft     []edgeRun // of the bucket, which its edges are written over
+	runEdges     int64     // written to the first of these runs
+	sums         checksums // of the edges written
 }
 
 func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestNode) (*merger, error) {
-	piece, err := newEdgePiece(records, s.info.Weighted)
+	buffer, err := newSortBuffer(records, s.info.Weighted)
 	if err != nil {
 		return nil, err
 	}
@@ -78,124 +79,133 @@ func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestN
 		edgeSort:     s,
 		task:         task,
 		tooLarge:     tooLarge,
-		piece:        piece,
-		packed:       make([]byte, 8*mergeBlock+8), // so that 8 bytes can be read of the last
-		neighborsOut: make([]uint32, mergeBlock),
+		buffer:       buffer,
+		packed:       make([]byte, 8*transferRecords+8), // so that 8 bytes can be read at the last key
+		neighborsOut: make([]uint32, transferRecords),
 	}
 	if s.weighted {
-		m.weightsOut = make([]float32, mergeBlock)
+		m.weightsOut = make([]float32, transferRecords)
 	}
 	return m, nil
 }
 
 func (m *merger) free() {
-	_ = m.piece.buffer.Free()
-	if m.again != nil {
-		_ = m.again.memory.Free()
+	_ = m.buffer.memory.Free()
+	if m.splitter != nil {
+		_ = m.splitter.memory.Free()
 	}
 }
 
-// bucket sorts and merges bucket i.
-func (m *merger) bucket(ctx context.Context, i int) error {
+// mergeBucket sorts and merges bucket i. Its edges overwrite its records.
+func (m *merger) mergeBucket(ctx context.Context, i int) error {
 	b := &m.buckets[i]
-	m.last, m.to, m.at = noKey, b.extents, 0
-	if err := m.sorted(ctx, m.partition, i, 0); err != nil {
+	m.last, m.runsLeft, m.runEdges, m.sums = noKey, b.runs, 0, checksums{}
+	if err := m.mergeSorted(ctx, m.bucketSet, i, 0); err != nil {
 		return err
 	}
 	if err := m.writeOut(); err != nil {
 		return err
 	}
-	for _, e := range b.extents[:len(b.extents)-len(m.to)] {
+	for _, e := range b.runs[:len(b.runs)-len(m.runsLeft)] {
 		b.edges += e.records
 	}
-	b.edges += m.at
+	b.edges += m.runEdges
+	b.sums = m.sums
 	m.task.Add(b.records)
 	return nil
 }
 
-// sorted adds the records of bucket i of a partition in order. All their keys have the
-// bits above.
-func (m *merger) sorted(ctx context.Context, p *partition, i int, above uint64) error {
+// mergeSorted adds the records of bucket i of a set to the edges, in order of their
+// keys, whose bits above those of the set are upperBits.
+func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits uint64) error {
 	b := &p.buckets[i]
-	above |= uint64(i) << p.shift
-	m.piece.used = 0
+	upperBits |= uint64(i) << p.shift
+	m.buffer.used = 0
 	switch {
-	case b.records <= int64(len(m.piece.keys)):
-		if err := m.read(ctx, p, b, func(n int) error { m.piece.used += n; return nil }); err != nil {
+	case b.records <= int64(len(m.buffer.keys)):
+		if err := m.read(ctx, p, b, func(n int) error { m.buffer.used += n; return nil }); err != nil {
 			return err
 		}
-		m.piece.sort(p.shift)
-		return m.add(m.piece.used, above)
-	case p.shift == 0: // one edge, again and again
-		return m.read(ctx, p, b, func(n int) error { return m.add(n, above) })
+		m.buffer.sort(p.shift)
+		return m.add(m.buffer.used, upperBits)
+	case p.shift == 0: // all are duplicates of one edge
+		return m.read(ctx, p, b, func(n int) error { return m.add(n, upperBits) })
 	}
-	parts, err := m.partAgain(ctx, p, b)
+	smaller, err := m.splitBucket(ctx, p, b)
 	if err != nil {
 		return err
 	}
-	for i := range parts.buckets {
-		if err := m.sorted(ctx, parts, i, above); err != nil {
-			return errors.Join(err, parts.free())
+	for i := range smaller.buckets {
+		if err := m.mergeSorted(ctx, smaller, i, upperBits); err != nil {
+			return errors.Join(err, smaller.free())
 		}
 	}
-	return parts.free()
+	return smaller.free()
 }
 
-// partAgain parts the records of a bucket, on disk. All of them are read before any
-// edge goes to where the bucket is.
-func (m *merger) partAgain(ctx context.Context, p *partition, b *bucket) (_ *partition, err error) {
-	if m.again == nil {
-		if m.again, err = newPartitioner(m.plan, m.info.Weighted); err != nil {
+// splitBucket distributes a bucket to smaller buckets, on disk. It reads all records
+// before any edge overwrites them.
+func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *bucketSet, err error) {
+	if m.splitter == nil {
+		if m.splitter, err = newDistributor(m.plan, m.info.Weighted); err != nil {
 			return nil, err
 		}
 	}
-	to, piece := m.again, m.piece
-	parts, err := m.newPartition(p.shift, b.records, true, m.info.Weighted)
+	to, buffer := m.splitter, m.buffer
+	smaller, err := m.newBucketSet(p.shift, b.records, true, m.info.Weighted)
 	if err != nil {
 		return nil, err
 	}
 	err = m.read(ctx, p, b, func(n int) error {
 		for first := 0; first < n; first += newRecords {
-			k := copy(to.newKeys, piece.keys[first:n])
-			if piece.weights != nil {
-				copy(to.newWeights, piece.weights[first:n])
+			k := copy(to.newKeys, buffer.keys[first:n])
+			if buffer.weights != nil {
+				copy(to.newWeights, buffer.weights[first:n])
 			}
-			if err := to.add(parts, k); err != nil {
+			if err := to.add(smaller, k); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err == nil {
-		err = to.flush(parts)
+		err = to.flush(smaller)
 	}
 	if err != nil {
-		return nil, errors.Join(err, parts.free())
+		return nil, errors.Join(err, smaller.free())
 	}
-	return parts, nil
+	return smaller, nil
 }
 
-// read reads a bucket into the piece, from piece.used on, and calls got for every block.
-func (m *merger) read(ctx context.Context, p *partition, b *bucket, got func(n int) error) error {
-	piece, width := m.piece, int(p.width)
+// read reads a bucket into the buffer, behind the records that it has. It calls got
+// after every transfer, with the number of records that came.
+func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n int) error) error {
+	buffer, width := m.buffer, int(p.width)
 	mask := uint64(1)<<p.shift - 1
-	for _, e := range b.extents {
+	for _, e := range b.runs {
+		var sums checksums
 		for first, end := e.first, e.first+e.records; first < end; {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			n := int(min(end-first, mergeBlock, int64(len(piece.keys)-piece.used)))
+			n := int(min(end-first, transferRecords, int64(len(buffer.keys)-buffer.used)))
 			if _, err := p.keys.ReadAt(m.packed[:n*width], first*p.width); err != nil {
 				return err
 			}
-			keys := piece.keys[piece.used:][:n]
-			for i := range keys {
-				keys[i] = binary.LittleEndian.Uint64(m.packed[i*width:]) & mask
-			}
-			if piece.weights != nil {
-				if _, err := p.weights.ReadAt(dtype.BytesOf(piece.weights[piece.used:][:n]), 4*first); err != nil {
+			var weights []byte
+			if buffer.weights != nil {
+				weights = dtype.BytesOf(buffer.weights[buffer.used:][:n])
+				if _, err := p.weights.ReadAt(weights, 4*first); err != nil {
 					return err
 				}
+			}
+			// The checksum is compared before the last records of a run are used.
+			if sums.add(p, m.packed[:n*width], weights); first+int64(n) == end && sums != e.sums {
+				return p.damaged(sums, e.sums)
+			}
+			keys := buffer.keys[buffer.used:][:n]
+			for i := range keys {
+				keys[i] = binary.LittleEndian.Uint64(m.packed[i*width:]) & mask
 			}
 			if err := got(n); err != nil {
 				return err
@@ -206,10 +216,11 @@ func (m *merger) read(ctx context.Context, p *partition, b *bucket, got func(n i
 	return nil
 }
 
-// add adds the first n records of the piece, which are sorted, to the edges.
-func (m *merger) add(n int, above uint64) error {
+// add adds the first n records of the buffer, which are sorted, to the edges, and merges
+// duplicates.
+func (m *merger) add(n int, upperBits uint64) error {
 	var (
-		weights   = m.piece.weights
+		weights   = m.buffer.weights
 		keep, sum = m.o.Duplicates == KeepDuplicates, m.o.Duplicates == SumDuplicates
 		bits      = m.bits & 63 // which spares a check at each shift
 		mask      = uint64(1)<<bits - 1
@@ -217,8 +228,8 @@ func (m *merger) add(n int, above uint64) error {
 		last      = m.last
 		weight    = float32(1)
 	)
-	for i, key := range m.piece.keys[:n] {
-		key |= above
+	for i, key := range m.buffer.keys[:n] {
+		key |= upperBits
 		if weights != nil {
 			weight = weights[i]
 		}
@@ -255,22 +266,23 @@ func (m *merger) add(n int, above uint64) error {
 	return nil
 }
 
-// writeOut writes edges to where the records of the bucket were.
+// writeOut writes edges over the runs of the bucket.
 func (m *merger) writeOut() error {
 	for done := 0; done < m.used; {
-		to := m.to[0]
-		n := int(min(int64(m.used-done), to.records-m.at))
-		if _, err := m.keys.WriteAt(dtype.BytesOf(m.neighborsOut[done:][:n]), to.first*m.width+4*m.at); err != nil {
+		to := m.runsLeft[0]
+		n := int(min(int64(m.used-done), to.records-m.runEdges))
+		if _, err := m.keys.WriteAt(dtype.BytesOf(m.neighborsOut[done:][:n]), to.first*m.width+4*m.runEdges); err != nil {
 			return err
 		}
 		if m.weightsOut != nil {
-			if _, err := m.weights.WriteAt(dtype.BytesOf(m.weightsOut[done:][:n]), 4*(to.first+m.at)); err != nil {
+			if _, err := m.weights.WriteAt(dtype.BytesOf(m.weightsOut[done:][:n]), 4*(to.first+m.runEdges)); err != nil {
 				return err
 			}
 		}
+		m.sums.add(m.bucketSet, dtype.BytesOf(m.neighborsOut[done:][:n]), dtype.BytesOf(m.weightsOut[min(done, len(m.weightsOut)):][:min(n, len(m.weightsOut))]))
 		done += n
-		if m.at += int64(n); m.at == to.records {
-			m.to, m.at = m.to[1:], 0
+		if m.runEdges += int64(n); m.runEdges == to.records {
+			m.runsLeft, m.runEdges = m.runsLeft[1:], 0
 		}
 	}
 	m.used = 0

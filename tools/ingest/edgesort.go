@@ -4,57 +4,64 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"math/bits"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Edges are sorted as records: a key, destination and then source, and a weight
-// where the source has weights. It is a radix sort from the first digit on:
+// Edges are sorted by a bucket sort, on disk where they do not fit in memory. Its words:
 //
-//  1. Records are parted into buckets by the upper bits of their keys.
-//  2. Each bucket is sorted in memory, stably, all threads at once; duplicates, now
-//     side by side, are merged, and degrees counted. What is left of a bucket goes
-//     to where its records were. A bucket that is too large for memory is parted
-//     again, on disk, before.
-//  3. Degrees and edges become the topology.
+//   - record: an edge that is being sorted: a key, (destination, source), and a weight
+//     where the source has weights.
+//   - bucket: the records whose keys have the same upper bits.
+//   - run: consecutive records of one bucket in scratch space. A bucket has many runs,
+//     since all buckets share the space.
+//   - sort buffer: memory for the records that a thread sorts at a time.
 //
-// Buckets are on disk where memory does not hold them; it must hold the degrees.
-// Every list is in the order (source, place in the input), so the bytes are the same
-// for any buckets, and lists may have any length.
+// Its steps:
+//
+//  1. Records are distributed to buckets.
+//  2. Threads sort the buckets, stably, one bucket a thread. Duplicates, now adjacent,
+//     are merged, and in-degrees counted. The edges overwrite the runs of their bucket. A
+//     bucket that does not fit in the sort buffer is distributed to smaller buckets
+//     on disk first, which needs its space once more.
+//  3. In-degrees and edges are written as the topology.
+//
+// Memory must hold the in-degrees, 4 bytes a node. The in-neighbours of a node are in
+// the order (source, position in the input), so the bytes do not depend on the buckets.
 
-// sortPlan is how edges are sorted.
+// sortPlan is how the memory for sorting edges is divided.
 type sortPlan struct {
-	onDisk  bool  // the buckets are
-	threads int   // that sort
-	digit   int   // bits of a key that part records into buckets
-	block   int64 // records that a thread gathers of a bucket before they go there
-	piece   int64 // most records that a thread sorts in memory
+	onDisk        bool  // the buckets are on disk
+	threads       int   // that sort
+	bucketBits    int   // upper bits of a key that tell its bucket
+	bufferRecords int64 // records that a thread buffers for each bucket, and adds to it at once
+	sortRecords   int64 // records of a sort buffer, of which each thread has one
 }
 
 const (
-	bucketRecords = 1 << 17 // about; a bucket should stay in cache
-	maxBucketBits = 10
-	minBlock      = 1 << 7 // records
-	maxBlock      = 1 << 9
-	maxDiskBlock  = 1 << 13
-	maxBlocks     = 1 << 18 // whose places are known by heart
-	minPiece      = 1 << 16 // records
+	bucketRecords        = 1 << 17 // about; a bucket should fit in cache
+	maxBucketBits        = 10
+	minBufferRecords     = 1 << 7 // records
+	maxBufferRecords     = 1 << 9
+	maxDiskBufferRecords = 1 << 13
+	maxRuns              = 1 << 18 // whose list is in memory
+	minSortRecords       = 1 << 16 // records
 )
 
-// recordBytes is the most that a record takes while it is gathered or sorted.
+// recordBytes is the memory of a record in a buffer.
 func (t *topology) recordBytes() int64 {
 	if t.info.Weighted {
 		return 12
@@ -62,84 +69,87 @@ func (t *topology) recordBytes() int64 {
 	return 8
 }
 
-// nodeBits is how many bits of a key are the source. The others are the destination.
+// nodeBits is how many bits of a key are the source, and how many the destination.
 func (t *topology) nodeBits() int { return bits.Len64(uint64(max(t.info.Nodes, 2) - 1)) }
 
-// bucketBits is how many bits part the records into buckets. A list is in one.
+// bucketBits is how many upper bits of a key tell the bucket. They are bits of the
+// destination, so all in-neighbours of a node are in one bucket.
 func (t *topology) bucketBits() int {
-	return min(1+bits.Len64(uint64(t.entries/bucketRecords)), maxBucketBits, t.nodeBits())
+	return min(1+bits.Len64(uint64(t.recordCount/bucketRecords)), maxBucketBits, t.nodeBits())
 }
 
-// bucketBytes is what all buckets take.
+// bucketBytes is the size of all buckets together.
 func (t *topology) bucketBytes() int64 {
 	bytes := keyWidth(2*t.nodeBits() - t.bucketBits())
 	if t.weighted {
 		bytes += 4
 	}
-	return bytes * t.entries
+	return bytes * t.recordCount
 }
 
-// planSort divides the memory that there is, with fewer threads where it is short.
+// planSort divides the memory: buckets in memory if they fit, else on disk; fewer
+// threads where memory is short. It returns ErrDoesNotFit where one thread has too little.
 func (t *topology) planSort() (sortPlan, error) {
-	p := sortPlan{threads: t.o.Threads, digit: t.bucketBits(), block: t.leastBlock(), piece: math.MaxInt64}
-	if p.block = max(p.block, maxBlock); t.o.MemoryBytes == 0 {
+	p := sortPlan{threads: t.o.Threads, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(), sortRecords: math.MaxInt64}
+	if p.bufferRecords = max(p.bufferRecords, maxBufferRecords); t.o.MemoryBytes == 0 {
 		return p, nil
 	}
 	left := t.o.MemoryBytes - 4*t.info.Nodes - workingBytes(t.o)
-	record, buckets := t.recordBytes(), int64(1)<<p.digit
+	record, buckets := t.recordBytes(), int64(1)<<p.bucketBits
 	for _, p.onDisk = range []bool{false, true} {
-		left, most, least := left-t.bucketBytes(), int64(maxBlock), max(minPiece, 8*t.entries/buckets)
+		left, most, least := left-t.bucketBytes(), int64(maxBufferRecords), max(minSortRecords, 8*t.recordCount/buckets)
 		if p.onDisk {
-			left, most, least = left+t.bucketBytes(), maxDiskBlock, minPiece
+			left, most, least = left+t.bucketBytes(), maxDiskBufferRecords, minSortRecords
 		}
 		for p.threads = t.o.Threads; p.threads > 0; p.threads-- {
 			share := left / int64(p.threads) / record
-			p.block = max(t.leastBlock(), min((share/2-least)/buckets, most))
-			if p.piece = (share - p.block*buckets) / 2; p.piece >= least {
+			p.bufferRecords = max(t.leastBufferRecords(), min((share/2-least)/buckets, most))
+			if p.sortRecords = (share - p.bufferRecords*buckets) / 2; p.sortRecords >= least {
 				return p, nil
 			}
 		}
 	}
-	return p, fmt.Errorf("%w: to sort %d edges of %d nodes needs %v of memory, %v may be used",
-		machine.ErrDoesNotFit, t.entries, t.info.Nodes, units.Bytes(t.leastMemory()), units.Bytes(t.o.MemoryBytes))
+	return p, t.o.tooMuch(fmt.Sprintf("sorting %d edges of %d nodes", t.recordCount, t.info.Nodes), t.leastMemory())
 }
 
-func (t *topology) leastBlock() int64 { return max(minBlock, (t.entries+maxBlocks-1)/maxBlocks) }
+func (t *topology) leastBufferRecords() int64 {
+	return max(minBufferRecords, (t.recordCount+maxRuns-1)/maxRuns)
+}
 
-// leastMemory is memory that suffices, though with one thread.
+// leastMemory is the memory that sorting needs with one thread and buckets on disk.
 func (t *topology) leastMemory() int64 {
-	return 4*t.info.Nodes + workingBytes(t.o) + t.recordBytes()*(t.leastBlock()<<t.bucketBits()+2*minPiece)
+	return 4*t.info.Nodes + workingBytes(t.o) + t.recordBytes()*(t.leastBufferRecords()<<t.bucketBits()+2*minSortRecords)
 }
 
-// edgeSort is edges that are being sorted.
+// edgeSort sorts the edges of a topology.
 type edgeSort struct {
 	*topology
 	plan sortPlan
-	bits int // of a node id in a key
+	bits int // of a node ID in a key
 
 	fsys         vfs.FS
-	folder       string // of scratch files
+	scratch      *folder.Scratch
 	scratchFiles atomic.Int64
 
-	*partition         // the buckets, and then what merging leaves of them
-	stored       int64 // of all
+	*bucketSet         // first records; after merging, edges
+	storedEdges  int64 // edges after merging
 	degreeMemory *offheap.Buffer
-	degrees      []uint32 // [n] entries of each list, when merged
+	degrees      []uint32 // [n] in-degrees after merging
 }
 
-// sort sorts and merges the edges, with scratch files in folder. The caller frees what is
-// returned.
-func (t *topology) sort(ctx context.Context, fsys vfs.FS, folder string, plan sortPlan) (_ *edgeSort, err error) {
-	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, folder: folder}
+// sort sorts and merges the edges, with scratch files in a folder. The caller frees the
+// result.
+func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch, plan sortPlan) (_ *edgeSort, err error) {
+	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, scratch: scratch}
 	defer func() {
 		if err != nil {
 			s.free()
 		}
 	}()
-	if s.partition, err = s.newPartition(2*s.bits, t.entries, plan.onDisk, t.weighted); err != nil {
+	if s.bucketSet, err = s.newBucketSet(2*s.bits, t.recordCount, plan.onDisk, t.weighted); err != nil {
 		return nil, err
 	}
-	if err := s.gather(ctx); err != nil {
+	if err := s.distribute(ctx); err != nil {
 		return nil, err
 	}
 	if s.degreeMemory, err = offheap.Alloc(4 * t.info.Nodes); err != nil {
@@ -149,16 +159,16 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, folder string, plan so
 	return s, s.merge(ctx)
 }
 
-// newPartition starts a partition of so many records with keys of so many bits.
-func (s *edgeSort) newPartition(keyBits int, records int64, onDisk, weighted bool) (p *partition, err error) {
-	p = &partition{shift: max(0, keyBits-s.plan.digit)}
+// newBucketSet makes empty buckets with space for records whose keys have keyBits bits.
+func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk, weighted bool) (p *bucketSet, err error) {
+	p = &bucketSet{shift: max(0, keyBits-s.plan.bucketBits)}
 	p.width = keyWidth(p.shift)
 	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
-	create := func(bytes int64) (*edgeArea, error) {
+	create := func(bytes int64) (*scratchSpace, error) {
 		if !onDisk {
-			return newAreaMemory(bytes)
+			return newMemorySpace(bytes)
 		}
-		return newAreaFile(s.fsys, filepath.Join(s.folder, "edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
+		return newFileSpace(s.fsys, s.scratch.Path("edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
 	}
 	if p.keys, err = create(p.width * records); err != nil {
 		return nil, err
@@ -171,57 +181,58 @@ func (s *edgeSort) newPartition(keyBits int, records int64, onDisk, weighted boo
 	return p, nil
 }
 
-// free gives memory and disk back. Files that could not be removed go with their folder.
+// free frees memory and removes scratch files. Those that cannot be removed go with their folder.
 func (s *edgeSort) free() {
-	if s.partition != nil {
-		_ = s.partition.free()
+	if s.bucketSet != nil {
+		_ = s.bucketSet.free()
 	}
 	if s.degreeMemory != nil {
 		_ = s.degreeMemory.Free()
 	}
 }
 
-// gather parts the edges into buckets.
-func (s *edgeSort) gather(ctx context.Context) error {
-	task := s.o.Progress.Start("part edges", s.edges, progress.Items)
+// distribute adds the edges, and their reverses if wanted, to the buckets.
+func (s *edgeSort) distribute(ctx context.Context) error {
+	task := s.o.Progress.Start("distribute edges", s.edges, progress.Items)
 	defer task.Done()
 	threads := s.plan.threads
 	if s.info.Weighted {
-		threads = 1 // edges in order: it tells which of several is the first
+		threads = 1 // in the order of the input, as the first of several duplicates counts
 	}
-	partitioners := make(chan *partitioner, threads)
+	distributors := make(chan *distributor, threads)
 	for range threads {
-		p, err := newPartitioner(s.plan, s.info.Weighted)
+		p, err := newDistributor(s.plan, s.info.Weighted)
 		if err != nil {
 			return err
 		}
 		defer p.memory.Free()
-		partitioners <- p
+		distributors <- p
 	}
 	var edges, loops atomic.Int64
 	err := s.src.Edges(ctx, threads, func(e Edges) error {
 		if edges.Add(int64(len(e.Dst))) > s.edges {
-			return errChanged // and there may be no room for them
+			return errChanged // more would overrun the buckets
 		}
-		p := <-partitioners
-		defer func() { partitioners <- p }()
+		p := <-distributors
+		defer func() { distributors <- p }()
 		task.Add(int64(len(e.Dst)))
 		n, err := s.addEdges(p, e)
 		loops.Add(n)
 		return err
 	})
 	if err == nil {
-		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-partitioners).flush(s.partition) })
+		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-distributors).flush(s.bucketSet) })
 	}
 	if err == nil && edges.Load() != s.edges {
 		err = errChanged
 	}
-	s.entries, s.loops = s.records, loops.Load()
+	s.recordCount, s.loops = s.records, loops.Load()
 	return err
 }
 
-// addEdges adds edges and their reverses to the buckets, and counts the loops.
-func (s *edgeSort) addEdges(p *partitioner, e Edges) (loops int64, err error) {
+// addEdges adds a block of edges, and their reverses if wanted, to the buckets, and
+// counts self-loops.
+func (s *edgeSort) addEdges(p *distributor, e Edges) (loops int64, err error) {
 	drop := s.o.SelfLoops == DropLoops
 	used := 0
 	for i, dst := range e.Dst {
@@ -233,7 +244,7 @@ func (s *edgeSort) addEdges(p *partitioner, e Edges) (loops int64, err error) {
 			}
 		}
 		if used+2 > len(p.newKeys) {
-			if err := p.add(s.partition, used); err != nil {
+			if err := p.add(s.bucketSet, used); err != nil {
 				return loops, err
 			}
 			used = 0
@@ -251,51 +262,72 @@ func (s *edgeSort) addEdges(p *partitioner, e Edges) (loops int64, err error) {
 			used++
 		}
 	}
-	return loops, p.add(s.partition, used)
+	return loops, p.add(s.bucketSet, used)
 }
 
-// write writes the topology.
+// write writes the topology of the graph.
 func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
-	task := s.o.Progress.Start("write edges", s.edgeBytes(s.stored), progress.Bytes)
+	task := s.o.Progress.Start("write edges", s.edgeBytes(s.storedEdges), progress.Bytes)
 	defer task.Done()
-	neighbors := &edgeReader{ctx: ctx, task: task, area: s.keys, width: s.width, s: s}
+	neighbors := &edgeReader{ctx: ctx, task: task, space: s.keys, width: s.width, s: s}
 	if s.weights == nil {
 		return w.StreamTopology(s.degrees, neighbors, nil)
 	}
-	return w.StreamTopology(s.degrees, neighbors, &edgeReader{ctx: ctx, task: task, area: s.weights, width: 4, s: s})
+	return w.StreamTopology(s.degrees, neighbors, &edgeReader{ctx: ctx, task: task, space: s.weights, width: 4, s: s})
 }
 
-// edgeReader reads what merging has left in an area, 4 bytes an edge. It ends with its context, and
-// shows progress.
+// edgeReader reads the merged edges of all buckets in order: their sources, or their
+// weights, 4 bytes each. It fails when its context ends, and reports progress.
 type edgeReader struct {
-	ctx    context.Context
-	task   progress.Task
-	s      *edgeSort
-	area   *edgeArea
-	width  int64 // bytes of a record of the area
-	bucket int
-	extent int
-	done   int64 // bytes of the extent
-	before int64 // edges of the bucket in extents before
+	ctx         context.Context
+	task        progress.Task
+	s           *edgeSort
+	space       *scratchSpace
+	width       int64 // bytes between records in the space
+	bucket      int
+	run         int
+	done        int64  // bytes read of the run
+	edgesBefore int64  // edges of the bucket in its earlier runs
+	sum         uint32 // CRC-32C of the bucket so far
 }
 
 func (r *edgeReader) Read(p []byte) (int, error) {
 	if err := context.Cause(r.ctx); err != nil {
 		return 0, err
 	}
-	for ; r.bucket < len(r.s.buckets); r.bucket, r.extent, r.before = r.bucket+1, 0, 0 {
+	for ; r.bucket < len(r.s.buckets); r.bucket, r.run, r.edgesBefore, r.sum = r.bucket+1, 0, 0, 0 {
 		b := &r.s.buckets[r.bucket]
-		for ; r.extent < len(b.extents); r.extent++ {
-			e := b.extents[r.extent]
-			if left := 4*min(e.records, b.edges-r.before) - r.done; left > 0 {
+		for ; r.run < len(b.runs); r.run++ {
+			e := b.runs[r.run]
+			if left := 4*min(e.records, b.edges-r.edgesBefore) - r.done; left > 0 {
 				p = p[:min(int64(len(p)), left)]
-				n, err := r.area.ReadAt(p, e.first*r.width+r.done)
+				n, err := r.space.ReadAt(p, e.first*r.width+r.done)
 				r.done += int64(n)
 				r.task.Add(int64(n))
+				if r.space.memory == nil {
+					r.sum = crc32.Update(r.sum, folder.Castagnoli, p[:n])
+				}
+				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
+					if err := r.check(b); err != nil {
+						return 0, err // now, as a caller that has all bytes does not read further
+					}
+				}
 				return n, err
 			}
-			r.before, r.done = r.before+e.records, 0
+			r.edgesBefore, r.done = r.edgesBefore+e.records, 0
 		}
 	}
 	return 0, io.EOF
+}
+
+// check compares the checksum of a bucket that was read with that of what was written.
+func (r *edgeReader) check(b *bucket) error {
+	want := b.sums.keys
+	if r.space == r.s.weights {
+		want = b.sums.weights
+	}
+	if r.sum != want {
+		return fmt.Errorf("%s: %w", r.space.file.Path(), folder.ErrDamaged)
+	}
+	return nil
 }

@@ -28,10 +28,15 @@ func planFeatures(info Info, o Options) error {
 	block := featureBlockRows(info) * int64(info.Features) * int64(4+o.DType.Size())
 	needed := workingBytes(o) + max(info.Nodes*info.RowBytes, block+info.FeatureBytes)
 	if o.MemoryBytes > 0 && needed > o.MemoryBytes {
-		return fmt.Errorf("%w: labels and features of %d nodes need %v of memory, %v may be used",
-			machine.ErrDoesNotFit, info.Nodes, units.Bytes(needed), units.Bytes(o.MemoryBytes))
+		return o.tooMuch(fmt.Sprintf("labels and features of %d nodes", info.Nodes), needed)
 	}
 	return nil
+}
+
+// tooMuch is the error of what needs more memory than there is beside what the source holds.
+func (o Options) tooMuch(what string, needed int64) error {
+	return fmt.Errorf("%s: %w: needs %v at least, and %v may be used (raise --memory)", what, machine.ErrDoesNotFit,
+		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
 }
 
 // writeFeatures checks, normalizes and rounds the feature rows, block by block.
@@ -82,7 +87,7 @@ type badValue struct {
 	reason string
 }
 
-const notFinite = "is no finite float32"
+const notFinite = "is not a finite float32"
 
 // valueReader is a FeatureReader that can print a value as the input has it.
 type valueReader interface {
@@ -137,7 +142,7 @@ func encodeRow(dst []byte, row []float32, o Options) *badValue {
 		for c, v := range row {
 			row[c] = float32(float64(v) / sum)
 			if math.IsInf(float64(row[c]), 0) {
-				return bad(c, float64(v), fmt.Sprintf("divided by the row's sum %g is no finite float32", sum))
+				return bad(c, float64(v), fmt.Sprintf("divided by the row's sum %g is not a finite float32", sum))
 			}
 		}
 	}

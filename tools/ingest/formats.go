@@ -8,25 +8,25 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Format is a way in which others write graphs. A new one is a file of this
-// package that declares a Format, and a word in Formats.
+// Format is a layout of graph data that can be imported. To add one, declare a Format in a
+// file of this package and list it in Formats.
 type Format struct {
 	Name string
-	Help string // what SRC is, as paragraphs
-	// Declare adds the format's own flags, and returns how to open a source by
-	// what they then say. Errors in what they say are ErrOptions.
+	Help string // what SRC is, in paragraphs
+	// Declare adds the flags of the format, and returns the function that opens a source
+	// with their values. Values that are wrong are ErrOptions.
 	Declare func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error)
 }
 
-// Input is what is imported, and what every format may need to know for that.
+// Input is what to import, and the options that all formats share.
 type Input struct {
 	FS        vfs.FS
 	Path      string
 	Direction Direction // that was asked for
-	Workspace Workspace
+	Scratch   ScratchOptions
 }
 
-// Formats are those that there are.
+// Formats returns all formats that can be imported.
 func Formats() []Format {
 	return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat, parquetFormat}
 }

@@ -26,15 +26,15 @@ type GenerateOptions struct {
 func (o GenerateOptions) check() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
-		return fmt.Errorf("%w: %d nodes (want 1 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
+		return fmt.Errorf("%w: --nodes %d (want 1 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
 	case o.Edges < 0 || o.Edges > format.MaxEdges:
-		return fmt.Errorf("%w: %d edges (want 0 to %d)", ErrOptions, o.Edges, int64(format.MaxEdges))
+		return fmt.Errorf("%w: --edges %d (want 0 to %d)", ErrOptions, o.Edges, int64(format.MaxEdges))
 	case o.Features < 1 || o.Features > format.MaxFeatures:
-		return fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrOptions, o.Features, format.MaxFeatures)
+		return fmt.Errorf("%w: --features %d (want 1 to %d)", ErrOptions, o.Features, format.MaxFeatures)
 	case o.Classes < 1 || o.Classes > MaxClasses || int64(o.Classes) > o.Nodes:
-		return fmt.Errorf("%w: %d classes (want 1 to %d)", ErrOptions, o.Classes, min(MaxClasses, o.Nodes))
+		return fmt.Errorf("%w: --classes %d (want 1 to %d)", ErrOptions, o.Classes, min(MaxClasses, o.Nodes))
 	case !(o.Labeled >= 0 && o.Labeled <= 1):
-		return fmt.Errorf("%w: a share of %v labelled nodes (want 0 to 1)", ErrOptions, o.Labeled)
+		return fmt.Errorf("%w: --labeled %v (want 0 to 1)", ErrOptions, o.Labeled)
 	}
 	return nil
 }

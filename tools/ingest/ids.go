@@ -17,12 +17,12 @@ import (
 // numbering turns the ids of an input into nodes.
 type numbering struct {
 	ids   *idMap // nil: ids are the numbers of nodes
-	nodes int64  // so far
-	fixed bool   // there are no more
-	flag  bool   // there is a flag --ids
+	nodes int64  // number of nodes so far
+	fixed bool   // no nodes may be added
+	flag  bool   // the importer has a flag --ids
 }
 
-// hint says what --ids map would do, where it can be said.
+// hint says what --ids map would do, if the importer has that flag and it is not set.
 func (n *numbering) hint(does string) string {
 	if n.ids != nil || !n.flag {
 		return ""
@@ -30,25 +30,37 @@ func (n *numbering) hint(does string) string {
 	return " (--ids map " + does + ")"
 }
 
-// node is the node that an id names; unless they are fixed, it may be a new one.
-// The error names no file.
+// node returns the node of an id, a new one if need be and if nodes are not fixed. Its
+// error names no file: the caller adds it.
 func (n *numbering) node(id []byte) (uint32, error) {
 	if n.ids != nil {
 		node, err := n.ids.node(id, !n.fixed)
 		n.nodes = n.ids.count
 		return node, err
 	}
-	v, ok := parseUint(id)
+	v, ok := parseUint(wholeNumber(id))
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("id %.100q is no whole number%s", id, n.hint("takes any text"))
+		return 0, fmt.Errorf("id %.100q is not a whole number%s", id, n.hint("takes any text"))
 	case n.fixed && v >= uint64(n.nodes):
-		return 0, fmt.Errorf("there is no node %d, but %d nodes", v, n.nodes)
+		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from 0", v, n.nodes)
 	case v >= MaxNodes:
-		return 0, fmt.Errorf("node %d is beyond %d nodes%s", v, int64(MaxNodes), n.hint("numbers those that are there"))
+		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes), n.hint("numbers only the ids that occur"))
 	}
 	n.nodes = max(n.nodes, int64(v)+1)
 	return uint32(v), nil
+}
+
+// row takes the number of a row for a node.
+func (n *numbering) row(row int64) error {
+	switch {
+	case n.fixed && row >= n.nodes:
+		return fmt.Errorf("there are more rows than the %d nodes of the graph", n.nodes)
+	case row >= MaxNodes:
+		return fmt.Errorf("more than %d rows", int64(MaxNodes))
+	}
+	n.nodes = max(n.nodes, row+1)
+	return nil
 }
 
 // has tells whether an id is, or can be, that of a node.
@@ -56,7 +68,7 @@ func (n *numbering) has(id []byte) bool {
 	if n.ids != nil {
 		return n.ids.table[n.ids.find(id)] != 0
 	}
-	_, ok := parseUint(id)
+	_, ok := parseUint(wholeNumber(id))
 	return ok
 }
 
@@ -68,14 +80,15 @@ func (n *numbering) name(node int64) string {
 	return fmt.Sprintf("node %d", node)
 }
 
-// declareIDs adds the flag --ids, and returns what it says: whether ids are mapped.
-func declareIDs(flags *pflag.FlagSet) func() (bool, error) {
-	ids := flags.String("ids", "keep", "keep ids, which must be the numbers of nodes, or map any ids to numbers, as they are first seen")
-	return func() (bool, error) {
-		if *ids != "keep" && *ids != "map" {
-			return false, fmt.Errorf("%w: --ids %s: want keep or map", ErrOptions, *ids)
+// declareIDs adds the flag --ids, and returns what it says: whether ids are mapped,
+// and whether those of sources and destinations are kept apart.
+func declareIDs(flags *pflag.FlagSet) func() (mapped, bipartite bool, err error) {
+	ids := flags.String("ids", "keep", "keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as map, with COLUMN: before each id, so that sources and destinations are different nodes")
+	return func() (bool, bool, error) {
+		if *ids != "keep" && *ids != "map" && *ids != "bipartite" {
+			return false, false, fmt.Errorf("%w: --ids %s: want keep, map or bipartite", ErrOptions, *ids)
 		}
-		return *ids == "map", nil
+		return *ids != "keep", *ids == "bipartite", nil
 	}
 }
 
@@ -126,7 +139,7 @@ func (m *idMap) node(id []byte, add bool) (uint32, error) {
 	case len(id) > maxID:
 		return 0, fmt.Errorf("an id is %d bytes long (at most %d)", len(id), maxID)
 	case !utf8.Valid(id), bytes.IndexByte(id, 0) >= 0: // arrays of strings end at a zero
-		return 0, fmt.Errorf("the id %.100q is no text in UTF-8", id)
+		return 0, fmt.Errorf("id %.100q is not UTF-8 text", id)
 	case m.count == MaxNodes:
 		return 0, fmt.Errorf("more than %d nodes", int64(MaxNodes))
 	}
@@ -177,7 +190,7 @@ func (m *idMap) grow() error {
 
 func (m *idMap) checkRoom(more int64) error {
 	if needed := m.bytes() + more; m.limit > 0 && needed > m.limit {
-		return fmt.Errorf("%w: a map of more than %d ids needs %v of memory, %v may be used", machine.ErrDoesNotFit, m.count, units.Bytes(needed), units.Bytes(m.limit))
+		return fmt.Errorf("%w: a map of more than %d ids needs %v of memory, and %v may be used (raise --memory)", machine.ErrDoesNotFit, m.count, units.Bytes(needed), units.Bytes(m.limit))
 	}
 	return nil
 }

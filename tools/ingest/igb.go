@@ -77,7 +77,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 		if there, err := exists(fsys, filepath.Join(dir, feature)); err != nil {
 			return nil, err
 		} else if !there {
-			return nil, fmt.Errorf("%w: %s: neither processed/paper/%s nor %s (give the folder of one size, such as igb/small)", ErrInvalid, dir, feature, feature)
+			return nil, fmt.Errorf("%w: %s: neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", ErrInvalid, dir, feature, feature)
 		}
 		paper, cites = dir, dir
 	}
@@ -155,10 +155,11 @@ func (s *igbSource) openLabels(path string) (err error) {
 func (s *igbSource) Rows(ctx context.Context) (*format.RowTable, error) {
 	t := &format.RowTable{Rows: s.info.Nodes, NumSplits: 1, Splits: make([]uint8, s.info.Nodes)}
 	a := s.labels
-	err := readLabelArray(ctx, a.Path(), &a.Header, fromStart[float64](a), t, func(row int64) (int64, bool) { return row, row < s.labeled })
+	found, err := readLabelArray(ctx, LabelsAsClasses, a, t, func(row int64) (int64, bool) { return row, row < s.labeled })
 	if err != nil {
 		return nil, err
 	}
+	s.info.foundLabels(found)
 	// IGB takes the whole part of 0.6 n and of 0.2 n in float64.
 	train, valid := int64(float64(s.labeled)*0.6), int64(float64(s.labeled)*0.2)
 	for v := range s.labeled {
@@ -176,11 +177,11 @@ func (s *igbSource) Rows(ctx context.Context) (*format.RowTable, error) {
 
 var igbFormat = Format{
 	Name: "igb",
-	Help: `SRC is the folder of one size of the homogeneous Illinois graph benchmark (with processed/paper in
-it, or with all files side by side). The first 60 % of the labelled nodes train, the next 20 % validate.`,
+	Help: `SRC is the folder of one size of the homogeneous Illinois Graph Benchmark (with processed/paper in it, or
+with all files in one folder). Of the labelled nodes the first 60 % train, the next 20 % validate, the rest test.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o IGBOptions
-		flags.StringVar(&o.Classes, "classes", "19", "labels of 19 or of 2K classes")
+		flags.StringVar(&o.Classes, "classes", "19", "which labels to import: those of 19 or of 2K classes")
 		return func(_ context.Context, in Input) (Source, error) { return OpenIGB(in.FS, in.Path, o) }
 	},
 }

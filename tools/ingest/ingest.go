@@ -51,6 +51,8 @@ type Options struct {
 	Scratch           string       // folder for scratch files, in a folder of their own; default: within the output
 	Force             bool         // replace a directory that is there
 	Progress          progress.Reporter
+
+	held int64 // by the source, of the memory
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -77,7 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Duplicates != MergeDuplicates && o.Duplicates != SumDuplicates && o.Duplicates != KeepDuplicates:
 		return o, fmt.Errorf("%w: duplicates %q (want merge, sum or keep)", ErrOptions, o.Duplicates)
 	case o.Direction == Symmetric || o.Direction > Symmetric:
-		return o, fmt.Errorf("%w: a graph is asked for directed or undirected", ErrOptions)
+		return o, fmt.Errorf("%w: direction %d (want unknown, directed or undirected)", ErrOptions, o.Direction)
 	}
 	return o, nil
 }
@@ -95,6 +97,7 @@ type Result struct {
 	Features     int      `json:"features"`
 	Classes      int      `json:"classes"`
 	LabelColumns int      `json:"label_columns"`
+	LabelValues  bool     `json:"label_values"` // the labels are numbers to predict
 	Train        int64    `json:"train"`
 	Valid        int64    `json:"valid"`
 	Test         int64    `json:"test"`
@@ -116,11 +119,14 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if info.Nodes > MaxNodes {
 		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, info.Nodes, int64(MaxNodes))
 	}
+	if info.Nodes == 0 {
+		return nil, fmt.Errorf("%w: the input has no nodes: is it the right file, and is it complete?", ErrInvalid)
+	}
 	if info.Features < 1 || info.Features > format.MaxFeatures {
 		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
 	}
 	if o.MemoryBytes > 0 {
-		o.MemoryBytes = max(1, o.MemoryBytes-info.HeldBytes)
+		o.MemoryBytes, o.held = max(1, o.MemoryBytes-info.HeldBytes), info.HeldBytes
 	}
 	reverses, notes, err := directions(info, o.Direction)
 	if err != nil {
@@ -183,7 +189,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := w.Publish(m); err != nil {
 		return nil, err
 	}
-	res.Notes = append([]string{}, slices.Concat(info.Notes, notes, t.notes(res.Edges))...)
+	res.Notes = append([]string{}, slices.Concat(src.Info().Notes, notes, t.notes(res.Edges))...)
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil
 }
@@ -194,11 +200,11 @@ func directions(info Info, asked Direction) (reverses bool, notes []string, err 
 	from := cmp.Or(info.DirectionFrom, "the input")
 	switch {
 	case asked == Undirected && info.Direction == Directed:
-		return false, nil, fmt.Errorf("%w: %s says that the edges are directed; take --undirected away", ErrOptions, from)
+		return false, nil, fmt.Errorf("%w: %s says that the edges are directed; leave out --undirected", ErrOptions, from)
 	case asked == Directed && (info.Direction == Undirected || info.Direction == Symmetric):
-		return false, nil, fmt.Errorf("%w: %s says that the edges are undirected; take --undirected=false away", ErrOptions, from)
+		return false, nil, fmt.Errorf("%w: %s says that the edges are undirected; leave out --directed", ErrOptions, from)
 	case asked == UnknownDirection && info.Direction == UnknownDirection:
-		return false, []string{"taken as directed, since nothing says so (--undirected adds the reverse of every edge)"}, nil
+		return false, []string{"edges are taken as directed, since the input does not say (--undirected adds the reverse of every edge, --directed accepts this)"}, nil
 	}
 	return asked == Undirected && info.Direction != Symmetric || info.Direction == Undirected, nil, nil
 }
@@ -214,11 +220,14 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 	for _, label := range t.Labels {
 		m.Classes = max(m.Classes, int(label)+1)
 	}
+	m.ClassNames = src.Info().ClassNames
 	switch {
 	case t.Labels != nil:
 		m.Labels = 1
 	case t.MultiLabels != nil:
 		m.Labels = t.LabelColumns
+	case t.LabelValues != nil:
+		m.Labels, res.LabelValues = t.LabelColumns, true
 	}
 	m.Splits = t.NumSplits
 	for v := int64(0); t.NumSplits > 0 && v < t.Rows; v++ {
@@ -254,7 +263,7 @@ func checkSpace(fsys vfs.FS, dir string, needed int64) error {
 		return err
 	}
 	if needed > free {
-		return fmt.Errorf("%w: %s needs %v of disk, %v are free", machine.ErrDoesNotFit, dir, units.Bytes(needed), units.Bytes(free))
+		return fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, dir, units.Bytes(needed), units.Bytes(free))
 	}
 	return nil
 }

@@ -216,9 +216,9 @@ func TestFeaturesThatNoFiniteNumberHoldsAreRefusedByPlace(t *testing.T) {
 		o      Options
 		reason string
 	}{
-		{"NaN", 6, nan, Options{}, "in/node_feat.npy: row 1, column 2: NaN is no finite float32"},
-		{"infinity", 19, math.Inf(-1), Options{}, "in/node_feat.npy: row 4, column 3: -Inf is no finite float32"},
-		{"beyond float32", 0, 1e300, Options{}, "in/node_feat.npy: row 0, column 0: 1e+300 is no finite float32"},
+		{"NaN", 6, nan, Options{}, "in/node_feat.npy: row 1, column 2: NaN is not a finite float32"},
+		{"infinity", 19, math.Inf(-1), Options{}, "in/node_feat.npy: row 4, column 3: -Inf is not a finite float32"},
+		{"beyond float32", 0, 1e300, Options{}, "in/node_feat.npy: row 0, column 0: 1e+300 is not a finite float32"},
 		{"beyond float16", 5, -70000, Options{DType: format.Float16}, "in/node_feat.npy: row 1, column 1: -70000 is too large for float16"},
 		{"beyond bfloat16", 5, math.MaxFloat32, Options{DType: format.BFloat16}, "in/node_feat.npy: row 1, column 1: 3.4028235e+38 is too large for bfloat16"},
 	} {
@@ -242,7 +242,7 @@ func TestABadFeatureIsPrintedAsItsShardHasIt(t *testing.T) {
 	l["node_feat_0.npy"] = array(npy.Float32, smallFeatures[:8], 2, 4)
 	l["node_feat_1.npy"] = fortran(array(npy.Float64, []float64{0, 0, 0, 0, 0, 0, 0, -1e99, 0, 0, 0, 0}, 3, 4))
 	_, _, err := run(t, l, Options{})
-	refused(t, "a column of a shard", err, "in/node_feat_1.npy: row 1, column 2: -1e+99 is no finite float32")
+	refused(t, "a column of a shard", err, "in/node_feat_1.npy: row 1, column 2: -1e+99 is not a finite float32")
 }
 
 func TestWeightsThatAddUpToInfinityAreRefusedByFile(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // it can refer to them.
 func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) {
 	if o.NormalizeFeatures {
-		return nil, fmt.Errorf("%w: features left in place cannot be normalized", ErrOptions)
+		return nil, fmt.Errorf("%w: --features-in-place and --normalize-features exclude each other: the features must be stored as they are", ErrOptions)
 	}
 	in, err := src.Features(o.Threads)
 	if err != nil {
@@ -23,7 +23,7 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 	defer in.Close()
 	r, ok := in.(*denseReader)
 	if !ok {
-		return nil, fmt.Errorf("%w: features can be left in place only where they are a .npy file or a raw array", ErrOptions)
+		return nil, fmt.Errorf("%w: --features-in-place works only for features in .npy files or raw arrays: leave it out to copy them", ErrOptions)
 	}
 	var arrays []*npy.Array
 	for _, a := range r.shards {
@@ -45,25 +45,25 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 		default:
 			continue
 		}
-		return nil, fmt.Errorf("%w: %s cannot be left in place: %s", ErrOptions, a.Path(), reason)
+		return nil, fmt.Errorf("%w: --features-in-place: %s must be copied, as %s", ErrOptions, a.Path(), reason)
 	}
 	if len(arrays) == 0 {
-		return nil, fmt.Errorf("%w: there are no features to be left in place, as there are no nodes", ErrOptions)
+		return nil, fmt.Errorf("%w: --features-in-place: there are no features, as there are no nodes", ErrOptions)
 	}
 	return arrays, nil
 }
 
 // referFeatures makes the graph refer to arrays. It reads all of them, and checks them.
 func referFeatures(ctx context.Context, w *format.Writer, arrays []*npy.Array, o Options) error {
-	files, bytes := make([]format.External, len(arrays)), int64(0)
+	files, bytes := make([]format.SourceFile, len(arrays)), int64(0)
 	for i, a := range arrays {
-		files[i] = format.External{Path: a.Path(), Offset: a.Offset, Rows: a.Shape[0]}
+		files[i] = format.SourceFile{Path: a.Path(), Offset: a.Offset, Rows: a.Shape[0]}
 		bytes += a.DataBytes()
 	}
 	task := o.Progress.Start("check features", bytes, progress.Bytes)
 	defer task.Done()
 	in, cols := &denseReader{shards: arrays}, arrays[0].Shape[1]
-	return w.External(ctx, files, o.Threads, func(firstRow int64, data []byte) error {
+	return w.UseSources(ctx, files, o.Threads, func(firstRow int64, data []byte) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func TestFeaturesOfOtherFormatsAreLeftInPlace(t *testing.T) {
 	}
 	putFile(t, disk, "edges.csv", []byte("0,1\n3,4\n"))
 	putFile(t, disk, "x.npy", array(npy.Float32, smallFeatures, 5, 4))
-	c, err := OpenCSV(context.Background(), disk, "edges.csv", Workspace{Output: "csv"}, CSVOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
+	c, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "csv"}, CSVOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestFeaturesThatCannotStayInPlaceAreRefused(t *testing.T) {
 		class error
 		say   []string
 	}{
-		{"normalized", smallLayout(), Options{NormalizeFeatures: true}, ErrOptions, []string{"normalized"}},
+		{"--normalize-features", smallLayout(), Options{NormalizeFeatures: true}, ErrOptions, []string{"--normalize-features"}},
 		{"of another type than asked for", smallLayout(), Options{DType: format.Float16}, ErrOptions, []string{"in/node_feat.npy", "float32", "float16", "--dtype"}},
 		{"float64", with(smallLayout(), "node_feat.npy", array(npy.Float64, make([]float64, 20), 5, 4)), Options{}, ErrOptions, []string{"in/node_feat.npy", "float64"}},
 		{"in Fortran order", with(smallLayout(), "node_feat.npy", fortran(array(npy.Float32, smallFeatures, 5, 4))), Options{}, ErrOptions, []string{"in/node_feat.npy", "columns"}},

@@ -23,7 +23,7 @@ type mtxBanner struct {
 // column j is an edge from node i to node j, both counted from 1 in the file, and
 // its value the weight. The zeros of an array are no edges. A symmetric matrix is
 // an undirected graph.
-func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w Workspace, files NodeFiles) (_ Source, err error) {
+func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, files NodeFiles) (_ Source, err error) {
 	l, err := newEdgeList(fsys, "mtx", w, files)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (l *edgeList) readMTXEntries(ctx context.Context, t *textFile, b mtxBanner,
 		weight := float32(0)
 		if !b.pattern {
 			if weight, err = parseWeight(fields[2]); err != nil {
-				return t.at(err)
+				return t.atLine(err)
 			}
 		}
 		if err := l.edges.add(ctx, ends[0], ends[1], weight); err != nil {
@@ -197,7 +197,7 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 			}
 			weight, err := parseWeight(bytes.TrimSpace(line))
 			if err != nil {
-				return t.at(err)
+				return t.atLine(err)
 			}
 			if weight == 0 {
 				continue
@@ -213,12 +213,13 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 var mtxFormat = Format{
 	Name: "mtx",
 	Help: `SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is
-an undirected graph.` + nodeFilesHelp,
+an undirected graph.` + nodeFilesHelp + nodeColumnsHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var files NodeFiles
+		files.Columns.declareNodes(flags)
 		files.declare(flags)
 		return func(ctx context.Context, in Input) (Source, error) {
-			return OpenMTX(ctx, in.FS, in.Path, in.Workspace, files)
+			return OpenMTX(ctx, in.FS, in.Path, in.Scratch, files)
 		}
 	},
 }

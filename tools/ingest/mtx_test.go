@@ -9,7 +9,7 @@ import (
 )
 
 func openMTX(t testing.TB, text string) (Source, error) {
-	return OpenMTX(context.Background(), layout{"m": []byte(text)}.put(t), "in/m", Workspace{Output: "out/graph"}, NodeFiles{})
+	return OpenMTX(context.Background(), layout{"m": []byte(text)}.put(t), "in/m", ScratchOptions{Output: "out/graph"}, NodeFiles{})
 }
 
 func TestMatricesReadInAnyLayout(t *testing.T) {
@@ -83,7 +83,7 @@ func TestASymmetricMatrixBecomesAnUndirectedGraph(t *testing.T) {
 		asked Direction
 		want  error
 	}{{Directed, ErrOptions}, {Undirected, nil}} {
-		s, err := OpenMTX(context.Background(), disk, "in/m", Workspace{Output: "out/graph"}, NodeFiles{})
+		s, err := OpenMTX(context.Background(), disk, "in/m", ScratchOptions{Output: "out/graph"}, NodeFiles{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type NPYOptions struct {
 	// FeatureShape [n,F] is that of features without header, in C order, over all
 	// shards; without it, meta.json may say it (num_nodes, num_features).
 	FeatureShape []int64
+	LabelsAs     LabelsAs // where node_label.npy does not show what its numbers are
 }
 
 // npySource is a directory in the npy layout:
@@ -59,6 +61,8 @@ type npySource struct {
 	splits   []*npy.Array
 	indices  []splitList
 	origIDs  *npy.Array
+	labelsAs LabelsAs
+	classes  []string // names of the classes, as meta.json says
 }
 
 // splitList is a list of the nodes of one part of a split.
@@ -87,10 +91,10 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		}
 	}()
 	if s.names[npy.LockName] && !s.names["meta.json"] {
-		return nil, fmt.Errorf("%w: %s: %s is there, so an export to it is under way or was killed: export again", ErrInvalid, dir, npy.LockName)
+		return nil, fmt.Errorf("%w: %s: the file %s says that an export to this folder is running or was killed: export again", ErrInvalid, dir, npy.LockName)
 	}
 	if !s.names["edge_index.npy"] {
-		return nil, fmt.Errorf("%w: %s: no edge_index.npy", ErrInvalid, dir)
+		return nil, fmt.Errorf("%w: %s: no edge_index.npy (want a folder of numpy arrays; see hopfeed import npy --help)", ErrInvalid, dir)
 	}
 	meta, err := s.readMeta()
 	if err != nil {
@@ -99,10 +103,17 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
 		o.FeatureType = npy.BFloat16
 	}
+	if s.labelsAs = cmp.Or(o.LabelsAs, LabelsByContent); s.labelsAs.auto() {
+		s.labelsAs = meta.LabelsAs
+	}
+	if err := s.labelsAs.check(); err != nil {
+		return nil, err
+	}
+	s.classes = meta.ClassNames
 	if o.EdgeLayout == "" {
 		o.EdgeLayout = meta.EdgeLayout
 	} else if meta.EdgeLayout != "" && o.EdgeLayout != meta.EdgeLayout {
-		return nil, fmt.Errorf("%w: %s says that the edge layout is %s; take --edge-layout away", ErrOptions, s.path("meta.json"), meta.EdgeLayout)
+		return nil, fmt.Errorf("%w: %s says that the edge layout is %s; leave out --edge-layout", ErrOptions, s.path("meta.json"), meta.EdgeLayout)
 	}
 	for _, open := range []func() error{
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
@@ -116,7 +127,30 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 			return nil, err
 		}
 	}
+	s.noteLeft()
 	return s, s.checkMeta(meta)
+}
+
+// noteLeft says which arrays of the folder are not imported.
+func (s *npySource) noteLeft() {
+	used := map[string]bool{"edge_index.npy": true}
+	arrays := append([]*npy.Array{s.weights, s.labels, s.origIDs}, slices.Concat(s.features, s.splits)...)
+	for _, l := range s.indices {
+		arrays = append(arrays, l.Array)
+	}
+	for _, a := range arrays {
+		if a != nil {
+			used[filepath.Base(a.Path())] = true
+		}
+	}
+	var left []string
+	for name := range s.names {
+		if isArray := strings.HasSuffix(name, ".npy") || strings.HasSuffix(name, ".npz"); isArray && !used[name] && name != "node_feat.npz" {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
+	s.info.noteLeft(s.dir, left)
 }
 
 func (s *npySource) Info() Info { return s.info }
@@ -168,12 +202,12 @@ func (s *npySource) openEdges(path, layout string) (err error) {
 	case layout == "Ex2":
 		rows = false
 	case layout != "":
-		return fmt.Errorf("%w: edge layout %q (want 2xE or Ex2)", ErrOptions, layout)
+		return fmt.Errorf("%w: --edge-layout %q (want 2xE or Ex2)", ErrOptions, layout)
 	case rows && cols:
-		return fmt.Errorf("%w: %s: shape [2 2] can be read in two ways; say --edge-layout 2xE or Ex2", ErrInvalid, a.Path())
+		return fmt.Errorf("%w: %s: shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2", ErrInvalid, a.Path())
 	}
 	if !rows && !cols {
-		return fmt.Errorf("%w: %s: shape %v is no edge index%s", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
+		return fmt.Errorf("%w: %s: shape %v is not that of edges%s (want [2,E] or [E,2])", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
 	}
 	s.pairs = cols != a.Fortran
 	s.info.Edges = a.Elements() / 2
@@ -198,13 +232,13 @@ func (s *npySource) openWeights() (err error) {
 
 func (s *npySource) openLabels() (err error) {
 	if !s.names["node_label.npy"] {
-		s.info.Notes = append(s.info.Notes, "no labels (node_label.npy)")
+		s.info.Notes = append(s.info.Notes, "the graph has no labels: there is no node_label.npy")
 		return nil
 	}
 	if s.labels, err = npy.Open(s.fsys, s.path("node_label.npy")); err != nil {
 		return err
 	}
-	bytes, err := labelBytes(s.labels.Path(), &s.labels.Header, s.info.Nodes)
+	bytes, err := labelBytes(s.labels.Path(), &s.labels.Header, s.info.Nodes, s.labelsAs)
 	s.info.RowBytes += bytes
 	return err
 }
@@ -218,7 +252,7 @@ func (s *npySource) openSplits() error {
 			continue
 		}
 		if !printable(name) {
-			return fmt.Errorf("%w: %q: a name that cannot be printed", ErrInvalid, s.path(name))
+			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file", ErrInvalid, s.path(name))
 		}
 		names = append(names, name)
 	}
@@ -257,7 +291,7 @@ func (s *npySource) openSplits() error {
 		said = append(said, fmt.Sprintf("%s[%d]", name, k))
 	}
 	if len(said) == 0 {
-		s.info.Notes = append(s.info.Notes, "no splits (splits.npy or train_idx.npy)")
+		s.info.Notes = append(s.info.Notes, "the graph has no splits: there is no splits.npy and no train_idx.npy")
 		return nil
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")
@@ -361,9 +395,17 @@ func (s *npySource) badEdge(edge, end int64) error {
 func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
 	t := &format.RowTable{Rows: s.info.Nodes}
 	if a := s.labels; a != nil {
-		if err := readLabelArray(ctx, a.Path(), &a.Header, fromStart[float64](a), t, asNode); err != nil {
+		found, err := readLabelArray(ctx, s.labelsAs, a, t, asNode)
+		if err != nil {
 			return nil, err
 		}
+		if s.classes != nil && t.Labels != nil && found.names == nil {
+			found.names = s.classes
+			if most := slices.Max(append([]int32{-1}, t.Labels...)); int(most) != len(s.classes)-1 {
+				return nil, fmt.Errorf("%w: %s: class_names has %d names, but the greatest label is %d", ErrInvalid, s.path("meta.json"), len(s.classes), most)
+			}
+		}
+		s.info.foundLabels(found)
 	}
 	if err := s.readSplits(ctx, t); err != nil {
 		return nil, err
@@ -416,7 +458,7 @@ func (s *npySource) readSplits(ctx context.Context, t *format.RowTable) error {
 	}
 	return s.readLists(ctx, func(node int64, list splitList) error {
 		if t.Splits[node*k] != list.split {
-			return fmt.Errorf("%w: %s: node %d is elsewhere in the first split of splits.npy; remove one of the two files", ErrInvalid, list.Path(), node)
+			return fmt.Errorf("%w: %s: node %d is in another set in the first split of splits.npy: remove one of the two files", ErrInvalid, list.Path(), node)
 		}
 		return nil
 	})
@@ -447,9 +489,10 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o NPYOptions
 		var dtype, shape string
-		flags.StringVar(&o.EdgeLayout, "edge-layout", "", "2xE or Ex2, where the shape of edge_index.npy does not tell")
-		flags.StringVar(&dtype, "feature-dtype", "", "type of the features where the file does not tell (bfloat16, or that of a raw array)")
-		flags.StringVar(&shape, "shape", "", "rows,columns of a node_feat.npy, or of all its shards, without header")
+		o.LabelsAs.declare(flags)
+		flags.StringVar(&o.EdgeLayout, "edge-layout", "", "layout of edge_index.npy if its shape is [2,2]: 2xE or Ex2")
+		flags.StringVar(&dtype, "feature-dtype", "", "type of the features if the file does not say: bfloat16, or the type of an array without header")
+		flags.StringVar(&shape, "shape", "", "ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header")
 		return func(_ context.Context, in Input) (Source, error) {
 			if dtype != "" {
 				t, err := npy.ParseType(dtype)
@@ -463,7 +506,7 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 				for _, field := range []string{rows, columns} {
 					size, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
 					if !ok || err != nil || size < 0 {
-						return nil, fmt.Errorf("%w: --shape %s: want rows,columns", ErrOptions, shape)
+						return nil, fmt.Errorf("%w: --shape %s: want ROWS,COLUMNS", ErrOptions, shape)
 					}
 					o.FeatureShape = append(o.FeatureShape, size)
 				}

@@ -19,7 +19,7 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	for name := range s.names {
 		digits, isShard := strings.CutPrefix(strings.TrimSuffix(name, ".npy"), "node_feat_")
 		if k, err := strconv.Atoi(digits); isShard && err == nil && name == shardName(k) && k >= len(shards) {
-			return fmt.Errorf("%w: %s: there is %s, but no %s", ErrInvalid, s.dir, name, shardName(len(shards)))
+			return fmt.Errorf("%w: %s: the shard %s is there, and %s is missing", ErrInvalid, s.dir, name, shardName(len(shards)))
 		}
 	}
 	found := 0
@@ -30,9 +30,9 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	}
 	switch {
 	case found == 0:
-		return fmt.Errorf("%w: %s: no features (node_feat.npy, node_feat.npz, or node_feat_0.npy and so on)", ErrInvalid, s.dir)
+		return fmt.Errorf("%w: %s: no features (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)", ErrInvalid, s.dir)
 	case found > 1:
-		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy", ErrInvalid, s.dir)
+		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy (want one)", ErrInvalid, s.dir)
 	case s.names["node_feat.npz"]:
 		return s.openSparseFeatures(o)
 	case s.names["node_feat.npy"]:
@@ -53,14 +53,14 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 			}
 		}
 		if o.FeatureType != 0 && a.Type != o.FeatureType {
-			return fmt.Errorf("%w: %s holds %s, as its header says, not %s", ErrOptions, a.Path(), a.Type, o.FeatureType)
+			return fmt.Errorf("%w: %s: its header says %s, and --feature-dtype %s: leave out --feature-dtype", ErrOptions, a.Path(), a.Type, o.FeatureType)
 		}
 		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
 			return err
 		}
 	}
 	if shape := o.FeatureShape; len(shape) > 0 && s.info.Nodes != shape[0] {
-		return fmt.Errorf("%w: %s: shards of %d rows in all (--shape says %d)", ErrInvalid, s.dir, s.info.Nodes, shape[0])
+		return fmt.Errorf("%w: %s: the shards have %d rows together, and --shape says %d", ErrInvalid, s.dir, s.info.Nodes, shape[0])
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *npySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (
 		return s.openRawFeatures(name, o, meta)
 	}
 	if len(o.FeatureShape) > 0 {
-		return nil, fmt.Errorf("%w: %s has a header: take --shape away", ErrOptions, s.path(name))
+		return nil, fmt.Errorf("%w: %s has a header, which states the shape: leave out --shape", ErrOptions, s.path(name))
 	}
 	return npy.Open(s.fsys, s.path(name))
 }
@@ -89,7 +89,7 @@ func (s *npySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*n
 		shape = []int64{*meta.Nodes, *meta.Features}
 	}
 	if len(shape) == 0 {
-		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for a raw array say --shape and --feature-dtype", ErrInvalid, path)
+		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for an array without header give --shape and --feature-dtype", ErrInvalid, path)
 	}
 	if t == 0 && meta.FeatureDType != "" {
 		var err error
@@ -186,7 +186,7 @@ func (r *denseReader) Close() error { return nil }
 // scipy.sparse.save_npz: arrays format, shape, indptr, indices and data.
 func (s *npySource) openSparseFeatures(o NPYOptions) error {
 	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
-		return fmt.Errorf("%w: type and shape of %s stand in the file", ErrOptions, s.path("node_feat.npz"))
+		return fmt.Errorf("%w: %s states type and shape itself: leave out --shape and --feature-dtype", ErrOptions, s.path("node_feat.npz"))
 	}
 	z, err := npy.OpenArchive(s.fsys, s.path("node_feat.npz"))
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *npySource) openSparseFeatures(o NPYOptions) error {
 		return err
 	}
 	if dims[0] < 0 {
-		return fmt.Errorf("%w: %s: %d rows", ErrInvalid, shape.Path(), dims[0])
+		return fmt.Errorf("%w: %s: %d rows (want 0 or more)", ErrInvalid, shape.Path(), dims[0])
 	}
 	s.info.FeatureBytes = sparseBytes
 	return s.setFeatures(s.path("node_feat.npz"), dims[0], dims[1])
@@ -269,7 +269,7 @@ func (s *npySource) sparseFeatures() (_ FeatureReader, err error) {
 	default:
 		var first [1]int64
 		if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
-			err = fmt.Errorf("%w: %s: begins with %d (want 0)", ErrInvalid, r.indptr.Path(), first[0])
+			err = fmt.Errorf("%w: %s: the first entry is %d (want 0)", ErrInvalid, r.indptr.Path(), first[0])
 		}
 	}
 	if err != nil {
@@ -304,7 +304,7 @@ func (r *sparseReader) Read(ctx context.Context, dst []float32) error {
 
 func (r *sparseReader) readRow(dst []float32, end int64) error {
 	if end < r.ptr || end > r.data.Elements() || r.row == r.indptr.Elements()-2 && end != r.data.Elements() {
-		return fmt.Errorf("%w: %s: row %d ends at entry %d, after %d, of %d", ErrInvalid, r.indptr.Path(), r.row, end, r.ptr, r.data.Elements())
+		return fmt.Errorf("%w: %s: row %d ends at entry %d (want %d to %d)", ErrInvalid, r.indptr.Path(), r.row, end, r.ptr, r.data.Elements())
 	}
 	for ; r.ptr < end; r.ptr++ {
 		if r.at == len(r.values) {
@@ -314,7 +314,7 @@ func (r *sparseReader) readRow(dst []float32, end int64) error {
 		}
 		c := r.columns[r.at]
 		if uint64(c) >= uint64(r.cols) {
-			return fmt.Errorf("%w: %s: row %d has a value in column %d of %d", ErrInvalid, r.indices.Path(), r.row, c, r.cols)
+			return fmt.Errorf("%w: %s: row %d has a value in column %d, but there are %d columns", ErrInvalid, r.indices.Path(), r.row, c, r.cols)
 		}
 		dst[c] += r.values[r.at]
 		r.at++

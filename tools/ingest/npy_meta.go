@@ -8,20 +8,24 @@ import (
 	"io"
 	"reflect"
 	"unicode/utf8"
+
+	"github.com/hopfeed/hopfeed/format"
 )
 
 // npyMeta is what is read of meta.json.
 type npyMeta struct {
-	Name           string `json:"name"`
-	Nodes          *int64 `json:"num_nodes"`
-	Features       *int64 `json:"num_features"`
-	Directed       *bool  `json:"directed"`
-	ReversesStored bool   `json:"reverses_stored"`
-	FeatureDType   string `json:"feature_dtype"`
-	EdgeLayout     string `json:"edge_layout"`
+	Name           string   `json:"name"`
+	Nodes          *int64   `json:"num_nodes"`
+	Features       *int64   `json:"num_features"`
+	Directed       *bool    `json:"directed"`
+	ReversesStored bool     `json:"reverses_stored"`
+	FeatureDType   string   `json:"feature_dtype"`
+	EdgeLayout     string   `json:"edge_layout"`
+	LabelsAs       LabelsAs `json:"labels_as"`
+	ClassNames     []string `json:"class_names"`
 }
 
-const maxMeta = 1 << 20 // bytes of meta.json
+const maxMeta = 16 << 20 // bytes of meta.json
 
 // readMeta reads meta.json, if it is there.
 func (s *npySource) readMeta() (meta npyMeta, err error) {
@@ -88,8 +92,22 @@ func (m *npyMeta) parse(text []byte) error {
 		return fmt.Errorf("name %q has a character that cannot be printed", m.Name)
 	case m.EdgeLayout != "" && m.EdgeLayout != "2xE" && m.EdgeLayout != "Ex2":
 		return fmt.Errorf("edge_layout is %.100q (want 2xE or Ex2)", m.EdgeLayout)
+	case m.LabelsAs.check() != nil:
+		return fmt.Errorf("labels_as is %.100q (want classes, multi or values)", string(m.LabelsAs))
+	case len(m.ClassNames) > format.MaxClassNames:
+		return fmt.Errorf("class_names has more than %d names", format.MaxClassNames)
 	case m.ReversesStored && m.Directed != nil && *m.Directed:
-		return errors.New("reverses are stored of directed edges")
+		return errors.New("reverses_stored is true, and so is directed (want directed: false)")
+	}
+	seen := map[string]bool{}
+	for _, name := range m.ClassNames {
+		if err := format.CheckClassName(name); err != nil {
+			return err
+		}
+		if seen[name] {
+			return fmt.Errorf("class_names has %q twice", name)
+		}
+		seen[name] = true
 	}
 	return nil
 }
@@ -97,10 +115,10 @@ func (m *npyMeta) parse(text []byte) error {
 // checkMeta compares meta.json with the arrays.
 func (s *npySource) checkMeta(meta npyMeta) error {
 	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
-		return fmt.Errorf("%w: %s: num_nodes is %d, but there are features of %d nodes", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
+		return fmt.Errorf("%w: %s: num_nodes is %d, but the features have %d rows", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
 	}
 	if meta.Features != nil && *meta.Features != int64(s.info.Features) {
-		return fmt.Errorf("%w: %s: num_features is %d, but there are %d", ErrInvalid, s.path("meta.json"), *meta.Features, s.info.Features)
+		return fmt.Errorf("%w: %s: num_features is %d, but the features have %d columns", ErrInvalid, s.path("meta.json"), *meta.Features, s.info.Features)
 	}
 	return nil
 }

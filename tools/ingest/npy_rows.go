@@ -3,8 +3,6 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"math"
-	"strconv"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -52,67 +50,50 @@ func isColumn(shape []int64) bool {
 
 // labelBytes checks the shape of labels of n nodes and returns what they take in
 // memory, for one node.
-func labelBytes(path string, h *npy.Header, n int64) (int64, error) {
-	if !h.Type.IsNumber() || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
+func labelBytes(path string, h *npy.Header, n int64, as LabelsAs) (int64, error) {
+	isText := h.Type == npy.Text && isColumn(h.Shape)
+	if !h.Type.IsNumber() && !isText || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
 		return 0, fmt.Errorf("%w: %s: %s array of shape %v (want a row of numbers for each of %d nodes)", ErrInvalid, path, h.Type, h.Shape, n)
+	}
+	if isText {
+		return 20 + h.Width, nil // of ASCII
 	}
 	if isColumn(h.Shape) {
 		return 4, nil
 	}
-	if l := h.Shape[1]; l < 1 || l > format.MaxLabelColumns {
+	l := h.Shape[1]
+	if l < 1 || l > format.MaxLabelColumns {
 		return 0, fmt.Errorf("%w: %s: %d labels a node (want 1 to %d)", ErrInvalid, path, l, format.MaxLabelColumns)
 	}
-	return h.Shape[1], nil
+	if h.Type.IsFloat() && as != LabelsAsMulti || as == LabelsAsValues {
+		l *= 4
+	}
+	return l, nil
 }
 
-// makeLabels makes room for labels in l columns, all unlabelled.
-func makeLabels(t *format.RowTable, l int64) {
-	if l == 1 {
-		t.Labels = make([]int32, t.Rows)
-		for i := range t.Labels {
-			t.Labels[i] = -1
-		}
-		return
+// labelColumns is the number of labels in a row of an array.
+func labelColumns(h *npy.Header) int64 {
+	if isColumn(h.Shape) {
+		return 1
 	}
-	t.MultiLabels, t.LabelColumns = make([]int8, t.Rows*l), int(l)
-	for i := range t.MultiLabels {
-		t.MultiLabels[i] = -1
-	}
-}
-
-// setLabel sets a label of a node: one of many, or one of several that are 0 or 1.
-// NaN and -1 are unlabelled. The error names no file.
-func setLabel(t *format.RowTable, node, column int64, v float64) error {
-	if v != v {
-		v = -1
-	}
-	most := 1.0
-	if t.Labels != nil {
-		most = MaxClasses - 1
-	}
-	if v < -1 || v > most || v != math.Trunc(v) {
-		notation := byte('f')
-		if math.Abs(v) >= 1<<63 {
-			notation = 'g'
-		}
-		return fmt.Errorf("label %s of node %d (want -1 to %d)", strconv.FormatFloat(v, notation, -1, 64), node, int64(most))
-	}
-	if t.Labels != nil {
-		t.Labels[node] = int32(v)
-	} else {
-		t.MultiLabels[node*int64(t.LabelColumns)+column] = int8(v)
-	}
-	return nil
+	return h.Shape[1]
 }
 
 // readLabelArray reads one label a row, or several. nodeOf is the node of a row,
 // if it is one.
-func readLabelArray(ctx context.Context, path string, h *npy.Header, next func([]float64) error, t *format.RowTable, nodeOf func(row int64) (int64, bool)) error {
-	rows, l := h.Shape[0], int64(1)
-	if !isColumn(h.Shape) {
-		l = h.Shape[1]
-	}
-	makeLabels(t, l)
+func readLabelArray(ctx context.Context, as LabelsAs, a *npy.Array, rows *format.RowTable, nodeOf func(row int64) (int64, bool)) (labelResult, error) {
+	return readLabels(as, a.Path(), labelColumns(&a.Header), rows, func(sink *labelSink) error {
+		if a.Type == npy.Text {
+			return sink.texts(a, nodeOf)
+		}
+		return sink.numbersOf(ctx, a.Path(), &a.Header, fromStart[float64](a), nodeOf)
+	})
+}
+
+// numbersOf takes labels from an array; next fills its argument with the elements
+// that follow.
+func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error, nodeOf func(row int64) (int64, bool)) error {
+	rows, l := h.Shape[0], s.columns
 	return each(ctx, h.Elements(), next, func(i int64, v float64) error {
 		row, column := i/l, i%l
 		if h.Fortran {
@@ -122,11 +103,29 @@ func readLabelArray(ctx context.Context, path string, h *npy.Header, next func([
 		if !ok {
 			return nil
 		}
-		if err := setLabel(t, node, column, v); err != nil {
+		if err := s.number(node, column, v); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 		}
 		return nil
 	})
+}
+
+// texts takes labels from an array of text.
+func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) error {
+	texts, err := a.Strings()
+	if err != nil {
+		return err
+	}
+	for row, text := range texts {
+		node, ok := nodeOf(int64(row))
+		if !ok {
+			continue
+		}
+		if err := s.text(node, 0, []byte(text)); err != nil {
+			return fmt.Errorf("%w: %s: row %d: %w", ErrInvalid, a.Path(), row, err)
+		}
+	}
+	return nil
 }
 
 func numSplits(a *npy.Array) int64 {

@@ -20,6 +20,7 @@ import (
 type OGBOptions struct {
 	Direction Direction // Undirected adds inverse edges; for data sets that are not known
 	Features  string    // as in NodeFiles, for data sets without
+	LabelsAs  LabelsAs
 }
 
 // ogbSets are the data sets of which is known whether inverse edges are to be
@@ -59,9 +60,12 @@ type ogbSource struct {
 }
 
 // OpenOGB opens the root folder of an OGB data set.
-func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o OGBOptions) (_ Source, err error) {
+func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o OGBOptions) (_ Source, err error) {
 	entries, err := fsys.ReadDir(filepath.Join(dir, "raw"))
 	if err != nil {
+		return nil, err
+	}
+	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
 	s := &ogbSource{dir: dir}
@@ -73,7 +77,7 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o OGBOpt
 			return nil, fmt.Errorf("%w: %s: nodes and edges of several types (a heterogeneous graph) cannot be imported", ErrInvalid, s.path(name))
 		}
 	}
-	if s.edgeList, err = newEdgeList(fsys, "ogb", w, NodeFiles{Features: o.Features}); err != nil {
+	if s.edgeList, err = newEdgeList(fsys, "ogb", w, NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -113,7 +117,7 @@ func (s *ogbSource) need(name string) (path string, err error) {
 	if !strings.HasSuffix(name, ".npz") {
 		name += ".csv.gz"
 	}
-	return "", fmt.Errorf("%w: %s: no %s (give the root folder of a data set, as text with edge.csv.gz or as arrays with data.npz)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
+	return "", fmt.Errorf("%w: %s: no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
 }
 
 // identify looks a data set of n nodes up among the known ones, and decides where
@@ -131,11 +135,11 @@ func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err 
 		}
 	}
 	if s.info.Direction == UnknownDirection && o.Direction == UnknownDirection {
-		return false, fmt.Errorf("%w: %s is none of OGB's data sets that are known: say --undirected if inverse edges are to be added, else --undirected=false", ErrOptions, s.dir)
+		return false, fmt.Errorf("%w: %s is not a known OGB data set, so it is unknown whether its edges are stored in both directions: give --undirected to add the reverse of every edge, or --directed to take the edges as they are", ErrOptions, s.dir)
 	}
 	switch {
 	case own && o.Features != "":
-		return false, fmt.Errorf("%w: %s has features of its own; take --features away", ErrOptions, s.dir)
+		return false, fmt.Errorf("%w: %s has features of its own: leave out --features", ErrOptions, s.dir)
 	case !own && o.Features == "" && features:
 		return false, fmt.Errorf("%w: %s: no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s a single 1", ErrInvalid, filepath.Join(s.dir, "raw"), Ones)
 	}
@@ -157,18 +161,19 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	if err != nil {
 		return err
 	}
-	if s.find("edge-feat") != "" {
-		s.info.Notes = append(s.info.Notes, "edge features are left out")
-	}
+	s.info.noteLeft(filepath.Join(s.dir, "raw"), slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
+		base, ending, _ := strings.Cut(name, ".")
+		return slices.Contains([]string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}, base) || !slices.Contains(textEndings, ending)
+	}))
 	path, err := s.need("node-label")
 	if err != nil {
 		return err
 	}
 	s.files.Labels = path
-	if s.labelWidth, err = tableWidth(s.fsys, path, nil, isLabel); err != nil {
+	if s.labelWidth, err = plainWidth(s.fsys, path); err != nil {
 		return err
 	}
-	s.info.RowBytes += tableLabelBytes(s.labelWidth)
+	s.info.RowBytes += tableLabelBytes(o.LabelsAs, s.labelWidth)
 	if path, err = s.need("edge"); err != nil {
 		return err
 	}
@@ -179,11 +184,11 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		return s.openFeatures(ctx)
 	}
 	path = s.path(s.find("node-feat"))
-	if s.info.Features, err = tableWidth(s.fsys, path, nil, isFloat); err != nil {
+	if s.info.Features, err = plainWidth(s.fsys, path); err != nil {
 		return err
 	}
 	s.features = func(int) (FeatureReader, error) {
-		t, err := openTable(s.fsys, path, nil, isFloat)
+		t, err := openPlainTable(s.fsys, path)
 		if err != nil {
 			return nil, err
 		}
@@ -205,10 +210,10 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	}
 	n, ok := parseUint(bytes.TrimSpace(line))
 	if !ok || n > most {
-		return 0, fmt.Errorf("%w: %s: line 1: %.100q is no count up to %d", ErrInvalid, path, line, most)
+		return 0, fmt.Errorf("%w: %s: line 1: found %.100q (want a number, at most %d)", ErrInvalid, path, line, most)
 	}
 	if _, err := t.next(); err == nil {
-		return 0, t.errorf("more than one graph")
+		return 0, t.errorf("the data set has more than one graph (want one)")
 	} else if err != io.EOF {
 		return 0, err
 	}
@@ -237,11 +242,11 @@ func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64)
 		}
 		src, err := s.ids.node(values[0])
 		if err != nil {
-			return t.at(err)
+			return t.atLine(err)
 		}
 		dst, err := s.ids.node(values[1])
 		if err != nil {
-			return t.at(err)
+			return t.atLine(err)
 		}
 		if err := s.edges.add(ctx, src, dst, 0); err != nil {
 			return err
@@ -259,7 +264,7 @@ func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64)
 func (s *ogbSource) openSplits() error {
 	dir := filepath.Join(s.dir, "split")
 	if there, err := exists(s.fsys, dir); err != nil || !there {
-		s.info.Notes = append(s.info.Notes, "no splits (split/<name>/train.csv.gz)")
+		s.info.Notes = append(s.info.Notes, "the graph has no splits: there is no split/<name>/train.csv.gz")
 		return err
 	}
 	entries, err := s.fsys.ReadDir(dir)
@@ -270,7 +275,7 @@ func (s *ogbSource) openSplits() error {
 	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
 		path := filepath.Join(dir, e.Name())
 		if !printable(e.Name()) {
-			return fmt.Errorf("%w: %q: a name that cannot be printed", ErrInvalid, path)
+			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file", ErrInvalid, path)
 		}
 		if _, err := splitFolder(s.fsys, path); err != nil {
 			return err
@@ -284,15 +289,15 @@ func (s *ogbSource) openSplits() error {
 
 func (s *ogbSource) Rows(ctx context.Context) (*format.RowTable, error) {
 	t := &format.RowTable{Rows: s.info.Nodes}
-	var err error
+	read := s.readTextLabels
 	if strings.HasSuffix(s.files.Labels, ".npz") {
-		err = s.readArrayLabels(ctx, t)
-	} else {
-		err = readTableLabels(ctx, s.fsys, s.files.Labels, nil, t)
+		read = s.readArrayLabels
 	}
+	found, err := read(ctx, t)
 	if err != nil {
 		return nil, err
 	}
+	s.info.foundLabels(found)
 	makeSplits(t, len(s.splits))
 	for k, dir := range s.splits {
 		if err := readSplitFolder(ctx, s.fsys, dir, &s.ids, t, k); err != nil {
@@ -300,6 +305,21 @@ func (s *ogbSource) Rows(ctx context.Context) (*format.RowTable, error) {
 		}
 	}
 	return t, nil
+}
+
+// readTextLabels reads the labels of a table without ids.
+func (s *ogbSource) readTextLabels(ctx context.Context, rows *format.RowTable) (labelResult, error) {
+	return readLabels(s.files.LabelsAs, s.files.Labels, int64(s.labelWidth), rows, func(sink *labelSink) error {
+		t, err := openPlainTable(s.fsys, s.files.Labels)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		if t.width != s.labelWidth {
+			return fmt.Errorf("%s: %w", t.path, errChanged)
+		}
+		return t.readLabels(ctx, sink)
+	})
 }
 
 // withArray calls body with an array of an archive.
@@ -319,14 +339,18 @@ func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) err
 
 var ogbFormat = Format{
 	Name: "ogb",
-	Help: `SRC is the root folder of a homogeneous data set for node properties of the Open Graph Benchmark, as text
-(raw/edge.csv.gz) or arrays (raw/data.npz). Whether inverse edges are added is known of arxiv, papers100M (no),
-products and proteins (yes); of others --undirected or --undirected=false says it.` + scratchHelp,
+	Help: `SRC is the root folder of a data set for node property prediction of the Open Graph Benchmark, as text
+(raw/edge.csv.gz) or arrays (raw/data.npz). The graph must have one type of node and of edge.
+
+Edges of ogbn-arxiv and ogbn-papers100M are directed. Those of ogbn-products and ogbn-proteins are not: the
+reverse of each is added. For other data sets give --undirected or --directed.` + scratchHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
-		var features string
-		flags.StringVar(&features, "features", "", "ones: a single 1 for each node, in place of features")
+		var o OGBOptions
+		o.LabelsAs.declare(flags)
+		flags.StringVar(&o.Features, "features", "", "ones: every node gets a single feature, 1")
 		return func(ctx context.Context, in Input) (Source, error) {
-			return OpenOGB(ctx, in.FS, in.Path, in.Workspace, OGBOptions{Direction: in.Direction, Features: features})
+			o.Direction = in.Direction
+			return OpenOGB(ctx, in.FS, in.Path, in.Scratch, o)
 		}
 	},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -21,7 +22,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	for i, name := range []string{"num_nodes_list", "num_edges_list"} {
 		if err := withArray(s.fsys, path, name, func(a *npy.Stream) error {
 			if !a.Type.IsInteger() || a.Elements() != 1 {
-				return fmt.Errorf("%w: %s: %s array of shape %v (want one integer: that of the only graph)", ErrInvalid, a.Path(), a.Type, a.Shape)
+				return fmt.Errorf("%w: %s: %s array of shape %v (want one integer, as there must be one graph)", ErrInvalid, a.Path(), a.Type, a.Shape)
 			}
 			return npy.Next(a, sizes[i:i+1])
 		}); err != nil {
@@ -38,14 +39,18 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err != nil {
 		return err
 	}
-	if z.Has("edge_feat") {
-		s.info.Notes = append(s.info.Notes, "edge features are left out")
-	}
+	used := []string{"num_nodes_list", "num_edges_list", "edge_index", "node_feat"}
+	s.info.noteLeft(path, slices.DeleteFunc(z.Names(), func(name string) bool { return slices.Contains(used, name) }))
 	if s.files.Labels, err = s.need("node-label.npz"); err != nil {
 		return err
 	}
 	if err := withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
-		bytes, err := labelBytes(a.Path(), &a.Header, s.info.Nodes)
+		bytes, err := labelBytes(a.Path(), &a.Header, s.info.Nodes, o.LabelsAs)
+		if err == nil && a.Type == npy.Text {
+			err = fmt.Errorf("%w: %s: an array of text (want numbers)", ErrInvalid, a.Path())
+		} else if err == nil {
+			s.labelWidth = int(labelColumns(&a.Header))
+		}
 		s.info.RowBytes += bytes
 		return err
 	}); err != nil {
@@ -62,7 +67,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 			return fmt.Errorf("%w: %s: %s array of shape %v (want numbers of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
 		}
 		if s.info.Features = int(a.Shape[1]); a.Fortran && s.info.Features > 1 {
-			return s.spoolColumns(ctx, a)
+			return s.copyColumns(ctx, a)
 		}
 		s.info.FeatureBytes = sparseBytes
 		s.features = func(int) (FeatureReader, error) {
@@ -80,9 +85,17 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	})
 }
 
-func (s *ogbSource) readArrayLabels(ctx context.Context, t *format.RowTable) error {
-	return withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
-		return readLabelArray(ctx, a.Path(), &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, t, asNode)
+func (s *ogbSource) readArrayLabels(ctx context.Context, rows *format.RowTable) (labelResult, error) {
+	return readLabels(s.files.LabelsAs, s.files.Labels, int64(s.labelWidth), rows, func(sink *labelSink) error {
+		return withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
+			if _, err := labelBytes(a.Path(), &a.Header, s.info.Nodes, ""); err != nil {
+				return err
+			}
+			if labelColumns(&a.Header) != sink.columns {
+				return fmt.Errorf("%s: %w", a.Path(), errChanged)
+			}
+			return sink.numbersOf(ctx, a.Path(), &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
+		})
 	})
 }
 
@@ -129,20 +142,25 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 	return s.edges.finish(ctx)
 }
 
-// spoolColumns puts features in Fortran order, whose columns come one after
+// copyColumns puts features in Fortran order, whose columns come one after
 // another, into a scratch file.
-func (s *ogbSource) spoolColumns(ctx context.Context, a *npy.Stream) error {
-	file := s.scratch.path("features")
+func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
+	file := s.scratch.Path("features")
 	pending, err := s.fsys.Create(file)
 	if err != nil {
 		return err
 	}
 	defer pending.Abort()
+	sum, next, rows := uint64(0), int64(0), a.Shape[0] // next: element in Fortran order
 	err = each(ctx, a.Elements(), func(dst []float32) error {
-		err := npy.Next(a, dst)
-		if err == nil {
-			_, err = pending.Write(dtype.BytesOf(dst))
+		if err := npy.Next(a, dst); err != nil {
+			return err
 		}
+		for i := range dst {
+			sum += sumElements(next%rows*a.Shape[1]+next/rows, 0, dst[i:i+1])
+			next++
+		}
+		_, err := pending.Write(dtype.BytesOf(dst))
 		return err
 	}, func(int64, float32) error { return nil })
 	if err == nil {
@@ -158,7 +176,7 @@ func (s *ogbSource) spoolColumns(ctx context.Context, a *npy.Stream) error {
 	columns.Fortran = true
 	s.open = append(s.open, columns)
 	s.features = func(int) (FeatureReader, error) {
-		return &spooledRows{denseReader{shards: []*npy.Array{columns}}, (&streamReader{nil, a}).Place}, nil
+		return newCopiedRows(columns, sum, (&streamReader{nil, a}).Place), nil
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func with(l layout, name string, data []byte) layout {
 var ogbDirected = OGBOptions{Direction: Directed}
 
 func openOGB(disk vfs.FS, o OGBOptions) (Source, error) {
-	return OpenOGB(context.Background(), disk, "in", Workspace{Output: "out/graph"}, o)
+	return OpenOGB(context.Background(), disk, "in", ScratchOptions{Output: "out/graph"}, o)
 }
 
 func TestOGBIsReadInAllItsLayouts(t *testing.T) {
@@ -145,6 +145,19 @@ func TestOGBIsReadInAllItsLayouts(t *testing.T) {
 			t.Errorf("%s: %d scratch files are left", name, len(left))
 		}
 	}
+}
+
+func TestABitThatFlipsInScratchFilesOfArraysIsAnError(t *testing.T) {
+	members := with(binaryMembers(), "node_feat", fortran(array(npy.Float32, smallFeatures, 5, 4)))
+	everyFlip(t, 1, func(fsys vfs.FS) error {
+		s, err := openOGB(fsys, ogbDirected)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		_, err = Run(context.Background(), fsys, s, "out/graph", Options{Threads: 1})
+		return err
+	}, func() vfs.FS { return binaryOGB(members).put(t) })
 }
 
 func TestManyDeflatedEdgesComeInOrder(t *testing.T) {
@@ -204,7 +217,7 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 			}
 			putFile(t, disk, path.Join("data", folder, name), data)
 		}
-		s, err := OpenOGB(context.Background(), disk, "data/"+folder+"/", Workspace{Output: "out/graph"}, OGBOptions{})
+		s, err := OpenOGB(context.Background(), disk, "data/"+folder+"/", ScratchOptions{Output: "out/graph"}, OGBOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", folder, err)
 			continue
@@ -220,7 +233,7 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 			t.Errorf("%d nodes: %d, %v", n, s.info.Direction, err)
 		}
 	}
-	if _, err := openOGB(smallOGB().put(t), OGBOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--undirected=false") {
+	if _, err := openOGB(smallOGB().put(t), OGBOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--directed") {
 		t.Errorf("a data set that is not known: %v", err)
 	}
 }
@@ -232,7 +245,7 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 			features string
 			want     []float32
 		}{{"in/x.npy", smallFeatures}, {Ones, []float32{1, 1, 1, 1, 1}}} {
-			s, err := openOGB(l.put(t), OGBOptions{Undirected, c.features})
+			s, err := openOGB(l.put(t), OGBOptions{Direction: Undirected, Features: c.features})
 			if err != nil {
 				t.Errorf("%s, %s: %v", name, c.features, err)
 				continue
@@ -247,7 +260,7 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 	if theirs, err := proteins.identify(132_534, false, OGBOptions{}); theirs || err != nil {
 		t.Errorf("proteins: %v, %v", theirs, err)
 	}
-	if _, err := openOGB(smallOGB().put(t), OGBOptions{Directed, "in/x.npy"}); !errors.Is(err, ErrOptions) {
+	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, Features: "in/x.npy"}); !errors.Is(err, ErrOptions) {
 		t.Errorf("features of both kinds: %v", err)
 	}
 }
@@ -280,7 +293,7 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 		{"an empty file of edges", with(smallOGB(), "raw/edge.csv.gz", []byte{}), []string{"in/raw/edge.csv.gz", "0 of 4 edges"}},
 		{"edges where there are none", text("raw/num-edge-list.csv.gz", "0\n"), []string{"in/raw/edge.csv.gz: line 1", "more than 0"}},
 		{"more nodes than 32 bits number", text("raw/num-node-list.csv.gz", "4294967296\n"), []string{"in/raw/num-node-list.csv.gz: line 1", "4294967295"}},
-		{"edges that are arrays by name alone", with(smallOGB(), "raw/edge.csv.gz", []byte{0x1f, 0x8b, 0}), []string{"in/raw/edge.csv.gz", "inflated"}},
+		{"edges that are arrays by name alone", with(smallOGB(), "raw/edge.csv.gz", []byte{0x1f, 0x8b, 0}), []string{"in/raw/edge.csv.gz", "decompression failed"}},
 		{"a split under a name that cannot be printed", with(with(with(smallOGB(), "split/a\ab/train.csv", []byte("0")), "split/a\ab/valid.csv", []byte("1")), "split/a\ab/test.csv", []byte("2")), []string{`in/split/a\ab`, "printed"}},
 		{"no labels in arrays", with(binaryOGB(binaryMembers()), "raw/node-label.npz", nil), []string{"in/raw: no node-label.npz ("}},
 		{"edges less than none", arrays("num_edges_list", array(npy.Int64, []int64{-4}, 1)), []string{"in/raw/data.npz: num_edges_list: -4 edges"}},
@@ -292,20 +305,20 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 		{"an empty feature", text("raw/node-feat.csv.gz", "1,2\n2,\n3,2\n4,2\n5,2\n"), []string{"in/raw/node-feat.csv.gz: line 2", "column 1"}},
 		{"labels of six nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n5\n6\n"), []string{"in/raw/node-label.csv.gz: line 6", "5 nodes"}},
 		{"labels of four nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n"), []string{"in/raw/node-label.csv.gz: line 4", "5 nodes"}},
-		{"half a label", text("raw/node-label.csv.gz", "1\n2\n0.5\n4\n5\n"), []string{"in/raw/node-label.csv.gz: line 3", "0.5"}},
+		{"a label below zero", text("raw/node-label.csv.gz", "1\n2\n-7\n4\n5\n"), []string{"in/raw/node-label.csv.gz: line 3", "label -7"}},
 		{"a split without a list", with(smallOGB(), "split/time/valid.csv.gz", nil), []string{"in/split/time", "valid"}},
 		{"a split of no node", text("split/time/test.csv.gz", "2\n9\n"), []string{"in/split/time/test.csv.gz: line 2", "no node 9"}},
 		{"a node in two lists", text("split/time/test.csv.gz", "2\n0\n"), []string{"in/split/time/test.csv.gz: line 2", "node 0", "twice"}},
-		{"truncated gzip", with(smallOGB(), "raw/edge.csv.gz", smallOGB()["raw/edge.csv.gz"][:20]), []string{"in/raw/edge.csv.gz", "inflated"}},
+		{"truncated gzip", with(smallOGB(), "raw/edge.csv.gz", smallOGB()["raw/edge.csv.gz"][:20]), []string{"in/raw/edge.csv.gz", "decompression failed"}},
 		{"an array out of range", arrays("edge_index", array(npy.Int64, []int64{0, 1, 4, 4, 1, 2, 5, 0}, 2, 4)), []string{"in/raw/data.npz: edge_index", "edge 2 has destination 5", "5 nodes"}},
 		{"an array of negative ids", arrays("edge_index", array(npy.Int64, []int64{0, -1, 4, 4, 1, 2, 3, 0}, 2, 4)), []string{"edge 1 has source -1"}},
 		{"an array of 64-bit ids", arrays("edge_index", array(npy.Uint64, []uint64{0, 1, 4, 4, 1, 2, 3, math.MaxUint64}, 2, 4)), []string{"edge 3 has destination 18446744073709551615"}},
 		{"edges in pairs", arrays("edge_index", array(npy.Int64, make([]int64, 8), 4, 2)), []string{"in/raw/data.npz: edge_index", "[4 2]", "[2 4]"}},
 		{"an array of other nodes", arrays("node_feat", array(npy.Float32, make([]float32, 4), 4, 1)), []string{"in/raw/data.npz: node_feat", "5 nodes"}},
-		{"two graphs in arrays", arrays("num_nodes_list", array(npy.Int64, []int64{2, 3}, 2)), []string{"in/raw/data.npz: num_nodes_list", "only graph"}},
+		{"two graphs in arrays", arrays("num_nodes_list", array(npy.Int64, []int64{2, 3}, 2)), []string{"in/raw/data.npz: num_nodes_list", "one graph"}},
 		{"no edge_index", arrays("edge_index", nil), []string{"in/raw/data.npz: edge_index"}},
 		{"labels of other nodes in arrays", labels(array(npy.Float32, make([]float32, 4), 4, 1)), []string{"in/raw/node-label.npz: node_label", "5 nodes"}},
-		{"half a label in arrays", labels(array(npy.Float32, []float32{0, 0.5, 0, 0, 0}, 5, 1)), []string{"in/raw/node-label.npz: node_label", "label 0.5 of node 1"}},
+		{"a label below zero in arrays", labels(array(npy.Float32, []float32{0, -7, 0, 0, 0}, 5, 1)), []string{"in/raw/node-label.npz: node_label", "label -7 of node 1"}},
 		{"labels under another name", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"label": array(npy.Int8, make([]int8, 5), 5)})), []string{"in/raw/node-label.npz: node_label"}},
 		{"a truncated archive", cut, []string{"in/raw/data.npz"}},
 	} {
@@ -318,7 +331,7 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 }
 
 func TestAFeatureThatCannotBeStoredIsNamedByItsLine(t *testing.T) {
-	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is no finite float32`, "1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is no finite float32`} {
+	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is not a finite float32`, "1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is not a finite float32`} {
 		disk := with(smallOGB(), "raw/node-feat.csv.gz", gzipped(text)).put(t)
 		s, err := openOGB(disk, ogbDirected)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -22,40 +22,51 @@ import (
 
 // ParquetOptions say what tables do not say themselves.
 type ParquetOptions struct {
-	NodeFiles      // for what nodes.parquet does not have
+	NodeFiles      // for what nodes.parquet does not have; Table is in place of nodes.parquet
 	MapIDs    bool // number the ids, which may be any integers or text: in the order of nodes.parquet, or as they are first seen
+	Bipartite bool // as CSVOptions.Bipartite
 }
 
-// parquetSource is a folder of Parquet tables, each a file or a folder of files:
+// parquetSource is a graph in Parquet tables, each a file or a folder of files: one of
+// edges, or a folder with
 //
 //	edges.parquet    source, destination, and maybe weight
 //	nodes.parquet    optional, a row a node: id, which is the row's number unless ids
-//	                 are mapped; label, of one number or a list of them; split (0 train,
-//	                 1 valid, 2 test, -1 none, or these words); and the features: a
-//	                 list, or all other columns of numbers
+//	                 are mapped; labels, of one column or a list; splits; features
+//
+// whose columns are chosen as those of text tables are.
 type parquetSource struct {
 	*edgeList
-	nodes        *parquet.Table
-	label, split *parquet.Column
-	labels       int64 // columns of label
-	columns      []*parquet.Column
+	nodes     *parquet.Table
+	label     []*parquet.Column // several single ones, or a list
+	labels    int64             // a node
+	split     []*parquet.Column // several splits, or the masks of one
+	maskParts []uint8           // of these masks
+	columns   []*parquet.Column // of the features: several single ones, or a list
 }
-
-// What the columns of nodes.parquet are called.
-var (
-	idNames    = []string{"id", "node", "node_id"}
-	labelNames = []string{"label", "labels", "y"}
-)
 
 // parquetBlock is the number of cells that are read in one go.
 const parquetBlock = 1 << 12
 
-// OpenParquet opens a folder of Parquet tables.
-func OpenParquet(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o ParquetOptions) (_ Source, err error) {
-	edges, err := parquet.Open(fsys, filepath.Join(dir, "edges.parquet"))
+// OpenParquet opens a table of edges, or a folder of tables.
+func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o ParquetOptions) (_ Source, err error) {
+	o.MapIDs = o.MapIDs || o.Bipartite
+	path, nodes, err := parquetTables(fsys, path)
 	if err != nil {
 		return nil, err
 	}
+	if o.Table != "" {
+		nodes = o.Table
+	}
+	if o.Bipartite && nodes != "" {
+		return nil, fmt.Errorf("%w: --ids bipartite cannot be used with a table of nodes (%s)", ErrOptions, nodes)
+	}
+	o.Table = ""
+	edges, err := parquet.Open(fsys, path, w.MemoryBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer edges.Close()
 	s := &parquetSource{}
 	if s.edgeList, err = newEdgeList(fsys, "parquet", w, o.NodeFiles); err != nil {
 		return nil, err
@@ -69,18 +80,17 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o Pa
 		s.ids.ids = newIDMap(s.scratch.MemoryBytes)
 	}
 	s.ids.flag = true
-	path := filepath.Join(dir, "nodes.parquet")
-	if there, err := exists(fsys, path); err != nil {
-		return nil, err
-	} else if there {
-		if s.nodes, err = parquet.Open(fsys, path); err != nil {
+	if nodes != "" {
+		if s.nodes, err = parquet.Open(fsys, nodes, w.MemoryBytes); err != nil {
 			return nil, err
 		}
+		s.open = append(s.open, s.nodes)
+		s.info.HeldBytes += s.nodes.Bytes()
 		if err := s.openNodes(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.readEdges(ctx, edges); err != nil {
+	if err := s.readEdges(ctx, edges, o); err != nil {
 		return nil, err
 	}
 	if s.columns == nil {
@@ -101,6 +111,55 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, dir string, w Workspace, o Pa
 		return s, s.openSplits()
 	}
 	return s, nil
+}
+
+// parquetTables finds the tables of edges and nodes, if SRC is a folder of these.
+func parquetTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
+	info, err := fsys.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, "", err
+	}
+	var there [2]bool
+	tables := [2]string{filepath.Join(path, "edges.parquet"), filepath.Join(path, "nodes.parquet")}
+	for i, table := range tables {
+		if there[i], err = exists(fsys, table); err != nil {
+			return "", "", err
+		}
+	}
+	switch {
+	case there[1]:
+		return tables[0], tables[1], nil
+	case there[0]:
+		return tables[0], "", nil
+	}
+	return path, "", nil // the files of one table
+}
+
+// parquetHeader is the header of a table, and the columns that it names: all but the
+// fields of structures that no flag names.
+func parquetHeader(t *parquet.Table, o Columns) (header, []*parquet.Column) {
+	asked := slices.Concat([]string{o.Source, o.Destination, o.Weight, o.ID}, o.Label, o.Split, o.Features)
+	h := header{named: true}
+	var columns []*parquet.Column
+	for i := range t.Columns {
+		if c := &t.Columns[i]; !c.Field || slices.Contains(asked, c.Name) {
+			h.names, columns = append(h.names, c.Name), append(columns, c)
+		}
+	}
+	return h, columns
+}
+
+// idText is an id as text: a whole number if it is a float, as pandas writes ids of
+// which some are missing. It may be written into buf.
+func idText(c *parquet.Cells, i int, buf []byte) ([]byte, error) {
+	if i >= len(c.Floats) {
+		return c.Text(i, buf), nil
+	}
+	v := c.Floats[i]
+	if v != math.Trunc(v) || math.Abs(v) >= 1<<53 {
+		return nil, fmt.Errorf("id %v is not a whole number", v)
+	}
+	return strconv.AppendInt(buf[:0], int64(v), 10), nil
 }
 
 // eachRows reads columns of single values side by side, and calls body with the
@@ -147,42 +206,47 @@ func ofKind(t *parquet.Table, c *parquet.Column, want string, kinds ...parquet.K
 // checkIDs fails unless a column can be ids.
 func (s *parquetSource) checkIDs(t *parquet.Table, c *parquet.Column) error {
 	if s.ids.ids != nil {
-		return ofKind(t, c, "integers or text", parquet.Integer, parquet.Text)
+		return ofKind(t, c, "whole numbers or text", parquet.Integer, parquet.Float, parquet.Text)
 	}
-	return ofKind(t, c, "integers; --ids map takes text too", parquet.Integer)
+	return ofKind(t, c, "whole numbers; --ids map takes text too", parquet.Integer, parquet.Float)
 }
 
 // errNull is the error of a cell that must have a value.
 func errNull(t *parquet.Table, row int64, column string) error {
-	return fmt.Errorf("%w: %s: column %q has no value", ErrInvalid, t.Place(row), column)
+	return fmt.Errorf("%w: %s: column %q is null (want a value)", ErrInvalid, t.Place(row), column)
 }
 
-func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table) (err error) {
-	var columns []*parquet.Column
-	for _, names := range [][]string{sourceNames, destinationNames} {
-		c := t.Find(names...)
-		if c == nil {
-			return fmt.Errorf("%w: %s: no column named %s", ErrInvalid, t.Path, names[0])
-		}
+func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table, o ParquetOptions) error {
+	h, all := parquetHeader(t, o.Columns)
+	chosen, err := h.edgeColumns(o.Columns)
+	if err == nil {
+		err = chosen.checkItems(o.Bipartite)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, t.Path, err)
+	}
+	columns := []*parquet.Column{all[chosen.source], all[chosen.destination]}
+	for _, c := range columns {
 		if err := s.checkIDs(t, c); err != nil {
 			return err
 		}
-		columns = append(columns, c)
 	}
-	if c := t.Find(weightNames...); c != nil {
-		if err := ofKind(t, c, "numbers", parquet.Integer, parquet.Float); err != nil {
+	if chosen.weight >= 0 {
+		columns = append(columns, all[chosen.weight])
+		if err := ofKind(t, columns[2], "numbers", parquet.Integer, parquet.Float); err != nil {
 			return err
 		}
-		columns = append(columns, c)
 		s.info.Weighted, s.info.WeightsFrom = true, t.Path
 	}
-	if n := len(t.Columns) - len(columns); n > 0 {
-		s.info.Notes = append(s.info.Notes, fmt.Sprintf("%d columns of %s are left out", n, t.Path))
+	s.noteEdges(t.Path, chosen)
+	ends := endReader{ids: &s.ids}
+	if o.Bipartite {
+		ends.setPrefixes(chosen)
 	}
 	if s.edges, err = s.scratch.newEdges(s.info.Weighted, t.Rows); err != nil {
 		return err
 	}
-	var digits [20]byte
+	var digits [2][32]byte
 	greatest := int64(0) // row of the greatest node
 	if err := eachRows(ctx, t, columns, func(first int64, cells []*parquet.Cells) error {
 		for i := range cells[0].N {
@@ -192,12 +256,18 @@ func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table) (err er
 					return errNull(t, row, columns[k].Name)
 				}
 			}
-			var ends [2]uint32
 			before := s.ids.nodes
-			for k := range ends {
-				if ends[k], err = s.ids.node(cells[k].Text(i, digits[:])); err != nil {
-					return s.at(t, row, err)
-				}
+			from, err := idText(cells[0], i, digits[0][:])
+			if err != nil {
+				return s.atRow(t, row, err)
+			}
+			to, err := idText(cells[1], i, digits[1][:])
+			if err != nil {
+				return s.atRow(t, row, err)
+			}
+			src, dst, err := ends.read(from, to)
+			if err != nil {
+				return s.atRow(t, row, err)
 			}
 			if s.ids.nodes > before {
 				greatest = row
@@ -208,7 +278,7 @@ func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table) (err er
 					return fmt.Errorf("%w: %s: weight %v (want finite float32, not negative)", ErrInvalid, t.Place(row), cells[2].Number(i))
 				}
 			}
-			if err := s.edges.add(ctx, ends[0], ends[1], weight); err != nil {
+			if err := s.edges.add(ctx, src, dst, weight); err != nil {
 				return err
 			}
 		}
@@ -220,8 +290,8 @@ func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table) (err er
 	return s.edges.finish(ctx)
 }
 
-// at puts the place of a row into an error about an id.
-func (s *parquetSource) at(t *parquet.Table, row int64, err error) error {
+// atRow puts the place of a row into an error about an id.
+func (s *parquetSource) atRow(t *parquet.Table, row int64, err error) error {
 	if errors.Is(err, machine.ErrDoesNotFit) {
 		return err
 	}
@@ -231,39 +301,41 @@ func (s *parquetSource) at(t *parquet.Table, row int64, err error) error {
 // openNodes finds the columns of nodes.parquet, and reads the ids.
 func (s *parquetSource) openNodes(ctx context.Context) error {
 	t := s.nodes
-	id := t.Find(idNames...)
-	s.label, s.split = t.Find(labelNames...), t.Find("split")
-	var others, lists []*parquet.Column
-	var left []string
-	for i := range t.Columns {
-		c := &t.Columns[i]
+	h, all := parquetHeader(t, s.files.Columns)
+	var values []columnValues
+	for _, c := range all {
 		isNumber := c.Kind == parquet.Integer || c.Kind == parquet.Float || c.Kind == parquet.Bool
-		switch {
-		case c == id || c == s.label || c == s.split:
-		case strings.HasPrefix(c.Name, "__index_level_"): // pandas numbers rows in it
-			left = append(left, fmt.Sprintf("%q", c.Name))
-		case isNumber && c.List:
-			lists = append(lists, c)
-		case isNumber:
-			others = append(others, c)
-		default:
-			left = append(left, fmt.Sprintf("%q (%s)", c.Name, c.Type))
+		values = append(values, columnValues{
+			id:     !c.List && (c.Kind == parquet.Integer || c.Kind == parquet.Text) && !c.Key,
+			number: isNumber && !c.List && !c.Key, // keys of folders are no features
+			list:   isNumber && c.List,
+			what:   c.Type,
+		})
+	}
+	chosen, err := h.nodeColumns(values, s.files.Columns, wanted{features: true, labels: true, splits: true})
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, t.Path, err)
+	}
+	of := func(columns []int) (out []*parquet.Column) {
+		for _, i := range columns {
+			out = append(out, all[i])
+		}
+		return out
+	}
+	s.label, s.split, s.columns = of(chosen.labels), of(chosen.splitColumns()), of(chosen.features)
+	for part, i := range chosen.masks {
+		if i >= 0 {
+			s.maskParts = append(s.maskParts, format.SplitTrain+uint8(part))
 		}
 	}
+	s.info.Notes = append(s.info.Notes, chosen.note(t.Path, chosen.taken(), chosen.left()))
+	s.info.Input["nodes"] = chosen.taken()
+	var id *parquet.Column
 	switch {
-	case len(lists) > 1:
-		return fmt.Errorf("%w: %s: columns %q and %q are lists, of which one can be the features", ErrInvalid, t.Path, lists[0].Name, lists[1].Name)
-	case len(lists) == 1:
-		s.columns = lists
-		for _, c := range others {
-			left = append(left, fmt.Sprintf("%q", c.Name))
-		}
-	case len(others) > 0:
-		s.columns = others
-		s.info.Notes = append(s.info.Notes, fmt.Sprintf("features are the %d columns from %q to %q", len(others), others[0].Name, others[len(others)-1].Name))
-	}
-	if len(left) > 0 {
-		s.info.Notes = append(s.info.Notes, fmt.Sprintf("columns of %s are left out: %v", t.Path, left))
+	case chosen.id >= 0:
+		id = all[chosen.id]
+	case t.Keyed():
+		return fmt.Errorf("%w: %s: its rows are in the order of its key=value folders, so a column must hold the ids of the nodes: name it with --%s", ErrOptions, t.Path, idRole.flag)
 	}
 	for _, own := range []struct {
 		there bool
@@ -271,7 +343,7 @@ func (s *parquetSource) openNodes(ctx context.Context) error {
 		file  string
 	}{{s.columns != nil, "features", s.files.Features}, {s.label != nil, "labels", s.files.Labels}, {s.split != nil, "splits", s.files.Splits}} {
 		if own.there && own.file != "" {
-			return fmt.Errorf("%w: %s has %s of its own; take --%s away", ErrOptions, t.Path, own.flag, own.flag)
+			return fmt.Errorf("%w: %s has %s of its own: leave out --%s", ErrOptions, t.Path, own.flag, own.flag)
 		}
 	}
 	if err := s.readIDs(ctx, id); err != nil {
@@ -285,29 +357,32 @@ func (s *parquetSource) readIDs(ctx context.Context, id *parquet.Column) error {
 	t := s.nodes
 	switch {
 	case id == nil && s.ids.ids != nil:
-		return fmt.Errorf("%w: %s: no column named %s, of which --ids map makes the numbers of nodes", ErrOptions, t.Path, idNames[0])
+		return fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, t.Path, idRole.flag)
 	case id != nil:
 		if err := s.checkIDs(t, id); err != nil {
 			return err
 		}
-		var digits [20]byte
+		var digits [32]byte
 		if err := eachRows(ctx, t, []*parquet.Column{id}, func(first int64, cells []*parquet.Cells) error {
 			for i := range cells[0].N {
 				row := first + int64(i)
 				if cells[0].Null[i] {
 					return errNull(t, row, id.Name)
 				}
-				text := cells[0].Text(i, digits[:])
+				text, err := idText(cells[0], i, digits[:])
+				if err != nil {
+					return s.atRow(t, row, err)
+				}
 				node, err := s.ids.node(text)
 				if err == nil && int64(node) != row {
 					if s.ids.ids != nil {
-						err = fmt.Errorf("the id %.100q once more", text)
+						err = fmt.Errorf("id %.100q is there twice", text)
 					} else {
-						err = fmt.Errorf("id %s (want %d: the rows in the order of ids; or --ids map)", text, row)
+						err = fmt.Errorf("id %s (want %d, as rows must be in the order of ids; --ids map takes any order)", text, row)
 					}
 				}
 				if err != nil {
-					return s.at(t, row, err)
+					return s.atRow(t, row, err)
 				}
 			}
 			return nil
@@ -350,27 +425,45 @@ func (s *parquetSource) listLength(c *parquet.Column) (int64, error) {
 
 // openRowColumns says what labels and splits take in memory.
 func (s *parquetSource) openRowColumns() (err error) {
-	if s.split != nil {
-		if err := ofKind(s.nodes, s.split, "integers or text", parquet.Integer, parquet.Text); err != nil {
+	for _, c := range s.split {
+		if err := ofKind(s.nodes, c, "integers, truth values or text", parquet.Integer, parquet.Float, parquet.Bool, parquet.Text); err != nil {
 			return err
 		}
-		s.info.RowBytes++
 	}
-	if s.label == nil {
-		return nil
+	if len(s.split) > format.MaxSplits {
+		return errSplits(s.nodes.Path, int64(len(s.split)))
 	}
-	if k := s.label.Kind; k != parquet.Integer && k != parquet.Float && k != parquet.Bool {
-		return fmt.Errorf("%w: %s: column %q is %s (want numbers, or lists of them)", ErrInvalid, s.nodes.Path, s.label.Name, s.label.Type)
-	}
-	if s.labels, err = s.listLength(s.label); err != nil {
+	s.info.RowBytes += int64(s.numSplits())
+	if err := s.files.LabelsAs.check(); err != nil || len(s.label) == 0 {
 		return err
+	}
+	s.labels = int64(len(s.label))
+	for _, c := range s.label {
+		switch {
+		case c.Kind == parquet.Other || c.List && c.Kind == parquet.Text:
+			return fmt.Errorf("%w: %s: column %q is %s (want numbers or text, or lists of numbers)", ErrInvalid, s.nodes.Path, c.Name, c.Type)
+		case c.List && len(s.label) > 1:
+			return fmt.Errorf("%w: %s: column %q is a list, which holds all labels: name it alone with --%s", ErrOptions, s.nodes.Path, c.Name, labelRole.flag)
+		case c.List:
+			if s.labels, err = s.listLength(c); err != nil {
+				return err
+			}
+		}
 	}
 	s.labels = max(1, s.labels)
 	if s.labels > format.MaxLabelColumns {
-		return fmt.Errorf("%w: %s: column %q: %d labels a node (at most %d)", ErrInvalid, s.nodes.Path, s.label.Name, s.labels, format.MaxLabelColumns)
+		return fmt.Errorf("%w: %s: %d labels a node (at most %d)", ErrInvalid, s.nodes.Path, s.labels, format.MaxLabelColumns)
 	}
-	s.info.RowBytes += tableLabelBytes(int(s.labels))
+	s.info.RowBytes += tableLabelBytes(s.files.LabelsAs, int(s.labels))
 	return nil
+}
+
+// numSplits is how many splits nodes.parquet has.
+func (s *parquetSource) numSplits() int {
+	if s.maskParts != nil {
+		return 1
+	}
+	return len(s.split)
 }
 
 // openColumns opens the features that nodes.parquet has.
@@ -387,7 +480,7 @@ func (s *parquetSource) openColumns(ctx context.Context) error {
 	}
 	s.info.Nodes, s.info.Features = s.nodes.Rows, int(max(1, n))
 	if !s.columns[0].List {
-		return s.spoolColumns(ctx)
+		return s.copyColumns(ctx)
 	}
 	s.info.FeatureBytes = sparseBytes
 	s.features = func(int) (FeatureReader, error) {
@@ -397,52 +490,81 @@ func (s *parquetSource) openColumns(ctx context.Context) error {
 	return nil
 }
 
-// spoolColumns puts feature columns into a scratch file, one after another: side
-// by side, each would need pages of its own in memory.
-func (s *parquetSource) spoolColumns(ctx context.Context) error {
+// copyColumns puts feature columns into a scratch file, one after another, a row group
+// at a time: side by side, each would need pages of its own in memory.
+func (s *parquetSource) copyColumns(ctx context.Context) error {
 	t := s.nodes
 	bytes := 4 * t.Rows * int64(len(s.columns))
-	if err := checkSpace(s.fsys, s.scratch.dir, bytes); err != nil {
+	if err := checkSpace(s.fsys, s.scratch.Dir(), bytes); err != nil {
 		return err
 	}
-	pending, err := s.fsys.Create(s.scratch.path("features"))
+	pending, err := s.fsys.Create(s.scratch.Path("features"))
 	if err != nil {
 		return err
 	}
 	defer pending.Abort()
 	task := s.scratch.Progress.Start("read features", bytes, progress.Bytes)
 	defer task.Done()
-	values := make([]float32, parquetBlock)
-	for _, c := range s.columns {
-		if err := eachRows(ctx, t, []*parquet.Column{c}, func(first int64, cells []*parquet.Cells) error {
-			for i := range cells[0].N {
-				if cells[0].Null[i] {
-					return errNull(t, first+int64(i), c.Name)
-				}
-				if values[i] = float32(cells[0].Number(i)); values[i]-values[i] != 0 {
-					return fmt.Errorf("%w: %s, column %q: %v %s", ErrInvalid, t.Place(first+int64(i)), c.Name, cells[0].Number(i), notFinite)
-				}
-			}
-			task.Add(4 * int64(cells[0].N))
-			_, err := pending.Write(dtype.BytesOf(values[:cells[0].N]))
-			return err
-		}); err != nil {
-			return err
-		}
+	sum, err := s.copyGroups(ctx, pending, task)
+	if err != nil {
+		return err
 	}
 	if err := pending.Commit(); err != nil {
 		return err
 	}
-	a, err := npy.OpenRaw(s.fsys, s.scratch.path("features"), npy.Float32, t.Rows, int64(len(s.columns)))
+	a, err := npy.OpenRaw(s.fsys, s.scratch.Path("features"), npy.Float32, t.Rows, int64(len(s.columns)))
 	if err != nil {
 		return err
 	}
 	a.Fortran = true
 	s.open = append(s.open, a)
 	s.features = func(int) (FeatureReader, error) {
-		return &spooledRows{denseReader{shards: []*npy.Array{a}}, t.Place}, nil
+		return newCopiedRows(a, sum, t.Place), nil
 	}
 	return nil
+}
+
+// copyGroups writes the feature columns, in the order in which the files have them, and
+// returns their sumElements.
+func (s *parquetSource) copyGroups(ctx context.Context, to io.WriterAt, task progress.Task) (sum uint64, err error) {
+	t := s.nodes
+	r, err := t.Read(s.columns[0])
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	values := make([]float32, parquetBlock)
+	for g, group := range t.Groups() {
+		for k, c := range s.columns {
+			if err := errors.Join(context.Cause(ctx), r.Restart(c, g, g+1)); err != nil {
+				return 0, err
+			}
+			for row := group.First; ; {
+				cells, err := r.Next(parquetBlock)
+				if err == io.EOF {
+					break
+				} else if err != nil {
+					return 0, err
+				}
+				for i := range cells.N {
+					if cells.Null[i] {
+						return 0, errNull(t, row+int64(i), c.Name)
+					}
+					if values[i] = float32(cells.Number(i)); values[i]-values[i] != 0 {
+						return 0, fmt.Errorf("%w: %s, column %q: %v %s", ErrInvalid, t.Place(row+int64(i)), c.Name, cells.Number(i), notFinite)
+					}
+				}
+				columns := int64(len(s.columns))
+				sum += sumElements(row*columns+int64(k), columns, values[:cells.N])
+				if _, err := to.WriteAt(dtype.BytesOf(values[:cells.N]), 4*(int64(k)*t.Rows+row)); err != nil {
+					return 0, err
+				}
+				row += int64(cells.N)
+				task.Add(4 * int64(cells.N))
+			}
+		}
+	}
+	return sum, nil
 }
 
 // parquetLists reads features that are a column of lists of one length.
@@ -494,7 +616,7 @@ func (r *parquetLists) badLength() error {
 	if r.at%r.length == 0 {
 		row-- // which goes on
 	}
-	return fmt.Errorf("%w: %s: column %q is no list of %d values, as row 0 has", ErrInvalid, r.table.Place(row), r.column.Name, r.length)
+	return fmt.Errorf("%w: %s: column %q is not a list of %d values, as in row 0", ErrInvalid, r.table.Place(row), r.column.Name, r.length)
 }
 
 func (r *parquetLists) Place(row int64) string { return r.table.Place(row) }
@@ -507,40 +629,89 @@ func (s *parquetSource) Rows(ctx context.Context) (*format.RowTable, error) {
 		return nil, err
 	}
 	if s.label != nil {
-		if err := s.readLabels(ctx, t); err != nil {
+		found, err := readLabels(s.files.LabelsAs, s.nodes.Path, s.labels, t, func(sink *labelSink) error { return s.readLabels(ctx, sink) })
+		if err != nil {
 			return nil, err
 		}
+		s.info.foundLabels(found)
 	}
 	if s.split == nil {
 		return t, nil
 	}
-	makeSplits(t, 1)
-	var digits [20]byte
-	return t, eachRows(ctx, s.nodes, []*parquet.Column{s.split}, func(first int64, cells []*parquet.Cells) error {
+	makeSplits(t, s.numSplits())
+	for k, c := range s.split {
+		if err := s.readSplit(ctx, t, k, c); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// readSplit reads a column of splits or a mask.
+func (s *parquetSource) readSplit(ctx context.Context, t *format.RowTable, k int, c *parquet.Column) error {
+	var digits [32]byte
+	return eachRows(ctx, s.nodes, []*parquet.Column{c}, func(first int64, cells []*parquet.Cells) error {
 		for i := range cells[0].N {
 			if cells[0].Null[i] {
 				continue
 			}
-			part, err := parseSplit(cells[0].Text(i, digits[:]))
-			if err != nil {
-				return fmt.Errorf("%w: %s: %w", ErrInvalid, s.nodes.Place(first+int64(i)), err)
+			node, text := first+int64(i), cells[0].Text(i, digits[:])
+			var err error
+			if s.maskParts == nil {
+				t.Splits[node*int64(t.NumSplits)+int64(k)], err = parseSplit(text)
+			} else if in, bad := parseTruth(text); bad != nil {
+				err = bad
+			} else if in {
+				err = setMask(t, node, s.maskParts[k])
 			}
-			t.Splits[first+int64(i)] = part
+			if err != nil {
+				return fmt.Errorf("%w: %s: column %q: %w", ErrInvalid, s.nodes.Place(node), c.Name, err)
+			}
 		}
 		return nil
 	})
 }
 
-func (s *parquetSource) readLabels(ctx context.Context, t *format.RowTable) error {
-	makeLabels(t, s.labels)
-	r, err := s.nodes.Read(s.label)
+// readLabels reads all labels.
+func (s *parquetSource) readLabels(ctx context.Context, sink *labelSink) error {
+	if s.label[0].List {
+		return s.readLabelLists(ctx, sink)
+	}
+	for k, c := range s.label {
+		if err := eachRows(ctx, s.nodes, []*parquet.Column{c}, func(first int64, cells []*parquet.Cells) error {
+			for i := range cells[0].N {
+				if cells[0].Null[i] {
+					continue
+				}
+				var err error
+				if node := first + int64(i); c.Kind == parquet.Text {
+					err = sink.text(node, int64(k), cells[0].Text(i, nil))
+				} else {
+					err = sink.number(node, int64(k), cells[0].Number(i))
+				}
+				if err != nil {
+					return fmt.Errorf("%w: %s: %w", ErrInvalid, s.nodes.Place(first+int64(i)), err)
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readLabelLists reads labels that are a column of lists of one length.
+func (s *parquetSource) readLabelLists(ctx context.Context, sink *labelSink) error {
+	label := s.label[0]
+	r, err := s.nodes.Read(label)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	row, column := int64(-1), int64(0)
 	bad := func() error {
-		return fmt.Errorf("%w: %s: column %q is no list of %d values, as row 0 has", ErrInvalid, s.nodes.Place(row), s.label.Name, s.labels)
+		return fmt.Errorf("%w: %s: column %q is not a list of %d values, as in row 0", ErrInvalid, s.nodes.Place(row), label.Name, s.labels)
 	}
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -553,7 +724,7 @@ func (s *parquetSource) readLabels(ctx context.Context, t *format.RowTable) erro
 			return err
 		}
 		for i := range cells.N {
-			if cells.Starts == nil || cells.Starts[i] {
+			if cells.Starts[i] {
 				if row >= 0 && column != s.labels {
 					return bad()
 				}
@@ -563,7 +734,7 @@ func (s *parquetSource) readLabels(ctx context.Context, t *format.RowTable) erro
 				return bad()
 			}
 			if !cells.Null[i] {
-				if err := setLabel(t, row, column, cells.Number(i)); err != nil {
+				if err := sink.number(row, column, cells.Number(i)); err != nil {
 					return fmt.Errorf("%w: %s: %w", ErrInvalid, s.nodes.Place(row), err)
 				}
 			}
@@ -578,19 +749,20 @@ func (s *parquetSource) readLabels(ctx context.Context, t *format.RowTable) erro
 
 var parquetFormat = Format{
 	Name: "parquet",
-	Help: `SRC holds edges.parquet, with the columns source, destination and maybe weight, and maybe nodes.parquet,
-a row a node: id (the number of the row, unless --ids map), label (a number or a list of them), split (train,
-valid, test or 0, 1, 2), and as features one column of lists, or else all other columns of numbers. Each may be
-a folder of .parquet files, which are taken in the order of their names.` + nodeFilesHelp,
+	Help: `SRC is a table of edges, or a folder with edges.parquet and perhaps nodes.parquet, which has a row for each
+node: its id (the number of the row, unless --ids map), labels, splits and features. A table is a file or a
+folder of .parquet files, which are read in the order of their names. Columns are found by their names.` +
+		edgeColumnsHelp + nodeFilesHelp + nodeColumnsHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o ParquetOptions
+		o.Columns.declare(flags)
 		o.NodeFiles.declare(flags)
-		mapIDs := declareIDs(flags)
+		ids := declareIDs(flags)
 		return func(ctx context.Context, in Input) (_ Source, err error) {
-			if o.MapIDs, err = mapIDs(); err != nil {
+			if o.MapIDs, o.Bipartite, err = ids(); err != nil {
 				return nil, err
 			}
-			return OpenParquet(ctx, in.FS, in.Path, in.Workspace, o)
+			return OpenParquet(ctx, in.FS, in.Path, in.Scratch, o)
 		}
 	},
 }

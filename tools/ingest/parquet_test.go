@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"slices"
@@ -161,7 +162,7 @@ func smallLists() [][]float32 {
 }
 
 func openParquet(disk vfs.FS, o ParquetOptions) (Source, error) {
-	return OpenParquet(context.Background(), disk, "in", Workspace{Output: "out/graph"}, o)
+	return OpenParquet(context.Background(), disk, "in", ScratchOptions{Output: "out/graph"}, o)
 }
 
 func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
@@ -183,16 +184,16 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 	}{
 		{"columns", smallTables(), ParquetOptions{}},
 		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, ParquetOptions{}},
-		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, ParquetOptions{}},
+		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, ParquetOptions{NodeFiles: NodeFiles{Columns: Columns{ID: None}}}},
 		{"columns and an index of pandas", layout{"edges.parquet": edges, "nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, ParquetOptions{}},
 		{"folders", layout{
 			"edges.parquet/b.parquet": half,
-			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"Dst", []int64{1, 2}}, parquetColumn{"Src", []int64{0, 1}}, parquetColumn{"source", []int64{0, 1}}, parquetColumn{"destination", []int64{1, 2}}),
+			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"destination", []int64{1, 2}}, parquetColumn{"source", []int64{0, 1}}),
 			"nodes.parquet/0.parquet": parquetFile(list, label, split),
 		}, ParquetOptions{}},
 		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split), "x.npy": arrays["node_feat.npy"]}, ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
 		{"edges and arrays", layout{"edges.parquet": edges, "x.npy": arrays["node_feat.npy"], "y.npy": arrays["node_label.npy"], "s.npy": arrays["splits.npy"]},
-			ParquetOptions{NodeFiles: NodeFiles{"in/x.npy", "in/y.npy", "in/s.npy"}}},
+			ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy", Labels: "in/y.npy", Splits: "in/s.npy"}}},
 	} {
 		disk := c.files.put(t)
 		s, err := openParquet(disk, c.o)
@@ -272,7 +273,7 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 	nodes := func(columns ...parquetColumn) layout {
 		return layout{"edges.parquet": edges, "nodes.parquet": parquetFile(columns...)}
 	}
-	feature := parquetColumn{"f", []int64{1, 2, 3, 4, 5}}
+	feature := parquetColumn{"f", []float64{1, 2, 3, 4, 5}}
 	five := []int64{0, 1, 2, 3, 4}
 	lists := smallLists()
 	for _, c := range []struct {
@@ -282,33 +283,31 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 		say   []string
 	}{
 		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, ParquetOptions{}, []string{"in/edges.parquet", "no Parquet file"}},
-		{"no destinations", layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, ParquetOptions{}, []string{"in/edges.parquet", "no column named destination"}},
 		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), ParquetOptions{}, []string{"in/edges.parquet", `"source"`, "--ids map"}},
-		{"fractions as ids", ends([]float64{1}, []float64{0}), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet", `"source"`, "integers or text"}},
-		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"destination"`, "no value"}},
+		{"fractions as ids", ends([]float64{1, 1.5}, []float64{0, 0}), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", "1.5", "whole number"}},
+		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"destination"`, "is null"}},
 		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"-1"`}},
 		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1, 1})["edges.parquet"]), ParquetOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
-		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "no node 5"}},
+		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "node 5 has no features"}},
 		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst", five}, parquetColumn{"w", []float32{1, 1, 1, 1, -2}})}, ParquetOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
 		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst", []int64{0}}, parquetColumn{"w", []string{"1"}})}, ParquetOptions{}, []string{"in/edges.parquet", `"w"`, "numbers"}},
 		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
-		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), ParquetOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" once more`}},
-		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `"id"`, "no value"}},
+		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), ParquetOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" is there twice`}},
+		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `"id"`, "is null"}},
 		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet", ends([]int64{1, 6}, []int64{2, 2})["edges.parquet"]), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
-		{"two lists", nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), ParquetOptions{}, []string{"in/nodes.parquet", `"x"`, `"z"`}},
 		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3], lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", `"x"`, "4 values"}},
 		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
 		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3], lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "3 values"}},
 		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
-		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"x"`, "no value"}},
-		{"no feature", nodes(parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", `"f"`, "no value"}},
+		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"x"`, "is null"}},
+		{"no feature", nodes(parquetColumn{"id", five}, parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", `"f"`, "is null"}},
 		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"f"`, "1e+300"}},
-		{"a label of text", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), ParquetOptions{}, []string{"in/nodes.parquet", `"label"`, "numbers"}},
+		{"a label of text that is to be a value", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), ParquetOptions{NodeFiles: NodeFiles{LabelsAs: LabelsAsValues}}, []string{"in/nodes.parquet: row 0", `label "a" is no number`}},
 		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "label -7"}},
 		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0, 1}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
 		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
 		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
-		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0, 0}}), ParquetOptions{}, []string{"in/nodes.parquet", `"split"`}},
+		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0.5, 0}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"split"`, "0.5"}},
 	} {
 		disk := c.files.put(t)
 		s, err := openParquet(disk, c.o)
@@ -329,6 +328,10 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 		"two sources of labels":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Labels: "in/x.npy"}}},
 		"two sources of splits":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Splits: "in/x.npy"}}},
 		"mapped ids that are not there": {nodes(feature), ParquetOptions{MapIDs: true}},
+		"no destinations":               {layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, ParquetOptions{}},
+		"two sources":                   {layout{"edges.parquet": parquetFile(parquetColumn{"source", five}, parquetColumn{"src", five}, parquetColumn{"dst", five})}, ParquetOptions{}},
+		"two lists":                     {nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), ParquetOptions{}},
+		"ids under another name":        {nodes(parquetColumn{"nr", five}, feature), ParquetOptions{}},
 	} {
 		if _, err := openParquet(c.files.put(t), c.o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
@@ -341,7 +344,7 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 
 func TestNoFaultOfTheDiskIsBlamedOnTables(t *testing.T) {
 	importTables := func(fsys vfs.FS, force bool) error {
-		s, err := OpenParquet(context.Background(), fsys, "in", Workspace{Output: "out/graph", Force: force}, ParquetOptions{})
+		s, err := OpenParquet(context.Background(), fsys, "in", ScratchOptions{Output: "out/graph", Force: force}, ParquetOptions{})
 		if err != nil {
 			return err
 		}
@@ -376,10 +379,99 @@ func TestAnImportOfTablesCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := smallTables().put(t)
-	if _, err := OpenParquet(ctx, disk, "in", Workspace{Output: "out/graph"}, ParquetOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+	if _, err := OpenParquet(ctx, disk, "in", ScratchOptions{Output: "out/graph"}, ParquetOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
 		t.Error(err)
 	}
 	if _, err := openParquet(disk, ParquetOptions{}); errors.Is(err, format.ErrExists) {
 		t.Error(err)
 	}
+}
+
+// inputCount counts what is read of the tables, not of scratch files.
+type inputCount struct {
+	vfs.FS
+	count *vfs.Count
+}
+
+func (c *inputCount) Open(path string) (vfs.File, error) {
+	if strings.HasSuffix(path, ".parquet") {
+		return c.count.Open(path)
+	}
+	return c.FS.Open(path)
+}
+
+func TestTablesAreOpenedOnceHoweverManyColumnsTheyHave(t *testing.T) {
+	for _, columns := range []int{2, 60} {
+		files, bytes := layout{"edges.parquet": smallTables()["edges.parquet"]}, int64(0)
+		for part := range 3 {
+			var features []parquetColumn
+			for c := range columns {
+				features = append(features, parquetColumn{fmt.Sprint("f", c), []float32{float32(c), float32(part), 2, 3, 4}})
+			}
+			files[fmt.Sprintf("nodes.parquet/part-%d.parquet", part)] = parquetFile(features...)
+		}
+		for _, b := range files {
+			bytes += int64(len(b))
+		}
+		disk := files.put(t)
+		count := vfs.NewCount(disk)
+		s, err := openParquet(&inputCount{disk, count}, ParquetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count.Opened() != 4 || count.Read() > bytes || count.Read() < bytes/2 {
+			t.Errorf("%d columns: %d files of 4 were opened, and %d bytes of %d read", columns, count.Opened(), count.Read(), bytes)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
+	table := smallTables()
+	part := func(ids []int64, rows ...float32) []byte {
+		return parquetFile(parquetColumn{"id", ids}, parquetColumn{"a", rows})
+	}
+	unnamed := layout{"edges.parquet": table["edges.parquet"], "nodes.parquet/split=train/a.parquet": parquetFile(parquetColumn{"a", []float32{1, 2, 3, 4, 5}})}
+	if _, err := openParquet(unnamed.put(t), ParquetOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--id-column") {
+		t.Errorf("rows of folders without ids: %v", err)
+	}
+	disk := layout{
+		"edges.parquet": table["edges.parquet"],
+		"nodes.parquet/year=2020/split=train/a.parquet": part([]int64{0, 1}, 1, 2),
+		"nodes.parquet/year=2021/split=valid/a.parquet": part([]int64{2}, 3),
+		"nodes.parquet/year=2022/split=test/a.parquet":  part([]int64{3, 4}, 4, 5),
+	}.put(t)
+	s, err := openParquet(disk, ParquetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := Run(context.Background(), disk, s, "out/graph", Options{Direction: Directed}); err != nil {
+		t.Fatal(err)
+	}
+	d := openGraph(t, disk, "out/graph")
+	rows, err := d.Rows(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rows.Splits, []uint8{1, 1, 2, 3, 3}) || !slices.Equal(storedFeatures(t, d), []float32{1, 2, 3, 4, 5}) {
+		t.Errorf("splits %v, features %v", rows.Splits, storedFeatures(t, d))
+	}
+	if notes := strings.Join(s.Info().Notes, "\n"); !strings.Contains(notes, "left out: year") {
+		t.Errorf("nothing is said of a key: %s", notes)
+	}
+}
+
+func TestABitThatFlipsInScratchFilesOfTablesIsAnError(t *testing.T) {
+	everyFlip(t, 1, func(fsys vfs.FS) error {
+		s, err := openParquet(fsys, ParquetOptions{})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		_, err = Run(context.Background(), fsys, s, "out/graph", Options{Threads: 1})
+		return err
+	}, func() vfs.FS { return smallTables().put(t) })
 }

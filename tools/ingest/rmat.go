@@ -29,11 +29,11 @@ func RMAT(o RMATOptions) (Source, error) {
 	}
 	for _, p := range []float64{o.A, o.B, o.C, o.D} {
 		if !(p >= 0) {
-			return nil, fmt.Errorf("%w: an R-MAT probability of %v", ErrOptions, p)
+			return nil, fmt.Errorf("%w: --quadrants: probability %v (want 0 to 1)", ErrOptions, p)
 		}
 	}
 	if sum := o.A + o.B + o.C + o.D; math.Abs(sum-1) > 1e-6 {
-		return nil, fmt.Errorf("%w: the R-MAT probabilities add up to %v, not to 1", ErrOptions, sum)
+		return nil, fmt.Errorf("%w: --quadrants: the probabilities add up to %v (want 1)", ErrOptions, sum)
 	}
 	direction := Directed
 	if o.Undirected {

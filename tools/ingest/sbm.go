@@ -31,13 +31,13 @@ func SBM(o SBMOptions) (Source, error) {
 		return nil, err
 	}
 	if !(o.Homophily >= 0 && o.Homophily <= 1) {
-		return nil, fmt.Errorf("%w: a homophily of %v (want 0 to 1)", ErrOptions, o.Homophily)
+		return nil, fmt.Errorf("%w: --homophily %v (want 0 to 1)", ErrOptions, o.Homophily)
 	}
 	if !(o.Separation >= 0 && o.Separation <= 1e6) {
-		return nil, fmt.Errorf("%w: a separation of %v (want 0 to 1e6)", ErrOptions, o.Separation)
+		return nil, fmt.Errorf("%w: --separation %v (want 0 to 1e6)", ErrOptions, o.Separation)
 	}
 	if means := int64(o.Classes) * int64(o.Features); means > maxMeans {
-		return nil, fmt.Errorf("%w: %d classes of %d features (at most %d means are kept)", ErrOptions, o.Classes, o.Features, maxMeans)
+		return nil, fmt.Errorf("%w: --classes %d times --features %d is more than %d", ErrOptions, o.Classes, o.Features, maxMeans)
 	}
 	s := newSynthetic("sbm", o.GenerateOptions, Undirected)
 	s.info.Input["homophily"] = formatFloat(o.Homophily)

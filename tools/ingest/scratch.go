@@ -6,84 +6,78 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"math"
 	"path/filepath"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// Workspace is what sources need that decode a file once and keep what they found
-// on disk: text and deflated arrays are slow to read, and edges are asked for twice.
-type Workspace struct {
+// ScratchOptions are for sources that decode their files once and keep the result in
+// scratch files: text and compressed arrays are slow to read, and edges are read twice.
+type ScratchOptions struct {
 	Output      string // the graph to be made
-	Scratch     string // folder for scratch files, in a folder of their own; "": they go to Output.scratch
+	Scratch     string // folder in which the scratch files get a folder of their own; "": Output.scratch
 	Force       bool   // Output may be there already
 	MemoryBytes int64  // most that may be used; 0: no limit
 	Progress    progress.Reporter
 }
 
-// scratch is a folder of files that are gone when it is closed. What a killed
-// process has left in it, the next one overwrites.
+// scratch is a folder of scratch files, which closing removes. The next import removes
+// those of a killed process.
 type scratch struct {
-	Workspace
+	ScratchOptions
+	*folder.Scratch
 	fsys vfs.FS
-	dir  string
-	lock io.Closer
 }
 
-func openScratch(fsys vfs.FS, w Workspace) (*scratch, error) {
+func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
 	if w.Progress == nil {
 		w.Progress = progress.Silent
 	}
-	if !w.Force { // found now rather than after hours
+	if !w.Force { // so that it is refused now and not after hours
 		if there, err := exists(fsys, filepath.Join(w.Output, "manifest.json")); err != nil {
 			return nil, err
 		} else if there {
 			return nil, fmt.Errorf("%s: %w (--force replaces it)", w.Output, format.ErrExists)
 		}
 	}
-	s := &scratch{Workspace: w, fsys: fsys, dir: filepath.Clean(w.Output) + ".scratch"}
-	var err error
+	dir := filepath.Clean(w.Output) + folder.Suffix
 	if w.Scratch != "" {
-		if s.dir, err = scratchFolder(fsys, w.Scratch, w.Output); err != nil {
+		var err error
+		if dir, err = scratchFolder(fsys, w.Scratch, w.Output); err != nil {
 			return nil, err
 		}
 	}
-	if err := fsys.MkdirAll(s.dir); err != nil {
-		return nil, err
+	s, err := folder.OpenScratch(fsys, dir)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%s: another process is importing to it: %w", w.Output, err)
 	}
-	if s.lock, err = fsys.Lock(filepath.Join(s.dir, "lock")); errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("%s is being imported: %w", w.Output, err)
-	}
-	return s, err
+	return &scratch{w, s, fsys}, err
 }
 
-// scratchFolder is the folder within parent for the scratch files of an output, the
-// same when it is made again.
+// scratchFolder is the folder within parent for the scratch files of an output. It
+// depends on the path of the output alone, so that the next import finds it.
 func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
 	path, err := fsys.Resolve(output)
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
-func (s *scratch) path(name string) string { return filepath.Join(s.dir, name) }
-
-// Close removes the folder.
-func (s *scratch) Close() error {
-	return errors.Join(s.fsys.RemoveAll(s.dir), s.lock.Close())
-}
-
-// edgeSpool keeps edges in a scratch file, in blocks of edgeBlock: the sources of
-// a block, its destinations, and, if there are any, its weights; 4 bytes each.
-type edgeSpool struct {
+// scratchEdges is edges in a scratch file, in blocks of edgeBlock: the sources of a
+// block, its destinations, and its weights if edges have weights; 4 bytes each.
+type scratchEdges struct {
 	path     string
 	fsys     vfs.FS
 	columns  int64 // 2, or 3 with weights
@@ -93,15 +87,24 @@ type edgeSpool struct {
 	task     progress.Task
 	src, dst []uint32 // of the last block
 	weights  []float32
+	sums     [][3]uint32 // CRC-32C of the columns of each block, as written
 }
 
-// newEdges starts a spool. total is how many edges there will be, or 0.
-func (s *scratch) newEdges(weighted bool, total int64) (*edgeSpool, error) {
-	e := &edgeSpool{path: s.path("edges"), fsys: s.fsys, columns: 2}
+// sum records the checksum of a column of the block that begins at edge first.
+func (e *scratchEdges) sum(first, column int64, data []byte) {
+	for int64(len(e.sums)) <= first/edgeBlock {
+		e.sums = append(e.sums, [3]uint32{})
+	}
+	e.sums[first/edgeBlock][column] = crc32.Checksum(data, folder.Castagnoli)
+}
+
+// newEdges creates an empty file for edges. total is their number, or 0 if unknown.
+func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
+	e := &scratchEdges{path: s.Path("edges"), fsys: s.fsys, columns: 2}
 	if weighted {
 		e.columns, e.weights = 3, make([]float32, 0, edgeBlock)
 	}
-	if err := checkSpace(s.fsys, s.dir, 4*e.columns*total); err != nil {
+	if err := checkSpace(s.fsys, s.Dir(), 4*e.columns*total); err != nil {
 		return nil, err
 	}
 	var err error
@@ -113,8 +116,8 @@ func (s *scratch) newEdges(weighted bool, total int64) (*edgeSpool, error) {
 	return e, nil
 }
 
-// add puts an edge behind those that are there. weight counts only with weights.
-func (e *edgeSpool) add(ctx context.Context, src, dst uint32, weight float32) error {
+// add appends an edge. weight is ignored where edges have none.
+func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32) error {
 	e.src, e.dst = append(e.src, src), append(e.dst, dst)
 	if e.columns == 3 {
 		e.weights = append(e.weights, weight)
@@ -125,11 +128,14 @@ func (e *edgeSpool) add(ctx context.Context, src, dst uint32, weight float32) er
 	return nil
 }
 
-func (e *edgeSpool) flush(ctx context.Context) error {
+func (e *scratchEdges) flush(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	for _, column := range [][]byte{dtype.BytesOf(e.src), dtype.BytesOf(e.dst), dtype.BytesOf(e.weights)} {
+	for i, column := range [][]byte{dtype.BytesOf(e.src), dtype.BytesOf(e.dst), dtype.BytesOf(e.weights)} {
+		if len(e.src) > 0 {
+			e.sum(e.edges-int64(len(e.src)), int64(i), column)
+		}
 		if _, err := e.pending.Write(column); err != nil {
 			return err
 		}
@@ -139,21 +145,22 @@ func (e *edgeSpool) flush(ctx context.Context) error {
 	return nil
 }
 
-// putColumn writes the sources (column 0) or destinations (1) of the block that
-// begins at edge first, of total edges in all. It does not go with add.
-func (e *edgeSpool) putColumn(ctx context.Context, column, first, total int64, ids []uint32) error {
+// putColumn writes the sources (column 0) or destinations (1) of the block that begins
+// at edge first; the file is to hold total edges. It is used instead of add.
+func (e *scratchEdges) putColumn(ctx context.Context, column, first, total int64, ids []uint32) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
 	e.edges = total
 	n := min(edgeBlock, total-first)
+	e.sum(first, column, dtype.BytesOf(ids))
 	_, err := e.pending.WriteAt(dtype.BytesOf(ids), 4*(first*e.columns+column*n))
 	e.task.Add(column * n)
 	return err
 }
 
-// finish makes the edges readable.
-func (e *edgeSpool) finish(ctx context.Context) error {
+// finish writes what is left and opens the file for reading.
+func (e *scratchEdges) finish(ctx context.Context) error {
 	err := e.flush(ctx)
 	e.task.Done()
 	if err != nil {
@@ -169,7 +176,7 @@ func (e *edgeSpool) finish(ctx context.Context) error {
 }
 
 // stream calls emit with all edges, between nodes nodes, as Source.Edges does.
-func (e *edgeSpool) stream(ctx context.Context, nodes int64, threads int, emit func(Edges) error) error {
+func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emit func(Edges) error) error {
 	buffers := sync.Pool{New: func() any { b := make([]uint32, e.columns*edgeBlock); return &b }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
 		buffer := buffers.Get().(*[]uint32)
@@ -182,6 +189,11 @@ func (e *edgeSpool) stream(ctx context.Context, nodes int64, threads int, emit f
 				err = errChanged
 			}
 			return fmt.Errorf("%s: %w", e.path, err)
+		}
+		for column := range e.columns {
+			if crc32.Checksum(bytes[4*n*column:4*n*(column+1)], folder.Castagnoli) != e.sums[first/edgeBlock][column] {
+				return fmt.Errorf("%s: %w", e.path, folder.ErrDamaged)
+			}
 		}
 		for _, v := range block[:2*n] {
 			if int64(v) >= nodes {
@@ -196,7 +208,7 @@ func (e *edgeSpool) stream(ctx context.Context, nodes int64, threads int, emit f
 	})
 }
 
-func (e *edgeSpool) Close() error {
+func (e *scratchEdges) Close() error {
 	var errs []error
 	if e.pending != nil {
 		errs = append(errs, e.pending.Abort())
@@ -207,29 +219,30 @@ func (e *edgeSpool) Close() error {
 	return errors.Join(errs...)
 }
 
-// rowSpool puts feature rows that come in any order into a scratch file, by node.
-type rowSpool struct {
+// scratchRows is a scratch file of feature rows, which come in any order, by node.
+type scratchRows struct {
 	scratch *scratch
 	cols    int64
 	pending vfs.PendingFile
 	seen    bitset
-	rows    int64 // one past the last row that is there
-	start   int64 // first row of buffer
+	rows    int64  // 1 more than the highest row so far
+	sum     uint64 // sumElements of all rows
+	start   int64  // first row of buffer
 	buffer  []float32
 }
 
-func (s *scratch) newRows(cols int64) (*rowSpool, error) {
-	pending, err := s.fsys.Create(s.path("features"))
+func (s *scratch) newRows(cols int64) (*scratchRows, error) {
+	pending, err := s.fsys.Create(s.Path("features"))
 	if err != nil {
 		return nil, err
 	}
-	return &rowSpool{scratch: s, cols: cols, pending: pending}, nil
+	return &scratchRows{scratch: s, cols: cols, pending: pending}, nil
 }
 
-// put writes a row. The error names no file.
-func (r *rowSpool) put(row int64, values []float32) error {
+// put writes a row. Its error names no file: the caller adds it.
+func (r *scratchRows) put(row int64, values []float32) error {
 	if bytes := row / 8; r.scratch.MemoryBytes > 0 && bytes > r.scratch.MemoryBytes {
-		return fmt.Errorf("%w: the features of %d nodes need %v of memory, %v may be used", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.scratch.MemoryBytes))
+		return fmt.Errorf("%w: a bit for each of %d nodes with features needs %v of memory, and %v may be used (raise --memory)", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.scratch.MemoryBytes))
 	}
 	if r.seen.set(row) {
 		return errTwice
@@ -241,18 +254,30 @@ func (r *rowSpool) put(row int64, values []float32) error {
 		r.start = row
 	}
 	r.buffer = append(r.buffer, values...)
+	r.sum += sumElements(row*r.cols, 1, values)
 	r.rows = max(r.rows, row+1)
 	return nil
 }
 
-func (r *rowSpool) flush() error {
+// sumElements is a checksum of elements of a matrix and of their numbers in it, row by row:
+// the i-th value has the number first + i*stride. Sums of parts of a matrix, in any order,
+// add up to the sum of the whole.
+func sumElements(first, stride int64, values []float32) (sum uint64) {
+	for _, v := range values {
+		sum += rng.At(uint64(math.Float32bits(v)), uint64(first))
+		first += stride
+	}
+	return sum
+}
+
+func (r *scratchRows) flush() error {
 	_, err := r.pending.WriteAt(dtype.BytesOf(r.buffer), 4*r.start*r.cols)
 	r.buffer = r.buffer[:0]
 	return err
 }
 
-// missing is the first of rows rows that has not been put, or -1.
-func (r *rowSpool) missing(rows int64) int64 {
+// missing is the lowest of rows rows that has not been put, or -1.
+func (r *scratchRows) missing(rows int64) int64 {
 	for row := range rows {
 		if !r.seen.has(row) {
 			return row
@@ -261,8 +286,8 @@ func (r *rowSpool) missing(rows int64) int64 {
 	return -1
 }
 
-// finish returns the matrix, every row of which must be there.
-func (r *rowSpool) finish() (*npy.Array, error) {
+// finish returns the matrix. All rows must have been put.
+func (r *scratchRows) finish() (*npy.Array, error) {
 	err := r.flush()
 	if err == nil {
 		err = r.pending.Commit()
@@ -270,19 +295,19 @@ func (r *rowSpool) finish() (*npy.Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	return npy.OpenRaw(r.scratch.fsys, r.scratch.path("features"), npy.Float32, r.rows, r.cols)
+	return npy.OpenRaw(r.scratch.fsys, r.scratch.Path("features"), npy.Float32, r.rows, r.cols)
 }
 
-// Close removes what is not finished.
-func (r *rowSpool) Close() error { return r.pending.Abort() }
+// Close removes the file if it is not finished.
+func (r *scratchRows) Close() error { return r.pending.Abort() }
 
-// errTwice is returned for a node that has been there before.
-var errTwice = errors.New("the same node again")
+// errTwice is returned for a second row of a node.
+var errTwice = errors.New("the node has a row already")
 
 // bitset is a set of rows.
 type bitset []uint64
 
-// set puts a row in, and tells whether it was there.
+// set adds a row, and returns whether it was in the set before.
 func (b *bitset) set(row int64) bool {
 	word := int(row >> 6)
 	if word >= len(*b) {

@@ -9,6 +9,8 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,7 +58,22 @@ type Info struct {
 	HeldBytes     int64             // that the source takes in memory all the time
 	FeatureBytes  int64             // that reading features takes in memory, beside the caller's
 	Input         map[string]string // what the content depends on, for the manifest: no paths
-	Notes         []string          // what was assumed, a line each
+	Notes         []string          // what was taken as what, and assumed, a line each; complete after Source.Rows
+	ClassNames    []string          // of labels that are text; known after Source.Rows
+}
+
+// noteLeft says which files or arrays of an input are not imported.
+func (i *Info) noteLeft(where string, names []string) {
+	if len(names) > 0 {
+		i.Notes = append(i.Notes, fmt.Sprintf("%s: left out: %s", where, header{names: names, named: true}.all()))
+	}
+}
+
+// foundLabels takes over what labels were found to be.
+func (i *Info) foundLabels(found labelResult) {
+	if i.ClassNames = found.names; found.note != "" && !slices.Contains(i.Notes, found.note) {
+		i.Notes = append(i.Notes, found.note)
+	}
 }
 
 // printable tells whether a manifest can hold s, a text of the input.

@@ -6,74 +6,200 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// table is a text file with a row of values for each node, separated by commas,
-// semicolons, tabs or spaces. Where ids is nil, rows are in the order of nodes;
-// else the first field of each names its node, and a first line of other names is
-// a header.
+// table is a text table with a row of values for each node, separated by commas,
+// semicolons, tabs or spaces.
 type table struct {
 	*textFile
-	ids    *numbering
-	width  int // values a row
+	nodeColumns
+	ids    *numbering     // nil: rows are in the order of nodes, and no column is an id
+	values []columnValues // of the columns, as the first row shows
 	sep    byte
+	width  int    // values a row, of the columns that pick has chosen
+	picks  []int  // these
+	isList bool   // the one of them is a list
 	first  []byte // the first row, once more
 	row    int64  // next
 	fields [][]byte
+	picked [][]byte
 }
 
-// openTable opens a table; isValue tells values from names.
-func openTable(fsys vfs.FS, path string, ids *numbering, isValue func([]byte) bool) (*table, error) {
-	t := &table{ids: ids}
-	comments := ""
-	if ids != nil {
-		comments = "#%"
-	}
-	var err error
-	if t.textFile, err = openText(fsys, path, comments); err != nil {
-		return nil, err
-	}
-	for header := ids != nil; ; header = false {
-		line, err := t.textFile.next()
-		if err == io.EOF {
-			err = fmt.Errorf("%w: %s: no rows", ErrInvalid, path)
-		}
-		if err != nil {
-			t.Close()
-			return nil, err
-		}
-		t.sep = separator(line, ids != nil && ids.ids != nil)
-		values := t.split(line)
-		if ids != nil {
-			id := values[0]
-			if values = values[1:]; header && !ids.has(id) && !slices.ContainsFunc(values, isValue) {
-				continue
-			}
-		}
-		if t.width = len(values); t.width == 0 {
-			t.Close()
-			return nil, t.errorf("want an id and values")
-		}
-		t.first = append([]byte{}, line...) // not nil, even if the line is empty
-		return t, nil
-	}
-}
-
-// tableWidth is the number of values in a row of a table.
-func tableWidth(fsys vfs.FS, path string, ids *numbering, isValue func([]byte) bool) (int, error) {
-	t, err := openTable(fsys, path, ids, isValue)
+// plainWidth is the number of values in a row of a table without ids and header.
+func plainWidth(fsys vfs.FS, path string) (int, error) {
+	t, err := openPlainTable(fsys, path)
 	if err != nil {
 		return 0, err
 	}
 	return t.width, t.Close()
+}
+
+// nodeTable is a text table of nodes with ids.
+type nodeTable struct {
+	path    string
+	columns Columns
+	want    wanted // what is taken from it, if it is there
+	must    wanted // what has to be there
+}
+
+// openPlainTable opens a table without ids and header.
+func openPlainTable(fsys vfs.FS, path string) (*table, error) {
+	t := &table{nodeColumns: nodeColumns{id: -1}}
+	var err error
+	if t.textFile, err = openText(fsys, path, ""); err != nil {
+		return nil, err
+	}
+	line, err := t.firstLine()
+	if err != nil {
+		return nil, err
+	}
+	t.sep = separator(line, false)
+	t.header = numbered(len(t.split(line)))
+	t.setFirst(line)
+	t.pick(t.others())
+	return t, nil
+}
+
+// openNodeTable opens a table with ids, and decides which of its columns is what. A
+// first line that names columns is a header: one with the customary name of one, or
+// without an id and without numbers.
+func openNodeTable(fsys vfs.FS, f nodeTable, ids *numbering) (_ *table, err error) {
+	t := &table{ids: ids}
+	if t.textFile, err = openTextParts(fsys, f.path, "#%"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	line, err := t.firstLine()
+	if err != nil {
+		return nil, err
+	}
+	place := fmt.Sprintf("%s: line %d", t.path, t.number)
+	t.sep = separator(line, true)
+	fields := t.split(line)
+	h := headerOf(fields)
+	if t.isHeader(h, fields, f.columns, f.want) {
+		t.setHeader(line)
+		if line, err = t.textFile.next(); err == io.EOF {
+			return nil, fmt.Errorf("%w: %s: the table has a header, but no rows", ErrInvalid, f.path)
+		} else if err != nil {
+			return nil, err
+		}
+	} else {
+		t.sep = separator(line, ids.ids != nil)
+		h = numbered(len(t.split(line)))
+	}
+	t.header = h
+	if fields = t.split(line); len(fields) != len(h.names) {
+		return nil, t.errFields(len(fields))
+	}
+	for _, b := range fields {
+		isNumber := isMissing(b) || isFloat(b)
+		t.values = append(t.values, columnValues{id: !isList(b), number: isNumber, list: isList(b), what: "text"})
+	}
+	t.setFirst(line)
+	if t.nodeColumns, err = h.nodeColumns(t.values, f.columns, f.want); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
+	}
+	if t.id < 0 && ids.ids != nil {
+		return nil, fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, place, idRole.flag)
+	}
+	for _, r := range []struct {
+		must  bool
+		found int
+		flag  string
+	}{
+		{f.must.features, len(t.features), "feature-columns"},
+		{f.must.labels, len(t.labels), labelRole.flag},
+		{f.must.splits, len(t.splitColumns()), splitRole.flag},
+	} {
+		if r.must && r.found == 0 {
+			if !h.named && len(h.names) == 1 {
+				return nil, t.errorf("one field (want an id and values)")
+			}
+			return nil, fmt.Errorf("%w: %s: no column is recognised by its name: name it with --%s (the columns are %s)", ErrOptions, place, r.flag, h.all())
+		}
+	}
+	return t, nil
+}
+
+// headerOf is the header that fields are, if they are one.
+func headerOf(fields [][]byte) header {
+	h := header{named: true}
+	for _, b := range fields {
+		h.names = append(h.names, string(b))
+	}
+	return h
+}
+
+// isHeader tells whether the first line names the columns.
+func (t *table) isHeader(h header, fields [][]byte, o Columns, want wanted) bool {
+	asked := []string{o.ID}
+	for _, role := range []struct {
+		want    bool
+		columns []string
+	}{{want.labels, o.Label}, {want.splits, o.Split}, {want.features, o.Features}} {
+		if role.want {
+			asked = append(asked, role.columns...)
+		}
+	}
+	if slices.ContainsFunc(asked, byName) {
+		return true
+	}
+	if t.ids.has(fields[0]) {
+		return false
+	}
+	return isIndex(h.names[0]) || len(h.withRoles(append(maskRoles[:], idRole, labelRole, splitRole)...)) > 0 || !slices.ContainsFunc(fields, isFloat)
+}
+
+// firstLine is the first line. Where it fails, the file is closed.
+func (t *table) firstLine() ([]byte, error) {
+	line, err := t.textFile.next()
+	if err == io.EOF {
+		err = fmt.Errorf("%w: %s: the table has no rows", ErrInvalid, t.path)
+	}
+	if err != nil {
+		t.Close()
+	}
+	return line, err
+}
+
+func (t *table) setFirst(line []byte) {
+	t.first = append([]byte{}, line...) // not nil, even if the line is empty
+}
+
+// pick makes next return the values of some columns: all of them single values, or
+// one that is a list.
+func (t *table) pick(columns []int) {
+	t.picks, t.width = columns, len(columns)
+	if t.isList = len(columns) == 1 && t.values != nil && t.values[columns[0]].list; t.isList {
+		t.width = len(listItems(nil, t.split(t.first)[columns[0]]))
+	}
+}
+
+// splitColumns are the columns of splits, or the masks of one.
+func (c *nodeColumns) splitColumns() []int {
+	if c.hasMasks() {
+		return slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 })
+	}
+	return c.splits
+}
+
+// numSplits is how many splits there are.
+func (c *nodeColumns) numSplits() int {
+	if c.hasMasks() {
+		return 1
+	}
+	return len(c.splits)
 }
 
 // split returns the fields of a line; an empty line is one empty field.
@@ -84,8 +210,45 @@ func (t *table) split(line []byte) [][]byte {
 	return t.fields
 }
 
-// next returns the next row; its values are valid until the call after this one.
-// After the last row it returns io.EOF.
+// listItems appends the items of a list in one field: numbers between brackets, or
+// without, separated by commas, semicolons, bars or spaces.
+func listItems(items [][]byte, field []byte) [][]byte {
+	field = bytes.TrimSpace(field)
+	if n := len(field); n >= 2 && strings.Contains("[] () {}", string([]byte{field[0], field[n-1]})) {
+		field = bytes.TrimSpace(field[1 : n-1])
+	}
+	sep := byte(' ')
+	if at := bytes.IndexAny(field, ",;|"); at >= 0 {
+		sep = field[at]
+	}
+	return split(items, field, sep)
+}
+
+// isList tells whether a field is a list of numbers.
+func isList(field []byte) bool {
+	field = bytes.TrimSpace(field)
+	if len(field) == 0 || isFloat(field) {
+		return false
+	}
+	items := listItems(nil, field)
+	bracketed := bytes.IndexByte([]byte("[({"), field[0]) >= 0
+	return (len(items) > 1 || bracketed && len(items) == 1) && !slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
+}
+
+// isMissing tells whether a field is what tables have for a number that is not there.
+func isMissing(field []byte) bool {
+	return len(field) == 0 || slices.Contains([]string{"na", "n/a", "null", "none", "<na>"}, strings.ToLower(string(field[:min(8, len(field))])))
+}
+
+func (t *table) errFields(n int) error {
+	if t.ids == nil {
+		return t.errorf("%d values (want %d)", n, len(t.header.names))
+	}
+	return t.errorf("%d fields (want %d, as the first line has)", n, len(t.header.names))
+}
+
+// next returns the next row: what pick has chosen of it. Values are valid until the
+// call after this one. After the last row it returns io.EOF.
 func (t *table) next() (node int64, values [][]byte, err error) {
 	line := t.first
 	if t.first = nil; line == nil {
@@ -93,26 +256,42 @@ func (t *table) next() (node int64, values [][]byte, err error) {
 			return 0, nil, err
 		}
 	}
-	values = t.split(line)
+	fields := t.split(line)
+	if len(fields) != len(t.header.names) {
+		return 0, nil, t.errFields(len(fields))
+	}
 	node = t.row
 	t.row++
-	if t.ids != nil {
-		if len(values) != t.width+1 {
-			return 0, nil, t.errorf("%d fields (want an id and %d values)", len(values), t.width)
+	t.picked = t.picked[:0]
+	if t.isList {
+		if t.picked = listItems(t.picked, fields[t.picks[0]]); len(t.picked) != t.width {
+			return 0, nil, t.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(t.picks[0]), len(t.picked), t.width)
 		}
-		id, err := t.ids.node(values[0])
-		if err != nil {
-			err = t.at(err)
+	} else {
+		for _, i := range t.picks {
+			t.picked = append(t.picked, fields[i])
 		}
-		return int64(id), values[1:], err
 	}
-	if len(values) != t.width {
-		return 0, nil, t.errorf("%d values (want %d)", len(values), t.width)
+	switch {
+	case t.ids == nil:
+	case t.id < 0:
+		err = t.ids.row(node)
+	default:
+		var id uint32
+		id, err = t.ids.node(fields[t.id])
+		node = int64(id)
 	}
-	return node, values, nil
+	if err != nil {
+		err = t.atLine(err)
+	}
+	return node, t.picked, err
 }
 
-// eachRow calls body with all rows. Of tables without ids there must be rows rows.
+// byRow tells that rows are in the order of nodes.
+func (t *table) byRow() bool { return t.ids == nil || t.id < 0 }
+
+// eachRow calls body with all rows. Of tables without ids there must be rows rows,
+// unless rows is negative.
 func (t *table) eachRow(ctx context.Context, rows int64, body func(node int64, values [][]byte) error) error {
 	for {
 		if t.row%1024 == 0 {
@@ -121,16 +300,16 @@ func (t *table) eachRow(ctx context.Context, rows int64, body func(node int64, v
 			}
 		}
 		node, values, err := t.next()
-		switch {
-		case err == io.EOF && (t.ids != nil || t.row == rows):
+		switch counted := t.byRow() && rows >= 0; {
+		case err == io.EOF && (!counted || t.row == rows):
 			return nil
-		case err == io.EOF, err == nil && t.ids == nil && node >= rows:
+		case err == io.EOF, err == nil && counted && node >= rows:
 			return t.errRows(rows)
 		case err != nil:
 			return err
 		}
 		if err := body(node, values); err != nil {
-			return t.at(err)
+			return t.atLine(err)
 		}
 	}
 }
@@ -138,9 +317,9 @@ func (t *table) eachRow(ctx context.Context, rows int64, body func(node int64, v
 // errRows is the error of a table that ends early, or does not end.
 func (t *table) errRows(nodes int64) error {
 	if t.row > nodes {
-		return t.errorf("more rows than %d nodes", nodes)
+		return t.errorf("the table has more rows than the %d nodes of the graph", nodes)
 	}
-	return t.errorf("the last of %d rows (want one for each of %d nodes)", t.row, nodes)
+	return t.errorf("the table ends after %d rows (want one for each of %d nodes)", t.row, nodes)
 }
 
 // once is eachRow for nodes that must not come twice.
@@ -171,8 +350,8 @@ func (r *tableReader) Read(ctx context.Context, dst []float32) error {
 		} else if err != nil {
 			return err
 		}
-		if err := floats(dst[:r.width], values); err != nil {
-			return r.at(err)
+		if err := r.floats(dst[:r.width], values); err != nil {
+			return r.atLine(err)
 		}
 	}
 	if r.row < r.nodes {
@@ -189,53 +368,37 @@ func (r *tableReader) Read(ctx context.Context, dst []float32) error {
 func (r *tableReader) Place(row int64) string { return fmt.Sprintf("%s: line %d", r.path, row+1) }
 
 // floats reads a row of features.
-func floats(dst []float32, values [][]byte) error {
+func (t *table) floats(dst []float32, values [][]byte) error {
 	for i, b := range values {
 		v, ok := parseFloat(b)
-		if !ok || v-v != 0 {
-			return fmt.Errorf("column %d: %.100q is no finite float32", i, b)
+		if ok && v-v == 0 {
+			dst[i] = v
+			continue
 		}
-		dst[i] = v
+		column := fmt.Sprintf("column %d", i)
+		if t.named && !t.isList {
+			column = "column " + t.name(t.picks[i])
+		}
+		return fmt.Errorf("%s: %.100q %s", column, b, notFinite)
 	}
 	return nil
 }
 
 func isFloat(b []byte) bool { _, ok := parseFloat(b); return ok }
 
-// parseLabel reads a label; an empty one is unlabelled, as NaN is.
-func parseLabel(b []byte) (float64, bool) {
-	if len(b) == 0 {
-		return math.NaN(), true
-	}
-	v, err := strconv.ParseFloat(string(b), 64)
-	return v, err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-func isLabel(b []byte) bool { _, ok := parseLabel(b); return ok }
-
 // tableLabelBytes is what labels of a table take in memory, for one node.
-func tableLabelBytes(width int) int64 {
-	if width == 1 {
-		width = 4
+func tableLabelBytes(as LabelsAs, width int) int64 {
+	if as != LabelsAsMulti {
+		width *= 4
 	}
 	return int64(width) + 1
 }
 
-// readTableLabels reads one label a node, or several.
-func readTableLabels(ctx context.Context, fsys vfs.FS, path string, ids *numbering, rows *format.RowTable) error {
-	t, err := openTable(fsys, path, ids, isLabel)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	makeLabels(rows, int64(t.width))
-	return t.once(ctx, rows.Rows, func(node int64, values [][]byte) error {
+// readLabels reads the labels, which pick has chosen.
+func (t *table) readLabels(ctx context.Context, sink *labelSink) error {
+	return t.once(ctx, sink.rows.Rows, func(node int64, values [][]byte) error {
 		for column, b := range values {
-			v, ok := parseLabel(b)
-			if !ok {
-				return fmt.Errorf("label %.100q is no number", b)
-			}
-			if err := setLabel(rows, node, int64(column), v); err != nil {
+			if err := sink.text(node, int64(column), b); err != nil {
 				return err
 			}
 		}
@@ -243,33 +406,79 @@ func readTableLabels(ctx context.Context, fsys vfs.FS, path string, ids *numberi
 	})
 }
 
-// splitNames are how tables name the parts of a split.
+// splitNames are how tables name the parts of a split, in lower case.
 var splitNames = map[string]uint8{
-	"0": format.SplitTrain, "train": format.SplitTrain,
-	"1": format.SplitValid, "valid": format.SplitValid, "val": format.SplitValid,
-	"2": format.SplitTest, "test": format.SplitTest,
-	"-1": format.SplitNone, "none": format.SplitNone, "": format.SplitNone,
+	"0": format.SplitTrain, "train": format.SplitTrain, "training": format.SplitTrain,
+	"1": format.SplitValid, "valid": format.SplitValid, "val": format.SplitValid, "validation": format.SplitValid,
+	"2": format.SplitTest, "test": format.SplitTest, "testing": format.SplitTest,
+	"-1": format.SplitNone, "none": format.SplitNone, "": format.SplitNone, "nan": format.SplitNone,
 }
 
 func parseSplit(b []byte) (uint8, error) {
-	part, ok := splitNames[string(b)]
+	part, ok := splitNames[strings.ToLower(string(wholeNumber(b)))]
 	if !ok {
 		return 0, fmt.Errorf("split %.100q (want train or 0, valid or 1, test or 2, none or -1)", b)
 	}
 	return part, nil
 }
 
-func isSplit(b []byte) bool { _, ok := splitNames[string(b)]; return ok }
-
-// readTableSplits reads all splits: a column each.
-func readTableSplits(ctx context.Context, fsys vfs.FS, path string, ids *numbering, rows *format.RowTable) error {
-	t, err := openTable(fsys, path, ids, isSplit)
-	if err != nil {
-		return err
+// wholeNumber takes the fraction of a number away that is 0: pandas writes whole
+// numbers so where some are missing.
+func wholeNumber(b []byte) []byte {
+	whole, fraction, ok := bytes.Cut(b, []byte("."))
+	if ok && len(whole) > 0 && len(bytes.Trim(fraction, "0")) == 0 {
+		return whole
 	}
-	defer t.Close()
+	return b
+}
+
+// parseTruth reads a value of a mask; one that is missing is false.
+func parseTruth(b []byte) (bool, error) {
+	switch strings.ToLower(string(wholeNumber(b))) {
+	case "1", "true", "t", "yes":
+		return true, nil
+	case "0", "false", "f", "no", "", "nan":
+		return false, nil
+	}
+	return false, fmt.Errorf("mask %.100q (want true or 1, false or 0)", b)
+}
+
+// setMask puts a node into a part of a split by a mask.
+func setMask(rows *format.RowTable, node int64, part uint8) error {
+	if rows.Splits[node] != format.SplitNone {
+		return errTwoParts
+	}
+	rows.Splits[node] = part
+	return nil
+}
+
+// readSplits reads all splits: a column each, or the masks of one.
+func (t *table) readSplits(ctx context.Context, rows *format.RowTable) error {
+	var parts []uint8 // of masks
+	for i, column := range t.masks {
+		if column >= 0 {
+			parts = append(parts, format.SplitTrain+uint8(i))
+		}
+	}
+	want := rows.NumSplits
+	if parts != nil {
+		want = len(parts)
+	}
 	return t.once(ctx, rows.Rows, func(node int64, values [][]byte) error {
+		if len(values) != want {
+			return fmt.Errorf("%d values of splits (want %d: a field is one of them, not a list)", len(values), want)
+		}
 		for k, b := range values {
+			if parts != nil {
+				in, err := parseTruth(b)
+				if err == nil && in {
+					err = setMask(rows, node, parts[k])
+				}
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			part, err := parseSplit(b)
 			if err != nil {
 				return err
@@ -297,13 +506,13 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 		}
 		path := &paths[part-format.SplitTrain]
 		if *path != "" {
-			return paths, fmt.Errorf("%w: %s: two lists of the same nodes, %s and %s", ErrInvalid, dir, filepath.Base(*path), e.Name())
+			return paths, fmt.Errorf("%w: %s: both %s and %s list the same nodes: remove one", ErrInvalid, dir, filepath.Base(*path), e.Name())
 		}
 		*path = filepath.Join(dir, e.Name())
 	}
 	for i, name := range []string{"train", "valid", "test"} {
 		if paths[i] == "" {
-			return paths, fmt.Errorf("%w: %s: no list of the %s nodes (%s.csv, %s.csv.gz)", ErrInvalid, dir, name, name, name)
+			return paths, fmt.Errorf("%w: %s: no list of the %s nodes (want %s.csv or %s.csv.gz)", ErrInvalid, dir, name, name, name)
 		}
 	}
 	return paths, nil
@@ -341,7 +550,7 @@ func readSplitList(ctx context.Context, fsys vfs.FS, path string, ids *numbering
 		}
 		node, err := ids.node(bytes.TrimSpace(line))
 		if err != nil {
-			return t.at(err)
+			return t.atLine(err)
 		}
 		at := int64(node)*int64(rows.NumSplits) + int64(k)
 		if rows.Splits[at] != format.SplitNone {

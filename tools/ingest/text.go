@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -24,12 +25,16 @@ const (
 	maxZstdWindow = 128 << 20 // what zstd itself inflates without being told to
 )
 
-// textFile is a text file that is read once, line by line. One that begins as gzip
-// or zstd files do is inflated on the way.
+// textFile is a text file, or several that follow each other, read once, line by
+// line. One that begins as gzip or zstd files do is inflated on the way.
 type textFile struct {
-	path     string
+	path     string // of the present file
 	comments string // lines that begin with one of these, and blank ones, are passed over; "": no line is
+	skipped  []byte // the header, with which each file begins that is not empty; nil: none
 	number   int64  // of the line that next returned, from 1
+	fsys     vfs.FS
+	rest     []string // files after the present one
+	begun    bool     // a line of the present file that is no comment has been read
 	file     vfs.File
 	source   *rememberingReader
 	r        *bufio.Reader
@@ -37,16 +42,58 @@ type textFile struct {
 	long     []byte
 }
 
-func openText(fsys vfs.FS, path, comments string) (_ *textFile, err error) {
-	file, err := fsys.Open(path)
+func openText(fsys vfs.FS, path, comments string) (*textFile, error) {
+	t := &textFile{fsys: fsys, comments: comments, rest: []string{path}}
+	return t, t.openNext()
+}
+
+// openTextParts opens a text file, or a folder of such as Spark writes it: part-*,
+// in the order of their names.
+func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
+	info, err := fsys.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	t := &textFile{path: path, comments: comments, file: file, close: func() {}}
+	if !info.IsDir() {
+		return openText(fsys, path, comments)
+	}
+	t := &textFile{fsys: fsys, comments: comments}
+	if t.rest, err = partFiles(fsys, path); err != nil {
+		return nil, err
+	}
+	if len(t.rest) == 0 {
+		return nil, fmt.Errorf("%w: %s: a folder without text files part-* (want a folder that Spark wrote)", ErrInvalid, path)
+	}
+	return t, t.openNext()
+}
+
+// partFiles are the files of a folder that Spark wrote, in the order of their names.
+func partFiles(fsys vfs.FS, dir string) (paths []string, err error) {
+	entries, err := fsys.ReadDir(dir)
+	for _, e := range entries {
+		if !e.IsDir() && strings.HasPrefix(e.Name(), "part-") && !strings.HasSuffix(e.Name(), ".crc") {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, err
+}
+
+// openNext goes to the next file. Where it fails, none is open.
+func (t *textFile) openNext() (err error) {
+	path := t.rest[0]
+	file, err := t.fsys.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	t.path, t.rest, t.number, t.begun, t.file, t.close = path, t.rest[1:], 0, false, file, func() {}
 	size, err := file.Size()
 	if err != nil {
-		file.Close()
-		return nil, err
+		return err
 	}
 	t.source = &rememberingReader{r: io.NewSectionReader(file, 0, size)}
 	t.r = bufio.NewReaderSize(t.source, 1<<18)
@@ -55,22 +102,33 @@ func openText(fsys vfs.FS, path, comments string) (_ *textFile, err error) {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(t.r)
 		if err != nil {
-			file.Close()
-			return nil, t.readError(err)
+			return t.readError(err)
 		}
 		t.r = bufio.NewReaderSize(z, 1<<18)
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(t.r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 		if err != nil {
-			file.Close()
-			return nil, t.readError(err)
+			return t.readError(err)
 		}
 		t.r, t.close = bufio.NewReaderSize(z, 1<<18), z.Close
 	case err != nil && err != io.EOF:
-		file.Close()
-		return nil, t.readError(err)
+		return t.readError(err)
 	}
-	return t, nil
+	if start, _ := t.r.Peek(256); isHTML(start) { // an error shows when the first line is read
+		return fmt.Errorf("%w: %s looks like an HTML page, not like data: was there an error when it was downloaded?", ErrInvalid, path)
+	}
+	return nil
+}
+
+// isHTML tells whether a file begins as web pages do.
+func isHTML(start []byte) bool {
+	start = bytes.ToLower(bytes.TrimLeft(bytes.TrimPrefix(start, []byte("\xef\xbb\xbf")), " \t\r\n"))
+	for _, tag := range []string{"<!doctype html", "<html", "<head", "<?xml"} {
+		if bytes.HasPrefix(start, []byte(tag)) {
+			return true
+		}
+	}
+	return false
 }
 
 // rememberingReader remembers why reading failed.
@@ -93,7 +151,7 @@ func (t *textFile) readError(err error) error {
 	if t.source.err != nil {
 		return t.source.err
 	}
-	return fmt.Errorf("%w: %s: after line %d: cannot be inflated: %w", ErrInvalid, t.path, t.number, err)
+	return fmt.Errorf("%w: %s: after line %d: decompression failed: %w", ErrInvalid, t.path, t.number, err)
 }
 
 // errorf is ErrInvalid about the line that next returned.
@@ -101,9 +159,9 @@ func (t *textFile) errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: line %d: %w", ErrInvalid, t.path, t.number, fmt.Errorf(format, args...))
 }
 
-// at puts the place of the line that next returned into an error about what the
+// atLine puts the place of the line that next returned into an error about what the
 // line says. Errors that are not about the input stay as they are.
-func (t *textFile) at(err error) error {
+func (t *textFile) atLine(err error) error {
 	var file *fs.PathError
 	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
 		return err
@@ -116,6 +174,15 @@ func (t *textFile) at(err error) error {
 func (t *textFile) next() ([]byte, error) {
 	for {
 		line, err := t.readLine()
+		if err == io.EOF && len(t.rest) > 0 {
+			if err := t.Close(); err != nil {
+				return nil, err
+			}
+			if err := t.openNext(); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -124,9 +191,35 @@ func (t *textFile) next() ([]byte, error) {
 				continue
 			}
 		}
+		if t.skipped != nil && !t.begun {
+			t.begun = true
+			if !bytes.Equal(line, t.skipped) {
+				return nil, t.errorf("the header %.100q differs from that of the first file, %.100q", line, t.skipped)
+			}
+			continue
+		}
+		t.begun = true
 		return line, nil
 	}
 }
+
+// glance is the line that next is to return, if it lies within what is read ahead;
+// else nil, or its beginning. It may overwrite the line that next has returned.
+func (t *textFile) glance() []byte {
+	ahead, _ := t.r.Peek(1 << 16) // an error shows when it is read
+	for len(ahead) > 0 {
+		line, rest, _ := bytes.Cut(ahead, []byte("\n"))
+		line = bytes.TrimRight(line, "\r")
+		if start := bytes.TrimLeft(line, " \t"); len(start) > 0 && strings.IndexByte(t.comments, start[0]) < 0 {
+			return line
+		}
+		ahead = rest
+	}
+	return nil
+}
+
+// setHeader makes the line that next returned the header of all files.
+func (t *textFile) setHeader(line []byte) { t.skipped = append([]byte{}, line...) }
 
 func (t *textFile) readLine() ([]byte, error) {
 	line, err := t.r.ReadSlice('\n')
@@ -135,7 +228,7 @@ func (t *textFile) readLine() ([]byte, error) {
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if len(t.long) > maxLine {
 				t.number++
-				return nil, t.errorf("more than %d bytes long", maxLine)
+				return nil, t.errorf("the line is more than %d bytes long", maxLine)
 			}
 			line, err = t.r.ReadSlice('\n')
 			t.long = append(t.long, line...)
@@ -154,9 +247,15 @@ func (t *textFile) readLine() ([]byte, error) {
 	return bytes.TrimRight(line, "\r\n"), nil
 }
 
+// Close closes the present file. It may be called again.
 func (t *textFile) Close() error {
+	if t.file == nil {
+		return nil
+	}
+	file := t.file
+	t.file = nil
 	t.close()
-	return t.file.Close()
+	return file.Close()
 }
 
 // separator is what stands between the fields of a line: a comma, a semicolon or

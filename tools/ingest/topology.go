@@ -8,30 +8,31 @@ import (
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// topology is the edges of a source on their way into a graph.
+// topology makes the topology of a graph from the edges of a source.
 type topology struct {
 	src      Source
 	info     Info
-	reverses bool // of all edges are added
+	reverses bool // the reverse of every edge is added
 	o        Options
 
-	weighted bool  // there will be weights
-	edges    int64 // of the source
-	entries  int64 // records of edges and their reverses; until they are gathered, the most that there can be
-	loops    int64 // edges from a node to itself, when gathered
+	weighted    bool  // there will be weights
+	edges       int64 // of the source
+	recordCount int64 // records to sort: edges and their reverses; an upper bound until they are distributed
+	loops       int64 // edges from a node to itself; known when the edges are distributed
 }
 
 func newTopology(src Source, info Info, reverses bool, o Options) *topology {
 	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: info.Weighted || o.Duplicates == SumDuplicates}
 }
 
-// write sorts the edges by destination and source, and writes what becomes of
-// them. It returns the number of edges stored in dir, where other bytes are still
-// to come.
+// write sorts the edges by destination and source, merges duplicates as asked, and
+// writes the topology to w, the graph in dir. It returns the number of edges stored. other
+// is the bytes that the caller will write to dir afterwards, for the check of free space.
 func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64, err error) {
 	if err := t.count(ctx); err != nil {
 		return 0, err
@@ -42,48 +43,51 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 	}
 	topology := func(edges int64) int64 { return 8*t.info.Nodes + t.edgeBytes(edges) }
 	if plan.onDisk {
-		scratch, buckets := dir, t.bucketBytes()
+		place, buckets := dir, t.bucketBytes()
 		if t.o.Scratch != "" {
-			scratch = t.o.Scratch
-		} else { // they go before the rest is written
-			buckets = topology(t.entries) + max(buckets, other)
+			place = t.o.Scratch
+		} else { // the buckets are removed before the other bytes are written
+			buckets = topology(t.recordCount) + max(buckets, other)
 		}
-		if err := checkSpace(fsys, scratch, buckets); err != nil {
+		if err := checkSpace(fsys, place, buckets); err != nil {
 			return 0, err
 		}
 	}
-	folder, err := t.scratchFolder(fsys, dir, w)
+	scratch, err := t.openScratch(fsys, dir, w)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, fsys.RemoveAll(folder)) }()
-	s, err := t.sort(ctx, fsys, folder, plan)
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	s, err := t.sort(ctx, fsys, scratch, plan)
 	if err != nil {
 		return 0, err
 	}
 	defer s.free()
 	if !plan.onDisk || t.o.Scratch != "" {
-		if err := checkSpace(fsys, dir, topology(s.stored)+other); err != nil {
+		if err := checkSpace(fsys, dir, topology(s.storedEdges)+other); err != nil {
 			return 0, err
 		}
 	}
-	return s.stored, s.write(ctx, w)
+	return s.storedEdges, s.write(ctx, w)
 }
 
-// scratchFolder makes the folder for scratch files. Nobody else has it, since w has dir.
-func (t *topology) scratchFolder(fsys vfs.FS, dir string, w *format.Writer) (string, error) {
+// openScratch makes the folder for scratch files. No other process uses it, since w
+// has locked dir.
+func (t *topology) openScratch(fsys vfs.FS, dir string, w *format.Writer) (*folder.Scratch, error) {
+	var path string
+	var err error
 	if t.o.Scratch == "" {
-		return w.Scratch()
+		path, err = w.Scratch()
+	} else if path, err = scratchFolder(fsys, t.o.Scratch, dir); err == nil {
+		path += "-edges"
 	}
-	folder, err := scratchFolder(fsys, t.o.Scratch, dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	folder += "-edges"
-	return folder, fsys.MkdirAll(folder)
+	return folder.OpenScratch(fsys, path)
 }
 
-// edgeBytes is what edges take in the graph, where nodes take 8 bytes each.
+// edgeBytes is the size of edges in the graph's topology; nodes have 8 bytes each on top.
 func (t *topology) edgeBytes(edges int64) int64 {
 	if t.weighted {
 		return 8 * edges
@@ -91,11 +95,11 @@ func (t *topology) edgeBytes(edges int64) int64 {
 	return 4 * edges
 }
 
-// workingBytes is a bound on the buffers that reading and writing take, and on
-// the program itself.
+// workingBytes bounds the memory of the program itself and of the buffers for reading
+// and writing.
 func workingBytes(o Options) int64 { return 32<<20 + int64(o.Threads)*4<<20 }
 
-// count streams the edges to count them, where the source does not know.
+// count counts the edges, by streaming them if the source does not know their number.
 func (t *topology) count(ctx context.Context) (err error) {
 	if t.edges = t.info.Edges; t.edges == 0 {
 		task := t.o.Progress.Start("count edges", 0, progress.Items)
@@ -108,15 +112,15 @@ func (t *topology) count(ctx context.Context) (err error) {
 		})
 		t.edges = edges.Load()
 	}
-	if t.entries = t.edges; t.reverses {
-		t.entries *= 2
+	if t.recordCount = t.edges; t.reverses {
+		t.recordCount *= 2
 	}
 	return err
 }
 
-// notes says what became of edges that are not among those stored.
+// notes says how many edges were merged or dropped.
 func (t *topology) notes(stored int64) (notes []string) {
-	if merged := t.entries - stored; merged > 0 {
+	if merged := t.recordCount - stored; merged > 0 {
 		verb := map[Duplicates]string{MergeDuplicates: "merged", SumDuplicates: "added up"}[t.o.Duplicates]
 		notes = append(notes, fmt.Sprintf("%d duplicate edges were %s", merged, verb))
 	}
@@ -126,14 +130,15 @@ func (t *topology) notes(stored int64) (notes []string) {
 	return notes
 }
 
-// errChanged is returned when there are not as many edges as there were.
-var errChanged = fmt.Errorf("%w: the edges have changed while they were read", ErrInvalid)
+// errChanged is returned when a second reading of the edges differs from the first.
+var errChanged = fmt.Errorf("%w: the edges changed while they were read: leave the input as it is and import again", ErrInvalid)
 
 func errDegree(v uint64) error {
-	return fmt.Errorf("%w: node %d has more than %d edges", ErrInvalid, v, uint32(math.MaxUint32))
+	return fmt.Errorf("%w: node %d has more than %d in-neighbours", ErrInvalid, v, uint32(math.MaxUint32))
 }
 
-// lowestNode is the lowest node with a sum of weights that is infinite, plus 1.
+// lowestNode is 1 plus the lowest node that was added, or 0. It collects nodes whose sum
+// of weights is infinite.
 type lowestNode struct{ atomic.Int64 }
 
 func (l *lowestNode) add(v int64) {
@@ -149,5 +154,5 @@ func (l *lowestNode) err(weights string) error {
 	if v == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: the weights of duplicate edges to node %d add up to more than float32 holds", ErrInvalid, weights, v-1)
+	return fmt.Errorf("%w: %s: the weights of duplicate edges to node %d add up to more than float32 can hold (--duplicates merge keeps the first)", ErrInvalid, weights, v-1)
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -114,20 +115,20 @@ func referenceTopology(s *listSource, reverses bool, o Options) [][]entry {
 	return lists
 }
 
-// plans are ways to sort edges; with some, buckets are parted until their keys are all the same.
+// plans are ways to sort edges; with some, buckets are split until all keys of each are the same.
 func plans(t *topology) map[string]sortPlan {
 	own, _ := t.planSort()
 	return map[string]sortPlan{
-		"by the planner":     own,
-		"in memory":          {threads: 2, digit: min(3, t.nodeBits()), block: 5, piece: math.MaxInt64},
-		"on disk":            {onDisk: true, threads: 3, digit: min(2, t.nodeBits()), block: 1, piece: 1000},
-		"parted again":       {threads: 3, digit: 1, block: 3, piece: 2},
-		"all parted on disk": {onDisk: true, threads: 1, digit: min(4, t.nodeBits()), block: 2, piece: 1},
+		"by the planner":    own,
+		"in memory":         {threads: 2, bucketBits: min(3, t.nodeBits()), bufferRecords: 5, sortRecords: math.MaxInt64},
+		"on disk":           {onDisk: true, threads: 3, bucketBits: min(2, t.nodeBits()), bufferRecords: 1, sortRecords: 1000},
+		"split buckets":     {threads: 3, bucketBits: 1, bufferRecords: 3, sortRecords: 2},
+		"all split on disk": {onDisk: true, threads: 1, bucketBits: min(4, t.nodeBits()), bufferRecords: 2, sortRecords: 1},
 	}
 }
 
 // writeSorted writes a graph of edges alone, by a plan or, with none, that of the planner.
-func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool, o Options, name string) (*topology, error) {
+func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool, o Options, name string) (_ *topology, err error) {
 	w, err := format.Create(fsys, "graph", format.Layout{
 		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: s.info.Nodes}}, 1000),
 		ChunkRows: 1000,
@@ -141,11 +142,12 @@ func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool,
 	if err := topology.count(ctx); err != nil {
 		return nil, err
 	}
-	folder, err := w.Scratch()
+	scratch, err := topology.openScratch(fsys, "graph", w)
 	if err != nil {
 		return nil, err
 	}
-	sorted, err := topology.sort(ctx, fsys, folder, plans(topology)[name])
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	sorted, err := topology.sort(ctx, fsys, scratch, plans(topology)[name])
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +245,7 @@ func comparePlans(t *testing.T, s *listSource, reverses bool, o Options) {
 			want = got
 			csc := readTopology(t, disk)
 			compareTopology(t, csc, referenceTopology(s, reverses, o), weighted)
-			if merged := len(topology.notes(csc.Edges())) > 0; merged != (csc.Edges() < topology.entries || topology.loops > 0 && o.SelfLoops == DropLoops) {
+			if merged := len(topology.notes(csc.Edges())) > 0; merged != (csc.Edges() < topology.recordCount || topology.loops > 0 && o.SelfLoops == DropLoops) {
 				t.Errorf("%s: %q", name, topology.notes(csc.Edges()))
 			}
 		} else {
@@ -329,23 +331,23 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 		o, _ := Options{Threads: 1 + r.IntN(64), Duplicates: []Duplicates{MergeDuplicates, SumDuplicates}[r.IntN(2)]}.withDefaults()
 		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
 		x := newTopology(s, s.info, false, o)
-		x.entries = r.Int64N(1 << r.IntN(40))
+		x.recordCount = r.Int64N(1 << r.IntN(40))
 		fixed := 4*s.info.Nodes + workingBytes(o)
 		for _, x.o.MemoryBytes = range []int64{x.leastMemory(), fixed + r.Int64N(1<<r.IntN(42)), fixed - 1} {
 			p, err := x.planSort()
 			if err != nil {
 				if !errors.Is(err, machine.ErrDoesNotFit) || x.o.MemoryBytes >= x.leastMemory() {
-					t.Fatalf("%d edges: %v", x.entries, err)
+					t.Fatalf("%d edges: %v", x.recordCount, err)
 				}
 				continue
 			}
 			kinds[p.onDisk]++
-			needed := fixed + int64(p.threads)*x.recordBytes()*(p.block<<p.digit+2*p.piece)
+			needed := fixed + int64(p.threads)*x.recordBytes()*(p.bufferRecords<<p.bucketBits+2*p.sortRecords)
 			if !p.onDisk {
 				needed += x.bucketBytes()
 			}
-			if needed > x.o.MemoryBytes || p.piece < 1 || p.block < 1 || p.threads < 1 || p.digit < 1 || p.digit > x.nodeBits() || x.entries/p.block > maxBlocks {
-				t.Fatalf("%d edges, %d bytes, %+v: %d", x.entries, x.o.MemoryBytes, p, needed)
+			if needed > x.o.MemoryBytes || p.sortRecords < 1 || p.bufferRecords < 1 || p.threads < 1 || p.bucketBits < 1 || p.bucketBits > x.nodeBits() || x.recordCount/p.bufferRecords > maxRuns {
+				t.Fatalf("%d edges, %d bytes, %+v: %d", x.recordCount, x.o.MemoryBytes, p, needed)
 			}
 		}
 	}
@@ -356,7 +358,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 
 func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	for name := range plans(newTopology(&listSource{}, Info{}, false, Options{Threads: 2})) {
-		for _, stage := range []string{"count edges", "part edges", "sort edges", "write edges"} {
+		for _, stage := range []string{"count edges", "distribute edges", "sort edges", "write edges"} {
 			ctx, cancel := context.WithCancel(context.Background())
 			o, _ := Options{Threads: 2, Progress: cancelAt{stage, cancel}}.withDefaults()
 			disk := vfs.NewMem()
@@ -374,7 +376,7 @@ func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
 func TestNoFaultWhileEdgesAreSortedOnDiskLeavesAnything(t *testing.T) {
 	s := randomSource(rand.New(rand.NewPCG(1, 2)), 40, 8, true)
 	o, _ := Options{Threads: 1}.withDefaults()
-	const plan = "all parted on disk"
+	const plan = "all split on disk"
 	whole := vfs.NewMem()
 	if _, err := writeSorted(context.Background(), whole, s, true, o, plan); err != nil {
 		t.Fatal(err)
@@ -411,30 +413,89 @@ func TestNoFaultWhileEdgesAreSortedOnDiskLeavesAnything(t *testing.T) {
 	}
 }
 
-func TestDamagedScratchIsAnErrorOrHarmless(t *testing.T) {
-	s := randomSource(rand.New(rand.NewPCG(1, 3)), 40, 12, true)
-	o, _ := Options{Threads: 1}.withDefaults()
+// flipped is a disk that returns one bit wrong in the n-th read of scratch files.
+type flipped struct {
+	vfs.FS
+	n, bit, reads *int64
+}
+
+func (f flipped) Open(path string) (vfs.File, error) {
+	file, err := f.FS.Open(path)
+	if err != nil || !strings.Contains(path, folder.Suffix) || strings.HasSuffix(path, folder.LockName) {
+		return file, err
+	}
+	return flippedFile{file, f}, nil
+}
+
+type flippedFile struct {
+	vfs.File
+	disk flipped
+}
+
+func (f flippedFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	if *f.disk.reads++; *f.disk.reads == *f.disk.n && n > 0 {
+		bit := *f.disk.bit % int64(8*n)
+		p[bit/8] ^= 1 << (bit % 8)
+	}
+	return n, err
+}
+
+// everyFlip runs work with a bit flipped in each of its reads of scratch files, and
+// fails unless that is an error which names the file and leaves nothing.
+func everyFlip(t *testing.T, least int64, work func(fsys vfs.FS) error, disk func() vfs.FS) {
+	t.Helper()
 	for n := int64(1); ; n++ {
-		for _, damage := range []func(f *vfs.Fault){
-			func(f *vfs.Fault) { f.ShortenRead(n) },
-			func(f *vfs.Fault) { f.FlipBit(n, 20) },
-			func(f *vfs.Fault) { f.FlipBit(n, 63) },
-		} {
-			disk := vfs.NewMem()
-			faulty := vfs.NewFault(disk)
-			damage(faulty)
-			_, err := writeSorted(context.Background(), faulty, s, false, o, "all parted on disk")
-			if faulty.Reads() < n {
-				if err != nil || n < 20 {
-					t.Fatalf("%d reads, %v", n-1, err)
+		for _, bit := range []int64{0, 20, 63, 1<<40 - 1, 12345} {
+			reads := int64(0)
+			err := work(flipped{disk(), &n, &bit, &reads})
+			if reads < n {
+				if err != nil || n <= least {
+					t.Fatalf("%d reads: %v", n-1, err)
 				}
 				return
 			}
-			if err == nil {
-				openGraph(t, disk, "graph") // whatever its edges are, they are edges
-			} else if left := files(t, disk, "graph"); len(left) > 0 {
-				t.Fatalf("read %d: %d files are left", n, len(left))
+			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), folder.Suffix) {
+				t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
 			}
+		}
+	}
+}
+
+func TestABitThatFlipsWhileEdgesAreSortedOnDiskIsAnError(t *testing.T) {
+	for _, weighted := range []bool{true, false} {
+		s := randomSource(rand.New(rand.NewPCG(1, 3)), 40, 30, weighted)
+		o, _ := Options{Threads: 1}.withDefaults()
+		for name := range plans(newTopology(s, s.info, false, o)) {
+			if !strings.Contains(name, "disk") {
+				continue
+			}
+			everyFlip(t, 4, func(fsys vfs.FS) error {
+				_, err := writeSorted(context.Background(), fsys, s, true, o, name)
+				return err
+			}, func() vfs.FS { return vfs.NewMem() })
+		}
+	}
+}
+
+func TestShortenedScratchIsAnError(t *testing.T) {
+	s := randomSource(rand.New(rand.NewPCG(1, 3)), 40, 12, true)
+	o, _ := Options{Threads: 1}.withDefaults()
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		faulty := vfs.NewFault(disk)
+		faulty.ShortenRead(n)
+		_, err := writeSorted(context.Background(), faulty, s, false, o, "all split on disk")
+		if faulty.Reads() < n {
+			if err != nil || n < 20 {
+				t.Fatalf("%d reads, %v", n-1, err)
+			}
+			return
+		}
+		if err == nil {
+			openGraph(t, disk, "graph")
+		} else if left := files(t, disk, "graph"); len(left) > 0 && !errors.Is(err, folder.ErrForeign) && !errors.Is(err, vfs.ErrNotLock) {
+			t.Fatalf("read %d: %d files are left after %v", n, len(left), err)
 		}
 	}
 }
@@ -445,8 +506,8 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk := csvDisk(t)
-	s, err := OpenCSV(context.Background(), disk, "in/edges", Workspace{Output: "out/graph", Scratch: "elsewhere"},
-		CSVOptions{MapIDs: true, WeightColumn: anyWeight, NodeFiles: NodeFiles{"in/features", "in/labels", "in/splits"}})
+	s, err := OpenCSV(context.Background(), disk, "in/edges", ScratchOptions{Output: "out/graph", Scratch: "elsewhere"},
+		CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +525,7 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(there) != 5 { // a lock, edges and features as they were read; keys and weights
+	if len(there) != 6 { // a lock, edges and features as they were read; a lock, keys and weights
 		t.Errorf("scratch files: %q", slices.Sorted(maps.Keys(there)))
 	}
 	for name := range beside {
@@ -498,7 +559,7 @@ func TestTopologiesHaveTheBytesTheyAlwaysHad(t *testing.T) {
 						t.Fatal(err)
 					}
 					written := files(t, disk, "graph")
-					digest.Write([]byte(written["graph/topology/part-0.arrow"] + written["graph/weights/part-0.arrow"]))
+					digest.Write([]byte(written[format.PartPath("graph/topology", 0)] + written[format.PartPath("graph/weights", 0)]))
 				}
 			}
 		}
@@ -525,11 +586,16 @@ func BenchmarkSortEdges(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				sorted, err := x.sort(b.Context(), vfs.OS(), b.TempDir(), plan)
+				scratch, err := folder.OpenScratch(vfs.OS(), b.TempDir())
+				if err != nil {
+					b.Fatal(err)
+				}
+				sorted, err := x.sort(b.Context(), vfs.OS(), scratch, plan)
 				if err != nil {
 					b.Fatal(err)
 				}
 				sorted.free()
+				scratch.Close()
 			}
 		})
 	}

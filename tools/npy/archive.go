@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/flate"
 
@@ -59,6 +60,18 @@ func (z *Archive) Close() error { return z.file.Close() }
 
 // Has tells whether there is an array of that name.
 func (z *Archive) Has(name string) bool { return z.find(name) != nil }
+
+// Names are the names of the arrays, sorted.
+func (z *Archive) Names() []string {
+	var names []string
+	for _, f := range z.zip.File {
+		if name, ok := strings.CutSuffix(f.Name, ".npy"); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 // find is the last member of a name, as in NumPy.
 func (z *Archive) find(name string) *zip.File {

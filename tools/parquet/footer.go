@@ -6,90 +6,67 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // footer is what is read of the metadata at the end of a file
 // (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 type footer struct {
-	schema []element
-	groups []rowGroup
-	rows   int64 // over all groups
+	columns []Column // the fields of structures last
+	groups  []rowGroup
+	rows    int64 // over all groups
+
+	columnBytes int64 // that columns take in memory
 }
-
-// element is a node of the schema, in depth-first order.
-type element struct {
-	name       string
-	physical   physical
-	size       int64 // of a fixed-size byte array
-	repetition int64
-	children   int64
-	converted  int64 // -1: none
-	logical    int64 // field of the union LogicalType; 0: none
-	signed     bool  // of logical integers
-}
-
-// physical is how values are stored.
-type physical int64
-
-const (
-	boolean physical = iota
-	int32s
-	int64s
-	int96s
-	floats
-	doubles
-	byteArray
-	fixedArray
-)
-
-// Repetitions of an element.
-const (
-	required = iota
-	optional
-	repeated
-)
-
-// Logical types that matter here.
-const (
-	logicalInteger = 10
-	logicalFloat16 = 15
-)
-
-// Converted types, which older writers have instead, that matter here.
-const (
-	convertedUint8   = 11
-	convertedUint64  = 14
-	convertedNothing = -1
-)
 
 // rowGroup is some rows, column by column.
 type rowGroup struct {
 	rows   int64
-	chunks []chunk
+	chunks []chunk // by leaf of the schema
 }
 
 // chunk is where a column of a row group is.
 type chunk struct {
-	elsewhere  bool // in another file, or encrypted
-	codec      codec
-	cells      int64
-	size       int64
-	data       int64 // offset of the first data page
-	dictionary int64 // offset of the dictionary; 0: none
+	start     int64 // offset of the first page
+	size      int64 // bytes of all pages
+	cells     int64
+	codec     codec
+	elsewhere bool // in another file, or encrypted
 }
 
-// maxFooter bounds the metadata, which are in memory as a whole.
-const maxFooter = 256 << 20
-
-// maxRows is beyond all that is of use, so that sums do not overflow.
-const maxRows = 1 << 48
+// Bounds. A structure is not accepted with fewer bytes in the file than writers need
+// for it, so what is made of a file's metadata stays in proportion to the file.
+const (
+	maxFooter        = 256 << 20
+	maxRows          = 1 << 48 // so that sums do not overflow
+	maxRowsPerByte   = 1 << 16 // of a file: many times what run lengths and compression give
+	minElement       = 4       // bytes of an element of the schema
+	minRowGroup      = 4
+	minChunk         = 12
+	elementBytes     = 96 // in memory
+	columnBytes      = 160
+	rowGroupBytes    = 64
+	chunkBytes       = 40
+	defaultMetaBytes = 1 << 30 // of all files of a table, without a memory limit
+)
 
 var errNoTable = errors.New("no Parquet file (it does not end with PAR1)")
 
+// allowance is memory that metadata may still take.
+type allowance struct{ total, left int64 }
+
+func (a *allowance) take(bytes int64) error {
+	if a.left -= bytes; a.left < 0 {
+		return fmt.Errorf("%w: the metadata of the table take more than %v of memory (give more with --memory, or write fewer and larger row groups)", machine.ErrDoesNotFit, units.Bytes(a.total))
+	}
+	return nil
+}
+
 // readFooter reads the metadata of a file. The error names no file, unless it is
 // the file system's.
-func readFooter(f vfs.File, size int64) (*footer, error) {
+func readFooter(f vfs.File, size int64, memory *allowance) (*footer, error) {
 	var end [8]byte
 	if size < 12 {
 		return nil, errNoTable
@@ -100,26 +77,55 @@ func readFooter(f vfs.File, size int64) (*footer, error) {
 	switch string(end[4:]) {
 	case "PAR1":
 	case "PARE":
-		return nil, errors.New("it is encrypted")
+		return nil, errors.New("it is encrypted; write it anew without encryption")
 	default:
 		return nil, errNoTable
 	}
 	length := int64(binary.LittleEndian.Uint32(end[:]))
 	if length > min(size-12, maxFooter) {
-		return nil, fmt.Errorf("metadata of %d bytes cannot be in a file of %d", length, size)
+		return nil, fmt.Errorf("metadata of %d bytes cannot be in a file of %d%s", length, size, damaged)
 	}
+	if err := memory.take(length); err != nil {
+		return nil, err
+	}
+	defer func() { memory.left += length }()
 	data := make([]byte, length)
 	if err := readFull(f, data, size-8-length); err != nil {
 		return nil, err
 	}
 	c := &compact{data: data}
-	out := &footer{}
+	out, err := c.footer(size, memory)
+	if err == nil {
+		err = c.err
+	}
+	if err != nil && !errors.Is(err, machine.ErrDoesNotFit) {
+		err = fmt.Errorf("%w%s", err, damaged)
+	}
+	return out, err
+}
+
+func (c *compact) footer(size int64, memory *allowance) (*footer, error) {
+	var schema []element
+	out, rows := &footer{}, int64(-1)
+	take := func(bytes int64) {
+		if err := memory.take(bytes); err != nil {
+			c.fail(err)
+		}
+	}
 	c.structure(func(id int64, t wire) {
-		switch {
-		case id == 2 && t == wireList:
-			c.list(func(t wire) { out.schema = append(out.schema, c.element(t)) })
-		case id == 4 && t == wireList:
-			c.list(func(t wire) { out.groups = append(out.groups, c.rowGroup(t)) })
+		switch id {
+		case 2:
+			c.items(t, minElement, func(t wire) {
+				take(elementBytes)
+				schema = append(schema, c.element(t))
+			})
+		case 3:
+			c.number(t, &rows)
+		case 4:
+			c.items(t, minRowGroup, func(t wire) {
+				take(rowGroupBytes)
+				out.groups = append(out.groups, c.rowGroup(t, take))
+			})
 		default:
 			c.skip(t, false)
 		}
@@ -127,84 +133,83 @@ func readFooter(f vfs.File, size int64) (*footer, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	memory.left += int64(len(schema)) * elementBytes
+	before := memory.left
+	var leaves int
+	var err error
+	if out.columns, leaves, err = columns(schema, memory); err != nil {
+		return nil, err
+	}
+	out.columnBytes = before - memory.left
 	for i, g := range out.groups {
-		if g.rows < 0 || g.rows > maxRows-out.rows {
-			return nil, fmt.Errorf("row group %d has %d rows", i, g.rows)
+		if g.rows < 0 || g.rows > min(maxRows-out.rows, size*maxRowsPerByte) {
+			return nil, fmt.Errorf("row group %d has %d rows, in a file of %d bytes", i, g.rows, size)
+		}
+		if len(g.chunks) != leaves {
+			return nil, fmt.Errorf("row group %d has %d columns, and the schema %d", i, len(g.chunks), leaves)
 		}
 		out.rows += g.rows
+	}
+	if rows != out.rows {
+		return nil, fmt.Errorf("it says that it has %d rows, and its row groups have %d", rows, out.rows)
 	}
 	return out, nil
 }
 
-// fields reads a structure whose fields of interest are integers, and calls other
-// for all others.
-func (c *compact) fields(t wire, ints map[int64]*int64, other func(id int64, t wire)) {
-	if t != wireStruct {
-		c.fail(errThrift)
-		return
-	}
-	c.structure(func(id int64, t wire) {
-		if p := ints[id]; p != nil && t >= wireInt16 && t <= wireInt64 {
-			*p = c.int()
-			return
-		}
-		other(id, t)
-	})
-}
-
-func (c *compact) skipField(_ int64, t wire) { c.skip(t, false) }
-
-func (c *compact) element(t wire) element {
-	e := element{converted: convertedNothing}
-	c.fields(t, map[int64]*int64{1: (*int64)(&e.physical), 2: &e.size, 3: &e.repetition, 5: &e.children, 6: &e.converted}, func(id int64, t wire) {
-		switch {
-		case id == 4 && t == wireBinary:
-			e.name = c.text()
-		case id == 10 && t == wireStruct:
-			c.structure(func(id int64, t wire) {
-				e.logical = id
-				if id != logicalInteger || t != wireStruct {
-					c.skip(t, false)
-					return
-				}
-				c.structure(func(id int64, t wire) {
-					if id == 2 {
-						e.signed = t == wireTrue
-					}
-					c.skip(t, false)
-				})
+func (c *compact) rowGroup(t wire, take func(int64)) (g rowGroup) {
+	c.group(t, func(id int64, t wire) {
+		switch id {
+		case 1:
+			c.items(t, minChunk, func(t wire) {
+				take(chunkBytes)
+				g.chunks = append(g.chunks, c.chunk(t))
 			})
+		case 3:
+			c.number(t, &g.rows)
 		default:
 			c.skip(t, false)
 		}
-	})
-	return e
-}
-
-func (c *compact) rowGroup(t wire) (g rowGroup) {
-	c.fields(t, map[int64]*int64{3: &g.rows}, func(id int64, t wire) {
-		if id == 1 && t == wireList {
-			c.list(func(t wire) { g.chunks = append(g.chunks, c.chunk(t)) })
-			return
-		}
-		c.skip(t, false)
 	})
 	return g
 }
 
 func (c *compact) chunk(t wire) (k chunk) {
-	c.fields(t, nil, func(id int64, t wire) {
-		switch {
-		case id == 3 && t == wireStruct:
-			c.fields(t, map[int64]*int64{4: (*int64)(&k.codec), 5: &k.cells, 7: &k.size, 9: &k.data, 11: &k.dictionary}, c.skipField)
-			return
-		case id == 1 || id == 8 || id == 9:
+	var data, dictionary int64
+	k.cells = -1
+	c.group(t, func(id int64, t wire) {
+		switch id {
+		case 3:
+			c.group(t, func(id int64, t wire) {
+				switch id {
+				case 4:
+					c.number(t, (*int64)(&k.codec))
+				case 5:
+					c.number(t, &k.cells)
+				case 7:
+					c.number(t, &k.size)
+				case 9:
+					c.number(t, &data)
+				case 11:
+					c.number(t, &dictionary)
+				default:
+					c.skip(t, false)
+				}
+			})
+		case 1, 8, 9:
 			k.elsewhere = true
+			c.skip(t, false)
+		default:
+			c.skip(t, false)
 		}
-		c.skip(t, false)
 	})
+	if k.start = data; dictionary > 0 {
+		k.start = min(data, dictionary)
+	}
 	return k
 }
+
+// damaged is what to do about a file that contradicts itself.
+const damaged = "; the file is damaged or cut off: copy or write it again"
 
 // readFull reads all of p.
 func readFull(f io.ReaderAt, p []byte, at int64) error {

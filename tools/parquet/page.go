@@ -1,31 +1,26 @@
 package parquet
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sync"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/snappy"
-	"github.com/klauspost/compress/zstd"
-	"github.com/pierrec/lz4/v4"
-
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Bounds of a page, which is in memory as a whole, and of its header. Writers make
-// pages of a few MiB.
+// Bounds of the header of a page, and of what is read of a file in one go.
 const (
-	maxPage       = 256 << 20
 	maxPageHeader = 1 << 20
+	readAhead     = 1 << 20
 )
 
 // Kinds of page.
 const (
 	dataPage       = 0
+	indexPage      = 1
 	dictionaryPage = 2
 	dataPageV2     = 3
 )
@@ -39,7 +34,7 @@ type page struct {
 	// encodings; of version 2 the lengths.
 	repEncoding, defEncoding encoding
 	repBytes, defBytes       int64
-	data                     []byte
+	data                     []byte // valid until the next page
 
 	inflated, stored int64 // bytes
 	checksum         int64 // -1: none
@@ -48,10 +43,48 @@ type page struct {
 
 // pages reads the pages of a column chunk.
 type pages struct {
-	file    *openedFile
-	at, end int64
-	codec   codec
-	window  []byte
+	file     vfs.File
+	at, end  int64
+	codec    codec
+	maxBytes int64 // of a page
+
+	read     int    // pages so far
+	ahead    []byte // bytes of the file from at on
+	buffer   []byte // that ahead is in
+	inflated []byte
+}
+
+// start goes to the pages of a chunk.
+func (p *pages) start(file vfs.File, k *chunk) {
+	p.file, p.at, p.end, p.codec = file, k.start, k.start+k.size, k.codec
+	p.read, p.ahead = 0, nil
+}
+
+// peek is the next n bytes, or those that are left.
+func (p *pages) peek(n int64) ([]byte, error) {
+	n = min(n, p.end-p.at)
+	have := int64(len(p.ahead))
+	if have >= n {
+		return p.ahead[:n], nil
+	}
+	size := min(max(n, min(readAhead, p.maxBytes)), p.end-p.at)
+	to := p.buffer
+	if int64(cap(to)) < size {
+		to = make([]byte, size)
+	}
+	to = to[:size]
+	copy(to, p.ahead)
+	p.buffer, p.ahead = to, nil
+	if err := readFull(p.file, to[have:], p.at+have); err != nil {
+		return nil, err
+	}
+	p.ahead = to
+	return to[:n], nil
+}
+
+func (p *pages) skip(n int64) {
+	p.ahead = p.ahead[min(n, int64(len(p.ahead))):]
+	p.at += n
 }
 
 // next reads the next page of a kind that is known; io.EOF after the last.
@@ -61,175 +94,159 @@ func (p *pages) next() (*page, error) {
 		if err != nil {
 			return nil, err
 		}
+		p.read++
 		if h.inflated < 0 || h.stored < 0 || h.stored > p.end-p.at {
-			return nil, fmt.Errorf("a page of %d bytes where %d are left", h.stored, p.end-p.at)
+			return nil, fmt.Errorf("it says that it has %d bytes, and %d are left", h.stored, p.end-p.at)
 		}
-		if h.inflated > maxPage || h.stored > maxPage {
-			return nil, fmt.Errorf("a page of %v (at most %v are read)", units.Bytes(max(h.inflated, h.stored)), units.Bytes(maxPage))
-		}
-		at := p.at
-		p.at += h.stored
-		if h.kind != dataPage && h.kind != dictionaryPage && h.kind != dataPageV2 {
+		if h.kind == indexPage || h.kind > dataPageV2 {
+			p.skip(h.stored)
 			continue
 		}
-		if h.cells < 0 || h.repBytes < 0 || h.defBytes < 0 || h.repBytes > h.stored || h.defBytes > h.stored-h.repBytes {
-			return nil, errors.New("a page header makes no sense")
+		if err := p.check(h); err != nil {
+			return nil, err
 		}
-		stored := make([]byte, h.stored) // anew, as texts stay in it
-		if err := readFull(p.file, stored, at); err != nil {
+		stored, err := p.peek(h.stored)
+		if err != nil {
 			return nil, err
 		}
 		if found := crc32.ChecksumIEEE(stored); h.checksum >= 0 && int64(found) != h.checksum {
-			return nil, fmt.Errorf("a page has checksum %08x, and its header %08x", found, h.checksum)
+			return nil, fmt.Errorf("its bytes have the checksum %08x, and its header says %08x", found, h.checksum)
 		}
-		return h, h.inflate(p.codec, stored)
+		err = p.inflate(h, stored)
+		p.skip(h.stored)
+		return h, err
 	}
 	return nil, io.EOF
 }
 
+// check compares the sizes of a page with what there is and what may be used.
+func (p *pages) check(h *page) error {
+	if h.kind < 0 || h.cells < 0 || h.repBytes < 0 || h.defBytes < 0 || h.repBytes > h.stored || h.defBytes > h.stored-h.repBytes || h.repBytes+h.defBytes > h.inflated {
+		return errors.New("its header is not valid")
+	}
+	ratio := p.codec.ratio()
+	if h.plain {
+		ratio = 1
+	}
+	if h.inflated/ratio > h.stored+64 {
+		return fmt.Errorf("it says that %d bytes of %v inflate to %d", h.stored, p.codec, h.inflated)
+	}
+	if size := max(h.stored, h.inflated); size > p.maxBytes {
+		return fmt.Errorf("%w: the page has %v, and a page may have %v, 1/%d of the memory that may be used (give more with --memory, or write smaller pages)", machine.ErrDoesNotFit, units.Bytes(size), units.Bytes(p.maxBytes), memoryShare)
+	}
+	return nil
+}
+
+// tooLarge tells errors of limits of memory.
+func tooLarge(err error) bool { return errors.Is(err, machine.ErrDoesNotFit) }
+
 // header reads the header of the page at p.at, and moves on to its data.
 func (p *pages) header() (*page, error) {
-	for size := int64(1 << 10); ; size *= 8 {
-		size = min(size, p.end-p.at, maxPageHeader)
-		if int64(cap(p.window)) < size {
-			p.window = make([]byte, size)
-		}
-		p.window = p.window[:size]
-		if err := readFull(p.file, p.window, p.at); err != nil {
+	for size := int64(1 << 10); ; size = min(8*size, maxPageHeader) {
+		window, err := p.peek(size)
+		if err != nil {
 			return nil, err
 		}
-		c := &compact{data: p.window}
+		c := &compact{data: window}
 		h := c.page()
 		if c.err == nil {
-			p.at += size - int64(len(c.data))
+			p.skip(int64(len(window) - len(c.data)))
 			return h, nil
 		}
-		if c.err != errCut || size == p.end-p.at || size == maxPageHeader {
+		if c.err != errCut || int64(len(window)) < size || size == maxPageHeader {
 			return nil, c.err
 		}
 	}
 }
 
 func (c *compact) page() *page {
-	h := &page{kind: -1, cells: -1, checksum: -1}
-	checksum := int64(-1)
-	c.fields(wireStruct, map[int64]*int64{1: &h.kind, 2: &h.inflated, 3: &h.stored, 4: &checksum}, func(id int64, t wire) {
-		switch id {
-		case 5:
-			c.fields(t, map[int64]*int64{1: &h.cells, 2: (*int64)(&h.encoding), 3: (*int64)(&h.defEncoding), 4: (*int64)(&h.repEncoding)}, c.skipField)
-		case 7:
-			c.fields(t, map[int64]*int64{1: &h.cells, 2: (*int64)(&h.encoding)}, c.skipField)
-		case 8:
-			c.fields(t, map[int64]*int64{1: &h.cells, 4: (*int64)(&h.encoding), 5: &h.defBytes, 6: &h.repBytes}, func(id int64, t wire) {
-				h.plain = h.plain || id == 7 && t == wireFalse
-				c.skip(t, false)
+	h := &page{kind: -1, cells: -1, stored: -1, inflated: -1, checksum: -1}
+	c.structure(func(id int64, t wire) {
+		switch {
+		case id == 1:
+			c.number(t, &h.kind)
+		case id == 2:
+			c.number(t, &h.inflated)
+		case id == 3:
+			c.number(t, &h.stored)
+		case id == 4:
+			c.number(t, &h.checksum)
+			h.checksum = int64(uint32(h.checksum))
+		case id == 5 && h.kind == dataPage:
+			c.group(t, func(id int64, t wire) {
+				switch id {
+				case 1:
+					c.number(t, &h.cells)
+				case 2:
+					c.number(t, (*int64)(&h.encoding))
+				case 3:
+					c.number(t, (*int64)(&h.defEncoding))
+				case 4:
+					c.number(t, (*int64)(&h.repEncoding))
+				default:
+					c.skip(t, false)
+				}
 			})
-		case 4: // a checksum of another type than it should be
-			c.fail(errThrift)
+		case id == 7 && h.kind == dictionaryPage:
+			c.group(t, func(id int64, t wire) {
+				switch id {
+				case 1:
+					c.number(t, &h.cells)
+				case 2:
+					c.number(t, (*int64)(&h.encoding))
+				default:
+					c.skip(t, false)
+				}
+			})
+		case id == 8 && h.kind == dataPageV2:
+			c.group(t, func(id int64, t wire) {
+				switch id {
+				case 1:
+					c.number(t, &h.cells)
+				case 4:
+					c.number(t, (*int64)(&h.encoding))
+				case 5:
+					c.number(t, &h.defBytes)
+				case 6:
+					c.number(t, &h.repBytes)
+				case 7:
+					h.plain = t == wireFalse
+					c.skip(t, false)
+				default:
+					c.skip(t, false)
+				}
+			})
 		default:
 			c.skip(t, false)
 		}
 	})
-	if checksum != -1 {
-		h.checksum = int64(uint32(checksum))
-	}
 	return h
 }
 
-// inflate sets data from the bytes stored. The levels of version 2 are as they are.
-func (h *page) inflate(by codec, stored []byte) error {
+// inflate sets the data of a page from the bytes stored. The levels of version 2 are
+// as they are.
+func (p *pages) inflate(h *page, stored []byte) error {
 	levels := int64(0)
 	if h.kind == dataPageV2 {
 		levels = h.repBytes + h.defBytes
 	}
-	if by == uncompressed || h.plain {
+	if p.codec == uncompressed || h.plain {
 		if h.stored != h.inflated {
-			return fmt.Errorf("a page of %d bytes is stored as %d, and not compressed", h.inflated, h.stored)
+			return fmt.Errorf("it has %d bytes, is stored as %d, and is not compressed", h.inflated, h.stored)
 		}
 		h.data = stored
 		return nil
 	}
-	if levels > h.inflated {
-		return errShort
+	if int64(cap(p.inflated)) < h.inflated {
+		p.inflated = make([]byte, h.inflated)
 	}
-	h.data = make([]byte, h.inflated)
+	h.data = p.inflated[:h.inflated]
 	copy(h.data, stored[:levels])
-	if err := by.inflate(h.data[levels:], stored[levels:]); err != nil {
-		return fmt.Errorf("a page does not inflate: %w", err)
+	if levels == h.inflated && levels == h.stored {
+		return nil // no values, which some writers do not compress then
+	}
+	if err := p.codec.inflate(h.data[levels:], stored[levels:]); err != nil {
+		return fmt.Errorf("it does not inflate (%v): %w", p.codec, err)
 	}
 	return nil
 }
-
-// codec is how pages are compressed.
-type codec int64
-
-const (
-	uncompressed codec = iota
-	snappyCodec
-	gzipCodec
-	lzoCodec
-	brotliCodec
-	lz4Codec
-	zstdCodec
-	lz4RawCodec
-)
-
-var codecNames = []string{"nothing", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw"}
-
-func (c codec) String() string {
-	if c < 0 || int(c) >= len(codecNames) {
-		return fmt.Sprintf("codec %d", int64(c))
-	}
-	return codecNames[c]
-}
-
-// check fails for what is not read.
-func (c codec) check() error {
-	switch c {
-	case uncompressed, snappyCodec, gzipCodec, zstdCodec, lz4RawCodec:
-		return nil
-	}
-	return fmt.Errorf("it is compressed by %v (nothing, snappy, gzip, zstd and lz4_raw are read)", c)
-}
-
-var errLength = errors.New("it has not the length that its header says")
-
-// inflate fills dst, and no more.
-func (c codec) inflate(dst, src []byte) error {
-	n, err := 0, error(nil)
-	switch c {
-	case snappyCodec:
-		if n, err = snappy.DecodedLen(src); err == nil && n == len(dst) {
-			_, err = snappy.Decode(dst, src)
-		}
-	case gzipCodec:
-		var z *gzip.Reader
-		if z, err = gzip.NewReader(bytes.NewReader(src)); err != nil {
-			return err
-		}
-		if n, err = io.ReadFull(z, dst); err != nil {
-			return err
-		}
-		if more, end := z.Read(make([]byte, 1)); more > 0 || end != io.EOF { // and the checksum
-			return errLength
-		}
-	case zstdCodec:
-		var out []byte
-		out, err = zstdDecoder().DecodeAll(src, dst[:0:len(dst)])
-		n = len(out)
-	case lz4RawCodec:
-		n, err = lz4.UncompressBlock(src, dst)
-	}
-	if err == nil && n != len(dst) {
-		err = errLength
-	}
-	return err
-}
-
-var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
-	if err != nil {
-		panic(err) // of options that do not go together
-	}
-	return d
-})

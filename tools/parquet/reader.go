@@ -1,28 +1,28 @@
 package parquet
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/bits"
 	"slices"
 	"strconv"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Cells are values of a column, one after another. Of the three kinds of values,
-// the column's is there. They are valid until the reader's next call, texts longer.
+// Cells are values of a column, one after another. They are valid until the reader's
+// next call.
 type Cells struct {
 	N      int
-	Starts []bool // [N] of a list: whether a row begins here; nil: each is a row
-	Null   []bool // [N] there is no value: a null, or a list that is null or empty
-	Ints   []int64
-	Floats []float64
-	Texts  [][]byte
+	Starts []bool    // [N] of a list: whether a row begins here; nil: each is a row
+	Null   []bool    // [N] there is no value: a null, or a list that is null or empty
+	Ints   []int64   // [N] of integers and truth values
+	Floats []float64 // [N] of floats
 
+	texts    texts // [N] of texts
+	kind     Kind
 	unsigned bool
 }
 
@@ -30,8 +30,10 @@ type Cells struct {
 // into buf.
 func (c *Cells) Text(i int, buf []byte) []byte {
 	switch {
-	case c.Texts != nil:
-		return c.Texts[i]
+	case c.kind == Text:
+		return c.texts.at(i)
+	case c.kind == Float:
+		return strconv.AppendFloat(buf[:0], c.Floats[i], 'g', -1, 64)
 	case c.unsigned:
 		return strconv.AppendUint(buf[:0], uint64(c.Ints[i]), 10)
 	}
@@ -41,7 +43,7 @@ func (c *Cells) Text(i int, buf []byte) []byte {
 // Number is a value as a float64: an integer with one rounding.
 func (c *Cells) Number(i int) float64 {
 	switch {
-	case c.Floats != nil:
+	case c.kind == Float:
 		return c.Floats[i]
 	case c.unsigned:
 		return float64(uint64(c.Ints[i]))
@@ -49,54 +51,69 @@ func (c *Cells) Number(i int) float64 {
 	return float64(c.Ints[i])
 }
 
+// errText is the error of texts that are too long to be in memory together.
+var errText = fmt.Errorf("%w: texts of some thousand rows take more than 1/%d of the memory that may be used (give more with --memory)", machine.ErrDoesNotFit, memoryShare)
+
 // Reader reads one column of a table, from the first row to the last.
 type Reader struct {
 	table  *Table
+	wanted Column
 	column Column // of the present file
-	row    int64  // rows begun
 
-	file      *openedFile
-	nextFile  int
-	nextGroup int
-	inGroup   bool
-	groupRows int64 // that are left of the present row group
-	fresh     bool  // none of it have been taken
-	pages     pages
-	dict      *dictionary
+	group, end int // next of the table's row groups, and the last
+	part       *part
+	file       vfs.File
+	owned      bool // the file is closed when it has been read
 
-	left     int64 // cells of the present page
+	inGroup bool
+	rows    int64 // left of the present row group
+	left    int64 // cells left of it
+	fresh   bool  // none of it have been taken
+	pages   pages
+	dict    *dictionary
+
+	inPage   int64 // cells left of the present page
 	rep, def hybrid
 	values   values
 	levels   []uint32
-	texts    [][]byte
 	cells    Cells
 }
 
 // Read starts to read a column of the table, of any kind but Other.
 func (t *Table) Read(c *Column) (*Reader, error) {
+	r := &Reader{table: t}
+	r.pages.maxBytes = t.pageBytes
+	return r, r.Restart(c, 0, len(t.groups))
+}
+
+// Restart goes to the row groups from first to before end of a column, which may be
+// another one than before: its pages take the memory that those of the other had.
+func (r *Reader) Restart(c *Column, first, end int) error {
 	if c.Kind == Other {
-		return nil, fmt.Errorf("%w: %s: column %q is a %s, which cannot be read", ErrInvalid, t.Path, c.Name, c.Type)
+		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as numbers or text", ErrInvalid, r.table.Path, c.Name, c.Type)
 	}
-	return &Reader{table: t, column: *c}, nil
+	r.wanted, r.group, r.end = *c, first, end
+	r.inGroup, r.left, r.inPage = false, 0, 0
+	return nil
 }
 
 // Close ends reading.
 func (r *Reader) Close() error {
-	if r.file == nil {
+	f := r.file
+	r.file, r.part = nil, nil
+	if f == nil || !r.owned {
 		return nil
 	}
-	f := r.file
-	r.file = nil
 	return f.Close()
 }
 
-// Next returns the next n cells; fewer only at the end of the table, and none, with
-// io.EOF, after it.
+// Next returns the next n cells; fewer only at the end, and none, with io.EOF, after it.
 func (r *Reader) Next(n int) (*Cells, error) {
 	c := &r.cells
-	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0], Texts: c.Texts[:0]}
+	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0], texts: texts{c.texts.bytes[:0], c.texts.ends[:0]}}
+	c.kind, c.unsigned = r.wanted.Kind, r.wanted.unsigned
 	for c.N < n {
-		if r.left == 0 {
+		if r.inPage == 0 {
 			err := r.nextPage()
 			if err == io.EOF && c.N > 0 {
 				break
@@ -105,26 +122,39 @@ func (r *Reader) Next(n int) (*Cells, error) {
 				return nil, err
 			}
 		}
-		k := int(min(int64(n-c.N), r.left))
+		k := int(min(int64(n-c.N), r.inPage))
 		if err := r.take(c, k); err != nil {
 			return nil, r.invalid(err)
 		}
-		c.N, r.left = c.N+k, r.left-int64(k)
+		c.N, r.inPage = c.N+k, r.inPage-int64(k)
 	}
-	c.unsigned = r.column.unsigned
-	if !r.column.List {
+	if !r.wanted.List {
 		c.Starts = nil
 	}
 	return c, nil
 }
 
+// invalid puts the place into an error.
 func (r *Reader) invalid(err error) error {
 	var disk *diskError
 	if err == nil || errors.As(err, &disk) {
 		return err
 	}
-	return fmt.Errorf("%w: %s: column %q, at row %d of the table: %w", ErrInvalid, r.file.Path(), r.column.Name, r.row, err)
+	place := fmt.Sprintf("%s: column %q, row group %d", r.part.path, r.column.Name, r.table.groups[r.group-1].index)
+	if r.pages.read > 0 {
+		place += fmt.Sprintf(", page %d", r.pages.read-1)
+	}
+	if tooLarge(err) {
+		return fmt.Errorf("%s: %w", place, err)
+	}
+	if !errors.Is(err, errCannot) {
+		return fmt.Errorf("%w: %s: %w%s", ErrInvalid, place, err, damaged)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, place, err)
 }
+
+// errCannot is in errors of what is not read, though it may be well.
+var errCannot = errors.New("it cannot be read")
 
 // nextPage goes to the next page that has cells; io.EOF after the last.
 func (r *Reader) nextPage() error {
@@ -136,70 +166,77 @@ func (r *Reader) nextPage() error {
 			}
 			continue
 		}
-		if r.file == nil || r.nextGroup == len(r.file.groups) {
-			if err := r.openFile(); err != nil {
-				return err
-			}
-			continue
+		if r.group == r.end {
+			return io.EOF
 		}
-		if r.nextGroup++; r.file.groups[r.nextGroup-1].rows == 0 {
+		if r.group++; r.table.groups[r.group-1].Rows == 0 {
 			continue // its pages may be anything
 		}
-		if err := r.openGroup(r.nextGroup - 1); err != nil {
-			return r.invalid(err)
+		if err := r.openGroup(&r.table.groups[r.group-1]); err != nil {
+			return err
 		}
 	}
 }
 
-func (r *Reader) openFile() error {
+// openPart goes to a file of the table.
+func (r *Reader) openPart(p *part) (err error) {
 	if err := r.Close(); err != nil {
 		return err
 	}
-	if r.nextFile == len(r.table.files) {
-		if r.row != r.table.Rows {
-			return fmt.Errorf("%w: %s: %d rows, but %d when it was opened", ErrInvalid, r.table.Path, r.row, r.table.Rows)
-		}
-		return io.EOF
-	}
-	f, err := openFile(r.table.fsys, r.table.files[r.nextFile])
-	if err != nil {
+	if r.file, r.owned, err = p.open(); err != nil {
 		return err
 	}
-	r.file, r.nextGroup = f, 0
-	r.nextFile++
-	i := slices.IndexFunc(f.columns, func(c Column) bool { return c.Name == r.column.Name })
-	if i < 0 || f.columns[i].Kind != r.column.Kind || f.columns[i].List != r.column.List || f.columns[i].unsigned != r.column.unsigned {
-		return fmt.Errorf("%w: %s: no column %q of %s, as %s has", ErrInvalid, f.Path(), r.column.Name, r.column.Type, r.table.files[0])
-	}
-	r.column = f.columns[i]
+	r.part = p
 	return nil
 }
 
-func (r *Reader) openGroup(k int) error {
-	group := &r.file.groups[k]
-	if r.column.leaf >= len(group.chunks) {
-		return fmt.Errorf("row group %d has no such column", k)
+func (r *Reader) openGroup(g *Group) error {
+	if r.part != g.part {
+		if err := r.openPart(g.part); err != nil {
+			return err
+		}
 	}
-	chunk := &group.chunks[r.column.leaf]
-	r.groupRows, r.fresh, r.dict, r.inGroup = group.rows, true, nil, true
-	start := chunk.data
-	if chunk.dictionary > 0 {
-		start = min(start, chunk.dictionary)
+	r.rows, r.left, r.fresh, r.dict, r.inGroup = g.Rows, g.Rows, true, nil, true
+	r.pages.read = 0
+	if r.wanted.Key {
+		r.column = r.wanted
+		return nil
 	}
-	if chunk.elsewhere || start < 0 || chunk.size < 0 || start > r.file.size || chunk.size > r.file.size-start {
-		return fmt.Errorf("row group %d of it is not in the file", k)
+	w := &r.wanted
+	i := slices.IndexFunc(g.part.columns, func(c Column) bool { return c.Name == w.Name && c.Field == w.Field })
+	if i < 0 || g.part.columns[i].Kind != w.Kind || g.part.columns[i].List != w.List || g.part.columns[i].unsigned != w.unsigned {
+		return fmt.Errorf("%w: %s: no column %q of %s, as %s has; write both anew with one schema", ErrInvalid, g.part.path, w.Name, w.Type, r.table.parts[0].path)
 	}
-	r.pages = pages{file: r.file, at: start, end: start + chunk.size, codec: chunk.codec, window: r.pages.window}
-	return chunk.codec.check()
+	r.column = g.part.columns[i]
+	chunk := &g.part.groups[g.index].chunks[r.column.leaf]
+	if chunk.elsewhere {
+		return r.invalid(fmt.Errorf("%w: it is encrypted or in another file; write it anew", errCannot))
+	}
+	if err := chunk.codec.check(); err != nil {
+		return r.invalid(fmt.Errorf("%w: %w", errCannot, err))
+	}
+	if chunk.start < 4 || chunk.size < 0 || chunk.start > g.part.size || chunk.size > g.part.size-chunk.start {
+		return r.invalid(errors.New("it is not within the file"))
+	}
+	if chunk.cells < g.Rows || chunk.cells > g.part.size*maxRowsPerByte || r.column.maxRep == 0 && chunk.cells != g.Rows {
+		return r.invalid(fmt.Errorf("it has %d values of %d rows", chunk.cells, g.Rows))
+	}
+	r.left = chunk.cells
+	r.pages.start(r.file, chunk)
+	return nil
 }
 
 // openPage goes to the next page of the row group, and tells whether it has cells.
 // After the last, there is no row group.
 func (r *Reader) openPage() (found bool, err error) {
+	if r.wanted.Key {
+		r.inPage, r.inGroup = r.left, r.left > 0
+		return r.inGroup, nil
+	}
 	p, err := r.pages.next()
 	if err == io.EOF {
-		if r.inGroup = false; r.groupRows > 0 {
-			return false, fmt.Errorf("row group %d ends %d rows early", r.nextGroup-1, r.groupRows)
+		if r.inGroup = false; r.rows > 0 || r.left > 0 {
+			return false, fmt.Errorf("it ends %d rows and %d values early", r.rows, r.left)
 		}
 		return false, nil
 	}
@@ -210,8 +247,11 @@ func (r *Reader) openPage() (found bool, err error) {
 		if r.dict != nil {
 			return false, errors.New("a second dictionary")
 		}
-		r.dict, err = newDictionary(p, &r.column)
+		r.dict, err = newDictionary(p, &r.column, r.pages.maxBytes)
 		return false, err
+	}
+	if p.cells > r.left {
+		return false, fmt.Errorf("it has %d values, and of the row group %d are left", p.cells, r.left)
 	}
 	data := p.data
 	levels := []struct {
@@ -228,7 +268,7 @@ func (r *Reader) openPage() (found bool, err error) {
 		case l.most == 0:
 			continue
 		case l.encoding != runsEncoding:
-			return false, fmt.Errorf("it has levels in the encoding %v", l.encoding)
+			return false, fmt.Errorf("%w: it has levels in the encoding %v; write it anew", errCannot, l.encoding)
 		default:
 			if bytes, data, err = prefixed(data); err != nil {
 				return false, err
@@ -236,13 +276,21 @@ func (r *Reader) openPage() (found bool, err error) {
 		}
 		*l.to = hybrid{data: bytes, width: bits.Len(uint(l.most))}
 	}
-	r.left = p.cells
-	r.values = values{column: &r.column, data: data, index: r.values.index, scratch: r.values.scratch}
-	return p.cells > 0, r.values.setEncoding(p.encoding, r.dict)
+	r.inPage, r.left = p.cells, r.left-p.cells
+	v := &r.values
+	v.column, v.data, v.maxBytes, v.at = &r.column, data, r.pages.maxBytes, 0
+	return p.cells > 0, v.setEncoding(p.encoding, r.dict, p.cells)
 }
 
 // take appends the next k cells of the page to c.
 func (r *Reader) take(c *Cells, k int) error {
+	from := len(c.Null)
+	c.Null = slices.Grow(c.Null, k)[:from+k]
+	null := c.Null[from:]
+	clear(null)
+	if r.wanted.Key {
+		return r.takeKey(c, null)
+	}
 	rows := int64(k)
 	if r.column.maxRep > 0 {
 		levels, err := r.readLevels(&r.rep, k)
@@ -257,90 +305,83 @@ func (r *Reader) take(c *Cells, k int) error {
 			c.Starts = append(c.Starts, l == 0)
 		}
 		if r.fresh && levels[0] != 0 {
-			return errors.New("its row group begins within a list")
+			return errors.New("the row group begins within a list")
 		}
 	}
 	r.fresh = false
-	if rows > r.groupRows {
-		return errors.New("more rows than its row group has")
+	if rows > r.rows {
+		return errors.New("it has more rows than its row group")
 	}
-	r.row, r.groupRows = r.row+rows, r.groupRows-rows
+	r.rows -= rows
 	present := k
-	from := len(c.Null)
-	c.Null = append(c.Null, make([]bool, k)...)
-	if r.column.maxDef > 0 {
+	if most := r.column.maxDef; most > 0 && !r.def.allOf(uint32(most), int64(k)) {
 		levels, err := r.readLevels(&r.def, k)
 		if err != nil {
 			return err
 		}
 		for i, l := range levels {
-			if int(l) != r.column.maxDef {
-				c.Null[from+i] = true
+			switch {
+			case int(l) < most:
+				null[i] = true
 				present--
+			case int(l) > most:
+				return fmt.Errorf("it has the level %d of %d", l, most)
 			}
 		}
 	}
-	return r.takeValues(c, c.Null[from:], present)
+	switch r.column.Kind {
+	case Text:
+		return r.values.texts(&c.texts, null, present)
+	case Float:
+		return appendValues(&c.Floats, null, present, r.values.floats)
+	default:
+		return appendValues(&c.Ints, null, present, r.values.ints)
+	}
 }
 
 func (r *Reader) readLevels(h *hybrid, k int) ([]uint32, error) {
-	if cap(r.levels) < k {
-		r.levels = make([]uint32, k)
-	}
-	levels := r.levels[:k]
-	return levels, h.read(levels)
+	r.levels = room(r.levels, k)
+	return r.levels, h.read(r.levels)
 }
 
-// takeValues appends a value for each that is not null; others are 0.
-func (r *Reader) takeValues(c *Cells, null []bool, present int) error {
-	if r.column.Kind == Text {
-		if cap(r.texts) < present {
-			r.texts = make([][]byte, present)
-		}
-		texts := r.texts[:present]
-		if err := r.values.text(texts); err != nil {
-			return err
-		}
-		for _, null := range null {
-			if null {
-				c.Texts = append(c.Texts, nil)
-				continue
-			}
-			c.Texts, texts = append(c.Texts, texts[0]), texts[1:]
-		}
-		return nil
-	}
-	raw, err := r.values.fixed(present)
-	if err != nil {
+// appendValues appends a value for each that is not null; others are 0.
+func appendValues[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
+	from := len(*to)
+	*to = slices.Grow(*to, len(null))[:from+len(null)]
+	dst := (*to)[from:]
+	if err := read(dst[:present]); err != nil {
 		return err
 	}
-	size := r.column.size
-	for _, null := range null {
-		var bits uint64
-		if !null {
-			switch size {
-			case 1:
-				bits = uint64(raw[0])
-			case 2:
-				bits = uint64(binary.LittleEndian.Uint16(raw))
-			case 4:
-				bits = uint64(binary.LittleEndian.Uint32(raw))
-			case 8:
-				bits = binary.LittleEndian.Uint64(raw)
-			}
-			raw = raw[size:]
+	for i := len(dst) - 1; present <= i; i-- { // below present, none is null
+		if dst[i] = 0; !null[i] {
+			present--
+			dst[i] = dst[present]
 		}
+	}
+	return nil
+}
+
+// takeKey appends the value that the folder of the file has.
+func (r *Reader) takeKey(c *Cells, null []bool) error {
+	k := &r.part.keys[r.wanted.leaf]
+	r.left -= int64(len(null))
+	number := int64(0)
+	if r.wanted.Kind == Integer && !k.null {
+		var err error
+		if number, err = strconv.ParseInt(k.value, 10, 64); err != nil {
+			return err // not after addKeys
+		}
+	}
+	for i := range null {
+		null[i] = k.null
 		switch {
-		case r.column.Kind != Float && size == 4 && !r.column.unsigned:
-			c.Ints = append(c.Ints, int64(int32(bits)))
-		case r.column.Kind != Float:
-			c.Ints = append(c.Ints, int64(bits))
-		case size == 2:
-			c.Floats = append(c.Floats, float64(dtype.Float16ToFloat32(uint16(bits))))
-		case size == 4:
-			c.Floats = append(c.Floats, float64(math.Float32frombits(uint32(bits))))
+		case r.wanted.Kind == Integer:
+			c.Ints = append(c.Ints, number)
 		default:
-			c.Floats = append(c.Floats, math.Float64frombits(bits))
+			if !k.null {
+				c.texts.bytes = append(c.texts.bytes, k.value...)
+			}
+			c.texts.ends = append(c.texts.ends, len(c.texts.bytes))
 		}
 	}
 	return nil

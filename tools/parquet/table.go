@@ -1,8 +1,8 @@
 // Package parquet reads the columns of Parquet tables (https://parquet.apache.org/docs/file-format/),
-// a page at a time: plain, dictionary and byte stream split encodings; plain,
-// snappy, gzip, zstd and lz4_raw pages. Nothing in a file is trusted: what is wrong
-// is ErrInvalid, and memory is bounded by that of a page. (Arrow's reader panics,
-// or does not return, on some files that are damaged.)
+// a page at a time: all encodings of values that writers use, and pages that are plain
+// or compressed by snappy, gzip, brotli, zstd or lz4. Nothing in a file is trusted: what
+// is wrong is ErrInvalid. Memory is checked against a limit, and sizes against the file's,
+// before anything is allocated.
 //
 // A Table is safe for concurrent use, a Reader is not.
 package parquet
@@ -10,7 +10,8 @@ package parquet
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -21,82 +22,104 @@ import (
 // that it should be. The text names file and place.
 var ErrInvalid = npy.ErrInvalid
 
-// Kind is what the values of a column are.
-type Kind uint8
-
-const (
-	Other   Kind = iota // none of these: dates, decimals, structures, lists of lists
-	Integer             // of up to 64 bits, signed or not
-	Float               // float16, float32, float64
-	Bool
-	Text
-)
-
-// Column is a column of a table: of one value a row, or of a list.
-type Column struct {
-	Name string
-	Kind Kind
-	List bool
-	Type string // in words
-
-	leaf     int // among those of the file
-	physical physical
-	size     int  // bytes of a value; 0: they differ
-	unsigned bool // integers
-	maxDef   int  // definition level of a value; lower ones say which level is null
-	maxRep   int
-}
-
 // Table is the rows of a file, or of the files of a folder one after another.
 type Table struct {
 	Path    string
 	Rows    int64
-	Columns []Column // of the first file; the others must have those that are read
+	Columns []Column // of the first file, the fields of its structures last but for keys; other files must have those that are read
 
-	fsys  vfs.FS
-	files []string
+	parts     []*part
+	groups    []Group
+	metadata  allowance
+	pageBytes int64 // most of a page
 }
 
-// Open opens a file, or the folder of all files in it whose names end with
-// .parquet, in the order of these. It reads their metadata.
-func Open(fsys vfs.FS, path string) (*Table, error) {
+// Group is a row group of a table.
+type Group struct {
+	First, Rows int64 // rows of the table
+
+	part  *part
+	index int // among those of the part
+}
+
+// part is a file of a table.
+type part struct {
+	path    string
+	fsys    vfs.FS
+	file    vfs.File // nil: it is opened when it is read
+	size    int64
+	columns []Column
+	groups  []rowGroup
+	keys    []key
+}
+
+// maxOpen is how many files of a table stay open; those beyond are opened once more
+// by each Reader.
+const maxOpen = 512
+
+// Of the memory that may be used, the metadata of a table get a share of 1/16, and so
+// does a page. Up to three columns are read side by side, each with a page as stored,
+// inflated, and a dictionary, which takes twice as much as its page.
+const (
+	memoryShare      = 16
+	minPageBytes     = 1 << 20
+	defaultPageBytes = 1 << 30 // without a limit
+)
+
+// Open opens a file, or the files of a folder: those whose names end with .parquet, in
+// the order of these, in which numbers count as such, and those of folders named
+// key=value within it, whose keys are columns. It reads their metadata, once. memory
+// is what the caller may use in all; 0: no limit.
+func Open(fsys vfs.FS, path string, memory int64) (_ *Table, err error) {
+	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
+	if memory > 0 {
+		share := max(minPageBytes, memory/memoryShare)
+		t.metadata, t.pageBytes = allowance{share, share}, min(share, defaultPageBytes)
+	}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{Path: path, fsys: fsys, files: []string{path}}
 	if info.IsDir() {
-		entries, err := fsys.ReadDir(path)
-		if err != nil {
-			return nil, err
+		err = t.addFolder(fsys, path, nil)
+		if err == nil && len(t.parts) == 0 {
+			err = fmt.Errorf("%w: %s: a folder without .parquet files", ErrInvalid, path)
 		}
-		t.files = nil
-		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), ".parquet") && !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), "_") {
-				t.files = append(t.files, filepath.Join(path, e.Name()))
-			}
-		}
-		if len(t.files) == 0 {
-			return nil, fmt.Errorf("%w: %s: a folder without .parquet files", ErrInvalid, path)
-		}
+	} else {
+		err = t.add(fsys, path, nil)
 	}
-	for i, name := range t.files {
-		f, err := openFile(fsys, name)
-		if err != nil {
-			return nil, err
-		}
-		if i == 0 {
-			t.Columns = f.columns
-		}
-		if t.Rows += f.rows; t.Rows > maxRows {
-			err = fmt.Errorf("%w: %s: more than %d rows", ErrInvalid, path, int64(maxRows))
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			return nil, err
-		}
+	if err == nil {
+		err = t.addKeys()
 	}
-	return t, nil
+	return t, err
 }
+
+// Close closes the files.
+func (t *Table) Close() error {
+	var errs []error
+	for _, p := range t.parts {
+		if p.file != nil {
+			errs = append(errs, p.file.Close())
+		}
+	}
+	t.parts, t.groups = nil, nil
+	return errors.Join(errs...)
+}
+
+// Bytes is what the table takes in memory while it is open.
+func (t *Table) Bytes() int64 { return t.metadata.total - t.metadata.left }
+
+// Keyed tells whether the files lie in folders named key=value, so that the order of
+// the rows is that of the keys.
+func (t *Table) Keyed() bool { return len(t.parts[0].keys) > 0 }
+
+// Groups are the row groups, in order.
+func (t *Table) Groups() []Group { return t.groups }
 
 // Find is the column with one of the names, in any case; nil where there is none.
 func (t *Table) Find(names ...string) *Column {
@@ -111,154 +134,94 @@ func (t *Table) Find(names ...string) *Column {
 }
 
 // Place names a row of the table.
-func (t *Table) Place(row int64) string { return fmt.Sprintf("%s: row %d", t.Path, row) }
-
-// openedFile is one file of a table.
-type openedFile struct {
-	vfs.File
-	size int64
-	*footer
-	columns []Column
+func (t *Table) Place(row int64) string {
+	if len(t.parts) < 2 {
+		return fmt.Sprintf("%s: row %d", t.Path, row)
+	}
+	i := sort.Search(len(t.groups), func(i int) bool { return t.groups[i].First > row }) - 1
+	if i < 0 {
+		return fmt.Sprintf("%s: row %d", t.Path, row)
+	}
+	g := t.groups[i]
+	first := g.First
+	for ; i >= 0 && t.groups[i].part == g.part; i-- {
+		first = t.groups[i].First
+	}
+	return fmt.Sprintf("%s: row %d", g.part.path, row-first)
 }
 
-func openFile(fsys vfs.FS, path string) (*openedFile, error) {
+// add opens a file and adds its row groups.
+func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
+	p := &part{path: path, fsys: fsys, keys: keys}
+	if err := t.metadata.take(partBytes + int64(len(path))); err != nil {
+		return p.invalid(err)
+	}
 	file, err := fsys.Open(path)
 	if err != nil {
-		return nil, err
-	}
-	f := &openedFile{File: file}
-	if f.size, err = file.Size(); err == nil {
-		if f.footer, err = readFooter(file, f.size); err == nil {
-			f.columns, err = columns(f.schema)
-		}
-		err = f.invalid(err)
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// invalid is ErrInvalid about the file, unless the file system is to blame.
-func (f *openedFile) invalid(err error) error {
-	var disk *diskError
-	if err == nil || errors.As(err, &disk) {
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w", ErrInvalid, f.Path(), err)
-}
-
-// columns lists the columns of a schema.
-func columns(schema []element) ([]Column, error) {
-	if len(schema) == 0 {
-		return nil, errors.New("it has no schema")
+	p.file = file
+	t.parts = append(t.parts, p) // so that Close closes it
+	var f *footer
+	if p.size, err = file.Size(); err == nil {
+		f, err = readFooter(file, p.size, &t.metadata)
+		err = p.invalid(err)
 	}
-	w := &schemaWalk{left: schema[1:]}
-	var out []Column
-	for range schema[0].children {
-		if len(w.left) == 0 {
-			return nil, errors.New("its schema ends early")
+	if err != nil {
+		return err
+	}
+	p.columns, p.groups = f.columns, f.groups
+	if len(t.parts) == 1 {
+		t.Columns = slices.Clone(f.columns)
+	} else if first := t.parts[0].columns; slices.Equal(first, p.columns) {
+		p.columns = first // most tables have as many of them as files
+		t.metadata.left += f.columnBytes
+	}
+	for i, g := range f.groups {
+		if g.rows > maxRows-t.Rows {
+			return fmt.Errorf("%w: %s: more than %d rows", ErrInvalid, t.Path, int64(maxRows))
 		}
-		c := Column{Name: w.left[0].name, leaf: w.leaves}
-		if err := w.walk(&c, 1); err != nil {
-			return nil, err
-		}
-		switch nested := w.depth > 1; {
-		case w.leaves-c.leaf != 1:
-			c = Column{Name: c.Name, Type: "structure"}
-		case c.maxRep > 1:
-			c.Kind, c.Type = Other, "list of lists"
-		case c.maxRep == 1:
-			c.List, c.Type = true, "list of "+c.Type
-		case nested:
-			c.Kind, c.Type = Other, "structure"
-		}
-		w.depth = 0
-		out = append(out, c)
+		t.groups = append(t.groups, Group{First: t.Rows, Rows: g.rows, part: p, index: i})
+		t.Rows += g.rows
 	}
-	return out, nil
-}
-
-// schemaWalk goes through the elements of a schema.
-type schemaWalk struct {
-	left   []element
-	leaves int
-	depth  int // of the last leaf
-}
-
-// walk goes through an element and those within it, and makes c of its last leaf.
-func (w *schemaWalk) walk(c *Column, depth int) error {
-	if len(w.left) == 0 || depth > maxDepth {
-		return errors.New("its schema ends early, or is too deep")
-	}
-	e := w.left[0]
-	w.left = w.left[1:]
-	switch e.repetition {
-	case required:
-	case repeated:
-		c.maxRep++
-		c.maxDef++
-	case optional:
-		c.maxDef++
-	default:
-		return fmt.Errorf("its column %q has the unknown repetition %d", e.name, e.repetition)
-	}
-	if e.children == 0 {
-		w.leaves++
-		w.depth = depth
-		c.setKind(e)
+	if len(t.parts) <= maxOpen {
 		return nil
 	}
-	for range e.children {
-		if err := w.walk(c, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
+	p.file = nil
+	return file.Close()
 }
 
-// typeNames are in words what cannot be read, and what is not what it should be.
-var (
-	physicalNames = []string{"truth values", "int32", "int64", "int96", "float32", "float64", "text", "fixed-size binary"}
-	logicalNames  = map[int64]string{5: "decimal", 6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson", 14: "uuid"}
-	convertedOnes = map[int64]string{5: "decimal", 6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json", 20: "bson", 21: "interval"}
-)
+// partBytes is what a file of a table takes in memory, beside its row groups.
+const partBytes = 256
 
-// setKind decides by the types of a leaf what its values are.
-func (c *Column) setKind(e element) {
-	c.Kind, c.physical, c.size = Other, e.physical, 0
-	if e.physical < 0 || int(e.physical) >= len(physicalNames) {
-		c.Type = "unknown type"
-		return
+// open is the file, and whether the caller must close it.
+func (p *part) open() (f vfs.File, owned bool, err error) {
+	if p.file != nil {
+		return p.file, false, nil
 	}
-	c.Type = physicalNames[e.physical]
-	name, other := logicalNames[e.logical]
-	if !other && e.logical == 0 {
-		name, other = convertedOnes[e.converted]
+	if f, err = p.fsys.Open(p.path); err != nil {
+		return nil, false, err
 	}
-	if other {
-		c.Type = name
-		return
+	size, err := f.Size()
+	if err == nil && size != p.size {
+		err = fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d", ErrInvalid, p.path, p.size, size)
 	}
-	switch e.physical {
-	case boolean:
-		c.Kind, c.size = Bool, 1
-	case int32s, int64s:
-		c.Kind, c.size = Integer, 4
-		if e.physical == int64s {
-			c.size = 8
-		}
-		c.unsigned = e.logical == logicalInteger && !e.signed || e.logical == 0 && e.converted >= convertedUint8 && e.converted <= convertedUint64
-	case floats:
-		c.Kind, c.size = Float, 4
-	case doubles:
-		c.Kind, c.size = Float, 8
-	case fixedArray:
-		if e.logical == logicalFloat16 && e.size == 2 {
-			c.Kind, c.size, c.Type = Float, 2, "float16"
-		}
-	case byteArray:
-		c.Kind = Text
+	if err != nil {
+		f.Close()
+		return nil, false, err
 	}
+	return f, true, nil
+}
+
+// invalid is ErrInvalid about the file, unless the file system or the limit of memory
+// is to blame.
+func (p *part) invalid(err error) error {
+	var disk *diskError
+	switch {
+	case err == nil || errors.As(err, &disk):
+		return err
+	case tooLarge(err):
+		return fmt.Errorf("%s: %w", p.path, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, p.path, err)
 }

@@ -39,7 +39,7 @@ const maxDepth = 32
 var errCut = errors.New("its metadata end early")
 
 // errThrift is the error of data that are no structure.
-var errThrift = errors.New("its metadata make no sense")
+var errThrift = errors.New("its metadata are not valid Thrift")
 
 func (c *compact) fail(err error) {
 	if c.err == nil {
@@ -89,7 +89,32 @@ func (c *compact) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-func (c *compact) text() string { return string(c.bytes(c.uvarint())) }
+// number reads a field that is an integer.
+func (c *compact) number(t wire, to *int64) {
+	if t < wireInt16 || t > wireInt64 {
+		c.fail(errThrift)
+		return
+	}
+	*to = c.int()
+}
+
+// group reads a field that is a structure.
+func (c *compact) group(t wire, field func(id int64, t wire)) {
+	if t != wireStruct {
+		c.fail(errThrift)
+		return
+	}
+	c.structure(field)
+}
+
+// items reads a field that is a list.
+func (c *compact) items(t wire, min int, item func(t wire)) {
+	if t != wireList {
+		c.fail(errThrift)
+		return
+	}
+	c.list(min, item)
+}
 
 // structure calls field for each field, which must read its value, or skip it.
 func (c *compact) structure(field func(id int64, t wire)) {
@@ -114,17 +139,21 @@ func (c *compact) structure(field func(id int64, t wire)) {
 	c.depth--
 }
 
-// list calls item for each item, which must read it.
-func (c *compact) list(item func(t wire)) {
+// list calls item for each item, which must read it. An item has at least min bytes,
+// so a count that the data cannot hold is refused before anything is allocated for it.
+func (c *compact) list(min int, item func(t wire)) {
 	head := c.byte()
 	n := uint64(head >> 4)
 	if n == 15 {
 		n = c.uvarint()
 	}
+	if c.err == nil && n > uint64(len(c.data)/min) {
+		c.fail(errCut)
+	}
 	for ; n > 0 && c.err == nil; n-- {
 		before := len(c.data)
 		item(wire(head & 15))
-		if len(c.data) == before { // every value has bytes
+		if before-len(c.data) < min {
 			c.fail(errThrift)
 		}
 	}
@@ -149,7 +178,7 @@ func (c *compact) skip(t wire, inList bool) {
 		if c.depth++; c.depth > maxDepth {
 			c.fail(errThrift)
 		}
-		c.list(func(t wire) { c.skip(t, true) })
+		c.list(1, func(t wire) { c.skip(t, true) })
 		c.depth--
 	case wireStruct:
 		c.structure(func(_ int64, t wire) { c.skip(t, false) })

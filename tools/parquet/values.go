@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // encoding is how the values of a page are stored.
@@ -13,6 +16,9 @@ const (
 	plainEncoding      encoding = 0
 	oldDictionary      encoding = 2
 	runsEncoding       encoding = 3
+	deltaEncoding      encoding = 5
+	deltaLengths       encoding = 6
+	deltaBytes         encoding = 7
 	dictionaryEncoding encoding = 8
 	splitEncoding      encoding = 9
 )
@@ -27,84 +33,7 @@ func (e encoding) String() string {
 }
 
 // errShort is the error of a page that has fewer values than its header says.
-var errShort = errors.New("a page ends early")
-
-// hybrid reads small integers in runs and bit-packed groups of eight
-// (https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE).
-type hybrid struct {
-	data  []byte // from the next run or group on
-	width int    // bits of an integer, up to 32
-
-	run   int64 // integers left of a run
-	value uint32
-
-	packed int64 // integers left of groups
-	groups []byte
-	bit    int64 // place of the next in groups
-}
-
-func (h *hybrid) read(dst []uint32) error {
-	for len(dst) > 0 {
-		switch {
-		case h.run > 0:
-			n := min(int64(len(dst)), h.run)
-			for i := range dst[:n] {
-				dst[i] = h.value
-			}
-			dst, h.run = dst[n:], h.run-n
-		case h.packed > 0:
-			n := min(int64(len(dst)), h.packed)
-			if h.bit+n*int64(h.width) > 8*int64(len(h.groups)) {
-				return errShort
-			}
-			h.unpack(dst[:n])
-			dst, h.packed = dst[n:], h.packed-n
-		default:
-			if err := h.next(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (h *hybrid) unpack(dst []uint32) {
-	mask := uint64(1)<<h.width - 1
-	for i := range dst {
-		var word [8]byte
-		at := h.bit >> 3
-		if at+8 <= int64(len(h.groups)) {
-			word = [8]byte(h.groups[at:])
-		} else if at < int64(len(h.groups)) {
-			copy(word[:], h.groups[at:])
-		}
-		dst[i] = uint32(binary.LittleEndian.Uint64(word[:]) >> (h.bit & 7) & mask)
-		h.bit += int64(h.width)
-	}
-}
-
-// next reads the header of a run or of groups.
-func (h *hybrid) next() error {
-	header, n := binary.Uvarint(h.data)
-	if n <= 0 || header >= 1<<32 {
-		return errShort
-	}
-	h.data = h.data[n:]
-	count := int64(header >> 1)
-	if header&1 == 0 {
-		bytes := (h.width + 7) / 8
-		if len(h.data) < bytes {
-			return errShort
-		}
-		var word [4]byte
-		copy(word[:], h.data[:bytes])
-		h.run, h.value, h.data = count, binary.LittleEndian.Uint32(word[:]), h.data[bytes:]
-		return nil
-	}
-	bytes := min(count*int64(h.width), int64(len(h.data))) // some writers leave out what nobody reads of the last group
-	h.packed, h.groups, h.bit, h.data = 8*count, h.data[:bytes], 0, h.data[bytes:]
-	return nil
-}
+var errShort = errors.New("it ends before its last value")
 
 // prefixed takes the bytes off data that follow their length.
 func prefixed(data []byte) (bytes, rest []byte, err error) {
@@ -118,107 +47,295 @@ func prefixed(data []byte) (bytes, rest []byte, err error) {
 	return data[4 : 4+n], data[4+n:], nil
 }
 
-// dictionary is the values that the pages of a column chunk refer to.
+// dictionary is the values that the pages of a column chunk refer to: of one kind.
 type dictionary struct {
-	fixed []byte   // if all have one size
-	texts [][]byte // otherwise
+	n      int
+	ints   []int64
+	floats []float64
+	texts  texts
 }
 
-// truth is the dictionary that runs of truth values refer to.
-var truth = &dictionary{fixed: []byte{0, 1}}
-
-func newDictionary(p *page, c *Column) (*dictionary, error) {
+// newDictionary copies what it needs of the page. most is what the texts may have.
+func newDictionary(p *page, c *Column, most int64) (*dictionary, error) {
 	if p.encoding != plainEncoding && p.encoding != oldDictionary {
 		return nil, fmt.Errorf("a dictionary in the encoding %v", p.encoding)
 	}
-	if p.cells > int64(len(p.data)) { // an empty text has 4 bytes, eight truth values have one, but no dictionary
+	least := int64(4) // bytes of a value: texts have their lengths before them
+	if c.size > 0 {
+		least = int64(c.size)
+	}
+	if c.Kind == Bool || p.cells > int64(len(p.data))/least {
 		return nil, errShort
 	}
-	v := values{column: c, data: p.data}
-	if c.size > 0 {
-		fixed, err := v.fixed(int(p.cells))
-		return &dictionary{fixed: fixed}, err
+	d := &dictionary{n: int(p.cells)}
+	v := values{column: c, data: p.data, maxBytes: most}
+	var err error
+	switch c.Kind {
+	case Text:
+		err = v.texts(&d.texts, nil, d.n)
+	case Float:
+		d.floats = make([]float64, d.n)
+		err = v.floats(d.floats)
+	default:
+		d.ints = make([]int64, d.n)
+		err = v.ints(d.ints)
 	}
-	d := &dictionary{texts: make([][]byte, p.cells)}
-	return d, v.text(d.texts)
+	return d, err
 }
 
 // values reads the values of a data page, without those that are null.
 type values struct {
 	column     *Column
+	maxBytes   int64 // of texts that are read in one go
+	encoding   encoding
 	data       []byte
 	dictionary *dictionary
-	indices    hybrid // into dictionary, if there is one
-	streams    int64  // values in data, whose first, second, … bytes lie together; 0: they do not
-	at         int64  // next of streams, or bit of truth values
+	indices    hybrid // into dictionary, or truth values
+	deltas     delta
+	arrays     byteDeltas
+	streams    int64 // values in data, whose first, second, … bytes lie together
+	at         int64 // next of streams, or bit of truth values
 
 	index   []uint32
 	scratch []byte
+	whole   []int64
 }
 
-// setEncoding tells how the values of a page are stored.
-func (v *values) setEncoding(e encoding, d *dictionary) (err error) {
-	isBool := v.column.Kind == Bool
-	switch {
+// setEncoding tells how the values of a page, at most so many, are stored.
+func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) {
+	c := v.column
+	switch v.encoding = e; {
 	case e == plainEncoding:
 		return nil
 	case e == dictionaryEncoding || e == oldDictionary:
 		if d == nil {
-			return errors.New("a page refers to a dictionary, but there is none")
+			return errors.New("it refers to a dictionary, but there is none")
 		}
+		v.encoding = dictionaryEncoding
 		if v.dictionary = d; len(v.data) == 0 {
+			v.indices = hybrid{}
 			return nil
 		}
 		v.indices = hybrid{data: v.data[1:], width: int(v.data[0])}
 		if v.indices.width > 32 {
-			return fmt.Errorf("a page has references of %d bits", v.indices.width)
+			return fmt.Errorf("it has references of %d bits", v.indices.width)
 		}
 		return nil
-	case e == runsEncoding && isBool:
-		v.dictionary, v.indices.width = truth, 1
+	case e == runsEncoding && c.store == storeBool:
+		v.indices = hybrid{width: 1}
 		v.indices.data, _, err = prefixed(v.data)
 		return err
-	case e == splitEncoding && v.column.size > 0 && !isBool:
-		v.streams = int64(len(v.data) / v.column.size)
+	case e == splitEncoding && c.size > 0 && c.store != storeBool:
+		v.streams, v.at = int64(len(v.data)/c.size), 0
 		return nil
+	case e == deltaEncoding && (c.store == storeInt32 || c.store == storeInt64):
+		return v.deltas.open(v.data, most)
+	case e == deltaLengths && c.store == storeBytes, e == deltaBytes && (c.store == storeBytes || c.store == storeDecimal):
+		return v.arrays.open(v.data, e == deltaBytes, most)
 	}
-	return fmt.Errorf("it has the encoding %v (plain, dictionary and byte_stream_split are read)", e)
+	return fmt.Errorf("it has the encoding %v, in which values of this type do not come", e)
 }
 
-// fixed reads n values of one size each; of a truth value, a byte.
+// ints reads integers, truth values, and decimals as they are before they are scaled.
+func (v *values) ints(dst []int64) error {
+	c := v.column
+	switch {
+	case v.encoding == dictionaryEncoding:
+		if err := v.references(len(dst)); err != nil {
+			return err
+		}
+		for i, k := range v.index {
+			dst[i] = v.dictionary.ints[k]
+		}
+		return nil
+	case v.encoding == deltaEncoding:
+		if err := v.deltas.read(dst); err != nil || c.store == storeInt64 {
+			return err
+		}
+		for i, x := range dst {
+			if dst[i] = int64(int32(x)); c.unsigned {
+				dst[i] = int64(uint32(x))
+			}
+		}
+		return nil
+	case c.store == storeBool:
+		return v.bools(dst)
+	case c.store == storeBytes || c.store == storeDecimal:
+		for i := range dst {
+			b, err := v.array()
+			if err != nil {
+				return err
+			}
+			if dst[i], err = wholeDecimal(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	raw, err := v.fixed(len(dst))
+	switch {
+	case err != nil:
+		return err
+	case c.store == storeInt64:
+		for i := range dst {
+			dst[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
+		}
+	case c.unsigned:
+		for i := range dst {
+			dst[i] = int64(binary.LittleEndian.Uint32(raw[4*i:]))
+		}
+	default:
+		for i := range dst {
+			dst[i] = int64(int32(binary.LittleEndian.Uint32(raw[4*i:])))
+		}
+	}
+	return nil
+}
+
+func (v *values) bools(dst []int64) error {
+	if v.encoding == runsEncoding {
+		v.index = room(v.index, len(dst))
+		if err := v.indices.read(v.index); err != nil {
+			return err
+		}
+		for i, b := range v.index {
+			dst[i] = int64(b & 1)
+		}
+		return nil
+	}
+	if int64(len(dst)) > 8*int64(len(v.data))-v.at {
+		return errShort
+	}
+	for i := range dst {
+		dst[i] = int64(v.data[v.at>>3] >> (v.at & 7) & 1)
+		v.at++
+	}
+	return nil
+}
+
+// floats reads floats, and decimals with decimal places.
+func (v *values) floats(dst []float64) error {
+	c := v.column
+	switch {
+	case v.encoding == dictionaryEncoding:
+		if err := v.references(len(dst)); err != nil {
+			return err
+		}
+		for i, k := range v.index {
+			dst[i] = v.dictionary.floats[k]
+		}
+		return nil
+	case c.store == storeInt32 || c.store == storeInt64:
+		v.whole = room(v.whole, len(dst))
+		if err := v.ints(v.whole); err != nil {
+			return err
+		}
+		for i, x := range v.whole {
+			dst[i] = scaled(x, c.scale)
+		}
+		return nil
+	case c.store == storeBytes || c.store == storeDecimal:
+		for i := range dst {
+			b, err := v.array()
+			if err != nil {
+				return err
+			}
+			if dst[i], err = scaledBytes(b, c.scale); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	raw, err := v.fixed(len(dst))
+	switch {
+	case err != nil:
+		return err
+	case c.store == storeFloat64:
+		for i := range dst {
+			dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+		}
+	case c.store == storeFloat32:
+		for i := range dst {
+			dst[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+		}
+	default:
+		for i := range dst {
+			dst[i] = float64(dtype.Float16ToFloat32(binary.LittleEndian.Uint16(raw[2*i:])))
+		}
+	}
+	return nil
+}
+
+// maxText bounds a text. Without it, a few bytes that refer to a long one again and
+// again would make more text than a machine can go through.
+const maxText = 1 << 16
+
+var errLong = fmt.Errorf("%w: a text of more than %d bytes, which is no id, label or split", errCannot, maxText)
+
+// texts appends n texts to dst, or one for each that is not null, and empty ones for
+// the others.
+func (v *values) texts(dst *texts, null []bool, n int) error {
+	if v.encoding == dictionaryEncoding {
+		if err := v.references(n); err != nil {
+			return err
+		}
+	}
+	for i, k := 0, 0; k < n || i < len(null); i++ {
+		if i < len(null) && null[i] {
+			dst.ends = append(dst.ends, len(dst.bytes))
+			continue
+		}
+		var text []byte
+		var err error
+		if v.encoding == dictionaryEncoding {
+			text = v.dictionary.texts.at(int(v.index[k]))
+		} else if text, err = v.array(); err != nil {
+			return err
+		}
+		k++
+		if len(text) > maxText {
+			return errLong
+		}
+		if int64(len(text)) > v.maxBytes-int64(len(dst.bytes)) {
+			return errText
+		}
+		dst.bytes = append(dst.bytes, text...)
+		dst.ends = append(dst.ends, len(dst.bytes))
+	}
+	return nil
+}
+
+// array is the next byte array, valid until the one after.
+func (v *values) array() (b []byte, err error) {
+	switch {
+	case v.encoding == deltaLengths || v.encoding == deltaBytes:
+		if b, err = v.arrays.next(); err == nil && v.column.size > 0 && len(b) != v.column.size {
+			err = errDelta
+		}
+	case v.column.size > 0:
+		b, err = v.fixed(1)
+	default:
+		b, v.data, err = prefixed(v.data)
+	}
+	return b, err
+}
+
+// fixed reads n values of one size each, plain or split into streams.
 func (v *values) fixed(n int) ([]byte, error) {
 	size := v.column.size
-	switch {
-	case v.dictionary != nil:
-		if err := v.references(n, len(v.dictionary.fixed)/size); err != nil {
-			return nil, err
-		}
-		out := v.room(n * size)
-		for i, k := range v.index {
-			copy(out[i*size:(i+1)*size], v.dictionary.fixed[int(k)*size:])
-		}
-		return out, nil
-	case v.column.Kind == Bool:
-		if int64(n) > 8*int64(len(v.data))-v.at {
-			return nil, errShort
-		}
-		out := v.room(n)
-		for i := range out {
-			out[i] = v.data[v.at>>3] >> (v.at & 7) & 1
-			v.at++
-		}
-		return out, nil
-	case v.streams > 0:
+	if v.encoding == splitEncoding {
 		if int64(n) > v.streams-v.at {
 			return nil, errShort
 		}
-		out := v.room(n * size)
-		for i := range n {
-			for b := range size {
-				out[i*size+b] = v.data[int64(b)*v.streams+v.at]
+		out := room(v.scratch, n*size)
+		v.scratch = out
+		for b := range size {
+			stream := v.data[int64(b)*v.streams+v.at:][:n]
+			for i, x := range stream {
+				out[i*size+b] = x
 			}
-			v.at++
 		}
+		v.at += int64(n)
 		return out, nil
 	}
 	if n > len(v.data)/size {
@@ -229,45 +346,38 @@ func (v *values) fixed(n int) ([]byte, error) {
 	return out, nil
 }
 
-// text fills dst with values of sizes of their own.
-func (v *values) text(dst [][]byte) (err error) {
-	if v.dictionary != nil {
-		if err := v.references(len(dst), len(v.dictionary.texts)); err != nil {
-			return err
-		}
-		for i, k := range v.index {
-			dst[i] = v.dictionary.texts[k]
-		}
-		return nil
-	}
-	for i := range dst {
-		if dst[i], v.data, err = prefixed(v.data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// references reads n places in a dictionary of so many values into index.
-func (v *values) references(n, of int) error {
-	if cap(v.index) < n {
-		v.index = make([]uint32, n)
-	}
-	v.index = v.index[:n]
+// references reads n places in the dictionary into index.
+func (v *values) references(n int) error {
+	v.index = room(v.index, n)
 	if err := v.indices.read(v.index); err != nil {
 		return err
 	}
 	for _, k := range v.index {
-		if int64(k) >= int64(of) {
-			return fmt.Errorf("a page refers to value %d of a dictionary of %d", k, of)
+		if int64(k) >= int64(v.dictionary.n) {
+			return fmt.Errorf("it refers to value %d of a dictionary of %d", k, v.dictionary.n)
 		}
 	}
 	return nil
 }
 
-func (v *values) room(n int) []byte {
-	if cap(v.scratch) < n {
-		v.scratch = make([]byte, n)
+// room is a slice of n elements, s if it is large enough.
+func room[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
 	}
-	return v.scratch[:n]
+	return s[:n]
+}
+
+// texts are byte arrays one after another.
+type texts struct {
+	bytes []byte
+	ends  []int
+}
+
+func (t *texts) at(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = t.ends[i-1]
+	}
+	return t.bytes[start:t.ends[i]]
 }

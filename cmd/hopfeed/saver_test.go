@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// savesCounted is a file system that calls do when a training begins to save parameters for the n-th
+// time, from 1.
+type savesCounted struct {
+	vfs.FS
+	n  int
+	do func(n int)
+}
+
+func (f *savesCounted) Create(path string) (vfs.PendingFile, error) {
+	if strings.Contains(path, "/parameters-") {
+		f.n++
+		f.do(f.n)
+	}
+	return f.FS.Create(path)
+}
+
+func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
+	base := disk(t, generateLine, propagateLine)
+	for _, runs := range []int{1, 2} {
+		d := base.CrashClone()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		line := fmt.Sprintf("train store --model sgc --lr 0.05 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
+		o := hopfeedUntil(t, ctx, &savesCounted{FS: d, do: func(n int) {
+			if n == 3 {
+				cancel()
+			}
+		}}, line)
+		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
+			t.Fatalf("exit status %d: %s", o.code, o.stderr)
+		}
+		c, err := trainer.LoadCheckpoint(d, "run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lacks := c.Incomplete(); !strings.Contains(lacks, "interrupted after epoch") || strings.Contains(lacks, "1 of 2 runs were not begun") != (runs == 2) {
+			t.Errorf("it lacks %q", lacks)
+		}
+		run := c.Runs[c.Best]
+		if len(c.Runs) != 1 || len(c.History) != run.Epochs || run.BestEpoch > run.Epochs || run.ValidMetric == nil || *c.History[run.BestEpoch-1].ValidMetric != *run.ValidMetric {
+			t.Errorf("%+v of %d epochs", run, len(c.History))
+		}
+		// It is the model of as many epochs of undisturbed training.
+		must(t, d, fmt.Sprintf("train store --model sgc --lr 0.05 --epochs %d --run short", run.BestEpoch))
+		short, err := trainer.LoadCheckpoint(d, "short")
+		if err != nil || !reflect.DeepEqual(short.Parameters, c.Parameters) {
+			t.Errorf("the model is not that of epoch %d: %v", run.BestEpoch, err)
+		}
+		if o := must(t, d, evaluateLine); !strings.Contains(o.stdout, "interrupted after epoch") {
+			t.Errorf("evaluate does not say that it is incomplete: %s", o.stdout)
+		}
+		// It is not lost by starting anew either, as long as there is nothing better to save.
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "--force") {
+			t.Errorf("again: exit status %d: %s", o.code, o.stderr)
+		}
+		before := tree(t, d, "run")
+		for _, fails := range []string{"--force --lr 1e38", "--force --lr 1e38 --epochs 1"} {
+			o := hopfeed(t, d, "train store --model sgc --run run "+fails)
+			if o.code != exitFailed || !strings.Contains(o.stderr, "nothing was saved in run") || !reflect.DeepEqual(tree(t, d, "run"), before) {
+				t.Errorf("%s: exit status %d: %s", fails, o.code, o.stderr)
+			}
+		}
+		done, stop := context.WithCancel(context.Background())
+		stop()
+		if o := hopfeedUntil(t, done, d, line+" --force"); o.code != exitInterrupted || !reflect.DeepEqual(tree(t, d, "run"), before) {
+			t.Errorf("interrupted at once: exit status %d: %s", o.code, o.stderr)
+		}
+	}
+}
+
+func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
+	base := disk(t, generateLine, propagateLine)
+	used := int64(0)
+	for _, data := range tree(t, base, ".") {
+		used += int64(len(data))
+	}
+	const line = "train store --model sgc --lr 0.05 --epochs 30 --run run --save-every 0s"
+	for _, c := range []struct {
+		name       string
+		again      int // the save from which on there is space again
+		code       int
+		says, not  string
+		isComplete bool
+	}{
+		{"for good", 1 << 30, exitDoesNotFit, "saving failed: ", "", false},
+		{"for a while", 3, exitDone, "saving failed: ", "hopfeed: ", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := base.CrashClone()
+			o := hopfeed(t, &savesCounted{FS: d, do: func(n int) {
+				if n >= 2 {
+					d.SetCapacity(used)
+				}
+				if n >= c.again {
+					d.SetCapacity(1 << 40)
+				}
+			}}, line)
+			if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.not != "" && strings.Contains(o.stderr, c.not) {
+				t.Errorf("exit status %d: %s", o.code, o.stderr)
+			}
+			got, err := trainer.LoadCheckpoint(d, "run")
+			if err != nil || (got.Incomplete() == "") != c.isComplete {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			if says := fmt.Sprintf("run holds what was saved earlier, epoch %d (validation", got.Runs[0].BestEpoch); !c.isComplete && !strings.Contains(o.stderr, says) {
+				t.Errorf("%s does not say %q", o.stderr, says)
+			}
+		})
+	}
+}
+
+func TestARunThatDivergesDoesNotEndTheOthers(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	o := hopfeed(t, d, "train store --model sgc --lr 1e38 --runs 2 --epochs 5 --run run")
+	for _, says := range []string{"run 1 of 2 (seed 0): training diverged", "run 2 of 2 (seed 1): training diverged", "nothing was saved"} {
+		if o.code != exitFailed || !strings.Contains(o.stderr, says) {
+			t.Errorf("exit status %d, %q does not say %q", o.code, o.stderr, says)
+		}
+	}
+	if o.stdout != "" {
+		t.Errorf("a summary of nothing: %s", o.stdout)
+	}
+}
+
+// TestOfSeveralRunsTheBestIsKept goes through the account of a training whose runs end in all ways.
+func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	spec := trainer.Spec{Model: "sgc", Matrices: []trainer.MatrixID{{Operator: "x"}}, Features: 1, Classes: 3}
+	store, err := format.OpenStore(disk(t, generateLine, propagateLine), "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	result := func(seed uint64, valid float64, parameter float32) *trainer.Result {
+		return &trainer.Result{
+			Spec: spec, Options: trainer.Options{Epochs: 9, LearningRate: 1, Seed: seed}, Scales: []float32{1},
+			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Epochs: 3, BestEpoch: 2, ValidMetric: at(valid),
+		}
+	}
+	type ending struct {
+		valid float64 // < 0: no epoch has ended
+		err   error
+	}
+	for _, c := range []struct {
+		name   string
+		runs   []ending
+		best   int
+		states string
+		lacks  string
+		says   string
+	}{
+		{"all finish", []ending{{0.5, nil}, {0.7, nil}, {0.7, nil}}, 1, "finished finished finished", "", ""},
+		{"one diverges and is worse", []ending{{0.5, nil}, {0.3, trainer.ErrDiverged}, {0.4, nil}}, 0, "finished diverged finished",
+			"run 2 of 3 diverged after epoch 3 of 9", "run 2 of 3 (seed 1): training diverged; run holds the best epoch so far, 2 of run 1 (validation accuracy 50.00 %)"},
+		{"one diverges and was better", []ending{{0.5, nil}, {0.6, trainer.ErrDiverged}, {0.4, nil}}, 1, "finished diverged finished",
+			"run 2 of 3 diverged after epoch 3 of 9", "holds the best epoch so far, 2 of run 2"},
+		{"the first diverges at once", []ending{{-1, trainer.ErrDiverged}, {0.1, nil}, {0.4, nil}}, 2, "diverged finished finished",
+			"run 1 of 3 diverged after epoch 0 of 9", "2 of run 3"},
+		{"the last fails", []ending{{0.5, nil}, {0.6, syscall.EIO}}, 1, "finished failed",
+			"run 2 of 3 failed after epoch 3 of 9; 1 of 3 runs were not begun", "run 2 of 3 (seed 1): input/output error; run holds"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := vfs.NewMem()
+			a := &app{fs: m, quiet: true}
+			s, err := a.openSaver(t.Context(), store, regionPartition, &trainOptions{store: "store", run: "run", split: -1, saveEvery: 0},
+				trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: 9}, Wanted: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last error
+			for i, e := range c.runs {
+				var r *trainer.Result
+				if e.valid >= 0 {
+					r = result(uint64(i), e.valid, float32(i))
+				}
+				s.beginRun(uint64(i))
+				if r != nil {
+					s.recordEpoch(trainer.Epoch{Number: 1, Best: true}, func() (*trainer.Result, error) { return r, nil })
+				}
+				s.endRun(context.Background(), r, e.err)
+				if last = nil; !errors.Is(e.err, trainer.ErrDiverged) {
+					last = e.err
+				}
+				// What is there is the best of those until now.
+				if s.saved != nil {
+					now, err := trainer.LoadCheckpoint(m, "run")
+					if err != nil || len(now.Runs) != i+1 || now.Best != s.bestRun {
+						t.Fatalf("after run %d: %+v, %v", i+1, now, err)
+					}
+				}
+			}
+			err = s.finalError(last)
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v does not say %q", err, c.says)
+			}
+			for _, e := range c.runs {
+				if e.err != nil && !errors.Is(err, e.err) {
+					t.Errorf("%v is not %v", err, e.err)
+				}
+			}
+			if err := s.close(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := trainer.LoadCheckpoint(m, "run")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var states []string
+			for _, r := range got.Runs {
+				states = append(states, r.State)
+			}
+			if got.Best != c.best || got.Parameters[0] != float32(c.best) || got.Options.Seed != uint64(c.best) || strings.Join(states, " ") != c.states || got.Incomplete() != c.lacks {
+				t.Errorf("best %d, parameters %v, states %v, lacks %q", got.Best, got.Parameters, states, got.Incomplete())
+			}
+		})
+	}
+}
+
+func TestOfTrainingsAtOnceOneGetsTheDirectory(t *testing.T) {
+	base := disk(t, generateLine, propagateLine)
+	var wait sync.WaitGroup
+	codes := make([]int, 4)
+	for i := range codes {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			o := hopfeed(t, base, "train store --model sgc --epochs 30 --run run --save-every 0s --threads 2")
+			if codes[i] = o.code; o.code != exitDone && !strings.Contains(o.stderr, "run") {
+				t.Errorf("%d: %s", o.code, o.stderr)
+			}
+		}()
+	}
+	wait.Wait()
+	won := 0
+	for _, code := range codes {
+		switch code {
+		case exitDone:
+			won++
+		case exitFailed, exitUsage: // while the other trains, or when it has ended
+		default:
+			t.Errorf("exit status %d", code)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of 4 have saved their model: %v", won, codes)
+	}
+	must(t, base, evaluateLine)
+}
+
+func TestTrainingIsRefusedWhereItsModelDoesNotFitTheDisk(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	used := 0
+	for _, data := range tree(t, d, ".") {
+		used += len(data)
+	}
+	d.SetCapacity(int64(used + 100<<10))
+	o := hopfeed(t, d, "train store --model sgc --run run")
+	if o.code != exitDoesNotFit || !strings.Contains(o.stderr, "run needs ") || strings.Contains(o.stderr, "rows:") {
+		t.Errorf("exit status %d: %s", o.code, o.stderr)
+	}
+	if _, err := d.Stat("run"); err == nil {
+		t.Error("a directory was left")
+	}
+}

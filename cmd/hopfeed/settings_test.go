@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// settings are those of a training, and how many epochs it took.
+func settings(t *testing.T, o outcome) (s trainer.Settings, epochs, best int) {
+	t.Helper()
+	var v struct {
+		Settings         *trainer.Settings
+		Epochs, Selected int
+		BestEpoch        int `json:"best_epoch"`
+	}
+	if err := json.Unmarshal([]byte(o.stdout), &v); err != nil || v.Settings == nil {
+		t.Fatalf("%v, %s", err, o.stdout)
+	}
+	return *v.Settings, v.Epochs, v.BestEpoch
+}
+
+func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	rows := int64(object(t, must(t, d, "inspect store --json"))["regions"].([]any)[0].(map[string]any)["rows"].(float64))
+	names, _ := trainer.Models()
+	for _, model := range names {
+		want, err := trainer.Defaults(model, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := must(t, d, "train store --json --model "+model+" --run "+model)
+		got, epochs, best := settings(t, o)
+		if got != want || want.WeightDecay == 0 || want.Patience == 0 {
+			t.Errorf("%s: %+v, want %+v", model, got, want)
+		}
+		if epochs != min(best+want.Patience, want.Epochs) {
+			t.Errorf("%s: %d epochs, the best %d, with a patience of %d", model, epochs, best, want.Patience)
+		}
+		if !strings.Contains(o.stderr, want.Text()) {
+			t.Errorf("%s: nothing is said of %q in\n%s", model, want.Text(), o.stderr)
+		}
+		c, err := trainer.LoadCheckpoint(d, model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved := trainer.Settings{
+			Hidden: c.Spec.Hidden, Layers: c.Spec.Layers, Dropout: c.Spec.Dropout,
+			LearningRate: c.Options.LearningRate, WeightDecay: c.Options.WeightDecay,
+			Epochs: c.Options.Epochs, Patience: c.Options.Patience, EvalEvery: c.Options.EvalEvery,
+			BatchRows: want.BatchRows, // c.Batches.Rows is that of the largest batch that there was
+		}
+		if saved != want {
+			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)
+		}
+	}
+	given := "train store --json --model sign --hidden 8 --layers 2 --dropout 0.25 --lr 0.125 --weight-decay 0.5 --epochs 9 --patience 2 --eval-every 1 --batch 64"
+	want := trainer.Settings{Hidden: 8, Layers: 2, Dropout: 0.25, LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1, BatchRows: 64}
+	if got, _, _ := settings(t, must(t, d, given)); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, epochs, _ := settings(t, must(t, d, "train store --json --model sgc --weight-decay 0 --patience 0 --epochs 60")); got.WeightDecay != 0 || epochs != 60 {
+		t.Errorf("zeros that were given are taken as %+v, %d epochs", got, epochs)
+	}
+}
+
+func TestWithoutValidationRowsPatienceIsOff(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	splits := []byte(scatteredSplits(300))
+	for i := len(splits) - 300; i < len(splits); i++ {
+		if splits[i] == 1 {
+			splits[i] = 2
+		}
+	}
+	write(t, d, "splits.npy", string(splits))
+	o := must(t, d, "train store --json --model sgc --patience 3 --epochs 40 --splits splits.npy")
+	s, epochs, best := settings(t, o)
+	if s.Patience != 0 || epochs != 40 || best != 40 || !strings.Contains(o.stderr, "--patience is off, and the last epoch is selected") {
+		t.Errorf("patience %d, %d epochs, the best %d\n%s", s.Patience, epochs, best, o.stderr)
+	}
+}
+
+// TestHelpAndDocsListTheDefaults compares the table in both with the settings themselves.
+func TestHelpAndDocsListTheDefaults(t *testing.T) {
+	d := disk(t)
+	help := must(t, d, "train --help").stdout
+	docs, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := trainer.DefaultsTable()
+	for where, text := range map[string]string{"train --help": help, "docs/operations.md": string(docs)} {
+		if !strings.Contains(text, table) {
+			t.Errorf("%s lacks the table\n%s", where, table)
+		}
+	}
+	rows := map[string][]string{}
+	for line := range strings.Lines(strings.ReplaceAll(table, " / rows", "")) {
+		fields := strings.Fields(line)
+		rows[fields[0]] = fields
+	}
+	names, _ := trainer.Models()
+	for i, model := range names {
+		s, err := trainer.Defaults(model, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for flag, value := range map[string]any{
+			"hidden": s.Hidden, "layers": s.Layers, "dropout": s.Dropout, "lr": s.LearningRate,
+			"weight-decay": s.WeightDecay, "batch": s.BatchRows, "epochs": s.Epochs, "patience": s.Patience,
+		} {
+			var listed any
+			if text := rows[flag][1+i]; text == "-" {
+				listed = reflect.Zero(reflect.TypeOf(value)).Interface()
+			} else {
+				p := reflect.New(reflect.TypeOf(value))
+				if err := json.Unmarshal([]byte(text), p.Interface()); err != nil {
+					t.Fatal(err)
+				}
+				listed = p.Elem().Interface()
+			}
+			if listed != value || !strings.Contains(help, "--"+flag+" ") {
+				t.Errorf("%s of %s is listed as %v, and is %v", flag, model, listed, value)
+			}
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package format
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// How a complete directory DIR is replaced: DIR/.job has the lock and the records of the
+// job. All files go to a folder beside it, DIR.replacement, which has a .job with a lock
+// file too. When they are complete, the two folders are exchanged in one step, so that
+// readers see the old version or the new one, and the old one is removed.
+
+// replace makes the writer write to DIR.replacement, where DIR is a complete directory
+// whose lock it has.
+func (w *Writer) replace() error {
+	m, err := readManifest(w.fsys, w.dir)
+	switch {
+	case errors.Is(err, ErrCorrupt) || errors.Is(err, ErrVersion):
+		w.replacedCRC = "unreadable" // it is replaced all the same
+	case err != nil:
+		return err
+	default:
+		w.replacedCRC = m.CRC32C
+		// The files of an extension that was not finished are removed.
+		if err := w.restoreIndex(m); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := removeExcept(w.fsys, w.dir, m.pathSet()); err != nil {
+			return err
+		}
+	}
+	w.outputDir = w.resolvedDir + folder.ReplacementSuffix
+	if ours, err := isAbsentOrOurs(w.fsys, w.outputDir); err != nil {
+		return err
+	} else if !ours {
+		return fmt.Errorf("%s: %w (move it away: its name is needed for the folder in which %s is written anew)", w.outputDir, folder.ErrForeign, w.dir)
+	}
+	w.outputLock, err = folder.Lock(w.fsys, filepath.Join(w.outputDir, jobFolder))
+	return err
+}
+
+// pathSet has the paths of all files that readers may open.
+func (m *Manifest) pathSet() map[string]bool {
+	all := map[string]bool{manifestName: true, indexName: true}
+	for _, f := range m.Files {
+		all[f.Path] = true
+	}
+	return all
+}
+
+// isAbsentOrOurs tells whether path does not exist, or is a folder that a job of Hopfeed's
+// has made.
+func isAbsentOrOurs(fsys vfs.FS, path string) (bool, error) {
+	found, err := listContents(fsys, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return len(found.foreign) == 0 && (found.job || len(found.files)+len(found.folders) == 0), nil
+}
+
+// swap exchanges the new version and the old one.
+func (w *Writer) swap() error {
+	found, err := listContents(w.fsys, w.dir)
+	if err != nil {
+		return err
+	}
+	if len(found.foreign) > 0 {
+		return fmt.Errorf("%s holds %s, which Hopfeed has not made (move it elsewhere, and run the same command again)", w.dir, found.foreign[0])
+	}
+	if w.outputDir, err = folder.Swap(w.fsys, w.resolvedDir); err != nil { // the next run finds out which of the two versions is there
+		w.done = true
+		_ = w.unlock()
+	}
+	return err
+}
+
+// removeOutput removes the folder DIR.replacement or DIR.replaced: an unpublished new
+// version, or after the exchange the old one.
+func (w *Writer) removeOutput() error {
+	if err := w.removeFiles(nil); err != nil {
+		return err
+	}
+	if err := removeJob(w.fsys, w.outputDir); err != nil {
+		return err
+	}
+	return w.fsys.Remove(w.outputDir)
+}
+
+// removeLeftovers removes old versions of the directory that are left beside it because
+// a job was killed after the exchange. w has the lock of the directory.
+func (w *Writer) removeLeftovers() (err error) {
+	if w.resolvedDir, err = w.fsys.Resolve(w.dir); err != nil {
+		return err
+	}
+	state, err := readJob(w.fsys, w.dir)
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	suffixes := []string{folder.ReplacedSuffix}
+	if err == nil && (state == nil || !state.Replaces) {
+		suffixes = append(suffixes, folder.ReplacementSuffix)
+	}
+	for _, suffix := range suffixes {
+		old := newWriter(w.fsys, w.dir, w.kind, w.layout, "")
+		old.outputDir = w.resolvedDir + suffix
+		if _, err := w.fsys.Stat(old.outputDir); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if ours, err := isAbsentOrOurs(w.fsys, old.outputDir); err != nil {
+			return err
+		} else if !ours {
+			continue
+		}
+		lock, err := folder.Lock(w.fsys, filepath.Join(old.outputDir, jobFolder))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(old.removeOutput(), lock.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+// Package folder makes folders for files that a job needs while it works, knows
+// them again after the job was killed, and removes from them what the program has
+// made and nothing else.
+//
+// A folder is Hopfeed's if its lock file says so (vfs.LockText). The lock file is
+// made before anything else, and removed after everything else. A name alone proves
+// nothing: a user may have a folder of any name.
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// LockName is the lock file of a folder, and LockSuffix ends the names of others in it.
+const (
+	LockName   = "lock"
+	LockSuffix = ".lock"
+)
+
+// Suffix ends the names of all scratch files. By it, in a folder with a lock file,
+// they are told from a user's.
+const Suffix = ".scratch"
+
+// ErrDamaged is returned when a scratch file does not have the bytes that were
+// written to it.
+var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the disk and run the command again)")
+
+// Castagnoli is the table of the checksums of scratch files.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrForeign is returned when something that Hopfeed has not made is in the way.
+var ErrForeign = errors.New("it is there already, and Hopfeed has not made it")
+
+// Ours tells whether Hopfeed has made the folder at path: its lock file says so, or
+// there is nothing in it, or only a lock file without content, both of which a crash
+// may leave. Without a folder the error is fs.ErrNotExist.
+func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
+	entries, err := fsys.ReadDir(path)
+	if err != nil {
+		return false, err
+	}
+	state := vfs.Unmarked
+	for _, e := range entries {
+		if e.Name() == lockName {
+			if state, err = vfs.StateOfLock(fsys, filepath.Join(path, lockName)); errors.Is(err, fs.ErrNotExist) {
+				state, err = vfs.Unmarked, nil // removed since it was listed
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	switch state {
+	case vfs.Marked:
+		return true, nil
+	case vfs.Unmarked:
+		return len(entries) == 0 || len(entries) == 1 && entries[0].Name() == lockName, nil
+	}
+	return false, nil
+}
+
+// Lock makes the folder at path and locks it. One that is there, and is not
+// Hopfeed's, is ErrForeign and stays as it is; one that another process has locked
+// is vfs.ErrLocked.
+func Lock(fsys vfs.FS, path string) (lock io.Closer, err error) {
+	for range 10 { // a job that ends removes the folder, perhaps before we have locked it
+		var ours bool
+		ours, err = Ours(fsys, path, LockName)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if missing {
+			ours, err = true, fsys.MkdirAll(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !ours {
+			return nil, foreign(path)
+		}
+		if lock, err = fsys.Lock(filepath.Join(path, LockName)); err == nil {
+			return lock, nil
+		}
+		if missing {
+			_ = fsys.Remove(path) // which works only if there is nothing in it
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+func foreign(path string) error {
+	return fmt.Errorf("%s: %w (move it away, or give another output or scratch folder)", path, ErrForeign)
+}
+
+// Scratch is a folder of scratch files that one process has to itself.
+type Scratch struct {
+	fsys vfs.FS
+	path string
+	lock io.Closer
+}
+
+// OpenScratch makes the folder at path, as Lock does, and removes the scratch files
+// that a killed process has left in it.
+func OpenScratch(fsys vfs.FS, path string) (*Scratch, error) {
+	lock, err := Lock(fsys, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := clear(fsys, path); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Scratch{fsys, path, lock}, nil
+}
+
+// Path is that of a scratch file.
+func (s *Scratch) Path(name string) string { return filepath.Join(s.path, name+Suffix) }
+
+// Dir is the folder.
+func (s *Scratch) Dir() string { return s.path }
+
+// Close removes the scratch files and, unless a user has put something there, the folder.
+func (s *Scratch) Close() error { return errors.Join(Remove(s.fsys, s.path), s.lock.Close()) }
+
+// Remove removes the scratch files in a folder of Hopfeed's, then its lock files, and
+// then the folder. What else is in it stays, and the error names it. A folder that
+// is not there is no error. The caller knows whose folder it is.
+func Remove(fsys vfs.FS, path string) error {
+	left, err := clear(fsys, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if left != "" {
+		return fmt.Errorf("%s: %w (it is left, and so is the folder around it)", left, ErrForeign)
+	}
+	if err := fsys.Sync(path); err != nil { // what is without a lock file must be without anything else
+		return err
+	}
+	entries, err := fsys.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), LockSuffix) {
+			err = errors.Join(err, RemoveFile(fsys, filepath.Join(path, e.Name())))
+		}
+	}
+	if err == nil {
+		err = RemoveFile(fsys, filepath.Join(path, LockName))
+	}
+	if err == nil {
+		err = fsys.Remove(path)
+	}
+	return err
+}
+
+// RemoveFile removes a file that may be gone.
+func RemoveFile(fsys vfs.FS, path string) error {
+	if err := fsys.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// clear removes the scratch files in a folder, and scratch folders in it, and tells what
+// else there is but lock files.
+func clear(fsys vfs.FS, path string) (left string, err error) {
+	entries, err := fsys.ReadDir(path)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		at := filepath.Join(path, e.Name())
+		switch {
+		case e.IsDir():
+			below, err := OpenScratch(fsys, at)
+			if err == nil {
+				err = below.Close()
+			}
+			switch {
+			case errors.Is(err, ErrForeign) || errors.Is(err, vfs.ErrLocked):
+				left = at
+			case err != nil:
+				return "", err
+			}
+		case e.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(e.Name(), vfs.TempSuffix), Suffix):
+			if err := RemoveFile(fsys, at); err != nil {
+				return "", err
+			}
+		case e.Name() == LockName || strings.HasSuffix(e.Name(), LockSuffix):
+			if state, err := vfs.StateOfLock(fsys, at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return "", err
+			} else if err == nil && state == vfs.NoLock {
+				left = at
+			}
+		default:
+			left = at
+		}
+	}
+	return left, nil
+}

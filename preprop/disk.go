@@ -1,0 +1,115 @@
+package preprop
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// doneBytes is how many bytes the job has written already. It does not count the store
+// that the job extends or, with Force, replaces.
+func (s *jobContext) doneBytes() (int64, error) {
+	job, err := format.JobStatus(s.fsys, s.storeDir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) {
+		return 0, nil // a damaged job is replaced, or refused later
+	}
+	if err != nil {
+		return 0, err
+	}
+	scratch, err := usedBytes(s.fsys, scratchInStore(s.storeDir))
+	return job.Bytes + scratch, err
+}
+
+// checkDisk fails unless there is room for what the job has yet to write. Where there is
+// none for checkpoints, the job writes none.
+func (s *jobContext) checkDisk(p *Plan) error {
+	err := s.checkRoom(p)
+	if errors.Is(err, machine.ErrDoesNotFit) && p.CheckpointBytes > 0 {
+		p.setCheckpointBytes(0)
+		if err = s.checkRoom(p); err == nil {
+			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again from its beginning")
+		}
+	}
+	return err
+}
+
+func (s *jobContext) checkRoom(p *Plan) error {
+	there, err := s.doneBytes()
+	if err != nil {
+		return err
+	}
+	at, err := readScratchRecord(s.fsys, s.storeDir)
+	if err != nil {
+		return err
+	}
+	if s.options.Force {
+		at = nil // the job starts anew
+	}
+	parent := s.scratchParent(at)
+	if parent == "" {
+		return checkDisk(s.fsys, s.storeDir, "the store with its scratch files", p.DiskBytes-there)
+	}
+	used := int64(0)
+	if at != nil {
+		if used, err = usedBytes(s.fsys, at.folder(parent)); err != nil {
+			return err
+		}
+	}
+	if err := checkDisk(s.fsys, parent, "the job with its scratch files", p.ScratchBytes-used); err != nil {
+		return err
+	}
+	return checkDisk(s.fsys, s.storeDir, "the store", p.StoreBytes-there)
+}
+
+// usedBytes is the size of all files in a folder, 0 if there is none.
+func usedBytes(fsys vfs.FS, dir string) (int64, error) {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	total := int64(0)
+	for _, e := range entries {
+		var bytes int64
+		if e.IsDir() {
+			bytes, err = usedBytes(fsys, filepath.Join(dir, e.Name()))
+		} else if info, infoErr := e.Info(); infoErr == nil { // else it was removed meanwhile
+			bytes = info.Size()
+		}
+		if err != nil {
+			break
+		}
+		total += bytes
+	}
+	return total, err
+}
+
+// checkDisk fails if there are fewer free bytes below dir than need. what says what needs
+// them.
+func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
+	free, err := fsys.FreeBytes(nearestFolder(fsys, dir))
+	if err != nil {
+		return err
+	}
+	if need > free {
+		return fmt.Errorf("%s %w: it needs %v, and %v are free under %s (free space there, or use another disk)",
+			what, machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(free), dir)
+	}
+	return nil
+}
+
+// nearestFolder is dir, or the nearest folder above it that exists.
+func nearestFolder(fsys vfs.FS, dir string) string {
+	for dir != filepath.Dir(dir) {
+		if _, err := fsys.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}

@@ -1,0 +1,265 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/progress"
+)
+
+// engine computes the panels of a job. It holds the topologies and, for one panel at a
+// time, the matrices.
+type engine struct {
+	*job
+	topologies    topologies
+	propagators   map[Operator]*propagator // by Operator.base
+	neededNodes   map[string][]nodeSet     // by Operator.Graph: for each product of the sequence that has most
+	inputBuffer   *matrix                  // holds the input for several sequences; nil: each loads it
+	hopBuffers    [2]*matrix               // a hop is made from one into the other; without hops the second is nil
+	seriesBuffers []*matrix                // float32, for terms of series
+	label         string                   // which panel it is, for progress
+}
+
+func (e *engine) close() error {
+	err := e.topologies.Close()
+	for _, p := range e.propagators {
+		err = errors.Join(err, p.buf.Free())
+	}
+	for _, m := range append(e.seriesBuffers, e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]) {
+		if m != nil {
+			err = errors.Join(err, m.buf.Free())
+		}
+	}
+	return err
+}
+
+// prepare opens or derives the topologies, computes the factors of operators, and finds
+// which nodes each product needs.
+func (e *engine) prepare(ctx context.Context) error {
+	unfinished := slices.DeleteFunc(slices.Clone(e.sequences), func(c *hopSequence) bool { return e.lastUnfinished(c, e.columns) == 0 })
+	longest := map[string]int{}
+	for _, c := range unfinished {
+		longest[c.operator.Graph] = max(longest[c.operator.Graph], (c.hops-c.from)*c.operator.series().products())
+	}
+	var err error
+	if e.topologies, err = e.openTopologies(ctx, longest); err != nil {
+		return err
+	}
+	var stored nodeSet
+	if int64(len(e.nodes)) < e.graph.Manifest.Nodes {
+		stored = newNodeSet(e.graph.Manifest.Nodes)
+		for _, v := range e.nodes {
+			stored.add(int64(v))
+		}
+	}
+	for _, c := range unfinished {
+		base, graph := c.operator.base(), c.operator.Graph
+		if e.propagators[base] == nil {
+			p, err := newPropagator(ctx, e.topologies[graph], base, e.Threads)
+			if err != nil {
+				return err
+			}
+			e.propagators[base] = p
+		}
+		if e.neededNodes[graph] == nil {
+			if e.neededNodes[graph], err = e.propagators[base].needed(ctx, stored, longest[graph], e.Threads); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// allocate allocates the matrices, as wide as the widest panel.
+func (e *engine) allocate(panels []columnRange) error {
+	widest, spares, hops := 0, 0, 0
+	for _, s := range panels {
+		widest = max(widest, s.width())
+	}
+	for _, c := range e.sequences {
+		spares = max(spares, c.operator.series().buffers(e.DType))
+		hops = max(hops, c.hops-c.from)
+	}
+	var err error
+	add := func(t format.DType) *matrix {
+		if err != nil {
+			return nil
+		}
+		var m *matrix
+		m, err = newMatrix(e.graph.Manifest.Nodes, widest, t)
+		return m
+	}
+	if e.hopBuffers[0] = add(e.DType); hops > 0 {
+		e.hopBuffers[1] = add(e.DType)
+	}
+	if e.plan.InputInMemory {
+		e.inputBuffer = add(e.DType)
+	}
+	for range spares {
+		if m := add(format.Float32); m != nil {
+			e.seriesBuffers = append(e.seriesBuffers, m)
+		}
+	}
+	return err
+}
+
+// panel makes and writes the columns s of all hops.
+func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input][]columnRange) error {
+	for _, m := range append(e.seriesBuffers, e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]) {
+		if m != nil {
+			m.first, m.features = s.first, s.width()
+		}
+	}
+	var loaded *input // is in e.inputBuffer
+	for _, c := range e.sequences {
+		if !e.needsInput(c, s) {
+			continue
+		}
+		last := e.lastUnfinished(c, s)
+		at, x, y, err := e.resume(ctx, c, s, last)
+		if err != nil {
+			return err
+		}
+		if x == nil {
+			if x = e.hopBuffers[0]; e.inputBuffer != nil {
+				x = e.inputBuffer
+			}
+			if x != e.inputBuffer || loaded != c.input {
+				if err := e.load(ctx, c.input, x, inputFiles[c.input]); err != nil {
+					return err
+				}
+				loaded = c.input
+			}
+			if c.input.ID == format.Input {
+				if err := e.write(ctx, x); err != nil {
+					return err
+				}
+			}
+			if y = e.hopBuffers[0]; x == y {
+				y = e.hopBuffers[1]
+			}
+			if last > 0 {
+				at = position{e.number(c.id(c.from + 1)), 1, 0}
+			}
+		}
+		if err := e.hops(ctx, c, at, last, x, y); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *engine) load(ctx context.Context, in *input, m *matrix, inputFiles []columnRange) error {
+	if len(missing(m.columns(), inputFiles)) > 0 {
+		return in.load(ctx, m, e.Threads, e.Progress)
+	}
+	return in.loadFromFiles(ctx, m, e.fsys, inputFiles, func(s columnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress)
+}
+
+// hops makes and writes the hops of a sequence, from a position up to hop last. x holds
+// the input of the first of them, and y its rows that are computed.
+func (e *engine) hops(ctx context.Context, c *hopSequence, at position, last int, x, y *matrix) error {
+	e.pace.beginHops()
+	for first := e.number(c.id(c.from + 1)); last > 0 && at.matrix <= first+last-c.from-1; at = (position{at.matrix + 1, 1, 0}) {
+		hop := c.from + 1 + at.matrix - first
+		if err := e.hop(ctx, c, hop, at, x, y); err != nil {
+			return err
+		}
+		if x = y; x == e.hopBuffers[0] {
+			y = e.hopBuffers[1]
+		} else {
+			y = e.hopBuffers[0]
+		}
+	}
+	return nil
+}
+
+// hop makes and writes one hop of a sequence, from a position in it.
+func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, x, y *matrix) error {
+	p, terms := e.propagators[c.operator.base()], c.operator.series()
+	products, n := terms.products(), e.graph.Manifest.Nodes
+	need := e.neededNodes[c.operator.Graph]
+	need = need[len(need)-(c.hops-hop+1)*products:]
+	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.operator, hop, c.hops, e.label), int64(products)*(p.graph.Nodes()+p.graph.Edges())*x.rowBytes(), progress.Bytes)
+	start := time.Now()
+	y.id = c.id(hop)
+	for at.product <= products {
+		dst, src, with := terms.step(at.product, x, y, e.seriesBuffers)
+		dst.id = c.id(hop)
+		state := stateBytes(e.savedMatrices(terms, position{at.matrix, at.product, n}, x, y))
+		// mustStop looks at ctx between blocks, so that those that were begun are finished.
+		added, reached, err := p.hopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool {
+			task.Add(cost * x.rowBytes())
+			return e.pace.mustStop(ctx, state) || e.plan.CheckpointBytes > 0 && e.pace.checkpointDue(state)
+		})
+		e.edges[at.matrix] += added
+		e.gathered += added * src.rowBytes()
+		if err != nil {
+			task.Done()
+			return err
+		}
+		if at.row = reached; at.row == n {
+			at.product, at.row = at.product+1, 0
+		}
+		if at.product <= products {
+			if err := e.pause(ctx, at, e.savedMatrices(terms, at, x, y)); err != nil {
+				task.Done()
+				return err
+			}
+		}
+	}
+	task.Done()
+	e.hopSeconds[at.matrix] += time.Since(start).Seconds()
+	state := e.savedMatrices(terms, at, x, y)
+	within, cancel := e.pace.contextUntilMargin(ctx, stateBytes(state))
+	defer cancel()
+	err := e.write(within, y)
+	if err != nil && within.Err() != nil {
+		return e.end(ctx, at, state)
+	}
+	return err
+}
+
+// stateBytes is the size of a checkpoint of matrices.
+func stateBytes(matrices []savedMatrix) int64 {
+	total := int64(0)
+	for _, s := range matrices {
+		total += s.rows * s.m.rowBytes()
+	}
+	return total
+}
+
+// pause writes a checkpoint if it is time for one, or ends the job if it is time for that;
+// the error is then why it ends.
+func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) error {
+	if e.pace.mustStop(ctx, stateBytes(state)) {
+		return e.end(ctx, at, state)
+	}
+	if e.plan.CheckpointBytes == 0 || !e.pace.checkpointDue(stateBytes(state)) {
+		return nil // only a goroutine that looked a moment ago has found that it was time
+	}
+	err := e.saveCheckpoint(ctx, at, state)
+	if errors.Is(err, syscall.ENOSPC) { // there may still be room for the results
+		e.plan.CheckpointBytes, err = 0, nil
+	}
+	return err
+}
+
+// end writes a last checkpoint if that is worth its time, and returns why the job ends.
+func (e *engine) end(ctx context.Context, at position, state []savedMatrix) error {
+	why := endCause(ctx)
+	if e.plan.CheckpointBytes > 0 && e.pace.worthSaving(stateBytes(state)) {
+		if err := e.saveCheckpoint(context.WithoutCancel(ctx), at, state); err != nil {
+			why = fmt.Errorf("%w (and the last checkpoint could not be written: %w)", why, err)
+		}
+	}
+	if !e.pace.savedAny {
+		why = fmt.Errorf("%w: %w", why, e.pace.tooShort(stateBytes(state)))
+	}
+	return why
+}

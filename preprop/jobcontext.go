@@ -1,0 +1,198 @@
+package preprop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// jobContext is what a propagation or a repair knows of its graph, its store and its
+// options.
+type jobContext struct {
+	start              time.Time
+	uncounted          vfs.FS
+	fsys               *vfs.Count
+	graphDir, storeDir string
+	graph              *format.Dir
+	options            Options
+	target             target
+	layout             format.Layout
+	nodes              []uint32         // node of each row of the store
+	table              *format.RowTable // of the store; nil once it is written
+	existing           *format.Dir      // the complete store that the job adds to; nil: none
+	beyond             []string         // hops that it has and the options do not ask for
+	held               int64            // bytes of memory that a repair holds beside the job
+}
+
+func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
+	s := &jobContext{start: time.Now(), uncounted: fsys, fsys: vfs.NewCount(fsys), graphDir: graphDir, storeDir: storeDir}
+	var err error
+	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
+		return nil, err
+	}
+	if kind := s.graph.Manifest.Kind; kind != format.KindGraph {
+		return nil, errors.Join(fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions, kind), s.graph.Close())
+	}
+	if err := checkApart(fsys, graphDir, storeDir); err != nil {
+		return nil, errors.Join(err, s.graph.Close())
+	}
+	return s, nil
+}
+
+func (s *jobContext) close() error {
+	err := s.graph.Close()
+	if s.existing != nil {
+		err = errors.Join(err, s.existing.Close())
+	}
+	return err
+}
+
+// checkMadeFrom fails unless a store was made from the graph.
+func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
+	if store.Input["graph"] != s.graph.Manifest.Fingerprint {
+		return fmt.Errorf("%s: %w: it was not made from %s, or that graph has changed since", s.storeDir, ErrOptions, s.graphDir)
+	}
+	return nil
+}
+
+// chooseRows chooses the rows of a new store, and sets its layout and target.
+func (s *jobContext) chooseRows(ctx context.Context) error {
+	table, sizes, err := storeRows(ctx, s.graph, s.options.Rows, s.options.Split, s.options.Seed, func(rows int64) error {
+		need := processBytes + pickedBytes(&s.graph.Manifest, rows)
+		if s.options.MemoryBytes > 0 && need > s.options.MemoryBytes {
+			return errDoesNotFit(s.options.MemoryBytes, need)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	nodes := table.NodeID
+	if len(nodes) == 0 && s.options.Rows == format.RowsLabeled {
+		return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", s.graphDir, ErrOptions)
+	}
+	s.nodes, s.table = nodes, table
+	s.layout = format.NewLayout(sizes, s.options.ChunkRows, s.graph.Manifest.Features, s.options.DType)
+	s.target = target{
+		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
+		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: int64(len(nodes)),
+	}
+	for _, operator := range s.options.Operators {
+		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: s.options.Hops})
+	}
+	return nil
+}
+
+// result is the Result before the job begins.
+func (s *jobContext) result(p *Plan) *Result {
+	return s.newResult(&s.graph.Manifest, p, int64(len(s.nodes)))
+}
+
+func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result {
+	r := &Result{
+		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
+		Operators: []string{}, OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: s.options.Hops, Rows: rows, DType: s.target.DType,
+		Beyond:     append([]string{}, s.beyond...),
+		HopSeconds: []float64{}, EdgesProcessed: []int64{},
+		MemoryBudgetBytes: s.options.MemoryBytes, Plan: *p,
+		Output: s.storeDir,
+	}
+	for i, operator := range s.options.Operators {
+		terms := operator.series()
+		r.Operators = append(r.Operators, operator.String())
+		r.OperatorHops = append(r.OperatorHops, s.target.Operators[i].Hops)
+		r.ProductsPerHop = append(r.ProductsPerHop, terms.products())
+		r.TruncationErrors = append(r.TruncationErrors, terms.bound)
+	}
+	return r
+}
+
+// newJob is the job before it looks for what is finished.
+func (s *jobContext) newJob() (*job, error) {
+	j := &job{
+		Options: &s.options, fsys: vfs.NewCount(s.fsys), graph: s.graph, nodes: s.nodes, matrices: s.target.matrices(),
+		columns: s.options.Shard.columns(s.layout.Features), finished: map[format.MatrixID]bool{},
+		pace: pace{clock: s.options.clock, started: s.options.begun, rate: defaultRates.write, share: steadyShare},
+	}
+	if s.options.MaxTime > 0 {
+		j.pace.deadline = s.options.begun.Add(s.options.MaxTime)
+	}
+	j.resultColumns, j.hopSeconds, j.edges = make([][]columnRange, len(j.matrices)), make([]float64, len(j.matrices)), make([]int64, len(j.matrices))
+	features, err := s.graph.Matrix(format.Input)
+	if err != nil {
+		return nil, err
+	}
+	first := &input{Matrix: features, path: s.graphDir, dtype: s.options.DType}
+	for _, operator := range s.options.Operators {
+		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
+		c := &hopSequence{operator: operator, input: first, hops: s.target.Operators[at].Hops}
+		if s.existing != nil {
+			if err := s.startFromStore(c); err != nil {
+				return nil, err
+			}
+		}
+		j.sequences = append(j.sequences, c)
+	}
+	if len(j.sequences) == 0 {
+		j.sequences = []*hopSequence{{input: first}}
+	}
+	return j, nil
+}
+
+// work describes a job for planning.
+func (s *jobContext) work(j *job) (*work, error) {
+	g := &s.graph.Manifest
+	w := &work{
+		nodes: g.Nodes, edges: g.Edges, weighted: g.Weighted,
+		features: g.Features, columns: j.columns.width(), inputType: s.graph.Layout().DType, storedType: s.options.DType,
+		inputChunk: int64(g.ChunkRows) * int64(g.Features) * int64(s.graph.Layout().DType.Size()),
+		rows:       int64(len(s.nodes)), rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, int64(len(s.nodes))), held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
+	}
+	inputs := j.inputs()
+	for _, c := range j.sequences {
+		if j.lastUnfinished(c, j.columns) > 0 {
+			w.sequences = append(w.sequences, sequenceWork{c.operator, c.hops - c.from, slices.Index(inputs, c.input)})
+		}
+	}
+	var made []format.MatrixID
+	for _, id := range j.matrices {
+		if !j.finished[id] {
+			made = append(made, id)
+		}
+	}
+	w.matrices = len(made)
+	var err error
+	w.storeBytes, err = storeBytes(g, s.layout, made)
+	return w, err
+}
+
+// plan plans a job for Options.Hardware, or for this machine, which it measures if the job
+// is large.
+func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
+	w, err := s.work(j)
+	if err != nil {
+		return nil, err
+	}
+	if s.layout.Features == 0 {
+		return nil, fmt.Errorf("%s: %w: its nodes have no features", s.graphDir, ErrOptions)
+	}
+	r := &defaultRates
+	if s.options.Hardware != nil {
+		r = ratesOf(*s.options.Hardware)
+	}
+	p, err := w.plan(s.options.MemoryBytes, r)
+	if err != nil || s.options.Hardware != nil || p.ReadBytes+p.WrittenBytes < measureFromBytes {
+		return p, err
+	}
+	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, s.options.MemoryBytes); err != nil {
+		return nil, err
+	}
+	j.pace.rate = r.write
+	return w.plan(s.options.MemoryBytes, r)
+}

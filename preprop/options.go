@@ -1,0 +1,202 @@
+package preprop
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
+type Options struct {
+	Hops      int
+	Operators []Operator   // each from hop 1 to Hops
+	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
+	DType     format.DType // of the store; default that of the graph's features
+	ChunkRows int          // default format.DefaultChunkRows; see format.NewLayout
+	Split     int          // number of the graph's split by which rows are divided into regions
+	Seed      uint64       // of the order of training rows
+	Defaulted Defaulted    // taken from an existing store, as are Rows, DType and ChunkRows if zero
+
+	Threads     int               // default GOMAXPROCS
+	MemoryBytes int64             // limit on resident memory; 0: none
+	Scratch     string            // folder for scratch files; default within the store
+	Shard       Shard             // default all columns
+	Assemble    bool              // compute nothing; assemble the result files of shards
+	Force       bool              // replace an existing store, or another job's unfinished one
+	DryRun      bool              // plan, and write nothing
+	Hardware    *machine.Hardware // to plan for, in a dry run; default this machine, which is measured
+	Planned     func(*Plan)       // called before the work begins
+	MaxTime     time.Duration     // after which the job ends, and can go on later; 0: no limit
+	Note        func(text string) // called with messages for the user
+	Progress    progress.Reporter // default progress.Silent
+
+	clock func() time.Time // default time.Now
+	begun time.Time        // when the job began, by this clock
+}
+
+// Defaulted tells which options have their default because the user did not set them.
+type Defaulted struct{ Hops, Operators, Split, Seed bool }
+
+// Shard is the share of a job that one of Count processes does: about features/Count
+// columns. The processes share the store's directory, and the last to finish assembles.
+type Shard struct{ Index, Count int }
+
+// columns are the columns of the shard.
+func (s Shard) columns(features int) columnRange {
+	count := max(s.Count, 1)
+	return columnRange{features * s.Index / count, features * (s.Index + 1) / count}
+}
+
+// Result says what a propagation did. Lists have one element for each hop of
+// the first operator, then each of the second, and so on.
+type Result struct {
+	Nodes     int64    `json:"nodes"`
+	Edges     int64    `json:"edges"`
+	Features  int      `json:"features"`
+	Operators []string `json:"operators"`
+	// ProductsPerHop and TruncationErrors have an element for each operator. The error of hop
+	// r of PPR and Heat is at most r times the truncation error, in the norm that series
+	// defines.
+	ProductsPerHop   []int     `json:"products_per_hop"`
+	TruncationErrors []float64 `json:"truncation_errors"`
+	OperatorHops     []int     `json:"operator_hops"` // hops of each operator
+	Hops             int       `json:"hops"`          // most hops of any operator
+	Rows             int64     `json:"rows"`          // of the store
+	DType            string    `json:"dtype"`
+	Seconds          float64   `json:"seconds"`
+	HopSeconds       []float64 `json:"hop_seconds"` // computing, without writing, all panels together
+	// EdgesProcessed counts the terms that were added up, self-loops included, summed over panels.
+	EdgesProcessed         []int64 `json:"edges_processed"`
+	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
+	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
+	Plan
+	BytesRead       int64    `json:"bytes_read"`    // from all files
+	BytesWritten    int64    `json:"bytes_written"` // to all files
+	ScratchBytes    int64    `json:"scratch_bytes"` // of BytesWritten, to scratch files
+	Output          string   `json:"output"`
+	Resumed         bool     `json:"resumed"`          // an earlier run had done a part
+	AlreadyComplete bool     `json:"already_complete"` // the store had all that was asked for
+	Complete        bool     `json:"complete"`         // the store is complete; false: other shards are not finished
+	Beyond          []string `json:"beyond"`           // hops that the store has and were not asked for
+}
+
+// withDefaults returns o with defaults filled in, and checks it against the graph, whose
+// features have the type features.
+func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {
+	if o.Rows == "" {
+		o.Rows = format.RowsLabeled
+	}
+	if o.DType == 0 {
+		o.DType = features
+	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Progress == nil {
+		o.Progress = progress.Silent
+	}
+	if o.clock == nil {
+		o.clock = time.Now
+	}
+	if o.Note == nil {
+		o.Note = func(string) {}
+	}
+	switch {
+	case o.Hops < 0 || o.Hops > format.MaxHops:
+		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
+	case o.Hops > 0 && len(o.Operators) == 0:
+		return o, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
+	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll:
+		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
+	case !o.DType.IsFloat():
+		return o, fmt.Errorf("features cannot be stored as %s (use float32, float16 or bfloat16)", o.DType)
+	case o.MaxTime < 0:
+		return o, fmt.Errorf("--max-time %v: must not be negative", o.MaxTime)
+	case o.ChunkRows < 0:
+		return o, fmt.Errorf("%d rows a chunk: must not be negative", o.ChunkRows)
+	case o.Split != 0 && graph.Splits == 0:
+		return o, fmt.Errorf("split %d: the graph has no splits", o.Split)
+	case o.Shard.Count < 0 || o.Shard.Index < 0 || o.Shard.Index > 0 && o.Shard.Index >= o.Shard.Count:
+		return o, fmt.Errorf("shard %d of %d: the shards of k are 0 to k-1", o.Shard.Index, o.Shard.Count)
+	case o.Shard.Count > max(1, graph.Features):
+		return o, fmt.Errorf("%d shards of %d columns: there can be no more shards than columns", o.Shard.Count, graph.Features)
+	case o.Shard.Count > 1 && o.Force:
+		return o, errors.New("--force with --shard: a shard cannot replace a store that other shards write (remove the store first)")
+	case o.Assemble && (o.Shard.Count > 1 || o.Force):
+		return o, errors.New("--assemble with --shard or --force: assembling takes the results of all shards (leave out the other flag)")
+	case o.Hardware != nil && !o.DryRun:
+		return o, errors.New("--hardware only predicts times for another machine (add --dry-run)")
+	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
+		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
+	}
+	for i, a := range o.Operators {
+		if back, err := ParseOperator(a.String()); err != nil {
+			return o, err
+		} else if back != a {
+			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
+		}
+		for _, b := range o.Operators[:i] {
+			if a == b {
+				return o, fmt.Errorf("operator %q is listed twice", a)
+			}
+		}
+	}
+	if o.Hops == 0 {
+		o.Operators = nil
+	}
+	o.Operators = slices.SortedFunc(slices.Values(o.Operators), compareOperators)
+	return o, nil
+}
+
+// checkApart fails if the graph and the store are the same directory, or one is in the
+// other: writing the store would change the graph. It follows symbolic links.
+func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
+	graph, err := fsys.Resolve(graphDir)
+	if err != nil {
+		return err
+	}
+	store, err := fsys.Resolve(storeDir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case graph == store:
+		return fmt.Errorf("%s: %w: it is the graph that is read (give another directory)", storeDir, ErrOptions)
+	case within(store, graph):
+		return fmt.Errorf("%s: %w: it is in the graph %s (give another directory)", storeDir, ErrOptions, graphDir)
+	case within(graph, store):
+		return fmt.Errorf("%s: %w: the graph %s is in it (give another directory)", storeDir, ErrOptions, graphDir)
+	}
+	return nil
+}
+
+// checkScratch fails if the folder for scratch files is in the graph or in the store, whose
+// manifests list all of their files.
+func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
+	at, err := fsys.Resolve(scratch)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{graphDir, storeDir} {
+		if folder, err := fsys.Resolve(dir); err != nil {
+			return err
+		} else if within(at, folder) {
+			return fmt.Errorf("%s: %w: scratch files cannot be in %s (give another folder)", scratch, ErrOptions, dir)
+		}
+	}
+	return nil
+}
+
+// within tells whether path is folder or in it. Both are resolved.
+func within(path, folder string) bool {
+	inner, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(inner)
+}

@@ -1,0 +1,109 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrMaxTime is returned when a job ended because Options.MaxTime was over.
+var ErrMaxTime = errors.New("--max-time is over")
+
+// ErrTooShort is returned, beside the reason why a job ended, when it ended before it
+// could save anything: started again with as much time, it would get no further.
+var ErrTooShort = errors.New("the time was too short to save any progress")
+
+// Writing checkpoints takes at most these shares of the time that a job computes: the
+// second in a job that has been interrupted before, as it may be again, and the third
+// where the start before saved nothing.
+const (
+	steadyShare      = 0.03
+	interruptedShare = 0.2
+	noProgressShare  = 0.5
+)
+
+// pace decides when a job interrupts computing to write a checkpoint, or to end. mustStop
+// and checkpointDue are safe for concurrent use with each other, other methods are not.
+type pace struct {
+	clock    func() time.Time
+	started  time.Time // the job
+	firstHop time.Time // the first hop; zero: not yet
+	deadline time.Time // zero: none
+	share    float64   // of the time, for checkpoints
+	rate     float64   // bytes a second that are written
+	savedAt  time.Time // when all that was computed was on disk
+	savedAny bool      // has been kept
+}
+
+// writeTime is about how long it takes to write so many bytes, durably.
+func (p *pace) writeTime(bytes int64) time.Duration {
+	const sync = 50 * time.Millisecond // of a file and its folder
+	return sync + time.Duration(float64(bytes)/p.rate*float64(time.Second))
+}
+
+// measureRate sets the rate from a write that began at start, unless it was too small for
+// that.
+func (p *pace) measureRate(bytes int64, start time.Time) {
+	const enough = 1 << 20
+	if took := p.clock().Sub(start).Seconds(); bytes >= enough && took > 0 {
+		p.rate = float64(bytes) / took
+	}
+}
+
+// saved records that all that was computed is on disk.
+func (p *pace) saved() { p.savedAt, p.savedAny = p.clock(), true }
+
+// beginHops records that the first hop of a sequence begins.
+func (p *pace) beginHops() {
+	if p.savedAt = p.clock(); p.firstHop.IsZero() {
+		p.firstHop = p.savedAt
+	}
+}
+
+// margin is how long before the deadline computing must end, to write so many bytes.
+func (p *pace) margin(bytes int64) time.Duration {
+	return p.writeTime(bytes)*5/4 + 100*time.Millisecond
+}
+
+// mustStop tells whether computing must end now: ctx is cancelled, or there is only time
+// left to write a checkpoint of so many bytes.
+func (p *pace) mustStop(ctx context.Context, bytes int64) bool {
+	return ctx.Err() != nil || !p.deadline.IsZero() && !p.clock().Add(p.margin(bytes)).Before(p.deadline)
+}
+
+// checkpointDue tells whether it is time for a checkpoint of so many bytes.
+func (p *pace) checkpointDue(bytes int64) bool {
+	return float64(p.clock().Sub(p.savedAt))*p.share >= float64(p.writeTime(bytes))
+}
+
+// worthSaving tells whether a job that ends should write a checkpoint of so many bytes: it
+// should not if computing since the last one took less than a quarter of the time.
+func (p *pace) worthSaving(bytes int64) bool { return p.clock().Sub(p.savedAt) >= p.writeTime(bytes)/4 }
+
+// contextUntilMargin is ctx with a deadline that leaves time to write a checkpoint of so
+// many bytes.
+func (p *pace) contextUntilMargin(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
+	if p.deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, p.deadline.Sub(p.clock())-p.margin(bytes), ErrMaxTime)
+}
+
+// endCause is the reason why a job ended early.
+func endCause(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return ErrMaxTime
+}
+
+// tooShort is ErrTooShort with how much time the job needs.
+func (p *pace) tooShort(stateBytes int64) error {
+	if p.firstHop.IsZero() {
+		return fmt.Errorf("%w: after %v the job was still reading the graph", ErrTooShort, p.clock().Sub(p.started).Round(100*time.Millisecond))
+	}
+	ready, keeping := p.firstHop.Sub(p.started), p.writeTime(stateBytes)
+	return fmt.Errorf("%w: reading the graph takes %v, and writing a checkpoint about %v (give the job %v at least)",
+		ErrTooShort, ready.Round(100*time.Millisecond), keeping.Round(100*time.Millisecond), (3*(ready+keeping)).Round(time.Second)+time.Second)
+}

@@ -1,0 +1,233 @@
+package preprop
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// scratchInStore is the folder of a store for the locks of shards and the records of the
+// job, and for scratch files unless Options.Scratch names another.
+func scratchInStore(storeDir string) string {
+	return filepath.Join(storeDir, filepath.FromSlash(format.ScratchFolder))
+}
+
+// Names of records in a scratch folder. They hold no results.
+const (
+	scratchRecordName = "place" + folder.Suffix
+	startsPrefix      = "starts-" // see countStart
+	doneColumnsPrefix = "done-"   // see recordDoneColumns
+)
+
+func isRecord(name string) bool {
+	return name == scratchRecordName || strings.HasPrefix(name, startsPrefix) || strings.HasPrefix(name, doneColumnsPrefix)
+}
+
+// scratchRecord is a file in scratchInStore that tells other processes of the job where its
+// scratch files are.
+type scratchRecord struct {
+	// Parent is Options.Scratch, without symbolic links, on the machine that began the job.
+	// Empty: the files are beside this record.
+	Parent string `json:"parent"`
+	// ID names the folder in Parent. It is a random number that the job draws when it begins,
+	// so that a job that starts anew, or makes the same store elsewhere, never takes another
+	// job's files for its own.
+	ID string `json:"id"`
+	// Made tells that the folder was created. While it is false, the folder may or may not
+	// exist, and is created if it does not.
+	Made bool `json:"made"`
+}
+
+// folder is the folder of the scratch files, where parent is the name of Parent on this
+// machine.
+func (p *scratchRecord) folder(parent string) string { return filepath.Join(parent, "hopfeed-"+p.ID) }
+
+// readScratchRecord reads the record of a store's job. It is nil if there is none.
+func readScratchRecord(fsys vfs.FS, storeDir string) (*scratchRecord, error) {
+	path := filepath.Join(scratchInStore(storeDir), scratchRecordName)
+	f, err := fsys.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, 1<<16)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	p := new(scratchRecord)
+	text, sum, _ := strings.Cut(string(b[:n]), "\n")
+	if sum != checksumLine(text) || json.Unmarshal([]byte(text), p) != nil {
+		return nil, &format.CorruptError{File: path, Chunk: -1, Reason: "the record of where the job's scratch files are is damaged (remove it: what these files have is then computed again)"}
+	}
+	return p, nil
+}
+
+func checksumLine(text string) string {
+	return fmt.Sprintf("%08x\n", crc32.Checksum([]byte(text), castagnoli))
+}
+
+func (p *scratchRecord) write(fsys vfs.FS, storeDir string) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return writeSmallFile(fsys, filepath.Join(scratchInStore(storeDir), scratchRecordName), string(b)+"\n"+checksumLine(string(b)))
+}
+
+// writeSmallFile writes and commits a file.
+func writeSmallFile(fsys vfs.FS, path, text string) error {
+	f, err := fsys.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := io.WriteString(f, text); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// scratchParent is the name, on this machine, of the folder that the scratch folder is in,
+// or "" if scratch files are in the store.
+func (s *jobContext) scratchParent(p *scratchRecord) string {
+	switch {
+	case p == nil || p.Parent != "" && s.options.Scratch != "":
+		return s.options.Scratch
+	default:
+		return p.Parent
+	}
+}
+
+// scratchFolder returns the folder for scratch files, which is the same for every process
+// of the job: the first one chooses and records it. The caller holds the lock of the job.
+func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
+	inside, err := store.Scratch()
+	if err != nil {
+		return "", err
+	}
+	p, err := readScratchRecord(s.fsys, s.storeDir)
+	if err != nil {
+		return "", err
+	}
+	if p == nil {
+		p = &scratchRecord{Made: true}
+		if s.options.Scratch != "" {
+			id := make([]byte, 8)
+			rand.Read(id) // it never fails
+			p.ID, p.Made = hex.EncodeToString(id), false
+			if p.Parent, err = s.fsys.Resolve(s.options.Scratch); err != nil {
+				return "", err
+			}
+		}
+		if err := p.write(s.fsys, s.storeDir); err != nil {
+			return "", err
+		}
+	}
+	if p.Parent == "" {
+		if s.options.Scratch != "" {
+			return "", fmt.Errorf("--scratch %s: %w: the unfinished job has its scratch files in the store, in %s (run without --scratch to go on, or with --force to start anew)",
+				s.options.Scratch, ErrOptions, inside)
+		}
+		return inside, nil
+	}
+	at := p.folder(s.scratchParent(p))
+	if p.Made {
+		if ours, err := folder.Ours(s.fsys, at, folder.LockName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		} else if !ours {
+			return "", fmt.Errorf("%s: %w: this folder does not have the scratch files of the unfinished job: the machine that began it wrote them to %s (set --scratch to the name that %s has on this machine; if the files are lost, start anew with --force)",
+				at, ErrOptions, p.folder(p.Parent), p.Parent)
+		}
+		return at, nil
+	}
+	lock, err := folder.Lock(s.fsys, at) // creates the folder
+	if err != nil {
+		return "", err
+	}
+	p.Made = true
+	return at, errors.Join(lock.Close(), p.write(s.fsys, s.storeDir))
+}
+
+// dropScratch removes the scratch folder of the job, if it is outside the store. It first
+// records that the folder is not there, so that another process creates it again. The
+// caller holds the lock of the job.
+func (s *jobContext) dropScratch() error {
+	p, err := readScratchRecord(s.fsys, s.storeDir)
+	if err != nil || p == nil || p.Parent == "" {
+		return err
+	}
+	for _, parent := range []string{s.scratchParent(p), p.Parent} { // with Force, Options.Scratch may differ from the recorded one
+		at := p.folder(parent)
+		ours, err := folder.Ours(s.fsys, at, folder.LockName)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !ours {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.Made = false
+		if err := p.write(s.fsys, s.storeDir); err != nil {
+			return err
+		}
+		return folder.Remove(s.fsys, at)
+	}
+	if p.Made {
+		s.options.Note(fmt.Sprintf("the scratch files of the replaced job are not visible on this machine, so they stay: remove %s on the machine that has it", p.folder(p.Parent)))
+	}
+	return nil
+}
+
+// recordDoneColumns records that a shard has finished these columns of all matrices.
+func (s *jobContext) recordDoneColumns(columns columnRange) error {
+	name := fmt.Sprintf("%s%d-%d%s", doneColumnsPrefix, columns.first, columns.end, folder.Suffix)
+	return writeSmallFile(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), "\n")
+}
+
+// recordedColumns lists the columns that shards have recorded as finished.
+func (s *jobContext) recordedColumns() ([]columnRange, error) {
+	entries, err := s.fsys.ReadDir(scratchInStore(s.storeDir))
+	var out []columnRange
+	for _, e := range entries {
+		var c columnRange
+		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.first, &c.end); n == 2 && 0 <= c.first && c.first < c.end {
+			out = append(out, c)
+		}
+	}
+	return out, err
+}
+
+// checkRecordedColumns fails if shards have recorded columns as finished whose result files
+// this process does not see: if it sees another folder than they, the store would never be
+// assembled.
+func (s *jobContext) checkRecordedColumns(j *job, unfinished []columnRange) error {
+	shares, err := s.recordedColumns()
+	if err != nil {
+		return err
+	}
+	for _, rest := range unfinished {
+		for _, part := range cover(rest, shares) {
+			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s (set --scratch to the same folder for all shards; if files were lost, run the shards of these columns again)",
+				s.storeDir, ErrUnseen, part.columnRange, j.scratch)
+		}
+	}
+	return nil
+}
+
+// ErrUnseen is returned by a shard that has finished its columns, and does not see the
+// result files of columns that another shard has recorded as finished.
+var ErrUnseen = errors.New("files of finished columns are not visible")

@@ -1,0 +1,436 @@
+package ingest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/pflag"
+)
+
+// Columns says which column of a table is what, where the customary names do not
+// tell. A column is given by its name or, where no column has that name, by its
+// number, from 1.
+type Columns struct {
+	Source, Destination string
+	Weight              string // None: edges have no weights
+	ID                  string // None: the rows of a table are the nodes, in order
+	Label, Split        []string
+	Features            []string // names and globs
+}
+
+// byName tells whether a flag asks for a column by its name, which calls for a header.
+func byName(wanted string) bool {
+	if wanted == "" || wanted == None {
+		return false
+	}
+	_, isNumber := parseUint([]byte(wanted))
+	return !isNumber
+}
+
+// None is what stands for no column.
+const None = "none"
+
+// role is what a column of a table can be taken for. Names are customary ones, as
+// columnKey writes them.
+type role struct {
+	flag  string
+	what  string
+	names []string
+}
+
+// The customary names: the same for text and Parquet tables. docs/operations.md
+// lists them.
+var (
+	sourceRole = role{"source-column", "the source of an edge", strings.Fields(`
+		source src from u head i row
+		sourceid srcid fromid sourcenode srcnode fromnode sourcenodeid srcnodeid fromnodeid
+		startid startnode startnodeid node1 nodeid1 id1 n1 v1 vertex1 txid1
+		citing citingid citingpaper citingpaperid follower followerid sender senderid
+		origin originid parent parentid subject subjectid user userid customer customerid`)}
+	destinationRole = role{"destination-column", "the destination of an edge", strings.Fields(`
+		destination dest dst target to v tail j col column
+		destinationid destid dstid targetid toid destinationnode destnode dstnode targetnode tonode
+		destinationnodeid dstnodeid targetnodeid tonodeid
+		endid endnode endnodeid node2 nodeid2 id2 n2 v2 vertex2 txid2
+		cited citedid citedpaper citedpaperid followee followeeid receiver receiverid recipient recipientid
+		child childid object objectid friend friendid`)}
+	// itemRole names destinations that are numbered apart from the sources.
+	itemRole = role{"destination-column", "the destination of an edge", strings.Fields(`
+		item itemid movie movieid product productid book bookid song songid artist artistid business businessid`)}
+	weightRole = role{"weight-column", "the weight of an edge", strings.Fields(`weight weights w wt edgeweight edgeweights edgew`)}
+	idRole     = role{"id-column", "the id of a node", strings.Fields(`
+		id node nodeid vertex vertexid nid uid idx nodeidx nodeindex nodename origid originalid
+		entity entityid paper paperid article articleid doc docid document documentid user userid item itemid
+		movie movieid product productid author authorid person personid account accountid tx txid`)}
+	labelRole = role{"label-column", "the label of a node", strings.Fields(`
+		label labels y class classes target targets category classid labelid classlabel nodelabel nodelabels
+		nodeclass ylabel groundtruth truelabel`)}
+	splitRole = role{"split-column", "the split of a node", strings.Fields(`split splits fold set subset partition datasplit nodesplit`)}
+	maskRoles = [3]role{ // train, valid, test
+		{"split-column", "the training nodes", strings.Fields(`trainmask trainingmask train training istrain`)},
+		{"split-column", "the validation nodes", strings.Fields(`valmask validmask validationmask val valid validation isval isvalid isvalidation`)},
+		{"split-column", "the test nodes", strings.Fields(`testmask testingmask test testing istest`)},
+	}
+)
+
+// answerWords are words of names of columns that may give the answer away: they are
+// no features unless they are named as such.
+var answerWords = strings.Fields(`label labels class classes target targets split splits fold mask masks id ids idx index
+	train training val valid validation test testing`)
+
+// columnKey writes a name of a column as the customary names are written: in lower
+// case, without spaces, "_", "-" and ".".
+func columnKey(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == ' ' || r == '_' || r == '-' || r == '.' {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
+}
+
+// has tells whether a column is named as the role customarily is. Of Neo4j's names
+// with a type (:START_ID(Person), paper:ID, weight:float) the type tells if it is one
+// of these, else what is before it.
+func (r role) has(name string) bool {
+	if slices.Contains(r.names, columnKey(name)) {
+		return true
+	}
+	before, kind, typed := strings.Cut(name, ":")
+	if !typed {
+		return false
+	}
+	kind, _, _ = strings.Cut(kind, "(")
+	switch kind {
+	case "START_ID", "END_ID", "ID", "LABEL":
+		return slices.Contains(r.names, columnKey(kind))
+	}
+	return slices.Contains(r.names, columnKey(before))
+}
+
+// isIndex tells whether a column is the row index that pandas writes.
+func isIndex(name string) bool {
+	return name == "" || name == "index" || strings.HasPrefix(name, "Unnamed:") || strings.HasPrefix(name, "__index_level_")
+}
+
+// givesAway tells whether a name is one of labels, splits or ids.
+func givesAway(name string) bool {
+	bare := strings.TrimRight(name, "0123456789")
+	for _, r := range append(maskRoles[:], idRole, labelRole, splitRole) {
+		if r.has(name) || r.has(bare) {
+			return true
+		}
+	}
+	return isIndex(name) || slices.ContainsFunc(words(name), func(w string) bool { return slices.Contains(answerWords, w) })
+}
+
+// words are the words of a name, in lower case: trainMask2 and train_mask.2 have two.
+func words(name string) []string {
+	var b strings.Builder
+	lower := false
+	for _, r := range name {
+		if !unicode.IsLetter(r) {
+			b.WriteByte(' ')
+		} else {
+			if unicode.IsUpper(r) && lower {
+				b.WriteByte(' ')
+			}
+			b.WriteRune(unicode.ToLower(r))
+		}
+		lower = unicode.IsLower(r)
+	}
+	return strings.Fields(b.String())
+}
+
+// header is the names of the columns of a table; without them, a column has its
+// number.
+type header struct {
+	names []string
+	named bool
+}
+
+// numbered is the header of n columns without names.
+func numbered(n int) header {
+	h := header{names: make([]string, n)}
+	for i := range h.names {
+		h.names[i] = strconv.Itoa(i + 1)
+	}
+	return h
+}
+
+// name is the name of a column as messages and manifests have it.
+func (h header) name(i int) string {
+	if !h.named {
+		return "column " + h.names[i]
+	}
+	return printedName(h.names[i])
+}
+
+// printedName quotes a name unless it reads well without quotes.
+func printedName(name string) string {
+	if name == "" || len(name) > 100 || !printable(name) || strings.ContainsAny(name, " ,;=\"") {
+		return fmt.Sprintf("%.100q", name)
+	}
+	return name
+}
+
+// list names some columns, or the first of many.
+func (h header) list(columns []int) string {
+	var names []string
+	for _, i := range columns {
+		names = append(names, h.name(i))
+	}
+	return listed(names)
+}
+
+// listed is a list of names, or of the first of many.
+func listed(names []string) string {
+	const most = 20
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (h header) all() string {
+	columns := make([]int, len(h.names))
+	for i := range columns {
+		columns[i] = i
+	}
+	return h.list(columns)
+}
+
+// find is the column that a flag asks for.
+func (h header) find(flag, wanted string) (int, error) {
+	if h.named {
+		for _, same := range []func(name string) bool{
+			func(name string) bool { return name == wanted },
+			func(name string) bool { return columnKey(name) == columnKey(wanted) },
+		} {
+			var found []int
+			for i, name := range h.names {
+				if same(name) {
+					found = append(found, i)
+				}
+			}
+			if len(found) > 1 {
+				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted, len(found), h.all())
+			}
+			if len(found) == 1 {
+				return found[0], nil
+			}
+		}
+	}
+	if n, err := strconv.Atoi(wanted); err == nil && n >= 1 && n <= len(h.names) {
+		return n - 1, nil
+	}
+	if !h.named {
+		return 0, fmt.Errorf("--%s %s: without a header, want the number of a column, 1 to %d", flag, wanted, len(h.names))
+	}
+	return 0, fmt.Errorf("--%s %s: there is no such column (the columns are %s)", flag, wanted, h.all())
+}
+
+// pattern is a column that a flag asks for, or all those that a glob matches.
+func (h header) pattern(flag, wanted string) (columns []int, glob bool, err error) {
+	one, err := h.find(flag, wanted)
+	if err == nil {
+		return []int{one}, false, nil
+	}
+	if !h.named || !strings.ContainsAny(wanted, "*?[") {
+		return nil, false, err
+	}
+	for i, name := range h.names {
+		match, err := path.Match(strings.ToLower(wanted), strings.ToLower(name))
+		if err != nil {
+			return nil, true, fmt.Errorf("--%s %s: the pattern is not complete", flag, wanted)
+		}
+		if match {
+			columns = append(columns, i)
+		}
+	}
+	if columns == nil {
+		return nil, true, fmt.Errorf("--%s %s: no column matches (the columns are %s)", flag, wanted, h.all())
+	}
+	return columns, true, nil
+}
+
+// withRoles are the columns that are customarily what a role says.
+func (h header) withRoles(roles ...role) []int {
+	var out []int
+	for i, name := range h.names {
+		if h.named && slices.ContainsFunc(roles, func(r role) bool { return r.has(name) }) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// errAmbiguous is the error of several columns that are named as one should be.
+func (h header) errAmbiguous(r role, columns []int) error {
+	return fmt.Errorf("columns %s are all named like %s: say which with --%s NAME", h.list(columns), r.what, r.flag)
+}
+
+// edgeColumns are the columns of a table of edges, from 0.
+type edgeColumns struct {
+	header
+	source, destination int
+	weight              int  // -1: none
+	items               bool // the destinations are numbered apart from the sources
+}
+
+// edgeColumns decides which column of a table of edges is what: as the flags say, by
+// name, or, without names, by place: source, destination and, if there are three, weight.
+func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
+	c = edgeColumns{header: h, source: 0, destination: 1, weight: -1}
+	if len(h.names) < 2 {
+		return c, fmt.Errorf("one column, %s (want a source and a destination)", h.all())
+	}
+	for _, end := range []struct {
+		column *int
+		wanted string
+		roles  []role
+	}{{&c.source, o.Source, []role{sourceRole}}, {&c.destination, o.Destination, []role{destinationRole, itemRole}}} {
+		r := end.roles[0]
+		if end.wanted != "" {
+			if *end.column, err = h.find(r.flag, end.wanted); err != nil {
+				return c, err
+			}
+			continue
+		}
+		if !h.named {
+			continue
+		}
+		switch found := h.withRoles(end.roles...); len(found) {
+		case 0:
+			return c, fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what, r.flag, h.all())
+		case 1:
+			*end.column = found[0]
+		default:
+			return c, h.errAmbiguous(r, found)
+		}
+	}
+	c.items = o.Destination == "" && h.named && itemRole.has(h.names[c.destination])
+	switch {
+	case o.Weight == None:
+	case o.Weight != "":
+		c.weight, err = h.find(weightRole.flag, o.Weight)
+	case h.named:
+		found := h.withRoles(weightRole)
+		found = slices.DeleteFunc(found, func(i int) bool { return i == c.source || i == c.destination })
+		if len(found) > 1 {
+			err = h.errAmbiguous(weightRole, found)
+		} else if len(found) == 1 {
+			c.weight = found[0]
+		}
+	case len(h.names) == 3:
+		c.weight = 3 - c.source - c.destination
+	}
+	switch {
+	case err != nil:
+		return c, err
+	case c.source == c.destination || c.weight == c.source || c.weight == c.destination:
+		return c, fmt.Errorf("source = %s, destination = %s, weight = %s: a column is taken twice; --source-column, --destination-column and --weight-column say which is what",
+			h.name(c.source), h.name(c.destination), h.name(max(c.weight, 0)))
+	}
+	return c, nil
+}
+
+// checkItems refuses to take two numberings for one.
+func (c edgeColumns) checkItems(bipartite bool) error {
+	if !c.items || bipartite {
+		return nil
+	}
+	src, dst := c.names[c.source], c.names[c.destination]
+	return fmt.Errorf("%s and %s look like ids of different things, of which id 1 would become one node: --ids bipartite makes two nodes, %q and %q; if both are ids of the same nodes, give --destination-column %s",
+		printedName(src), printedName(dst), src+":1", dst+":1", printedName(dst))
+}
+
+// taken says which column is what.
+func (c edgeColumns) taken() string {
+	s := fmt.Sprintf("source = %s, destination = %s", c.name(c.source), c.name(c.destination))
+	if c.weight >= 0 {
+		s += ", weight = " + c.name(c.weight)
+	}
+	return s
+}
+
+// left are the other columns.
+func (c edgeColumns) left() []int {
+	return c.except([]int{c.source, c.destination, c.weight})
+}
+
+// except are the columns that are not among taken.
+func (h header) except(taken []int) (left []int) {
+	for i := range h.names {
+		if !slices.Contains(taken, i) {
+			left = append(left, i)
+		}
+	}
+	return left
+}
+
+// note says what is taken as what, and what is left out.
+func (h header) note(path, taken string, left []int) string {
+	if len(left) == 0 {
+		return path + ": " + taken
+	}
+	var said []string
+	for _, i := range left {
+		name := h.name(i)
+		if h.named && isIndex(h.names[i]) {
+			name += " (the row index)"
+		}
+		said = append(said, name)
+	}
+	return fmt.Sprintf("%s: %s; left out: %s", path, taken, listed(said))
+}
+
+// edgeColumnsHelp and nodeColumnsHelp list the customary names.
+var (
+	edgeColumnsHelp = fmt.Sprintf(`
+
+Customary names of the columns of edges, in any case, without spaces, "_", "-" and "." (--source-column,
+--destination-column and --weight-column name others, or number them from 1):
+%s%s%s`, wrapNames("source", sourceRole.names), wrapNames("destination", slices.Concat(destinationRole.names, itemRole.names)), strings.TrimSuffix(wrapNames("weight", weightRole.names), "\n"))
+	nodeColumnsHelp = fmt.Sprintf(`
+
+Customary names of the columns of nodes (--id-column, --label-column and --split-column name others):
+%s%s%s%sAll other columns of numbers are features, or one that is a list of numbers; --feature-columns names them.
+What is named like an id, a label, a split or an index is none, unless --feature-columns names it in full.`,
+		wrapNames("id", idRole.names), wrapNames("label", labelRole.names), wrapNames("split", splitRole.names),
+		wrapNames("masks", slices.Concat(maskRoles[0].names, maskRoles[1].names, maskRoles[2].names)))
+)
+
+// wrapNames lists names on lines of up to 100 characters.
+func wrapNames(what string, names []string) string {
+	var b strings.Builder
+	line := "  " + what + ":"
+	for _, name := range names {
+		if len(line)+1+len(name) > 100 {
+			b.WriteString(line + "\n")
+			line = "   "
+		}
+		line += " " + name
+	}
+	return b.String() + line + "\n"
+}
+
+// declare adds the flags of the columns of edges and nodes.
+func (o *Columns) declare(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Source, sourceRole.flag, "", "column of edges: source")
+	flags.StringVar(&o.Destination, destinationRole.flag, "", "column of edges: destination")
+	flags.StringVar(&o.Weight, weightRole.flag, "", "column of edges: weight; none: edges have no weights")
+	o.declareNodes(flags)
+}
+
+// declareNodes adds the flags of the columns of nodes.
+func (o *Columns) declareNodes(flags *pflag.FlagSet) {
+	flags.StringVar(&o.ID, idRole.flag, "", "column of nodes: id; none: row i is node i")
+	flags.StringSliceVar(&o.Label, labelRole.flag, nil, "columns of nodes: label; several (names and globs, separated by commas) are several labels a node")
+	flags.StringSliceVar(&o.Split, splitRole.flag, nil, "columns of nodes: split; several are several splits, or the train, valid and test masks of one")
+	flags.StringSliceVar(&o.Features, "feature-columns", nil, "columns of nodes: features, as names and globs, separated by commas")
+}

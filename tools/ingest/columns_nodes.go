@@ -1,0 +1,275 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// columnValues says what the values of a column can be, as its type or its first
+// value tells.
+type columnValues struct {
+	id     bool // ids
+	number bool // features
+	list   bool // of numbers
+	what   string
+}
+
+// wanted is what a table of nodes is read for.
+type wanted struct{ features, labels, splits bool }
+
+// nodeColumns are the columns of a table of nodes, from 0. Labels and features are
+// each one column of lists, or any number of columns of single values.
+type nodeColumns struct {
+	header
+	id       int // -1: the rows are the nodes, in order
+	labels   []int
+	splits   []int
+	masks    [3]int // of one split: train, valid, test; -1: none
+	features []int
+}
+
+// nodeColumns decides which column of a table of nodes is what: as the flags say, by
+// name, or, without names, by place: the id and then the values that are wanted. What
+// is named like an id, a label or a split is no feature unless a flag says so.
+func (h header) nodeColumns(values []columnValues, o Columns, want wanted) (c nodeColumns, err error) {
+	c = nodeColumns{header: h, masks: [3]int{-1, -1, -1}}
+	if err := c.chooseID(o); err != nil {
+		return c, err
+	}
+	if want.labels {
+		if err := c.chooseLabels(o, want == wanted{labels: true}); err != nil {
+			return c, err
+		}
+	}
+	if want.splits {
+		if err := c.chooseSplits(o, want == wanted{splits: true}); err != nil {
+			return c, err
+		}
+	}
+	if want.features {
+		if err := c.chooseFeatures(values, o, want == wanted{features: true}); err != nil {
+			return c, err
+		}
+	}
+	if c.id < 0 && o.ID == "" {
+		return c, c.checkRowOrder(values, o)
+	}
+	return c, nil
+}
+
+func (c *nodeColumns) chooseID(o Columns) (err error) {
+	c.id = -1
+	switch {
+	case o.ID == None:
+	case o.ID != "":
+		c.id, err = c.find(idRole.flag, o.ID)
+	case !c.named:
+		c.id = 0
+	default:
+		if found := c.withRoles(idRole); len(found) > 1 {
+			return c.errAmbiguous(idRole, found)
+		} else if len(found) == 1 {
+			c.id = found[0]
+		}
+	}
+	return err
+}
+
+// checkRowOrder refuses to take rows as nodes where a column may be the id, under a
+// name that says nothing.
+func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
+	known := slices.Concat(c.labels, c.splits, c.masks[:])
+	known = append(known, c.withRoles(append(maskRoles[:], labelRole, splitRole)...)...)
+	if len(o.Features) > 0 {
+		known = append(known, c.features...)
+	}
+	for _, i := range c.except(known) {
+		if values[i].id {
+			return fmt.Errorf("no column is named like %s: say which is with --%s NAME, or --%s %s where the rows are the nodes in order (the columns are %s)",
+				idRole.what, idRole.flag, idRole.flag, None, c.all())
+		}
+	}
+	return nil
+}
+
+// patterns are the columns that a flag with a list asks for, in the order of the
+// table. A glob matches no column for which hidden is true.
+func (c *nodeColumns) patterns(flag string, list []string, hidden func(int) bool) (out []int, err error) {
+	for _, p := range list {
+		columns, glob, err := c.pattern(flag, p)
+		if err != nil {
+			return nil, err
+		}
+		if glob {
+			if columns = slices.DeleteFunc(columns, hidden); len(columns) == 0 {
+				return nil, fmt.Errorf("--%s %s: matches only columns that are named like ids, labels or splits; name them in full", flag, p)
+			}
+		}
+		out = append(out, columns...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func (c *nodeColumns) isID(i int) bool { return i == c.id }
+
+// others are the columns that are neither the id nor an index.
+func (c *nodeColumns) others() []int {
+	return slices.DeleteFunc(c.except([]int{c.id}), func(i int) bool { return c.named && isIndex(c.names[i]) })
+}
+
+func (c *nodeColumns) chooseLabels(o Columns, alone bool) (err error) {
+	if len(o.Label) > 0 {
+		c.labels, err = c.patterns(labelRole.flag, o.Label, c.isID)
+		return err
+	}
+	if !c.named {
+		if alone {
+			c.labels = c.others()
+		}
+		return nil
+	}
+	found := slices.DeleteFunc(c.withRoles(labelRole), c.isID)
+	switch others := c.others(); {
+	case len(found) > 1:
+		return c.errAmbiguous(labelRole, found)
+	case len(found) == 0 && alone && len(others) == 1:
+		found = others
+	case len(found) == 0 && alone:
+		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", labelRole.what, labelRole.flag, c.all())
+	}
+	c.labels = found
+	return nil
+}
+
+func (c *nodeColumns) chooseSplits(o Columns, alone bool) error {
+	if len(o.Split) > 0 {
+		found, err := c.patterns(splitRole.flag, o.Split, c.isID)
+		if err != nil {
+			return err
+		}
+		if masks := c.withRoles(maskRoles[:]...); !slices.ContainsFunc(found, func(i int) bool { return !slices.Contains(masks, i) }) {
+			return c.chooseMasks(found)
+		}
+		c.splits = found
+		return nil
+	}
+	if !c.named {
+		if alone {
+			c.splits = c.others()
+		}
+		return nil
+	}
+	found, masks := c.withRoles(splitRole), c.withRoles(maskRoles[:]...)
+	switch others := c.others(); {
+	case len(found) > 1 || len(found) > 0 && len(masks) > 0:
+		return c.errAmbiguous(splitRole, append(found, masks...))
+	case len(masks) > 0:
+		return c.chooseMasks(masks)
+	case len(found) == 0 && alone && len(others) == 1:
+		found = others
+	case len(found) == 0 && alone:
+		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", splitRole.what, splitRole.flag, c.all())
+	}
+	c.splits = found
+	return nil
+}
+
+func (c *nodeColumns) chooseMasks(columns []int) error {
+	for part, r := range maskRoles {
+		found := slices.DeleteFunc(slices.Clone(columns), func(i int) bool { return !r.has(c.names[i]) })
+		if len(found) > 1 {
+			return c.errAmbiguous(r, found)
+		} else if len(found) == 1 {
+			c.masks[part] = found[0]
+		}
+	}
+	return nil
+}
+
+// hasMasks tells whether there is a split that masks make.
+func (c *nodeColumns) hasMasks() bool { return c.masks != [3]int{-1, -1, -1} }
+
+func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone bool) (err error) {
+	const flag = "feature-columns"
+	var answers []int // in another file, under these names
+	for _, p := range slices.Concat(o.Label, o.Split) {
+		columns, _, _ := c.pattern("", p)
+		answers = append(answers, columns...)
+	}
+	taken := func(i int) bool {
+		return i == c.id || slices.Contains(answers, i) || slices.Contains(c.labels, i) || slices.Contains(c.splits, i) || slices.Contains(c.masks[:], i) || c.named && givesAway(c.names[i])
+	}
+	isList := func(i int) bool { return values[i].list }
+	if len(o.Features) > 0 {
+		if c.features, err = c.patterns(flag, o.Features, taken); err != nil {
+			return err
+		}
+		if lists := slices.DeleteFunc(slices.Clone(c.features), func(i int) bool { return !isList(i) }); len(lists) > 0 && len(c.features) > 1 {
+			return fmt.Errorf("--%s: column %s is a list, which is all of the features; name it alone, or columns of numbers", flag, c.name(lists[0]))
+		}
+		for _, i := range c.features {
+			if !values[i].list && !values[i].number {
+				return fmt.Errorf("--%s: column %s is %s (want numbers, or a list of them)", flag, c.name(i), values[i].what)
+			}
+		}
+		return nil
+	}
+	if !c.named {
+		if alone {
+			c.features = c.others()
+		}
+		return nil
+	}
+	var lists []int
+	for _, i := range c.others() {
+		switch {
+		case taken(i):
+		case values[i].list:
+			lists = append(lists, i)
+		case values[i].number:
+			c.features = append(c.features, i)
+		}
+	}
+	switch {
+	case len(lists) > 1:
+		return fmt.Errorf("columns %s are lists, of which one can be the features: say which with --%s NAME", c.list(lists), flag)
+	case len(lists) == 1:
+		c.features = lists
+	case len(c.features) == 0 && alone:
+		return fmt.Errorf("no column can be features, as none is of numbers and not named like an id, a label or a split: --%s says which are (the columns are %s)", flag, c.all())
+	}
+	return nil
+}
+
+// taken says which column is what.
+func (c *nodeColumns) taken() string {
+	said := []string{"id = the number of the row"}
+	if c.id >= 0 {
+		said[0] = "id = " + c.name(c.id)
+	}
+	say := func(what string, columns []int) {
+		switch n := len(columns); {
+		case n == 0:
+		case n <= 3:
+			said = append(said, what+" = "+c.list(columns))
+		default:
+			said = append(said, fmt.Sprintf("%s = %d columns from %s to %s", what, n, c.name(columns[0]), c.name(columns[n-1])))
+		}
+	}
+	say("label", c.labels)
+	say("split", c.splits)
+	say("split", slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 }))
+	say("features", c.features)
+	return strings.Join(said, ", ")
+}
+
+// left are the columns that are not taken.
+func (c *nodeColumns) left() []int {
+	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.masks[:], c.features))
+}
+
+// errTwoParts is the error of a node in several parts of one split.
+var errTwoParts = errors.New("the node is in more than one of the train, valid and test masks")

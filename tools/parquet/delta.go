@@ -1,0 +1,218 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// maxDeltaBlock bounds the values of a block, of which writers put 128 to 4096 in one.
+const maxDeltaBlock = 1 << 20
+
+var errDelta = errors.New("its delta encoding is not valid")
+
+// delta reads integers that are stored as differences, in blocks of parts that each
+// have a width in bits (https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC).
+type delta struct {
+	data    []byte // from the next block on
+	partLen int64  // values of a part
+	parts   int    // of a block
+	left    int64  // values to come; the header has the first
+	started bool
+	value   int64 // the last
+
+	least  int64  // of the differences of the block
+	widths []byte // of the parts of the block that are to come
+	inPart int64  // values left of the part
+	packed []byte // the part, and what follows
+	width  int
+	bit    int64 // place of the next in packed
+}
+
+// open reads the header. most is how many values there may be.
+func (d *delta) open(data []byte, most int64) error {
+	c := &compact{data: data}
+	block, parts, count := c.uvarint(), c.uvarint(), c.uvarint()
+	first := c.int()
+	if c.err != nil {
+		return errShort
+	}
+	if parts == 0 || block > maxDeltaBlock || block%8 != 0 || block%(parts*8) != 0 || block == 0 {
+		return errDelta
+	}
+	if count > uint64(most) {
+		return fmt.Errorf("it has %d differences and says that it has %d values", count, most)
+	}
+	*d = delta{data: c.data, partLen: int64(block / parts), parts: int(parts), left: int64(count), value: first}
+	return nil
+}
+
+// block reads the header of a block, and leaves data at its first part.
+func (d *delta) block() error {
+	c := &compact{data: d.data}
+	d.least = c.int()
+	d.widths = c.bytes(uint64(d.parts))
+	if d.data = c.data; c.err != nil {
+		return errShort
+	}
+	return nil
+}
+
+// part goes to the next part of the block.
+func (d *delta) part() error {
+	d.width, d.widths = int(d.widths[0]), d.widths[1:]
+	if d.width > 64 {
+		return errDelta
+	}
+	bytes := d.partLen / 8 * int64(d.width)
+	if bytes > int64(len(d.data)) { // the last part may be cut off behind its values
+		if bytes = int64(len(d.data)); d.left*int64(d.width) > 8*bytes {
+			return errShort
+		}
+	}
+	slack := min(int64(len(d.data)), bytes+8) // so that most words are read whole
+	d.packed, d.data, d.bit, d.inPart = d.data[:slack], d.data[bytes:], 0, d.partLen
+	return nil
+}
+
+func (d *delta) read(dst []int64) error {
+	if int64(len(dst)) > d.left {
+		return errShort
+	}
+	if len(dst) > 0 && !d.started {
+		d.started, d.left = true, d.left-1
+		dst[0], dst = d.value, dst[1:]
+	}
+	for len(dst) > 0 {
+		if d.inPart == 0 {
+			if len(d.widths) == 0 {
+				if err := d.block(); err != nil {
+					return err
+				}
+			}
+			if err := d.part(); err != nil {
+				return err
+			}
+		}
+		n := min(int64(len(dst)), d.inPart)
+		d.unpack(dst[:n])
+		dst, d.inPart, d.left = dst[n:], d.inPart-n, d.left-n
+	}
+	return nil
+}
+
+// unpack reads integers of one part.
+func (d *delta) unpack(dst []int64) {
+	value, least, packed, bit, width := d.value, d.least, d.packed, d.bit, int64(d.width)
+	d.bit += int64(len(dst)) * width
+	mask := uint64(1)<<width - 1
+	i := 0
+	for ; i < len(dst) && width <= 56; i++ { // which eight bytes hold wherever they begin
+		at := bit >> 3
+		if at+8 > int64(len(packed)) {
+			break
+		}
+		value += least + int64(binary.LittleEndian.Uint64(packed[at:])>>(bit&7)&mask)
+		bit += width
+		dst[i] = value
+	}
+	for ; i < len(dst); i++ {
+		value += least + int64(bitsAt(packed, bit)&mask)
+		bit += width
+		dst[i] = value
+	}
+	d.value = value
+}
+
+// bitsAt is the 64 bits of b from a bit on, zeros beyond its end.
+func bitsAt(b []byte, bit int64) uint64 {
+	at, shift := bit>>3, bit&7
+	if at+9 <= int64(len(b)) {
+		return binary.LittleEndian.Uint64(b[at:])>>shift | uint64(b[at+8])<<(64-shift)
+	}
+	var word [9]byte
+	if at < int64(len(b)) {
+		copy(word[:], b[at:])
+	}
+	return binary.LittleEndian.Uint64(word[:])>>shift | uint64(word[8])<<(64-shift)
+}
+
+// end is what follows the integers, none of which have been read.
+func (d *delta) end() ([]byte, error) {
+	walk := *d
+	for walk.left--; walk.left > 0; walk.left -= walk.partLen {
+		if len(walk.widths) == 0 {
+			if err := walk.block(); err != nil {
+				return nil, err
+			}
+		}
+		if err := walk.part(); err != nil {
+			return nil, err
+		}
+	}
+	return walk.data, nil
+}
+
+// byteDeltas reads byte arrays whose lengths are stored before them, and of which the
+// first bytes may be those of the one before.
+type byteDeltas struct {
+	prefixes, lengths delta
+	prefixed          bool
+	data              []byte // of the arrays to come
+	last              []byte
+	prefix, length    []int64
+	batch             [2][64]int64 // that these are in
+}
+
+func (b *byteDeltas) open(data []byte, prefixed bool, values int64) (err error) {
+	*b = byteDeltas{prefixed: prefixed, last: b.last[:0]}
+	if prefixed {
+		if err = b.prefixes.open(data, values); err == nil {
+			data, err = b.prefixes.end()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := b.lengths.open(data, values); err != nil {
+		return err
+	}
+	if prefixed && b.lengths.left != b.prefixes.left {
+		return errDelta
+	}
+	b.data, err = b.lengths.end()
+	return err
+}
+
+// next is the next array, valid until the one after.
+func (b *byteDeltas) next() ([]byte, error) {
+	if len(b.length) == 0 {
+		n := min(int64(len(b.batch[0])), b.lengths.left)
+		if n == 0 {
+			return nil, errShort
+		}
+		b.prefix, b.length = b.batch[0][:n], b.batch[1][:n]
+		err := b.lengths.read(b.length)
+		if err == nil && b.prefixed {
+			err = b.prefixes.read(b.prefix)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	prefix, length := b.prefix[0], b.length[0]
+	b.prefix, b.length = b.prefix[1:], b.length[1:]
+	if length < 0 || length > int64(len(b.data)) || prefix < 0 || prefix > int64(len(b.last)) {
+		return nil, errDelta
+	}
+	if prefix+length > maxText {
+		return nil, errLong
+	}
+	value := b.data[:length]
+	b.data = b.data[length:]
+	if !b.prefixed {
+		return value, nil
+	}
+	b.last = append(b.last[:prefix], value...)
+	return b.last, nil
+}

@@ -1,0 +1,101 @@
+package parquet
+
+import (
+	"encoding/binary"
+)
+
+// hybrid reads small integers in runs and bit-packed groups of eight
+// (https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE).
+type hybrid struct {
+	data  []byte // from the next run or group on
+	width int    // bits of an integer, up to 32
+
+	run   int64 // integers left of a run
+	value uint32
+
+	packed int64 // integers left of groups
+	groups []byte
+	bit    int64 // place of the next in groups
+}
+
+func (h *hybrid) read(dst []uint32) error {
+	for len(dst) > 0 {
+		switch {
+		case h.run > 0:
+			n := min(int64(len(dst)), h.run)
+			for i := range dst[:n] {
+				dst[i] = h.value
+			}
+			dst, h.run = dst[n:], h.run-n
+		case h.packed > 0:
+			n := min(int64(len(dst)), h.packed)
+			if h.bit+n*int64(h.width) > 8*int64(len(h.groups)) {
+				return errShort
+			}
+			h.unpack(dst[:n])
+			dst, h.packed = dst[n:], h.packed-n
+		default:
+			if err := h.next(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// allOf takes n integers, if they are in one run of value.
+func (h *hybrid) allOf(value uint32, n int64) bool {
+	for h.run == 0 && h.packed == 0 {
+		if h.next() != nil {
+			return false // which read finds again
+		}
+	}
+	if h.run < n || h.value != value {
+		return false
+	}
+	h.run -= n
+	return true
+}
+
+func (h *hybrid) unpack(dst []uint32) {
+	mask := uint64(1)<<h.width - 1
+	width := int64(h.width)
+	bit, groups := h.bit, h.groups
+	h.bit += int64(len(dst)) * width
+	i := 0
+	for ; i < len(dst); i++ {
+		at := bit >> 3
+		if at+8 > int64(len(groups)) {
+			break
+		}
+		dst[i] = uint32(binary.LittleEndian.Uint64(groups[at:]) >> (bit & 7) & mask)
+		bit += width
+	}
+	for ; i < len(dst); i++ {
+		dst[i] = uint32(bitsAt(groups, bit) & mask)
+		bit += width
+	}
+}
+
+// next reads the header of a run or of groups.
+func (h *hybrid) next() error {
+	header, n := binary.Uvarint(h.data)
+	if n <= 0 || header >= 1<<32 {
+		return errShort
+	}
+	data := h.data[n:]
+	count := int64(header >> 1)
+	if header&1 == 0 {
+		bytes := (h.width + 7) / 8
+		if len(data) < bytes {
+			return errShort
+		}
+		var word [4]byte
+		copy(word[:], data[:bytes])
+		h.run, h.value, h.data = count, binary.LittleEndian.Uint32(word[:]), data[bytes:]
+		return nil
+	}
+	bytes := min(count*int64(h.width), int64(len(data))) // some writers leave out what nobody reads of the last group
+	h.packed, h.groups, h.bit, h.data = 8*count, data[:bytes], 0, data[bytes:]
+	return nil
+}

@@ -1,0 +1,301 @@
+package parquet
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind is what the values of a column are.
+type Kind uint8
+
+const (
+	Other   Kind = iota // none of these: dates, times, maps, structures, lists of lists
+	Integer             // of up to 64 bits, signed or not; decimals without decimal places
+	Float               // float16, float32, float64; other decimals
+	Bool
+	Text
+)
+
+// Column is a column of a table: of one value a row, or of a list.
+type Column struct {
+	Name  string
+	Kind  Kind
+	List  bool
+	Type  string // in words
+	Field bool   // of a structure, by dotted name: read only when it is asked for
+	Key   bool   // it comes from the names of folders (key=value), not from the files
+
+	leaf     int // among those of the file; of a key, its place among the keys
+	store    store
+	size     int  // bytes of a value; 0: they differ
+	scale    int  // decimal places of a decimal
+	unsigned bool // integers
+	maxDef   int  // definition level of a value; lower ones say which level is null
+	maxRep   int
+}
+
+// store is how the values of a column lie in pages.
+type store uint8
+
+const (
+	storeNone store = iota
+	storeBool
+	storeInt32
+	storeInt64
+	storeFloat16
+	storeFloat32
+	storeFloat64
+	storeBytes   // text, or a decimal of any length
+	storeDecimal // big endian, of a fixed length
+)
+
+// element is a node of the schema, in depth-first order.
+type element struct {
+	name       []byte
+	physical   physical
+	size       int64 // of a fixed-size byte array
+	repetition int64
+	children   int64
+	converted  int64 // -1: none
+	scale      int64
+	logical    int64 // field of the union LogicalType; 0: none
+	unsigned   bool  // of logical integers
+}
+
+// physical is the type of values in pages.
+type physical int64
+
+const (
+	boolean physical = iota
+	int32s
+	int64s
+	int96s
+	floats
+	doubles
+	byteArray
+	fixedArray
+)
+
+// Repetitions of an element.
+const (
+	required = iota
+	optional
+	repeated
+)
+
+// Logical and, of older writers, converted types that matter here.
+const (
+	logicalMap       = 2
+	logicalDecimal   = 5
+	logicalInteger   = 10
+	logicalFloat16   = 15
+	convertedMap     = 1
+	convertedList    = 3
+	convertedDecimal = 5
+	convertedUint8   = 11
+	convertedUint64  = 14
+	convertedNothing = -1
+)
+
+// typeNames are in words what cannot be read, and what is not what it should be.
+var (
+	physicalNames = []string{"truth values", "int32", "int64", "int96 timestamp", "float32", "float64", "text", "fixed-size binary"}
+	logicalNames  = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson", 14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
+	convertedOnes = map[int64]string{6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json", 20: "bson", 21: "interval"}
+)
+
+func (c *compact) element(t wire) element {
+	e := element{physical: -1, converted: convertedNothing}
+	c.group(t, func(id int64, t wire) {
+		switch {
+		case id == 1:
+			c.number(t, (*int64)(&e.physical))
+		case id == 2:
+			c.number(t, &e.size)
+		case id == 3:
+			c.number(t, &e.repetition)
+		case id == 4 && t == wireBinary:
+			e.name = c.bytes(c.uvarint())
+		case id == 5:
+			c.number(t, &e.children)
+		case id == 6:
+			c.number(t, &e.converted)
+		case id == 7:
+			c.number(t, &e.scale)
+		case id == 10 && t == wireStruct:
+			c.structure(func(id int64, t wire) { c.logical(&e, id, t) })
+		default:
+			c.skip(t, false)
+		}
+	})
+	return e
+}
+
+// logical reads a member of the union LogicalType.
+func (c *compact) logical(e *element, id int64, t wire) {
+	e.logical = id
+	if t != wireStruct {
+		c.fail(errThrift)
+		return
+	}
+	c.structure(func(field int64, t wire) {
+		switch {
+		case id == logicalDecimal && field == 1:
+			c.number(t, &e.scale)
+		case id == logicalInteger && field == 2:
+			e.unsigned = t == wireFalse
+			c.skip(t, false)
+		default:
+			c.skip(t, false)
+		}
+	})
+}
+
+// columns lists the columns of a schema, and then the fields of its structures, and
+// counts the leaves.
+func columns(schema []element, memory *allowance) (out []Column, leaves int, err error) {
+	if len(schema) == 0 {
+		return nil, 0, errors.New("it has no schema")
+	}
+	w := &schemaWalk{left: schema[1:], memory: memory}
+	var fields []Column
+	for range schema[0].children {
+		if len(w.left) == 0 {
+			return nil, 0, errors.New("its schema ends early")
+		}
+		top, first := w.left[0], len(w.leaves)
+		if err := w.walk("", 0, 0, 1); err != nil {
+			return nil, 0, err
+		}
+		inside := w.leaves[first:]
+		c := Column{Type: "structure"}
+		switch {
+		case top.isMap():
+			c.Type = "map"
+		case len(inside) == 1 && top.children == 0 && top.repetition != repeated:
+			c = inside[0]
+		case len(inside) == 1 && inside[0].maxRep == 1:
+			c = inside[0]
+			c.List, c.Type = true, "list of "+c.Type
+		case len(inside) == 1 && inside[0].maxRep > 1:
+			c.Type = "list of lists"
+		case len(inside) > 0 && inside[0].maxRep > 0 && top.converted == convertedList:
+			c.Type = "list of structures"
+		default:
+			for _, f := range inside {
+				if f.maxRep == 0 {
+					f.Field = true
+					fields = append(fields, f)
+				}
+			}
+		}
+		c.Name = string(top.name)
+		out = append(out, c)
+	}
+	if len(w.left) > 0 {
+		return nil, 0, errors.New("its schema goes on after its last column")
+	}
+	return append(out, fields...), len(w.leaves), nil
+}
+
+func (e *element) isMap() bool {
+	return e.children > 0 && (e.logical == logicalMap || e.converted == convertedMap || e.converted == convertedMap+1)
+}
+
+// schemaWalk goes through the elements of a schema.
+type schemaWalk struct {
+	left   []element
+	leaves []Column // called by the names of the structures around them and their own
+	memory *allowance
+}
+
+// walk goes through an element and those within it. maxRep and maxDef are the levels
+// of what is around it.
+func (w *schemaWalk) walk(path string, maxRep, maxDef, depth int) error {
+	if len(w.left) == 0 || depth > maxDepth {
+		return fmt.Errorf("its schema ends early, or has more than %d levels", maxDepth)
+	}
+	e := &w.left[0]
+	w.left = w.left[1:]
+	if len(path)+len(e.name) > maxName {
+		return fmt.Errorf("a column has a name of more than %d bytes", maxName)
+	}
+	path += string(e.name)
+	switch e.repetition {
+	case required:
+	case repeated:
+		maxRep++
+		maxDef++
+	case optional:
+		maxDef++
+	default:
+		return fmt.Errorf("its column %q has the unknown repetition %d", e.name, e.repetition)
+	}
+	if e.children == 0 {
+		c := Column{Name: path, leaf: len(w.leaves), maxRep: maxRep, maxDef: maxDef}
+		c.setKind(e)
+		w.leaves = append(w.leaves, c)
+		return w.memory.take(2*columnBytes + int64(len(path)))
+	}
+	for range e.children {
+		if err := w.walk(path+".", maxRep, maxDef, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxName bounds the names of columns.
+const maxName = 1 << 12
+
+// maxScale bounds the decimal places of decimals, of which writers allow 38 or 76.
+const maxScale = 100
+
+// setKind decides by the types of a leaf what its values are.
+func (c *Column) setKind(e *element) {
+	c.Kind, c.Type = Other, "unknown type"
+	if e.physical < 0 || int(e.physical) >= len(physicalNames) {
+		return
+	}
+	c.Type = physicalNames[e.physical]
+	name, other := logicalNames[e.logical]
+	if !other && e.logical == 0 {
+		name, other = convertedOnes[e.converted]
+	}
+	if other {
+		c.Type = name
+		return
+	}
+	isDecimal := e.logical == logicalDecimal || e.logical == 0 && e.converted == convertedDecimal
+	if isDecimal {
+		c.Type = "decimal"
+		if e.scale < 0 || e.scale > maxScale {
+			return
+		}
+		c.scale = int(e.scale)
+	}
+	switch {
+	case e.physical == boolean:
+		c.Kind, c.store, c.size = Bool, storeBool, 1
+	case e.physical == int32s:
+		c.Kind, c.store, c.size = Integer, storeInt32, 4
+	case e.physical == int64s:
+		c.Kind, c.store, c.size = Integer, storeInt64, 8
+	case e.physical == floats:
+		c.Kind, c.store, c.size = Float, storeFloat32, 4
+	case e.physical == doubles:
+		c.Kind, c.store, c.size = Float, storeFloat64, 8
+	case e.physical == fixedArray && e.logical == logicalFloat16 && e.size == 2:
+		c.Kind, c.store, c.size, c.Type = Float, storeFloat16, 2, "float16"
+	case e.physical == fixedArray && isDecimal && e.size > 0 && e.size <= maxDecimal:
+		c.Kind, c.store, c.size = Integer, storeDecimal, int(e.size)
+	case e.physical == byteArray && isDecimal:
+		c.Kind, c.store = Integer, storeBytes
+	case e.physical == byteArray:
+		c.Kind, c.store = Text, storeBytes
+	}
+	if c.scale > 0 && c.Kind == Integer {
+		c.Kind = Float
+	}
+	c.unsigned = c.Kind == Integer && !isDecimal && (e.logical == logicalInteger && e.unsigned || e.logical == 0 && e.converted >= convertedUint8 && e.converted <= convertedUint64)
+}

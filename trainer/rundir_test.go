@@ -1,0 +1,224 @@
+package trainer
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// twoCheckpoints are of one training: they share a file, and differ in another.
+func twoCheckpoints(t *testing.T) (before, after *Checkpoint) {
+	t.Helper()
+	before, _ = trainedToy(t)
+	other := *before
+	other.Data.Name = "other"
+	other.Parameters = append([]float32{5}, before.Parameters[1:]...)
+	return before, &other
+}
+
+func TestACrashWhileSavingLeavesTheCheckpointBeforeOrTheNewOne(t *testing.T) {
+	before, after := twoCheckpoints(t)
+	failure := errors.New("power is gone")
+	for _, replaced := range []bool{false, true} {
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			if replaced {
+				if err := save(disk, "run", before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faulty := vfs.NewFault(disk)
+			faulty.FailFrom(n, failure)
+			saved := save(faulty, "run", after)
+			if saved != nil && !errors.Is(saved, failure) {
+				t.Errorf("failure %d: %v", n, saved)
+			}
+			survivors := []*vfs.Mem{disk.CrashClone()}
+			for seed := range uint64(8) {
+				survivors = append(survivors, disk.CrashCloneKeeping(seed))
+			}
+			for i, survivor := range survivors {
+				back, err := LoadCheckpoint(survivor, "run")
+				switch {
+				case err == nil && reflect.DeepEqual(back, after):
+				case saved == nil:
+					t.Errorf("failure %d: saved, but %v", n, err)
+				case err == nil && replaced && reflect.DeepEqual(back, before):
+				case err != nil && !replaced && errors.Is(err, fs.ErrNotExist):
+				default:
+					t.Errorf("failure %d, survivor %d: %+v, %v", n, i, back, err)
+				}
+				// The next training takes the directory, and leaves no more than is its own.
+				if err := save(survivor, "run", before); err != nil {
+					t.Fatalf("failure %d, survivor %d: saving again: %v", n, i, err)
+				}
+				if entries, err := survivor.ReadDir("run"); err != nil || len(entries) != 4 {
+					t.Errorf("failure %d, survivor %d: afterwards there are %v, %v", n, i, entries, err)
+				}
+				if back, err := LoadCheckpoint(survivor, "run"); err != nil || !reflect.DeepEqual(back, before) {
+					t.Errorf("failure %d, survivor %d: saved again, but %v", n, i, err)
+				}
+			}
+			if faulty.Operations() < n {
+				break // nothing failed
+			}
+		}
+	}
+}
+
+func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
+	before, after := twoCheckpoints(t)
+	failure := errors.New("the disk is full")
+	for n := int64(1); ; n++ {
+		disk := vfs.NewMem()
+		faulty := vfs.NewFault(disk)
+		r, err := OpenRun(faulty, "run", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Save(before); err != nil {
+			t.Fatal(err)
+		}
+		done := faulty.Operations()
+		faulty.FailAt(done+n, failure)
+		saved := r.Save(after)
+		ended := faulty.Operations() < done+n
+		if back, err := LoadCheckpoint(disk, "run"); err != nil || !reflect.DeepEqual(back, before) && !reflect.DeepEqual(back, after) {
+			t.Errorf("failure %d: %v", n, err)
+		}
+		if !ended && !errors.Is(saved, failure) {
+			t.Errorf("failure %d: %v", n, saved)
+		}
+		faulty.FailAt(0, nil)
+		if err := errors.Join(r.Save(after), r.Close()); err != nil {
+			t.Errorf("after failure %d: %v", n, err)
+		}
+		back, err := LoadCheckpoint(disk, "run")
+		if entries, _ := disk.ReadDir("run"); err != nil || !reflect.DeepEqual(back, after) || len(entries) != 4 {
+			t.Errorf("after failure %d: %v, %v", n, entries, err)
+		}
+		if ended {
+			break
+		}
+	}
+}
+
+func TestADirectoryWithoutAnythingSavedIsLeftAsItWas(t *testing.T) {
+	before, _ := trainedToy(t)
+	disk := vfs.NewMem()
+	open := func(dir string) {
+		t.Helper()
+		r, err := OpenRun(disk, dir, true)
+		if err == nil {
+			err = r.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open("new/run"); exists(disk, "new/run") {
+		t.Error("a directory was left that holds nothing")
+	}
+	if err := disk.MkdirAll("empty"); err != nil {
+		t.Fatal(err)
+	}
+	if open("empty"); !exists(disk, "empty") || exists(disk, "empty/.job") {
+		t.Error("an empty directory is not as it was")
+	}
+	if err := save(disk, "run", before); err != nil {
+		t.Fatal(err)
+	}
+	open("run")
+	if back, err := LoadCheckpoint(disk, "run"); err != nil || !reflect.DeepEqual(back, before) || exists(disk, "run/.job") {
+		t.Errorf("a checkpoint is not as it was: %v", err)
+	}
+}
+
+func exists(fsys vfs.FS, path string) bool { _, err := fsys.Stat(path); return err == nil }
+
+func TestTheSecondTrainingOfADirectoryIsRefused(t *testing.T) {
+	c, _ := trainedToy(t)
+	disk := vfs.NewMem()
+	first, err := OpenRun(disk, "run", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := OpenRun(disk, "run", true); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "run") {
+			t.Errorf("a second training got the directory: %v", err)
+		}
+	}
+	if err := errors.Join(first.Save(c), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadCheckpoint(disk, "run"); err != nil {
+		t.Error(err)
+	}
+	if _, err := OpenRun(disk, "run", false); !errors.Is(err, ErrRunExists) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("a checkpoint is replaced unasked: %v", err)
+	}
+}
+
+func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
+	c, _ := trainedToy(t)
+	const lock = "a lock file"
+	for name, makes := range map[string][]string{
+		"a file":                             {"notes.txt"},
+		"a folder":                           {"features/x"},
+		"another program's checkpoint":       {CheckpointFile},
+		"a checkpoint and a file":            {CheckpointFile, "notes.txt"},
+		"parameters without a checkpoint":    {"parameters-0123456789abcdef.arrow"},
+		"an unfinished store":                {lock, ".job/job.json"},
+		"a killed training and a file":       {lock, "notes.txt"},
+		"parameters under another name":      {lock, "parameters.arrow"},
+		"a folder in the place of a history": {lock, "history-0123456789abcdef.jsonl/x"},
+		"a folder with the name of ours":     {".job/notes.txt"},
+		"a file with the name of a lock":     {".job/" + folder.LockName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := vfs.NewMem()
+			for _, path := range makes {
+				if path == lock {
+					held, err := folder.Lock(disk, "run/"+jobFolder)
+					if err != nil {
+						t.Fatal(err)
+					}
+					held.Close() // as when its process is killed
+					continue
+				}
+				path = filepath.Join("run", path)
+				if err := disk.MkdirAll(filepath.Dir(path)); err != nil {
+					t.Fatal(err)
+				}
+				if err := writeFile(disk, path, []byte("mine")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := save(disk, "run", c); !errors.Is(err, ErrRunExists) || !strings.Contains(err.Error(), "no training has written") {
+				t.Errorf("got %v", err)
+			}
+			entries, err := disk.ReadDir("run")
+			for _, path := range makes {
+				if path == lock {
+					continue
+				}
+				if data, err := readFile(disk, filepath.Join("run", path), 4); err != nil || string(data) != "mine" {
+					t.Errorf("%s: %q, %v", path, data, err)
+				}
+			}
+			tops := map[string]bool{}
+			for _, path := range makes {
+				tops[strings.Split(strings.ReplaceAll(path, lock, jobFolder), "/")[0]] = true
+			}
+			if err != nil || len(entries) != len(tops) {
+				t.Errorf("there are %v now, %v", entries, err)
+			}
+		})
+	}
+}
