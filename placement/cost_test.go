@@ -30,8 +30,8 @@ func alternative(t *testing.T, f Facts, n Needs, placement, shuffle string) Alte
 // through the others before.
 func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 	rates := Rates{Storage: 1000, Check: 100_000, HostCopy: 50_000, HostGather: 5000, Link: 10_000, DeviceCopy: 200_000, DeviceGather: 100_000, Convert: 400_000}
-	card := Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 40, Budget: 1 << 40, Rates: rates}
-	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: 1 << 40, Rates: rates}
+	card := Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
+	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
 	n := Needs{Input: 150_000, TrainRows: 1000, ValidRows: 500, RowBytes: 100, BatchRows: 100, ChunkRows: 30, Compute: Compute{TrainSeconds: 0.015, ValidSeconds: 0.005}}
 	half := n
 	half.Convert = true
@@ -81,7 +81,7 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 func TestDevicesShareWhatTheyDoNotWaitFor(t *testing.T) {
 	rates := Rates{Storage: 1000, HostCopy: 50_000, HostGather: 5000, Link: 10_000}
 	n := Needs{Input: 100_000, TrainRows: 1000, RowBytes: 100, BatchRows: 1000, ChunkRows: 1000, Compute: Compute{TrainSeconds: 0.04}}
-	f := Facts{Device: gds.Info{Name: "card"}, Devices: 4, DeviceFree: 30_000, Budget: 1 << 40, Rates: rates}
+	f := Facts{Device: gds.Info{Name: "card"}, Devices: 4, DeviceFree: 30_000, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
 	for _, c := range []struct {
 		placement, shuffle string
 		devices            int
@@ -135,11 +135,11 @@ func TestComputingIsEstimatedByParameters(t *testing.T) {
 
 func TestAProcessorAloneHoldsItsInputOnce(t *testing.T) {
 	h := machine.Hardware{Cores: 2, Memory: 1000, MemoryBandwidth: 300, GatherBandwidth: 100, Storage: machine.Storage{Count: 1, Read: 10, Write: 10}}
-	f, err := FactsOf(h, 0, 500)
-	if err != nil || !f.Device.Unified || f.Budget != 500 || f.DeviceFree != 1000 || f.Rates.DeviceGather != 100 || f.Rates.HostCopy != 100 {
+	f, err := FactsOf(h, 0, machine.Limit{Bytes: 500, By: "--memory"})
+	if err != nil || !f.Device.Unified || f.Budget != (machine.Limit{Bytes: 500, By: "--memory"}) || f.DeviceFree != 1000 || f.Rates.DeviceGather != 100 || f.Rates.HostCopy != 100 {
 		t.Errorf("%+v (%v)", f, err)
 	}
-	if _, err := FactsOf(h, 1, 0); err == nil {
+	if _, err := FactsOf(h, 1, machine.Limit{}); err == nil {
 		t.Error("a device that the machine does not have")
 	}
 }

@@ -37,7 +37,7 @@ func needsOf(t *testing.T, name string, hops int) Needs {
 
 func paperFacts(t *testing.T, devices int) Facts {
 	t.Helper()
-	f, err := FactsOf(paperMachine, devices, 0)
+	f, err := FactsOf(paperMachine, devices, machine.Limit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 	// Chunks are copied from where they lie, so all of the input has to be pinned.
 	small := paperMachine
 	small.Pinnable = 64e9
-	facts, err := FactsOf(small, 1, 0)
+	facts, err := FactsOf(small, 1, machine.Limit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 		}
 	}
 	small.Pinnable = 200e9
-	if facts, err = FactsOf(small, 1, 0); err != nil {
+	if facts, err = FactsOf(small, 1, machine.Limit{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := Choose(facts, n, Override{Auto, Auto}); err != nil || got.Shuffle != CR {

@@ -39,25 +39,24 @@ type Facts struct {
 	Device     gds.Info
 	Devices    int           // like that one, which train together; 0: 1
 	DeviceFree units.Bytes   // of each device's memory
-	Budget     units.Bytes   // host memory that the run may use
-	BudgetBy   string        // what set the budget
+	Budget     machine.Limit // of host memory that the run may use, and what set it
 	Pinnable   machine.Limit // of host memory, that can be pinned
 	Rates      Rates
 }
 
 // FactsOf converts described hardware to Facts. devices and budget limit the number of devices and
 // the host memory to use (0: all).
-func FactsOf(h machine.Hardware, devices int, budget units.Bytes) (Facts, error) {
+func FactsOf(h machine.Hardware, devices int, budget machine.Limit) (Facts, error) {
 	f := Facts{Device: gds.Info{Name: "device"}, Devices: h.Devices.Count, DeviceFree: h.Devices.Memory,
-		Budget: h.Memory, BudgetBy: "the machine's memory", Rates: RatesOf(h)}
+		Budget: machine.Limit{Bytes: h.Memory, By: "the machine's memory"}, Rates: RatesOf(h)}
 	if devices > h.Devices.Count {
 		return f, fmt.Errorf("%w: %d devices, but the machine has %d", ErrContradiction, devices, h.Devices.Count)
 	}
 	if devices > 0 {
 		f.Devices = devices
 	}
-	if budget > 0 && budget < h.Memory {
-		f.Budget, f.BudgetBy = budget, "--memory"
+	if budget.Bytes > 0 && budget.Bytes < h.Memory {
+		f.Budget = budget
 	}
 	if h.Pinnable > 0 && h.Pinnable < h.Memory {
 		f.Pinnable = machine.Limit{Bytes: h.Pinnable, By: "the machine's limit"}
@@ -108,8 +107,8 @@ func (n Needs) WorkOn(devices int) units.Bytes {
 // beside is what there is beside so much host memory.
 func (f Facts) beside(taken units.Bytes) Facts {
 	if taken > 0 {
-		f.BudgetBy = fmt.Sprintf("%s of %s, of which program, labels and index take %s", f.BudgetBy, f.Budget, taken)
-		f.Budget = max(0, f.Budget-taken)
+		f.Budget = machine.Limit{Bytes: max(0, f.Budget.Bytes-taken),
+			By: fmt.Sprintf("%s of %s, of which program, labels and index take %s", f.Budget.By, f.Budget.Bytes, taken)}
 	}
 	return f
 }
@@ -194,13 +193,13 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 			o.Placement, o.Shuffle, Auto, Device, Host, Storage, Auto, RR, CR)
 	}
 	if o.Shuffle == RR && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use --shuffle chunk, or --placement host)", ErrContradiction)
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle chunk, or placement host)", ErrContradiction)
 	}
 	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
-		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or reshuffled chunk by chunk (propagate again with that --split)", ErrContradiction)
+		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or reshuffled chunk by chunk (propagate again with that split)", ErrContradiction)
 	}
 	if n.CutChunks && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of the store's (see inspect)", ErrContradiction)
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so the chunk rows that are reshuffled together must be a multiple of the store's (see inspect)", ErrContradiction)
 	}
 
 	d.Alternatives = alternatives(f, n, o)
@@ -212,7 +211,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	placement := o.Placement
 	if placement != Auto {
 		if why := find(placement, "").Obstacle; why != "" {
-			return d, fmt.Errorf("--placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
+			return d, fmt.Errorf("placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
 		}
 		addReason("placement %s was asked for", placement)
 	} else {
@@ -293,7 +292,7 @@ func fitReason(f Facts, n Needs, a Alternative) string {
 	case a.Placement == Device:
 		return fmt.Sprintf("device: the input (%s) fits its memory", n.Input)
 	case a.Placement == Host:
-		return fmt.Sprintf("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget)
+		return fmt.Sprintf("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget.Bytes)
 	}
 	return "storage: chunks are read when they are needed"
 }
@@ -350,8 +349,8 @@ func largestShare(bytes units.Bytes, parts int) units.Bytes {
 // obstacles says why placements are impossible; possible ones are not in the map.
 func obstacles(f Facts, n Needs, o Override) map[string]string {
 	free, by := f.DeviceFree, fmt.Sprintf("is free on device %q", f.Device.Name)
-	if f.Device.Unified && f.Budget <= free {
-		free, by = f.Budget, "is the memory budget, by "+f.BudgetBy
+	if f.Device.Unified && f.Budget.Bytes <= free {
+		free, by = f.Budget.Bytes, "is the memory budget, by "+f.Budget.By
 	}
 	out := map[string]string{}
 	if work := n.WorkOn(f.Devices); largestShare(n.Input, f.Devices)+work > free {
@@ -372,10 +371,10 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Host] = "host memory is device memory here"
 	case tooMuchWork(f.Devices) != "":
 		out[Host] = tooMuchWork(f.Devices)
-	case n.Input > f.Budget:
-		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget, f.BudgetBy)
-	case n.Input+n.staging(f) > f.Budget:
-		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget, f.BudgetBy)
+	case n.Input > f.Budget.Bytes:
+		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget.Bytes, f.Budget.By)
+	case n.Input+n.staging(f) > f.Budget.Bytes:
+		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget.Bytes, f.Budget.By)
 	}
 	switch {
 	case o.Shuffle == RR:
@@ -388,8 +387,8 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 		out[Storage] = tooMuchWork(1)
 	case f.Device.Unified && n.Work+n.Chunks > free:
 		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work, n.Chunks, free, by)
-	case n.Chunks > f.Budget:
-		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks, f.Budget, f.BudgetBy)
+	case n.Chunks > f.Budget.Bytes:
+		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks, f.Budget.Bytes, f.Budget.By)
 	}
 	return out
 }

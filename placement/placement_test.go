@@ -10,8 +10,8 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: 100, BudgetBy: "--memory"}
-	gpu := Facts{Device: gds.Info{Name: "gpu"}, DeviceFree: 100, Budget: 1000, BudgetBy: "available memory"}
+	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 100, By: "--memory"}}
+	gpu := Facts{Device: gds.Info{Name: "gpu"}, DeviceFree: 100, Budget: machine.Limit{Bytes: 1000, By: "available memory"}}
 	four := gpu
 	four.Devices = 4
 	auto := Override{Auto, Auto}
@@ -28,7 +28,7 @@ func TestChoose(t *testing.T) {
 		{"what does not fit the device goes to the host", gpu, Needs{Input: 91, Work: 10}, auto, "host rr", "not device", nil},
 		{"what fits neither is read from storage, by chunk", gpu, Needs{Input: 1001, Work: 10}, auto, "storage chunk", "not host", nil},
 		{"a device in host memory is held to the budget", host, Needs{Input: 91, Work: 10}, auto, "storage chunk", "by --memory", nil},
-		{"of two limits that are the same, what set the budget is named", Facts{Device: host.Device, DeviceFree: 100, Budget: 100, BudgetBy: "--memory"}, Needs{Input: 101}, Override{Device, Auto}, "", "by --memory", machine.ErrDoesNotFit},
+		{"of two limits that are the same, what set the budget is named", Facts{Device: host.Device, DeviceFree: 100, Budget: machine.Limit{Bytes: 100, By: "--memory"}}, Needs{Input: 101}, Override{Device, Auto}, "", "by --memory", machine.ErrDoesNotFit},
 		{"a device in host memory holds the input once", host, Needs{Input: 90, Work: 10}, auto, "device rr", "held once", nil},
 		{"storage is taken when asked for", host, Needs{Input: 1}, Override{Storage, Auto}, "storage chunk", "asked for", nil},
 		{"chunks are shuffled in memory when asked for", host, Needs{Input: 1}, Override{Auto, CR}, "device chunk", "asked for", nil},
@@ -37,9 +37,9 @@ func TestChoose(t *testing.T) {
 		{"a host too small for a demand is an error", gpu, Needs{Input: 2000}, Override{Host, Auto}, "", "memory budget", machine.ErrDoesNotFit},
 		{"rows shuffled one by one must fit a memory", gpu, Needs{Input: 2000}, Override{Auto, RR}, "", "single rows", machine.ErrDoesNotFit},
 		{"rows cannot be shuffled one by one in storage", host, Needs{Input: 1}, Override{Storage, RR}, "", "whole chunks", ErrContradiction},
-		{"scattered rows cannot be read from storage", host, Needs{Input: 1, ScatteredRows: true}, Override{Storage, Auto}, "", "--split", ErrContradiction},
-		{"scattered rows cannot be shuffled by chunk", host, Needs{Input: 1, ScatteredRows: true}, Override{Auto, CR}, "", "--split", ErrContradiction},
-		{"chunks cannot be cut in storage", host, Needs{Input: 1, CutChunks: true}, Override{Storage, CR}, "", "--chunk-rows", ErrContradiction},
+		{"scattered rows cannot be read from storage", host, Needs{Input: 1, ScatteredRows: true}, Override{Storage, Auto}, "", "that split", ErrContradiction},
+		{"scattered rows cannot be shuffled by chunk", host, Needs{Input: 1, ScatteredRows: true}, Override{Auto, CR}, "", "that split", ErrContradiction},
+		{"chunks cannot be cut in storage", host, Needs{Input: 1, CutChunks: true}, Override{Storage, CR}, "", "chunk rows", ErrContradiction},
 		{"chunks that are cut must fit a memory", gpu, Needs{Input: 2000, CutChunks: true}, Override{Auto, CR}, "", "not whole chunks", machine.ErrDoesNotFit},
 		{"chunks are cut in memory", gpu, Needs{Input: 1, CutChunks: true}, Override{Auto, CR}, "device chunk", "asked for", nil},
 		{"scattered rows that fit no memory fit nowhere", gpu, Needs{Input: 2000, ScatteredRows: true}, auto, "", "scattered", machine.ErrDoesNotFit},

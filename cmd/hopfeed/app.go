@@ -38,6 +38,7 @@ type app struct {
 	emulate     host.Emulation
 	json, quiet bool
 
+	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
 	stop    <-chan struct{} // closed when the command is interrupted
 	running bool            // a verb has begun: what fails now is not the command line's fault
 }
@@ -123,11 +124,10 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 			}
 		}
 		a.running, a.stop = true, c.Context().Done()
-		if a.memory > 0 && a.memory < machine.ProgramBytes {
-			return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+		if err := a.useMemory(); err != nil {
+			return err
 		}
-		budget, _ := a.budget()
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(int64(budget))) // for what lives on the heap
 		r, err := run(c.Context(), args)
 		if r != nil {
 			if printErr := a.print(r); err == nil {
@@ -150,6 +150,19 @@ func (a *app) useThreads() error {
 		a.threads = machine.Threads()
 	}
 	runtime.GOMAXPROCS(a.threads)
+	return nil
+}
+
+// useMemory puts --memory in force, or what the machine has: the budget of the command.
+func (a *app) useMemory() error {
+	a.budget = machine.Limit{Bytes: a.memory, By: "--memory"}
+	switch {
+	case a.memory == 0:
+		a.budget = machine.Budget()
+	case a.memory < machine.ProgramBytes:
+		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
+	}
+	debug.SetMemoryLimit(int64(a.budget.Bytes)) // for what lives on the heap
 	return nil
 }
 
@@ -225,22 +238,4 @@ func (a *app) progress() progress.Reporter {
 		return progress.Silent
 	}
 	return progress.New(a.stderr, a.terminal)
-}
-
-// budget is the memory that the run may use, and what set it.
-func (a *app) budget() (bytes units.Bytes, by string) {
-	if a.memory > 0 {
-		return a.memory, "--memory"
-	}
-	m := machine.Memory()
-	return m.Bytes / 5 * 4, "80 % of " + m.By
-}
-
-// fits refuses what takes more memory, beside the program, than the run may use.
-func (a *app) fits(what string, bytes int64) error {
-	if budget, by := a.budget(); machine.ProgramBytes+units.Bytes(bytes) > budget {
-		return fmt.Errorf("%s %w: needs %s at least, %s allows %s", what, machine.ErrDoesNotFit,
-			units.AtLeast(machine.ProgramBytes+units.Bytes(bytes)), by, budget)
-	}
-	return nil
 }

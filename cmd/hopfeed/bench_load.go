@@ -118,7 +118,7 @@ func (a *app) checkLoadMemory(o *bench.LoadOptions) error {
 		Host:      machine.ProgramBytes + units.Bytes(need.Host) + indexBytes(o.Store),
 		TrainRows: region.Rows, RowBytes: rowBytes, BatchRows: batch, ChunkRows: cmp.Or(o.ChunkRows, layout.ChunkRows),
 	}
-	o.MemoryBytes = int64(max(1, f.Budget-machine.ProgramBytes))
+	o.MemoryBytes = int64(max(1, f.Budget.Bytes-machine.ProgramBytes))
 	var refused error
 	var most units.Bytes
 	for _, p := range o.Placements {

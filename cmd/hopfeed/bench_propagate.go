@@ -80,9 +80,9 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 		}
 	}
 	runtime.GOMAXPROCS(slices.Max(o.Threads))
-	if budget, by := a.budget(); units.Bytes(o.Bytes()) > budget {
+	if units.Bytes(o.Bytes()) > a.budget.Bytes {
 		return nil, fmt.Errorf("%w: needs %s of memory, and may use %s (%s): give fewer nodes, edges, features or element types",
-			machine.ErrDoesNotFit, units.Bytes(o.Bytes()), budget, by)
+			machine.ErrDoesNotFit, units.Bytes(o.Bytes()), a.budget.Bytes, a.budget.By)
 	}
 	o.Seed, o.Progress = a.seed, a.progress()
 	results, err := bench.Propagate(ctx, o.PropagateOptions)

@@ -54,5 +54,8 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 			return usagef("--config %s: %s", path, err)
 		}
 	}
-	return a.useThreads()
+	if err := a.useThreads(); err != nil {
+		return err
+	}
+	return a.useMemory()
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"io"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
 
 func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	d := disk(t)
 	write(t, d, "three.json", `{"threads": 3}`)
 	write(t, d, "negative.json", `{"threads": -3}`)
@@ -24,6 +26,14 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 		t.Errorf("%v, %d threads", err, runtime.GOMAXPROCS(0))
 	}
 	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage || !strings.Contains(o.stderr, "--threads -3") {
+		t.Errorf("exit status %d, %s", o.code, o.stderr)
+	}
+}
+
+func TestTheMemoryOfTheConfigurationIsTheBudget(t *testing.T) {
+	d := disk(t)
+	write(t, d, "small.json", `{"memory": "1MiB"}`)
+	if o := hopfeed(t, d, "train store --config small.json"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "--memory 1 MiB") {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)
 	}
 }

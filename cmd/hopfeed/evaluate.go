@@ -214,7 +214,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		return nil, errors.Join(usagef("%s on %s: %s", o.checkpoint, o.store, err), store.Close())
 	}
 	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
-	if err := a.fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
+	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	plan, err := a.planEvaluation(ctx, store, c, o)

@@ -91,10 +91,9 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		if err := a.refuseInside(o.output, args[0]); err != nil {
 			return nil, err
 		}
-		budget, _ := a.budget()
 		return a.ingest(ctx, func() (ingest.Source, error) {
 			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(budget), Progress: a.progress()}})
+				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
 		}, direction, o)
 	})
 	return c
@@ -126,7 +125,6 @@ func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), di
 	if err != nil {
 		return nil, err
 	}
-	budget, _ := a.budget()
 	options := ingest.Options{
 		DType:             t,
 		Direction:         direction,
@@ -136,7 +134,7 @@ func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), di
 		FeaturesInPlace:   o.inPlace,
 		Threads:           a.threads,
 		Scratch:           o.scratch,
-		MemoryBytes:       int64(budget),
+		MemoryBytes:       int64(a.budget.Bytes),
 		Force:             o.force,
 		Progress:          a.progress(),
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -665,7 +666,7 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 func TestACircuitModelWorksOnALargerCircuit(t *testing.T) {
 	d := &demo{
 		Output: "demo", ctx: context.Background(), say: t.Logf, files: vfs.NewMem(),
-		verbs: &app{fs: vfs.NewMem(), stderr: io.Discard, quiet: true},
+		verbs: &app{fs: vfs.NewMem(), stderr: io.Discard, quiet: true, budget: machine.Budget()},
 	}
 	if err := d.claimDirectory(); err != nil {
 		t.Fatal(err)

@@ -122,8 +122,7 @@ func (a *app) deviceFacts(device gds.Device) placement.Facts {
 	if info.MemoryBytes > 0 {
 		free = units.Bytes(info.MemoryBytes - device.Usage().InUse)
 	}
-	budget, by := a.budget()
-	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: budget, BudgetBy: by, Pinnable: machine.Lockable()}
+	return placement.Facts{Device: info, Devices: 1, DeviceFree: free, Budget: a.budget, Pinnable: machine.Lockable()}
 }
 
 // measure measures the rates of this machine, and trains on a few batches from storage, on as
@@ -174,7 +173,7 @@ func (s *placementInputs) measure(ctx context.Context, a *app, store *format.Dir
 	s.facts.Rates, err = placement.Measure(ctx, opened[0], placement.Sample{
 		Store: store, Matrices: spec.Matrices, Region: region, Rows: o.rows(layout),
 		BatchRows: shareRows(lo.BatchRows, devices), ChunkRows: s.needs.ChunkRows, Threads: a.threads,
-		HostBytes: int64(max(1, s.facts.Budget-s.needs.Host)),
+		HostBytes: int64(max(1, s.facts.Budget.Bytes-s.needs.Host)),
 	})
 	return err
 }
@@ -227,8 +226,7 @@ func (a *app) openDevices(n int) (devices []gds.Device, err error) {
 		o := a.emulate.Device(i, max(1, a.threads/n))
 		o.Stop = a.stop
 		if a.emulate.GPUs == 0 {
-			budget, _ := a.budget()
-			o = host.Options{MemoryBytes: int64(max(1, budget-machine.ProgramBytes)), Threads: a.threads}
+			o = host.Options{MemoryBytes: int64(max(1, a.budget.Bytes-machine.ProgramBytes)), Threads: a.threads}
 		}
 		device, err := host.New(o)
 		if err != nil {

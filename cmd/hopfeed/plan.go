@@ -306,7 +306,7 @@ func (a *app) describedInputs(layout format.Layout, spec trainer.Spec, so sessio
 	if err != nil {
 		return v, err
 	}
-	if v.facts, err = placement.FactsOf(h, o.devices, a.memory); err != nil {
+	if v.facts, err = placement.FactsOf(h, o.devices, machine.Limit{Bytes: a.memory, By: "--memory"}); err != nil {
 		return v, err
 	}
 	if v.needs, err = so.needs(layout, spec, max(1, v.facts.Devices)); err != nil {
@@ -429,11 +429,11 @@ func (a *app) plan(v placementInputs, layout format.Layout, spec trainer.Spec, s
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives,
 		Machine: plannedMachine{
-			Described: o.hardware, Cores: v.cores, MemoryBytes: f.Budget, MemoryBy: f.BudgetBy,
+			Described: o.hardware, Cores: v.cores, MemoryBytes: f.Budget.Bytes, MemoryBy: f.Budget.By,
 			Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
 		},
 	}
-	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget {
+	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget.Bytes {
 		p.Machine.PinnableBytes, p.Machine.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
 	}
 	if o.hardware == "" {

@@ -215,15 +215,14 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	budget, _ := a.budget()
 	options := preprop.Options{
 		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t, Defaulted: o.defaulted,
 		ChunkRows: o.chunkRows, Split: o.split, Seed: a.seed,
-		Threads: a.threads, MemoryBytes: int64(budget), Scratch: o.scratch, Shard: shard, Assemble: o.assemble,
+		Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Scratch: o.scratch, Shard: shard, Assemble: o.assemble,
 		Force: o.force, DryRun: o.dryRun, MaxTime: o.maxTime, Progress: a.progress(),
 		Note: func(text string) { a.note("%s", text) },
 		Planned: func(p *preprop.Plan) {
-			for _, line := range planLines(p, budget) {
+			for _, line := range planLines(p, a.budget.Bytes) {
 				a.note("%s", line)
 			}
 		},

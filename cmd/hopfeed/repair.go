@@ -20,9 +20,8 @@ func newRepairCommand(a *app) *cobra.Command {
 			"from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot be repaired.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			budget, _ := a.budget()
 			r, err := preprop.Repair(ctx, a.fs, args[0], graph, preprop.Options{
-				Threads: a.threads, MemoryBytes: int64(budget), Progress: a.progress(),
+				Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress(),
 			})
 			if err != nil {
 				return nil, err

@@ -55,7 +55,7 @@ func (a *app) openSaver(ctx context.Context, store *format.Dir, part partition, 
 	if o.splits != "" || o.split >= 0 {
 		s.checkpoint.Data.Split = max(o.split, 0)
 	}
-	if err := a.fits(fmt.Sprintf("a checkpoint with the split of %d rows", m.Rows), checkpointRowBytes*m.Rows); err != nil {
+	if err := a.budget.Fits(fmt.Sprintf("a checkpoint with the split of %d rows", m.Rows), checkpointRowBytes*m.Rows); err != nil {
 		return nil, err
 	}
 	rows, err := readLabelledRows(ctx, store)

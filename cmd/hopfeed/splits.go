@@ -64,7 +64,7 @@ func (a *app) choosePartition(ctx context.Context, store *format.Dir, split int,
 		return regionPartition, nil
 	}
 	if file != "" {
-		if err := a.fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes), m.Nodes+rowListBytes*m.Rows); err != nil {
+		if err := a.budget.Fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes), m.Nodes+rowListBytes*m.Rows); err != nil {
 			return partition{}, err
 		}
 		return filePartition(ctx, a.fs, file, store, max(split, 0))
@@ -72,7 +72,7 @@ func (a *app) choosePartition(ctx context.Context, store *format.Dir, split int,
 	if split >= m.Splits {
 		return partition{}, usagef("--split %d: the store has %d splits, numbered from 0", split, m.Splits)
 	}
-	if err := a.fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
+	if err := a.budget.Fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
 		return partition{}, err
 	}
 	return tablePartition(ctx, store, func(t *format.RowTable, i int64) uint8 { return t.Splits[i*int64(t.NumSplits)+int64(split)] })

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"fmt"
 	"runtime"
 
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -21,6 +22,23 @@ const ProgramBytes units.Bytes = 48 << 20
 type Limit struct {
 	Bytes units.Bytes
 	By    string // "free memory", "cgroup /sys/fs/cgroup/job", ...; "" where nothing limits
+}
+
+// Budget is the host memory that a run may use where nobody says how much: 80 % of Memory.
+// It changes from moment to moment: a run calls it once.
+func Budget() Limit {
+	m := Memory()
+	return Limit{m.Bytes / 5 * 4, "80 % of " + m.By}
+}
+
+// Fits returns ErrDoesNotFit if what, which takes so many bytes beside the program, exceeds the
+// limit.
+func (l Limit) Fits(what string, bytes int64) error {
+	need := ProgramBytes + units.Bytes(bytes)
+	if l.By == "" || need <= l.Bytes {
+		return nil
+	}
+	return fmt.Errorf("%s %w: needs %s at least, %s allows %s", what, ErrDoesNotFit, units.AtLeast(need), l.By, l.Bytes)
 }
 
 // smaller is the smaller limit; an empty By means that there is none.
