@@ -7,8 +7,13 @@
 // The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a
 // Stream and runs later, in order within the stream and concurrently with other
 // streams and the caller; an Event marks a point in a stream that other streams
-// or the caller wait for. Whoever enqueues work keeps its buffers allocated and
-// its host memory unchanged until an event recorded after it has happened.
+// or the caller wait for. Whoever enqueues work keeps all of its buffers (also
+// those of other devices) allocated until an event recorded after it has happened,
+// and until then the host neither writes pinned memory that the work reads nor
+// touches what it writes.
+//
+// Devices never touch the Go heap: host memory in a copy is a pinned Buffer.
+// Upload and Download copy Go's slices through one.
 //
 // A Device may be used by many goroutines; a Stream, by one at a time.
 package gds
@@ -93,6 +98,8 @@ type Device interface {
 // Buffer is a range of device or pinned host memory.
 type Buffer interface {
 	Len() int64
+	// Pinned tells host memory (from AllocPinned) from device memory.
+	Pinned() bool
 	// Bytes is the memory itself where the host can touch it (pinned memory and
 	// unified devices), else nil. Valid until Free.
 	Bytes() []byte
@@ -118,7 +125,7 @@ type Stream interface {
 	// Record marks the present end of the stream.
 	Record() Event
 	// WaitEvent makes later work of this stream wait for e, which may be of any
-	// stream of the same device; the caller goes on at once. The error that e
+	// stream of this device or another of its kind; the caller goes on at once. The error that e
 	// comes with poisons this stream too. A poisoned stream still waits.
 	WaitEvent(e Event)
 	// Synchronize waits until all work enqueued so far is done.
@@ -202,6 +209,9 @@ func (t Tensor) Check() error {
 	}
 	return nil
 }
+
+// Pinned tells whether t views pinned host memory.
+func (t Tensor) Pinned() bool { return t.Buf != nil && t.Buf.Pinned() }
 
 func (t Tensor) String() string {
 	return fmt.Sprintf("[%d,%d]%s(stride %d, offset %d)", t.Rows, t.Cols, t.DType, t.Stride, t.Offset)

@@ -6,13 +6,11 @@ package gds
 // very same view in an elementwise operation. Results do not depend on the
 // number of threads.
 type Ops interface {
-	// CopyIn copies host memory to dst (dense), CopyOut from src (dense) to host
-	// memory; len(host) is the tensor's size in bytes. The host memory is read
-	// or written when the work runs, not at the call.
-	CopyIn(dst Tensor, host []byte)
-	CopyOut(host []byte, src Tensor)
-
-	// Copy copies src to dst, of the same shape and type, any type.
+	// Copy copies src to dst, of the same shape and type, any type. Each of them
+	// is memory of this device, memory of another device of its kind, or pinned
+	// memory of either: the only operation that reaches beyond the stream's device.
+	// Other streams, of the other device too, see the result after an event
+	// recorded on this one; no device but this one waits for the copy.
 	Copy(dst, src Tensor)
 	// Convert copies src to dst, of the same shape, between float32, float16
 	// and bfloat16, rounding to nearest even.

@@ -28,7 +28,7 @@ type batchBuffer struct {
 	features gds.Buffer // float32 [rows, matrices * F] or [matrices * rows, F]
 	stored   gds.Buffer // the same in the stored type; features where that is float32
 	numbers  gds.Buffer // on the device: labels, then row numbers
-	pinned   gds.Buffer // labels, then row numbers, then, where rows are Sharded, those of other ranks
+	pinned   gds.Buffer // the same
 
 	ready    gds.Event // the batch is assembled, and pinned memory free
 	released gds.Event // the consumer's work on the batch is done
@@ -63,11 +63,7 @@ func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 	if f.numbers, err = l.memory.alloc(numbers); err != nil {
 		return nil, err
 	}
-	pinned := numbers
-	if l.o.Sharded {
-		pinned += l.stagingBytes()
-	}
-	f.pinned, err = l.memory.pin(pinned)
+	f.pinned, err = l.memory.pin(numbers)
 	return f, err
 }
 
@@ -114,12 +110,14 @@ func (f *batchBuffer) setMatrices(l *Loader, x gds.Tensor) {
 	}
 }
 
-// labels is pinned memory for the labels of the batch.
-func (f *batchBuffer) labels() []byte { return f.pinned.Bytes()[:f.batch.Rows*4] }
+// copyLabels copies the labels of the batch from pinned memory to the device.
+func (f *batchBuffer) copyLabels(stream gds.Stream) {
+	stream.Copy(f.batch.Labels, gds.NewTensor(f.pinned, 1, f.batch.Rows, gds.Int32))
+}
 
 // gatherLabels copies the labels of the batch to pinned memory.
 func (f *batchBuffer) gatherLabels(labels []int32, j *job) {
-	at := dtype.Int32s(f.labels())
+	at := dtype.Int32s(f.pinned.Bytes()[:f.batch.Rows*4])
 	for i, row := range j.numbers {
 		at[i] = labels[row]
 	}
@@ -130,17 +128,12 @@ func (f *batchBuffer) gatherLabels(labels []int32, j *job) {
 
 // copyIndex copies row numbers, at most as many as a batch has, to the device.
 func (f *batchBuffer) copyIndex(numbers []uint32, stream gds.Stream) gds.Tensor {
-	pinned := f.pinned.Bytes()[f.capacity*4:][:len(numbers)*4]
-	copy(pinned, dtype.BytesOf(numbers))
-	index := gds.NewTensor(f.numbers, 1, len(numbers), gds.Uint32)
-	index.Offset = int64(f.capacity) * 4
-	stream.CopyIn(index, pinned)
-	return index
-}
-
-// remoteStaging is pinned memory for rows of other ranks, in the stored type.
-func (f *batchBuffer) remoteStaging() []byte {
-	return f.pinned.Bytes()[f.capacity*8:][:gds.Bytes(f.raw.Rows, f.raw.Cols, f.raw.DType)]
+	copy(f.pinned.Bytes()[f.capacity*4:][:len(numbers)*4], dtype.BytesOf(numbers))
+	index := func(b gds.Buffer) gds.Tensor {
+		return gds.NewTensor(b, 1, f.capacity+len(numbers), gds.Uint32).Columns(f.capacity, f.capacity+len(numbers))
+	}
+	stream.Copy(index(f.numbers), index(f.pinned))
+	return index(f.numbers)
 }
 
 // storeRows copies rows that are on the device, in the stored type, to rows [at, ...) of

@@ -46,7 +46,7 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 					for range 5 {
 						stream.Gemm(false, false, 1, square.Slice(0, 128), square.Slice(128, 256), 0, square.Slice(256, 384))
 					}
-					got = append(got, copyOut(stream, b))
+					got = append(got, copyOut(t, stream, b))
 				}
 				if n == 1 {
 					if err := l.Close(); err != nil {
@@ -164,7 +164,7 @@ func ranks(t *testing.T, device gds.Device, l *Loader, plan chunk.Plan, epoch, f
 			if at == last {
 				break
 			}
-			c := copyOut(stream, b)
+			c := copyOut(t, stream, b)
 			if err := stream.Synchronize(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -142,15 +142,11 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 	slots, err := l.slots()
 	pages := func(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align } // as devices count
 	features, stored, numbers := l.batchBufferBytes()
-	pinned := numbers
-	if l.o.Sharded {
-		pinned += l.stagingBytes()
-	}
 	return Memory{
 		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(numbers)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: int64(l.stagingCount()) * l.stagingBytes(),
-		Host:    pages(4*l.rows) + int64(l.o.Buffers)*pages(pinned) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
+		Host:    pages(4*l.rows) + int64(l.o.Buffers)*pages(numbers) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
 	}, err
 }
 

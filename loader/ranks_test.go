@@ -15,7 +15,6 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -343,55 +342,29 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 	}
 }
 
-// What fails on a device that holds rows of another rank is that rank's error at that
-// batch, and its end; the others go on.
-func TestADeviceThatFailsEndsTheRanksThatNeedItsRows(t *testing.T) {
+// What fails on a device that holds rows of another rank is that rank's error, and its
+// consumer's.
+func TestMemoryThatIsGoneEndsTheRanksThatNeedItsRows(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
-	for n := 1; ; n++ {
-		var device gdstest.FailingDevice
-		failed := false
-		synctest.Test(t, func(t *testing.T) {
-			devices := newDevices(t, 2)
-			device.Device = devices[1]
-			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, []gds.Device{devices[0], &device})
-			device.FailAt(n)
-			p := plan
-			set := mustSet(t, ranks[0], Rows{Region: "train"}, p)
-			got, err := collect(t, devices[0], set, 0, 0)
-			failed = device.Failed()
-			p.Rows, p.Holder = 53, func(row int64) int { return int(row % 2) }
-			if failed != (err != nil) || failed && (!device.Is(err) || n > 1 && !strings.HasPrefix(err.Error(), "rows of device 1: ")) {
-				t.Errorf("step %d: %v", n, err)
-			}
-			k := 0
-			for want := range p.Epoch(0) {
-				if k == len(got) {
-					break
-				}
-				if err := got[k].differs(want, 5, from(0)); err != nil {
-					t.Error(err)
-				}
-				k++
-			}
-			if !failed && k != p.Batches() {
-				t.Errorf("%d batches", k)
-			}
-			device.FailAt(-1) // never
-			p.Rank = 1
-			set = mustSet(t, ranks[1], Rows{Region: "train"}, p)
-			if got, err = collect(t, devices[1], set, 0, 0); err != nil {
-				t.Error(err)
-			}
-			compare(t, got, p, 0, 0, 5, from(0))
-		})
-		if !failed {
-			if n < 5 {
-				t.Errorf("only %d steps", n)
-			}
-			break
+	synctest.Test(t, func(t *testing.T) {
+		devices := newDevices(t, 2)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, devices)
+		set := mustSet(t, ranks[0], Rows{Region: "train"}, plan)
+		if err := ranks[1].memory.free(); err != nil {
+			t.Fatal(err)
 		}
-	}
+		stream := mustStream(t, devices[0])
+		var failed error
+		for _, err := range set.Epoch(t.Context(), stream, 0) {
+			failed = err
+		}
+		for _, err := range []error{failed, stream.Close()} {
+			if !errors.Is(err, gds.ErrClosed) || !strings.Contains(err.Error(), "Copy(") {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
 }
 
 func TestARankThatStopsLeavesTheOthersBe(t *testing.T) {

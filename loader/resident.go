@@ -93,6 +93,7 @@ func (r *resident) prefetch(context.Context, *job) error { return nil }
 func (r *resident) queueLength(*Set) int                 { return 1 }
 func (r *resident) fetch(context.Context, *job) error    { return nil }
 func (r *resident) release(*job)                         {}
+func (r *resident) reset()                               {}
 func (r *resident) close() error                         { return nil }
 
 func (r *resident) reads() []ReadStats {
@@ -141,14 +142,15 @@ func (in *preloader) loadChunk(ctx context.Context, m *format.Matrix, k, matrix 
 	b := <-in.free
 	defer func() { in.free <- b }()
 	_, rows := m.ChunkRowRange(k)
-	chunk := b.Bytes()[:int64(rows)*in.ranks[0].l.rowBytes()]
-	if err := m.ReadChunk(k, chunk); err != nil {
+	l := in.ranks[0].l
+	chunk := gds.NewTensor(b, rows, l.layout.Features, l.layout.DType)
+	if err := m.ReadChunk(k, b.Bytes()[:int64(rows)*l.rowBytes()]); err != nil {
 		return err
 	}
 	var err error
 	events := make([]gds.Event, len(in.ranks))
 	for i, t := range in.ranks {
-		events[i] = t.copyChunk(chunk, rows, matrix, at)
+		events[i] = t.copyChunk(chunk, matrix, at)
 	}
 	for _, copied := range events {
 		if copied == nil {
@@ -176,49 +178,40 @@ func (in *preloader) close() error {
 // rankPreload copies chunks into the columns of one rank.
 type rankPreload struct {
 	*resident
-	// Where the host cannot write to device memory, chunks are copied through the memory of a
-	// batch, piece by piece: a full device has no other.
 	mu     sync.Mutex
-	stream gds.Stream
-	staged gds.Buffer
+	stream gds.Stream // nil: the host can write to the memory
 }
 
 func (t *rankPreload) open() (err error) {
 	if t.memory.Bytes() == nil {
-		t.staged = t.l.buffers[0].features
 		t.stream, err = t.l.o.Device.NewStream()
 	}
 	return err
 }
 
-// copyChunk copies those rows of a chunk that are held. It returns nil if they are copied, else the
-// event that they are.
-func (t *rankPreload) copyChunk(chunk []byte, rows, matrix int, at int64) gds.Event {
-	l := t.l
-	size, stride := l.rowBytes(), l.joinedBytes()
+// copyChunk copies those rows of a chunk, which is in pinned memory and whose first row is row at
+// of the loader, that are held. It returns nil if they are copied, else the event that they are.
+func (t *rankPreload) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Event {
+	holders := int(t.l.holders)
+	first, to := t.nextHeld(at)
+	held := chunk.Slice(int(first), chunk.Rows)
+	held.Rows = (held.Rows + holders - 1) / holders
+	held.Stride *= holders
+	if held.Rows <= 0 {
+		return nil
+	}
+	columns := t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*chunk.Cols, (matrix+1)*chunk.Cols)
 	if t.stream == nil {
-		first, to := t.nextHeld(at)
-		columns := t.memory.Bytes()[to*stride+int64(matrix)*size:]
-		for n, i := int64(0), first; i < int64(rows); n, i = n+1, i+l.holders {
-			copy(columns[n*stride:][:size], chunk[i*size:])
+		size, stride := t.l.rowBytes(), t.l.joinedBytes()
+		dst, src := columns.Buf.Bytes()[columns.Offset:], held.Buf.Bytes()[held.Offset:]
+		for i := range int64(held.Rows) {
+			copy(dst[i*stride:][:size], src[i*size*t.l.holders:])
 		}
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fit := int(t.staged.Len() / size)
-	for lo := 0; lo < rows; lo += fit {
-		first, to := t.nextHeld(at + int64(lo))
-		part := gds.NewTensor(t.staged, min(fit, rows-lo), l.layout.Features, l.layout.DType)
-		held := part.Slice(int(first), part.Rows)
-		held.Rows = int((int64(part.Rows) - first + l.holders - 1) / l.holders)
-		held.Stride *= int(l.holders)
-		if held.Rows == 0 {
-			continue
-		}
-		t.stream.CopyIn(part, chunk[int64(lo)*size:][:int64(part.Rows)*size])
-		t.stream.Copy(t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*part.Cols, (matrix+1)*part.Cols), held)
-	}
+	t.stream.Copy(columns, held)
 	return t.stream.Record()
 }
 

@@ -1,9 +1,6 @@
 package loader
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 )
@@ -40,46 +37,14 @@ func (d *deviceSource) splitShare(share []chunk.Span, held int) (local []chunk.S
 	return local, remote
 }
 
-// assembleShard gathers the local rows while remote rows are copied to pinned memory, and appends
-// these. Only devices of other ranks take part, not their loaders, so no rank waits for another.
-func (d *deviceSource) assembleShard(ctx context.Context, j *job, stream gds.Stream, local []chunk.Span, remote []int64) error {
+// assembleShard gathers the local rows, and copies the remote ones from the memory of other
+// devices. Of other ranks, only this memory takes part, so no rank waits for another.
+func (d *deviceSource) assembleShard(j *job, stream gds.Stream, local []chunk.Span, remote []int64) {
 	f, held := j.buffer, j.plan.Rows-len(remote)
-	size := d.l.joinedBytes()
-	pinned := f.remoteStaging()[int64(held)*size:]
-	if d.peerStreams == nil {
-		d.peerStreams = make([]gds.Stream, len(d.l.ranks))
-	}
-	for i, row := range remote {
-		holder := int(row % d.l.holders)
-		if d.peerStreams[holder] == nil {
-			var err error
-			if d.peerStreams[holder], err = d.l.ranks[holder].o.Device.NewStream(); err != nil {
-				return err
-			}
-		}
-		at := int(row / d.l.holders)
-		d.peerStreams[holder].CopyOut(pinned[int64(i)*size:][:size], d.rank(holder).rows().Slice(at, at+1))
-	}
 	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, local), stream))
-	for holder, peer := range d.peerStreams {
-		if peer == nil {
-			continue
-		}
-		if err := peer.Synchronize(ctx); err != nil {
-			return fmt.Errorf("rows of device %d: %w", holder, err)
-		}
+	for i, row := range remote {
+		at := int(row / d.l.holders)
+		stream.Copy(f.raw.Slice(held+i, held+i+1), d.rank(int(row%d.l.holders)).rows().Slice(at, at+1))
 	}
-	stream.CopyIn(f.raw.Slice(held, j.plan.Rows), pinned)
 	f.convert(stream)
-	return nil
-}
-
-// reset closes the streams of copies from other devices.
-func (d *deviceSource) reset() {
-	for _, peer := range d.peerStreams {
-		if peer != nil {
-			_ = peer.Close() // what failed has been told by assembleShard
-		}
-	}
-	d.peerStreams = nil
 }

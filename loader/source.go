@@ -114,7 +114,7 @@ func (j *job) assemble(ctx context.Context, l *Loader, stream gds.Stream) error 
 		if err := l.source.assemble(ctx, j, stream); err != nil {
 			return err
 		}
-		stream.CopyIn(f.batch.Labels, f.labels())
+		f.copyLabels(stream)
 	}
 	f.ready = stream.Record()
 	return nil

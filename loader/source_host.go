@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -116,22 +115,16 @@ func (h *hostSource) assemble(_ context.Context, j *job, stream gds.Stream) erro
 		j.gathering.Wait()
 	}
 	if j.staging != nil {
-		stream.CopyIn(f.raw, j.staging.Bytes()[:int64(j.plan.Rows)*h.l.joinedBytes()])
+		stream.Copy(f.raw, gds.NewTensor(j.staging.Buffer, f.raw.Rows, f.raw.Cols, f.raw.DType))
 		j.staging.copied = stream.Record()
 	}
 	at := 0
 	for _, s := range j.spans {
-		stream.CopyIn(f.raw.Slice(at, at+s.Rows), h.spanBytes(s))
+		stream.Copy(f.raw.Slice(at, at+s.Rows), h.rows().Slice(int(s.First), int(s.First)+s.Rows))
 		at += s.Rows
 	}
 	f.convert(stream)
 	return nil
-}
-
-// spanBytes is the memory that holds a span.
-func (h *hostSource) spanBytes(s chunk.Span) []byte {
-	size := h.l.joinedBytes()
-	return h.memory.Bytes()[s.First*size:][:int64(s.Rows)*size]
 }
 
 // Bounds of what a thread gathers at a time, normally its share of a batch: less would cost more

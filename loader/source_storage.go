@@ -339,6 +339,13 @@ func (s *storageSource) slotBytes(t *slot, matrix, row, rows int) []byte {
 	return s.memory[matrix].Bytes()[at+int64(row)*size:][:int64(rows)*size]
 }
 
+// slotRows is the memory of a matrix in a slot, as the rows of a chunk.
+func (s *storageSource) slotRows(t *slot, matrix int) gds.Tensor {
+	rows := gds.NewTensor(s.memory[matrix], s.l.layout.ChunkRows, s.l.layout.Features, s.l.layout.DType)
+	rows.Offset = int64(t.index) * s.stride
+	return rows
+}
+
 // assemble checks each chunk when a batch uses it first, just before its rows are
 // copied, so that the copy finds them in the processor's cache.
 func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
@@ -372,7 +379,7 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 		for m := range s.matrices {
 			for _, p := range j.chunks {
 				at := m*j.plan.Rows + p.at
-				stream.CopyIn(f.raw.Slice(at, at+p.rows), s.slotBytes(p.slot, m, p.first, p.rows))
+				stream.Copy(f.raw.Slice(at, at+p.rows), s.slotRows(p.slot, m).Slice(p.first, p.first+p.rows))
 			}
 		}
 	}

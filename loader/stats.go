@@ -66,15 +66,17 @@ func (l *Loader) Stats() Stats {
 	return s
 }
 
-// countingStream counts the bytes that are copied to the device.
+// countingStream counts the bytes that are copied from host memory to the device.
 type countingStream struct {
 	gds.Stream
 	bytes *atomic.Int64
 }
 
-func (s countingStream) CopyIn(dst gds.Tensor, host []byte) {
-	s.bytes.Add(int64(len(host)))
-	s.Stream.CopyIn(dst, host)
+func (s countingStream) Copy(dst, src gds.Tensor) {
+	if src.Pinned() && !dst.Pinned() {
+		s.bytes.Add(gds.Bytes(src.Rows, src.Cols, src.DType))
+	}
+	s.Stream.Copy(dst, src)
 }
 
 // addEpoch adds the figures of an epoch to the statistics: see pipeline for times.

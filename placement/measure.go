@@ -171,7 +171,9 @@ func (p *probe) measureDevice(r *Rates) error {
 	p.stream.Fill(input, 0)
 	numbers := randomNumbers(rows, rows)
 	all := gds.NewTensor(index, 1, rows, gds.Uint32)
-	p.stream.CopyIn(all, dtype.BytesOf(numbers))
+	if err := gds.Upload(p.device, p.stream, all, dtype.BytesOf(numbers)); err != nil {
+		return err
+	}
 
 	at, bytes := 0, int64(p.batch)*p.rowBytes
 	next := func(run int) int {
@@ -209,8 +211,10 @@ func (p *probe) measureDevice(r *Rates) error {
 	if err != nil {
 		return err
 	}
-	r.Link, err = p.measureRate(measuredLinkTime, int64(run)*p.rowBytes, func() { p.stream.CopyIn(batch.Slice(0, run), pinned.Bytes()) })
-	r.Peer = r.Link / 2 // from one device to host memory, then to the other
+	r.Link, err = p.measureRate(measuredLinkTime, int64(run)*p.rowBytes, func() {
+		p.stream.Copy(batch.Slice(0, run), gds.NewTensor(pinned, run, p.columns, p.dtype))
+	})
+	r.Peer = r.Link // over which devices copy from each other
 	return err
 }
 

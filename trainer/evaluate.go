@@ -39,7 +39,7 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 			result, err = nil, closeErr
 		}
 	}()
-	if err := g.loadParameters(ctx, c.Parameters); err != nil {
+	if err := g.loadParameters(c.Parameters); err != nil {
 		return nil, err
 	}
 	g.setScales(c.Scales)

@@ -115,7 +115,7 @@ func newFitting(ctx context.Context, ranks []Rank, spec Spec, o Options) (f *fit
 		if err := errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid), f.checkSets("test", f.test)); err != nil {
 			return err
 		}
-		if err := f.loadParameters(ctx, f.ranks[0].params.initial(f.Seed)); err != nil {
+		if err := f.loadParameters(f.ranks[0].params.initial(f.Seed)); err != nil {
 			return err
 		}
 		return f.measureScales(ctx, f.train)
@@ -274,7 +274,7 @@ func (f *fitting) result(ctx context.Context) (*Result, error) {
 		r.Selection = SelectedByValidation
 	}
 	var err error
-	if r.Parameters, err = f.ranks[0].params.read(ctx, f.ranks[0].stream, f.ranks[0].params.best); err != nil {
+	if r.Parameters, err = f.ranks[0].params.read(f.ranks[0].mem.dev, f.ranks[0].stream, f.ranks[0].params.best); err != nil {
 		return nil, f.rankError(0, err)
 	}
 	for _, v := range r.Parameters {

@@ -114,9 +114,9 @@ func (g *group) checkSets(name string, sets []Epocher) error {
 }
 
 // loadParameters sets the parameters of all ranks, and waits for it.
-func (g *group) loadParameters(ctx context.Context, values []float32) error {
+func (g *group) loadParameters(values []float32) error {
 	for rank, n := range g.ranks {
-		if err := n.params.load(ctx, n.stream, values); err != nil {
+		if err := n.params.load(n.mem.dev, n.stream, values); err != nil {
 			return g.rankError(rank, err)
 		}
 	}
@@ -197,9 +197,8 @@ func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func
 // reduceGrain is how many numbers one thread adds at a time.
 const reduceGrain = 1 << 14
 
-// reduce makes the gradient of every rank the sum of all. Devices cannot reach one
-// another's memory (gds has no such copies), so gradients meet in pinned memory, and
-// the processor adds them.
+// reduce makes the gradient of every rank the sum of all: gradients meet in pinned memory,
+// and the processor adds them.
 func (g *group) reduce(ctx context.Context) error {
 	if len(g.ranks) == 1 {
 		return nil
@@ -207,7 +206,7 @@ func (g *group) reduce(ctx context.Context) error {
 	copied := make([]gds.Event, len(g.ranks))
 	partial := make([][]float32, len(g.ranks))
 	for rank, n := range g.ranks {
-		n.stream.CopyOut(g.partial[rank].Bytes(), n.params.grad)
+		n.stream.Copy(gds.NewTensor(g.partial[rank], 1, n.params.count, gds.Float32), n.params.grad)
 		copied[rank] = n.stream.Record()
 		partial[rank] = dtype.Float32s(g.partial[rank].Bytes())
 	}
@@ -233,7 +232,7 @@ func (g *group) reduce(ctx context.Context) error {
 		return err
 	}
 	for _, n := range g.ranks {
-		n.stream.CopyIn(n.params.grad, g.sum.Bytes())
+		n.stream.Copy(n.params.grad, gds.NewTensor(g.sum, 1, n.params.count, gds.Float32))
 		n.profile.lap(n.stream, "reduce")
 	}
 	return nil
@@ -270,12 +269,13 @@ func (g *group) resetMeters() {
 // readMeters waits for all work, and adds up the meters of all ranks.
 func (g *group) readMeters(ctx context.Context) (loss float64, accuracy Accuracy, err error) {
 	for rank, n := range g.ranks {
-		if err := n.meter.read(ctx, n.stream); err != nil {
+		sum, a, err := n.meter.read(ctx, n.stream)
+		if err != nil {
 			return 0, Accuracy{}, g.rankError(rank, err)
 		}
-		loss += float64(n.meter.lossHost[0])
-		accuracy.Correct += n.meter.countHost[0]
-		accuracy.Rows += n.meter.countHost[1]
+		loss += sum
+		accuracy.Correct += a.Correct
+		accuracy.Rows += a.Rows
 	}
 	return loss, accuracy, nil
 }

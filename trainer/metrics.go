@@ -27,8 +27,7 @@ func (a Accuracy) Fraction() *float64 {
 // meter adds up loss and correct rows on the device, and reads them when asked.
 type meter struct {
 	loss, count gds.Tensor
-	lossHost    [1]float32
-	countHost   [2]int64 // correct, labelled
+	host        gds.Buffer // pinned: the count, then the loss
 }
 
 func newMeter(mem *memory) (m *meter, err error) {
@@ -36,20 +35,26 @@ func newMeter(mem *memory) (m *meter, err error) {
 	if m.loss, err = mem.matrix("loss", 1, 1, gds.Float32); err != nil {
 		return nil, err
 	}
-	m.count, err = mem.matrix("count", 1, 2, gds.Int64)
+	if m.count, err = mem.matrix("count", 1, 2, gds.Int64); err != nil {
+		return nil, err
+	}
+	m.host, err = mem.pinned("loss and count", 2*8+4)
 	return m, err
 }
 
-var zeros [2]int64
-
 func (m *meter) reset(s gds.Stream) {
 	s.Fill(m.loss, 0)
-	s.CopyIn(m.count, dtype.BytesOf(zeros[:]))
+	s.Fill(m.count, 0)
 }
 
-// read waits for all work of s.
-func (m *meter) read(ctx context.Context, s gds.Stream) error {
-	s.CopyOut(dtype.BytesOf(m.lossHost[:]), m.loss)
-	s.CopyOut(dtype.BytesOf(m.countHost[:]), m.count)
-	return s.Synchronize(ctx)
+// read waits for all work of s, and returns the sum of losses, and the accuracy.
+func (m *meter) read(ctx context.Context, s gds.Stream) (loss float64, a Accuracy, err error) {
+	host := gds.NewTensor(m.host, 1, 5, gds.Float32)
+	s.Copy(gds.NewTensor(m.host, 1, 2, gds.Int64), m.count)
+	s.Copy(host.Columns(4, 5), m.loss)
+	if err := s.Synchronize(ctx); err != nil {
+		return 0, a, err
+	}
+	counts := dtype.Int64s(m.host.Bytes()[:16])
+	return float64(dtype.Float32s(m.host.Bytes())[4]), Accuracy{Correct: counts[0], Rows: counts[1]}, nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -58,9 +57,9 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 					n.scales[i] = 0.5 + 0.25*float32(i)
 					c := &n.columns[i]
 					c.scaled = true
-					n.stream.CopyIn(c.mean, dtype.BytesOf([]float32{0.5, -0.25, 0.125}))
-					n.stream.CopyIn(c.factor, dtype.BytesOf([]float32{2, 1, 0.5}))
-					n.stream.CopyIn(c.inverse, dtype.BytesOf([]float32{0.5, 1, 2}))
+					if err := n.setColumns(c, []float32{0.5, -0.25, 0.125}, []float32{2, 1, 0.5}, []float32{0.5, 1, 2}); err != nil {
+						t.Fatal(err)
+					}
 				}
 				data := noise(11, rows, len(c.spec.Matrices), 3, 4)
 				for i := range data.labels {
@@ -71,8 +70,7 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 				values := n.params.initial(6)
 				lossAndGradient := func(values []float32) (float64, []float32) {
 					t.Helper()
-					grad := make([]float32, n.params.count)
-					if err := n.params.load(t.Context(), n.stream, values); err != nil {
+					if err := n.params.load(dev, n.stream, values); err != nil {
 						t.Fatal(err)
 					}
 					n.restore() // the values are of standardized features, as the gradient is
@@ -86,11 +84,15 @@ func TestGradientsOfWholeModelsAgreeWithFiniteDifferences(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
-					if err := n.meter.read(t.Context(), n.stream); err != nil {
+					grad, err := n.params.read(dev, n.stream, n.params.grad)
+					if err != nil {
 						t.Fatal(err)
 					}
-					return float64(n.meter.lossHost[0]) / globalRows, grad
+					loss, _, err := n.meter.read(t.Context(), n.stream)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return loss / globalRows, grad
 				}
 				_, grad := lossAndGradient(values)
 				largest := 0.0
@@ -126,9 +128,8 @@ func TestABatchWithoutRowsOnThisRankHasNoGradient(t *testing.T) {
 	defer n.close()
 	n.stream.Fill(n.params.grad, 7)
 	n.gradient(&loader.Batch{GlobalRows: 5}, 0)
-	grad := make([]float32, n.params.count)
-	n.stream.CopyOut(dtype.BytesOf(grad), n.params.grad)
-	if err := n.stream.Synchronize(t.Context()); err != nil {
+	grad, err := n.params.read(dev, n.stream, n.params.grad)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if slices.ContainsFunc(grad, func(g float32) bool { return g != 0 }) {

@@ -22,7 +22,7 @@ type network struct {
 	inputLayers []inputLayer
 	scales      []float32  // that the input matrices are multiplied by
 	columns     []columns  // of each input matrix, for training: see group.measureScales
-	momentBlock gds.Tensor // for eachRow: rows of a matrix, one after another
+	momentBlock gds.Buffer // for eachRow: pinned, for rows of a matrix
 	meter       *meter
 	profile     *profile // nil: none
 	stream      gds.Stream
@@ -84,7 +84,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 			return err
 		}
 		if train {
-			if n.momentBlock, err = n.mem.matrix("moments", min(batchRows, momentRows), spec.Features, gds.Float32); err != nil {
+			if n.momentBlock, err = n.mem.pinned("moments", gds.Bytes(momentRows, spec.Features, gds.Float32)); err != nil {
 				return err
 			}
 			n.columns = make([]columns, len(spec.Matrices))
@@ -143,12 +143,10 @@ const momentRows = 64
 // eachRow calls do for the rows of matrix i of a batch.
 func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(row []float32)) error {
 	x := b.X[i]
-	rows := make([]float32, n.momentBlock.Rows*x.Cols)
-	for lo := 0; lo < x.Rows; lo += n.momentBlock.Rows {
-		part := x.Slice(lo, min(lo+n.momentBlock.Rows, x.Rows))
-		block := n.momentBlock.Slice(0, part.Rows)
-		n.stream.Copy(block, part)
-		n.stream.CopyOut(dtype.BytesOf(rows[:part.Rows*x.Cols]), block)
+	rows := dtype.Float32s(n.momentBlock.Bytes())
+	for lo := 0; lo < x.Rows; lo += momentRows {
+		part := x.Slice(lo, min(lo+momentRows, x.Rows))
+		n.stream.Copy(gds.NewTensor(n.momentBlock, part.Rows, part.Cols, gds.Float32), part)
 		if err := n.stream.Synchronize(ctx); err != nil {
 			return err
 		}

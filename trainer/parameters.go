@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"context"
 	"fmt"
 	"math"
 
@@ -83,19 +82,17 @@ func (p *parameters) initial(seed uint64) []float32 {
 }
 
 // load sets the values, and waits until they are there.
-func (p *parameters) load(ctx context.Context, s gds.Stream, values []float32) error {
+func (p *parameters) load(dev gds.Device, s gds.Stream, values []float32) error {
 	if len(values) != p.count {
 		return fmt.Errorf("%d values for %d parameters", len(values), p.count)
 	}
-	s.CopyIn(p.value, dtype.BytesOf(values))
-	return s.Synchronize(ctx)
+	return gds.Upload(dev, s, p.value, dtype.BytesOf(values))
 }
 
 // read copies one of the vectors to the host.
-func (p *parameters) read(ctx context.Context, s gds.Stream, vector gds.Tensor) ([]float32, error) {
+func (p *parameters) read(dev gds.Device, s gds.Stream, vector gds.Tensor) ([]float32, error) {
 	values := make([]float32, p.count)
-	s.CopyOut(dtype.BytesOf(values), vector)
-	return values, s.Synchronize(ctx)
+	return values, gds.Download(dev, s, dtype.BytesOf(values), vector)
 }
 
 // linearBound is the bound of weights and biases of a layer with so many

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -70,10 +71,7 @@ func (g *group) measureScales(ctx context.Context, train []Epocher) error {
 		for rank, n := range g.ranks {
 			c := &n.columns[i]
 			c.scaled = scaled
-			n.stream.CopyIn(c.mean, dtype.BytesOf(means))
-			n.stream.CopyIn(c.factor, dtype.BytesOf(factors))
-			n.stream.CopyIn(c.inverse, dtype.BytesOf(inverses))
-			if err := n.stream.Synchronize(ctx); err != nil {
+			if err := n.setColumns(c, means, factors, inverses); err != nil {
 				return g.rankError(rank, err)
 			}
 		}
@@ -83,6 +81,19 @@ func (g *group) measureScales(ctx context.Context, train []Epocher) error {
 		n.restore()
 	}
 	return g.synchronize(ctx)
+}
+
+// setColumns sets what training knows of the columns of a matrix.
+func (n *network) setColumns(c *columns, mean, factor, inverse []float32) error {
+	for _, v := range []struct {
+		to     gds.Tensor
+		values []float32
+	}{{c.mean, mean}, {c.factor, factor}, {c.inverse, inverse}} {
+		if err := gds.Upload(n.mem.dev, n.stream, v.to, dtype.BytesOf(v.values)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // moments are sums over the rows of a matrix, by column.

@@ -99,9 +99,15 @@ func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 			}
 			for k := range d.x {
 				out.X = append(out.X, xs[k].Slice(0, b.Rows))
-				stream.CopyIn(out.X[k], dtype.BytesOf(host[k]))
+				if err := gds.Upload(d.dev, stream, out.X[k], dtype.BytesOf(host[k])); err != nil {
+					yield(nil, err)
+					return
+				}
 			}
-			stream.CopyIn(out.Labels, dtype.BytesOf(y))
+			if err := gds.Upload(d.dev, stream, out.Labels, dtype.BytesOf(y)); err != nil {
+				yield(nil, err)
+				return
+			}
 			if !yield(out, nil) {
 				return
 			}

@@ -75,6 +75,19 @@ func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, e
 	return gds.NewTensor(buf, rows, cols, t), nil
 }
 
+// pinned allocates pinned host memory, which is freed with the rest.
+func (m *memory) pinned(what string, bytes int64) (gds.Buffer, error) {
+	if m.dev == nil {
+		return nil, nil
+	}
+	buf, err := m.dev.AllocPinned(bytes)
+	if err != nil {
+		return nil, fmt.Errorf("pinned memory for %s: %w", what, err)
+	}
+	m.bufs = append(m.bufs, buf)
+	return buf, nil
+}
+
 // free frees all of it. Work that uses it must be done.
 func (m *memory) free() error {
 	var errs []error

@@ -48,10 +48,8 @@ var badCalls = []badCall{
 	}},
 	{"the element type is wrong", "ReLU", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ReLU(labels, labels) }},
 	{"integers are filled with a number", "Fill", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Fill(count, 1) }},
-	{"host memory is too short", "CopyIn", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CopyIn(x, make([]byte, 47)) }},
-	{"host memory is too long", "CopyOut", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CopyOut(make([]byte, 49), x) }},
-	{"a strided tensor is copied to the host", "CopyOut", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.CopyOut(make([]byte, 24), x.Columns(0, 2))
+	{"memory to copy from is of another kind of device", "Copy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Copy(x, gds.NewTensor(foreign{x.Buf}, 3, 4, gds.Float32))
 	}},
 	{"shapes to copy differ", "Copy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Copy(x, y) }},
 	{"types to copy differ", "Copy", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Copy(labels, x.Slice(0, 1).Columns(0, 3)) }},
@@ -127,6 +125,13 @@ var badCallTests = append([]test{
 			b.Errorf("filling freed memory: %v", err)
 		}
 	}},
+	{"pinned memory is for Copy alone", func(b *fixture) {
+		s := b.newStream()
+		s.Fill(wholeOf(b.pin(64)), 0)
+		if err := s.Close(); err == nil || !strings.Contains(err.Error(), "Fill") {
+			b.Errorf("filling pinned memory: %v", err)
+		}
+	}},
 	{"an event of nobody's poisons the stream", func(b *fixture) {
 		s := b.newStream()
 		s.WaitEvent(nil)
@@ -139,8 +144,6 @@ var badCallTests = append([]test{
 		x := b.floats(shifted, 1, 3, []float32{1, 2, 3})
 		b.stream.Fill(none, 1)
 		b.stream.Copy(none, none)
-		b.stream.CopyIn(none, nil)
-		b.stream.CopyOut(nil, none)
 		b.stream.Gather(none, none, none)
 		b.stream.ReLU(none, none)
 		b.stream.AddRow(gds.Tensor{Cols: 3}, x.Tensor)

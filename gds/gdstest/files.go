@@ -174,11 +174,7 @@ var fileTests = []test{
 	}},
 	{"pinned memory is read into as well", func(b *fixture) {
 		b.onDisk(3*page, func(b *fixture, _ string, content []byte, file gds.File) {
-			buffer, err := b.device.AllocPinned(3 * page)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.buffers = append(b.buffers, buffer)
+			buffer := b.pin(3 * page)
 			if err := file.ReadInto(buffer, page, page, 2*page); err != nil {
 				b.Fatal(err)
 			}

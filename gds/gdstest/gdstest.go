@@ -1,6 +1,6 @@
 // Package gdstest is what every device must do: the contract of package gds as
-// tests. They touch device memory through CopyIn and CopyOut alone, so that it
-// need not be host memory, and compare operations with plain float64 loops.
+// tests. They touch device memory through copies alone, so that it need not be
+// host memory, and compare operations with plain float64 loops.
 //
 // Tolerances come from the arithmetic: a float32 operation errs by half a unit
 // in the last place, 2^-24 of its result, and a sum of k terms in any order by
@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"memory", memoryTests},
 		{"streams", streamTests},
 		{"bad calls", badCallTests},
+		{"copies", copyTests},
 		{"moving", moveTests},
 		{"matrices", matrixTests},
 		{"elements", elementTests},
@@ -37,8 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {
 				t.Run(c.name, func(t *testing.T) {
-					device := open(t)
-					c.run(newFixture(t, device))
+					c.run(newFixture(t, open))
 				})
 			}
 		})
@@ -56,6 +56,7 @@ const unit = 1.0 / (1 << 24)
 // fixture is a device under test, with a stream, and what must be cleared away.
 type fixture struct {
 	*testing.T
+	open    func(t *testing.T) gds.Device
 	device  gds.Device
 	stream  gds.Stream
 	buffers []gds.Buffer
@@ -65,8 +66,8 @@ type fixture struct {
 
 // newFixture also sees to it that the device ends clean: nothing poisoned that
 // the test did not expect, nothing leaked.
-func newFixture(t *testing.T, device gds.Device) *fixture {
-	b := &fixture{T: t, device: device}
+func newFixture(t *testing.T, open func(t *testing.T) gds.Device) *fixture {
+	b := &fixture{T: t, open: open, device: open(t)}
 	b.stream = b.newStream()
 	t.Cleanup(func() {
 		if b.closed {
@@ -76,17 +77,25 @@ func newFixture(t *testing.T, device gds.Device) *fixture {
 			t.Errorf("the stream ends with %v", err)
 		}
 		b.freeAll()
-		if err := device.Close(); err != nil {
+		if err := b.device.Close(); err != nil {
 			t.Errorf("the device ends with %v", err)
 		}
 	})
 	return b
 }
 
+// withPeer opens another device of the kind beside this one.
+func (b *fixture) withPeer(run func(b, peer *fixture)) {
+	b.Run("with a peer", func(t *testing.T) {
+		peer := newFixture(t, b.open)
+		b.at("peer", func(b *fixture) { run(b, peer) })
+	})
+}
+
 // at runs a part of a test, with the bench's device and stream.
 func (b *fixture) at(name string, run func(b *fixture)) {
 	b.Run(name, func(t *testing.T) {
-		part := &fixture{T: t, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
+		part := &fixture{T: t, open: b.open, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
 		defer part.freeAll()
 		run(part)
 		part.sync()
@@ -105,6 +114,16 @@ func (b *fixture) newStream() gds.Stream {
 func (b *fixture) alloc(size int64) gds.Buffer {
 	b.Helper()
 	buffer, err := b.device.Alloc(size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.buffers = append(b.buffers, buffer)
+	return buffer
+}
+
+func (b *fixture) pin(size int64) gds.Buffer {
+	b.Helper()
+	buffer, err := b.device.AllocPinned(size)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -131,16 +150,18 @@ func (b *fixture) sync() {
 // upload sets a whole buffer.
 func (b *fixture) upload(buffer gds.Buffer, content []byte) {
 	b.Helper()
-	b.stream.CopyIn(wholeOf(buffer), content)
-	b.sync()
+	if err := gds.Upload(b.device, b.stream, wholeOf(buffer), content); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // download is a whole buffer.
 func (b *fixture) download(buffer gds.Buffer) []byte {
 	b.Helper()
 	content := make([]byte, buffer.Len())
-	b.stream.CopyOut(content, wholeOf(buffer))
-	b.sync()
+	if err := gds.Download(b.device, b.stream, content, wholeOf(buffer)); err != nil {
+		b.Fatal(err)
+	}
 	return content
 }
 
@@ -173,10 +194,16 @@ const bytesAfter = 52
 // NaN inside too.
 func (b *fixture) array(l layout, rows, cols int, t gds.DType, values []byte) *array {
 	b.Helper()
+	return b.arrayIn(b.alloc, l, rows, cols, t, values)
+}
+
+// arrayIn does so in the memory that alloc gives.
+func (b *fixture) arrayIn(alloc func(int64) gds.Buffer, l layout, rows, cols int, t gds.DType, values []byte) *array {
+	b.Helper()
 	size := t.Size()
 	stride := cols + l.gap
 	a := &array{around: bytes.Repeat([]byte{0xff}, (l.before+rows*stride)*size+bytesAfter)}
-	a.Tensor = gds.Tensor{Buf: b.alloc(int64(len(a.around))), Offset: int64(l.before * size), Rows: rows, Cols: cols, Stride: stride, DType: t}
+	a.Tensor = gds.Tensor{Buf: alloc(int64(len(a.around))), Offset: int64(l.before * size), Rows: rows, Cols: cols, Stride: stride, DType: t}
 	if values != nil {
 		for i := range rows {
 			copy(a.row(a.around, i), values[i*cols*size:])

@@ -2,15 +2,12 @@ package gdstest
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
-
-var allTypes = []gds.DType{gds.Float32, gds.Float16, gds.BFloat16, gds.Int32, gds.Uint32, gds.Int8, gds.Uint8}
 
 // random is n random bytes, other ones at each call.
 func (b *fixture) random(n int) []byte {
@@ -23,36 +20,6 @@ func (b *fixture) random(n int) []byte {
 }
 
 var moveTests = []test{
-	{"what is copied in comes out again", func(b *fixture) {
-		for _, t := range allTypes {
-			for _, n := range []int{0, 1, 1001, 70_000} {
-				b.at(fmt.Sprintf("type=%v,n=%d", t, n), func(b *fixture) {
-					values := b.random(n * t.Size())
-					a := b.array(shifted, 1, n, t, nil)
-					b.stream.CopyIn(a.Tensor, values)
-					out := make([]byte, len(values))
-					b.stream.CopyOut(out, a.Tensor)
-					if got := b.bytes(a); !bytes.Equal(got, values) || !bytes.Equal(out, values) {
-						b.Error("other bytes came out")
-					}
-				})
-			}
-		}
-	}},
-	{"Copy copies views of any type", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			for _, t := range allTypes {
-				for _, to := range layouts {
-					values := b.random(rows * cols * t.Size())
-					src, dst := b.array(l, rows, cols, t, values), b.array(to, rows, cols, t, nil)
-					b.stream.Copy(dst.Tensor, src.Tensor)
-					if !bytes.Equal(b.bytes(dst), values) || !bytes.Equal(b.bytes(src), values) {
-						b.Errorf("%v to %v: other bytes", src.Tensor, dst.Tensor)
-					}
-				}
-			}
-		})
-	}},
 	{"Gather copies the rows of an index", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, t := range allTypes {

@@ -64,8 +64,8 @@ func New(o Options) (*Device, error) {
 	}
 	return &Device{
 		options: o,
-		in:      &link{bytesPerSecond: o.LinkBytesPerSecond, stop: o.Stop},
-		out:     &link{bytesPerSecond: o.LinkBytesPerSecond, stop: o.Stop},
+		in:      &link{bytesPerSecond: o.LinkBytesPerSecond},
+		out:     &link{bytesPerSecond: o.LinkBytesPerSecond},
 		lock:    (*offheap.Buffer).Lock,
 		buffers: make(map[*buffer]origin),
 	}, nil
@@ -195,6 +195,16 @@ func (b *buffer) reserved() int64 { return (b.length + page - 1) / page * page }
 
 func (b *buffer) Len() int64 { return b.length }
 
+func (b *buffer) Pinned() bool { return b.pinned }
+
+// owner is the device whose own memory this is; of pinned memory, nil.
+func (b *buffer) owner() *Device {
+	if b.pinned {
+		return nil
+	}
+	return b.device
+}
+
 func (b *buffer) Bytes() []byte {
 	pages, err := b.pages()
 	if err != nil || b.device.options.Discrete && !b.pinned {
@@ -235,10 +245,10 @@ func origins(buffers map[*buffer]origin) string {
 	return strings.Join(texts, "")
 }
 
-// checkOwned is the buffer behind the interface, if it is of this device.
-func (d *Device) checkOwned(b gds.Buffer) (*buffer, error) {
-	if h, ok := b.(*buffer); ok && h.device == d {
+// hostBuffer is the buffer behind the interface, if it is of a host device.
+func hostBuffer(b gds.Buffer) (*buffer, error) {
+	if h, ok := b.(*buffer); ok {
 		return h, nil
 	}
-	return nil, errors.New("the buffer is of another device")
+	return nil, errors.New("the buffer is of another kind of device")
 }

@@ -49,11 +49,15 @@ func TestASlowLinkDoesNotHoldUpWhoIsInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := gds.NewTensor(b, 1, 1<<18, gds.Float32)
-		s.CopyIn(x, make([]byte, 1<<20))
-		s.CopyOut(make([]byte, 1<<20), x)
+		pinned, err := d.AllocPinned(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Copy(x, gds.NewTensor(pinned, 1, 1<<18, gds.Float32))
+		s.Copy(gds.NewTensor(pinned, 1, 1<<18, gds.Float32), x)
 		start := time.Now()
 		time.AfterFunc(time.Second, interrupt)
-		if err := errors.Join(s.Close(), b.Free(), d.Close()); err != nil {
+		if err := errors.Join(s.Close(), b.Free(), pinned.Free(), d.Close()); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(start); took != time.Second { // of the bubble's clock

@@ -80,9 +80,12 @@ func (f *file) ReadInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 }
 
 func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
-	b, err := f.device.checkOwned(buf)
+	b, err := hostBuffer(buf)
 	if err != nil {
 		return err
+	}
+	if b.device != f.device && !b.pinned {
+		return errors.New("the buffer is of another device")
 	}
 	pages, err := b.pages()
 	if err != nil {
@@ -98,7 +101,9 @@ func (f *file) readInto(buf gds.Buffer, bufOffset, length, offset int64) error {
 		return nil
 	}
 	if f.device.options.Discrete && !b.pinned {
-		f.device.in.transfer(int(length), func() { err = f.fill(pages, bufOffset, length, offset) })
+		arrival := f.device.in.send(int(length))
+		err := f.fill(pages, bufOffset, length, offset)
+		f.device.waitFor(arrival)
 		return err
 	}
 	return f.fill(pages, bufOffset, length, offset)

@@ -118,8 +118,7 @@ func results(t *testing.T, threads, shift int) []byte {
 	var all []byte
 	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w} {
 		host := make([]byte, gds.Bytes(m.Rows, m.Cols, m.DType))
-		s.CopyOut(host, m)
-		if err := s.Synchronize(context.Background()); err != nil {
+		if err := gds.Download(d, s, host, m); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, host...)

@@ -124,34 +124,45 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 				}
 			}
 		}
-		part := func(i, of int) (gds.Tensor, []byte) {
-			x := gds.NewTensor(b, 4*second/of, 1, gds.Uint8)
-			x.Offset = int64(i * x.Rows)
-			return x, pinned.Bytes()[i*x.Rows : (i+1)*x.Rows]
+		other, err := New(Options{Discrete: true, LinkBytesPerSecond: 2 * second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := other.Alloc(4 * second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := func(b gds.Buffer, i, of int) gds.Tensor {
+			return gds.NewTensor(b, 4*second, 1, gds.Uint8).Slice(i*4*second/of, (i+1)*4*second/of)
 		}
 		for _, c := range []struct {
 			name string
 			run  func()
 			want float64
 		}{
-			{"one copy", func() { streams[0].CopyIn(part(0, 1)) }, 4},
+			{"one copy", func() { streams[0].Copy(part(b, 0, 1), part(pinned, 0, 1)) }, 4},
 			{"many small ones", func() {
 				for i := range 1000 {
-					streams[0].CopyIn(part(i, 1000))
+					streams[0].Copy(part(b, i, 1000), part(pinned, i, 1000))
 				}
 			}, 4},
-			{"two streams one way", func() { streams[0].CopyIn(part(0, 2)); streams[1].CopyIn(part(1, 2)) }, 4},
+			{"two streams one way", func() {
+				for i, s := range streams {
+					s.Copy(part(b, i, 2), part(pinned, i, 2))
+				}
+			}, 4},
 			{"two streams two ways", func() {
-				to, from := part(0, 2)
-				streams[0].CopyIn(to, from)
-				to, from = part(1, 2)
-				streams[1].CopyOut(from, to)
+				streams[0].Copy(part(b, 0, 2), part(pinned, 0, 2))
+				streams[1].Copy(part(pinned, 1, 2), part(b, 1, 2))
 			}, 2},
-			{"within the device", func() {
-				to, _ := part(0, 2)
-				from, _ := part(1, 2)
-				streams[0].Copy(to, from)
-			}, 0},
+			{"within the device", func() { streams[0].Copy(part(b, 0, 2), part(b, 1, 2)) }, 0},
+			{"within host memory", func() { streams[0].Copy(part(pinned, 0, 2), part(pinned, 1, 2)) }, 0},
+			{"to a device with a faster link", func() { streams[0].Copy(part(theirs, 0, 1), part(b, 0, 1)) }, 4},
+			{"to that device from the host, by a stream of this one", func() { streams[0].Copy(part(theirs, 0, 1), part(pinned, 0, 1)) }, 2},
+			{"from two devices to the host", func() {
+				streams[0].Copy(part(pinned, 0, 2), part(b, 0, 2))
+				streams[1].Copy(part(pinned, 1, 2), part(theirs, 1, 2))
+			}, 2},
 		} {
 			if got := seconds(func() { c.run(); wait() }); got < c.want-0.01 || got > c.want+0.01 {
 				t.Errorf("%s: %.3f s, want %v", c.name, got, c.want)
@@ -183,7 +194,7 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 				t.Errorf("a read took %.3f s, want %v", got, want)
 			}
 		}
-		if err := errors.Join(file.Close(), streams[0].Close(), streams[1].Close(), b.Free(), pinned.Free(), d.Close()); err != nil {
+		if err := errors.Join(file.Close(), streams[0].Close(), streams[1].Close(), b.Free(), theirs.Free(), pinned.Free(), d.Close(), other.Close()); err != nil {
 			t.Error(err)
 		}
 	})

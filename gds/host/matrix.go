@@ -25,21 +25,31 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 	return m.data[at+lo : at+hi : at+hi]
 }
 
-// memory is the bytes from t's first element to its last.
-func (d *Device) memory(t gds.Tensor) ([]byte, error) {
+// memory is the bytes from t's first element to its last, and the buffer that they
+// are in; without elements, nil.
+func memory(t gds.Tensor) ([]byte, *buffer, error) {
 	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	b, err := d.checkOwned(t.Buf)
+	b, err := hostBuffer(t.Buf)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pages, err := b.pages()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	length := (int64(t.Rows-1)*int64(t.Stride) + int64(t.Cols)) * int64(t.DType.Size())
-	return pages[t.Offset : t.Offset+length : t.Offset+length], nil
+	return pages[t.Offset : t.Offset+length : t.Offset+length], b, nil
+}
+
+// memory is the same of memory of this device, which all operations but Copy want.
+func (d *Device) memory(t gds.Tensor) ([]byte, error) {
+	bytes, b, err := memory(t)
+	if b != nil && b.owner() != d {
+		return nil, fmt.Errorf("tensor %v is pinned memory, or of another device: only Copy reaches it", t)
+	}
+	return bytes, err
 }
 
 // view is t's memory as numbers of the one type that an operation takes.
@@ -58,9 +68,14 @@ func view[T dtype.Number](d *Device, t gds.Tensor, want gds.DType) (matrix[T], e
 
 // raw is t's memory as bytes, whatever its type.
 func (d *Device) raw(t gds.Tensor) (matrix[byte], error) {
-	size := t.DType.Size()
 	bytes, err := d.memory(t)
-	return matrix[byte]{data: bytes, rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}, err
+	return asBytes(t, bytes), err
+}
+
+// asBytes is a tensor, whose memory is given, as a matrix of bytes.
+func asBytes(t gds.Tensor, memory []byte) matrix[byte] {
+	size := t.DType.Size()
+	return matrix[byte]{data: memory, rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}
 }
 
 // floats are views of float32 tensors.

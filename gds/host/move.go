@@ -9,46 +9,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-func (s *stream) CopyIn(dst gds.Tensor, host []byte) {
-	s.enqueue("CopyIn", func() error {
-		m, err := s.device.hostCopy(dst, host)
-		if err == nil {
-			s.device.in.transfer(len(host), func() {
-				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(m.data[lo:hi], host[lo:hi]) })
-			})
-		}
-		return err
-	}, dst)
-}
-
-func (s *stream) CopyOut(host []byte, src gds.Tensor) {
-	s.enqueue("CopyOut", func() error {
-		m, err := s.device.hostCopy(src, host)
-		if err == nil {
-			s.device.out.transfer(len(host), func() {
-				s.device.each(m.rows, m.cols, func(_, lo, hi int) { copy(host[lo:hi], m.data[lo:hi]) })
-			})
-		}
-		return err
-	}, src)
-}
-
-// hostCopy is the one row of bytes that a dense tensor is, as long as host is.
-func (d *Device) hostCopy(t gds.Tensor, host []byte) (matrix[byte], error) {
-	m, err := d.raw(t)
-	if err != nil {
-		return m, err
-	}
-	if !t.Dense() {
-		return m, errors.New("the tensor is not dense")
-	}
-	flatten(&m)
-	if len(host) != len(m.data) {
-		return m, fmt.Errorf("host memory of %d bytes for a tensor of %d", len(host), len(m.data))
-	}
-	return m, nil
-}
-
 func (s *stream) Copy(dst, src gds.Tensor) {
 	s.enqueue("Copy", func() error { return s.device.copy(dst, src) }, dst, src)
 }
@@ -57,19 +17,22 @@ func (d *Device) copy(dst, src gds.Tensor) error {
 	if err := sameShape(dst, src); err != nil {
 		return err
 	}
-	to, err := d.raw(dst)
+	dstBytes, dstBuffer, err := memory(dst)
 	if err != nil {
 		return err
 	}
-	from, err := d.raw(src)
-	if err != nil || len(from.data) == 0 {
+	srcBytes, srcBuffer, err := memory(src)
+	if err != nil || srcBuffer == nil {
 		return err
 	}
 	if dst.DType != src.DType {
 		return errors.New("element types differ")
 	}
+	to, from := asBytes(dst, dstBytes), asBytes(src, srcBytes)
+	arrival := srcBuffer.sendTo(dstBuffer, from.rows*from.cols)
 	flatten(&to, &from)
 	d.each(to.rows, to.cols, func(i, lo, hi int) { copy(to.row(i, lo, hi), from.row(i, lo, hi)) })
+	d.waitFor(arrival)
 	return nil
 }
 
