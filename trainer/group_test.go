@@ -142,7 +142,7 @@ func TestStepsOfSeveralDevicesAreMeasured(t *testing.T) {
 	devices := openDevices(t, 8)
 	for _, batch := range []int{20, 3} { // the latter leaves some without rows
 		r, err := MeasureSteps(t.Context(), deal(devices, batch, train, nil, nil), toySIGN(3))
-		if err != nil || r.TrainSeconds <= 0 || r.ValidSeconds <= 0 || r.PeakDeviceBytes <= 0 {
+		if err != nil || r.TrainSeconds <= 0 || r.ValidSeconds <= 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}

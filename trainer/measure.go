@@ -7,13 +7,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// StepCosts is the time and the memory that steps of training and evaluation take on a device.
-type StepCosts struct {
-	// Seconds a row of a device's share, with all devices at work: of a training step
-	// (forward, backward, optimizer), and of evaluation.
-	TrainSeconds, ValidSeconds float64
-	PeakDeviceBytes            int64 // of the fullest device, including what it held before
-}
+// StepCosts is the time that steps take for each row of a device's share, with all devices at work:
+// of a training step (forward, backward, optimizer), and of evaluation.
+type StepCosts struct{ TrainSeconds, ValidSeconds float64 }
 
 // Each round repeats the step for at least measuredRound. After measuredTime, rounds end once
 // there are minMeasuredRounds; maxMeasuredRounds are enough in any case. The median counts,
@@ -27,8 +23,8 @@ const (
 
 // MeasureSteps trains a model for less than a second, again and again on the first batch of
 // the ranks' training rows, to measure the time and the device memory of a step
-// (preprop-gnn section 5, after PaGraph). The trained parameters are dropped, and all memory
-// is freed before it returns.
+// (preprop-gnn section 5, after PaGraph); the memory counts in the devices' Usage. The trained
+// parameters are dropped, and all memory is freed before it returns.
 func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, err error) {
 	f, err := newFitting(ctx, ranks, spec, Options{Epochs: 1, LearningRate: 1e-3})
 	if err != nil {
@@ -60,7 +56,6 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 		})
 		return err
 	})
-	r.PeakDeviceBytes = f.peakBytes()
 	return r, err
 }
 

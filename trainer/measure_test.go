@@ -27,8 +27,8 @@ func TestStepsAreMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := model + 4*4096; r.PeakDeviceBytes != want {
-			t.Errorf("at most %d bytes, want %d", r.PeakDeviceBytes, want)
+		if want, got := model+4*4096, dev.Usage().Peak; got != want {
+			t.Errorf("at most %d bytes, want %d", got, want)
 		}
 	}
 }

@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -103,18 +104,19 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	if err := a.checkWritable(o.output, bench.AblationFiles()[0]); err != nil {
 		return nil, err
 	}
-	device, err := a.openDevice()
+	m := a.machine(ctx)
+	opened, err := m.Devices.Open(1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, device.Close()) }()
-	o.Device, o.Machine, o.Store, o.Region = device, a.machine(), store, format.RegionTrain
+	defer func() { err = errors.Join(err, devices.Close(opened)) }()
+	o.Device, o.Machine, o.Store, o.Region = opened[0], a.describeMachine(), store, format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	if o.Cases, err = a.ablationCases(device, store, &o); err != nil {
+	if o.Cases, err = ablationCases(m, store, &o); err != nil {
 		return nil, err
 	}
 	r, err := bench.Ablate(ctx, o.AblationOptions)
-	if why := device.Usage().NotLocked; why != "" {
+	if why := o.Device.Usage().NotLocked; why != "" {
 		a.note("pinned memory is not all locked: %s", why)
 	}
 	if err != nil {
@@ -132,8 +134,8 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	return ablationResult{r, o.output}, nil
 }
 
-// machine describes the processor and emulated device in words.
-func (a *app) machine() string {
+// describeMachine names the processor and the emulated device.
+func (a *app) describeMachine() string {
 	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), count(int64(a.threads), "thread"))
 	if a.emulate.GPUs > 0 {
 		text += fmt.Sprintf(", as an emulated card of %s", a.emulate.Memory)
@@ -145,12 +147,14 @@ func (a *app) machine() string {
 }
 
 // ablationCases lists each model with each number of hops, and its possible placements.
-func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
+func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
 	m := &store.Manifest
 	if len(o.hops) == 0 {
 		o.hops = hopNumbers(m.Operators)
 	}
 	region, _ := store.Region(o.Region)
+	f := machine.Facts()
+	f.Devices = 1
 	var cases []bench.AblationCase
 	possible, fewest := false, units.Bytes(0)
 	var refused error // where nothing is possible: what needs least
@@ -177,13 +181,13 @@ func (a *app) ablationCases(device gds.Device, store *format.Dir, o *benchAblati
 				Model: model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
 				Hidden: settings.Hidden, Layers: settings.Layers, Dropout: settings.Dropout,
 			}
-			so := sessionOptions{batch: o.BatchRows, train: true, chunkRows: o.ChunkRows, regions: []string{region.Name}, trainRows: region.Rows}
-			needs, err := so.needs(store.Layout(), spec, 1)
+			needs, err := session.Options{
+				Matrices: matrices, Rows: []loader.Rows{{Region: region.Name}}, Train: true,
+				BatchRows: o.BatchRows, ChunkRows: o.ChunkRows, Model: spec,
+			}.Needs(store.Layout(), m.IndexSize, f.Devices)
 			if err != nil {
 				return nil, err
 			}
-			needs.Host += indexBytes(store)
-			f := a.deviceFacts(device)
 			// Only the alternatives are used, not the choice.
 			d, _ := placement.Choose(f, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
 			for _, p := range o.Placements {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,12 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 type benchLoadOptions struct {
@@ -103,20 +103,15 @@ func checkBenchStore(store *format.Dir, chunkRows int, fromStorage bool) error {
 }
 
 // checkLoadMemory refuses placements that memory does not allow, by what needs most.
-func (a *app) checkLoadMemory(o *bench.LoadOptions) error {
-	layout, f := o.Store.Layout(), a.deviceFacts(o.Device)
-	region, _ := o.Store.Region(o.Region)
-	batch := int(min(int64(o.BatchRows), region.Rows))
-	need, err := loader.Need(layout, loader.Options{Matrices: o.Matrices, Regions: []string{o.Region}, Buffers: o.Buffers, BatchRows: batch})
+func checkLoadMemory(o *bench.LoadOptions, m session.Machine) error {
+	f := m.Facts()
+	f.Devices = 1
+	n, err := session.Options{
+		Matrices: o.Matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
+		BatchRows: o.BatchRows, Buffers: o.Buffers, ChunkRows: o.ChunkRows,
+	}.Needs(o.Store.Layout(), o.Store.Manifest.IndexSize, f.Devices)
 	if err != nil {
 		return err
-	}
-	rowBytes := int64(len(o.Matrices) * layout.Features * layout.DType.Size())
-	n := placement.Needs{
-		Input: units.Bytes(region.Rows * rowBytes), Work: units.Bytes(need.Batches + rowBytes + gds.Align),
-		Chunks: units.Bytes(need.Chunks), Staging: units.Bytes(need.Staging),
-		Host:      machine.ProgramBytes + units.Bytes(need.Host) + indexBytes(o.Store),
-		TrainRows: region.Rows, RowBytes: rowBytes, BatchRows: batch, ChunkRows: cmp.Or(o.ChunkRows, layout.ChunkRows),
 	}
 	o.MemoryBytes = int64(max(1, f.Budget.Bytes-machine.ProgramBytes))
 	var refused error
@@ -158,18 +153,19 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	if err := checkBenchStore(store, o.ChunkRows, slices.Contains(o.Placements, loader.Storage)); err != nil {
 		return nil, err
 	}
-	device, err := a.openDevice()
+	m := a.machine(ctx)
+	opened, err := m.Devices.Open(1)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, device.Close()) }()
-	o.Device, o.Store, o.Matrices, o.Region = device, store, store.Matrices(), format.RegionTrain
+	defer func() { err = errors.Join(err, devices.Close(opened)) }()
+	o.Device, o.Store, o.Matrices, o.Region = opened[0], store, store.Matrices(), format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	if err := a.checkLoadMemory(&o.LoadOptions); err != nil {
+	if err := checkLoadMemory(&o.LoadOptions, m); err != nil {
 		return nil, err
 	}
 	results, err := bench.Load(ctx, o.LoadOptions)
-	if why := device.Usage().NotLocked; why != "" {
+	if why := o.Device.Usage().NotLocked; why != "" {
 		a.note("pinned memory is not all locked: %s", why)
 	}
 	if err != nil {

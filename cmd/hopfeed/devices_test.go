@@ -12,10 +12,12 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -111,16 +113,16 @@ func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			devices := make([]gds.Device, world)
-			for i := range devices {
-				if devices[i], err = host.New(host.Options{Discrete: true, Threads: 1}); err != nil {
+			opened := make([]gds.Device, world)
+			for i := range opened {
+				if opened[i], err = host.New(host.Options{Discrete: true, Threads: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			failer.Device = devices[failing]
-			devices[failing] = &failer
+			failer.Device = opened[failing]
+			opened[failing] = &failer
 			spec := trainer.Spec{Model: "sgc", Matrices: store.Matrices(), Features: store.Manifest.Features, Classes: store.Manifest.Classes}
-			_, err = trainOn(t.Context(), devices, spec, loader.Options{Store: store, Matrices: spec.Matrices, Placement: placed, Sharded: placed == loader.Device, BatchRows: batch})
+			_, err = trainOn(t.Context(), opened, spec, loader.Options{Store: store, Matrices: spec.Matrices, Placement: placed, Sharded: placed == loader.Device, BatchRows: batch})
 			ended = !failer.Failed()
 			if err == nil && !ended {
 				unseen++
@@ -128,7 +130,7 @@ func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
 			if ended && err != nil || err != nil && (!failer.Is(err) || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("%s, device %d, step %d: failed %t, %v", placed, failing, at, !ended, err)
 			}
-			if err := closeDevices(devices); err != nil {
+			if err := devices.Close(opened); err != nil {
 				t.Errorf("%s, device %d, step %d: %v", placed, failing, at, err)
 			}
 		})
@@ -152,16 +154,16 @@ func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
 
 // trainOn opens loaders, trains for an epoch, and closes them.
 func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loader.Options) (r *trainer.Result, err error) {
-	s := session{devices: devices, batch: o.BatchRows}
-	if s.loaders, err = loader.OpenRanks(ctx, o, devices); err != nil {
+	s := &session.Session{Devices: devices, BatchRows: o.BatchRows}
+	if s.Loaders, err = loader.OpenRanks(ctx, o, devices); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.loaders.Close()) }()
-	d, err := s.rowSets(regionPartition, 1)
+	defer func() { err = errors.Join(err, s.Loaders.Close()) }()
+	d, err := openRowSets(s, session.RegionPartition(), 1)
 	if err != nil {
 		return nil, err
 	}
-	return trainer.Fit(ctx, s.ranks(d), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
+	return trainer.Fit(ctx, d.ranks(s), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
 }
 
 // scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the

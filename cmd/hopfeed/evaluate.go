@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -119,8 +120,7 @@ func (o *evaluateOptions) validate() error {
 
 // evaluation is the rows that a model is evaluated on.
 type evaluation struct {
-	parts       []rowPart
-	scattered   bool
+	parts       []session.Part
 	rows        int64
 	about       string // which they are
 	sameNodes   bool   // as in training
@@ -137,15 +137,15 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	}
 	trainedParts := stored.partsOf(store, c)
 	e.sameNodes = trainedParts != nil
-	var p partition
+	var p session.Partition
 	var split string
 	if e.sameNodes && o.split < 0 && o.splits == "" {
-		p, split = partitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
+		p, split = session.PartitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
 		if c.Data.Fingerprint != m.Fingerprint {
 			split += " (from another store of the same nodes)"
 		}
 	} else {
-		if p, err = a.choosePartition(ctx, store, o.split, o.splits); err != nil {
+		if p, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
 			return e, err
 		}
 		number := o.split
@@ -154,13 +154,12 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 		}
 		split = splitText(max(number, 0), o.splits != "")
 	}
-	e.scattered = p.scattered
-	for _, part := range p.rowParts() {
-		if o.rows != allRows && o.rows != part.name {
+	for _, part := range p.Parts() {
+		if o.rows != allRows && o.rows != part.Name {
 			continue
 		}
 		before := e.rows
-		part.each(store, func(row int64) {
+		part.Each(store, func(row int64) {
 			e.rows++
 			if e.sameNodes && trainedParts[row] == format.SplitTrain {
 				e.trainedRows++
@@ -209,45 +208,47 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
 	if err := c.CheckStore(store.Matrices(), m.Features, m.Classes); err != nil {
-		return nil, errors.Join(usagef("%s on %s: %s", o.checkpoint, o.store, err), store.Close())
+		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
 	}
 	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
 	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, err
 	}
 	plan, err := a.planEvaluation(ctx, store, c, o)
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, err
 	}
-	so := sessionOptions{batch: o.batch, placement: o.placement, scattered: plan.scattered, held: held}
-	if !plan.scattered {
-		for _, part := range plan.parts {
-			so.regions = append(so.regions, part.name)
-		}
+	so := session.Options{
+		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
+		Model: c.Spec, HeldBytes: held,
 	}
-	s, err := a.openSession(ctx, store, c.Spec, so)
+	for _, part := range plan.parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
+	s, err := session.Open(ctx, store, so)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	s.notePlacement(a)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	a.notePlacement(s)
 
 	var sections []trainer.NamedRows
 	for _, part := range plan.parts {
-		sets, err := s.loaders.Sets(part.rows, chunk.Plan{BatchRows: s.batch, ChunkRows: store.Layout().ChunkRows})
+		sets, err := s.Sets(part.Rows, chunk.Sequential, 0)
 		if err != nil {
 			return nil, err
 		}
-		section := trainer.NamedRows{Name: part.name}
+		section := trainer.NamedRows{Name: part.Name}
 		for _, set := range sets {
 			section.Rows = append(section.Rows, set)
 		}
 		sections = append(sections, section)
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, s.devices, c, shareRows(s.batch, len(s.devices)), sections)
+	found, err := trainer.Evaluate(ctx, s.Devices, c, s.ShareRows(), sections)
 	if err != nil {
 		return nil, err
 	}
@@ -264,13 +265,13 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	run := c.Runs[c.Best]
 	e.trained = trained{
 		Model: c.Spec.Model, Dataset: m.Name,
-		Placement: s.decision.Placement, Shuffle: "none", Reasons: s.decision.Reasons,
-		Devices: s.decision.Devices, Sharded: s.decision.Sharded,
+		Placement: s.Plan.Placement, Shuffle: "none", Reasons: s.Plan.Reasons,
+		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded,
 		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
 		TrainLoss: &run.TrainLoss, Metric: trainer.MetricName,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		PeakDeviceBytes: s.peak(), Seeds: []uint64{run.Seed}, Load: s.loaders[0].Stats(),
+		PeakDeviceBytes: s.PeakBytes(), Seeds: []uint64{run.Seed}, Load: s.Loaders[0].Stats(),
 	}
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())

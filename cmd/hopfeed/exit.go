@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -62,7 +63,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 		return false
 	}
 	switch {
-	case !running, is(errUsage, format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, trainer.ErrOptions):
+	case !running, is(errUsage, format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, session.ErrOptions, trainer.ErrOptions):
 		return exitUsage
 	case is(preprop.ErrMaxTime), ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
 		return exitInterrupted

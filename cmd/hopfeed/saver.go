@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -45,7 +46,7 @@ const checkpointRowBytes = 48
 
 // openSaver opens the directory of --run, and checks that there is space for two checkpoints:
 // the old one is removed after the new one is complete.
-func (a *app) openSaver(ctx context.Context, store *format.Dir, part partition, o *trainOptions, checkpoint trainer.Checkpoint) (*saver, error) {
+func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Partition, o *trainOptions, checkpoint trainer.Checkpoint) (*saver, error) {
 	s := &saver{app: a, store: o.store, minInterval: o.saveEvery, checkpoint: checkpoint, lastSave: time.Now()}
 	if o.run == "" {
 		return s, nil

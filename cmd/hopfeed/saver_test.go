@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -179,7 +180,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := vfs.NewMem()
 			a := &app{fs: m, quiet: true}
-			s, err := a.openSaver(t.Context(), store, regionPartition, &trainOptions{store: "store", run: "run", split: -1, saveEvery: 0},
+			s, err := a.openSaver(t.Context(), store, session.RegionPartition(), &trainOptions{store: "store", run: "run", split: -1, saveEvery: 0},
 				trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: 9}, Wanted: 3})
 			if err != nil {
 				t.Fatal(err)

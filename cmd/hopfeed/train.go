@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -16,9 +15,9 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -177,95 +176,6 @@ func (o *trainOptions) validate() error {
 	return nil
 }
 
-// trained is the result of train; evaluate fills in the fields that apply to it. Figures are
-// means over the runs, with sample standard deviations.
-type trained struct {
-	Model                 string             `json:"model"`
-	Dataset               string             `json:"dataset"`
-	Matrices              []string           `json:"matrices"`
-	Placement             string             `json:"placement"`
-	Shuffle               string             `json:"shuffle"`
-	Reasons               []string           `json:"reasons"`
-	Settings              trainer.Settings   `json:"settings"`
-	Devices               int                `json:"devices"`
-	Sharded               bool               `json:"sharded"`
-	RemoteRows            float64            `json:"remote_rows"` // fraction of the training rows that another device held
-	PredictedRemoteRows   float64            `json:"predicted_remote_rows"`
-	RemoteBytes           int64              `json:"remote_bytes"` // that moved between devices, in all epochs
-	Epochs                *float64           `json:"epochs"`
-	BestEpoch             *float64           `json:"best_epoch"`
-	Selection             string             `json:"selection"`
-	Metric                string             `json:"metric"`
-	TrainLoss             *float64           `json:"train_loss"`
-	TrainLossStd          *float64           `json:"train_loss_std"`
-	ValidMetric           *float64           `json:"valid_metric"`
-	ValidMetricStd        *float64           `json:"valid_metric_std"`
-	TestMetric            *float64           `json:"test_metric"`
-	TestMetricStd         *float64           `json:"test_metric_std"`
-	EpochSeconds          *float64           `json:"epoch_seconds"`
-	EpochSecondsStd       *float64           `json:"epoch_seconds_std"`
-	StageSeconds          map[string]float64 `json:"stage_seconds"`
-	LoadWaitSeconds       *float64           `json:"load_wait_seconds"`
-	LoadWaitSecondsStd    *float64           `json:"load_wait_seconds_std"`
-	RowsPerSecond         *float64           `json:"rows_per_second"`
-	RowsPerSecondStd      *float64           `json:"rows_per_second_std"`
-	ConvergenceEpoch      *float64           `json:"convergence_epoch"`
-	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
-	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
-	Seeds                 []uint64           `json:"seeds"`
-	Load                  loader.Stats       `json:"load"`
-	Seconds               float64            `json:"seconds"`
-	Runs                  []trainer.Run      `json:"runs,omitempty"`
-	Output                string             `json:"output,omitempty"`
-
-	rows [3]int64 // train, valid, test
-}
-
-// meanStd returns mean and standard deviation, nil where there are none.
-func meanStd(s *trainer.Spread) (mean, std *float64) {
-	if s == nil {
-		return nil, nil
-	}
-	return &s.Mean, &s.Std
-}
-
-func (t *trained) text(w io.Writer) {
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
-	spread := func(mean, std *float64) string {
-		if mean != nil && len(t.Seeds) > 1 {
-			return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
-		}
-		return percent(mean)
-	}
-	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0], strings.Join(t.Matrices, ", "))
-	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
-	if t.Devices > 1 {
-		moved := ""
-		if t.Sharded {
-			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all", 100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
-		}
-		line("devices", "%d, which share each batch%s", t.Devices, moved)
-	}
-	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
-	line("loss", "%s", lossText(*t.TrainLoss))
-	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
-	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
-	predicted := ""
-	if t.PredictedEpochSeconds != nil {
-		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
-	}
-	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
-	if n := len(t.Seeds); n > 1 {
-		line("runs", "%d, seeds %d to %d", n, t.Seeds[0], t.Seeds[n-1])
-	}
-	if unfinished := len(t.Runs) - len(t.Seeds); unfinished > 0 {
-		line("not counted", "%s that did not finish", count(int64(unfinished), "run"))
-	}
-	if t.Output != "" {
-		line("saved", "%s", t.Output)
-	}
-}
-
 func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error) {
 	start := time.Now()
 	if err := o.validate(); err != nil {
@@ -278,50 +188,52 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
 	spec, part, err := a.planTraining(ctx, store, &o)
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, err
 	}
-	so := o.sessionOptions(store, part)
-	if err := o.resolveSettings(spec, so.trainRows); err != nil {
-		return nil, errors.Join(err, store.Close())
+	if err := o.resolveSettings(spec, session.CountRows(store.Layout(), part.Train)); err != nil {
+		return nil, err
 	}
 	saver, err := a.openSaver(ctx, store, part, &o, trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: o.Epochs}, Wanted: o.runs})
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, saver.close()) }()
-	s, err := a.openSession(ctx, store, spec, so)
+	so := o.sessionOptions(store.Layout(), spec, part)
+	so.Machine, so.HeldBytes = a.machine(ctx), o.heldBytes(m)
+	s, err := session.Open(ctx, store, so)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 
 	t := &trained{
 		Model: o.model, Dataset: m.Name,
-		Placement: s.decision.Placement, Shuffle: s.decision.Shuffle, Reasons: s.decision.Reasons,
-		Devices: s.decision.Devices, Sharded: s.decision.Sharded, PredictedRemoteRows: s.decision.RemoteRows,
+		Placement: s.Plan.Placement, Shuffle: s.Plan.Shuffle, Reasons: s.Plan.Reasons,
+		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded, PredictedRemoteRows: s.Plan.RemoteRows,
 		Metric: trainer.MetricName,
 	}
-	if s.decision.ComputeSeconds > 0 {
-		t.PredictedEpochSeconds = &s.decision.EpochSeconds
+	if s.Plan.ComputeSeconds > 0 {
+		t.PredictedEpochSeconds = &s.Plan.EpochSeconds
 	}
 	for _, id := range spec.Matrices {
 		t.Matrices = append(t.Matrices, id.String())
 	}
 	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.Matrices, ", "), m.Classes)
-	s.notePlacement(a)
+	a.notePlacement(s)
 
 	saver.checkpoint.Batches = trainer.Batches{
-		Rows: s.batch, Shuffle: t.Shuffle, ChunkRows: s.planChunkRows(), Placement: t.Placement, Devices: t.Devices,
+		Rows: s.BatchRows, Shuffle: t.Shuffle, ChunkRows: s.ChunkRows, Placement: t.Placement, Devices: t.Devices,
 	}
 	var runs []*trainer.Result
 	var rows, remote int64 // of training, and of these, moved
 	for i := range o.runs {
 		seed := a.seed + uint64(i)
 		var d rowSets
-		if d, err = s.rowSets(part, seed); err != nil {
+		if d, err = openRowSets(s, part, seed); err != nil {
 			break
 		}
 		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.test[0].Rows()}
@@ -340,7 +252,7 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 		}
 		note := a.reportEpochs(label, o.Epochs)
 		saver.beginRun(seed)
-		r, runErr := trainer.Fit(ctx, s.ranks(d), spec, trainer.Options{
+		r, runErr := trainer.Fit(ctx, d.ranks(s), spec, trainer.Options{
 			Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
 			Seed: seed, EvalEvery: o.EvalEvery, Patience: o.Patience,
 		}, func(e trainer.Epoch, best func() (*trainer.Result, error)) {
@@ -370,8 +282,8 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	t.RemoteRows = float64(remote) / float64(max(rows, 1))
 	t.Runs = saver.checkpoint.Runs
 	t.fill(trainer.Summarize(runs), runs)
-	t.Load = s.loaders[0].Stats()
-	for _, l := range s.loaders {
+	t.Load = s.Loaders[0].Stats()
+	for _, l := range s.Loaders {
 		t.RemoteBytes += l.Stats().RemoteBytes
 	}
 	if saver.saved != nil {
@@ -399,24 +311,28 @@ func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error
 	return nil
 }
 
-// sessionOptions are the options of a session that trains on the rows of p.
-func (o *trainOptions) sessionOptions(store *format.Dir, p partition) sessionOptions {
-	so := sessionOptions{batch: o.BatchRows, train: true, placement: o.placement, shuffle: o.shuffle,
-		scattered: p.scattered, chunkRows: o.chunkRows}
-	if !p.scattered {
-		so.regions = []string{format.RegionTrain, format.RegionValid, format.RegionTest}
-	} else if so.held = store.Manifest.Rows; o.splits != "" {
-		so.held += store.Manifest.Nodes
+// sessionOptions are those of a session that trains on the rows of p.
+func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p session.Partition) session.Options {
+	so := session.Options{
+		Matrices: spec.Matrices, Rows: []loader.Rows{p.Train, p.Valid, p.Test}, Train: true,
+		BatchRows: o.BatchRows, Placement: o.placement, Shuffle: o.shuffle, ChunkRows: o.chunkRows, Model: spec,
 	}
-	if o.run != "" {
-		so.held += checkpointRowBytes * store.Manifest.Rows
-	}
-	so.trainRows, so.validRows = p.rows(store, p.train), p.rows(store, p.valid)
 	// Of the median epoch: half of the rows if every second epoch is validated, none if fewer are.
-	if so.validRows /= int64(o.EvalEvery); o.EvalEvery > 2 {
-		so.validRows = 0
+	if o.EvalEvery <= 2 {
+		so.ValidRows = session.CountRows(layout, p.Valid) / int64(o.EvalEvery)
 	}
 	return so
+}
+
+// heldBytes is what the command holds in host memory beside a session.
+func (o *trainOptions) heldBytes(m *format.Manifest) (bytes int64) {
+	if o.splits != "" {
+		bytes += m.Nodes
+	}
+	if o.run != "" {
+		bytes += checkpointRowBytes * m.Rows
+	}
+	return bytes
 }
 
 // checkLabels refuses stores whose labels are not classes.
@@ -433,7 +349,7 @@ func checkLabels(m *format.Manifest, store string) error {
 }
 
 // planTraining decides the model and the rows to train it on.
-func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part partition, err error) {
+func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part session.Partition, err error) {
 	m := &store.Manifest
 	if err := checkLabels(m, o.store); err != nil {
 		return spec, part, err
@@ -446,11 +362,11 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 		Model: o.model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
 		Hidden: o.Hidden, Layers: o.Layers, Dropout: o.Dropout,
 	}
-	if part, err = a.choosePartition(ctx, store, o.split, o.splits); err != nil {
+	if part, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
 		return spec, part, err
 	}
-	if part.rows(store, part.train) == 0 {
-		if !part.scattered {
+	if session.CountRows(store.Layout(), part.Train) == 0 {
+		if !part.Scattered() {
 			return spec, part, usagef("%s has no training rows: its graph came without a split that has any (give one by --splits FILE)", o.store)
 		}
 		return spec, part, usagef("%s has no training rows in that split", o.store)
@@ -461,38 +377,30 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 // rowSets are the rows of one run: of each kind, a set for each device.
 type rowSets struct{ train, valid, test []*loader.Set }
 
-// planChunkRows is how many rows are shuffled together.
-func (s *session) planChunkRows() int {
-	if s.decision.Shuffle == placement.CR {
-		return s.chunkRows
-	}
-	return 1
-}
-
-// rowSets makes the sets of one run.
-func (s *session) rowSets(p partition, seed uint64) (d rowSets, err error) {
+// openRowSets makes the sets of one run.
+func openRowSets(s *session.Session, p session.Partition, seed uint64) (d rowSets, err error) {
 	for _, set := range []struct {
 		to    *[]*loader.Set
 		rows  loader.Rows
 		order chunk.Order
 	}{
-		{&d.train, p.train, chunk.Shuffled},
-		{&d.valid, p.valid, chunk.Sequential},
-		{&d.test, p.test, chunk.Sequential},
+		{&d.train, p.Train, chunk.Shuffled},
+		{&d.valid, p.Valid, chunk.Sequential},
+		{&d.test, p.Test, chunk.Sequential},
 	} {
-		if *set.to, err = s.loaders.Sets(set.rows, chunk.Plan{BatchRows: s.batch, ChunkRows: s.planChunkRows(), Order: set.order, Seed: seed}); err != nil {
+		if *set.to, err = s.Sets(set.rows, set.order, seed); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
 }
 
-// ranks pairs each device with its sets.
-func (s *session) ranks(d rowSets) []trainer.Rank {
-	ranks := make([]trainer.Rank, len(s.devices))
-	for i, device := range s.devices {
+// ranks pairs each device of the session with its sets.
+func (d rowSets) ranks(s *session.Session) []trainer.Rank {
+	ranks := make([]trainer.Rank, len(s.Devices))
+	for i, device := range s.Devices {
 		ranks[i] = trainer.Rank{Device: device, Data: trainer.Data{
-			Train: d.train[i], Valid: d.valid[i], Test: d.test[i], BatchRows: shareRows(s.batch, len(s.devices)),
+			Train: d.train[i], Valid: d.valid[i], Test: d.test[i], BatchRows: s.ShareRows(),
 		}}
 	}
 	return ranks
@@ -513,14 +421,6 @@ func (a *app) checkRunDirectory(dir string, force bool) error {
 	return trainer.CheckRun(a.fs, dir, force)
 }
 
-// lossText is a loss with four decimals, or, if it is large, with six digits.
-func lossText(loss float64) string {
-	if math.Abs(loss) < 1000 {
-		return fmt.Sprintf("%.4f", loss)
-	}
-	return fmt.Sprintf("%.6g", loss)
-}
-
 // reportEpochs prints an epoch every two seconds, and the last.
 func (a *app) reportEpochs(label string, epochs int) func(trainer.Epoch) {
 	const gap = 2 * time.Second
@@ -531,30 +431,4 @@ func (a *app) reportEpochs(label string, epochs int) func(trainer.Epoch) {
 			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), percent(e.Valid), e.Seconds)
 		}
 	}
-}
-
-// fill sets the figures that are means over the runs.
-func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
-	t.Epochs, _ = meanStd(s.Epochs)
-	t.BestEpoch, _ = meanStd(s.BestEpoch)
-	t.TrainLoss, t.TrainLossStd = meanStd(s.TrainLoss)
-	t.ValidMetric, t.ValidMetricStd = meanStd(s.Valid)
-	t.TestMetric, t.TestMetricStd = meanStd(s.Test)
-	t.EpochSeconds, t.EpochSecondsStd = meanStd(s.EpochSeconds)
-	t.LoadWaitSeconds, t.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
-	t.RowsPerSecond, t.RowsPerSecondStd = meanStd(s.RowsPerSecond)
-	t.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
-	t.Selection = runs[0].Selection
-	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
-}
-
-// shuffleText is what follows "input from storage" in messages.
-func shuffleText(shuffle string) string {
-	switch shuffle {
-	case placement.RR:
-		return ", rows reshuffled"
-	case placement.CR:
-		return ", chunks reshuffled"
-	}
-	return ""
 }

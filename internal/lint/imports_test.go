@@ -45,6 +45,9 @@ func violation(file, imported string) string {
 	if imported == "os" && from != "cmd" && !strings.HasPrefix(file, "internal/vfs/") && !strings.HasSuffix(file, "_test.go") {
 		return "all file access goes through internal/vfs"
 	}
+	if imported == module+"/trainer" && strings.HasPrefix(file, "tools/session/") && !strings.HasSuffix(file, "_test.go") {
+		return "a session is also for those who compute without the trainer: see session.Model"
+	}
 	rest, ours := strings.CutPrefix(imported, module+"/")
 	if to, _, _ := strings.Cut(rest, "/"); ours && to != from && !slices.Contains(may, to) {
 		return fmt.Sprintf("%s may import %v, not %s", from, may, to)
@@ -117,6 +120,8 @@ func TestTheImportRuleKnowsRightFromWrong(t *testing.T) {
 		{"leaves import nothing above", "internal/vfs/os.go", module + "/format", false},
 		{"a folder imports itself", "gds/host/device.go", module + "/gds", true},
 		{"tools do not import the command", "tools/npy/x.go", module + "/cmd/hopfeed", false},
+		{"sessions do not know the trainer", "tools/session/plan.go", module + "/trainer", false},
+		{"other tools train", "tools/bench/ablation.go", module + "/trainer", true},
 		{"the command imports all", "cmd/hopfeed/main.go", module + "/placement", true},
 		{"tests are held to the table", "chunk/plan_test.go", module + "/loader", false},
 		{"other modules are no matter of the table", "chunk/plan.go", "gonum.org/v1/gonum/stat", true},

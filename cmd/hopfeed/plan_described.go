@@ -1,0 +1,128 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// described is a data set of which only numbers are known.
+type described struct {
+	placement.Dataset
+	edges int64
+	split []float64
+	dtype string
+}
+
+// describedPlan plans for the machine that --hardware describes, and estimates how fast it computes.
+func (a *app) describedPlan(layout format.Layout, spec trainer.Spec, so session.Options, o planOptions) (p session.Plan, err error) {
+	facts, err := placement.FactsOf(*o.machine, o.devices, machine.Limit{Bytes: a.memory, By: "--memory"})
+	if err != nil {
+		return p, err
+	}
+	parameters, err := spec.Parameters()
+	if err != nil {
+		return p, err
+	}
+	return session.DescribedPlan(facts, layout, placement.ComputeOf(parameters, o.machine.Devices), so)
+}
+
+// planDescribed plans for a described data set on a described machine.
+func (a *app) planDescribed(o planOptions) (result, error) {
+	d := o.Dataset
+	copy(d.Split[:], o.described.split)
+	if o.dataset != "" {
+		var err error
+		if d, err = placement.FindDataset(o.dataset); err != nil {
+			return nil, usagef("--dataset: %s", err)
+		}
+	} else {
+		d.Name, d.Hops = "described", 3
+	}
+	if o.hops >= 0 {
+		d.Hops = o.hops
+	}
+	if len(o.described.split) != len(d.Split) {
+		return nil, usagef("--split-shares: want three, for training, validation and test")
+	}
+	if err := d.Check(); err != nil {
+		return nil, usagef("data set: %s", err)
+	}
+	t, err := parseDType(o.dtype)
+	if err != nil {
+		return nil, err
+	}
+	if t == 0 {
+		t = dtype.Float32
+	}
+	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes, Hidden: o.Hidden, Layers: o.Layers}
+	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
+		return nil, usagef("%s", err)
+	}
+	train, valid, test := d.Rows()
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
+		0, d.Features, t)
+	plan, err := a.describedPlan(layout, spec, o.sessionOptions(layout, spec, session.RegionPartition()), o)
+	if err != nil {
+		return nil, err
+	}
+	p := o.planned(plan, layout)
+	p.Dataset = d.Name
+	// Of the input, of every hop of every operator, and of a little beside them.
+	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.operators)))
+	p.ChunkQuality = measureQuality(plan.Needs, a.seed, nil)
+	if o.edges != 0 {
+		p.Propagation, err = a.planPropagation(o, d, t)
+	}
+	return p, err
+}
+
+// planPropagation plans the propagation of a described data set.
+func (a *app) planPropagation(o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan, error) {
+	operators, err := o.describedOperators()
+	if err != nil {
+		return nil, usagef("%s", err)
+	}
+	train, valid, test := d.Rows()
+	options := preprop.Options{Hops: d.Hops, Operators: operators, MemoryBytes: int64(a.memory), DryRun: true}
+	if err := a.planFor(&options, o.hardware); err != nil {
+		return nil, err
+	}
+	r, err := preprop.PlanDescribed(preprop.Described{
+		Nodes: d.Nodes, Edges: o.edges, Features: d.Features, DType: t, Rows: train + valid + test,
+	}, options)
+	if err != nil {
+		return nil, err
+	}
+	return &r.Plan, nil
+}
+
+// describedOperators are those of a store that is not there.
+func (o *trainOptions) describedOperators() ([]preprop.Operator, error) {
+	list := "sym"
+	if len(o.operators) > 0 {
+		list = strings.Join(o.operators, ",")
+	}
+	return preprop.ParseOperators(list, preprop.DefaultTolerance)
+}
+
+// describedMatrices are what the model reads of a store with so many hops.
+func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
+	operators, err := o.describedOperators()
+	if err != nil {
+		return nil, err
+	}
+	stored := []format.MatrixID{format.Input}
+	for _, operator := range operators {
+		for hop := 1; hop <= hops; hop++ {
+			stored = append(stored, format.MatrixID{Operator: operator.String(), Hop: hop})
+		}
+	}
+	return trainer.Matrices(o.model, stored, nil, -1)
+}

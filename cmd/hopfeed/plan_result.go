@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+)
+
+// planned is the result of plan.
+type planned struct {
+	Dataset               string                  `json:"dataset"`
+	Model                 string                  `json:"model"`
+	Machine               plannedMachine          `json:"machine"`
+	Matrices              int                     `json:"matrices"`
+	Features              int                     `json:"features"`
+	DType                 string                  `json:"dtype"`
+	Rows                  int64                   `json:"rows"`
+	TrainRows             int64                   `json:"train_rows"`
+	ValidRows             int64                   `json:"valid_rows"`
+	StoreBytes            int64                   `json:"store_bytes"`
+	InputBytes            units.Bytes             `json:"input_bytes"` // of what the model reads
+	WorkBytes             units.Bytes             `json:"work_bytes"`  // of batches and model, on the device
+	Placement             string                  `json:"placement"`
+	Shuffle               string                  `json:"shuffle"`
+	Buffers               int                     `json:"buffers"`
+	Devices               int                     `json:"devices"`
+	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"` // null where the time of computing is not known
+	Reasons               []string                `json:"reasons"`
+	Alternatives          []placement.Alternative `json:"alternatives"`
+	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where chunks cannot be reshuffled
+	// Propagation is what making the store would take; null where the edges are not known.
+	Propagation *preprop.Plan `json:"propagation"`
+}
+
+// plannedMachine is what was planned for.
+type plannedMachine struct {
+	Described   string      `json:"described,omitempty"` // by this file
+	Cores       int         `json:"cores"`
+	NUMANodes   int         `json:"numa_nodes,omitempty"`
+	MemoryBytes units.Bytes `json:"memory_bytes"` // that may be used
+	MemoryBy    string      `json:"memory_by"`
+	// Pinnable is how much of the memory can be locked for devices to copy from, where
+	// something limits that.
+	PinnableBytes *units.Bytes    `json:"pinnable_bytes"`
+	PinnableBy    string          `json:"pinnable_by,omitempty"`
+	Device        string          `json:"device"`
+	Unified       bool            `json:"unified"` // its memory is the host's
+	Devices       int             `json:"devices"`
+	DeviceBytes   units.Bytes     `json:"device_bytes"` // free on each
+	Rates         placement.Rates `json:"rates"`
+}
+
+// chunkQuality is chunk.Quality of reshuffling by chunk.
+type chunkQuality struct {
+	ChunkRows     int      `json:"chunk_rows"`
+	LabelVariance *float64 `json:"label_variance"` // null where no labels are known
+	Neighbours    float64  `json:"neighbours"`
+	RRNeighbours  float64  `json:"rr_neighbours"`
+}
+
+func (p *planned) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	m := p.Machine
+	switch {
+	case m.Described != "":
+		line("machine", "%s: %s", m.Described, count(int64(m.Cores), "core"))
+	default:
+		line("machine", "%s of %s", count(int64(m.Cores), "core"), count(int64(m.NUMANodes), "NUMA node"))
+	}
+	line("", "%s of memory (%s)", m.MemoryBytes, m.MemoryBy)
+	if m.Unified {
+		line("", "device %q, in host memory", m.Device)
+	} else {
+		if m.PinnableBytes != nil {
+			line("", "%s of it can be pinned (%s)", *m.PinnableBytes, m.PinnableBy)
+		}
+		line("", "%s of %s each", count(int64(m.Devices), "device"), m.DeviceBytes)
+	}
+	var rates []string
+	for _, r := range m.Rates.List() {
+		rates = append(rates, r.Name+" "+r.Rate.String())
+	}
+	line("rates", "%s", strings.Join(rates, ", "))
+	if p.Propagation != nil {
+		for i, text := range planLines(p.Propagation, m.MemoryBytes) {
+			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
+		}
+	}
+	line("input", "%s of %d features, %s, of %d rows: %s; %d train, %d validate", matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
+	if q := p.ChunkQuality; q != nil {
+		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
+		if q.LabelVariance != nil {
+			line("", "the variance of label counts in batches is %.3g times that if rows were reshuffled", *q.LabelVariance)
+		}
+	}
+	fmt.Fprintln(w, "\nplacement\tshuffle\tpossible\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost memory\tread an epoch")
+	for _, a := range p.Alternatives {
+		name := a.Placement
+		if a.Sharded {
+			name = fmt.Sprintf("%s, over %d", name, a.Devices)
+		}
+		possible := "yes"
+		if a.Obstacle != "" {
+			possible = "no"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, possible, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
+			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, a.EpochBytes)
+	}
+	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
+	for _, reason := range append(p.Reasons, p.otherObstacles()...) {
+		fmt.Fprintf(w, "  %s\n", reason)
+	}
+}
+
+// otherObstacles lists why alternatives are impossible, each once, without those that the reasons
+// have already.
+func (p *planned) otherObstacles() (out []string) {
+	reasons := strings.Join(p.Reasons, "\n")
+	for _, a := range p.Alternatives {
+		if a.Obstacle == "" || strings.Contains(reasons, a.Obstacle) {
+			continue
+		}
+		text := fmt.Sprintf("not %s%s: %s", a.Placement, shuffleText(a.Shuffle), a.Obstacle)
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+func matricesText(n int) string {
+	if n == 1 {
+		return "1 matrix"
+	}
+	return fmt.Sprintf("%d matrices", n)
+}
+
+// seconds prints a prediction, "-" for what is unknown.
+func seconds(s float64) string {
+	if s == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g s", s)
+}

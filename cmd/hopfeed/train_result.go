@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// trained is the result of train; evaluate fills in the fields that apply to it. Figures are
+// means over the runs, with sample standard deviations.
+type trained struct {
+	Model                 string             `json:"model"`
+	Dataset               string             `json:"dataset"`
+	Matrices              []string           `json:"matrices"`
+	Placement             string             `json:"placement"`
+	Shuffle               string             `json:"shuffle"`
+	Reasons               []string           `json:"reasons"`
+	Settings              trainer.Settings   `json:"settings"`
+	Devices               int                `json:"devices"`
+	Sharded               bool               `json:"sharded"`
+	RemoteRows            float64            `json:"remote_rows"` // fraction of the training rows that another device held
+	PredictedRemoteRows   float64            `json:"predicted_remote_rows"`
+	RemoteBytes           int64              `json:"remote_bytes"` // that moved between devices, in all epochs
+	Epochs                *float64           `json:"epochs"`
+	BestEpoch             *float64           `json:"best_epoch"`
+	Selection             string             `json:"selection"`
+	Metric                string             `json:"metric"`
+	TrainLoss             *float64           `json:"train_loss"`
+	TrainLossStd          *float64           `json:"train_loss_std"`
+	ValidMetric           *float64           `json:"valid_metric"`
+	ValidMetricStd        *float64           `json:"valid_metric_std"`
+	TestMetric            *float64           `json:"test_metric"`
+	TestMetricStd         *float64           `json:"test_metric_std"`
+	EpochSeconds          *float64           `json:"epoch_seconds"`
+	EpochSecondsStd       *float64           `json:"epoch_seconds_std"`
+	StageSeconds          map[string]float64 `json:"stage_seconds"`
+	LoadWaitSeconds       *float64           `json:"load_wait_seconds"`
+	LoadWaitSecondsStd    *float64           `json:"load_wait_seconds_std"`
+	RowsPerSecond         *float64           `json:"rows_per_second"`
+	RowsPerSecondStd      *float64           `json:"rows_per_second_std"`
+	ConvergenceEpoch      *float64           `json:"convergence_epoch"`
+	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
+	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
+	Seeds                 []uint64           `json:"seeds"`
+	Load                  loader.Stats       `json:"load"`
+	Seconds               float64            `json:"seconds"`
+	Runs                  []trainer.Run      `json:"runs,omitempty"`
+	Output                string             `json:"output,omitempty"`
+
+	rows [3]int64 // train, valid, test
+}
+
+// meanStd returns mean and standard deviation, nil where there are none.
+func meanStd(s *trainer.Spread) (mean, std *float64) {
+	if s == nil {
+		return nil, nil
+	}
+	return &s.Mean, &s.Std
+}
+
+func (t *trained) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	spread := func(mean, std *float64) string {
+		if mean != nil && len(t.Seeds) > 1 {
+			return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
+		}
+		return percent(mean)
+	}
+	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0], strings.Join(t.Matrices, ", "))
+	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	if t.Devices > 1 {
+		moved := ""
+		if t.Sharded {
+			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all", 100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
+		}
+		line("devices", "%d, which share each batch%s", t.Devices, moved)
+	}
+	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
+	line("loss", "%s", lossText(*t.TrainLoss))
+	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
+	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
+	predicted := ""
+	if t.PredictedEpochSeconds != nil {
+		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
+	}
+	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	if n := len(t.Seeds); n > 1 {
+		line("runs", "%d, seeds %d to %d", n, t.Seeds[0], t.Seeds[n-1])
+	}
+	if unfinished := len(t.Runs) - len(t.Seeds); unfinished > 0 {
+		line("not counted", "%s that did not finish", count(int64(unfinished), "run"))
+	}
+	if t.Output != "" {
+		line("saved", "%s", t.Output)
+	}
+}
+
+// lossText is a loss with four decimals, or, if it is large, with six digits.
+func lossText(loss float64) string {
+	if math.Abs(loss) < 1000 {
+		return fmt.Sprintf("%.4f", loss)
+	}
+	return fmt.Sprintf("%.6g", loss)
+}
+
+// fill sets the figures that are means over the runs.
+func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
+	t.Epochs, _ = meanStd(s.Epochs)
+	t.BestEpoch, _ = meanStd(s.BestEpoch)
+	t.TrainLoss, t.TrainLossStd = meanStd(s.TrainLoss)
+	t.ValidMetric, t.ValidMetricStd = meanStd(s.Valid)
+	t.TestMetric, t.TestMetricStd = meanStd(s.Test)
+	t.EpochSeconds, t.EpochSecondsStd = meanStd(s.EpochSeconds)
+	t.LoadWaitSeconds, t.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
+	t.RowsPerSecond, t.RowsPerSecondStd = meanStd(s.RowsPerSecond)
+	t.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
+	t.Selection = runs[0].Selection
+	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
+}
+
+// shuffleText is what follows "input from storage" in messages.
+func shuffleText(shuffle string) string {
+	switch shuffle {
+	case placement.RR:
+		return ", rows reshuffled"
+	case placement.CR:
+		return ", chunks reshuffled"
+	}
+	return ""
+}
+
+// readsText says how many bytes were read from storage, and by which paths.
+func readsText(stats loader.Stats) string {
+	var parts []string
+	for _, r := range stats.Reads {
+		part := fmt.Sprintf("%s by %s reads", units.Bytes(r.Bytes), r.Path)
+		if r.Reason != "" {
+			part += " (" + r.Reason + ")"
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "nothing read"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// percent prints a metric, "-" for none.
+func percent(p *float64) string {
+	if p == nil || math.IsNaN(*p) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100**p)
+}

@@ -1,0 +1,47 @@
+package session
+
+import (
+	"context"
+	"math"
+
+	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
+)
+
+// Machine is what sessions may use of a machine. It is made once for a run, so that all of it sees
+// the same budget.
+type Machine struct {
+	Devices devices.Kind  // of which a session opens as many as its placement uses
+	Budget  machine.Limit // of host memory, for everything: program, input, batches, model
+	Threads int
+}
+
+// ThisMachine is this machine within a budget (the zero Limit: machine.Budget) and a number of
+// threads (0: all), with the devices that are emulated, if any. The end of ctx ends the waiting for
+// emulated links.
+func ThisMachine(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) Machine {
+	if budget == (machine.Limit{}) {
+		budget = machine.Budget()
+	}
+	if threads == 0 {
+		threads = machine.Threads()
+	}
+	return Machine{Budget: budget, Threads: threads, Devices: devices.Default(devices.Options{
+		Emulate: emulate, HostBytes: int64(max(1, budget.Bytes-machine.ProgramBytes)), Threads: threads, Stop: ctx.Done(),
+	})}
+}
+
+// Facts are what placements are chosen by, without rates. No device is opened for them.
+func (m Machine) Facts() placement.Facts {
+	f := placement.Facts{
+		Device: m.Devices.Info, Devices: m.Devices.Count, DeviceFree: units.Bytes(m.Devices.FreeBytes),
+		Budget: m.Budget, Pinnable: machine.Lockable(),
+	}
+	if f.Device.MemoryBytes == 0 {
+		f.DeviceFree = math.MaxInt64 // it has no limit of its own
+	}
+	return f
+}

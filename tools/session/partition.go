@@ -1,0 +1,208 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// Partition divides the rows of a store by a split: rows that train, validate, test, or do none
+// of these.
+type Partition struct {
+	Train, Valid, Test, Rest loader.Rows // regions of the store, or else lists
+}
+
+// Scattered tells that the parts are lists of rows, not the regions of the store.
+func (p Partition) Scattered() bool { return p.Train.List != nil }
+
+// RegionPartition is the split that stores are laid out by.
+func RegionPartition() Partition {
+	return Partition{
+		Train: loader.Rows{Region: format.RegionTrain},
+		Valid: loader.Rows{Region: format.RegionValid},
+		Test:  loader.Rows{Region: format.RegionTest},
+		Rest:  loader.Rows{Region: format.RegionRest},
+	}
+}
+
+// Parts lists the parts of the partition.
+func (p Partition) Parts() []Part {
+	return []Part{
+		{format.RegionTrain, format.SplitTrain, p.Train}, {format.RegionValid, format.SplitValid, p.Valid},
+		{format.RegionTest, format.SplitTest, p.Test}, {format.RegionRest, format.SplitNone, p.Rest},
+	}
+}
+
+// Part is one part of a partition.
+type Part struct {
+	Name  string // of the region of a store that is laid out by the split
+	Split uint8  // format.Split*
+	Rows  loader.Rows
+}
+
+// Each calls do with the number of each row of the part.
+func (p Part) Each(store *format.Dir, do func(row int64)) {
+	for _, row := range p.Rows.List {
+		do(int64(row))
+	}
+	if r, ok := store.Region(p.Rows.Region); ok && p.Rows.List == nil {
+		for row := r.FirstRow; row < r.FirstRow+r.Rows; row++ {
+			do(row)
+		}
+	}
+}
+
+// CountRows is the number of rows in a region of a store, or in a list.
+func CountRows(layout format.Layout, rows loader.Rows) int64 {
+	if rows.List != nil {
+		return int64(len(rows.List))
+	}
+	for _, r := range layout.Regions {
+		if r.Name == rows.Region {
+			return r.Rows
+		}
+	}
+	return 0
+}
+
+// OpenPartition reads split number split of a file [k,n] of splits of the nodes (.npy) or, if it has
+// no name, of a store. With split < 0 it is the first one of the file, or the one that the store is
+// laid out by. It is machine.ErrDoesNotFit if that takes more than the budget.
+func OpenPartition(ctx context.Context, store *format.Dir, split int, file string, budget machine.Limit) (Partition, error) {
+	m := &store.Manifest
+	if file == "" && (split < 0 || split == m.Split) {
+		return RegionPartition(), nil
+	}
+	if file != "" {
+		if err := budget.Fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes), m.Nodes+rowListBytes*m.Rows); err != nil {
+			return Partition{}, err
+		}
+		return filePartition(ctx, file, store, max(split, 0))
+	}
+	if split >= m.Splits {
+		return Partition{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, split, m.Splits)
+	}
+	if err := budget.Fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
+		return Partition{}, err
+	}
+	return tablePartition(ctx, store, func(t *format.RowTable, i int64) uint8 { return t.Splits[i*int64(t.NumSplits)+int64(split)] })
+}
+
+// rowListBytes is what the part of a row and its number in the list of that part take.
+const rowListBytes = 1 + 4
+
+// partitionByRow makes a partition from the format.Split* of each row.
+func partitionByRow(parts []uint8) Partition {
+	var counts [format.SplitTest + 1]int64
+	for _, part := range parts {
+		counts[part]++
+	}
+	var lists [format.SplitTest + 1][]uint32
+	for part, rows := range counts {
+		lists[part] = make([]uint32, 0, rows)
+	}
+	for row, part := range parts {
+		lists[part] = append(lists[part], uint32(row))
+	}
+	list := func(part uint8) loader.Rows { return loader.Rows{List: lists[part]} }
+	return Partition{
+		Train: list(format.SplitTrain), Valid: list(format.SplitValid), Test: list(format.SplitTest), Rest: list(format.SplitNone),
+	}
+}
+
+// tablePartition takes the part of each row of a store from its row table.
+func tablePartition(ctx context.Context, store *format.Dir, part func(t *format.RowTable, i int64) uint8) (Partition, error) {
+	parts := make([]uint8, store.Manifest.Rows)
+	err := store.VisitRows(ctx, func(t *format.RowTable, first int64) {
+		for i := range t.Rows {
+			parts[first+i] = part(t, i)
+		}
+	})
+	if err != nil {
+		return Partition{}, err
+	}
+	return partitionByRow(parts), nil
+}
+
+// filePartition is split number split of a file [k,n] or [n] over the nodes of
+// the graph: 0 train, 1 valid, 2 test, -1 none.
+func filePartition(ctx context.Context, path string, store *format.Dir, split int) (Partition, error) {
+	nodes := store.Manifest.Nodes
+	invalid := func(format string, args ...any) (Partition, error) {
+		return Partition{}, fmt.Errorf("%w: %s: %s", npy.ErrInvalid, path, fmt.Sprintf(format, args...))
+	}
+	array, err := npy.Open(store.FS(), path)
+	if err != nil {
+		return Partition{}, err
+	}
+	defer array.Close()
+	shape := array.Shape
+	if len(shape) == 1 {
+		shape = []int64{1, shape[0]}
+	}
+	switch {
+	case !array.Type.IsInteger():
+		return invalid("splits of %s (want integers)", array.Type)
+	case len(shape) != 2 || shape[1] != nodes:
+		return invalid("splits of shape %v for a graph of %d nodes (want [k,%d])", array.Shape, nodes, nodes)
+	case int64(split) >= shape[0]:
+		return Partition{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, path, shape[0])
+	}
+	ofNodes := make([]uint8, 0, nodes)
+	err = eachOfSplit(array, shape, int64(split), func(v int64) error {
+		if v < -1 || v > 2 {
+			_, err := invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split, len(ofNodes), v)
+			return err
+		}
+		ofNodes = append(ofNodes, uint8(v+1))
+		return nil
+	})
+	if err != nil {
+		return Partition{}, err
+	}
+	return tablePartition(ctx, store, func(t *format.RowTable, i int64) uint8 { return ofNodes[t.NodeID[i]] })
+}
+
+// eachOfSplit calls do with each element of a row of an array [k,n], in order.
+func eachOfSplit(array *npy.Array, shape []int64, row int64, do func(v int64) error) error {
+	const block = 1 << 16 // elements that are read at a time
+	at, stride, step := row*shape[1], int64(1), int64(block)
+	if array.Fortran && shape[0] > 1 { // column by column
+		at, stride, step = 0, shape[0], max(1, block/shape[0])
+	}
+	values := make([]int64, min(step, shape[1])*stride)
+	for n := shape[1]; n > 0; n -= step {
+		values = values[:min(step, n)*stride]
+		if err := npy.Read(array, values, at); err != nil {
+			return err
+		}
+		at += int64(len(values))
+		for i := 0; i < len(values); i += int(stride) {
+			v := values[i]
+			if stride > 1 {
+				v = values[i+int(row)]
+			}
+			if err := do(v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// PartitionOf is the partition with the format.Split* of each row: the regions of the store if they
+// agree.
+func PartitionOf(store *format.Dir, parts []uint8) Partition {
+	same := true
+	for _, part := range RegionPartition().Parts() {
+		part.Each(store, func(row int64) { same = same && parts[row] == part.Split })
+	}
+	if same {
+		return RegionPartition()
+	}
+	return partitionByRow(parts)
+}

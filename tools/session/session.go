@@ -1,0 +1,153 @@
+// Package session opens what a training needs: it decides where the input lives, and opens devices
+// and loaders for that. Whoever computes says which matrices and rows of a store it reads, in
+// batches of how many rows, and, if it computes on the devices of the session, what its model needs
+// (Model). A program that computes elsewhere, as in PyTorch, has no Model; its plans have no times
+// of computing and no memory of a model.
+//
+//	s, err := session.Open(ctx, store, session.Options{...})
+//	sets, err := s.Sets(rows, chunk.Shuffled, seed)  // a set for each device
+//	for batch, err := range sets[0].Epoch(ctx, stream, 0) {...}
+//
+// A Session may be used by several goroutines, and its loaders as package loader says. All memory
+// is valid until Close.
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+)
+
+// ErrOptions is returned when options cannot be met by the store. Those that contradict each other
+// are placement.ErrContradiction, and those that memory does not allow machine.ErrDoesNotFit.
+var ErrOptions = errors.New("unusable options")
+
+// Options say what is read of a store, and for what.
+type Options struct {
+	Machine  Machine           // ThisMachine, or a part of it
+	Matrices []format.MatrixID // that a batch holds, in this order
+	Rows     []loader.Rows     // that sets are made of: regions of the store, or lists of its rows
+	Train    bool              // on the first of Rows, in a new order each epoch; else all are read in order
+	// ValidRows is how many rows are read in order after an epoch of training, for its predicted time.
+	ValidRows int64
+	BatchRows int // over all devices
+	Buffers   int // batches that a device holds; 0: placement.Buffers
+
+	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
+	// reshuffled together if chunks are; 0: a chunk of the store.
+	Placement, Shuffle string
+	ChunkRows          int
+
+	Model     Model // that computes on the devices; nil: none does
+	HeldBytes int64 // of host memory that the caller takes beside
+}
+
+// Model is what a session has to know of the model that computes on its batches.
+type Model interface {
+	// DeviceBytes is the memory that it takes on a device, to train or to be evaluated on batches
+	// of up to batchRows rows.
+	DeviceBytes(batchRows int, train bool) (int64, error)
+	// HostBytes is the memory that it takes on the host, for all devices.
+	HostBytes(devices int) (int64, error)
+	// StepSeconds measures, in about a second, the time that a step of training and one of
+	// evaluation take, divided by the rows of a device's share. There is a set for each device, and
+	// a share has up to shareRows rows. The memory that the steps take on a device counts in its
+	// gds.Usage.
+	StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64, err error)
+}
+
+// Session is a store that is open for training or evaluation.
+type Session struct {
+	Plan      Plan
+	Devices   []gds.Device
+	Loaders   loader.Ranks // one for each device
+	BatchRows int          // over all devices
+	ChunkRows int          // that are reshuffled together: 1 if rows are
+}
+
+// Open chooses a placement, and opens devices and loaders for it. To predict the time of an epoch
+// of training, it measures for about a second, unless the input is so small that this would take
+// longer than some epochs. The store must stay open until Close.
+func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err error) {
+	s := &Session{}
+	if s.Plan, err = makePlan(ctx, store, o, minMeasuredInput); err != nil {
+		return nil, err
+	}
+	layout := store.Layout()
+	s.BatchRows, s.ChunkRows = s.Plan.Needs.BatchRows, 1
+	if s.Plan.Shuffle != placement.RR {
+		s.ChunkRows = s.Plan.Needs.ChunkRows
+	}
+	if s.Devices, err = o.Machine.Devices.Open(s.Plan.Devices); err != nil {
+		return nil, err
+	}
+	lo := o.loaderOptions(layout)
+	lo.Store, lo.Threads, lo.Placement, lo.Sharded = store, o.Machine.Threads, loader.Placement(s.Plan.Placement), s.Plan.Sharded
+	if s.Loaders, err = loader.OpenRanks(ctx, lo, s.Devices); err != nil {
+		return nil, errors.Join(err, devices.Close(s.Devices))
+	}
+	return s, nil
+}
+
+// Close releases loaders and devices.
+func (s *Session) Close() error { return errors.Join(s.Loaders.Close(), devices.Close(s.Devices)) }
+
+// Sets makes a set of rows for each device, of which each yields its share of every batch: shuffled
+// as the plan says, or in order. The rows must be among Options.Rows.
+func (s *Session) Sets(rows loader.Rows, order chunk.Order, seed uint64) ([]*loader.Set, error) {
+	return s.Loaders.Sets(rows, chunk.Plan{BatchRows: s.BatchRows, ChunkRows: s.ChunkRows, Order: order, Seed: seed})
+}
+
+// ShareRows is the most rows of a batch that one device gets.
+func (s *Session) ShareRows() int { return shareRows(s.BatchRows, len(s.Devices)) }
+
+func shareRows(batchRows, devices int) int { return (batchRows-1)/devices + 1 }
+
+// PeakBytes is the peak memory of the fullest device.
+func (s *Session) PeakBytes() int64 { return peakBytes(s.Devices) }
+
+func peakBytes(opened []gds.Device) (bytes int64) {
+	for _, d := range opened {
+		bytes = max(bytes, d.Usage().Peak)
+	}
+	return bytes
+}
+
+// loaderOptions are those that do not depend on the plan.
+func (o Options) loaderOptions(layout format.Layout) loader.Options {
+	lo := loader.Options{
+		Matrices: o.Matrices, Buffers: o.Buffers,
+		BatchRows: int(min(int64(o.BatchRows), max(o.readRows(layout), 1))),
+	}
+	if lo.Buffers == 0 {
+		lo.Buffers = placement.Buffers
+	}
+	if !o.scattered() {
+		for _, rows := range o.Rows {
+			lo.Regions = append(lo.Regions, rows.Region)
+		}
+	}
+	return lo
+}
+
+// scattered tells whether rows are given by lists. Then all regions are read.
+func (o Options) scattered() bool {
+	return slices.ContainsFunc(o.Rows, func(r loader.Rows) bool { return r.List != nil })
+}
+
+// readRows is the number of rows in the regions that are read.
+func (o Options) readRows(layout format.Layout) (rows int64) {
+	for _, region := range layout.Regions {
+		if o.scattered() || slices.ContainsFunc(o.Rows, func(r loader.Rows) bool { return r.Region == region.Name }) {
+			rows += region.Rows
+		}
+	}
+	return rows
+}
