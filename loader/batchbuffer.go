@@ -2,10 +2,12 @@ package loader
 
 import (
 	"context"
+	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
 // Batch is what one step of training sees. It is valid for work enqueued on the
@@ -21,7 +23,7 @@ type Batch struct {
 }
 
 // batchBuffer is the memory that a batch is assembled in. Its matrices lie side by side if they
-// do so in the source (backend.joined), else one after another. Either way there are no gaps, so
+// do so in the source (source.joined), else one after another. Either way there are no gaps, so
 // all can be copied or converted by one operation.
 type batchBuffer struct {
 	capacity int        // rows
@@ -67,6 +69,40 @@ func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 	return f, err
 }
 
+// takeBuffer gives a job a free batch buffer, if it has none, once the copies from its pinned memory
+// are done.
+func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
+	if j.buffer != nil {
+		return nil
+	}
+	start := time.Now()
+	f, err := pipeline.Take(w, l.free)
+	l.waited.Add(int64(time.Since(start)))
+	if err != nil {
+		return err
+	}
+	j.buffer = f
+	if f.ready != nil {
+		if err := w.Wait(f.ready); err != nil {
+			return err
+		}
+	}
+	f.layOut(l, j.plan)
+	return nil
+}
+
+// waitForConsumer waits until the consumer's work on the buffer is done, so that the host can write
+// to its device memory. Streams need not wait: finish makes them.
+func (l *Loader) waitForConsumer(w *pipeline.Worker, f *batchBuffer) error {
+	if f.released == nil {
+		return nil
+	}
+	start := time.Now()
+	err := w.WaitForRoom(f.released)
+	l.waited.Add(int64(time.Since(start)))
+	return err
+}
+
 // waitReleased waits until the consumer's work on the buffer is done. It ignores errors of that
 // work, which the consumer sees.
 func (f *batchBuffer) waitReleased(ctx context.Context) error {
@@ -83,7 +119,7 @@ func (f *batchBuffer) waitReleased(ctx context.Context) error {
 // layOut sets the shapes of the buffer's tensors to those of a batch.
 func (f *batchBuffer) layOut(l *Loader, b chunk.Batch) {
 	rows, cols := len(l.o.Matrices)*b.Rows, l.layout.Features
-	if l.backend.joined {
+	if l.source.joined {
 		rows, cols = b.Rows, l.joinedColumns()
 	}
 	f.float = gds.NewTensor(f.features, rows, cols, gds.Float32)
@@ -102,7 +138,7 @@ func (f *batchBuffer) setMatrices(l *Loader, x gds.Tensor) {
 	// A new slice: the consumer may still look at that of the batch before.
 	f.batch.X = make([]gds.Tensor, len(l.o.Matrices))
 	for m := range f.batch.X {
-		if l.backend.joined {
+		if l.source.joined {
 			f.batch.X[m] = x.Columns(m*l.layout.Features, (m+1)*l.layout.Features)
 		} else {
 			f.batch.X[m] = x.Slice(m*f.batch.Rows, (m+1)*f.batch.Rows)

@@ -61,13 +61,13 @@ type Options struct {
 // time; Stats may be called at any time.
 type Loader struct {
 	o       Options // defaults filled in
-	backend backend
 	layout  format.Layout
 	regions []region
 	rows    int64   // of all regions
 	labels  []int32 // [rows]
 	memory  memory
 	buffers []*batchBuffer
+	free    chan *batchBuffer
 	source  source
 	ranks   Ranks // that it is one of
 	rank    int
@@ -75,6 +75,7 @@ type Loader struct {
 	holder, holders int64
 
 	assembled, copiedIn atomic.Int64 // bytes: see Stats
+	waited              atomic.Int64 // nanoseconds, for free batch buffers
 
 	mu     sync.Mutex
 	busy   bool // an epoch is running
@@ -188,16 +189,13 @@ func (l *Loader) open(ctx context.Context) error {
 		}
 		l.buffers = append(l.buffers, f)
 	}
-	var err error
-	l.source, err = l.backend.open(l)
-	return err
+	return nil
 }
 
 // configure checks the options and sets the fields that follow from them.
 func (l *Loader) configure() error {
 	o := &l.o
-	var known bool
-	l.backend, known = backends[o.Placement]
+	_, known := backends[o.Placement]
 	switch {
 	case o.Device == nil || o.Store == nil:
 		return errors.New("loader: no device or no store")
@@ -205,8 +203,6 @@ func (l *Loader) configure() error {
 		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
 	case o.Sharded && (o.Placement != Device || o.Device.Info().Unified):
 		return errors.New("loader: only what is on devices with memory of their own is sharded")
-	case o.BySpan && o.Placement == Storage:
-		return errors.New("loader: from storage chunks are read, not rows one by one")
 	}
 	l.layout = o.Store.Layout()
 	for _, name := range o.Regions {
@@ -315,7 +311,7 @@ func (l *Loader) release() error {
 		_ = f.waitReleased(context.Background())
 	}
 	var err error
-	if l.source != nil {
+	if l.source.close != nil {
 		err = l.source.close()
 	}
 	return errors.Join(err, l.memory.free())

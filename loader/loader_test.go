@@ -321,7 +321,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 				}
 			}
 			s := l.Stats()
-			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 4 || s.Stages[3].Name != "assemble" {
+			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 3 || s.Stages[2].Name != "assemble" {
 				t.Errorf("%+v", s)
 			}
 			bytes, path := int64(testRows*5*4*3), "buffered"
@@ -388,7 +388,7 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 		{"no matrices", func(o *Options) { o.Matrices = nil }, "no matrices"},
 		{"a matrix that is not stored", func(o *Options) { o.Matrices = []MatrixID{{Operator: "sym", Hop: 2}} }, "sym/hop-2"},
 		{"a region that is not there", func(o *Options) { o.Regions = []string{"all"} }, `no region "all"`},
-		{"an unknown placement", func(o *Options) { o.Placement = "tape" }, `"tape" (want one of [device host storage])`},
+		{"an unknown placement", func(o *Options) { o.Placement = "tape" }, `"tape" (want one of [device host memory storage])`},
 		{"empty batches", func(o *Options) { o.BatchRows = 0 }, "batches of 0 rows"},
 		{"negative buffers", func(o *Options) { o.Buffers = -1 }, "-1 buffers"},
 		{"several labels a row", func(o *Options) { o.Store = multi }, "multi-label"},

@@ -39,7 +39,11 @@ func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, err
 		}
 		ranks[rank] = l
 	}
-	if err := ranks[0].source.fill(ctx); err != nil {
+	err := backends[o.Placement](ctx, ranks)
+	if err == nil && o.BySpan && ranks[0].source.wholeChunks {
+		err = fmt.Errorf("loader: from %s chunks are read, not rows one by one", o.Placement)
+	}
+	if err != nil {
 		return nil, errors.Join(err, ranks.Close())
 	}
 	return ranks, nil

@@ -88,14 +88,6 @@ func (r *resident) fillMatrix(ctx context.Context, matrix int, in *preloader) (e
 	return nil
 }
 
-func (r *resident) check(*Set) error                     { return nil }
-func (r *resident) prefetch(context.Context, *job) error { return nil }
-func (r *resident) queueLength(*Set) int                 { return 1 }
-func (r *resident) fetch(context.Context, *job) error    { return nil }
-func (r *resident) release(*job)                         {}
-func (r *resident) reset()                               {}
-func (r *resident) close() error                         { return nil }
-
 func (r *resident) reads() []ReadStats {
 	if r.read.Files == 0 {
 		return nil

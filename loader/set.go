@@ -10,6 +10,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
 // Rows says which rows of the store a Set runs over: a region, or, if List is
@@ -61,10 +62,23 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	if n := plan.MaxBatchRows(); n > l.o.BatchRows {
 		return nil, fmt.Errorf("batches of %d rows from a loader that was opened for %d", n, l.o.BatchRows)
 	}
-	if err := l.source.check(s); err != nil {
+	if err := s.checkChunks(); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkChunks refuses what a source of whole chunks cannot bring.
+func (s *Set) checkChunks() error {
+	o, rows := s.l.o, s.l.layout.ChunkRows
+	switch {
+	case !s.l.source.wholeChunks:
+	case s.list != nil:
+		return fmt.Errorf("the rows of this split are scattered over the chunks of the store, so %s cannot bring them: propagate again with --split, or use --placement host or device", o.Placement)
+	case s.plan.Order == chunk.Shuffled && max(s.plan.ChunkRows, 1)%rows != 0:
+		return fmt.Errorf("%s reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", o.Placement, rows, s.plan.ChunkRows)
+	}
+	return nil
 }
 
 // setList converts row numbers of the store to those of the loader.
@@ -129,12 +143,12 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		return err
 	}
 	defer l.endUse()
-	free := make(chan *batchBuffer, len(l.buffers))
+	l.free = make(chan *batchBuffer, len(l.buffers))
 	for _, f := range l.buffers {
 		if err := f.waitReleased(ctx); err != nil {
 			return err
 		}
-		free <- f
+		l.free <- f
 	}
 	// A new stream for each epoch: an error in it ends with the epoch.
 	plain, err := l.o.Device.NewStream()
@@ -142,49 +156,39 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		return err
 	}
 	stream := countingStream{plain, &l.copiedIn}
-	stages := []stage[*job]{
-		{
-			name: "prefetch",
-			wait: func(ctx context.Context, j *job) error {
-				if l.backend.fromPrefetch && l.unified() {
-					if err := j.waitForBuffer(ctx, l, free, stream); err != nil {
-						return err
-					}
-				}
-				return l.source.prefetch(ctx, j)
-			},
-			queue: l.source.queueLength(s),
-		},
-		{name: "fetch", work: l.source.fetch, queue: 1},
-		{
-			name: "assemble",
-			wait: func(ctx context.Context, j *job) error { return j.waitForBuffer(ctx, l, free, stream) },
-			work: func(ctx context.Context, j *job) error { return j.assemble(ctx, l, stream) },
-			// As many as there are batch buffers can be done.
-			queue: len(l.buffers),
-		},
-	}
-	times := make([]durations, len(stages)+2)
+	p := pipeline.New(ctx)
+	jobs := pipeline.Feed(p, "plan", s.jobs(n, first)).Then(pipeline.Stage[*job]{
+		Name: "prefetch", Work: l.begin,
+		Queue: l.source.aheadRows/max(1, s.plan.MaxBatchRows()) + 1,
+	}).Then(pipeline.Stage[*job]{
+		Name: "assemble", Work: func(w *pipeline.Worker, j *job) error { return l.finish(w, j, stream) },
+		Queue: len(l.buffers), // as many can be done
+	})
 	var batches, rows, remote int64
 	// Deferred, since the loop body may end its goroutine.
 	defer func() {
-		// The pipeline has ended; so has, after Close, the work on the buffers.
+		p.Close()
 		if failed := stream.Close(); err == nil {
 			err = failed
 		}
-		l.source.reset()
+		// No work on the buffers is left.
+		if l.source.reset != nil {
+			l.source.reset()
+		}
 		s.rows.Add(rows)
 		s.remote.Add(remote)
-		l.addEpoch(stages, times, batches, rows, remote)
+		l.addEpoch(p.Times(), batches, rows, remote)
 	}()
-	for j, err := range pipeline(ctx, s.jobs(n, first), stages, times) {
+	for j, err := range jobs.All() {
 		if err != nil {
 			return err
 		}
 		more := j.buffer.yieldTo(consumer, yield)
 		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
-		free <- j.buffer
-		l.source.release(j)
+		l.free <- j.buffer
+		if j.released != nil {
+			j.released()
+		}
 		if !more {
 			break
 		}
@@ -212,11 +216,11 @@ func (s *Set) jobs(n, first int) iter.Seq[*job] {
 // bySpan tells whether batches are lists of spans, not of row numbers. Long spans are less work:
 // they are copied as one range, or used in place.
 func (s *Set) bySpan() bool {
-	o := s.l.o
+	source, o := s.l.source, s.l.o
 	switch {
-	case o.BySpan, o.Sharded, o.Placement == Storage:
+	case o.BySpan, o.Sharded, source.wholeChunks:
 		return true
-	case s.list != nil, o.Placement == Host && s.l.unified():
+	case s.list != nil, source.byNumber:
 		return false
 	}
 	return s.plan.Order == chunk.Sequential || s.plan.ChunkRows >= longSpan

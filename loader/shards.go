@@ -44,7 +44,7 @@ func (d *deviceSource) assembleShard(j *job, stream gds.Stream, local []chunk.Sp
 	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, local), stream))
 	for i, row := range remote {
 		at := int(row / d.l.holders)
-		stream.Copy(f.raw.Slice(held+i, held+i+1), d.rank(int(row%d.l.holders)).rows().Slice(at, at+1))
+		stream.Copy(f.raw.Slice(held+i, held+i+1), d.ranks[row%d.l.holders].rows().Slice(at, at+1))
 	}
 	f.convert(stream)
 }

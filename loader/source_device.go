@@ -5,29 +5,32 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
+
+func init() { backends[Device] = openDevice }
 
 // deviceSource holds the matrices in device memory. A batch is gathered by row numbers; long spans
 // are copied, and a batch of a single span is a view.
-type deviceSource struct{ resident }
-
-func openDevice(l *Loader) (source, error) {
-	d := &deviceSource{resident: resident{l: l}}
-	return d, d.allocate(l.memory.alloc)
+type deviceSource struct {
+	*resident
+	ranks []*resident // of all ranks: see assembleShard
 }
 
-func (d *deviceSource) fill(ctx context.Context) error {
-	all := make([]*resident, len(d.l.ranks))
-	for rank := range all {
-		all[rank] = &d.rank(rank).resident
+func openDevice(ctx context.Context, ranks Ranks) error {
+	all := make([]*resident, len(ranks))
+	for rank, l := range ranks {
+		d := &deviceSource{&resident{l: l}, all}
+		l.source = source{joined: true, finish: d.finish, reads: d.reads}
+		if err := d.allocate(l.memory.alloc); err != nil {
+			return err
+		}
+		all[rank] = d.resident
 	}
-	return d.resident.fill(ctx, all)
+	return all[0].fill(ctx, all)
 }
 
-// rank returns the source of a rank.
-func (d *deviceSource) rank(rank int) *deviceSource { return d.l.ranks[rank].source.(*deviceSource) }
-
-func (d *deviceSource) assemble(_ context.Context, j *job, stream gds.Stream) error {
+func (d *deviceSource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) error {
 	f, numbers, spans := j.buffer, j.numbers, j.spans
 	if d.l.o.Sharded {
 		local, remote := d.splitShare(spans, j.plan.Rows-j.plan.Remote)

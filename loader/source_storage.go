@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
 // minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the
@@ -32,10 +32,10 @@ const maxRead = 8 << 20
 // batch that uses the chunk checks it; all batches copy their rows from the slot. An epoch reads
 // each chunk once.
 //
-// prefetch takes slots for the chunks in the order of the plan, and starts the reads. A slot
-// becomes free when prefetch has gone on to the next chunk and all batches with rows of it are
+// begin takes slots for the chunks in the order of the plan, and starts the reads. A slot
+// becomes free when begin has gone on to the next chunk and all batches with rows of it are
 // assembled. Since batches are assembled in order, slots become free in the order in which they
-// were taken: they are a ring, and prefetch can always go on if there are slots for the chunks of
+// were taken: they are a ring, and begin can always go on if there are slots for the chunks of
 // one batch. Slots are as far apart in memory as chunks are in a file, so that neighbouring chunks
 // in neighbouring slots are one read.
 type storageSource struct {
@@ -48,8 +48,8 @@ type storageSource struct {
 	stride  int64 // from slot to slot
 	slots   []*slot
 	free    chan *slot
-	last    *slot         // that prefetch used
-	pending *chunkRead    // that prefetch may still add to, or nil
+	last    *slot         // that begin used
+	pending *chunkRead    // that begin may still add to, or nil
 	readers chan struct{} // holds one for each read on its way
 	reading sync.WaitGroup
 }
@@ -63,7 +63,7 @@ type storedFile struct {
 type slot struct {
 	index   int
 	chunk   int
-	users   atomic.Int32 // batches with rows of it that are not yet assembled, and prefetch
+	users   atomic.Int32 // batches with rows of it that are not yet assembled, and begin
 	read    *chunkRead   // by which it is read
 	checked bool         // its bytes have the checksums of the index
 	copied  gds.Event    // after which the memory is not used any more, or nil
@@ -83,21 +83,44 @@ type chunkSlice struct {
 	at          int // first row within the batch
 }
 
-func openStorage(l *Loader) (source, error) {
-	s := &storageSource{
-		l:       l,
-		files:   make(map[string]*storedFile),
-		stride:  l.slotStride(),
-		readers: make(chan struct{}, max(l.o.Threads, minReaders)),
+// chunkSlices are those of a batch.
+type chunkSlices []chunkSlice
+
+// Wait waits until all of their chunks are read.
+func (c *chunkSlices) Wait(ctx context.Context) error {
+	for _, p := range *c {
+		select {
+		case <-p.slot.read.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if p.slot.read.err != nil {
+			return p.slot.read.err
+		}
 	}
-	err := s.openFiles()
-	if err == nil {
-		err = s.allocate()
+	return nil
+}
+
+func init() { backends[Storage] = openStorage }
+
+func openStorage(_ context.Context, ranks Ranks) error {
+	for _, l := range ranks {
+		s := &storageSource{
+			l:       l,
+			files:   make(map[string]*storedFile),
+			stride:  l.slotStride(),
+			readers: make(chan struct{}, max(l.o.Threads, minReaders)),
+		}
+		l.source = source{wholeChunks: true, begin: s.begin, finish: s.finish, reset: s.reset, reads: s.reads, close: s.close}
+		if err := s.openFiles(); err != nil {
+			return err
+		}
+		if err := s.allocate(); err != nil {
+			return err
+		}
+		l.source.aheadRows = len(s.slots) * l.layout.ChunkRows
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	return nil
 }
 
 func (s *storageSource) openFiles() error {
@@ -178,47 +201,31 @@ func (s *storageSource) allocate() error {
 	return nil
 }
 
-func (s *storageSource) fill(context.Context) error { return nil }
-
-func (s *storageSource) check(set *Set) error {
-	if set.list != nil {
-		return errors.New("the rows of this split are scattered over the chunks of the store, so storage cannot bring them: propagate again with --split, or use --placement host or device")
-	}
-	rows := s.l.layout.ChunkRows
-	if set.plan.Order == chunk.Shuffled && max(set.plan.ChunkRows, 1)%rows != 0 {
-		return fmt.Errorf("storage reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", rows, set.plan.ChunkRows)
-	}
-	return nil
-}
-
-// queueLength is the number of batches whose chunks fill the slots.
-func (s *storageSource) queueLength(set *Set) int {
-	return len(s.slots)*s.l.layout.ChunkRows/max(1, set.plan.MaxBatchRows()) + 1
-}
-
-func (s *storageSource) prefetch(ctx context.Context, j *job) error {
-	at := 0
+// begin takes the slots of the chunks that the batch has rows of, and starts to read them.
+func (s *storageSource) begin(w *pipeline.Worker, j *job) error {
+	at, parts := 0, new(chunkSlices)
 	for _, span := range j.spans {
 		for row, end := span.First, span.First+int64(span.Rows); row < end; {
 			in := slices.IndexFunc(s.l.regions, func(r region) bool { return row < r.firstRow+r.Rows })
 			r, size := s.l.regions[in], int64(s.l.layout.ChunkRows)
-			slot, err := s.slotFor(ctx, r.FirstChunk+int((row-r.firstRow)/size))
+			slot, err := s.slotFor(w, r.FirstChunk+int((row-r.firstRow)/size))
 			if err != nil {
 				return err
 			}
 			first := (row - r.firstRow) % size
 			n := min(end-row, size-first)
 			slot.users.Add(1)
-			j.chunks = append(j.chunks, chunkSlice{slot, int(first), int(n), at})
+			*parts = append(*parts, chunkSlice{slot, int(first), int(n), at})
 			row, at = row+n, at+int(n)
 		}
 	}
-	s.startRead(ctx)
+	s.startRead(w.Context())
+	j.state = parts
 	return nil
 }
 
 // slotFor returns the slot of chunk k, which may still have to be read.
-func (s *storageSource) slotFor(ctx context.Context, k int) (*slot, error) {
+func (s *storageSource) slotFor(w *pipeline.Worker, k int) (*slot, error) {
 	if s.last != nil {
 		if s.last.chunk == k {
 			return s.last, nil
@@ -226,19 +233,15 @@ func (s *storageSource) slotFor(ctx context.Context, k int) (*slot, error) {
 		s.releaseSlot(s.last)
 		s.last = nil
 	}
-	var t *slot
-	select {
-	case t = <-s.free:
-	default:
-		s.startRead(ctx) // what is taken, before anything is waited for
-		select {
-		case t = <-s.free:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	if len(s.free) == 0 {
+		s.startRead(w.Context()) // what is taken, before anything is waited for
+	}
+	t, err := pipeline.Take(w, s.free)
+	if err != nil {
+		return nil, err
 	}
 	if t.copied != nil {
-		if err := t.copied.Wait(ctx); err != nil {
+		if err := w.WaitForRoom(t.copied); err != nil {
 			return nil, err
 		}
 	}
@@ -246,7 +249,7 @@ func (s *storageSource) slotFor(ctx context.Context, k int) (*slot, error) {
 	t.users.Store(1)
 	s.last = t
 	if s.pending != nil && !s.canExtend(s.pending, t) {
-		s.startRead(ctx)
+		s.startRead(w.Context())
 	}
 	if s.pending == nil {
 		s.pending = &chunkRead{done: make(chan struct{})}
@@ -319,20 +322,6 @@ func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 	return nil
 }
 
-func (s *storageSource) fetch(ctx context.Context, j *job) error {
-	for _, p := range j.chunks {
-		select {
-		case <-p.slot.read.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if p.slot.read.err != nil {
-			return p.slot.read.err
-		}
-	}
-	return nil
-}
-
 // slotBytes are the bytes of rows of a matrix in a slot; row counts from the start of the chunk.
 func (s *storageSource) slotBytes(t *slot, matrix, row, rows int) []byte {
 	at, size := int64(t.index)*s.stride, s.l.rowBytes()
@@ -346,16 +335,30 @@ func (s *storageSource) slotRows(t *slot, matrix int) gds.Tensor {
 	return rows
 }
 
-// assemble checks each chunk when a batch uses it first, just before its rows are
-// copied, so that the copy finds them in the processor's cache.
-func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream) error {
-	f, chunks, unified := j.buffer, int64(len(j.chunks)), s.l.unified()
+// finish waits for the chunks of the batch, and copies their rows. It checks each chunk when a
+// batch uses it first, just before its rows are copied, so that the copy finds them in the
+// processor's cache.
+func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
+	parts := j.state.(*chunkSlices)
+	if err := w.Wait(parts); err != nil {
+		return err
+	}
+	if s.l.unified() {
+		if err := s.l.waitForConsumer(w, j.buffer); err != nil {
+			return err
+		}
+	}
+	return s.assemble(w.Context(), j, *parts, stream)
+}
+
+func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices, stream gds.Stream) error {
+	f, chunks, unified := j.buffer, int64(len(parts)), s.l.unified()
 	var features []byte
 	if unified {
 		features = f.features.Bytes()
 	}
 	err := parallel.For(ctx, s.l.o.Threads, chunks*int64(len(s.matrices)), 1, func(i, _ int64) error {
-		p, m := j.chunks[i%chunks], int(i/chunks)
+		p, m := parts[i%chunks], int(i/chunks)
 		if !p.slot.checked && !s.l.o.Unchecked {
 			matrix := s.matrices[m]
 			_, rows := matrix.ChunkRowRange(p.slot.chunk)
@@ -377,7 +380,7 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	}
 	if !unified {
 		for m := range s.matrices {
-			for _, p := range j.chunks {
+			for _, p := range parts {
 				at := m*j.plan.Rows + p.at
 				stream.Copy(f.raw.Slice(at, at+p.rows), s.slotRows(p.slot, m).Slice(p.first, p.first+p.rows))
 			}
@@ -387,14 +390,12 @@ func (s *storageSource) assemble(ctx context.Context, j *job, stream gds.Stream)
 	if !unified {
 		f.convert(stream)
 	}
-	for _, p := range j.chunks {
+	for _, p := range parts {
 		p.slot.checked, p.slot.copied = true, copied
 		s.releaseSlot(p.slot)
 	}
 	return nil
 }
-
-func (s *storageSource) release(*job) {}
 
 func (s *storageSource) reset() {
 	s.reading.Wait()

@@ -2,8 +2,10 @@ package loader
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
 // Stats are the statistics of a loader, over all epochs that have ended.
@@ -41,12 +43,13 @@ type ReadStats struct {
 	Bytes  int64  `json:"bytes"` // of chunks
 }
 
-// StageStats is the time of a stage of the pipeline: at work (fetch works by waiting for the disk,
-// assemble also by waiting for gathering threads), blocked by later stages, or idle for lack of
-// items from earlier ones.
+// StageStats is the time of a stage of the pipeline: at work, with the threads that help it;
+// waiting for a disk or a device; blocked by later stages, or the loop; or idle for lack of items
+// from earlier stages.
 type StageStats struct {
 	Name           string  `json:"name"`
 	WorkSeconds    float64 `json:"work_seconds"`
+	WaitSeconds    float64 `json:"wait_seconds"`
 	BlockedSeconds float64 `json:"blocked_seconds"`
 	IdleSeconds    float64 `json:"idle_seconds"`
 }
@@ -59,7 +62,9 @@ func (l *Loader) Stats() Stats {
 	s.Placement, s.Memory = l.o.Placement, l.o.Device.Usage()
 	s.AssembledBytes, s.CopiedInBytes = l.assembled.Load(), l.copiedIn.Load()
 	s.Stages = append([]StageStats(nil), s.Stages...)
-	s.Reads = l.source.reads()
+	if l.source.reads != nil {
+		s.Reads = l.source.reads()
+	}
 	for _, r := range s.Reads {
 		s.BytesRead += r.Bytes
 	}
@@ -79,28 +84,28 @@ func (s countingStream) Copy(dst, src gds.Tensor) {
 	s.Stream.Copy(dst, src)
 }
 
-// addEpoch adds the figures of an epoch to the statistics: see pipeline for times.
-func (l *Loader) addEpoch(stages []stage[*job], times []durations, batches, rows, remote int64) {
+// addEpoch adds the figures of an epoch to the statistics. The last of times is that of the loop.
+func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.stats
+	loop, stages := times[len(times)-1], times[:len(times)-1]
 	if s.Stages == nil {
-		s.Stages = []StageStats{{Name: "plan"}}
-		for _, stage := range stages {
-			s.Stages = append(s.Stages, StageStats{Name: stage.name})
+		for _, t := range stages {
+			s.Stages = append(s.Stages, StageStats{Name: t.Name})
 		}
 	}
-	for i := range s.Stages {
-		s.Stages[i].WorkSeconds += times[i].work.Seconds()
-		s.Stages[i].BlockedSeconds += times[i].blocked.Seconds()
-		s.Stages[i].IdleSeconds += times[i].idle.Seconds()
+	for i, t := range stages {
+		s.Stages[i].WorkSeconds += t.Work.Seconds()
+		s.Stages[i].WaitSeconds += t.Waiting.Seconds()
+		s.Stages[i].BlockedSeconds += t.Blocked.Seconds()
+		s.Stages[i].IdleSeconds += t.Idle.Seconds()
 	}
-	loop := times[len(times)-1]
 	s.Batches += batches
 	s.Rows += rows
 	s.RemoteRows += remote
 	s.RemoteBytes += remote * l.joinedBytes()
-	s.LoopSeconds += loop.work.Seconds()
-	s.LoopWaitSeconds += loop.idle.Seconds()
-	s.LoaderWaitSeconds += times[len(times)-2].blocked.Seconds()
+	s.LoopSeconds += loop.Work.Seconds()
+	s.LoopWaitSeconds += loop.Idle.Seconds()
+	s.LoaderWaitSeconds = time.Duration(l.waited.Load()).Seconds()
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/kernel"
-	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/gather"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
@@ -20,7 +19,6 @@ const (
 	sampleBytes      = 256 << 20 // of memory: more than most caches hold
 	measuredTime     = 5 * time.Millisecond
 	measuredLinkTime = 40 * time.Millisecond // so long that bursts do not count
-	threadBytes      = 1 << 20               // by a thread at a time
 	measuredRounds   = 5
 )
 
@@ -242,18 +240,15 @@ func (p *probe) measureHost(r *Rates) error {
 // measureCopies measures copying rows of the input to a batch, at random and in order.
 func (p *probe) measureCopies(r *Rates, batch, input []byte) error {
 	rows, bytes := len(input)/int(p.rowBytes), int64(p.batch)*p.rowBytes
+	pool := gather.NewPool(p.Threads)
+	defer pool.Close()
 	move := func(numbers []uint32) func() {
 		at := 0
 		return func() {
 			if at += p.batch; at+p.batch > rows {
 				at = 0
 			}
-			// Without an error: there is none to come.
-			_ = parallel.For(p.ctx, p.Threads, int64(p.batch), max(1, threadBytes/p.rowBytes), func(lo, hi int64) error {
-				kernel.GatherRows(batch[lo*p.rowBytes:], int(p.rowBytes), input, int(p.rowBytes), int(p.rowBytes),
-					numbers[at+int(lo):at+int(hi)], bytes >= kernel.StreamBytes)
-				return nil
-			})
+			pool.Start(batch, input, int(p.rowBytes), numbers[at:at+p.batch]).Wait()
 		}
 	}
 	var err error

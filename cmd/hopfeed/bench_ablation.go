@@ -314,7 +314,7 @@ func (r ablationResult) text(w io.Writer) {
 	for _, m := range r.Results {
 		s, l := m.StepSeconds, m.LoaderSeconds
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
-			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"], l["fetch"], l["assemble"])
+			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"], l["wait"], l["assemble"])
 	}
 	if slices.ContainsFunc(r.Results, func(m bench.AblationResult) bool { return m.WithinNoise }) {
 		fmt.Fprintln(w, "\n~ its epochs overlap those that speedup is over: the difference may be noise")

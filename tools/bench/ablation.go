@@ -90,7 +90,8 @@ type AblationResult struct {
 	// StepSeconds is what an epoch waits for: load, forward, backward, optimizer. They
 	// are of the median of epochs apart, whose steps are waited for one by one.
 	StepSeconds map[string]float64 `json:"step_seconds"`
-	// LoaderSeconds is what each stage of the loader worked, beside compute or before it.
+	// LoaderSeconds is what each stage of the loader worked, beside compute or before it, and, as
+	// "wait", what they waited for storage and devices.
 	LoaderSeconds map[string]float64 `json:"loader_seconds"`
 	// InputBytes is what an epoch takes by formula, rows * matrices * features * size of
 	// an element (preprop-gnn Appendix I); then what the loader counted.
@@ -244,7 +245,6 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 func (c *cell) result() AblationResult {
 	r := AblationResult{
 		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.way(), InputBytes: c.inputBytes,
-		LoaderSeconds: make(map[string]float64),
 	}
 	for _, e := range c.epochs {
 		r.Seconds = append(r.Seconds, e.seconds)
@@ -253,9 +253,7 @@ func (c *cell) result() AblationResult {
 	slices.SortFunc(c.profiles, func(a, b map[string]float64) int { return cmp.Compare(total(a), total(b)) })
 	e := c.epochs[len(c.epochs)/2]
 	r.EpochSeconds, r.StepSeconds = e.seconds, c.profiles[len(c.profiles)/2]
-	for i, s := range e.after.Stages {
-		r.LoaderSeconds[s.Name] = s.WorkSeconds - e.before.Stages[i].WorkSeconds
-	}
+	r.LoaderSeconds = stageSeconds(e.before, e.after)
 	r.StorageBytes = e.after.BytesRead - e.before.BytesRead
 	r.AssembledBytes = e.after.AssembledBytes - e.before.AssembledBytes
 	r.CopiedInBytes = e.after.CopiedInBytes - e.before.CopiedInBytes

@@ -108,13 +108,13 @@ func TestTheMedianEpochAndTheMedianProfileCount(t *testing.T) {
 	for _, s := range []float64{5, 1, 3} {
 		c.epochs = append(c.epochs, measuredEpoch{
 			seconds: s,
-			before:  loader.Stats{BytesRead: 10, Stages: []loader.StageStats{{Name: "fetch", WorkSeconds: 1}}},
-			after:   loader.Stats{BytesRead: 10 + int64(s), Stages: []loader.StageStats{{Name: "fetch", WorkSeconds: 1 + s}}},
+			before:  loader.Stats{BytesRead: 10, Stages: []loader.StageStats{{Name: "assemble", WorkSeconds: 2, WaitSeconds: 1}}},
+			after:   loader.Stats{BytesRead: 10 + int64(s), Stages: []loader.StageStats{{Name: "assemble", WorkSeconds: 4, WaitSeconds: 1 + s}}},
 		})
 		c.profiles = append(c.profiles, map[string]float64{"load": s, "forward": 10 - 2*s})
 	}
 	r := c.result()
-	if r.EpochSeconds != 3 || !slices.Equal(r.Seconds, []float64{5, 1, 3}) || r.LoaderSeconds["fetch"] != 3 || r.StorageBytes != 3 || r.StepSeconds["load"] != 3 {
+	if r.EpochSeconds != 3 || !slices.Equal(r.Seconds, []float64{5, 1, 3}) || r.LoaderSeconds["assemble"] != 2 || r.LoaderSeconds["wait"] != 3 || r.StorageBytes != 3 || r.StepSeconds["load"] != 3 {
 		t.Errorf("%+v", r)
 	}
 }

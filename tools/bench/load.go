@@ -128,7 +128,8 @@ type LoadResult struct {
 	WithinNoise    bool    `json:"within_noise"`
 	ComputeSeconds float64 `json:"compute_seconds"`   // that batches were kept for
 	WaitSeconds    float64 `json:"load_wait_seconds"` // that the loop waited for batches
-	// StageSeconds is what each stage of the loader worked.
+	// StageSeconds is what each stage of the loader worked, and, as "wait", what they waited for
+	// storage and devices.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
 	Memory       gds.Usage          `json:"memory"`
@@ -247,12 +248,19 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 	r.Variant, r.Placement, r.Shuffle = v.name, p, v.shuffle
 	r.ComputeSeconds = computed.Seconds()
 	r.WaitSeconds = stats.LoopWaitSeconds - before.LoopWaitSeconds
-	r.StageSeconds = make(map[string]float64)
-	for i, s := range stats.Stages {
-		r.StageSeconds[s.Name] = s.WorkSeconds - before.Stages[i].WorkSeconds
-	}
+	r.StageSeconds = stageSeconds(before, stats)
 	r.Reads, r.Memory = stats.Reads, stats.Memory
 	return r, nil
+}
+
+// stageSeconds is what the stages of a loader worked and waited in between.
+func stageSeconds(before, after loader.Stats) map[string]float64 {
+	seconds := make(map[string]float64)
+	for i, s := range after.Stages {
+		seconds[s.Name] = s.WorkSeconds - before.Stages[i].WorkSeconds
+		seconds["wait"] += s.WaitSeconds - before.Stages[i].WaitSeconds
+	}
+	return seconds
 }
 
 // mostCopied is more than caches hold.

@@ -1,0 +1,93 @@
+package pipeline
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Queue is what waits between two stages: items, then, if the stages before have failed, an error.
+// Several workers may send to a queue, and several receive from it.
+type Queue[T any] struct {
+	p       *Pipeline
+	entries chan entry[T]
+}
+
+// entry is an item, or the error that follows the last item.
+type entry[T any] struct {
+	item T
+	err  error
+}
+
+// NewQueue makes a queue in which so many items can wait.
+func NewQueue[T any](p *Pipeline, length int) *Queue[T] {
+	return &Queue[T]{p: p, entries: make(chan entry[T], length)}
+}
+
+// Len is the number of items that wait.
+func (q *Queue[T]) Len() int { return len(q.entries) }
+
+// Send adds an item, when there is room. It reports false if the pipeline has ended.
+func (q *Queue[T]) Send(w *Worker, item T) bool { return send(w, q.entries, entry[T]{item: item}) }
+
+// Fail adds an error, after which nothing is received.
+func (q *Queue[T]) Fail(w *Worker, err error) bool { return send(w, q.entries, entry[T]{err: err}) }
+
+// Close tells that nothing more will be sent.
+func (q *Queue[T]) Close() { close(q.entries) }
+
+// Receive takes the next item, or the error that follows the last. It reports false if there is
+// nothing more, or the pipeline has ended.
+func (q *Queue[T]) Receive(w *Worker) (item T, err error, ok bool) {
+	e, ok := q.receive(w)
+	return e.item, e.err, ok
+}
+
+func (q *Queue[T]) receive(w *Worker) (e entry[T], ok bool) {
+	start := time.Now()
+	select {
+	case e, ok = <-q.entries:
+	case <-w.ctx.Done():
+	}
+	w.spent.Idle += time.Since(start)
+	return e, ok
+}
+
+func send[T any](w *Worker, to chan<- T, value T) (sent bool) {
+	start := time.Now()
+	select {
+	case to <- value:
+		sent = true
+	case <-w.ctx.Done():
+	}
+	w.spent.Blocked += time.Since(start)
+	return sent
+}
+
+// All yields the items of a queue, then its error, if any, once. When the pipeline ends before, the
+// error is its cause. The body of the loop is the last of Times, named "loop": it works in its
+// body, and is idle in between.
+func (q *Queue[T]) All() iter.Seq2[T, error] {
+	w := q.p.addStage("loop", 1)[0]
+	return func(yield func(T, error) bool) {
+		for {
+			e, ok := q.receive(w)
+			if w.ctx.Err() != nil {
+				e, ok = entry[T]{err: context.Cause(w.ctx)}, true
+			}
+			if !ok {
+				return
+			}
+			if e.err != nil {
+				yield(*new(T), e.err)
+				return
+			}
+			start := time.Now()
+			more := yield(e.item, nil)
+			w.spent.Work += time.Since(start)
+			if !more {
+				return
+			}
+		}
+	}
+}
