@@ -33,8 +33,8 @@ type Kind struct {
 	// FreeBytes is what nobody uses of Info.MemoryBytes.
 	FreeBytes int64
 
-	// open opens device i of n that are used.
-	open func(i, n int) (gds.Device, error)
+	// Device opens device i of n that are used together.
+	Device func(i, n int) (gds.Device, error)
 }
 
 // kinds lists all kinds of devices. Those that are asked for, or compute faster, come first.
@@ -64,7 +64,7 @@ func (k Kind) Open(n int) (opened []gds.Device, err error) {
 		return nil, fmt.Errorf("%d %s devices are to be opened, and there are %d", n, k.Name, k.Count)
 	}
 	for i := range n {
-		d, err := k.open(i, n)
+		d, err := k.Device(i, n)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s device %d: %w", k.Name, i, err), Close(opened))
 		}
@@ -107,6 +107,6 @@ func onHost(name string, count int, options func(i, n int) host.Options) Kind {
 		Name: name, Count: count,
 		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes},
 		FreeBytes: first.MemoryBytes,
-		open:      func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
+		Device:    func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
 	}
 }

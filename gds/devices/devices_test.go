@@ -85,8 +85,8 @@ func (c counted) Close() error { *c.closed++; return c.Device.Close() }
 func TestWhenOneDeviceDoesNotOpenTheOthersAreClosed(t *testing.T) {
 	closed, bad := 0, errors.New("lost")
 	k := Default(Options{Emulate: cards})
-	open := k.open
-	k.open = func(i, n int) (gds.Device, error) {
+	open := k.Device
+	k.Device = func(i, n int) (gds.Device, error) {
 		if i == 2 {
 			return nil, bad
 		}
