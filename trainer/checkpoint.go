@@ -165,6 +165,7 @@ type checkpointJSON struct {
 // files are those that belong to the checkpoint.
 func (j *checkpointJSON) files() []*fileJSON { return []*fileJSON{&j.Parameters, &j.History, &j.Split} }
 
+// modelJSON is a Spec, with the scale of each matrix.
 type modelJSON struct {
 	Name     string       `json:"name"`
 	Matrices []matrixJSON `json:"matrices"`
@@ -179,6 +180,23 @@ type matrixJSON struct {
 	Operator string  `json:"operator"`
 	Hop      int     `json:"hop"`
 	Scale    float32 `json:"scale"`
+}
+
+func modelOf(s Spec, scales []float32) modelJSON {
+	m := modelJSON{Name: s.Model, Features: s.Features, Classes: s.Classes, Hidden: s.Hidden, Layers: s.Layers, Dropout: s.Dropout}
+	for i, id := range s.Matrices {
+		m.Matrices = append(m.Matrices, matrixJSON{id.Operator, id.Hop, scales[i]})
+	}
+	return m
+}
+
+func (m modelJSON) spec() (s Spec, scales []float32) {
+	s = Spec{Model: m.Name, Features: m.Features, Classes: m.Classes, Hidden: m.Hidden, Layers: m.Layers, Dropout: m.Dropout}
+	for _, id := range m.Matrices {
+		s.Matrices = append(s.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
+		scales = append(scales, id.Scale)
+	}
+	return s, scales
 }
 
 type shapeJSON struct {
@@ -254,17 +272,11 @@ func (c *Checkpoint) encode() (text []byte, files []namedFile, err error) {
 	}
 	j := checkpointJSON{
 		Format: CheckpointVersion, Kind: checkpointKind, Tool: "hopfeed " + version.Version, Complete: c.Incomplete() == "",
-		Data: c.Data,
-		Model: modelJSON{
-			Name: spec.Model, Features: spec.Features, Classes: spec.Classes,
-			Hidden: spec.Hidden, Layers: spec.Layers, Dropout: spec.Dropout,
-		},
-		Training: c.Options, Batches: c.Batches, Metric: MetricName,
+		Data:     c.Data,
+		Model:    modelOf(spec, c.Scales),
+		Training: c.Options, Batches: c.Batches, Metric: c.Options.Metric,
 		Wanted: c.Wanted, Runs: c.Runs, Best: c.Best + 1,
 		Shapes: shapesOf(&declared.parameters), CRC32C: zeroCRC,
-	}
-	for i, id := range spec.Matrices {
-		j.Model.Matrices = append(j.Model.Matrices, matrixJSON{id.Operator, id.Hop, c.Scales[i]})
 	}
 	parameters, err := encodeArrow(parametersSchema, int64(len(c.Parameters)), dtype.BytesOf(c.Parameters))
 	if err != nil {
@@ -405,18 +417,8 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return nil, nil, fmt.Errorf("corrupt: %w", err)
 	}
-	c := &Checkpoint{
-		Data: j.Data,
-		Spec: Spec{
-			Model: j.Model.Name, Features: j.Model.Features, Classes: j.Model.Classes,
-			Hidden: j.Model.Hidden, Layers: j.Model.Layers, Dropout: j.Model.Dropout,
-		},
-		Options: j.Training, Batches: j.Batches, Wanted: j.Wanted, Runs: j.Runs, Best: j.Best - 1,
-	}
-	for _, id := range j.Model.Matrices {
-		c.Spec.Matrices = append(c.Spec.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
-		c.Scales = append(c.Scales, id.Scale)
-	}
+	c := &Checkpoint{Data: j.Data, Options: j.Training, Batches: j.Batches, Wanted: j.Wanted, Runs: j.Runs, Best: j.Best - 1}
+	c.Spec, c.Scales = j.Model.spec()
 	_, declared, err := c.Spec.validate() // a file that is wrong, not somebody's options
 	if err != nil {
 		return nil, nil, err

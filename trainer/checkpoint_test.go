@@ -3,6 +3,7 @@ package trainer
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -85,8 +86,8 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *got.Overall.Fraction() != *c.Runs[1].ValidMetric {
-		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Fraction(), *c.Runs[1].ValidMetric)
+	if *got.Overall.Value != *c.Runs[1].ValidMetric {
+		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Value, *c.Runs[1].ValidMetric)
 	}
 	// Replacing it, and writing the same again, give the same bytes.
 	before := readTree(t, dir)
@@ -301,21 +302,21 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	if len(e.ByName) != 2 || e.ByName[0].Name != "valid" || e.ByName[1].Name != "rest" {
 		t.Fatalf("%+v", e)
 	}
-	a, b := e.ByName[0].Accuracy, e.ByName[1].Accuracy
-	if a.Rows != 60 || b.Rows != 35 || b.Correct >= 30 || b.Correct < 15 || e.Overall != (Accuracy{a.Correct + b.Correct, 95}) {
+	a, b := e.ByName[0].Score, e.ByName[1].Score
+	if a.Rows != 60 || b.Rows != 35 || *b.Value >= 30.0/35 || *b.Value < 15.0/35 || e.Overall.Rows != 95 || math.Abs(*e.Overall.Value-(60**a.Value+35**b.Value)/95) > 1e-15 {
 		t.Errorf("%+v", e)
 	}
 	// The test's own forward pass over the parameters as stored agrees.
-	correct := int64(0)
+	correct := 0.0
 	for i, label := range other.labels {
 		if predict(c, other, i) == int(label) {
 			correct++
 		}
 	}
-	if correct != b.Correct {
-		t.Errorf("%d rows correct, want %d", b.Correct, correct)
+	if *b.Value != correct/35 {
+		t.Errorf("accuracy %v, want %v of 35 rows", *b.Value, correct)
 	}
-	if e, err = Evaluate(t.Context(), []gds.Device{dev}, c, 20, nil); err != nil || e.Overall.Fraction() != nil {
+	if e, err = Evaluate(t.Context(), []gds.Device{dev}, c, 20, nil); err != nil || e.Overall.Value != nil {
 		t.Errorf("no sections: %+v, %v", e, err)
 	}
 }

@@ -25,7 +25,7 @@ func TestSGCLearnsSeparableClasses(t *testing.T) {
 	if *r.ValidMetric != 1 || *r.TestMetric != 1 {
 		t.Errorf("validation %v, test %v", *r.ValidMetric, *r.TestMetric)
 	}
-	if r.Selection != SelectedByValidation || r.Epochs != 30 || r.ConvergenceEpoch == nil || *r.ConvergenceEpoch > r.BestEpoch {
+	if r.Selection != "best validation accuracy" || r.Epochs != 30 || r.ConvergenceEpoch == nil || *r.ConvergenceEpoch > r.BestEpoch {
 		t.Errorf("%+v", r)
 	}
 }
@@ -354,7 +354,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "unusable options: weight decay -1"},
 		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "unusable options: validation every 1 epochs with patience -1"},
 		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "unusable options: batches of at most 0 rows"},
-		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "first batch: 16 rows, but memory for 8"},
+		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "first batch: batch 0: 16 rows, but memory for 8"},
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -20,54 +18,37 @@ type Rank struct {
 	Data
 }
 
-// group is a model on several devices (data parallelism): each rank computes the
-// gradient of its share of a batch, these are added in the order of ranks, and each
-// rank makes the same step of Adam with the sum, so that parameters stay the same on
-// all, bit for bit.
-//
-// One goroutine drives all ranks. What it enqueues on one device runs beside what it
-// enqueues on the others, and no rank ever waits for another, only this goroutine for
-// one after another: so whatever fails ends all of them, and nothing can hang.
+// group is a model on several devices (data parallelism). All ranks run the same program, each on
+// its share of the batches, and come together at the program's meetings: see run.
 type group struct {
-	ranks []*network
-	// Of several ranks: pinned memory for the gradient of each, and for the sum.
-	partial []gds.Buffer
-	sum     gds.Buffer
+	ranks    []*network
+	exchange *exchange // nil: one rank
 }
 
 // newGroup makes a network for batches of up to batchRows rows on each device.
-func newGroup(devices []gds.Device, spec Spec, batchRows int, train bool) (*group, error) {
+func newGroup(devices []gds.Device, spec Spec, batchRows int, t task) (*group, error) {
 	g := &group{}
-	if err := g.allocate(devices, spec, batchRows, train); err != nil {
+	if err := g.allocate(devices, spec, batchRows, t); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
 }
 
-func (g *group) allocate(devices []gds.Device, spec Spec, batchRows int, train bool) error {
+func (g *group) allocate(devices []gds.Device, spec Spec, batchRows int, t task) (err error) {
 	if len(devices) == 0 {
 		return fmt.Errorf("%w: no device", ErrOptions)
 	}
-	for _, device := range devices {
-		n, err := newNetwork(device, spec, batchRows, train)
+	for rank, device := range devices {
+		n, err := newNetwork(device, spec, batchRows, t)
 		if err != nil {
 			return err
 		}
+		n.rank, n.ranks = rank, len(devices)
 		g.ranks = append(g.ranks, n)
 	}
-	if len(devices) == 1 || !train {
-		return nil
+	if len(devices) > 1 && t.train {
+		g.exchange, err = newExchange(devices, g.ranks[0].params.count)
 	}
-	bytes := gds.Bytes(1, g.ranks[0].params.count, gds.Float32)
-	for _, device := range devices {
-		b, err := device.AllocPinned(bytes)
-		if err != nil {
-			return err
-		}
-		g.partial = append(g.partial, b)
-	}
-	var err error
-	g.sum, err = devices[0].AllocPinned(bytes)
 	return err
 }
 
@@ -77,11 +58,8 @@ func (g *group) close() error {
 	for _, n := range g.ranks {
 		errs = append(errs, n.close())
 	}
-	for _, b := range g.partial {
-		errs = append(errs, b.Free())
-	}
-	if g.sum != nil {
-		errs = append(errs, g.sum.Free())
+	if g.exchange != nil {
+		errs = append(errs, g.exchange.mem.free())
 	}
 	return errors.Join(errs...)
 }
@@ -92,6 +70,21 @@ func (g *group) rankError(rank int, err error) error {
 		return err
 	}
 	return fmt.Errorf("device %d: %w", rank, err)
+}
+
+// eachRank calls do for all ranks, up to the first error.
+func (g *group) eachRank(do func(n *network) error) error {
+	for rank, n := range g.ranks {
+		if err := do(n); err != nil {
+			return g.rankError(rank, err)
+		}
+	}
+	return nil
+}
+
+// synchronize waits for all enqueued work.
+func (g *group) synchronize(ctx context.Context) error {
+	return g.eachRank(func(n *network) error { return n.stream.Synchronize(ctx) })
 }
 
 // checkSets returns an error unless there is a set for each rank, all with as many rows.
@@ -113,23 +106,6 @@ func (g *group) checkSets(name string, sets []Epocher) error {
 	return nil
 }
 
-// loadParameters sets the parameters of all ranks, and waits for it.
-func (g *group) loadParameters(values []float32) error {
-	for rank, n := range g.ranks {
-		if err := n.params.load(n.mem.dev, n.stream, values); err != nil {
-			return g.rankError(rank, err)
-		}
-	}
-	return nil
-}
-
-// setScales sets the numbers that input matrices are multiplied by.
-func (g *group) setScales(scales []float32) {
-	for _, n := range g.ranks {
-		copy(n.scales, scales)
-	}
-}
-
 // peakBytes is the largest peak memory of the devices, in bytes.
 func (g *group) peakBytes() (bytes int64) {
 	for _, n := range g.ranks {
@@ -138,161 +114,96 @@ func (g *group) peakBytes() (bytes int64) {
 	return bytes
 }
 
-// eachBatch calls share for each rank's share of every batch of epoch n, and after each batch
-// whole, unless that is nil; both enqueue work. It stays at most two batches ahead of the
-// devices, which is enough that no device waits for this loop. It returns how long it waited
-// for batches.
-func (g *group) eachBatch(ctx context.Context, sets []Epocher, n int, share func(rank int, b *loader.Batch) error, whole func() error) (waited time.Duration, err error) {
-	next := make([]func() (*loader.Batch, error, bool), len(g.ranks))
-	for rank, network := range g.ranks {
-		pull, stop := iter.Pull2(sets[rank].Epoch(ctx, network.stream, n))
-		defer stop()
+// run runs a program on all ranks: each enqueues its work up to the next meeting (network.meet), in
+// the order of ranks; then what is met for is done, and each goes on. So a program, and a layer
+// inside, reads as if its rank were alone, and a meeting is a call in the middle of it.
+//
+// The programs are coroutines of one goroutine. What one rank enqueues on its device runs beside
+// what the others enqueue on theirs, but no rank waits for another: so whatever fails ends all of
+// them, and nothing can hang.
+func (g *group) run(program func(n *network) error) error {
+	next := make([]func() (gds.Tensor, bool), len(g.ranks))
+	errs := make([]error, len(g.ranks))
+	for rank, n := range g.ranks {
+		pull, stop := iter.Pull(func(meet func(gds.Tensor) bool) {
+			n.pass.meet = meet
+			errs[rank] = program(n)
+		})
+		defer stop() // after an error, meet returns false
 		next[rank] = pull
 	}
-	before := make([]gds.Event, len(g.ranks))
-	for at := 0; ; at++ {
-		ended := 0
+	vectors := make([]gds.Tensor, len(g.ranks))
+	for {
+		met := 0
 		for rank := range g.ranks {
-			asked := time.Now()
-			b, err, more := next[rank]()
+			vector, more := next[rank]()
+			if errs[rank] != nil {
+				return g.rankError(rank, errs[rank])
+			}
+			if more {
+				met++
+			}
+			vectors[rank] = vector
+		}
+		switch {
+		case met == 0:
+			return nil
+		case met < len(g.ranks):
+			return errors.New("there are more batches for some devices only")
+		case g.exchange != nil && vectors[0] != nothing:
+			if err := g.exchange.sum(g, vectors); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// nothing is the vector of meetings where nothing is added up.
+var nothing gds.Tensor
+
+// eachBatch calls share, which enqueues work, for each rank's share of every batch of an epoch from
+// batch first on, and whole when all ranks have enqueued theirs. It stays at most two batches
+// ahead of the devices, which is enough that no device waits for this loop. It returns how long it
+// waited for batches.
+//
+// If ctx ends or a batch cannot be had, it stops between two batches: all ranks have enqueued
+// the one before, and none anything of the next.
+func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int, share func(n *network, b *loader.Batch), whole func(b *loader.Batch)) (waited time.Duration, err error) {
+	err = g.run(func(n *network) error {
+		var before gds.Event
+		asked := time.Now()
+		for b, err := range sets[n.rank].EpochFrom(ctx, n.stream, epoch, first) {
 			waited += time.Since(asked)
 			if err == nil {
 				err = context.Cause(ctx)
 			}
-			if err == nil && more {
-				if err = share(rank, b); err != nil {
-					err = fmt.Errorf("batch %d: %w", b.Index, err)
-				}
+			if err == nil {
+				err = n.checkBatch(b)
 			}
 			if err != nil {
-				return waited, g.rankError(rank, err)
+				return err
 			}
-			if !more {
-				ended++
+			if !n.pass.meet(nothing) { // all have their share, or none begins
+				return nil
 			}
-		}
-		if ended > 0 {
-			if ended < len(g.ranks) {
-				err = fmt.Errorf("after %d batches there are more for some devices only", at)
+			share(n, b)
+			if !n.pass.meet(nothing) { // all are at work, before this goroutine waits for one
+				return nil
 			}
-			return waited, err
-		}
-		if whole != nil {
-			if err := whole(); err != nil {
-				return waited, err
+			if n.rank == 0 && whole != nil {
+				whole(b)
 			}
-		}
-		for rank, network := range g.ranks {
-			done := network.stream.Record()
-			if before[rank] != nil {
-				if err := before[rank].Wait(ctx); err != nil {
-					return waited, g.rankError(rank, err)
+			done := n.stream.Record()
+			if before != nil {
+				if err := before.Wait(ctx); err != nil {
+					return err
 				}
 			}
-			before[rank] = done
+			before = done
+			asked = time.Now()
 		}
-	}
-}
-
-// reduceGrain is how many numbers one thread adds at a time.
-const reduceGrain = 1 << 14
-
-// reduce makes the gradient of every rank the sum of all: gradients meet in pinned memory,
-// and the processor adds them.
-func (g *group) reduce(ctx context.Context) error {
-	if len(g.ranks) == 1 {
-		return nil
-	}
-	copied := make([]gds.Event, len(g.ranks))
-	partial := make([][]float32, len(g.ranks))
-	for rank, n := range g.ranks {
-		n.stream.Copy(gds.NewTensor(g.partial[rank], 1, n.params.count, gds.Float32), n.params.grad)
-		copied[rank] = n.stream.Record()
-		partial[rank] = dtype.Float32s(g.partial[rank].Bytes())
-	}
-	// When these events have happened, so has every copy of the sum before, which came
-	// earlier in the same streams.
-	for rank, event := range copied {
-		if err := event.Wait(ctx); err != nil {
-			return g.rankError(rank, err)
-		}
-	}
-	sum := dtype.Float32s(g.sum.Bytes())
-	err := parallel.For(ctx, 0, int64(len(sum)), reduceGrain, func(lo, hi int64) error {
-		to := sum[lo:hi]
-		copy(to, partial[0][lo:hi])
-		for _, from := range partial[1:] {
-			for i, value := range from[lo:hi] {
-				to[i] += value
-			}
-		}
+		waited += time.Since(asked)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for _, n := range g.ranks {
-		n.stream.Copy(n.params.grad, gds.NewTensor(g.sum, 1, n.params.count, gds.Float32))
-		n.profile.lap(n.stream, "reduce")
-	}
-	return nil
-}
-
-// adamStep makes one step of Adam, the same on all ranks, with the sum of their gradients.
-func (g *group) adamStep(ctx context.Context, o gds.AdamOptions) error {
-	if err := g.reduce(ctx); err != nil {
-		return err
-	}
-	for _, n := range g.ranks {
-		n.step(o)
-	}
-	return nil
-}
-
-// synchronize waits for all enqueued work.
-func (g *group) synchronize(ctx context.Context) error {
-	for rank, n := range g.ranks {
-		if err := n.stream.Synchronize(ctx); err != nil {
-			return g.rankError(rank, err)
-		}
-	}
-	return nil
-}
-
-// resetMeters sets the meters of loss and accuracy to zero.
-func (g *group) resetMeters() {
-	for _, n := range g.ranks {
-		n.meter.reset(n.stream)
-	}
-}
-
-// readMeters waits for all work, and adds up the meters of all ranks.
-func (g *group) readMeters(ctx context.Context) (loss float64, accuracy Accuracy, err error) {
-	for rank, n := range g.ranks {
-		sum, a, err := n.meter.read(ctx, n.stream)
-		if err != nil {
-			return 0, Accuracy{}, g.rankError(rank, err)
-		}
-		loss += sum
-		accuracy.Correct += a.Correct
-		accuracy.Rows += a.Rows
-	}
-	return loss, accuracy, nil
-}
-
-// evaluate computes the sum of the losses and the accuracy over the labelled rows of a set.
-func (g *group) evaluate(ctx context.Context, sets []Epocher) (loss float64, accuracy Accuracy, err error) {
-	g.resetMeters()
-	_, err = g.eachBatch(ctx, sets, 0, func(rank int, b *loader.Batch) error {
-		n := g.ranks[rank]
-		if err := n.checkBatch(b); err != nil {
-			return err
-		}
-		n.evaluateBatch(b)
-		return nil
-	}, nil)
-	if err == nil {
-		loss, accuracy, err = g.readMeters(ctx)
-	}
-	return loss, accuracy, err
+	return waited, err
 }

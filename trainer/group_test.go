@@ -61,7 +61,7 @@ func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
 				shares = append(shares, rank.Train)
 			}
 			e, err := Evaluate(t.Context(), devices, checkpointOf(r), 7, []NamedRows{{"valid", shares}})
-			if err != nil || *e.Overall.Fraction() != *r.ValidMetric || e.Overall.Rows != 65 {
+			if err != nil || *e.Overall.Value != *r.ValidMetric || e.Overall.Rows != 65 {
 				t.Errorf("evaluated on 3 devices: %+v, %v; want %v", e, err, *r.ValidMetric)
 			}
 		}
@@ -74,15 +74,15 @@ func TestParametersStayTheSameOnAllDevices(t *testing.T) {
 	var first []float32
 	for range 2 { // and in every run
 		train, valid, _ := sharedToys()
-		f, err := newFitting(t.Context(), deal(openDevices(t, 3), 20, train, valid, nil), spec, Options{Epochs: 3, LearningRate: 0.01, Seed: 5})
+		f, err := Start(t.Context(), deal(openDevices(t, 3), 20, train, valid, nil), spec, Options{Epochs: 3, LearningRate: 0.01, Seed: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.epochs(t.Context(), nil); err != nil {
+		if err := f.Train(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		for rank, n := range f.ranks {
-			values, err := n.params.read(n.mem.dev, n.stream, n.params.value)
+			values, err := n.download(n.params.value)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestParametersStayTheSameOnAllDevices(t *testing.T) {
 				t.Errorf("device %d has other parameters than the first", rank)
 			}
 		}
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,17 +109,17 @@ func TestNoTwoDevicesDropOutTheSame(t *testing.T) {
 	for _, dropout := range []float64{0, 0.5} {
 		spec := toySIGN(2)
 		spec.Dropout = dropout
-		f, err := newFitting(t.Context(), deal(openDevices(t, 2), 40, rows, nil, nil), spec, Options{Epochs: 1, LearningRate: 0.01})
+		f, err := Start(t.Context(), deal(openDevices(t, 2), 40, rows, nil, nil), spec, Options{Epochs: 1, LearningRate: 0.01})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.epochs(t.Context(), nil); err != nil {
+		if err := f.Train(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if same := sameBits(dtype.Float32s(f.partial[0].Bytes()), dtype.Float32s(f.partial[1].Bytes())); same != (dropout == 0) {
+		if same := sameBits(dtype.Float32s(f.exchange.partial[0].Bytes()), dtype.Float32s(f.exchange.partial[1].Bytes())); same != (dropout == 0) {
 			t.Errorf("dropout %v: both devices have the same gradient: %t", dropout, same)
 		}
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestRanksThatDisagreeAreRefused(t *testing.T) {
 		{"no devices", nil, "unusable options: no device"},
 		{"other training rows", fewer(func(ranks []Rank) { ranks[1].Train = short.feed(ranks[1].Device, 20) }), "device 1: 150 training rows, but device 0 has 184"},
 		{"no validation rows on one", fewer(func(ranks []Rank) { ranks[1].Valid = nil }), "device 1: 0 validation rows, but device 0 has 65"},
-		{"smaller batches on one", fewer(func(ranks []Rank) { ranks[0].Train.(*toy).batch = 10 }), "more for some devices only"},
+		{"smaller batches on one", fewer(func(ranks []Rank) { ranks[0].Train.(*toy).batch = 10 }), "there are more batches for some devices only"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := Fit(t.Context(), c.ranks, toySGC3, Options{Epochs: 2, LearningRate: 0.01}, nil); err == nil || !strings.Contains(err.Error(), c.want) {

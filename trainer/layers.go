@@ -5,19 +5,35 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// pass is one batch on its way through a model.
+// pass is a rank's share of a batch on its way through a model.
 type pass struct {
 	gds.Stream
-	rows  int
-	train bool   // drop out, and prepare for backward
-	seed  uint64 // of dropout, for this step
+	rows       int
+	globalRows int       // of the batch, over all ranks
+	x          []operand // the input matrices [rows, features], in the order of Spec.Matrices
+	train      bool      // drop out, and prepare for backward
+	seed       uint64    // of dropout, for this step and rank
+	// meet waits for all ranks, and makes the vectors that they give the sum of all. It returns
+	// false if the program has to end, since another rank has failed: see group.run.
+	meet func(vector gds.Tensor) bool
 }
+
+// sum makes a vector [1,n] of a layer the sum of those of all ranks, where n is at most the number
+// of parameters of the model. All ranks have to come to it, those without rows too. It may be
+// called anywhere in forward and backward of a training pass: the work enqueued before it has seen
+// the rank's own vector, the work enqueued after it sees the sum.
+func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
 
 // activation is what a layer puts out, [batch, cols], and the gradient with
 // respect to it. It lies in the network's scratch memory.
 type activation struct {
 	cols      int
 	out, grad gds.Tensor // of the largest batch
+}
+
+// of returns the output and its gradient for the rows of a pass.
+func (a *activation) of(p *pass) (out, grad gds.Tensor) {
+	return a.out.Slice(0, p.rows), a.grad.Slice(0, p.rows)
 }
 
 // operand is a matrix times a number.
@@ -60,20 +76,39 @@ func (l *linear) forward(p *pass, y gds.Tensor, xs ...operand) {
 	p.AddRow(y, l.bias.value)
 }
 
-// backward sets the gradients of weights and bias from gy = dL/dy.
+// backward adds to the gradients of weights and bias, from gy = dL/dy.
 func (l *linear) backward(p *pass, gy gds.Tensor, xs ...operand) {
 	at := 0
 	for k, x := range xs {
-		p.Gemm(true, false, x.scale, gy, x.Tensor, 0, l.weight.grad.Columns(at, at+l.inputs[k]))
+		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, l.weight.grad.Columns(at, at+l.inputs[k]))
 		at += l.inputs[k]
 	}
-	p.SumRows(l.bias.grad, 0, gy)
+	p.SumRows(l.bias.grad, 1, gy)
 }
 
 // inputGradient sets gx = dL/dx of a layer with one input of scale 1.
 func (l *linear) inputGradient(p *pass, gx, gy gds.Tensor) {
 	p.Gemm(false, false, 1, gy, l.weight.value, 0, gx)
 }
+
+// inputLayer is a linear layer that reads input matrices: its x_k is matrix from[k] of a batch.
+type inputLayer struct {
+	*linear
+	from []int
+	x    []operand // those of the last pass
+}
+
+// choose picks the layer's inputs.
+func (l *inputLayer) choose(p *pass) []operand {
+	l.x = l.x[:0]
+	for _, i := range l.from {
+		l.x = append(l.x, p.x[i])
+	}
+	return l.x
+}
+
+func (l *inputLayer) forward(p *pass, y gds.Tensor)   { l.linear.forward(p, y, l.choose(p)...) }
+func (l *inputLayer) backward(p *pass, gy gds.Tensor) { l.linear.backward(p, gy, l.choose(p)...) }
 
 // nonlinearity is ReLU and then dropout, in place.
 type nonlinearity struct {

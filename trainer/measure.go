@@ -2,8 +2,10 @@ package trainer
 
 import (
 	"context"
+	"iter"
 	"time"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -26,67 +28,74 @@ const (
 // (preprop-gnn section 5, after PaGraph); the memory counts in the devices' Usage. The trained
 // parameters are dropped, and all memory is freed before it returns.
 func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, err error) {
-	f, err := newFitting(ctx, ranks, spec, Options{Epochs: 1, LearningRate: 1e-3})
+	f, err := Start(ctx, ranks, spec, Options{Epochs: 1, LearningRate: 1e-3})
 	if err != nil {
 		return r, err
 	}
 	defer func() {
-		if closeErr := f.close(); err == nil {
+		if closeErr := f.Close(); err == nil {
 			err = closeErr
 		}
 	}()
-	f.resetMeters()
+	f.resetLoss()
 	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
+		rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(ranks))
 		steps := 0
-		r.TrainSeconds, err = f.secondsPerRow(ctx, shares, func() error {
-			steps++
-			for rank, n := range f.ranks {
-				n.gradient(shares[rank], uint64(steps))
-			}
-			return f.adamStep(ctx, f.adamOptions(steps))
-		})
+		r.TrainSeconds, err = f.secondsPerRow(ctx, shares, rows, func(n *network, b *loader.Batch) {
+			n.trainBatch(b, uint64(steps), f.stepOptions(steps+1))
+		}, func(*loader.Batch) { steps++ })
 		if err != nil {
 			return err
 		}
-		r.ValidSeconds, err = f.secondsPerRow(ctx, shares, func() error {
-			for rank, n := range f.ranks {
-				n.evaluateBatch(shares[rank])
-			}
-			return nil
-		})
+		r.ValidSeconds, err = f.secondsPerRow(ctx, shares, rows, (*network).evaluateBatch, nil)
 		return err
 	})
 	return r, err
 }
 
-// secondsPerRow measures the time that the work of step, which enqueues it on all ranks, takes
-// for each row of one rank's share.
-func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, step func() error) (float64, error) {
-	if err := step(); err != nil { // not timed: touches memory for the first time, while the loaders fill their buffers
+// secondsPerRow measures the time that share takes for each row of one rank's share.
+func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows float64, share func(n *network, b *loader.Batch), whole func(b *loader.Batch)) (float64, error) {
+	repeat := func(times int) error {
+		sets := make([]Epocher, len(shares))
+		for rank, b := range shares {
+			sets[rank] = repeated{b, times}
+		}
+		if _, err := g.eachBatch(ctx, sets, 0, 0, share, whole); err != nil {
+			return err
+		}
+		return g.synchronize(ctx)
+	}
+	if err := repeat(1); err != nil { // not timed: touches memory for the first time, while the loaders fill their buffers
 		return 0, err
 	}
-	rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(g.ranks))
 	var rounds []float64
 	begun := time.Now()
 	for len(rounds) < minMeasuredRounds || len(rounds) < maxMeasuredRounds && time.Since(begun) < measuredTime {
-		if err := g.synchronize(ctx); err != nil {
-			return 0, err
-		}
 		start, count := time.Now(), 0
-		for done := 1; time.Since(start) < measuredRound; done *= 2 {
-			for range done {
-				if err := step(); err != nil {
-					return 0, err
-				}
-			}
-			count += done
-			if err := g.synchronize(ctx); err != nil {
+		for times := 1; time.Since(start) < measuredRound; times *= 2 {
+			if err := repeat(times); err != nil {
 				return 0, err
 			}
+			count += times
 		}
 		rounds = append(rounds, time.Since(start).Seconds()/(float64(count)*rows))
 	}
 	return median(rounds), nil
+}
+
+// repeated is an epoch of the same batch again and again.
+type repeated struct {
+	batch *loader.Batch
+	times int
+}
+
+func (r repeated) Rows() int64 { return int64(r.times) * int64(r.batch.GlobalRows) }
+
+func (r repeated) EpochFrom(context.Context, gds.Stream, int, int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for i := 0; i < r.times && yield(r.batch, nil); i++ {
+		}
+	}
 }
 
 // Parameters is the number of parameters of a model.

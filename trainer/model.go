@@ -28,15 +28,14 @@ type kind struct {
 	decay float64
 }
 
-// model is a function from the feature matrices of a batch to logits. Both
-// methods enqueue work and return at once.
+// model is a function from the feature matrices of a batch (pass.x) to logits. Both methods
+// enqueue work on the pass. Layers may wait for those of the other ranks in between (pass.sum).
 type model interface {
-	// forward computes the logits [p.rows, classes] from x, in the order of
-	// Spec.Matrices, [p.rows, features] each.
-	forward(p *pass, x []operand) *activation
-	// backward computes the gradients of all parameters from that of the logits
-	// which the last forward, of the same pass and x, returned.
-	backward(p *pass, x []operand)
+	// forward computes the logits [p.rows, classes].
+	forward(p *pass) *activation
+	// backward adds to the gradients of all parameters, from that of the logits which the
+	// last forward of the same pass returned.
+	backward(p *pass)
 }
 
 // Models lists the names of the models, each with a line about it.
@@ -219,19 +218,13 @@ type builder struct {
 	size        float64 // see kind
 	parameters  parameters
 	activations []*activation
-	inputLayers []inputLayer
-}
-
-// inputLayer is a layer that reads input matrices: x_k of the layer is matrix from[k] of a batch.
-type inputLayer struct {
-	*linear
-	from []int
+	inputLayers []*inputLayer
 }
 
 // inputLayer declares a linear layer that reads the input matrices from.
-func (b *builder) inputLayer(name string, out int, s Spec, from []int) inputLayer {
+func (b *builder) inputLayer(name string, out int, s Spec, from []int) *inputLayer {
 	widths := slices.Repeat([]int{s.Features}, len(from))
-	r := inputLayer{newLinear(&b.parameters, name, out, widths...), from}
+	r := &inputLayer{linear: newLinear(&b.parameters, name, out, widths...), from: from}
 	b.inputLayers = append(b.inputLayers, r)
 	return r
 }

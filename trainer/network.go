@@ -11,29 +11,35 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
+// task is what a network is made for.
+type task struct {
+	train     bool // else it is only evaluated
+	optimizer optimizer
+	loss      loss
+	metric    metric
+}
+
 // network is a model on a device: parameters, scratch memory for one batch, and
 // the stream that computes it.
 type network struct {
+	rank, ranks int // of so many
+	task        task
 	spec        Spec
 	batchRows   int
 	model       model
 	params      parameters
 	size        float64 // see kind
-	inputLayers []inputLayer
+	inputLayers []*inputLayer
 	scales      []float32  // that the input matrices are multiplied by
 	columns     []columns  // of each input matrix, for training: see group.measureScales
 	momentBlock gds.Buffer // for eachRow: pinned, for rows of a matrix
-	meter       *meter
+	pass        pass       // the last
+	lossSum     gds.Tensor // over the rows so far
+	lossHost    gds.Buffer // pinned, to read it
+	meter       meter
 	profile     *profile // nil: none
 	stream      gds.Stream
 	mem         memory
-}
-
-// columns is what training knows of the columns of an input matrix, [1,features] each.
-type columns struct {
-	mean            gds.Tensor
-	factor, inverse gds.Tensor // powers of two that columns are multiplied by, and one by them
-	scaled          bool       // some factor is not one
 }
 
 // maxBatchRows is far beyond what is useful, and small enough that the bytes of any model fit
@@ -41,11 +47,15 @@ type columns struct {
 const maxBatchRows = 1 << 28
 
 // DeviceBytes is the device memory that Fit (train) or Evaluate needs beside the batches, for
-// batches of up to batchRows rows: parameters, activations, and the meters of loss and
-// accuracy; for training also gradients, Adam's moments and the best parameters. It is
-// rounded up to pages of gds.Align bytes for each allocation.
+// batches of up to batchRows rows: parameters, activations, and the meters of the loss and
+// the default metric; for training also gradients, the vectors of the default optimizer and
+// the best parameters. It is rounded up to pages of gds.Align bytes for each allocation.
 func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
-	n, err := newNetwork(nil, s, batchRows, train)
+	t, err := Options{}.task(train)
+	if err != nil {
+		return 0, err
+	}
+	n, err := newNetwork(nil, s, batchRows, t)
 	if err != nil {
 		return 0, err
 	}
@@ -55,7 +65,7 @@ func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
 // newNetwork allocates what a model needs for batches of up to batchRows rows;
 // for training, gradients too. Parameters are zero. Without a device, memory is
 // counted, and nothing can be computed.
-func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network, error) {
+func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, error) {
 	spec, declared, err := spec.normalized()
 	if err != nil {
 		return nil, err
@@ -63,48 +73,49 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, train bool) (*network,
 	if batchRows < 1 || batchRows > maxBatchRows {
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
-	n := &network{spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
+	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
 		size: declared.size, inputLayers: declared.inputLayers, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
-	allocate := func() error {
-		if err := n.params.allocate(&n.mem, train); err != nil {
-			return err
-		}
-		for _, a := range declared.activations {
-			if a.out, err = n.mem.matrix("activations", batchRows, a.cols, gds.Float32); err != nil {
-				return err
-			}
-			if !train {
-				continue
-			}
-			if a.grad, err = n.mem.matrix("gradients", batchRows, a.cols, gds.Float32); err != nil {
-				return err
-			}
-		}
-		if n.meter, err = newMeter(&n.mem); err != nil {
-			return err
-		}
-		if train {
-			if n.momentBlock, err = n.mem.pinned("moments", gds.Bytes(momentRows, spec.Features, gds.Float32)); err != nil {
-				return err
-			}
-			n.columns = make([]columns, len(spec.Matrices))
-			for i := range n.columns {
-				three, err := n.mem.matrix("means", 3, spec.Features, gds.Float32)
-				if err != nil {
-					return err
-				}
-				n.columns[i] = columns{mean: three.Slice(0, 1), factor: three.Slice(1, 2), inverse: three.Slice(2, 3)}
-			}
-		}
-		if dev != nil {
-			n.stream, err = dev.NewStream()
-		}
-		return err
-	}
-	if err := allocate(); err != nil {
+	if err := n.allocate(declared.activations); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
+	n.pass.Stream = n.stream
+	n.pass.meet = func(gds.Tensor) bool { return true } // alone
 	return n, nil
+}
+
+func (n *network) allocate(activations []*activation) (err error) {
+	if err := n.params.allocate(&n.mem, n.task); err != nil {
+		return err
+	}
+	for _, a := range activations {
+		if a.out, err = n.mem.matrix("activations", n.batchRows, a.cols, gds.Float32); err != nil {
+			return err
+		}
+		if !n.task.train {
+			continue
+		}
+		if a.grad, err = n.mem.matrix("gradients", n.batchRows, a.cols, gds.Float32); err != nil {
+			return err
+		}
+	}
+	if n.lossSum, err = n.mem.matrix("loss", 1, 1, gds.Float32); err != nil {
+		return err
+	}
+	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, 1, gds.Float32)); err != nil {
+		return err
+	}
+	if n.meter, err = n.task.metric(&n.mem, n.spec); err != nil {
+		return err
+	}
+	if n.task.train {
+		if err := n.allocateColumns(); err != nil {
+			return err
+		}
+	}
+	if n.mem.dev != nil {
+		n.stream, err = n.mem.dev.NewStream()
+	}
+	return err
 }
 
 // close waits for all work and frees all memory.
@@ -115,139 +126,91 @@ func (n *network) close() error {
 // checkBatch returns an error unless the batch has the shape that the network was made for.
 func (n *network) checkBatch(b *loader.Batch) error {
 	if b.Rows > n.batchRows {
-		return fmt.Errorf("%d rows, but memory for %d", b.Rows, n.batchRows)
+		return fmt.Errorf("batch %d: %d rows, but memory for %d", b.Index, b.Rows, n.batchRows)
 	}
 	if len(b.X) != len(n.spec.Matrices) {
-		return fmt.Errorf("%d matrices, but %s was made for %d", len(b.X), n.spec.Model, len(n.spec.Matrices))
+		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model, len(n.spec.Matrices))
 	}
 	for i, x := range b.X {
 		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 {
-			return fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, b.Rows, n.spec.Features)
 		}
 	}
 	return nil
 }
 
-// operands are the matrices of a batch, with the scales that the model multiplies them by.
-func (n *network) operands(b *loader.Batch) []operand {
-	x := make([]operand, len(b.X))
-	for i := range x {
-		x[i] = operand{b.X[i], n.scales[i]}
+// forward enqueues the forward pass of a batch, and returns the logits. It may meet the other ranks.
+func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *activation {
+	p := &n.pass
+	p.rows, p.globalRows, p.train, p.seed = b.Rows, b.GlobalRows, train, dropoutSeed
+	p.x = p.x[:0]
+	for i, x := range b.X {
+		p.x = append(p.x, operand{x, n.scales[i]})
 	}
-	return x
+	return n.model.forward(p)
 }
 
-// momentRows is how many rows eachRow brings to the host at once.
-const momentRows = 64
-
-// eachRow calls do for the rows of matrix i of a batch.
-func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(row []float32)) error {
-	x := b.X[i]
-	rows := dtype.Float32s(n.momentBlock.Bytes())
-	for lo := 0; lo < x.Rows; lo += momentRows {
-		part := x.Slice(lo, min(lo+momentRows, x.Rows))
-		n.stream.Copy(gds.NewTensor(n.momentBlock, part.Rows, part.Cols, gds.Float32), part)
-		if err := n.stream.Synchronize(ctx); err != nil {
-			return err
-		}
-		for r := range part.Rows {
-			do(rows[r*x.Cols : (r+1)*x.Cols])
-		}
-	}
-	return nil
-}
-
-// eachInput calls do for the columns [lo, hi) of the weights of each layer that reads an
-// input matrix, which are for matrix i.
-func (n *network) eachInput(do func(r inputLayer, i, lo, hi int)) {
-	for _, r := range n.inputLayers {
-		at := 0
-		for k, i := range r.from {
-			do(r, i, at, at+r.inputs[k])
-			at += r.inputs[k]
-		}
-	}
-}
-
-// standardize turns the parameters for features as they are stored into those that give the
-// same for standardized ones: a layer y = sum over k of scale_k W_k x_k + b becomes one of
-// the columns D_k (x_k - mean_k), where D_k are their factors: b grows by scale_k W_k mean_k,
-// and W_k is divided by D_k. Only steps are made with standardized features: the parameters
-// of a model, whether in use or saved, are for stored ones.
-func (n *network) standardize() {
-	n.eachInput(func(r inputLayer, i, lo, hi int) {
-		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
-		n.stream.Gemm(false, true, n.scales[i], c.mean, weights, 1, r.bias.value)
-		if c.scaled {
-			n.stream.MulRow(weights, c.inverse)
-		}
-	})
-}
-
-// restore undoes standardize.
-func (n *network) restore() {
-	n.eachInput(func(r inputLayer, i, lo, hi int) {
-		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
-		if c.scaled {
-			n.stream.MulRow(weights, c.factor)
-		}
-		n.stream.Gemm(false, true, -n.scales[i], c.mean, weights, 1, r.bias.value)
-	})
-}
-
-// standardizeGradient makes the gradient of the weights for features as they are stored that
-// of those for standardized ones.
-func (n *network) standardizeGradient() {
-	n.eachInput(func(r inputLayer, i, lo, hi int) {
-		c, grad := n.columns[i], r.weight.grad.Columns(lo, hi)
-		n.stream.Gemm(true, false, -n.scales[i], r.bias.grad, c.mean, 1, grad)
-		if c.scaled {
-			n.stream.MulRow(grad, c.factor)
-		}
-	})
-}
-
-// gradient enqueues the loss of a batch, summed over its rows and added to the
-// meter, and the gradient of the mean loss over the batch's rows on all ranks.
-func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
-	if b.Rows == 0 {
-		n.stream.Fill(n.params.grad, 0)
-		return
-	}
-	p := &pass{Stream: n.stream, rows: b.Rows, train: true, seed: dropoutSeed}
-	x := n.operands(b)
-	logits := n.model.forward(p, x)
-	n.stream.SoftmaxCrossEntropy(n.meter.loss, logits.grad.Slice(0, b.Rows), logits.out.Slice(0, b.Rows), b.Labels, 1/float32(b.GlobalRows))
-	n.profile.lap(n.stream, "forward")
-	n.model.backward(p, x)
+// backward enqueues the backward pass of the last batch. It may meet the other ranks.
+func (n *network) backward() {
+	n.stream.Fill(n.params.grad, 0)
+	n.model.backward(&n.pass)
 	n.standardizeGradient()
+}
+
+// gradient enqueues the loss of a batch, summed over its rows and added to that of the batches
+// before, and the rank's part of the gradient of the mean loss over the batch's rows on all ranks.
+func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
+	logits := n.forward(b, true, dropoutSeed)
+	out, grad := logits.of(&n.pass)
+	n.task.loss(n.stream, n.lossSum, grad, out, b.Labels, 1/float32(b.GlobalRows))
+	n.profile.lap(n.stream, "forward")
+	n.backward()
 	n.profile.lap(n.stream, "backward")
 }
 
-// step enqueues one step of Adam. Biases do not decay: a model that shrinks towards them
-// predicts how frequent the classes are.
-func (n *network) step(o gds.AdamOptions) {
-	n.standardize()
-	p := &n.params
-	for _, q := range p.list {
-		o := o
-		if !q.decays {
-			o.WeightDecay = 0
-		}
-		lo, hi := q.first, q.first+q.rows*q.cols
-		n.stream.Adam(p.value.Columns(lo, hi), p.grad.Columns(lo, hi), p.m.Columns(lo, hi), p.v.Columns(lo, hi), o)
+// trainBatch enqueues a step of training with the rank's share of a batch: forward and backward
+// pass, the sum of all ranks' gradients, and the same step of the optimizer on each rank, so that
+// parameters stay the same on all, bit for bit.
+func (n *network) trainBatch(b *loader.Batch, dropoutSeed uint64, o stepOptions) {
+	n.profile.lap(n.stream, "load")
+	n.gradient(b, dropoutSeed)
+	if !n.pass.meet(n.params.grad) {
+		return
 	}
-	n.restore()
+	if n.ranks > 1 {
+		n.profile.lap(n.stream, "reduce")
+	}
+	n.step(o)
 	n.profile.lap(n.stream, "optimizer")
 }
 
-// evaluateBatch enqueues the evaluation of a batch: it adds to the meter the number of labelled
-// rows, the number of correctly classified ones, and the sum of their losses.
-func (n *network) evaluateBatch(b *loader.Batch) {
-	if b.Rows == 0 {
-		return
+// step enqueues a step of the optimizer. Biases do not decay: a model that shrinks towards them
+// predicts how frequent the classes are.
+func (n *network) step(o stepOptions) {
+	n.standardize()
+	for _, q := range n.params.list {
+		if q.fixed {
+			continue
+		}
+		o := o
+		if !q.decays {
+			o.weightDecay = 0
+		}
+		n.task.optimizer.step(n.stream, o, q.vector(n.params.value), q.vector(n.params.grad), q.moments)
 	}
-	logits := n.model.forward(&pass{Stream: n.stream, rows: b.Rows}, n.operands(b))
-	n.stream.CountCorrect(n.meter.count, logits.out.Slice(0, b.Rows), b.Labels)
-	n.stream.SoftmaxCrossEntropy(n.meter.loss, gds.Tensor{}, logits.out.Slice(0, b.Rows), b.Labels, 0)
+	n.restore()
+}
+
+// evaluateBatch enqueues the evaluation of a batch: it adds to the meter, and to the sum of losses.
+func (n *network) evaluateBatch(b *loader.Batch) {
+	out, _ := n.forward(b, false, 0).of(&n.pass)
+	n.meter.add(n.stream, out, b.Labels)
+	n.task.loss(n.stream, n.lossSum, gds.Tensor{}, out, b.Labels, 0)
+}
+
+// readLoss waits for all work, and returns the sum of losses on this rank.
+func (n *network) readLoss(ctx context.Context) (float32, error) {
+	n.stream.Copy(gds.NewTensor(n.lossHost, 1, 1, gds.Float32), n.lossSum)
+	err := n.stream.Synchronize(ctx)
+	return dtype.Float32s(n.lossHost.Bytes())[0], err
 }

@@ -23,7 +23,7 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, err := range rows.Epoch(t.Context(), stream, 0) {
+			for _, err := range rows.EpochFrom(t.Context(), stream, 0, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -16,18 +15,21 @@ type parameter struct {
 	first       int     // its first element in the flat vectors
 	bound       float32 // initial values are uniform in [-bound, bound)
 	decays      bool    // by weight decay
+	fixed       bool    // has no gradient: only the layer itself changes it, the same on all ranks
 	value, grad gds.Tensor
+	moments     []gds.Tensor // of the optimizer, [1, rows*cols] each
 }
 
-// parameters are those of one model. Values, gradients, the moments of Adam and
+// parameters are those of one model. Values, gradients, the moments of the optimizer and
 // the best values are one flat vector [1, count] each, in which the parameters follow each other,
-// row-major, in the order in which the model declared them.
+// row-major, in the order in which the model declared them. Backward passes add to gradients, so
+// layers may share parameters.
 type parameters struct {
 	list  []*parameter
 	count int
 
 	value, grad gds.Tensor
-	m, v        gds.Tensor // first and second moment
+	moments     []gds.Tensor
 	best        gds.Tensor // values of the epoch selected so far
 }
 
@@ -40,10 +42,14 @@ func (p *parameters) declare(name string, rows, cols int, bound float64) *parame
 }
 
 // allocate gets the vectors; for training, all of them.
-func (p *parameters) allocate(mem *memory, train bool) (err error) {
+func (p *parameters) allocate(mem *memory, t task) (err error) {
 	vectors := []*gds.Tensor{&p.value}
-	if train {
-		vectors = append(vectors, &p.grad, &p.m, &p.v, &p.best)
+	if t.train {
+		p.moments = make([]gds.Tensor, t.optimizer.moments)
+		vectors = append(vectors, &p.grad, &p.best)
+		for i := range p.moments {
+			vectors = append(vectors, &p.moments[i])
+		}
 	}
 	for _, vector := range vectors {
 		if *vector, err = mem.matrix("parameters", 1, p.count, gds.Float32); err != nil {
@@ -51,18 +57,26 @@ func (p *parameters) allocate(mem *memory, train bool) (err error) {
 		}
 	}
 	for _, q := range p.list {
-		q.value = q.view(p.value)
-		if train {
-			q.grad = q.view(p.grad)
+		q.value = q.matrix(p.value)
+		if t.train {
+			q.grad = q.matrix(p.grad)
+		}
+		for _, m := range p.moments {
+			q.moments = append(q.moments, q.vector(m))
 		}
 	}
 	return nil
 }
 
-func (q *parameter) view(vector gds.Tensor) gds.Tensor {
+// matrix is the parameter's part of a vector, as it was declared, and vector the same as [1,n].
+func (q *parameter) matrix(vector gds.Tensor) gds.Tensor {
 	t := gds.NewTensor(vector.Buf, q.rows, q.cols, gds.Float32)
 	t.Offset = int64(q.first) * int64(gds.Float32.Size())
 	return t
+}
+
+func (q *parameter) vector(vector gds.Tensor) gds.Tensor {
+	return vector.Columns(q.first, q.first+q.rows*q.cols)
 }
 
 // initial returns the initial values of a run: element i of a parameter is
@@ -81,18 +95,15 @@ func (p *parameters) initial(seed uint64) []float32 {
 	return values
 }
 
-// load sets the values, and waits until they are there.
-func (p *parameters) load(dev gds.Device, s gds.Stream, values []float32) error {
-	if len(values) != p.count {
-		return fmt.Errorf("%d values for %d parameters", len(values), p.count)
-	}
-	return gds.Upload(dev, s, p.value, dtype.BytesOf(values))
+// upload sets a vector [1,n], and waits until it is there.
+func (n *network) upload(vector gds.Tensor, values []float32) error {
+	return gds.Upload(n.mem.dev, n.stream, vector, dtype.BytesOf(values))
 }
 
-// read copies one of the vectors to the host.
-func (p *parameters) read(dev gds.Device, s gds.Stream, vector gds.Tensor) ([]float32, error) {
-	values := make([]float32, p.count)
-	return values, gds.Download(dev, s, dtype.BytesOf(values), vector)
+// download copies a vector [1,n] to the host.
+func (n *network) download(vector gds.Tensor) ([]float32, error) {
+	values := make([]float32, vector.Cols)
+	return values, gds.Download(n.mem.dev, n.stream, dtype.BytesOf(values), vector)
 }
 
 // linearBound is the bound of weights and biases of a layer with so many

@@ -14,10 +14,6 @@ type profile struct {
 	seconds map[string]float64
 }
 
-func newProfile() *profile {
-	return &profile{since: time.Now(), seconds: map[string]float64{}}
-}
-
 // lap waits for a device, and adds the time since the previous lap to a step. An error stays
 // with the stream, and is returned to whoever waits for it next.
 func (p *profile) lap(stream gds.Stream, step string) {

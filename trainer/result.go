@@ -2,26 +2,23 @@ package trainer
 
 import "math"
 
-// How the epoch of a Result was selected.
-const (
-	SelectedByValidation = "best validation accuracy"
-	SelectedLast         = "last epoch (none was validated)"
-)
+// SelectedLast is the Selection of a Result without validation.
+const SelectedLast = "last epoch (none was validated)"
 
 // Epoch is the result of one epoch.
 type Epoch struct {
-	Number       int      // from 1
-	TrainLoss    float64  // mean over the rows, dropout and changing parameters included
-	Valid        *float64 // validation accuracy; nil where the epoch was not validated
-	ValidLoss    float64  // mean validation loss, where Valid is not nil
-	Best         bool     // selected so far: see Fit
-	Seconds      float64  // training and validation
-	TrainSeconds float64
+	Number       int      `json:"number"`     // from 1
+	TrainLoss    float64  `json:"train_loss"` // mean over the rows, dropout and changing parameters included
+	Valid        *float64 `json:"valid"`      // the metric on the validation rows; nil where the epoch was not validated
+	ValidLoss    float64  `json:"valid_loss"` // mean validation loss, where Valid is not nil
+	Best         bool     `json:"best"`       // selected so far: see Fit
+	Seconds      float64  `json:"seconds"`    // training and validation
+	TrainSeconds float64  `json:"train_seconds"`
 	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward"
 	// (with the loss), "backward", "optimizer" and, with several devices, "reduce" (adding
 	// their gradients); nil unless Options.ProfileFrom asks for it. The host then waits for
 	// each device after each step, so that only loading overlaps with other steps.
-	StepSeconds map[string]float64
+	StepSeconds map[string]float64 `json:"step_seconds,omitempty"`
 }
 
 // Result is the result of Fit. A metric is nil where there were no labelled
@@ -34,7 +31,7 @@ type Result struct {
 	History          []Epoch            `json:"-"`
 	Epochs           int                `json:"epochs"` // that were run
 	BestEpoch        int                `json:"best_epoch"`
-	Selection        string             `json:"selection"`
+	Selection        string             `json:"selection"`  // how the epoch was selected
 	TrainLoss        float64            `json:"train_loss"` // of the selected epoch
 	ValidMetric      *float64           `json:"valid_metric"`
 	TestMetric       *float64           `json:"test_metric"`

@@ -33,15 +33,17 @@ var sgcKind = kind{
 }
 
 type sgc struct {
-	out    inputLayer
+	out    *inputLayer
 	logits *activation
 }
 
-func (m *sgc) forward(p *pass, x []operand) *activation {
-	m.out.forward(p, m.logits.out.Slice(0, p.rows), x...)
+func (m *sgc) forward(p *pass) *activation {
+	y, _ := m.logits.of(p)
+	m.out.forward(p, y)
 	return m.logits
 }
 
-func (m *sgc) backward(p *pass, x []operand) {
-	m.out.backward(p, m.logits.grad.Slice(0, p.rows), x...)
+func (m *sgc) backward(p *pass) {
+	_, gy := m.logits.of(p)
+	m.out.backward(p, gy)
 }

@@ -39,7 +39,7 @@ var signKind = kind{
 }
 
 type sign struct {
-	hops   []inputLayer
+	hops   []*inputLayer
 	joined *activation // [n, hops*hidden]: the hops' outputs side by side
 	act    nonlinearity
 	hidden []signHidden
@@ -81,37 +81,39 @@ func newSIGN(s Spec, b *builder) model {
 	return m
 }
 
-func (m *sign) forward(p *pass, x []operand) *activation {
-	y := m.joined.out.Slice(0, p.rows)
+func (m *sign) forward(p *pass) *activation {
+	y, _ := m.joined.of(p)
 	for i, h := range m.hops {
-		h.forward(p, m.slot(y, i), pick(x, h.from)...)
+		h.forward(p, m.slot(y, i))
 	}
 	m.act.forward(p, y)
 	for _, h := range m.hidden {
-		next := h.y.out.Slice(0, p.rows)
+		next, _ := h.y.of(p)
 		h.linear.forward(p, next, operand{y, 1})
 		h.nonlinearity.forward(p, next)
 		y = next
 	}
-	m.out.forward(p, m.logits.out.Slice(0, p.rows), operand{y, 1})
+	logits, _ := m.logits.of(p)
+	m.out.forward(p, logits, operand{y, 1})
 	return m.logits
 }
 
-func (m *sign) backward(p *pass, x []operand) {
-	layer, grad := m.out, m.logits.grad.Slice(0, p.rows)
+func (m *sign) backward(p *pass) {
+	layer := m.out
+	_, grad := m.logits.of(p)
 	for _, h := range slices.Backward(m.hidden) {
-		y, gy := h.y.out.Slice(0, p.rows), h.y.grad.Slice(0, p.rows)
+		y, gy := h.y.of(p)
 		layer.backward(p, grad, operand{y, 1})
 		layer.inputGradient(p, gy, grad)
 		h.nonlinearity.backward(p, gy, y)
 		layer, grad = h.linear, gy
 	}
-	y, gy := m.joined.out.Slice(0, p.rows), m.joined.grad.Slice(0, p.rows)
+	y, gy := m.joined.of(p)
 	layer.backward(p, grad, operand{y, 1})
 	layer.inputGradient(p, gy, grad)
 	m.act.backward(p, gy, y)
 	for i, h := range m.hops {
-		h.backward(p, m.slot(gy, i), pick(x, h.from)...)
+		h.backward(p, m.slot(gy, i))
 	}
 }
 
@@ -119,12 +121,4 @@ func (m *sign) backward(p *pass, x []operand) {
 func (m *sign) slot(joined gds.Tensor, i int) gds.Tensor {
 	width := joined.Cols / len(m.hops)
 	return joined.Columns(i*width, (i+1)*width)
-}
-
-func pick(x []operand, which []int) []operand {
-	out := make([]operand, len(which))
-	for i, k := range which {
-		out[i] = x[k]
-	}
-	return out
 }

@@ -1,211 +1,107 @@
 package trainer
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"iter"
-	"math"
-	"slices"
+import "github.com/hopfeed/hopfeed/gds"
 
-	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/loader"
-)
-
-// firstBatch calls do with the ranks' shares of the first batch of an epoch.
-func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares []*loader.Batch) error) error {
-	shares := make([]*loader.Batch, len(g.ranks))
-	for rank, n := range g.ranks {
-		next, stop := iter.Pull2(sets[rank].Epoch(ctx, n.stream, 0))
-		defer stop()
-		b, err, more := next()
-		switch {
-		case err == nil && !more:
-			err = errors.New("there is none")
-		case err == nil:
-			err = n.checkBatch(b)
-		}
-		if err != nil {
-			return fmt.Errorf("first batch: %w", g.rankError(rank, err))
-		}
-		shares[rank] = b
-	}
-	return do(shares)
+// InputScale is how a model takes an input matrix: columns are centred and brought to one unit while
+// the model is trained, and the matrix is multiplied by Scale in any case.
+type InputScale struct {
+	Scale  float32
+	Mean   []float32 // of each column
+	Factor []float32 // that it is multiplied by: a power of two
 }
 
-// measureScales finds, in the first batch of training, the mean of each column of the input
-// matrices, the factors of columns whose unit is far from that of others, and the scale that
-// brings each matrix to the size that the model wants (kind.size). Features come in any unit (rows that
-// are divided by their sum are of the size 1/F) and around any mean (which propagation keeps,
-// while it averages out what differs); with these, learning rates and weight decay mean the
-// same for all of them.
-func (g *group) measureScales(ctx context.Context, train []Epocher) error {
-	spec := g.ranks[0].spec
-	found := make([]moments, len(spec.Matrices))
-	err := g.firstBatch(ctx, train, func(shares []*loader.Batch) (err error) {
-		for i := range found {
-			if found[i], err = g.moments(ctx, shares, i); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
+// columns is what training knows of the columns of an input matrix, [1,features] each.
+type columns struct {
+	mean            gds.Tensor
+	factor, inverse gds.Tensor // powers of two that columns are multiplied by, and one by them
+	scaled          bool       // some factor is not one
+}
+
+// allocateColumns gets memory for the columns, and for measuring them.
+func (n *network) allocateColumns() (err error) {
+	if n.momentBlock, err = n.mem.pinned("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32)); err != nil {
 		return err
 	}
-	scales := make([]float32, len(found))
-	for i, m := range found {
-		factors, inverses, scaled := m.factors()
-		scales[i] = 1
-		if deviation := m.deviation(factors); deviation != 0 {
-			scales[i] = float32(g.ranks[0].size / deviation)
+	n.columns = make([]columns, len(n.spec.Matrices))
+	for i := range n.columns {
+		three, err := n.mem.matrix("means", 3, n.spec.Features, gds.Float32)
+		if err != nil {
+			return err
 		}
-		if !(scales[i] > 0 && scales[i] <= math.MaxFloat32) {
-			return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
-		}
-		means := make([]float32, len(m.mean))
-		for j, v := range m.mean {
-			means[j] = float32(v)
-		}
-		for rank, n := range g.ranks {
-			c := &n.columns[i]
-			c.scaled = scaled
-			if err := n.setColumns(c, means, factors, inverses); err != nil {
-				return g.rankError(rank, err)
-			}
-		}
+		n.columns[i] = columns{mean: three.Slice(0, 1), factor: three.Slice(1, 2), inverse: three.Slice(2, 3)}
 	}
-	g.setScales(scales)
-	for _, n := range g.ranks {
-		n.restore()
-	}
-	return g.synchronize(ctx)
+	return nil
 }
 
-// setColumns sets what training knows of the columns of a matrix.
-func (n *network) setColumns(c *columns, mean, factor, inverse []float32) error {
-	for _, v := range []struct {
-		to     gds.Tensor
-		values []float32
-	}{{c.mean, mean}, {c.factor, factor}, {c.inverse, inverse}} {
-		if err := gds.Upload(n.mem.dev, n.stream, v.to, dtype.BytesOf(v.values)); err != nil {
-			return err
+// setInputs sets the scales of the input matrices, and waits until they are there.
+func (n *network) setInputs(inputs []InputScale) error {
+	for i, in := range inputs {
+		n.scales[i] = in.Scale
+		c := &n.columns[i]
+		inverse := make([]float32, len(in.Factor))
+		c.scaled = false
+		for j, f := range in.Factor {
+			inverse[j] = 1 / f
+			c.scaled = c.scaled || f != 1
+		}
+		for _, v := range []struct {
+			to   gds.Tensor
+			from []float32
+		}{{c.mean, in.Mean}, {c.factor, in.Factor}, {c.inverse, inverse}} {
+			if err := n.upload(v.to, v.from); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// moments are sums over the rows of a matrix, by column.
-type moments struct {
-	rows    float64
-	mean    []float64
-	raw     []float64 // sum of x^2
-	squares []float64 // sum of (x - mean)^2
-	fourths []float64 // sum of (x - mean)^4
-	filled  []float64 // rows where x is not 0
+// eachInput calls do for the columns [lo, hi) of the weights of each layer that reads an
+// input matrix, which are for matrix i.
+func (n *network) eachInput(do func(r *inputLayer, i, lo, hi int)) {
+	for _, r := range n.inputLayers {
+		at := 0
+		for k, i := range r.from {
+			do(r, i, at, at+r.inputs[k])
+			at += r.inputs[k]
+		}
+	}
 }
 
-// moments measures matrix i of a batch.
-func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (moments, error) {
-	cols := g.ranks[0].spec.Features
-	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols), fourths: make([]float64, cols), filled: make([]float64, cols)}
-	eachRow := func(do func(row []float32)) error {
-		for rank, n := range g.ranks {
-			if err := n.eachRow(ctx, shares[rank], i, do); err != nil {
-				return g.rankError(rank, err)
-			}
-		}
-		return nil
-	}
-	err := eachRow(func(row []float32) {
-		m.rows++
-		for j, v := range row {
-			m.mean[j] += float64(v)
-			if v != 0 {
-				m.filled[j]++
-			}
-			m.raw[j] += float64(float64(v) * float64(v))
-		}
-	})
-	if err != nil {
-		return m, err
-	}
-	for j := range m.mean {
-		m.mean[j] /= m.rows
-	}
-	return m, eachRow(func(row []float32) {
-		for j, v := range row {
-			d := float64(v) - m.mean[j]
-			square := float64(d * d)
-			m.squares[j] += square
-			m.fourths[j] += float64(square * square)
+// standardize turns the parameters for features as they are stored into those that give the
+// same for standardized ones: a layer y = sum over k of scale_k W_k x_k + b becomes one of
+// the columns D_k (x_k - mean_k), where D_k are their factors: b grows by scale_k W_k mean_k,
+// and W_k is divided by D_k. Only steps are made with standardized features: the parameters
+// of a model, whether in use or saved, are for stored ones.
+func (n *network) standardize() {
+	n.eachInput(func(r *inputLayer, i, lo, hi int) {
+		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
+		n.stream.Gemm(false, true, n.scales[i], c.mean, weights, 1, r.bias.value)
+		if c.scaled {
+			n.stream.MulRow(weights, c.inverse)
 		}
 	})
 }
 
-// leastDeviation is the least standard deviation that is assumed of columns, as a fraction of
-// the root mean square of their elements: smaller deviations are rounding errors of float32.
-const leastDeviation = 1e-4
-
-// deviation is the root mean square of the columns around their means, times their factors.
-func (m moments) deviation(factors []float32) float64 {
-	squares, raw := 0.0, 0.0
-	for j, f := range factors {
-		f := float64(f) * float64(f)
-		squares += float64(f * m.squares[j])
-		raw += float64(f * m.raw[j])
-	}
-	return max(math.Sqrt(squares), leastDeviation*math.Sqrt(raw)) / math.Sqrt(m.rows*float64(len(factors)))
+// restore undoes standardize.
+func (n *network) restore() {
+	n.eachInput(func(r *inputLayer, i, lo, hi int) {
+		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
+		if c.scaled {
+			n.stream.MulRow(weights, c.factor)
+		}
+		n.stream.Gemm(false, true, -n.scales[i], c.mean, weights, 1, r.bias.value)
+	})
 }
 
-// unitSpan is how many times larger or smaller than the median a column's unit has to be for
-// the columns of a matrix to be in units of their own. Columns of words, which are mostly zero,
-// differ by up to 24 times after propagation: of these none is to be changed, as a word that is
-// made as large as a frequent one costs accuracy.
-const unitSpan = 32
-
-// maxExponent keeps factors, and one by them, far from the ends of float32.
-const maxExponent = 60
-
-// factors are the powers of two that columns are multiplied by, and one by them. They are
-// one unless the columns are in units of their own; then those that are mostly not zero get
-// the median unit, and others only if theirs is far larger: what the first batch shows
-// of a column that is mostly zero, or constant, does not tell how large it can be.
-//
-// The unit of a column is the root mean square of its deviation, each value weighted by its
-// square: of a column that is 1 in some rows and else 0 it is about 1, however many they are.
-func (m moments) factors() (factors, inverses []float32, scaled bool) {
-	const least = leastDeviation * leastDeviation
-	units, known := make([]float64, len(m.mean)), make([]float64, 0, len(m.mean))
-	for j := range units {
-		if m.squares[j] > least*m.raw[j] {
-			units[j] = math.Sqrt(m.fourths[j] / m.squares[j])
-			known = append(known, units[j])
-		} else {
-			units[j] = math.Sqrt(least * m.raw[j] / m.rows)
+// standardizeGradient makes the gradient of the weights for features as they are stored that
+// of those for standardized ones.
+func (n *network) standardizeGradient() {
+	n.eachInput(func(r *inputLayer, i, lo, hi int) {
+		c, grad := n.columns[i], r.weight.grad.Columns(lo, hi)
+		n.stream.Gemm(true, false, -n.scales[i], r.bias.grad, c.mean, 1, grad)
+		if c.scaled {
+			n.stream.MulRow(grad, c.factor)
 		}
-	}
-	factors = slices.Repeat([]float32{1}, len(units))
-	inverses = slices.Clone(factors)
-	if len(known) == 0 {
-		return factors, inverses, false
-	}
-	slices.Sort(known)
-	median := known[len(known)/2]
-	larger := func(j int) bool { return units[j] > unitSpan*median }
-	shown := func(j int) bool { return m.filled[j] > m.rows/2 && m.squares[j] > least*m.raw[j] }
-	for j, unit := range units {
-		scaled = scaled || larger(j) || shown(j) && unit < median/unitSpan
-	}
-	if !scaled {
-		return factors, inverses, false
-	}
-	for j, unit := range units {
-		if larger(j) || shown(j) {
-			e := int(max(-maxExponent, min(maxExponent, math.Round(math.Log2(median/unit)))))
-			factors[j], inverses[j] = float32(math.Ldexp(1, e)), float32(math.Ldexp(1, -e))
-		}
-	}
-	return factors, inverses, true
+	})
 }

@@ -52,7 +52,7 @@ func (d *toy) feed(dev gds.Device, batch int) *toy {
 	return &fed
 }
 
-func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
+func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
 	d.epochs++
 	return func(yield func(*loader.Batch, error) bool) {
 		mem := memory{dev: d.dev}
@@ -79,7 +79,7 @@ func (d *toy) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 		if d.shuffle {
 			plan.Order = chunk.Shuffled
 		}
-		for b := range plan.Epoch(n) {
+		for b := range plan.EpochFrom(n, first) {
 			if d.hook != nil {
 				if err := d.hook(n, b.Index); err != nil {
 					yield(nil, err)
@@ -208,4 +208,14 @@ func sameBits(a, b []float32) bool {
 		}
 	}
 	return true
+}
+
+// taskFor is what networks do by default.
+func taskFor(t testing.TB, train bool) task {
+	t.Helper()
+	w, err := Options{}.task(train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }

@@ -37,8 +37,8 @@ type MatrixID = loader.MatrixID
 type Epocher interface {
 	// Rows is the number of rows of an epoch, over all ranks.
 	Rows() int64
-	// Epoch yields the batches of epoch n, the first being 0.
-	Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error]
+	// EpochFrom yields the batches of epoch n, the first being 0, from batch first on.
+	EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error]
 }
 
 var _ Epocher = (*loader.Set)(nil)

@@ -254,13 +254,13 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
-		Accuracy: found.Overall.Fraction(), Rows: found.Overall.Rows, Parts: map[string]*partAccuracy{},
+		Accuracy: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partAccuracy{},
 		RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
 		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
 	}
 	for _, section := range found.ByName {
 		e.names = append(e.names, section.Name)
-		e.Parts[section.Name] = &partAccuracy{section.Fraction(), section.Rows}
+		e.Parts[section.Name] = &partAccuracy{section.Value, section.Rows}
 	}
 	run := c.Runs[c.Best]
 	e.trained = trained{
@@ -268,7 +268,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		Placement: s.Plan.Placement, Shuffle: "none", Reasons: s.Plan.Reasons,
 		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded,
 		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
-		TrainLoss: &run.TrainLoss, Metric: trainer.MetricName,
+		TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
 		PeakDeviceBytes: s.PeakBytes(), Seeds: []uint64{run.Seed}, Load: s.Loaders[0].Stats(),

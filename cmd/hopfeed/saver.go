@@ -36,6 +36,7 @@ type saver struct {
 type savedModel struct {
 	run, epoch int // from 1
 	valid      *float64
+	metric     string
 }
 
 // checkpointRowBytes is what a row takes where the split of a checkpoint is made, or compared
@@ -156,7 +157,7 @@ func (s *saver) save(r *trainer.Result, run int) {
 	s.saveError = s.dir.Save(&c)
 	s.lastSave, s.saveTime = time.Now(), time.Since(start)
 	if s.saveError == nil {
-		s.saved = &savedModel{run + 1, r.BestEpoch, r.ValidMetric}
+		s.saved = &savedModel{run + 1, r.BestEpoch, r.ValidMetric, r.Metric}
 	} else {
 		s.app.note("saving failed: %s", s.saveError)
 	}
@@ -210,7 +211,7 @@ func (s *saver) finalError(err error) error {
 			saved += fmt.Sprintf(" of run %d", m.run)
 		}
 		if m.valid != nil {
-			saved += fmt.Sprintf(" (validation %s %s)", trainer.MetricName, percent(m.valid))
+			saved += fmt.Sprintf(" (validation %s %s)", m.metric, percent(m.valid))
 		}
 		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it, train --force starts over", s.dir.Path(), s.store)
 	}

@@ -214,7 +214,6 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 		Model: o.model, Dataset: m.Name,
 		Placement: s.Plan.Placement, Shuffle: s.Plan.Shuffle, Reasons: s.Plan.Reasons,
 		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded, PredictedRemoteRows: s.Plan.RemoteRows,
-		Metric: trainer.MetricName,
 	}
 	if s.Plan.ComputeSeconds > 0 {
 		t.PredictedEpochSeconds = &s.Plan.EpochSeconds

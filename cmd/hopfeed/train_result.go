@@ -120,7 +120,7 @@ func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
 	t.LoadWaitSeconds, t.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
 	t.RowsPerSecond, t.RowsPerSecondStd = meanStd(s.RowsPerSecond)
 	t.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
-	t.Selection = runs[0].Selection
+	t.Selection, t.Metric = runs[0].Selection, runs[0].Metric
 	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
 }
 

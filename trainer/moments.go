@@ -1,0 +1,199 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// firstBatch calls do with the ranks' shares of the first batch of an epoch.
+func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares []*loader.Batch) error) error {
+	shares := make([]*loader.Batch, len(g.ranks))
+	for rank, n := range g.ranks {
+		next, stop := iter.Pull2(sets[rank].EpochFrom(ctx, n.stream, 0, 0))
+		defer stop()
+		b, err, more := next()
+		switch {
+		case err == nil && !more:
+			err = errors.New("there is none")
+		case err == nil:
+			err = n.checkBatch(b)
+		}
+		if err != nil {
+			return fmt.Errorf("first batch: %w", g.rankError(rank, err))
+		}
+		shares[rank] = b
+	}
+	return do(shares)
+}
+
+// measureInputs finds, in the first batch of training, the mean of each column of the input
+// matrices, the factors of columns whose unit is far from that of others, and the scale that
+// brings each matrix to the size that the model wants (kind.size). Features come in any unit (rows that
+// are divided by their sum are of the size 1/F) and around any mean (which propagation keeps,
+// while it averages out what differs); with these, learning rates and weight decay mean the
+// same for all of them.
+func (g *group) measureInputs(ctx context.Context, train []Epocher) ([]InputScale, error) {
+	spec := g.ranks[0].spec
+	inputs := make([]InputScale, len(spec.Matrices))
+	return inputs, g.firstBatch(ctx, train, func(shares []*loader.Batch) error {
+		for i := range inputs {
+			m, err := g.moments(ctx, shares, i)
+			if err != nil {
+				return err
+			}
+			in := InputScale{Scale: 1, Factor: m.factors(), Mean: make([]float32, len(m.mean))}
+			if deviation := m.deviation(in.Factor); deviation != 0 {
+				in.Scale = float32(g.ranks[0].size / deviation)
+			}
+			if !(in.Scale > 0 && in.Scale <= math.MaxFloat32) {
+				return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
+			}
+			for j, v := range m.mean {
+				in.Mean[j] = float32(v)
+			}
+			inputs[i] = in
+		}
+		return nil
+	})
+}
+
+// moments are sums over the rows of a matrix, by column.
+type moments struct {
+	rows    float64
+	mean    []float64
+	raw     []float64 // sum of x^2
+	squares []float64 // sum of (x - mean)^2
+	fourths []float64 // sum of (x - mean)^4
+	filled  []float64 // rows where x is not 0
+}
+
+// moments measures matrix i of a batch.
+func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (moments, error) {
+	cols := g.ranks[0].spec.Features
+	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols), fourths: make([]float64, cols), filled: make([]float64, cols)}
+	eachRow := func(do func(row []float32)) error {
+		for rank, n := range g.ranks {
+			if err := n.eachRow(ctx, shares[rank], i, do); err != nil {
+				return g.rankError(rank, err)
+			}
+		}
+		return nil
+	}
+	err := eachRow(func(row []float32) {
+		m.rows++
+		for j, v := range row {
+			m.mean[j] += float64(v)
+			if v != 0 {
+				m.filled[j]++
+			}
+			m.raw[j] += float64(float64(v) * float64(v))
+		}
+	})
+	if err != nil {
+		return m, err
+	}
+	for j := range m.mean {
+		m.mean[j] /= m.rows
+	}
+	return m, eachRow(func(row []float32) {
+		for j, v := range row {
+			d := float64(v) - m.mean[j]
+			square := float64(d * d)
+			m.squares[j] += square
+			m.fourths[j] += float64(square * square)
+		}
+	})
+}
+
+// leastDeviation is the least standard deviation that is assumed of columns, as a fraction of
+// the root mean square of their elements: smaller deviations are rounding errors of float32.
+const leastDeviation = 1e-4
+
+// deviation is the root mean square of the columns around their means, times their factors.
+func (m moments) deviation(factors []float32) float64 {
+	squares, raw := 0.0, 0.0
+	for j, f := range factors {
+		f := float64(f) * float64(f)
+		squares += float64(f * m.squares[j])
+		raw += float64(f * m.raw[j])
+	}
+	return max(math.Sqrt(squares), leastDeviation*math.Sqrt(raw)) / math.Sqrt(m.rows*float64(len(factors)))
+}
+
+// unitSpan is how many times larger or smaller than the median a column's unit has to be for
+// the columns of a matrix to be in units of their own. Columns of words, which are mostly zero,
+// differ by up to 24 times after propagation: of these none is to be changed, as a word that is
+// made as large as a frequent one costs accuracy.
+const unitSpan = 32
+
+// maxExponent keeps factors, and one by them, far from the ends of float32.
+const maxExponent = 60
+
+// factors are the powers of two that columns are multiplied by. They are one unless the columns are in units of their own; then those that are mostly not zero get
+// the median unit, and others only if theirs is far larger: what the first batch shows
+// of a column that is mostly zero, or constant, does not tell how large it can be.
+//
+// The unit of a column is the root mean square of its deviation, each value weighted by its
+// square: of a column that is 1 in some rows and else 0 it is about 1, however many they are.
+func (m moments) factors() []float32 {
+	const least = leastDeviation * leastDeviation
+	units, known := make([]float64, len(m.mean)), make([]float64, 0, len(m.mean))
+	for j := range units {
+		if m.squares[j] > least*m.raw[j] {
+			units[j] = math.Sqrt(m.fourths[j] / m.squares[j])
+			known = append(known, units[j])
+		} else {
+			units[j] = math.Sqrt(least * m.raw[j] / m.rows)
+		}
+	}
+	factors := slices.Repeat([]float32{1}, len(units))
+	if len(known) == 0 {
+		return factors
+	}
+	slices.Sort(known)
+	median := known[len(known)/2]
+	larger := func(j int) bool { return units[j] > unitSpan*median }
+	shown := func(j int) bool { return m.filled[j] > m.rows/2 && m.squares[j] > least*m.raw[j] }
+	scaled := false
+	for j, unit := range units {
+		scaled = scaled || larger(j) || shown(j) && unit < median/unitSpan
+	}
+	if !scaled {
+		return factors
+	}
+	for j, unit := range units {
+		if larger(j) || shown(j) {
+			e := int(max(-maxExponent, min(maxExponent, math.Round(math.Log2(median/unit)))))
+			factors[j] = float32(math.Ldexp(1, e))
+		}
+	}
+	return factors
+}
+
+// momentRows is how many rows eachRow brings to the host at once.
+const momentRows = 64
+
+// eachRow calls do for the rows of matrix i of a batch.
+func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(row []float32)) error {
+	x := b.X[i]
+	rows := dtype.Float32s(n.momentBlock.Bytes())
+	for lo := 0; lo < x.Rows; lo += momentRows {
+		part := x.Slice(lo, min(lo+momentRows, x.Rows))
+		n.stream.Copy(gds.NewTensor(n.momentBlock, part.Rows, part.Cols, gds.Float32), part)
+		if err := n.stream.Synchronize(ctx); err != nil {
+			return err
+		}
+		for r := range part.Rows {
+			do(rows[r*x.Cols : (r+1)*x.Cols])
+		}
+	}
+	return nil
+}

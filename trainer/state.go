@@ -1,0 +1,284 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+// State is a run of training between two batches: all that Resume needs to go on as if the run had
+// not been stopped. Rows and their order are not in it: they are those of the same Epochers.
+type State struct {
+	Spec      Spec         `json:"-"` // in the header of the encoding: see stateHeader
+	Options   Options      `json:"options"`
+	TrainRows int64        `json:"train_rows"`
+	Inputs    []InputScale `json:"-"`
+
+	Steps   int   `json:"steps"`   // that were made
+	Epoch   Epoch `json:"epoch"`   // the one that goes on, as far as it is known
+	Batch   int   `json:"batch"`   // the next of that epoch
+	Rows    int64 `json:"rows"`    // of the batches before it
+	Trained bool  `json:"trained"` // there is no next batch: the epoch has yet to be validated
+
+	History      []Epoch            `json:"history"` // epochs that have ended
+	Best         int                `json:"best"`    // place in History of the selected one
+	StageSeconds map[string]float64 `json:"stage_seconds"`
+
+	Losses         []float32   `json:"-"` // sums over Rows, one for each device
+	Parameters     []float32   `json:"-"`
+	BestParameters []float32   `json:"-"`
+	Moments        [][]float32 `json:"-"` // of the optimizer
+}
+
+// finished tells whether no epoch is left.
+func (s *State) finished() bool {
+	ended := len(s.History)
+	if ended == 0 {
+		return false
+	}
+	patience := s.Options.Patience
+	return ended >= s.Options.Epochs || patience > 0 && s.History[ended-1].Valid != nil && ended-1-s.Best >= patience
+}
+
+func (s *State) addStageTime(stage string, start time.Time) float64 {
+	seconds := time.Since(start).Seconds()
+	s.StageSeconds[stage] += seconds
+	return seconds
+}
+
+// State copies the state of a run, also from its devices. It must not be called while Train trains.
+func (f *Fitting) State() (*State, error) {
+	s := f.state
+	s.History, s.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
+	s.Epoch.StepSeconds = maps.Clone(s.Epoch.StepSeconds)
+	s.Losses = make([]float32, len(f.ranks))
+	err := f.eachRank(func(n *network) error {
+		loss, err := n.readLoss(context.Background())
+		s.Losses[n.rank] = loss
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := f.ranks[0]
+	s.Moments = make([][]float32, len(n.params.moments))
+	for i, v := range n.params.vectors() {
+		if *s.vectors()[i], err = n.download(v); err != nil {
+			return nil, f.rankError(0, err)
+		}
+	}
+	return &s, nil
+}
+
+// vectors are those of the parameters' that make up a state, and State.vectors the same of a state.
+func (p *parameters) vectors() []gds.Tensor {
+	return append([]gds.Tensor{p.value, p.best}, p.moments...)
+}
+
+func (s *State) vectors() []*[]float32 {
+	all := []*[]float32{&s.Parameters, &s.BestParameters}
+	for i := range s.Moments {
+		all = append(all, &s.Moments[i])
+	}
+	return all
+}
+
+// Resume continues a run from its state, which it copies. The ranks must have the same rows in the same
+// order as those of the run. Their number may be another one; then floating-point sums, and what is
+// dropped out, are not the same bit for bit.
+func Resume(ranks []Rank, s *State) (*Fitting, error) {
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	f, err := newFitting(ranks, s.Spec, s.Options)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.restore(s); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Fitting) restore(s *State) error {
+	if s.TrainRows != f.state.TrainRows {
+		return fmt.Errorf("%w: the run was on %d training rows, but there are %d", ErrOptions, s.TrainRows, f.state.TrainRows)
+	}
+	losses := make([]float32, len(f.ranks))
+	for i, loss := range s.Losses {
+		losses[i%len(losses)] += loss
+	}
+	f.state = *s
+	f.state.History, f.state.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
+	f.state.Epoch.StepSeconds = maps.Clone(s.Epoch.StepSeconds)
+	return f.eachRank(func(n *network) error {
+		if err := n.setInputs(s.Inputs); err != nil {
+			return err
+		}
+		for i, v := range n.params.vectors() {
+			if err := n.upload(v, *s.vectors()[i]); err != nil {
+				return err
+			}
+		}
+		return n.upload(n.lossSum, losses[n.rank:n.rank+1])
+	})
+}
+
+// check returns an error if something in a state contradicts the rest.
+func (s *State) check() error {
+	spec, declared, err := s.Spec.validate()
+	if err != nil {
+		return err
+	}
+	o, err := s.Options.validate()
+	if err != nil {
+		return err
+	}
+	t, err := o.task(true)
+	if err == nil {
+		_, err = choose("schedule", o.Schedule, schedules)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(s.Inputs) != len(spec.Matrices) || len(s.Moments) != t.optimizer.moments || len(s.Losses) == 0 || s.StageSeconds == nil:
+		return fmt.Errorf("a state of %d matrices, %d moments and %d devices for a model of %d and an optimizer of %d",
+			len(s.Inputs), len(s.Moments), len(s.Losses), len(spec.Matrices), t.optimizer.moments)
+	case s.Steps < 0 || s.Batch < 0 || s.Rows < 0 || s.Epoch.Number != len(s.History)+1 || s.Best < 0 || s.Best > max(0, len(s.History)-1):
+		return fmt.Errorf("a state at epoch %d, batch %d after %d steps, with %d epochs of which number %d is the best",
+			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1)
+	}
+	for i, in := range s.Inputs {
+		if len(in.Mean) != spec.Features || len(in.Factor) != spec.Features {
+			return fmt.Errorf("%s has %d means and %d factors for %d features", spec.Matrices[i], len(in.Mean), len(in.Factor), spec.Features)
+		}
+	}
+	for _, v := range s.vectors() {
+		if len(*v) != declared.parameters.count {
+			return fmt.Errorf("%d values for %d parameters", len(*v), declared.parameters.count)
+		}
+	}
+	return nil
+}
+
+// The encoding of a state is a line of JSON, the header; then float32 vectors, little endian, one
+// after another: Losses, Mean and Factor of each input, Parameters, BestParameters, Moments; and the
+// SHA-256 of all before.
+const (
+	stateKind    = "run-state"
+	stateVersion = 1
+)
+
+// stateHeader is the first line.
+type stateHeader struct {
+	Kind    string    `json:"kind"`
+	Format  int       `json:"format"`
+	Model   modelJSON `json:"model"`
+	Devices int       `json:"devices"`
+	State   *State    `json:"state"`
+}
+
+// allVectors are the vectors of a state in the order of its encoding.
+func (s *State) allVectors() []*[]float32 {
+	all := []*[]float32{&s.Losses}
+	for i := range s.Inputs {
+		all = append(all, &s.Inputs[i].Mean, &s.Inputs[i].Factor)
+	}
+	return append(all, s.vectors()...)
+}
+
+// Encode returns the state as bytes, which DecodeState decodes.
+func (s *State) Encode() ([]byte, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	scales := make([]float32, len(s.Inputs))
+	for i, in := range s.Inputs {
+		scales[i] = in.Scale
+	}
+	var b bytes.Buffer
+	header := stateHeader{stateKind, stateVersion, modelOf(s.Spec, scales), len(s.Losses), s}
+	if err := json.NewEncoder(&b).Encode(header); err != nil {
+		return nil, err
+	}
+	for _, v := range s.allVectors() {
+		b.Write(dtype.BytesOf(*v))
+	}
+	digest := sha256.Sum256(b.Bytes())
+	b.Write(digest[:])
+	return b.Bytes(), nil
+}
+
+// DecodeState decodes what State.Encode has returned. What is wrong with it is ErrCheckpoint.
+func DecodeState(data []byte) (*State, error) {
+	s, err := decodeState(data)
+	if err != nil {
+		return nil, fmt.Errorf("the state of a run: %w: %w", ErrCheckpoint, err)
+	}
+	return s, nil
+}
+
+func decodeState(data []byte) (*State, error) {
+	end := len(data) - sha256.Size
+	if end < 0 {
+		return nil, fmt.Errorf("corrupt: %d bytes", len(data))
+	}
+	if digest := sha256.Sum256(data[:end]); !bytes.Equal(digest[:], data[end:]) {
+		return nil, errors.New("corrupt: its SHA-256 is not the one at its end")
+	}
+	line, rest, _ := bytes.Cut(data[:end], []byte("\n"))
+	var h stateHeader
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("corrupt: %w", err)
+	}
+	if h.Kind != stateKind || h.Format != stateVersion {
+		return nil, fmt.Errorf("it is a %q of format version %d; this program reads %q, version %d", h.Kind, h.Format, stateKind, stateVersion)
+	}
+	s := h.State
+	if s == nil {
+		return nil, errors.New("corrupt: it has no state")
+	}
+	var scales []float32
+	s.Spec, scales = h.Model.spec()
+	_, declared, err := s.Spec.validate()
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Options.task(true)
+	if err != nil {
+		return nil, err
+	}
+	s.Moments = make([][]float32, t.optimizer.moments)
+	s.Inputs = make([]InputScale, len(scales))
+	for i, scale := range scales {
+		s.Inputs[i].Scale = scale
+	}
+	for i, v := range s.allVectors() {
+		count := declared.parameters.count
+		if i == 0 {
+			count = h.Devices
+		} else if i <= 2*len(s.Inputs) {
+			count = s.Spec.Features
+		}
+		if count < 0 || count > len(rest)/4 {
+			return nil, fmt.Errorf("corrupt: it ends within vector %d, of %d numbers", i, count)
+		}
+		*v = make([]float32, count)
+		copy(dtype.BytesOf(*v), rest)
+		rest = rest[4*count:]
+	}
+	if len(rest) > 0 {
+		return nil, fmt.Errorf("corrupt: %d bytes more than it says", len(rest))
+	}
+	return s, s.check()
+}
