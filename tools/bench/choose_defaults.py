@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Try settings of training on many graphs, to choose defaults by validation.
 
-  .ci/choose_defaults HOPFEED DATA WORK search --model sgc --lr 0.1,0.3 --weight-decay 0.03/n,0.1/n [--seeds 2]
-  .ci/choose_defaults HOPFEED DATA WORK compare --model sgc [--seeds 5] [--before OLDER_HOPFEED]
+  python tools/bench/choose_defaults.py HOPFEED DATA WORK search --model sgc --lr 0.1,0.3 --weight-decay 0.03/n,0.1/n [--seeds 2]
+  python tools/bench/choose_defaults.py HOPFEED DATA WORK compare --model sgc [--seeds 5] [--before OLDER_HOPFEED]
 
 HOPFEED is the program, DATA a folder of data sets (npy layout), WORK a folder where graphs and results are kept: what is
 there already is not done again. Search trains with every combination of the settings given (any flags of train; 0.1/n is
