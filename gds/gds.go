@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -114,19 +115,26 @@ type Event interface {
 	// stream up to there, or when ctx ends, with its cause. For a point reached
 	// already, ctx does not matter.
 	Wait(ctx context.Context) error
+	// Elapsed is the time from another event's point to this one, as the device
+	// measured it. Both must have been reached, and be of one device.
+	Elapsed(since Event) (time.Duration, error)
 }
 
 // Stream is a queue of work on one device, run in order. The first operation
 // that fails (shapes that disagree, memory freed) poisons the stream: what
 // follows is skipped, and Event.Wait and Synchronize return that error, which
 // names the operation and its tensors.
+//
+// To enqueue is to return at once as long as fewer than QueueLength operations
+// of the stream wait to run; from there on a call may wait until one has run.
 type Stream interface {
 	Ops
 	// Record marks the present end of the stream.
 	Record() Event
 	// WaitEvent makes later work of this stream wait for e, which may be of any
-	// stream of this device or another of its kind; the caller goes on at once. The error that e
-	// comes with poisons this stream too. A poisoned stream still waits.
+	// stream of this device or another of its kind; the caller goes on at once.
+	// The error that e comes with poisons this stream too. A poisoned stream still
+	// waits.
 	WaitEvent(e Event)
 	// Synchronize waits until all work enqueued so far is done.
 	Synchronize(ctx context.Context) error
@@ -135,6 +143,9 @@ type Stream interface {
 	// events recorded after it are reached, with ErrClosed.
 	Close() error
 }
+
+// QueueLength is how many operations every stream has room for.
+const QueueLength = 500
 
 // Receipt says by which path a file is read, and why not by a better one. It
 // changes when a path turns out not to work after all.

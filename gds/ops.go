@@ -1,26 +1,40 @@
 package gds
 
-// Ops is the work that can be enqueued on a Stream. No call waits or returns an
-// error: see Stream. Matrices are float32 unless said otherwise, and may be
+// Ops is the work that can be enqueued on a Stream. No call returns an error, or
+// waits for what it enqueues: see Stream. Matrices are float32 unless said otherwise, and may be
 // strided views. An output must not overlap an input, except where it is the
 // very same view in an elementwise operation. Results do not depend on the
-// number of threads.
+// number of threads. Enqueueing an operation allocates no memory.
+//
+// There is one group for each kind of work, and an implementation has a file for
+// each, as the suite does. A new kind gets a group of its own.
 type Ops interface {
+	MoveOps
+	DenseOps
+	ElementwiseOps
+	LossOps
+	OptimizerOps
+}
+
+// MoveOps move matrices and convert their elements.
+type MoveOps interface {
 	// Copy copies src to dst, of the same shape and type, any type. Each of them
 	// is memory of this device, memory of another device of its kind, or pinned
-	// memory of either: the only operation that reaches beyond the stream's device.
-	// Other streams, of the other device too, see the result after an event
-	// recorded on this one; no device but this one waits for the copy.
+	// memory of any: all other operations take memory of the stream's device alone.
+	// Streams of the other device see the result as all others do, after an event.
 	Copy(dst, src Tensor)
 	// Convert copies src to dst, of the same shape, between float32, float16
 	// and bfloat16, rounding to nearest even.
 	Convert(dst, src Tensor)
 	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
-	// any type; index is uint32 [1, dst.Rows] and must be in range.
+	// any type; index is uint32 or int64 [1, dst.Rows] and must be in range.
 	Gather(dst, src, index Tensor)
 	// Fill sets every element of dst, of any type if value is 0.
 	Fill(dst Tensor, value float32)
+}
 
+// DenseOps are the products and sums of linear layers.
+type DenseOps interface {
 	// Gemm computes c = alpha * op(a) op(b) + beta * c, where op transposes if
 	// asked to. With beta = 0, c need not be initialised.
 	Gemm(transA, transB bool, alpha float32, a, b Tensor, beta float32, c Tensor)
@@ -28,22 +42,29 @@ type Ops interface {
 	AddRow(dst, row Tensor)
 	// MulRow multiplies every row of dst, element by element, by the vector row [1,Cols].
 	MulRow(dst, row Tensor)
-	// Axpy computes y += alpha * x, of the same shape.
-	Axpy(alpha float32, x, y Tensor)
 	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With
 	// beta = 0, dst need not be initialised.
 	SumRows(dst Tensor, beta float32, src Tensor)
+}
 
+// ElementwiseOps compute each element from those at the same place of matrices of one
+// shape.
+type ElementwiseOps interface {
+	// Axpy computes y += alpha * x.
+	Axpy(alpha float32, x, y Tensor)
 	// ReLU computes dst = max(src, 0) (NaN stays NaN), and ReLUGrad dst = grad
-	// where out > 0, else 0, for out = ReLU's result. Both may work in place.
+	// where out > 0, else 0, for out = ReLU's result.
 	ReLU(dst, src Tensor)
 	ReLUGrad(dst, grad, out Tensor)
 	// Dropout zeroes each element of src with probability p and scales the
 	// others by 1/(1-p). Element (i,j) is dropped if Float32(Hash(seed,
 	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
-	// backward pass. It may work in place. p must be in [0,1).
+	// backward pass. p must be in [0,1).
 	Dropout(dst, src Tensor, p float32, seed uint64)
+}
 
+// LossOps compute what a model is trained for and judged by.
+type LossOps interface {
 	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. It adds
 	// the sum over rows of -log softmax(logits)[label] to loss [1,1], and, if
 	// grad is not the zero Tensor, sets grad = scale * (softmax(logits) -
@@ -54,7 +75,10 @@ type Ops interface {
 	// largest logit is at their label, and the number of rows that have one.
 	// Negative labels count in neither; a row with a NaN is not correct.
 	CountCorrect(count, logits, labels Tensor)
+}
 
+// OptimizerOps make steps of training.
+type OptimizerOps interface {
 	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).
 	Adam(param, grad, m, v Tensor, o AdamOptions)
 }

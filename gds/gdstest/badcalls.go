@@ -62,6 +62,12 @@ var badCalls = []badCall{
 		labels.DType = gds.Uint32
 		s.Gather(x, gds.NewTensor(y.Buf, 0, 4, gds.Float32), labels)
 	}},
+	{"an index of 64 bits is out of range", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Gather(x.Slice(0, 2), gds.NewTensor(y.Buf, 0, 4, gds.Float32), count)
+	}},
+	{"an index of 64 bits is negative", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Gather(x.Slice(0, 1), x, gds.NewTensor(y.Buf, 1, 7, gds.Int64).Columns(6, 7)) // all bits are set after y
+	}},
 	{"an index is of another length", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		labels.DType = gds.Uint32
 		s.Gather(y, y, labels)

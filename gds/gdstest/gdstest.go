@@ -30,9 +30,10 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"bad calls", badCallTests},
 		{"copies", copyTests},
 		{"moving", moveTests},
-		{"matrices", matrixTests},
-		{"elements", elementTests},
+		{"dense", denseTests},
+		{"elementwise", elementwiseTests},
 		{"losses", lossTests},
+		{"optimizers", optimizerTests},
 		{"files", fileTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {

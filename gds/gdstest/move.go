@@ -26,6 +26,7 @@ var moveTests = []test{
 				const sources = 97
 				values := b.random(sources * cols * t.Size())
 				var index []uint32
+				var index64 []int64
 				var want []byte
 				for i := range rows {
 					r := uint32(rng.Hash(b.seed, uint64(i)) % sources)
@@ -35,13 +36,18 @@ var moveTests = []test{
 					case 1:
 						r = 0
 					}
-					index = append(index, r)
+					index, index64 = append(index, r), append(index64, int64(r))
 					want = append(want, values[int(r)*cols*t.Size():][:cols*t.Size()]...)
 				}
-				src, dst := b.array(l, sources, cols, t, values), b.array(l, rows, cols, t, nil)
-				b.stream.Gather(dst.Tensor, src.Tensor, b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)).Tensor)
-				if !bytes.Equal(b.bytes(dst), want) {
-					b.Errorf("%v from %v: other rows", dst.Tensor, src.Tensor)
+				src := b.array(l, sources, cols, t, values)
+				for _, index := range []*array{
+					b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)), b.array(shifted, 1, rows, gds.Int64, dtype.BytesOf(index64)),
+				} {
+					dst := b.array(l, rows, cols, t, nil)
+					b.stream.Gather(dst.Tensor, src.Tensor, index.Tensor)
+					if !bytes.Equal(b.bytes(dst), want) {
+						b.Errorf("%v from %v by %v: other rows", dst.Tensor, src.Tensor, index.DType)
+					}
 				}
 			}
 		})

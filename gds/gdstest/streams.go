@@ -23,12 +23,12 @@ var streamTests = []test{
 			b.Errorf("got %v, want %v", got, 1<<20-1)
 		}
 	}},
-	{"enqueueing never waits, not even for a stream that waits", func(b *fixture) {
+	{"to enqueue is not to wait, not even on a stream that waits", func(b *fixture) {
 		other := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{0})
 		b.beforeWorkIsDone(func(busy gds.Event) bool {
 			other.WaitEvent(busy)
-			for range 5000 {
+			for range gds.QueueLength - 1 {
 				other.Axpy(1, x.Tensor, x.Tensor)
 			}
 			return isReached(busy)
@@ -76,6 +76,40 @@ var streamTests = []test{
 			if err := e.Wait(ctx); err != nil {
 				b.Fatal(err)
 			}
+		}
+	}},
+	{"events have times, in the order of the stream", func(b *fixture) {
+		var events []gds.Event
+		for range 5 {
+			events = append(events, b.stream.Record())
+			b.work(4)
+		}
+		b.sync()
+		for i, e := range events {
+			for j, since := range events {
+				elapsed, err := e.Elapsed(since)
+				if err != nil || i == j && elapsed != 0 || i > j && elapsed < 0 || i < j && elapsed > 0 {
+					b.Errorf("from event %d to %d: %v, %v", j, i, elapsed, err)
+				}
+			}
+		}
+	}},
+	{"events that are not reached, or of nobody's, have no times", func(b *fixture) {
+		start := b.stream.Record()
+		b.sync()
+		b.beforeWorkIsDone(func(busy gds.Event) bool {
+			_, forward := busy.Elapsed(start)
+			_, back := start.Elapsed(busy)
+			if isReached(busy) {
+				return true
+			}
+			if forward == nil || back == nil {
+				b.Errorf("from or to an event that is not reached: %v, %v", forward, back)
+			}
+			return false
+		})
+		if _, err := start.Elapsed(nil); err == nil {
+			b.Error("time since no event")
 		}
 	}},
 	{"events order the work of two streams", func(b *fixture) {

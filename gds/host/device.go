@@ -13,10 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/readpath"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // Options describe a host device.
@@ -251,4 +254,35 @@ func hostBuffer(b gds.Buffer) (*buffer, error) {
 		return h, nil
 	}
 	return nil, errors.New("the buffer is of another kind of device")
+}
+
+// OpenFile opens a file, for direct reads if its file system has them.
+func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
+	f, err := readpath.Open(fsys, path, d.read)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// read reads from a file into memory of this device, over its link, or pinned memory.
+func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offset int64) error {
+	b, err := hostBuffer(buf)
+	if err != nil {
+		return err
+	}
+	pages, err := b.pages()
+	if err != nil {
+		return err
+	}
+	var arrival time.Time
+	if !b.pinned {
+		if b.device != d {
+			return errors.New("the buffer is of another device")
+		}
+		arrival = d.in.send(int(length))
+	}
+	err = f.Fill(pages[bufOffset:], length, offset)
+	d.waitFor(arrival)
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -170,121 +169,71 @@ func TestAFileTruncatedWhileOpenIsAnError(t *testing.T) {
 	}
 }
 
-// bench runs one operation per iteration on a stream of its own. Matrices are
-// of numbers in [-1/2, 1/2).
-type bench struct {
-	*testing.B
-	d *host.Device
-	s gds.Stream
-}
-
-func newBench(b *testing.B) bench {
-	d := newDevice(b, host.Options{})
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return bench{b, d, s}
-}
-
-func (b bench) matrix(rows, cols int) gds.Tensor {
-	buffer, err := b.d.Alloc(gds.Bytes(rows, cols, gds.Float32))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { buffer.Free() })
-	x := dtype.Float32s(buffer.Bytes())
-	for i := range x {
-		x[i] = rng.Float32(rng.Hash(1, uint64(i))) - 0.5
-	}
-	return gds.NewTensor(buffer, rows, cols, gds.Float32)
-}
-
-func (b bench) loop(op func(s gds.Stream)) {
-	for b.Loop() {
-		op(b.s)
-		if err := b.s.Synchronize(context.Background()); err != nil {
-			b.Fatal(err)
+// Operations are values in a queue, and their loops plain functions: see op and team.
+func TestOperationsAllocateNothing(t *testing.T) {
+	for _, c := range []struct{ threads, rows int }{{1, 3}, {1, 700}, {4, 3}, {4, 700}} {
+		d := newDevice(t, host.Options{Threads: c.threads})
+		s, err := d.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var buffers []gds.Buffer
+		tensor := func(rows, cols int, dt gds.DType) gds.Tensor {
+			b, err := d.Alloc(gds.Bytes(rows, cols, dt))
+			if err != nil {
+				t.Fatal(err)
+			}
+			buffers = append(buffers, b)
+			return gds.NewTensor(b, rows, cols, dt)
+		}
+		const cols, classes = 300, 40
+		pinned, err := d.AllocPinned(gds.Bytes(c.rows, cols, gds.Float32))
+		if err != nil {
+			t.Fatal(err)
+		}
+		buffers = append(buffers, pinned)
+		x, y, w, half := tensor(c.rows, cols, gds.Float32), tensor(c.rows, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(c.rows, cols, gds.Float16)
+		m, v, row := tensor(cols, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(1, cols, gds.Float32)
+		loss, count, labels := tensor(1, 1, gds.Float32), tensor(1, 2, gds.Int64), tensor(1, c.rows, gds.Int32)
+		index, index64 := tensor(1, c.rows, gds.Uint32), tensor(1, c.rows, gds.Int64)
+		chain := func() {
+			s.Copy(x, gds.NewTensor(pinned, c.rows, cols, gds.Float32))
+			s.Convert(half, x)
+			s.Gather(x, x.Slice(0, 1), index)
+			s.Gather(x, x.Slice(0, 1), index64)
+			s.Fill(loss, 0)
+			s.Fill(y, 0.5)
+			s.Gemm(false, false, 1, x, w, 0, y)
+			s.Gemm(true, false, 1, x, y, 0, m)
+			s.Gemm(false, true, 1, y, w, 0, x)
+			s.AddRow(x, row)
+			s.MulRow(x, row)
+			s.SumRows(row, 0, x)
+			s.Axpy(1, w, m)
+			s.ReLU(y, y)
+			s.ReLUGrad(y, y, y)
+			s.Dropout(x, x, 0.5, 1)
+			s.SoftmaxCrossEntropy(loss, y, y, labels, 1)
+			s.CountCorrect(count, y, labels)
+			s.Adam(w, m, m, v, gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
+		}
+		ofSynchronize := testing.AllocsPerRun(20, func() { mustSynchronize(t, s) })
+		all := testing.AllocsPerRun(20, func() { chain(); mustSynchronize(t, s) })
+		if all > ofSynchronize || ofSynchronize > 2 {
+			t.Errorf("%d threads, %d rows: %v allocations by 19 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
+		}
+		err = s.Close()
+		for _, b := range buffers {
+			err = errors.Join(err, b.Free())
+		}
+		if err := errors.Join(err, d.Close()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := b.s.Close(); err != nil {
-		b.Fatal(err)
-	}
 }
 
-func BenchmarkGemm(b *testing.B) {
-	for _, s := range [][3]int{{1024, 64, 745}, {1024, 8, 745}, {1024, 512, 512}} {
-		m, n, k := s[0], s[1], s[2]
-		for _, c := range []struct {
-			name string
-			run  func(s gds.Stream, x, w, y gds.Tensor)
-		}{
-			{"forward", func(s gds.Stream, x, w, y gds.Tensor) { s.Gemm(false, false, 1, x, w, 0, y) }},
-			{"weightgrad", func(s gds.Stream, x, w, y gds.Tensor) { s.Gemm(true, false, 1, x, y, 0, w) }},
-			{"inputgrad", func(s gds.Stream, x, w, y gds.Tensor) { s.Gemm(false, true, 1, y, w, 0, x) }},
-		} {
-			b.Run(fmt.Sprintf("rows=%d/in=%d/out=%d/%s", m, k, n, c.name), func(b *testing.B) {
-				b2 := newBench(b)
-				x, w, y := b2.matrix(m, k), b2.matrix(k, n), b2.matrix(m, n)
-				b2.loop(func(s gds.Stream) { c.run(s, x, w, y) })
-				b.ReportMetric(2*float64(m)*float64(n)*float64(k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gflop/s")
-			})
-		}
-	}
-}
-
-func BenchmarkGather(b *testing.B) {
-	for _, cols := range []int{100, 745} {
-		b.Run(fmt.Sprintf("rows=8192/cols=%d", cols), func(b *testing.B) {
-			const rows, sources = 8192, 200_000
-			b2 := newBench(b)
-			src, dst, index := b2.matrix(sources, cols), b2.matrix(rows, cols), b2.matrix(1, rows)
-			index.DType = gds.Uint32
-			for i := range rows {
-				dtype.Uint32s(index.Buf.Bytes())[i] = uint32(rng.Hash(2, uint64(i)) % sources)
-			}
-			b.SetBytes(gds.Bytes(rows, cols, gds.Float32))
-			b2.loop(func(s gds.Stream) { s.Gather(dst, src, index) })
-		})
-	}
-}
-
-func BenchmarkSoftmaxCrossEntropy(b *testing.B) {
-	for _, classes := range []int{8, 172} {
-		b.Run(fmt.Sprintf("rows=8192/classes=%d", classes), func(b *testing.B) {
-			const rows = 8192
-			b2 := newBench(b)
-			loss, grad, logits, labels := b2.matrix(1, 1), b2.matrix(rows, classes), b2.matrix(rows, classes), b2.matrix(1, rows)
-			labels.DType = gds.Int32
-			for i := range rows {
-				dtype.Int32s(labels.Buf.Bytes())[i] = int32(i % classes)
-			}
-			b.SetBytes(gds.Bytes(rows, classes, gds.Float32))
-			b2.loop(func(s gds.Stream) { s.SoftmaxCrossEntropy(loss, grad, logits, labels, 1) })
-		})
-	}
-}
-
-func BenchmarkElementwise(b *testing.B) {
-	const rows, cols = 8192, 512
-	for _, c := range []struct {
-		name string
-		run  func(s gds.Stream, x, y, m, v gds.Tensor)
-	}{
-		{"axpy", func(s gds.Stream, x, y, m, v gds.Tensor) { s.Axpy(1e-9, x, y) }},
-		{"relu", func(s gds.Stream, x, y, m, v gds.Tensor) { s.ReLU(y, x) }},
-		{"dropout", func(s gds.Stream, x, y, m, v gds.Tensor) { s.Dropout(y, x, 0.5, 1) }},
-		{"sumrows", func(s gds.Stream, x, y, m, v gds.Tensor) { s.SumRows(m.Slice(0, 1), 0, x) }},
-		{"adam", func(s gds.Stream, x, y, m, v gds.Tensor) {
-			s.Adam(y, x, m, v, gds.AdamOptions{LearningRate: 1e-9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Step: 3})
-		}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b2 := newBench(b)
-			x, y, m, v := b2.matrix(rows, cols), b2.matrix(rows, cols), b2.matrix(rows, cols), b2.matrix(rows, cols)
-			b2.s.ReLU(v, v)
-			b.SetBytes(gds.Bytes(rows, cols, gds.Float32))
-			b2.loop(func(s gds.Stream) { c.run(s, x, y, m, v) })
-		})
+func mustSynchronize(t *testing.T, s gds.Stream) {
+	if err := s.Synchronize(context.Background()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +32,7 @@ func TestABlockedStreamBlocksNobodyElse(t *testing.T) {
 	}
 	blocked, waiting, free := open(), open(), open()
 	gate := make(chan struct{})
-	blocked.push(func() { <-gate })
+	blocked.push(op{kind: &kind{name: "gate", run: func(*stream) error { <-gate; return nil }}})
 	event := blocked.Record()
 	waiting.WaitEvent(event)
 	for range 10_000 {
@@ -169,6 +170,14 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 			}
 		}
 
+		before := streams[0].Record()
+		streams[0].Copy(part(b, 0, 4), part(pinned, 0, 4))
+		after := streams[0].Record()
+		wait()
+		if elapsed, err := after.Elapsed(before); err != nil || math.Abs(elapsed.Seconds()-1) > 0.01 {
+			t.Errorf("%v between events around a copy of a second, %v", elapsed, err)
+		}
+
 		disk := vfs.NewMem()
 		f, err := disk.Create("file")
 		if err != nil {
@@ -198,52 +207,6 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestReceiptsSayWhatIsLacking(t *testing.T) {
-	disk := vfs.NewMem()
-	f, err := disk.Create("file")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		fs   vfs.FS
-		want string
-	}{
-		{disk, "direct:"},
-		{struct{ vfs.FS }{disk}, "buffered: " + vfs.ErrNoDirect.Error() + ": the file system has none"},
-		{wide{disk}, "buffered: " + vfs.ErrNoDirect.Error() + ": reads would have to be aligned to 65536 bytes"},
-	} {
-		file, err := d.OpenFile(c.fs, "file")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := file.Receipt()
-		if got := strings.TrimSpace(r.Path + ": " + r.Reason); got != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
-		}
-		if err := file.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// wide has direct reads of an alignment that buffers have not.
-type wide struct{ vfs.FS }
-
-func (w wide) OpenDirect(path string) (vfs.File, int, error) {
-	f, err := w.Open(path)
-	return f, 1 << 16, err
 }
 
 func TestGemmPacksNoMoreThanAPartOfAMatrix(t *testing.T) {
@@ -276,7 +239,7 @@ func TestGemmPacksNoMoreThanAPartOfAMatrix(t *testing.T) {
 			t.Fatalf("column %d is %v, want %d", j, x, 2*inner)
 		}
 	}
-	if got, most := len(s.(*stream).scratch), packedCols*(gemmInner+2*packPad); got > most {
+	if got, most := len(s.(*stream).scratch.packed), packedCols*(gemmInner+2*packPad); got > most {
 		t.Errorf("%d numbers are packed at a time, at most %d were to be", got, most)
 	}
 }

@@ -1,13 +1,11 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // matrix is a Tensor's memory: rows stride elements apart.
@@ -23,6 +21,21 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 	}
 	at := i * m.stride
 	return m.data[at+lo : at+hi : at+hi]
+}
+
+// views is what the body of a loop sees of an operation's tensors.
+type views struct {
+	floats  [4]matrix[float32]
+	bytes   [2]matrix[byte] // of dst and src, of any type
+	labels  []int32
+	counts  []int64
+	index   []uint32 // or
+	index64 []int64
+	element func(s *stream, row, lo, hi int) // see each
+	cols    int
+	inner   elementwise
+	withRow func(out, row []float32)
+	gemm    gemmPart
 }
 
 // memory is the bytes from t's first element to its last, and the buffer that they
@@ -78,12 +91,12 @@ func asBytes(t gds.Tensor, memory []byte) matrix[byte] {
 	return matrix[byte]{data: memory, rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}
 }
 
-// floats are views of float32 tensors.
-func (d *Device) floats(tensors ...gds.Tensor) ([]matrix[float32], error) {
-	views := make([]matrix[float32], len(tensors))
-	for i, t := range tensors {
+// viewFloats views the tensors of the operation, all of them float32.
+func (s *stream) viewFloats() ([]matrix[float32], error) {
+	views := s.views.floats[:s.op.kind.tensors]
+	for i := range views {
 		var err error
-		if views[i], err = view[float32](d, t, gds.Float32); err != nil {
+		if views[i], err = view[float32](s.device, s.op.tensors[i], gds.Float32); err != nil {
 			return nil, err
 		}
 	}
@@ -106,46 +119,13 @@ func sameShape(tensors ...gds.Tensor) error {
 func isVector(t gds.Tensor, n int) bool { return t.Cols == n && (t.Rows == 1 || n == 0) }
 
 // flatten makes one long row of matrices of one shape if all of them are dense.
-func flatten[T dtype.Number](views ...*matrix[T]) {
+func flatten[T dtype.Number](views []matrix[T]) {
 	for _, m := range views {
 		if m.rows > 1 && m.stride != m.cols {
 			return
 		}
 	}
-	for _, m := range views {
-		m.rows, m.cols, m.stride = min(m.rows, 1), m.rows*m.cols, m.rows*m.cols
+	for i, m := range views {
+		views[i].rows, views[i].cols, views[i].stride = min(m.rows, 1), m.rows*m.cols, m.rows*m.cols
 	}
-}
-
-// grainWork is how many elements' work is worth handing to another thread.
-const grainWork = 1 << 15
-
-// each calls body for all elements of a matrix: columns [lo, hi) of a row.
-// Ranges may be in any order and at once.
-func (d *Device) each(rows, cols int, body func(row, lo, hi int)) {
-	if rows == 1 {
-		_ = parallel.For(context.Background(), d.options.Threads, int64(cols), grainWork, func(lo, hi int64) error {
-			body(0, int(lo), int(hi))
-			return nil
-		})
-		return
-	}
-	_ = d.eachRow(rows, cols, func(lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			body(i, 0, cols)
-		}
-		return nil
-	})
-}
-
-// eachRow calls body for ranges of rows that are cols elements of work each.
-func (d *Device) eachRow(rows, cols int, body func(lo, hi int) error) error {
-	return d.blocks(rows, 1+grainWork/max(cols, 1), body)
-}
-
-// blocks calls body for ranges of grain rows, the last shorter.
-func (d *Device) blocks(rows, grain int, body func(lo, hi int) error) error {
-	return parallel.For(context.Background(), d.options.Threads, int64(rows), int64(grain), func(lo, hi int64) error {
-		return body(int(lo), int(hi))
-	})
 }

@@ -9,138 +9,189 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
+var errTypes = errors.New("element types differ")
+
+var copyOp = kind{name: "Copy", tensors: 2, run: (*stream).copy}
+
 func (s *stream) Copy(dst, src gds.Tensor) {
-	s.enqueue("Copy", func() error { return s.device.copy(dst, src) }, dst, src)
+	s.push(op{kind: &copyOp, tensors: [4]gds.Tensor{dst, src}})
 }
 
-func (d *Device) copy(dst, src gds.Tensor) error {
+func (s *stream) copy() error {
+	dst, src := s.op.tensors[0], s.op.tensors[1]
 	if err := sameShape(dst, src); err != nil {
 		return err
 	}
-	dstBytes, dstBuffer, err := memory(dst)
+	to, dstBuffer, err := memory(dst)
 	if err != nil {
 		return err
 	}
-	srcBytes, srcBuffer, err := memory(src)
+	from, srcBuffer, err := memory(src)
 	if err != nil || srcBuffer == nil {
 		return err
 	}
 	if dst.DType != src.DType {
-		return errors.New("element types differ")
+		return errTypes
 	}
-	to, from := asBytes(dst, dstBytes), asBytes(src, srcBytes)
-	arrival := srcBuffer.sendTo(dstBuffer, from.rows*from.cols)
-	flatten(&to, &from)
-	d.each(to.rows, to.cols, func(i, lo, hi int) { copy(to.row(i, lo, hi), from.row(i, lo, hi)) })
-	d.waitFor(arrival)
+	s.views.bytes = [2]matrix[byte]{asBytes(dst, to), asBytes(src, from)}
+	v := s.views.bytes[:]
+	arrival := srcBuffer.sendTo(dstBuffer, v[1].rows*v[1].cols)
+	flatten(v)
+	s.each(v[0].rows, v[0].cols, func(s *stream, i, lo, hi int) {
+		copy(s.views.bytes[0].row(i, lo, hi), s.views.bytes[1].row(i, lo, hi))
+	})
+	s.device.waitFor(arrival)
 	return nil
 }
 
-func (s *stream) Convert(dst, src gds.Tensor) {
-	s.enqueue("Convert", func() error {
-		d := s.device
-		if !dst.DType.IsFloat() || !src.DType.IsFloat() {
-			return errors.New("want float types")
-		}
-		if dst.DType == src.DType {
-			return d.copy(dst, src)
-		}
-		if err := sameShape(dst, src); err != nil {
+// viewBytes views the first tensors of the operation as bytes.
+func (s *stream) viewBytes(tensors int) (err error) {
+	for i, t := range s.op.tensors[:tensors] {
+		if s.views.bytes[i], err = s.device.raw(t); err != nil {
 			return err
 		}
-		to, err := d.raw(dst)
-		if err != nil {
-			return err
-		}
-		from, err := d.raw(src)
-		if err != nil {
-			return err
-		}
-		dense := dst.Dense() && src.Dense()
-		return d.eachRow(dst.Rows, dst.Cols, func(lo, hi int) error {
-			if dense && dst.Cols > 0 { // as one long row
-				convert(to.data[lo*to.cols:hi*to.cols], dst.DType, from.data[lo*from.cols:hi*from.cols], src.DType)
-				return nil
-			}
-			for i := lo; i < hi; i++ {
-				convert(to.row(i, 0, to.cols), dst.DType, from.row(i, 0, from.cols), src.DType)
-			}
-			return nil
-		})
-	}, dst, src)
+	}
+	return nil
 }
 
-// convert converts numbers of one float type to another.
+var convertOp = kind{name: "Convert", tensors: 2, run: func(s *stream) error {
+	dst, src := s.op.tensors[0], s.op.tensors[1]
+	if !dst.DType.IsFloat() || !src.DType.IsFloat() {
+		return errors.New("want float types")
+	}
+	if err := sameShape(dst, src); err != nil {
+		return err
+	}
+	if err := s.viewBytes(2); err != nil {
+		return err
+	}
+	v := s.views.bytes[:]
+	if dst.Dense() && src.Dense() {
+		flatten(v)
+	}
+	// By numbers, not bytes, as their sizes differ.
+	s.each(v[0].rows, v[0].cols/dst.DType.Size(), func(s *stream, i, lo, hi int) {
+		dst, src := s.op.tensors[0].DType, s.op.tensors[1].DType
+		convert(s.views.bytes[0].row(i, lo*dst.Size(), hi*dst.Size()), dst, s.views.bytes[1].row(i, lo*src.Size(), hi*src.Size()), src)
+	})
+	return nil
+}}
+
+func (s *stream) Convert(dst, src gds.Tensor) {
+	s.push(op{kind: &convertOp, tensors: [4]gds.Tensor{dst, src}})
+}
+
+// convert converts numbers of one float type to another, or the same.
 func convert(out []byte, to gds.DType, in []byte, from gds.DType) {
 	switch {
+	case to == from:
+		copy(out, in)
 	case to == gds.Float32:
 		dtype.Decode(dtype.Float32s(out), in, from)
 	case from == gds.Float32:
 		dtype.Encode(out, dtype.Float32s(in), to)
+	case to == gds.Float16:
+		out := dtype.Uint16s(out)
+		for i, h := range dtype.Uint16s(in) {
+			out[i] = dtype.Float32ToFloat16(dtype.BFloat16ToFloat32(h))
+		}
 	default:
-		wide := make([]float32, len(in)/from.Size())
-		dtype.Decode(wide, in, from)
-		dtype.Encode(out, wide, to)
+		out := dtype.Uint16s(out)
+		for i, h := range dtype.Uint16s(in) {
+			out[i] = dtype.Float32ToBFloat16(dtype.Float16ToFloat32(h))
+		}
 	}
 }
 
-func (s *stream) Gather(dst, src, index gds.Tensor) {
-	s.enqueue("Gather", func() error {
-		d := s.device
-		if !isVector(index, dst.Rows) || dst.Cols != src.Cols {
-			return errShape
-		}
-		if dst.Rows == 0 || dst.Cols == 0 {
-			return nil
-		}
-		if dst.DType != src.DType {
-			return errors.New("element types differ")
-		}
-		to, err := d.raw(dst)
+var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
+	dst, src, index := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
+	if !isVector(index, dst.Rows) || dst.Cols != src.Cols {
+		return errShape
+	}
+	if dst.Rows == 0 || dst.Cols == 0 {
+		return nil
+	}
+	if dst.DType != src.DType {
+		return errTypes
+	}
+	if err := s.viewBytes(2); err != nil {
+		return err
+	}
+	if index.DType == gds.Int64 {
+		rows, err := view[int64](s.device, index, gds.Int64)
 		if err != nil {
 			return err
 		}
-		from, err := d.raw(src)
-		if err != nil {
-			return err
-		}
-		rows, err := view[uint32](d, index, gds.Uint32)
-		if err != nil {
-			return err
-		}
-		return d.eachRow(to.rows, to.cols, func(lo, hi int) error {
-			part := rows.data[lo:hi]
-			for i, row := range part {
-				if int64(row) >= int64(from.rows) {
-					return fmt.Errorf("index[%d] is row %d of a matrix of %d", lo+i, row, from.rows)
-				}
+		s.views.index64 = rows.data
+		room(&s.scratch.rows, s.device.threadCount()*indexBlock)
+		return s.eachRow(dst.Rows, s.views.bytes[0].cols, (*stream).gather64)
+	}
+	rows, err := view[uint32](s.device, index, gds.Uint32)
+	if err != nil {
+		return err
+	}
+	s.views.index = rows.data
+	return s.eachRow(dst.Rows, s.views.bytes[0].cols, func(s *stream, p part) error {
+		rows, sources := s.views.index[p.lo:p.hi], s.views.bytes[1].rows
+		for i, row := range rows {
+			if int64(row) >= int64(sources) {
+				return errIndex(p.lo+i, int64(row), sources)
 			}
-			kernel.GatherRows(to.data[lo*to.stride:], to.stride, from.data, from.stride, to.cols, part, len(to.data) >= kernel.StreamBytes)
-			return nil
-		})
-	}, dst, src, index)
+		}
+		s.gatherRows(p.lo, rows)
+		return nil
+	})
+}}
+
+func (s *stream) Gather(dst, src, index gds.Tensor) {
+	s.push(op{kind: &gatherOp, tensors: [4]gds.Tensor{dst, src, index}})
 }
 
-func (s *stream) Fill(dst gds.Tensor, value float32) {
-	s.enqueue("Fill", func() error {
-		if value != 0 {
-			m, err := view[float32](s.device, dst, gds.Float32)
-			if err == nil {
-				flatten(&m)
-				s.device.each(m.rows, m.cols, func(i, lo, hi int) {
-					row := m.row(i, lo, hi)
-					for j := range row {
-						row[j] = value
-					}
-				})
+// indexBlock is how many row numbers of 64 bits are brought to 32 at a time.
+const indexBlock = 1024
+
+// gather64 gathers by row numbers of 64 bits.
+func (s *stream) gather64(p part) error {
+	rows, sources := s.scratch.rows[p.thread*indexBlock:][:indexBlock], min(s.views.bytes[1].rows, 1<<32)
+	for lo := p.lo; lo < p.hi; lo += indexBlock {
+		n := min(indexBlock, p.hi-lo)
+		for i, row := range s.views.index64[lo : lo+n] {
+			if row < 0 || row >= int64(sources) {
+				return errIndex(lo+i, row, sources)
 			}
+			rows[i] = uint32(row)
+		}
+		s.gatherRows(lo, rows[:n])
+	}
+	return nil
+}
+
+func errIndex(i int, row int64, rows int) error {
+	return fmt.Errorf("index[%d] is row %d of a matrix of %d", i, row, rows)
+}
+
+// gatherRows copies the given rows of src to dst, from its row at on.
+func (s *stream) gatherRows(at int, rows []uint32) {
+	to, from := s.views.bytes[0], s.views.bytes[1]
+	kernel.GatherRows(to.data[at*to.stride:], to.stride, from.data, from.stride, to.cols, rows, len(to.data) >= kernel.StreamBytes)
+}
+
+var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
+	if s.op.alpha == 0 {
+		if err := s.viewBytes(1); err != nil {
 			return err
 		}
-		m, err := s.device.raw(dst)
-		if err == nil {
-			flatten(&m)
-			s.device.each(m.rows, m.cols, func(i, lo, hi int) { clear(m.row(i, lo, hi)) })
+		flatten(s.views.bytes[:1])
+		s.each(s.views.bytes[0].rows, s.views.bytes[0].cols, func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
+		return nil
+	}
+	return s.elementwise(func(o *op, _ int, v [4][]float32) {
+		for i := range v[0] {
+			v[0][i] = o.alpha
 		}
-		return err
-	}, dst)
+	})
+}}
+
+func (s *stream) Fill(dst gds.Tensor, value float32) {
+	s.push(op{kind: &fillOp, tensors: [4]gds.Tensor{dst}, alpha: value})
 }

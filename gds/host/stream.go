@@ -6,26 +6,49 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// stream runs its work on one goroutine. The queue grows without bound: were it
-// bounded, a caller could wait for room in a stream that waits for an event
-// which that caller has yet to let happen.
+// op is an operation in the queue of a stream: what to do, and its arguments. It is a value, so
+// that enqueueing allocates nothing.
+type op struct {
+	*kind
+	tensors        [4]gds.Tensor // of which kind.tensors count
+	alpha, beta    float32
+	transA, transB bool
+	seed           uint64
+	adam           gds.AdamOptions
+	event          *event
+}
+
+// kind is what all operations of one name have in common.
+type kind struct {
+	name    string
+	tensors int
+	run     func(s *stream) error // s.op is the operation
+	always  bool                  // on a poisoned stream too
+}
+
+// stream runs its operations on one goroutine, helped by others where one is large. The queue
+// grows as needed: whoever feeds several streams never waits for one of them.
 type stream struct {
 	device *Device
 
 	mu     sync.Mutex
 	more   sync.Cond // queue or closed has changed
-	queue  []func()
+	queue  []op
 	closed bool
 
 	stopped chan struct{}
 
 	// Of the stream's goroutine alone:
-	err     error     // the first
-	scratch []float32 // for operations that need room, kept for the next
+	err     error // the first
+	op      *op   // that runs
+	team    team
+	views   views
+	scratch scratch
 }
 
 // NewStream starts a stream.
@@ -38,13 +61,14 @@ func (d *Device) NewStream() (gds.Stream, error) {
 	d.streams++
 	s := &stream{device: d, stopped: make(chan struct{})}
 	s.more.L = &s.mu
-	go s.loop()
+	s.team.help = func() { s.takeParts(); s.team.helpers.Done() }
+	go s.serve()
 	return s, nil
 }
 
-func (s *stream) loop() {
+func (s *stream) serve() {
 	defer close(s.stopped)
-	var work []func()
+	var work []op
 	for {
 		s.mu.Lock()
 		for len(s.queue) == 0 && !s.closed {
@@ -55,52 +79,64 @@ func (s *stream) loop() {
 		if len(work) == 0 {
 			return
 		}
-		for i, run := range work {
-			run()
-			work[i] = nil
+		for i := range work {
+			s.run(&work[i])
+			work[i] = op{}
 		}
 	}
 }
 
-// push appends work, unless the stream is closed.
-func (s *stream) push(run func()) bool {
+// run runs an operation. Its error names it and its tensors.
+func (s *stream) run(o *op) {
+	if s.err != nil && !o.always {
+		return
+	}
+	s.op = o
+	if err := o.kind.run(s); err != nil {
+		views := make([]string, o.kind.tensors)
+		for i := range views {
+			views[i] = o.tensors[i].String()
+		}
+		s.err = fmt.Errorf("host device: %s(%s): %w", o.name, strings.Join(views, ", "), err)
+	}
+	s.views = views{} // of memory that may be freed
+}
+
+// push appends an operation, unless the stream is closed.
+func (s *stream) push(o op) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.queue = append(s.queue, run)
+	s.queue = append(s.queue, o)
 	s.more.Signal()
 	return true
 }
 
-// enqueue appends an operation on tensors, which an error will name.
-func (s *stream) enqueue(name string, run func() error, tensors ...gds.Tensor) {
-	s.push(func() {
-		if s.err != nil {
-			return
-		}
-		if err := run(); err != nil {
-			views := make([]string, len(tensors))
-			for i, t := range tensors {
-				views[i] = t.String()
-			}
-			s.err = fmt.Errorf("host device: %s(%s): %w", name, strings.Join(views, ", "), err)
-		}
-	})
-}
-
-// event is a point in a stream; err is set before reached is closed.
+// event is a point in a stream; err and at are set before reached is closed.
 type event struct {
 	reached chan struct{}
 	err     error
+	at      time.Time
 }
 
+func newEvent() *event { return &event{reached: make(chan struct{})} }
+
+func (e *event) reach(err error) {
+	e.err, e.at = err, time.Now()
+	close(e.reached)
+}
+
+var recordOp = kind{name: "Record", always: true, run: func(s *stream) error {
+	s.op.event.reach(s.err)
+	return nil
+}}
+
 func (s *stream) Record() gds.Event {
-	e := &event{reached: make(chan struct{})}
-	if !s.push(func() { e.err = s.err; close(e.reached) }) {
-		e.err = fmt.Errorf("host device: stream %w", gds.ErrClosed)
-		close(e.reached)
+	e := newEvent()
+	if !s.push(op{kind: &recordOp, event: e}) {
+		e.reach(fmt.Errorf("host device: stream %w", gds.ErrClosed))
 	}
 	return e
 }
@@ -119,19 +155,38 @@ func (e *event) Wait(ctx context.Context) error {
 	}
 }
 
-// WaitEvent waits on a poisoned stream too: whoever then sees this stream's
-// events may rely on the other's work being over.
+func (e *event) Elapsed(since gds.Event) (time.Duration, error) {
+	from, ok := since.(*event)
+	if !ok {
+		return 0, errors.New("host device: Elapsed: the event is of another kind of device")
+	}
+	for _, p := range []*event{from, e} {
+		select {
+		case <-p.reached:
+		default:
+			return 0, errors.New("host device: Elapsed: an event has not been reached")
+		}
+	}
+	return e.at.Sub(from.at), nil
+}
+
+// It waits on a poisoned stream too: whoever then sees this stream's events may rely on the
+// other's work being over.
+var waitEventOp = kind{name: "WaitEvent", always: true, run: func(s *stream) error {
+	<-s.op.event.reached
+	if s.err == nil {
+		s.err = s.op.event.err
+	}
+	return nil
+}}
+
 func (s *stream) WaitEvent(of gds.Event) {
-	s.push(func() {
-		err := errors.New("host device: WaitEvent: the event is of another kind of device")
-		if e, ok := of.(*event); ok {
-			<-e.reached
-			err = e.err
-		}
-		if s.err == nil {
-			s.err = err
-		}
-	})
+	e, ok := of.(*event)
+	if !ok {
+		e = newEvent()
+		e.reach(errors.New("host device: WaitEvent: the event is of another kind of device"))
+	}
+	s.push(op{kind: &waitEventOp, event: e})
 }
 
 func (s *stream) Synchronize(ctx context.Context) error { return s.Record().Wait(ctx) }

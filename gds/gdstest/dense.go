@@ -38,7 +38,7 @@ func sides(transposed bool, rows, cols int) (int, int) {
 	return rows, cols
 }
 
-var matrixTests = []test{
+var denseTests = []test{
 	{"Gemm multiplies matrices in all orientations", func(b *fixture) {
 		for _, s := range [][3]int{ // m, n, inner
 			{1, 1, 1}, {0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 9, 5}, {7, 1, 3}, {16, 16, 16}, {17, 15, 33},

@@ -1,0 +1,112 @@
+package host
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// team runs the loop of an operation on the stream's goroutine and others. It allocates nothing:
+// the body of a loop is a plain function, which finds the operation and its views in the stream.
+type team struct {
+	body     func(s *stream, p part) error
+	n, grain int
+	next     atomic.Int64 // part
+	threads  atomic.Int64 // that have started
+	help     func()       // what another goroutine does, made once
+	helpers  sync.WaitGroup
+
+	failed sync.Mutex
+	err    error // of a part, the first
+}
+
+// part is a range [lo, hi) of a loop, and the number of the thread that it runs on.
+type part struct{ thread, lo, hi int }
+
+// threadCount is how many threads one operation runs on at most.
+func (d *Device) threadCount() int {
+	if d.options.Threads > 0 {
+		return d.options.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// loop calls body for consecutive parts that cover [0, n), grain long, the last shorter. They are
+// the same for any number of threads. After an error no further part is started.
+func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
+	t := &s.team
+	t.body, t.n, t.grain, t.err = body, n, max(grain, 1), nil
+	t.next.Store(0)
+	t.threads.Store(0)
+	helpers := min(s.device.threadCount(), (n+t.grain-1)/t.grain) - 1
+	for range helpers {
+		t.helpers.Add(1)
+		go t.help()
+	}
+	s.takeParts()
+	t.helpers.Wait()
+	return t.err
+}
+
+func (s *stream) takeParts() {
+	t := &s.team
+	thread := int(t.threads.Add(1)) - 1
+	for {
+		lo := (int(t.next.Add(1)) - 1) * t.grain
+		if lo >= t.n {
+			return
+		}
+		if err := t.body(s, part{thread, lo, min(lo+t.grain, t.n)}); err != nil {
+			t.failed.Lock()
+			if t.err == nil {
+				t.err = err
+			}
+			t.failed.Unlock()
+			t.next.Store(int64(t.n)) // no further part
+			return
+		}
+	}
+}
+
+// grainWork is how many elements' work is worth handing to another thread.
+const grainWork = 1 << 15
+
+// eachRow calls body for ranges of rows that are cols elements of work each.
+func (s *stream) eachRow(rows, cols int, body func(s *stream, p part) error) error {
+	return s.loop(rows, 1+grainWork/max(cols, 1), body)
+}
+
+// each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any
+// order and at once.
+func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
+	s.views.element, s.views.cols = body, cols
+	if rows == 1 {
+		_ = s.loop(cols, grainWork, func(s *stream, p part) error {
+			s.views.element(s, 0, p.lo, p.hi)
+			return nil
+		})
+		return
+	}
+	_ = s.eachRow(rows, cols, func(s *stream, p part) error {
+		for i := p.lo; i < p.hi; i++ {
+			s.views.element(s, i, 0, s.views.cols)
+		}
+		return nil
+	})
+}
+
+// scratch is memory for operations that need some, kept for the next ones.
+type scratch struct {
+	packed, panels []float32 // of Gemm
+	sums           []float32 // of SumRows
+	losses, powers []float64 // of SoftmaxCrossEntropy
+	rows           []uint32  // of Gather, by 64 bits
+}
+
+// room returns n elements of scratch memory, as they happen to be.
+func room[T any](memory *[]T, n int) []T {
+	if len(*memory) < n {
+		*memory = make([]T, n)
+	}
+	return (*memory)[:n]
+}

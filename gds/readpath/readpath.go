@@ -1,0 +1,135 @@
+// Package readpath is what reading files into memory has in common on all devices: the choice of
+// the path, going on by another when it turns out not to work, receipts, and the checks of what is
+// asked for. What differs is how bytes get into a device's memory, a ReadFunc.
+package readpath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// ReadFunc fills buf[bufOffset : bufOffset+length], which lies in the buffer, with the bytes of f
+// at offset, by f.Fill where the host can write to the memory. It runs in several goroutines at
+// once.
+type ReadFunc func(f *File, buf gds.Buffer, bufOffset, length, offset int64) error
+
+// File is a gds.File. It is read past the page cache where that can be had. It is open the ordinary
+// way too, so that a later refusal finds the very same file.
+type File struct {
+	read     ReadFunc
+	buffered vfs.File
+	direct   vfs.File // or nil
+	align    int64    // of direct reads
+	receipt  atomic.Pointer[gds.Receipt]
+}
+
+var _ gds.File = (*File)(nil)
+
+// Open opens a file, for direct reads if its file system has them.
+func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
+	buffered, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{read: read, buffered: buffered}
+	err = fmt.Errorf("%w: the file system has none", vfs.ErrNoDirect)
+	if directer, ok := fsys.(vfs.Directer); ok {
+		var align int
+		f.direct, align, err = directer.OpenDirect(path)
+		f.align = int64(align)
+	}
+	switch {
+	case err == nil && gds.Align%f.align == 0:
+		f.receipt.Store(&gds.Receipt{Path: "direct"})
+	case err == nil:
+		f.fallBack(fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, f.align))
+	case errors.Is(err, vfs.ErrNoDirect):
+		f.fallBack(withoutPath(err))
+	default:
+		return nil, errors.Join(err, buffered.Close())
+	}
+	return f, nil
+}
+
+func (f *File) fallBack(why error) {
+	f.receipt.Store(&gds.Receipt{Path: "buffered", Reason: why.Error()})
+}
+
+// withoutPath is err without the name of a file, so that the same error of many files is one reason.
+func withoutPath(err error) error {
+	var named *fs.PathError
+	if errors.As(err, &named) {
+		return named.Err
+	}
+	return err
+}
+
+func (f *File) Receipt() gds.Receipt { return *f.receipt.Load() }
+
+func (f *File) Close() error {
+	err := f.buffered.Close()
+	if f.direct != nil {
+		err = errors.Join(err, f.direct.Close())
+	}
+	return err
+}
+
+func (f *File) ReadInto(buf gds.Buffer, bufOffset, length, offset int64) error {
+	err := checkRange(buf, bufOffset, length, offset)
+	if err == nil && length > 0 {
+		err = f.read(f, buf, bufOffset, length, offset)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: reading %d bytes at %d: %w", f.buffered.Path(), length, offset, err)
+	}
+	return nil
+}
+
+func checkRange(buf gds.Buffer, bufOffset, length, offset int64) error {
+	if bufOffset < 0 || length < 0 || offset < 0 || length > buf.Len()-bufOffset {
+		return fmt.Errorf("does not fit at %d of a buffer of %d bytes", bufOffset, buf.Len())
+	}
+	if bufOffset%gds.Align != 0 || offset%gds.Align != 0 {
+		return fmt.Errorf("to %d of a buffer: both places must be multiples of %d", bufOffset, gds.Align)
+	}
+	return nil
+}
+
+// Fill reads length bytes at offset to the start of memory by the best path that still works.
+// memory begins at a multiple of gds.Align and is at least length rounded up to one; what
+// lies between may be overwritten.
+func (f *File) Fill(memory []byte, length, offset int64) error {
+	if f.Receipt().Path == "direct" {
+		// The end is rounded up to what the disk can do. At the end of the file fewer bytes
+		// come, and an error with them, which matters only if they are too few.
+		end := (length + f.align - 1) / f.align * f.align
+		n, err := f.direct.ReadAt(memory[:end], offset)
+		if int64(n) >= length {
+			return nil
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			return unexpectedEOF(err)
+		}
+		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, withoutPath(err)))
+	}
+	n, err := f.buffered.ReadAt(memory[:length], offset)
+	if int64(n) == length {
+		return nil
+	}
+	return unexpectedEOF(err)
+}
+
+// unexpectedEOF is the error of a read that brought too few bytes.
+func unexpectedEOF(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
