@@ -13,9 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hopfeed/hopfeed/chunk"
-	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -210,199 +207,19 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	t := &trained{
-		Model: o.model, Dataset: m.Name,
-		Placement: s.Plan.Placement, Shuffle: s.Plan.Shuffle, Reasons: s.Plan.Reasons,
-		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded, PredictedRemoteRows: s.Plan.RemoteRows,
-	}
-	if s.Plan.ComputeSeconds > 0 {
-		t.PredictedEpochSeconds = &s.Plan.EpochSeconds
-	}
-	for _, id := range spec.Matrices {
-		t.Matrices = append(t.Matrices, id.String())
-	}
-	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.Matrices, ", "), m.Classes)
+	t := &training{app: a, o: &o, spec: spec, part: part, session: s, saver: saver}
+	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), m.Classes)
 	a.notePlacement(s)
-
 	saver.checkpoint.Batches = trainer.Batches{
-		Rows: s.BatchRows, Shuffle: t.Shuffle, ChunkRows: s.ChunkRows, Placement: t.Placement, Devices: t.Devices,
+		Rows: s.BatchRows, Shuffle: s.Plan.Shuffle, ChunkRows: s.ChunkRows, Placement: s.Plan.Placement, Devices: s.Plan.Devices,
 	}
-	var runs []*trainer.Result
-	var rows, remote int64 // of training, and of these, moved
-	for i := range o.runs {
-		seed := a.seed + uint64(i)
-		var d rowSets
-		if d, err = openRowSets(s, part, seed); err != nil {
-			break
-		}
-		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.test[0].Rows()}
-		if i == 0 {
-			a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
-			if t.rows[1] == 0 && o.Patience > 0 {
-				o.Patience = 0
-				a.note("there are no validation rows: --patience is off, and the last epoch is selected")
-			}
-			t.Settings = o.Settings
-			a.note("settings: %s; seed %d", o.Text(), a.seed)
-		}
-		label := ""
-		if o.runs > 1 {
-			label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
-		}
-		note := a.reportEpochs(label, o.Epochs)
-		saver.beginRun(seed)
-		r, runErr := trainer.Fit(ctx, d.ranks(s), spec, trainer.Options{
-			Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
-			Seed: seed, EvalEvery: o.EvalEvery, Patience: o.Patience,
-		}, func(e trainer.Epoch, best func() (*trainer.Result, error)) {
-			note(e)
-			saver.recordEpoch(e, best)
-		})
-		saver.endRun(ctx, r, runErr)
-		if errors.Is(runErr, trainer.ErrDiverged) {
-			a.note("%s%s", label, runErr)
-			continue
-		}
-		if err = runErr; err != nil {
-			break
-		}
-		figures := *r
-		figures.Parameters = nil // which the saver keeps, of the best
-		runs = append(runs, &figures)
-		for _, set := range d.train {
-			had, moved := set.Remote()
-			rows, remote = rows+had, remote+moved
-		}
-	}
-	err = saver.finalError(err)
-	if len(runs) == 0 {
+	err = saver.finalError(t.runAll(ctx))
+	if len(t.finished) == 0 {
 		return nil, err
 	}
-	t.RemoteRows = float64(remote) / float64(max(rows, 1))
-	t.Runs = saver.checkpoint.Runs
-	t.fill(trainer.Summarize(runs), runs)
-	t.Load = s.Loaders[0].Stats()
-	for _, l := range s.Loaders {
-		t.RemoteBytes += l.Stats().RemoteBytes
-	}
-	if saver.saved != nil {
-		t.Output = o.run
-	}
-	t.Seconds = time.Since(start).Seconds()
-	return t, err
-}
-
-// resolveSettings sets options that the model does not use to zero, and the weight decay, where
-// it was not given, to the default for this number of training rows.
-func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error {
-	spec, err := spec.Normalized()
-	if err != nil {
-		return err
-	}
-	o.Hidden, o.Layers, o.Dropout = spec.Hidden, spec.Layers, spec.Dropout
-	if o.decayByRows {
-		defaults, err := trainer.Defaults(o.model, trainRows)
-		if err != nil {
-			return err
-		}
-		o.WeightDecay = defaults.WeightDecay
-	}
-	return nil
-}
-
-// sessionOptions are those of a session that trains on the rows of p.
-func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p session.Partition) session.Options {
-	so := session.Options{
-		Matrices: spec.Matrices, Rows: []loader.Rows{p.Train, p.Valid, p.Test}, Train: true,
-		BatchRows: o.BatchRows, Placement: o.placement, Shuffle: o.shuffle, ChunkRows: o.chunkRows, Model: spec,
-	}
-	// Of the median epoch: half of the rows if every second epoch is validated, none if fewer are.
-	if o.EvalEvery <= 2 {
-		so.ValidRows = session.CountRows(layout, p.Valid) / int64(o.EvalEvery)
-	}
-	return so
-}
-
-// heldBytes is what the command holds in host memory beside a session.
-func (o *trainOptions) heldBytes(m *format.Manifest) (bytes int64) {
-	if o.splits != "" {
-		bytes += m.Nodes
-	}
-	if o.run != "" {
-		bytes += checkpointRowBytes * m.Rows
-	}
-	return bytes
-}
-
-// checkLabels refuses stores whose labels are not classes.
-func checkLabels(m *format.Manifest, store string) error {
-	switch {
-	case m.LabelValues:
-		return usagef("the labels of %s are values (regression), which cannot be trained on yet: hopfeed trains on classes", store)
-	case m.Labels > 1:
-		return usagef("%s is multi-label (%d labels a row), which cannot be trained on yet", store, m.Labels)
-	case m.Classes == 0:
-		return usagef("%s has no labels to train on", store)
-	}
-	return nil
-}
-
-// planTraining decides the model and the rows to train it on.
-func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptions) (spec trainer.Spec, part session.Partition, err error) {
-	m := &store.Manifest
-	if err := checkLabels(m, o.store); err != nil {
-		return spec, part, err
-	}
-	matrices, err := trainer.Matrices(o.model, store.Matrices(), o.operators, o.hops)
-	if err != nil {
-		return spec, part, usagef("%s: %s", o.store, err)
-	}
-	spec = trainer.Spec{
-		Model: o.model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
-		Hidden: o.Hidden, Layers: o.Layers, Dropout: o.Dropout,
-	}
-	if part, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
-		return spec, part, err
-	}
-	if session.CountRows(store.Layout(), part.Train) == 0 {
-		if !part.Scattered() {
-			return spec, part, usagef("%s has no training rows: its graph came without a split that has any (give one by --splits FILE)", o.store)
-		}
-		return spec, part, usagef("%s has no training rows in that split", o.store)
-	}
-	return spec, part, nil
-}
-
-// rowSets are the rows of one run: of each kind, a set for each device.
-type rowSets struct{ train, valid, test []*loader.Set }
-
-// openRowSets makes the sets of one run.
-func openRowSets(s *session.Session, p session.Partition, seed uint64) (d rowSets, err error) {
-	for _, set := range []struct {
-		to    *[]*loader.Set
-		rows  loader.Rows
-		order chunk.Order
-	}{
-		{&d.train, p.Train, chunk.Shuffled},
-		{&d.valid, p.Valid, chunk.Sequential},
-		{&d.test, p.Test, chunk.Sequential},
-	} {
-		if *set.to, err = s.Sets(set.rows, set.order, seed); err != nil {
-			return d, err
-		}
-	}
-	return d, nil
-}
-
-// ranks pairs each device of the session with its sets.
-func (d rowSets) ranks(s *session.Session) []trainer.Rank {
-	ranks := make([]trainer.Rank, len(s.Devices))
-	for i, device := range s.Devices {
-		ranks[i] = trainer.Rank{Device: device, Data: trainer.Data{
-			Train: d.train[i], Valid: d.valid[i], Test: d.test[i], BatchRows: s.ShareRows(),
-		}}
-	}
-	return ranks
+	r := t.result(m.Name)
+	r.Seconds = time.Since(start).Seconds()
+	return r, err
 }
 
 // checkRunDirectory refuses to write over a model, into a graph or store, or where no
@@ -418,16 +235,4 @@ func (a *app) checkRunDirectory(dir string, force bool) error {
 		return err
 	}
 	return trainer.CheckRun(a.fs, dir, force)
-}
-
-// reportEpochs prints an epoch every two seconds, and the last.
-func (a *app) reportEpochs(label string, epochs int) func(trainer.Epoch) {
-	const gap = 2 * time.Second
-	last := time.Now()
-	return func(e trainer.Epoch) {
-		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
-			last = now
-			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), percent(e.Valid), e.Seconds)
-		}
-	}
 }

@@ -109,19 +109,37 @@ func lossText(loss float64) string {
 	return fmt.Sprintf("%.6g", loss)
 }
 
-// fill sets the figures that are means over the runs.
-func (t *trained) fill(s *trainer.Summary, runs []*trainer.Result) {
-	t.Epochs, _ = meanStd(s.Epochs)
-	t.BestEpoch, _ = meanStd(s.BestEpoch)
-	t.TrainLoss, t.TrainLossStd = meanStd(s.TrainLoss)
-	t.ValidMetric, t.ValidMetricStd = meanStd(s.Valid)
-	t.TestMetric, t.TestMetricStd = meanStd(s.Test)
-	t.EpochSeconds, t.EpochSecondsStd = meanStd(s.EpochSeconds)
-	t.LoadWaitSeconds, t.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
-	t.RowsPerSecond, t.RowsPerSecondStd = meanStd(s.RowsPerSecond)
-	t.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
-	t.Selection, t.Metric = runs[0].Selection, runs[0].Metric
-	t.StageSeconds, t.PeakDeviceBytes, t.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
+// result reports the runs that finished.
+func (t *training) result(dataset string) *trained {
+	plan, s := &t.session.Plan, trainer.Summarize(t.finished)
+	r := &trained{
+		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(),
+		Placement: plan.Placement, Shuffle: plan.Shuffle, Reasons: plan.Reasons, Settings: t.o.Settings,
+		Devices: plan.Devices, Sharded: plan.Sharded,
+		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), PredictedRemoteRows: plan.RemoteRows,
+		Selection: t.finished[0].Selection, Metric: t.finished[0].Metric,
+		StageSeconds: s.StageSeconds, PeakDeviceBytes: s.PeakDeviceBytes, Seeds: s.Seeds,
+		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, rows: t.rows,
+	}
+	if plan.ComputeSeconds > 0 {
+		r.PredictedEpochSeconds = &plan.EpochSeconds
+	}
+	for _, l := range t.session.Loaders {
+		r.RemoteBytes += l.Stats().RemoteBytes
+	}
+	if t.saver.saved != nil {
+		r.Output = t.o.run
+	}
+	r.Epochs, _ = meanStd(s.Epochs)
+	r.BestEpoch, _ = meanStd(s.BestEpoch)
+	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)
+	r.ValidMetric, r.ValidMetricStd = meanStd(s.Valid)
+	r.TestMetric, r.TestMetricStd = meanStd(s.Test)
+	r.EpochSeconds, r.EpochSecondsStd = meanStd(s.EpochSeconds)
+	r.LoadWaitSeconds, r.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
+	r.RowsPerSecond, r.RowsPerSecondStd = meanStd(s.RowsPerSecond)
+	r.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
+	return r
 }
 
 // shuffleText is what follows "input from storage" in messages.
