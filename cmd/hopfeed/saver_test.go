@@ -152,7 +152,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 	result := func(seed uint64, valid float64, parameter float32) *trainer.Result {
 		return &trainer.Result{
 			Spec: spec, Options: trainer.Options{Epochs: 9, LearningRate: 1, Seed: seed}, Scales: []float32{1},
-			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Epochs: 3, BestEpoch: 2, ValidMetric: at(valid),
+			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Epochs: 3, BestEpoch: 2, ValidMetric: at(valid), Metric: "accuracy",
 		}
 	}
 	type ending struct {
