@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -125,7 +125,7 @@ func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found := hex32(crc32.Checksum(b, castagnoli)); found != m.IndexCRC32C {
+	if found := hex32(kernel.CRC32C(0, b)); found != m.IndexCRC32C {
 		return nil, &CorruptError{path, -1, fmt.Sprintf("its bytes have checksum %s, want %s", found, m.IndexCRC32C)}
 	}
 	index, err := decodeIndex(b, m.Files)

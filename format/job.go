@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"reflect"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -79,7 +79,7 @@ func writeWithChecksum(fsys vfs.FS, path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return writeFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(crc32.Checksum(b, castagnoli))))
+	return writeFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(kernel.CRC32C(0, b))))
 }
 
 // readWithChecksum is the inverse of writeWithChecksum.
@@ -89,7 +89,7 @@ func readWithChecksum(fsys vfs.FS, path string, v any) error {
 		return err
 	}
 	end := max(0, len(b)-len("\n00000000\n"))
-	if want := fmt.Sprintf("\n%s\n", hex32(crc32.Checksum(b[:end], castagnoli))); string(b[end:]) != want {
+	if want := fmt.Sprintf("\n%s\n", hex32(kernel.CRC32C(0, b[:end]))); string(b[end:]) != want {
 		return &CorruptError{path, -1, "it does not end with its checksum"}
 	}
 	if err := json.Unmarshal(b[:end], v); err != nil {

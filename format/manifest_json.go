@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"reflect"
@@ -16,9 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-)
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	"github.com/hopfeed/hopfeed/internal/kernel"
+)
 
 func hex32(crc uint32) string { return fmt.Sprintf("%08x", crc) }
 
@@ -63,7 +62,7 @@ func (m *Manifest) encode() []byte {
 // encodeWithChecksum sets CRC32C, and returns the bytes of manifest.json.
 func (m *Manifest) encodeWithChecksum() []byte {
 	m.CRC32C = hex32(0)
-	m.CRC32C = hex32(crc32.Checksum(m.encode(), castagnoli))
+	m.CRC32C = hex32(kernel.CRC32C(0, m.encode()))
 	b := m.encode()
 	m.bytes = int64(len(b))
 	return b
@@ -80,7 +79,7 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	if !bytes.HasSuffix(zeroed, []byte(manifestEnd)) {
 		return nil, errors.New("it does not end with its checksum (the field crc32c): perhaps it was cut short, or edited")
 	}
-	if want, found := hex32(crc32.Checksum(zeroed, castagnoli)), string(b[digits:digits+8]); want != found {
+	if want, found := hex32(kernel.CRC32C(0, zeroed)), string(b[digits:digits+8]); want != found {
 		return nil, fmt.Errorf("its bytes have checksum %s, want %s as its field crc32c says: perhaps it was edited", want, found)
 	}
 	if !utf8.Valid(b) {

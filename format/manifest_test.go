@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // manifestOf is a manifest as published, with its bytes.
@@ -33,7 +34,7 @@ func manifestOf(t testing.TB, s sample) (*Manifest, []byte) {
 func reseal(b []byte) []byte {
 	digits := len(b) - len("\"\n}\n") - 8
 	copy(b[digits:], "00000000")
-	copy(b[digits:], hex32(crc32.Checksum(b, castagnoli)))
+	copy(b[digits:], hex32(kernel.CRC32C(0, b)))
 	return b
 }
 

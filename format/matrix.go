@@ -3,12 +3,12 @@ package format
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -64,7 +64,7 @@ func checkData(path string, chunk int, data []byte, length int64, crc uint32) er
 	if int64(len(data)) != length {
 		return &CorruptError{path, chunk, fmt.Sprintf("it has %d bytes, want %d", len(data), length)}
 	}
-	if found := crc32.Checksum(data, castagnoli); found != crc {
+	if found := kernel.CRC32C(0, data); found != crc {
 		return &CorruptError{path, chunk, fmt.Sprintf("its bytes have checksum %s, want %s", hex32(found), hex32(crc))}
 	}
 	return nil

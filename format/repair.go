@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"path/filepath"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -223,7 +223,7 @@ func (p *part) read(f vfs.File, k int, buf []byte) ([]byte, error) {
 // matches tells whether data have the checksums of chunk k.
 func (p *part) matches(k int, data []byte) bool {
 	for _, e := range p.extents[p.extentStarts[k]:p.extentStarts[k+1]] {
-		if crc32.Checksum(data[:e.length], castagnoli) != e.crc {
+		if kernel.CRC32C(0, data[:e.length]) != e.crc {
 			return false
 		}
 		data = data[e.length:]

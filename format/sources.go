@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -102,7 +102,7 @@ func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFil
 			if n, err := f.ReadAt(data, e.offset); n < len(data) {
 				return cutOff(f.Path(), int(k), e.offset+int64(n), err)
 			}
-			e.crc = crc32.Checksum(data, castagnoli)
+			e.crc = kernel.CRC32C(0, data)
 			if err := check(row, data); err != nil {
 				return err
 			}

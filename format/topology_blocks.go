@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -193,7 +193,7 @@ func (t *TopologyFile) chooseBlocks(ctx context.Context, s *extentStream, maxBlo
 		if err := s.read(b); err != nil {
 			return 0, err
 		}
-		crc = crc32.Update(crc, castagnoli, b)
+		crc = kernel.CRC32C(crc, b)
 		for _, offset := range dtype.Int64s(b) {
 			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node && offset != end.edge {
 				return 0, s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v, offset, before.edge, end.edge))
@@ -249,12 +249,12 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 			return weights.corrupt(err)
 		}
 		t.sums = append(t.sums, b.sums())
-		crc = crc32.Update(crc, castagnoli, dtype.BytesOf(b.Offsets[:b.Rows()]))
+		crc = kernel.CRC32C(crc, dtype.BytesOf(b.Offsets[:b.Rows()]))
 	}
 	if t.Blocks() == 0 {
 		return nil
 	}
-	if crc = crc32.Update(crc, castagnoli, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
+	if crc = kernel.CRC32C(crc, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
 		return s.corrupt(errChanged)
 	}
 	return nil
@@ -292,8 +292,8 @@ func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream)
 }
 
 func (b *Block) sums() blockSums {
-	return blockSums{crc32.Checksum(dtype.BytesOf(b.Offsets), castagnoli), crc32.Checksum(dtype.BytesOf(b.Neighbors), castagnoli),
-		crc32.Checksum(dtype.BytesOf(b.Weights), castagnoli)}
+	return blockSums{kernel.CRC32C(0, dtype.BytesOf(b.Offsets)), kernel.CRC32C(0, dtype.BytesOf(b.Neighbors)),
+		kernel.CRC32C(0, dtype.BytesOf(b.Weights))}
 }
 
 // BytesOf is the memory that block k takes.
@@ -366,7 +366,7 @@ func (s *extentStream) read(dst []byte) error {
 	for len(dst) > 0 && len(s.extents) > 0 {
 		e := &s.extents[0]
 		n := min(int64(len(dst)), e.offset+e.length-s.at)
-		s.crc = crc32.Update(s.crc, castagnoli, dst[:n])
+		s.crc = kernel.CRC32C(s.crc, dst[:n])
 		if dst, s.at = dst[n:], s.at+n; s.at == e.offset+e.length {
 			if s.crc != e.crc {
 				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.length, e.offset, hex32(s.crc), hex32(e.crc)))

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -261,7 +261,7 @@ func checksumOutside(f vfs.File, size int64, extents []indexRow, buf []byte, cou
 			if n == 0 {
 				return cutOff(f.Path(), -1, from, err)
 			}
-			crc = crc32.Update(crc, castagnoli, buf[:n])
+			crc = kernel.CRC32C(crc, buf[:n])
 			count(int64(n))
 			from += int64(n)
 		}

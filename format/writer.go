@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -505,7 +505,7 @@ func (w *Writer) Publish(m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	m.IndexSize, m.IndexCRC32C = int64(len(encoded)), hex32(crc32.Checksum(encoded, castagnoli))
+	m.IndexSize, m.IndexCRC32C = int64(len(encoded)), hex32(kernel.CRC32C(0, encoded))
 	m.Fingerprint = m.fingerprint(index)
 	if err := m.check(); err != nil {
 		return fmt.Errorf("%s: cannot be published: %w", w.dir, err)

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -21,8 +21,6 @@ type columnFileLayout struct {
 	bounds   []int64 // row with which each block begins, and the number of rows
 	rowBytes int64
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // columnFileBlockBytes is about how many bytes the rows of a block have with all columns
 // of the matrix.
@@ -84,7 +82,7 @@ func createColumnFile(fsys vfs.FS, path string, layout columnFileLayout) (*colum
 
 // write writes block k. It is safe for concurrent use.
 func (s *columnFileWriter) write(k int, data []byte) error {
-	s.crcs[k] = crc32.Checksum(data, castagnoli)
+	s.crcs[k] = kernel.CRC32C(0, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := s.pending.WriteAt(data, s.bounds[k]*s.rowBytes)
@@ -96,7 +94,7 @@ func (s *columnFileWriter) commit() error {
 	for _, crc := range s.crcs {
 		foot = binary.LittleEndian.AppendUint32(foot, crc)
 	}
-	foot = binary.LittleEndian.AppendUint32(foot, crc32.Checksum(foot, castagnoli))
+	foot = binary.LittleEndian.AppendUint32(foot, kernel.CRC32C(0, foot))
 	if _, err := s.pending.WriteAt(foot, s.dataBytes()); err != nil {
 		return err
 	}
@@ -125,7 +123,7 @@ func openColumnFile(fsys vfs.FS, path string, layout columnFileLayout) (*columnF
 		return nil, errors.Join(err, f.Close())
 	}
 	n := len(s.crcs) - 4
-	if size, err := f.Size(); err != nil || size != layout.size() || crc32.Checksum(s.crcs[:n], castagnoli) != binary.LittleEndian.Uint32(s.crcs[n:]) {
+	if size, err := f.Size(); err != nil || size != layout.size() || kernel.CRC32C(0, s.crcs[:n]) != binary.LittleEndian.Uint32(s.crcs[n:]) {
 		return nil, errors.Join(s.damaged(-1, "its size or its checksums are not those that were written"), err, f.Close())
 	}
 	return s, nil
@@ -158,7 +156,7 @@ func (s *columnFile) readBlock(k int, dst []byte) ([]byte, error) {
 	if err := s.read(dst, first*s.rowBytes, k); err != nil {
 		return nil, err
 	}
-	if crc32.Checksum(dst, castagnoli) != binary.LittleEndian.Uint32(s.crcs[4*k:]) {
+	if kernel.CRC32C(0, dst) != binary.LittleEndian.Uint32(s.crcs[4*k:]) {
 		return nil, s.damaged(k, "its bytes are not those that were written")
 	}
 	return dst, nil

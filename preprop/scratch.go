@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -78,7 +78,7 @@ func readScratchRecord(fsys vfs.FS, storeDir string) (*scratchRecord, error) {
 }
 
 func checksumLine(text string) string {
-	return fmt.Sprintf("%08x\n", crc32.Checksum([]byte(text), castagnoli))
+	return fmt.Sprintf("%08x\n", kernel.CRC32C(0, []byte(text)))
 }
 
 func (p *scratchRecord) write(fsys vfs.FS, storeDir string) error {

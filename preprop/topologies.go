@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -134,7 +134,7 @@ func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*t
 	}
 	// Without nodes there is still an offset.
 	zero := make([]byte, 8)
-	w.offsetsSum = crc32.Checksum(zero, folder.Castagnoli)
+	w.offsetsSum = kernel.CRC32C(0, zero)
 	if _, err := w.lists.WriteAt(zero, 0); err != nil {
 		return nil, errors.Join(err, w.abort())
 	}
@@ -160,13 +160,13 @@ func (w *topologyWriter) add(b *format.Block) error {
 		for _, offset := range b.Offsets[i:min(i+most, len(b.Offsets))] {
 			offsets = append(offsets, w.edges+offset-b.Offsets[0])
 		}
-		w.offsetsSum = crc32.Update(w.offsetsSum, folder.Castagnoli, dtype.BytesOf(offsets))
+		w.offsetsSum = kernel.CRC32C(w.offsetsSum, dtype.BytesOf(offsets))
 		if _, err := w.lists.WriteAt(dtype.BytesOf(offsets), 8*(b.First+int64(i))); err != nil {
 			return err
 		}
 	}
-	w.neighborsSum = crc32.Update(w.neighborsSum, folder.Castagnoli, dtype.BytesOf(b.Neighbors))
-	w.weightsSum = crc32.Update(w.weightsSum, folder.Castagnoli, dtype.BytesOf(b.Weights))
+	w.neighborsSum = kernel.CRC32C(w.neighborsSum, dtype.BytesOf(b.Neighbors))
+	w.weightsSum = kernel.CRC32C(w.weightsSum, dtype.BytesOf(b.Weights))
 	if _, err := w.lists.WriteAt(dtype.BytesOf(b.Neighbors), w.neighborsAt()+4*w.edges); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -224,9 +224,7 @@ func nameByDigest(kind, suffix string, data []byte) (namedFile, fileJSON) {
 	return namedFile{name, data}, fileJSON{name, int64(len(data)), digest}
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func crcText(data []byte) string { return fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli)) }
+func crcText(data []byte) string { return fmt.Sprintf("%08x", kernel.CRC32C(0, data)) }
 
 var (
 	parametersSchema = arrow.NewSchema([]arrow.Field{{Name: "value", Type: arrow.PrimitiveTypes.Float32}}, nil)

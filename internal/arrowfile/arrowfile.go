@@ -28,7 +28,6 @@ package arrowfile
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"math/bits"
 
@@ -60,8 +59,6 @@ var ErrInvalid = errors.New("invalid Arrow file")
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Extent is a run of data bytes in the file and their CRC-32C.
 type Extent struct {

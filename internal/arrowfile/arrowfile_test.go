@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
+
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // content is a file in terms of its parts.
@@ -246,7 +247,7 @@ func TestLayoutTellsWhereEverythingLies(t *testing.T) {
 			for i := len(w.Extents()) - 1; i >= 0; i-- {
 				e := w.Extents()[i]
 				data := b[e.Offset : e.Offset+e.Length]
-				if e.Offset%Align != 0 || crc32.Checksum(data, castagnoli) != e.CRC32C {
+				if e.Offset%Align != 0 || kernel.CRC32C(0, data) != e.CRC32C {
 					t.Errorf("extent %d: %+v", i, e)
 				}
 				inside = append(bytes.Clone(data), inside...)
@@ -255,7 +256,7 @@ func TestLayoutTellsWhereEverythingLies(t *testing.T) {
 			if !bytes.Equal(inside, covered) {
 				t.Error("extents do not cover the data")
 			}
-			if crc32.Checksum(outside, castagnoli) != w.CRC32C() {
+			if kernel.CRC32C(0, outside) != w.CRC32C() {
 				t.Error("the checksum of the bytes outside extents is wrong")
 			}
 		})
@@ -293,7 +294,7 @@ func TestLargeDataHaveAnExtentEverySixteenMiB(t *testing.T) {
 		t.Errorf("extents %+v", w.Extents())
 	}
 	for i, e := range w.Extents() {
-		if crc32.Checksum(whole.Bytes()[e.Offset:e.Offset+e.Length], castagnoli) != e.CRC32C || p.Extents()[i] != e {
+		if kernel.CRC32C(0, whole.Bytes()[e.Offset:e.Offset+e.Length]) != e.CRC32C || p.Extents()[i] != e {
 			t.Errorf("extent %d is wrong", i)
 		}
 	}

@@ -3,11 +3,12 @@ package arrowfile
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	flatbuffers "github.com/google/flatbuffers/go"
+
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // Writer streams a file. After an error every call returns it.
@@ -246,7 +247,7 @@ func (w *Writer) message(kind byte, body int64, header flatbuffers.UOffsetT) {
 // writeUncovered writes bytes outside of extents.
 func (w *Writer) writeUncovered(p []byte) {
 	if w.write(p) {
-		w.crc = crc32.Update(w.crc, castagnoli, p)
+		w.crc = kernel.CRC32C(w.crc, p)
 	}
 }
 
@@ -265,7 +266,7 @@ func (w *Writer) writeCovered(p []byte) {
 		if !w.write(p[:n]) {
 			return
 		}
-		e.CRC32C = crc32.Update(e.CRC32C, castagnoli, p[:n])
+		e.CRC32C = kernel.CRC32C(e.CRC32C, p[:n])
 		e.Length += n
 		w.batch.at += n
 		p = p[n:]

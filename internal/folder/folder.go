@@ -10,7 +10,6 @@ package folder
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -32,9 +31,6 @@ const Suffix = ".scratch"
 // ErrDamaged is returned when a scratch file does not have the bytes that were
 // written to it.
 var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the disk and run the command again)")
-
-// Castagnoli is the table of the checksums of scratch files.
-var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrForeign is returned when something that Hopfeed has not made is in the way.
 var ErrForeign = errors.New("it is there already, and Hopfeed has not made it")

@@ -52,6 +52,14 @@ func rowFits(row, stride, rowBytes, bytes int) bool {
 	return high == 0 && rowBytes <= bytes && at <= uint64(bytes-rowBytes)
 }
 
+// CopyPastCaches copies src to the start of dst, past the caches where the processor can: see
+// GatherRows.
+func CopyPastCaches(dst, src []byte) {
+	GatherRows(dst, len(src), src, len(src), len(src), firstRow[:], true)
+}
+
+var firstRow = [1]uint32{0}
+
 func gather(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, _ int, _ bool) {
 	for i, row := range rows {
 		copy(dst[i*dstStride:][:rowBytes], src[int(row)*srcStride:])

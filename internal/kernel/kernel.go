@@ -36,6 +36,8 @@ type implementation struct {
 	gather func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)
 
 	feistel func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
+
+	crc func(register uint32, p []byte) uint32 // or nil
 }
 
 // active is what the exported functions call.

@@ -50,6 +50,9 @@ func available() []*implementation {
 		list = append([]*implementation{&withAVX2}, list...)
 	}
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2 {
+		if cpu.X86.HasAVX512VPCLMULQDQ {
+			withAVX512.crc = crcAVX512
+		}
 		list = append([]*implementation{&withAVX512}, list...)
 	}
 	return list

@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
@@ -46,8 +46,8 @@ type checksums struct{ keys, weights uint32 }
 
 func (s *checksums) add(p *bucketSet, keys, weights []byte) {
 	if p.keys.memory == nil {
-		s.keys = crc32.Update(s.keys, folder.Castagnoli, keys)
-		s.weights = crc32.Update(s.weights, folder.Castagnoli, weights)
+		s.keys = kernel.CRC32C(s.keys, keys)
+		s.weights = kernel.CRC32C(s.weights, weights)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"math/bits"
@@ -14,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -305,7 +305,7 @@ func (r *edgeReader) Read(p []byte) (int, error) {
 				r.done += int64(n)
 				r.task.Add(int64(n))
 				if r.space.memory == nil {
-					r.sum = crc32.Update(r.sum, folder.Castagnoli, p[:n])
+					r.sum = kernel.CRC32C(r.sum, p[:n])
 				}
 				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
 					if err := r.check(b); err != nil {

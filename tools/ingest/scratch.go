@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -95,7 +95,7 @@ func (e *scratchEdges) sum(first, column int64, data []byte) {
 	for int64(len(e.sums)) <= first/edgeBlock {
 		e.sums = append(e.sums, [3]uint32{})
 	}
-	e.sums[first/edgeBlock][column] = crc32.Checksum(data, folder.Castagnoli)
+	e.sums[first/edgeBlock][column] = kernel.CRC32C(0, data)
 }
 
 // newEdges creates an empty file for edges. total is their number, or 0 if unknown.
@@ -191,7 +191,7 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 			return fmt.Errorf("%s: %w", e.path, err)
 		}
 		for column := range e.columns {
-			if crc32.Checksum(bytes[4*n*column:4*n*(column+1)], folder.Castagnoli) != e.sums[first/edgeBlock][column] {
+			if kernel.CRC32C(0, bytes[4*n*column:4*n*(column+1)]) != e.sums[first/edgeBlock][column] {
 				return fmt.Errorf("%s: %w", e.path, folder.ErrDamaged)
 			}
 		}

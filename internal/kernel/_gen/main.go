@@ -66,6 +66,7 @@ func main() {
 		gather(set)
 	}
 	feistel()
+	crc()
 	hasF16C()
 	Generate()
 }
