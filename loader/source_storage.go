@@ -10,19 +10,18 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
 // minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the
 // disk, not for a processor.
-const minReaders = 8
+const minReaders = 16
 
 // maxRead is the largest read of neighbouring chunks, in bytes.
 const maxRead = 8 << 20
@@ -48,10 +47,9 @@ type storageSource struct {
 	stride  int64 // from slot to slot
 	slots   []*slot
 	free    chan *slot
-	last    *slot         // that begin used
-	pending *chunkRead    // that begin may still add to, or nil
-	readers chan struct{} // holds one for each read on its way
-	reading sync.WaitGroup
+	last    *slot          // that begin used
+	pending *chunkRead     // that begin may still add to, or nil
+	readers *parallel.Pool // while an epoch runs
 }
 
 type storedFile struct {
@@ -72,8 +70,8 @@ type slot struct {
 // chunkRead is neighbouring chunks in neighbouring slots, which are read as one.
 type chunkRead struct {
 	slots []*slot
-	done  chan struct{} // closed when the reads are over
-	err   error         // of the reads
+	done  *sync.WaitGroup // of the reads
+	errs  []error         // of each matrix
 }
 
 // chunkSlice is the part of a batch that lies in one chunk.
@@ -86,16 +84,15 @@ type chunkSlice struct {
 // chunkSlices are those of a batch.
 type chunkSlices []chunkSlice
 
-// Wait waits until all of their chunks are read.
-func (c *chunkSlices) Wait(ctx context.Context) error {
+// Wait waits until all of their chunks are read. When an epoch ends, no more reads begin, so ctx
+// does not matter.
+func (c *chunkSlices) Wait(context.Context) error {
 	for _, p := range *c {
-		select {
-		case <-p.slot.read.done:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if p.slot.read.err != nil {
-			return p.slot.read.err
+		p.slot.read.done.Wait()
+		for _, err := range p.slot.read.errs {
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -106,10 +103,9 @@ func init() { backends[Storage] = openStorage }
 func openStorage(_ context.Context, ranks Ranks) error {
 	for _, l := range ranks {
 		s := &storageSource{
-			l:       l,
-			files:   make(map[string]*storedFile),
-			stride:  l.slotStride(),
-			readers: make(chan struct{}, max(l.o.Threads, minReaders)),
+			l:      l,
+			files:  make(map[string]*storedFile),
+			stride: l.slotStride(),
 		}
 		l.source = source{wholeChunks: true, begin: s.begin, finish: s.finish, reset: s.reset, reads: s.reads, close: s.close}
 		if err := s.openFiles(); err != nil {
@@ -252,7 +248,7 @@ func (s *storageSource) slotFor(w *pipeline.Worker, k int) (*slot, error) {
 		s.startRead(w.Context())
 	}
 	if s.pending == nil {
-		s.pending = &chunkRead{done: make(chan struct{})}
+		s.pending = &chunkRead{errs: make([]error, len(s.matrices))}
 	}
 	t.read = s.pending
 	t.read.slots = append(t.read.slots, t)
@@ -285,21 +281,13 @@ func (s *storageSource) startRead(ctx context.Context) {
 		return
 	}
 	s.pending = nil
-	s.reading.Go(func() {
-		defer close(r.done)
-		var g errgroup.Group
-		for m := range s.matrices {
-			g.Go(func() error {
-				select {
-				case s.readers <- struct{}{}:
-					defer func() { <-s.readers }()
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-				return s.readMatrix(r, m)
-			})
+	if s.readers == nil {
+		s.readers = parallel.NewPool(max(s.l.o.Threads, minReaders))
+	}
+	r.done = s.readers.For(int64(len(s.matrices)), 1, func(m, _ int64) {
+		if r.errs[m] = context.Cause(ctx); ctx.Err() == nil {
+			r.errs[m] = s.readMatrix(r, int(m))
 		}
-		r.err = g.Wait()
 	})
 }
 
@@ -354,6 +342,7 @@ func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) er
 func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices, stream gds.Stream) error {
 	f, chunks, unified := j.buffer, int64(len(parts)), s.l.unified()
 	var features []byte
+	pastCaches := s.l.layout.DType == gds.Float32 && len(s.matrices)*j.plan.Rows*s.l.layout.Features*4 >= kernel.StreamBytes
 	if unified {
 		features = f.features.Bytes()
 	}
@@ -371,7 +360,11 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 			from := (m*j.plan.Rows + p.at) * cols
 			stored := s.slotBytes(p.slot, m, p.first, p.rows)
 			s.l.assembled.Add(int64(len(stored)))
-			dtype.Decode(dst[from:from+p.rows*cols], stored, s.l.layout.DType)
+			if pastCaches {
+				kernel.CopyPastCaches(features[4*from:], stored)
+			} else {
+				dtype.Decode(dst[from:from+p.rows*cols], stored, s.l.layout.DType)
+			}
 		}
 		return nil
 	})
@@ -398,7 +391,10 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 }
 
 func (s *storageSource) reset() {
-	s.reading.Wait()
+	if s.readers != nil {
+		s.readers.Close()
+		s.readers = nil
+	}
 	for len(s.free) > 0 {
 		<-s.free
 	}
@@ -427,7 +423,6 @@ func (s *storageSource) reads() []ReadStats {
 }
 
 func (s *storageSource) close() error {
-	s.reading.Wait()
 	var err error
 	for _, f := range s.files {
 		err = errors.Join(err, f.Close())

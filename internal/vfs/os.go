@@ -354,7 +354,7 @@ func (osFS) OpenDirect(path string) (File, int, error) {
 	if err != nil {
 		return refused(err)
 	}
-	f := &directFile{osFile{raw}, align}
+	f := &directFile{osFile{raw}, align, acquireRing()}
 	if _, err := f.readAt(alignedBytes(align, align), 0); err != nil && err != io.EOF {
 		f.Close()
 		return refused(err)
@@ -385,6 +385,15 @@ var errUnaligned = errors.New("direct read whose offset, length or memory is not
 type directFile struct {
 	osFile
 	align int
+	ring  *ring // nil: there is none
+}
+
+func (f *directFile) Close() error {
+	err := f.osFile.Close()
+	if f.ring != nil && err == nil {
+		releaseRing()
+	}
+	return err
 }
 
 func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
@@ -406,7 +415,12 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) { return unix.Pread(int(fd), p, off) })
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) {
+			if f.ring != nil {
+				return f.ring.read(int(fd), p, off)
+			}
+			return unix.Pread(int(fd), p, off)
+		})
 	}); controlErr != nil {
 		return 0, controlErr
 	}
