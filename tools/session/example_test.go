@@ -4,22 +4,19 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/preprop"
-	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-// A program that computes on batches by itself, and leaves to the session where they come from.
+// A program that computes on batches by itself, and leaves to the session where they come from. The
+// store has two hops of 58 rows to train on.
 func Example() {
 	ctx := context.Background()
-	store, err := format.OpenStore(makeStore(ctx), "store")
+	store, err := session.OpenStore(os.Getenv("STORE"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -27,7 +24,6 @@ func Example() {
 
 	train := loader.Rows{Region: format.RegionTrain}
 	s, err := session.Open(ctx, store, session.Options{
-		Machine:   session.ThisMachine(ctx, machine.Limit{}, 0, host.Emulation{}),
 		Matrices:  store.Matrices(),
 		Rows:      []loader.Rows{train},
 		Train:     true,
@@ -59,27 +55,4 @@ func Example() {
 	// batch 0: 3 matrices [25,4]
 	// batch 1: 3 matrices [25,4]
 	// batch 2: 3 matrices [8,4]
-}
-
-// makeStore makes a store of two hops of a random graph, in memory.
-func makeStore(ctx context.Context) vfs.FS {
-	files := vfs.NewMem()
-	graph, err := ingest.SBM(ingest.SBMOptions{
-		GenerateOptions: ingest.GenerateOptions{Nodes: 100, Edges: 300, Features: 4, Classes: 2, Labeled: 1},
-		Homophily:       0.8, Separation: 2,
-	})
-	if err == nil {
-		_, err = ingest.Run(ctx, files, graph, "graph", ingest.Options{})
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	operators, err := preprop.ParseOperators("sym", preprop.DefaultTolerance)
-	if err == nil {
-		_, err = preprop.Propagate(ctx, files, "graph", "store", preprop.Options{Hops: 2, Operators: operators})
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-	return files
 }

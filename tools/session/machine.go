@@ -34,6 +34,14 @@ func ThisMachine(ctx context.Context, budget machine.Limit, threads int, emulate
 	})}
 }
 
+// orThis is the machine, or this one where no devices are given.
+func (m Machine) orThis(ctx context.Context) Machine {
+	if m.Devices.Name == "" {
+		return ThisMachine(ctx, m.Budget, m.Threads, host.Emulation{})
+	}
+	return m
+}
+
 // Facts are what placements are chosen by, without rates. No device is opened for them.
 func (m Machine) Facts() placement.Facts {
 	f := placement.Facts{

@@ -33,6 +33,7 @@ type Plan struct {
 // MakePlan makes the plan of a session without opening it. Where it is to train, it measures the
 // rates of this machine and the steps of the model, if there is one, for about a second.
 func MakePlan(ctx context.Context, store *format.Dir, o Options) (Plan, error) {
+	o.Machine = o.Machine.orThis(ctx)
 	return makePlan(ctx, store, o, 0)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 )
@@ -31,7 +32,7 @@ var ErrOptions = errors.New("unusable options")
 
 // Options say what is read of a store, and for what.
 type Options struct {
-	Machine  Machine           // ThisMachine, or a part of it
+	Machine  Machine           // without devices: ThisMachine
 	Matrices []format.MatrixID // that a batch holds, in this order
 	Rows     []loader.Rows     // that sets are made of: regions of the store, or lists of its rows
 	Train    bool              // on the first of Rows, in a new order each epoch; else all are read in order
@@ -72,11 +73,15 @@ type Session struct {
 	ChunkRows int          // that are reshuffled together: 1 if rows are
 }
 
+// OpenStore opens a hop store on disk. The caller closes it.
+func OpenStore(dir string) (*format.Dir, error) { return format.OpenStore(vfs.OS(), dir) }
+
 // Open chooses a placement, and opens devices and loaders for it. To predict the time of an epoch
 // of training, it measures for about a second, unless the input is so small that this would take
 // longer than some epochs. The store must stay open until Close.
 func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err error) {
 	s := &Session{}
+	o.Machine = o.Machine.orThis(ctx)
 	if s.Plan, err = makePlan(ctx, store, o, minMeasuredInput); err != nil {
 		return nil, err
 	}

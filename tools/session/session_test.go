@@ -22,31 +22,16 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// makeFiles makes a store of three matrices [240,5] in chunks of 16 rows, with two splits, of which
-// 0 is that of its regions.
+// makeFiles makes a store of three matrices [rows,5] in memory, in chunks of 16 rows, with one split.
 func makeFiles(t *testing.T) *vfs.Mem {
 	t.Helper()
 	files := vfs.NewMem()
-	graph, err := ingest.SBM(ingest.SBMOptions{
-		GenerateOptions: ingest.GenerateOptions{Nodes: 240, Edges: 900, Features: 5, Classes: 3, Labeled: 1, Seed: 3},
-		Homophily:       0.8, Separation: 2,
-	})
-	if err == nil {
-		_, err = ingest.Run(t.Context(), files, graph, "graph", ingest.Options{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	operators, err := preprop.ParseOperators("sym", preprop.DefaultTolerance)
-	if err == nil {
-		_, err = preprop.Propagate(t.Context(), files, "graph", "store", preprop.Options{Hops: 2, Operators: operators, ChunkRows: 16})
-	}
-	if err != nil {
+	graph := ingest.GenerateOptions{Nodes: 240, Edges: 900, Features: 5, Classes: 3, Labeled: 1, Seed: 3}
+	if err := makeStore(t.Context(), files, ".", graph, 16); err != nil {
 		t.Fatal(err)
 	}
 	return files
