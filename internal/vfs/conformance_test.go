@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // implementations are what the conformance suite runs on: each gives a file
@@ -569,6 +571,34 @@ var conformance = []struct {
 				t.Errorf("an empty file: %d bytes, %v", n, err)
 			}
 			f.Close()
+		}
+	}},
+	{"a descriptor, which the operating system's files have, reads the same bytes", func(t *testing.T, fsys FS, dir string) {
+		p := filepath.Join(dir, "a")
+		content := strings.Repeat("0123456789", 1000)
+		put(t, fsys, p, content)
+		plain, err := fsys.Open(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := []File{plain}
+		if direct, _, err := fsys.(Directer).OpenDirect(p); err == nil {
+			files = append(files, direct)
+		}
+		for _, f := range files {
+			d, ok := f.(Descriptor)
+			if _, want := fsys.(osFS); ok != want {
+				t.Errorf("a file of %T has a descriptor: %t", fsys, ok)
+			}
+			if ok {
+				b := alignedBytes(4*directAlign, directAlign)
+				if n, err := unix.Pread(int(d.Fd()), b, directAlign); err != nil || string(b[:n]) != content[directAlign:] {
+					t.Errorf("%d bytes of %d, %v", n, len(content)-directAlign, err)
+				}
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}},
 	{"paths of one place resolve to one, whether something is there or not", func(t *testing.T, fsys FS, dir string) {

@@ -16,7 +16,7 @@ import (
 )
 
 // OS is the file system of the operating system. It is a Directer, and its
-// files are Mappers.
+// files are Mappers and Descriptors.
 func OS() FS { return osFS{} }
 
 type osFS struct{}

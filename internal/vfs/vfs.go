@@ -94,6 +94,14 @@ type Mapper interface {
 	Map() (Mapping, error)
 }
 
+// Descriptor is the capability, on a File, to be read by its descriptor, for libraries that do so
+// themselves (cuFile, io_uring). The descriptor is the File's own, valid until it is closed; of a
+// file from OpenDirect, reads by it bypass the page cache too. Wrappers that count reads or make
+// them fail do not have it.
+type Descriptor interface {
+	Fd() uintptr
+}
+
 // Mapping is a file's content in memory.
 type Mapping interface {
 	Bytes() []byte
