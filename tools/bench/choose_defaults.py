@@ -4,12 +4,12 @@
   python tools/bench/choose_defaults.py HOPFEED DATA WORK search --model sgc --lr 0.1,0.3 --weight-decay 0.03/n,0.1/n [--seeds 2]
   python tools/bench/choose_defaults.py HOPFEED DATA WORK compare --model sgc [--seeds 5] [--before OLDER_HOPFEED]
 
-HOPFEED is the program, DATA a folder of data sets (npy layout), WORK a folder where graphs and results are kept: what is
-there already is not done again. Search trains with every combination of the settings given (any flags of train; 0.1/n is
-0.1 by training rows), with seeds from 100 on, and prints how far the validation accuracy of each is from the best on that
-graph by any of them, on average and at worst. Compare prints as a table the accuracy by the defaults of the program, by
-those of another one, and by the setting that searches before found best on that graph's validation rows, with seeds from
-0 on. It needs numpy.
+HOPFEED is the program, DATA a folder of data sets (npy layout), WORK a folder where graphs and results are kept: what
+is there already is not done again. Search trains with every combination of the settings given (any flags of train;
+0.1/n is 0.1 by training rows), with seeds from 100 on, and prints how far the validation accuracy of each is from the
+best on that graph by any of them, on average and at worst. Compare prints as a table the accuracy by the defaults of
+the program, by those of another one, which may write another format, and by the setting that searches before found
+best on that graph's validation rows, with seeds from 0 on. It needs numpy.
 """
 import argparse
 import itertools
@@ -227,7 +227,7 @@ def search(bench, o, graphs, axes):
 
 def compare(bench, o, graphs):
     """A row for each graph: of the defaults of --before, the defaults, and the best setting that was searched."""
-    before = Bench(o.before, o.data, o.work, "before.jsonl") if o.before else None
+    before = Bench(o.before, o.data, os.path.join(o.work, "before"), "results.jsonl") if o.before else None
     searched = {}
     for r in bench.known.values():
         if r["model"] == o.model and r["settings"] and int(r["key"].split()[-1]) >= 100:
