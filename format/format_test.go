@@ -288,10 +288,20 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 	for _, r := range s.layout.Regions {
 		got := make([]int32, r.Rows)
 		err := d.ReadLabels(ctx, r, got)
+		if s.rows.MultiLabels == nil {
+			if err := d.ReadMultiLabels(ctx, r, nil); err == nil || !strings.Contains(err.Error(), "not multi-label") {
+				t.Errorf("several labels of %s: %v", r.Name, err)
+			}
+		}
 		switch {
 		case s.rows.MultiLabels != nil:
 			if err == nil || !strings.Contains(err.Error(), "multi-label") {
 				t.Errorf("labels of %s: %v", r.Name, err)
+			}
+			n := int64(s.rows.LabelColumns)
+			several := make([]int8, r.Rows*n)
+			if err := d.ReadMultiLabels(ctx, r, several); err != nil || !slices.Equal(several, s.rows.MultiLabels[r.FirstRow*n:(r.FirstRow+r.Rows)*n]) {
+				t.Errorf("labels of %s: %v, %v", r.Name, several, err)
 			}
 		case s.rows.LabelValues != nil:
 			if err == nil || !strings.Contains(err.Error(), "values, not classes") {

@@ -329,6 +329,26 @@ func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
 	})
 }
 
+// ReadMultiLabels reads and checks the labels of a region's rows, of a multi-label store, into dst
+// [r.Rows, Manifest.Labels]: 0 and 1, or -1 where unlabelled.
+func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
+	n := int64(d.Manifest.Labels)
+	if n < 2 || d.Manifest.LabelValues {
+		return fmt.Errorf("%s: it is not multi-label", d.path)
+	}
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
+			return err
+		}
+		labels := &RowTable{MultiLabels: t.MultiLabels[:int64(rows)*n], LabelColumns: t.LabelColumns}
+		if _, err := labels.checkValues(0, 0); err != nil {
+			return fmt.Errorf("counting from row %d: %w", first, err)
+		}
+		copy(dst[(first-r.FirstRow)*n:], labels.MultiLabels)
+		return nil
+	})
+}
+
 // ReadNodes reads the node of each of a region's rows, of a store, into dst [r.Rows].
 func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
 	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {

@@ -4,54 +4,50 @@ import (
 	"context"
 	"time"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
-
-// Batch is what one step of training sees. It is valid for work enqueued on the
-// stream that was given to Epoch, until the loop asks for the next batch.
-type Batch struct {
-	Index      int
-	Rows       int // of this rank; may be 0
-	GlobalRows int // over all ranks: what the loss is divided by
-	// X is one matrix [Rows, F] float32 for each of Options.Matrices, whose rows
-	// may lie apart. It must not be written to: it may be a view of preloaded memory.
-	X      []gds.Tensor
-	Labels gds.Tensor // int32 [1, Rows], -1 unlabelled
-}
 
 // batchBuffer is the memory that a batch is assembled in. Its matrices lie side by side if they
 // do so in the source (source.joined), else one after another. Either way there are no gaps, so
 // all can be copied or converted by one operation.
 type batchBuffer struct {
 	capacity int        // rows
-	features gds.Buffer // float32 [rows, matrices * F] or [matrices * rows, F]
-	stored   gds.Buffer // the same in the stored type; features where that is float32
-	numbers  gds.Buffer // on the device: labels, then row numbers
+	features gds.Buffer // [rows, matrices * F] or [matrices * rows, F], in the type of batches
+	stored   gds.Buffer // the same in the stored type; features where that is the same type
+	columns  gds.Buffer // on the device: the columns of a batch, then row numbers to gather by
 	pinned   gds.Buffer // the same
 
-	ready    gds.Event // the batch is assembled, and pinned memory free
-	released gds.Event // the consumer's work on the batch is done
+	inPipeline bool        // taken, and not yet passed to the loop
+	ready      gds.Event   // the batch is assembled, and pinned memory free
+	released   gds.Event   // the work that the loop has enqueued on the batch is done
+	held       []gds.Event // and that of those who held it; under Loader.mu
 
-	batch      Batch
-	raw, float gds.Tensor // its matrices, in the stored type and as float32
+	raw, x gds.Tensor // its matrices, in the stored type and in that of batches
+}
+
+// batchType is the type of the matrices of batches.
+func (l *Loader) batchType() gds.DType {
+	if l.o.AsStored {
+		return l.layout.DType
+	}
+	return gds.Float32
 }
 
 // batchBufferBytes is the device memory of a batch buffer: features, stored (0 where these
-// are the same) and numbers.
-func (l *Loader) batchBufferBytes() (features, stored, numbers int64) {
-	rows := int64(l.o.BatchRows)
-	vectors := rows * int64(len(l.o.Matrices))
-	if l.layout.DType != gds.Float32 {
+// are the same) and columns.
+func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
+	vectors := int64(l.o.BatchRows) * int64(len(l.o.Matrices))
+	if l.layout.DType != l.batchType() {
 		stored = vectors * l.rowBytes()
 	}
-	return vectors * int64(l.layout.Features) * 4, stored, rows * 8
+	return vectors * int64(l.layout.Features*l.batchType().Size()), stored, int64(l.columnBytes(l.o.BatchRows) + 4*l.o.BatchRows)
 }
 
 func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
-	features, stored, numbers := l.batchBufferBytes()
+	features, stored, columns := l.batchBufferBytes()
 	f = &batchBuffer{capacity: l.o.BatchRows}
 	if f.features, err = l.memory.alloc(features); err != nil {
 		return nil, err
@@ -62,10 +58,10 @@ func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 			return nil, err
 		}
 	}
-	if f.numbers, err = l.memory.alloc(numbers); err != nil {
+	if f.columns, err = l.memory.alloc(columns); err != nil {
 		return nil, err
 	}
-	f.pinned, err = l.memory.pin(numbers)
+	f.pinned, err = l.memory.pin(columns)
 	return f, err
 }
 
@@ -81,14 +77,29 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	if err != nil {
 		return err
 	}
-	j.buffer = f
+	j.buffer, f.inPipeline = f, true
+	for _, e := range l.takeHeld(f) {
+		// An error is of a stream of the holder, who sees it there.
+		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
+			return context.Cause(w.Context())
+		}
+	}
 	if f.ready != nil {
 		if err := w.Wait(f.ready); err != nil {
 			return err
 		}
 	}
-	f.layOut(l, j.plan)
+	l.layOut(j)
 	return nil
+}
+
+// takeHeld takes the events of those who held the buffer's last batch.
+func (l *Loader) takeHeld(f *batchBuffer) []gds.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := f.held
+	f.held = nil
+	return held
 }
 
 // waitForConsumer waits until the consumer's work on the buffer is done, so that the host can write
@@ -100,15 +111,19 @@ func (l *Loader) waitForConsumer(w *pipeline.Worker, f *batchBuffer) error {
 	start := time.Now()
 	err := w.WaitForRoom(f.released)
 	l.waited.Add(int64(time.Since(start)))
+	f.released = nil
 	return err
 }
 
-// waitReleased waits until the consumer's work on the buffer is done. It ignores errors of that
-// work, which the consumer sees.
-func (f *batchBuffer) waitReleased(ctx context.Context) error {
+// waitReleased waits until the work on the buffer's last batch is done. It ignores errors of that
+// work, which those see who enqueued it.
+func (l *Loader) waitReleased(ctx context.Context, f *batchBuffer) error {
+	events := l.takeHeld(f)
 	if f.released != nil {
-		_ = f.released.Wait(ctx)
-		if ctx.Err() != nil {
+		events = append(events, f.released)
+	}
+	for _, e := range events {
+		if _ = e.Wait(ctx); ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -116,84 +131,73 @@ func (f *batchBuffer) waitReleased(ctx context.Context) error {
 	return nil
 }
 
-// layOut sets the shapes of the buffer's tensors to those of a batch.
-func (f *batchBuffer) layOut(l *Loader, b chunk.Batch) {
+// layOut sets the shapes of the tensors of a job's buffer and batch.
+func (l *Loader) layOut(j *job) {
+	f, b := j.buffer, &j.batch
+	b.Index, b.Rows, b.GlobalRows = j.plan.Index, j.plan.Rows, j.plan.GlobalRows
+	b.loader, b.buffer = l, f
 	rows, cols := len(l.o.Matrices)*b.Rows, l.layout.Features
 	if l.source.joined {
 		rows, cols = b.Rows, l.joinedColumns()
 	}
-	f.float = gds.NewTensor(f.features, rows, cols, gds.Float32)
+	f.x = gds.NewTensor(f.features, rows, cols, l.batchType())
 	f.raw = gds.NewTensor(f.stored, rows, cols, l.layout.DType)
-	f.batch = Batch{
-		Index:      b.Index,
-		Rows:       b.Rows,
-		GlobalRows: b.GlobalRows,
-		Labels:     gds.NewTensor(f.numbers, 1, b.Rows, gds.Int32),
-	}
-	f.setMatrices(l, f.float)
+	b.X = make([]gds.Tensor, len(l.o.Matrices))
+	l.setMatrices(b, f.x)
+	l.layOutColumns(b, f.columns)
 }
 
-// setMatrices makes views of x the matrices of the batch.
-func (f *batchBuffer) setMatrices(l *Loader, x gds.Tensor) {
-	// A new slice: the consumer may still look at that of the batch before.
-	f.batch.X = make([]gds.Tensor, len(l.o.Matrices))
-	for m := range f.batch.X {
+// setMatrices makes views of x the matrices of a batch.
+func (l *Loader) setMatrices(b *Batch, x gds.Tensor) {
+	for m := range b.X {
 		if l.source.joined {
-			f.batch.X[m] = x.Columns(m*l.layout.Features, (m+1)*l.layout.Features)
+			b.X[m] = x.Columns(m*l.layout.Features, (m+1)*l.layout.Features)
 		} else {
-			f.batch.X[m] = x.Slice(m*f.batch.Rows, (m+1)*f.batch.Rows)
+			b.X[m] = x.Slice(m*b.Rows, (m+1)*b.Rows)
 		}
 	}
 }
 
-// copyLabels copies the labels of the batch from pinned memory to the device.
-func (f *batchBuffer) copyLabels(stream gds.Stream) {
-	stream.Copy(f.batch.Labels, gds.NewTensor(f.pinned, 1, f.batch.Rows, gds.Int32))
-}
-
-// gatherLabels copies the labels of the batch to pinned memory.
-func (f *batchBuffer) gatherLabels(labels []int32, j *job) {
-	at := dtype.Int32s(f.pinned.Bytes()[:f.batch.Rows*4])
-	for i, row := range j.numbers {
-		at[i] = labels[row]
-	}
-	for _, s := range j.spans {
-		at = at[copy(at, labels[s.First:s.First+int64(s.Rows)]):]
-	}
-}
-
 // copyIndex copies row numbers, at most as many as a batch has, to the device.
-func (f *batchBuffer) copyIndex(numbers []uint32, stream gds.Stream) gds.Tensor {
-	copy(f.pinned.Bytes()[f.capacity*4:][:len(numbers)*4], dtype.BytesOf(numbers))
+func (l *Loader) copyIndex(f *batchBuffer, numbers []uint32, stream gds.Stream) gds.Tensor {
+	at := l.columnBytes(f.capacity) / 4
 	index := func(b gds.Buffer) gds.Tensor {
-		return gds.NewTensor(b, 1, f.capacity+len(numbers), gds.Uint32).Columns(f.capacity, f.capacity+len(numbers))
+		return gds.NewTensor(b, 1, at+len(numbers), gds.Uint32).Columns(at, at+len(numbers))
 	}
-	stream.Copy(index(f.numbers), index(f.pinned))
-	return index(f.numbers)
+	copy(dtype.Uint32s(f.pinned.Bytes()[4*at:]), numbers)
+	stream.Copy(index(f.columns), index(f.pinned))
+	return index(f.columns)
 }
 
-// storeRows copies rows that are on the device, in the stored type, to rows [at, ...) of
-// the batch, as float32.
+// storeRows copies rows that are on the device, in the stored type, to rows [at, ...) of the batch.
 func (f *batchBuffer) storeRows(at int, rows gds.Tensor, stream gds.Stream) {
-	dst := f.float.Slice(at, at+rows.Rows)
-	if rows.DType == gds.Float32 {
+	dst := f.x.Slice(at, at+rows.Rows)
+	if rows.DType == dst.DType {
 		stream.Copy(dst, rows)
 	} else {
 		stream.Convert(dst, rows)
 	}
 }
 
-// convert converts the batch from the stored type to float32.
-func (f *batchBuffer) convert(stream gds.Stream) {
-	if f.stored != f.features {
-		stream.Convert(f.float, f.raw)
+// writeRows lets the host write rows in the stored type to rows [at, ...) of the batch, in memory
+// that it can write to, past the caches if they do not hold a batch.
+func (f *batchBuffer) writeRows(at int, stored []byte) {
+	size, as := f.x.Cols*f.x.DType.Size(), f.raw.DType
+	rows := len(stored) / (f.raw.Cols * as.Size())
+	dst := f.features.Bytes()[at*size:][:rows*size]
+	switch {
+	case f.x.DType != as:
+		dtype.Decode(dtype.Float32s(dst), stored, as)
+	case f.x.Rows*size >= kernel.StreamBytes:
+		kernel.CopyPastCaches(dst, stored)
+	default:
+		copy(dst, stored)
 	}
 }
 
-// yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It
-// reports whether the consumer wants more batches.
-func (f *batchBuffer) yieldTo(consumer gds.Stream, yield func(*Batch) bool) bool {
-	consumer.WaitEvent(f.ready)
-	defer func() { f.released = consumer.Record() }()
-	return yield(&f.batch)
+// convert converts the batch from the stored type to that of batches.
+func (f *batchBuffer) convert(stream gds.Stream) {
+	if f.stored != f.features {
+		stream.Convert(f.x, f.raw)
+	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // MatrixID names one feature matrix of a store.
@@ -51,6 +50,10 @@ type Options struct {
 	Threads int // for reading and gathering; 0: GOMAXPROCS
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
+	// AsStored: the matrices of batches have the stored type. Else they are float32.
+	AsStored bool
+	// RowNumbers, NodeIDs: batches tell which rows of the store they have, and which nodes.
+	RowNumbers, NodeIDs bool
 	// BySpan: copy each span of a batch by an operation of its own, however short. With rows
 	// reshuffled, this is the baseline that other loaders are compared with (preprop-gnn
 	// Figure 6a). Not for Storage.
@@ -63,11 +66,11 @@ type Loader struct {
 	o       Options // defaults filled in
 	layout  format.Layout
 	regions []region
-	rows    int64   // of all regions
-	labels  []int32 // [rows]
+	rows    int64 // of all regions
+	columns rowColumns
 	memory  memory
 	buffers []*batchBuffer
-	free    chan *batchBuffer
+	free    chan *batchBuffer // neither with a job nor with the loop nor held
 	source  source
 	ranks   Ranks // that it is one of
 	rank    int
@@ -128,13 +131,13 @@ type Memory struct {
 	// Staging is pinned memory for batches that are gathered in host memory for a device with
 	// memory of its own.
 	Staging int64
-	// Host is what every placement takes of host memory: labels, the row numbers of
+	// Host is what every placement takes of host memory: labels and node ids, the columns of
 	// batches, and, until it is open, the chunks through which the input is loaded.
 	Host int64
 }
 
 // Need computes the memory that Open will allocate with these options for a store of this layout.
-// It does not use Device, Store and Placement.
+// Of Store it uses the number of labels (nil: one a row), and it does not use Device and Placement.
 func Need(layout format.Layout, o Options) (Memory, error) {
 	l := &Loader{o: o, layout: layout}
 	if err := l.fillDefaults(); err != nil {
@@ -142,12 +145,16 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 	}
 	slots, err := l.slots()
 	pages := func(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align } // as devices count
-	features, stored, numbers := l.batchBufferBytes()
+	features, stored, columns := l.batchBufferBytes()
+	host := pages(int64(l.columns.labelBytes()) * l.rows)
+	if l.o.NodeIDs {
+		host += pages(4 * l.rows)
+	}
 	return Memory{
-		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(numbers)),
+		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(columns)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: int64(l.stagingCount()) * l.stagingBytes(),
-		Host:    pages(4*l.rows) + int64(l.o.Buffers)*pages(numbers) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
+		Host:    host + int64(l.o.Buffers)*pages(columns) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
 	}, err
 }
 
@@ -179,15 +186,17 @@ func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error
 }
 
 func (l *Loader) open(ctx context.Context) error {
-	if err := l.readLabels(ctx); err != nil {
+	if err := l.readColumns(ctx); err != nil {
 		return err
 	}
+	l.free = make(chan *batchBuffer, l.o.Buffers)
 	for range l.o.Buffers {
 		f, err := newBatchBuffer(l)
 		if err != nil {
 			return fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
 		}
 		l.buffers = append(l.buffers, f)
+		l.free <- f
 	}
 	return nil
 }
@@ -237,6 +246,9 @@ func (l *Loader) fillDefaults() error {
 		}
 	}
 	o.BatchRows = int(max(1, min(int64(o.BatchRows), l.rows)))
+	if l.columns.labelCount = 1; o.Store != nil {
+		l.columns.labelCount = max(1, o.Store.Manifest.Labels)
+	}
 	return nil
 }
 
@@ -246,28 +258,6 @@ func (l *Loader) noRegion(name string) error {
 		names = append(names, r.Name)
 	}
 	return fmt.Errorf("%s has no region %q (it has %q)", l.o.Store.Path(), name, names)
-}
-
-// readLabels reads the labels of the loader's rows; in a store without labels all are -1.
-func (l *Loader) readLabels(ctx context.Context) error {
-	if l.rank > 0 {
-		l.labels = l.ranks[0].labels
-		return nil
-	}
-	if n := l.o.Store.Manifest.Labels; n > 1 {
-		return fmt.Errorf("%s is multi-label (%d labels a row), which cannot be trained on yet", l.o.Store.Path(), n)
-	}
-	b, err := l.memory.pin(4 * l.rows)
-	if err != nil {
-		return fmt.Errorf("labels of %d rows: %w", l.rows, err)
-	}
-	l.labels = dtype.Int32s(b.Bytes()[:4*l.rows])
-	for _, r := range l.regions {
-		if err := l.o.Store.ReadLabels(ctx, r.Region, l.labels[r.firstRow:r.firstRow+r.Rows]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // rowBytes is the size of a row of one matrix, in the stored type.
@@ -308,7 +298,7 @@ func (l *Loader) Close() error { return l.ranks.Close() }
 
 func (l *Loader) release() error {
 	for _, f := range l.buffers {
-		_ = f.waitReleased(context.Background())
+		_ = l.waitReleased(context.Background(), f)
 	}
 	var err error
 	if l.source.close != nil {

@@ -113,7 +113,7 @@ func (s *Set) Remote() (rows, remote int64) { return s.rows.Load(), s.remote.Loa
 
 // Epoch yields the batches of epoch n in the plan's order. Before a batch is
 // yielded, stream is made to wait until its data are there; the buffers are
-// reused once the work that stream has when the loop comes back is done. An
+// reused once the work that stream has when the loop comes back is done, unless the batch is held. An
 // error is yielded once, last, after the batches that came before it; leaving
 // the loop early, or the end of ctx, stops the pipeline and leaves nothing
 // behind.
@@ -143,12 +143,10 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		return err
 	}
 	defer l.endUse()
-	l.free = make(chan *batchBuffer, len(l.buffers))
 	for _, f := range l.buffers {
-		if err := f.waitReleased(ctx); err != nil {
+		if err := l.waitReleased(ctx, f); err != nil {
 			return err
 		}
-		l.free <- f
 	}
 	// A new stream for each epoch: an error in it ends with the epoch.
 	plain, err := l.o.Device.NewStream()
@@ -171,7 +169,13 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		if failed := stream.Close(); err == nil {
 			err = failed
 		}
-		// No work on the buffers is left.
+		// No work of the loader is left.
+		for _, f := range l.buffers {
+			if f.inPipeline {
+				f.inPipeline = false
+				l.free <- f
+			}
+		}
 		if l.source.reset != nil {
 			l.source.reset()
 		}
@@ -183,17 +187,35 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		if err != nil {
 			return err
 		}
-		more := j.buffer.yieldTo(consumer, yield)
-		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
-		l.free <- j.buffer
-		if j.released != nil {
-			j.released()
+		more := false
+		if more, err = j.yieldTo(consumer, yield); err != nil {
+			return err
 		}
+		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
 		if !more {
 			break
 		}
 	}
 	return nil
+}
+
+// yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It
+// reports whether the consumer wants more batches.
+func (j *job) yieldTo(consumer gds.Stream, yield func(*Batch) bool) (more bool, err error) {
+	f, b := j.buffer, &j.batch
+	consumer.WaitEvent(f.ready)
+	f.inPipeline = false
+	b.users.Store(1)
+	defer func() { // since the loop body may end its goroutine
+		f.released = consumer.Record()
+		if j.released != nil {
+			j.released()
+		}
+		if !b.endUse() {
+			err = fmt.Errorf("batch %d has been released more often than it was held", b.Index)
+		}
+	}()
+	return yield(b), nil
 }
 
 // jobs yields the batches of an epoch, with the row numbers of the loader.

@@ -41,7 +41,7 @@ func (d *deviceSource) splitShare(share []chunk.Span, held int) (local []chunk.S
 // devices. Of other ranks, only this memory takes part, so no rank waits for another.
 func (d *deviceSource) assembleShard(j *job, stream gds.Stream, local []chunk.Span, remote []int64) {
 	f, held := j.buffer, j.plan.Rows-len(remote)
-	stream.Gather(f.raw.Slice(0, held), d.rows(), f.copyIndex(chunk.AppendRows(nil, local), stream))
+	stream.Gather(f.raw.Slice(0, held), d.rows(), d.l.copyIndex(f, chunk.AppendRows(nil, local), stream))
 	for i, row := range remote {
 		at := int(row / d.l.holders)
 		stream.Copy(f.raw.Slice(held+i, held+i+1), d.ranks[row%d.l.holders].rows().Slice(at, at+1))

@@ -54,10 +54,11 @@ type job struct {
 	numbers []uint32
 	spans   []chunk.Span
 	buffer  *batchBuffer // from finish on, or from when begin takes it
+	batch   Batch        // the same
 
 	// Of the source, set by begin:
 	state    any    // what finish needs to know
-	released func() // called when the training loop is done with the batch, or nil; the device may still use it
+	released func() // called when the loop goes on to the next batch, or nil; the device may still use this one
 }
 
 // longSpan is the least number of rows of a span that is copied as one range. The rows of shorter
@@ -81,11 +82,12 @@ func (l *Loader) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		stream.WaitEvent(f.released)
 	}
 	if j.plan.Rows > 0 {
-		f.gatherLabels(l.labels, j)
+		l.gatherColumns(f.pinned.Bytes(), j) // while what begin started goes on
 		if err := l.source.finish(w, j, stream); err != nil {
 			return err
 		}
-		f.copyLabels(stream)
+		bytes := l.columnBytes(j.plan.Rows)
+		stream.Copy(gds.NewTensor(f.columns, 1, bytes, gds.Uint8), gds.NewTensor(f.pinned, 1, bytes, gds.Uint8))
 	}
 	f.ready = stream.Record()
 	return nil

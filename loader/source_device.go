@@ -45,10 +45,10 @@ func (d *deviceSource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) err
 	rows := func(s chunk.Span) gds.Tensor { return d.rows().Slice(int(s.First), int(s.First)+s.Rows) }
 	switch {
 	case numbers != nil:
-		stream.Gather(f.raw, d.rows(), f.copyIndex(numbers, stream))
+		stream.Gather(f.raw, d.rows(), d.l.copyIndex(f, numbers, stream))
 		f.convert(stream)
 	case len(spans) == 1 && f.stored == f.features:
-		f.setMatrices(d.l, rows(spans[0]))
+		d.l.setMatrices(&j.batch, rows(spans[0]))
 	default:
 		at := 0
 		for _, s := range spans {

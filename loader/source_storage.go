@@ -13,8 +13,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
-	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
@@ -341,11 +339,6 @@ func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) er
 
 func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices, stream gds.Stream) error {
 	f, chunks, unified := j.buffer, int64(len(parts)), s.l.unified()
-	var features []byte
-	pastCaches := s.l.layout.DType == gds.Float32 && len(s.matrices)*j.plan.Rows*s.l.layout.Features*4 >= kernel.StreamBytes
-	if unified {
-		features = f.features.Bytes()
-	}
 	err := parallel.For(ctx, s.l.o.Threads, chunks*int64(len(s.matrices)), 1, func(i, _ int64) error {
 		p, m := parts[i%chunks], int(i/chunks)
 		if !p.slot.checked && !s.l.o.Unchecked {
@@ -356,15 +349,9 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 			}
 		}
 		if unified {
-			dst, cols := dtype.Float32s(features), s.l.layout.Features
-			from := (m*j.plan.Rows + p.at) * cols
 			stored := s.slotBytes(p.slot, m, p.first, p.rows)
 			s.l.assembled.Add(int64(len(stored)))
-			if pastCaches {
-				kernel.CopyPastCaches(features[4*from:], stored)
-			} else {
-				dtype.Decode(dst[from:from+p.rows*cols], stored, s.l.layout.DType)
-			}
+			f.writeRows(m*j.plan.Rows+p.at, stored)
 		}
 		return nil
 	})

@@ -85,7 +85,9 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 			table.Labels = append(table.Labels, label(row))
 		}
 	default:
-		table.MultiLabels = make([]int8, rows*spec.labels)
+		for i := range rows * spec.labels {
+			table.MultiLabels = append(table.MultiLabels, int8(i*7%3)-1)
+		}
 	}
 	must(w.Rows(table))
 	for m, id := range testMatrices {

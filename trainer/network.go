@@ -136,6 +136,9 @@ func (n *network) checkBatch(b *loader.Batch) error {
 			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, b.Rows, n.spec.Features)
 		}
 	}
+	if b.Labels.DType != gds.Int32 {
+		return fmt.Errorf("batch %d: %d labels a row (multi-label), which cannot be trained on yet", b.Index, b.Labels.Cols)
+	}
 	return nil
 }
 

@@ -1,0 +1,65 @@
+package loader
+
+import (
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// Batch is what one step of training sees. It is valid for work enqueued on the stream that was
+// given to Epoch, until the loop asks for the next batch, or longer, if it is held. Its tensors are
+// on the device, and must not be written to: they may be views of preloaded memory.
+type Batch struct {
+	Index      int
+	Rows       int // of this rank; may be 0
+	GlobalRows int // over all ranks: what the loss is divided by
+	// X is one matrix [Rows, F] for each of Options.Matrices, float32 unless Options.AsStored,
+	// whose rows may lie apart.
+	X []gds.Tensor
+	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0
+	// and 1, -1 unlabelled.
+	Labels gds.Tensor
+	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
+	// [1, Rows], both if Options ask for them.
+	RowNumbers, NodeIDs gds.Tensor
+
+	loader *Loader
+	buffer *batchBuffer
+	users  atomic.Int32 // the step of the loop, and who holds it
+}
+
+// Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until
+// Release. It is called in that step, or by one who holds the batch already; each Hold takes a
+// Release. While all of Options.Buffers are held, the loader waits, so hold fewer, or release from
+// another goroutine. A loader of which batches are held cannot be closed.
+func (b *Batch) Hold() {
+	for {
+		n := b.users.Load()
+		if n <= 0 || b.users.CompareAndSwap(n, n+1) {
+			return
+		}
+	}
+}
+
+// Release ends one Hold. The memory is used again after the given event, which is recorded on the
+// stream that uses the batch; nil: nothing uses it any more. Any goroutine may call it.
+func (b *Batch) Release(after gds.Event) {
+	if b.buffer == nil {
+		return
+	}
+	if after != nil {
+		b.loader.mu.Lock()
+		b.buffer.held = append(b.buffer.held, after)
+		b.loader.mu.Unlock()
+	}
+	b.endUse()
+}
+
+// endUse reports false if the batch has been released more often than it was held.
+func (b *Batch) endUse() bool {
+	n := b.users.Add(-1)
+	if n == 0 {
+		b.loader.free <- b.buffer
+	}
+	return n >= 0
+}

@@ -1,0 +1,154 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+// rowColumns are what a batch has of its rows beside the matrices: labels and, if asked for, row
+// numbers and node ids. Labels and ids of all rows are in host memory, for all ranks.
+type rowColumns struct {
+	labelCount int      // of a row
+	labels     []byte   // int32 [rows], or, if there are several, int8 [rows, labelCount]
+	nodes      []uint32 // [rows], or nil
+}
+
+// labelBytes is the size of the labels of a row.
+func (c *rowColumns) labelBytes() int {
+	if c.labelCount > 1 {
+		return c.labelCount
+	}
+	return 4
+}
+
+// columnBytes is what the columns of a batch take, which follow one another: labels, up to a
+// multiple of 4 bytes, row numbers, node ids.
+func (l *Loader) columnBytes(rows int) int {
+	bytes := (rows*l.columns.labelBytes() + 3) / 4 * 4
+	if l.o.RowNumbers {
+		bytes += 4 * rows
+	}
+	if l.o.NodeIDs {
+		bytes += 4 * rows
+	}
+	return bytes
+}
+
+// readColumns reads the labels of the loader's rows, which in a store without labels are all -1,
+// and the node ids.
+func (l *Loader) readColumns(ctx context.Context) error {
+	if l.rank > 0 {
+		l.columns = l.ranks[0].columns
+		return nil
+	}
+	size := int64(l.columns.labelBytes())
+	b, err := l.memory.pin(size * l.rows)
+	if err != nil {
+		return fmt.Errorf("labels of %d rows: %w", l.rows, err)
+	}
+	l.columns.labels = b.Bytes()[:size*l.rows]
+	if l.o.NodeIDs {
+		if b, err = l.memory.pin(4 * l.rows); err != nil {
+			return fmt.Errorf("node ids of %d rows: %w", l.rows, err)
+		}
+		l.columns.nodes = dtype.Uint32s(b.Bytes()[:4*l.rows])
+	}
+	for _, r := range l.regions {
+		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]
+		if l.columns.labelCount > 1 {
+			err = l.o.Store.ReadMultiLabels(ctx, r.Region, dtype.As[int8](labels))
+		} else {
+			err = l.o.Store.ReadLabels(ctx, r.Region, dtype.Int32s(labels))
+		}
+		if err == nil && l.o.NodeIDs {
+			err = l.o.Store.ReadNodes(ctx, r.Region, l.columns.nodes[r.firstRow:][:r.Rows])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layOutColumns sets the shapes of a batch's columns, which are at the start of memory.
+func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) {
+	if n := l.columns.labelCount; n > 1 {
+		b.Labels = gds.NewTensor(memory, b.Rows, n, gds.Int8)
+	} else {
+		b.Labels = gds.NewTensor(memory, 1, b.Rows, gds.Int32)
+	}
+	at := (b.Rows*l.columns.labelBytes() + 3) / 4
+	next := func() gds.Tensor {
+		t := gds.NewTensor(memory, 1, at+b.Rows, gds.Uint32).Columns(at, at+b.Rows)
+		at += b.Rows
+		return t
+	}
+	if l.o.RowNumbers {
+		b.RowNumbers = next()
+	}
+	if l.o.NodeIDs {
+		b.NodeIDs = next()
+	}
+}
+
+// gatherColumns writes the columns of a batch to memory.
+func (l *Loader) gatherColumns(memory []byte, j *job) {
+	rows := j.plan.Rows
+	size := l.columns.labelBytes()
+	if size == 4 {
+		pick(dtype.Uint32s(memory[:4*rows]), dtype.Uint32s(l.columns.labels), j)
+	} else {
+		labels := memory
+		for _, row := range j.numbers {
+			labels = labels[copy(labels[:size], l.columns.labels[int(row)*size:]):]
+		}
+		for _, s := range j.spans {
+			labels = labels[copy(labels, l.columns.labels[s.First*int64(size):][:s.Rows*size]):]
+		}
+	}
+	memory = memory[(rows*size+3)/4*4:]
+	if l.o.RowNumbers {
+		l.storeRows(dtype.Uint32s(memory[:4*rows]), j)
+		memory = memory[4*rows:]
+	}
+	if l.o.NodeIDs {
+		pick(dtype.Uint32s(memory[:4*rows]), l.columns.nodes, j)
+	}
+}
+
+// pick copies what a column has of a batch's rows.
+func pick(dst, column []uint32, j *job) {
+	for i, row := range j.numbers {
+		dst[i] = column[row]
+	}
+	for _, s := range j.spans {
+		dst = dst[copy(dst, column[s.First:s.First+int64(s.Rows)]):]
+	}
+}
+
+// storeRows writes the numbers that the rows of a batch have in the store.
+func (l *Loader) storeRows(dst []uint32, j *job) {
+	for i, row := range j.numbers {
+		dst[i] = uint32(int64(row) + l.regionOf(int64(row)).offset())
+	}
+	for _, s := range j.spans {
+		first := s.First + l.regionOf(s.First).offset()
+		for i := range s.Rows {
+			dst[i] = uint32(first + int64(i))
+		}
+		dst = dst[s.Rows:]
+	}
+}
+
+// regionOf is the region of a row of the loader. It holds all rows of a span: a set of spans is
+// within a region.
+func (l *Loader) regionOf(row int64) region {
+	return l.regions[slices.IndexFunc(l.regions, func(r region) bool { return row < r.firstRow+r.Rows })]
+}
+
+// offset is the distance of a row's number in the store from that in the loader.
+func (r region) offset() int64 { return r.FirstRow - r.firstRow }
