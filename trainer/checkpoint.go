@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 
 // CheckpointVersion is the version of checkpoints that this package writes, and
 // the only one that it reads.
-const CheckpointVersion = 2
+const CheckpointVersion = 3
 
 // ErrCheckpoint is returned when a directory holds no checkpoint that this
 // version can read: damaged, incomplete or of another version.
@@ -171,9 +172,7 @@ type modelJSON struct {
 	Matrices []matrixJSON `json:"matrices"`
 	Features int          `json:"features"`
 	Classes  int          `json:"classes"`
-	Hidden   int          `json:"hidden"`
-	Layers   int          `json:"layers"`
-	Dropout  float64      `json:"dropout"`
+	Settings Values       `json:"settings"`
 }
 
 type matrixJSON struct {
@@ -183,20 +182,32 @@ type matrixJSON struct {
 }
 
 func modelOf(s Spec, scales []float32) modelJSON {
-	m := modelJSON{Name: s.Model, Features: s.Features, Classes: s.Classes, Hidden: s.Hidden, Layers: s.Layers, Dropout: s.Dropout}
+	m := modelJSON{Name: s.Model, Features: s.Features, Classes: s.Classes, Settings: s.Settings}
 	for i, id := range s.Matrices {
 		m.Matrices = append(m.Matrices, matrixJSON{id.Operator, id.Hop, scales[i]})
 	}
 	return m
 }
 
-func (m modelJSON) spec() (s Spec, scales []float32) {
-	s = Spec{Model: m.Name, Features: m.Features, Classes: m.Classes, Hidden: m.Hidden, Layers: m.Layers, Dropout: m.Dropout}
+// spec is the inverse of modelOf. Settings that this version's model does not have are an error, since
+// they may change what parameters mean.
+func (m modelJSON) spec() (s Spec, scales []float32, err error) {
+	s = Spec{Model: m.Name, Features: m.Features, Classes: m.Classes, Settings: m.Settings}
 	for _, id := range m.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
 		scales = append(scales, id.Scale)
 	}
-	return s, scales
+	k, err := findKind(m.Name)
+	if err != nil {
+		return s, nil, err
+	}
+	known := k.values(nil)
+	for _, name := range slices.Sorted(maps.Keys(m.Settings)) {
+		if _, ok := known[name]; !ok {
+			return s, nil, fmt.Errorf("%s has no setting %q in this version", m.Name, name)
+		}
+	}
+	return s, scales, nil
 }
 
 type shapeJSON struct {
@@ -416,8 +427,11 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 		return nil, nil, fmt.Errorf("corrupt: %w", err)
 	}
 	c := &Checkpoint{Data: j.Data, Options: j.Training, Batches: j.Batches, Wanted: j.Wanted, Runs: j.Runs, Best: j.Best - 1}
-	c.Spec, c.Scales = j.Model.spec()
-	_, declared, err := c.Spec.validate() // a file that is wrong, not somebody's options
+	var declared *builder
+	var err error
+	if c.Spec, c.Scales, err = j.Model.spec(); err == nil {
+		c.Spec, declared, err = c.Spec.validate() // a file that is wrong, not somebody's options
+	}
 	if err != nil {
 		return nil, nil, err
 	}

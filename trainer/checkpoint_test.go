@@ -21,7 +21,7 @@ func trainedToy(t testing.TB) (*Checkpoint, *toy) {
 	t.Helper()
 	dev := openDevice(t, host.Options{})
 	spec := toySIGN(3)
-	spec.Dropout = 0.25
+	spec.Settings["dropout"] = 0.25
 	train, valid := clusters(1, 60, 3, 4, 3, 0.1), clusters(2, 60, 3, 4, 3, 0.1)
 	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20}}},
 		spec, Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
@@ -222,10 +222,11 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 		want   string
 		usable bool // the error is not about the content
 	}{
-		{"a later version", edit(`"format": 2`, `"format": 3`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 3`, false},
+		{"a later version", edit(`"format": 3`, `"format": 4`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 4`, false},
 		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
 		{"a model of the future", edit(`"name": "sign"`, `"name": "hoga"`), `there is no model "hoga"`, false},
-		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "at least 2 layers", false},
+		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "sign: layers 1: must be an integer from 2 to 256", false},
+		{"a setting of the future", edit(`"layers": 3`, `"layers": 3, "heads": 2`), `sign has no setting "heads" in this version`, false},
 		{"a model that does not have these parameters", edit(`"hidden": 16`, `"hidden": 17`), "it has the parameters", false},
 		{"a model beyond all memory", edit(`"features": 4`, `"features": 1048577`), "1048577 features", false},
 		{"parameters elsewhere", edit(`"file": "parameters-`, `"file": "../parameters-`), `"../parameters-`, false},
@@ -349,9 +350,9 @@ func predict(c *Checkpoint, d *toy, row int) int {
 		for j := range in {
 			in[j] = float64(c.Scales[k]) * float64(x[row*d.features+j])
 		}
-		joined = append(joined, relu(affine(in, c.Spec.Hidden))...)
+		joined = append(joined, relu(affine(in, c.Spec.Settings.integer("hidden")))...)
 	}
-	logits := affine(relu(affine(joined, c.Spec.Hidden)), c.Spec.Classes)
+	logits := affine(relu(affine(joined, c.Spec.Settings.integer("hidden"))), c.Spec.Classes)
 	best := 0
 	for i := range logits {
 		if logits[i] > logits[best] {
@@ -374,8 +375,8 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
-	f.Add([]byte(`{"format":2,"kind":"checkpoint","crc32c": "00000000"}`))
-	f.Add([]byte(`{"format":2,"kind":"checkpoint","model":{"name":"sign","matrices":[{"operator":"x","hop":4000}],"features":1,"classes":1,"hidden":1,"layers":255},"crc32c": "00000000"}`))
+	f.Add([]byte(`{"format":3,"kind":"checkpoint","crc32c": "00000000"}`))
+	f.Add([]byte(`{"format":3,"kind":"checkpoint","model":{"name":"sign","matrices":[{"operator":"x","hop":4000}],"features":1,"classes":1,"settings":{"hidden":1,"layers":255}},"crc32c": "00000000"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if at := crcDigits(text); at >= 0 {
 			copy(text[at:], zeroCRC)

@@ -14,7 +14,7 @@ import (
 var toySGC = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 3}
 
 func toySIGN(matrices int) Spec {
-	return Spec{Model: "sign", Matrices: hops("sym", matrices-1), Features: 4, Classes: 3, Hidden: 16, Layers: 3}
+	return Spec{Model: "sign", Matrices: hops("sym", matrices-1), Features: 4, Classes: 3, Settings: signOf(16, 3, 0)}
 }
 
 func TestSGCLearnsSeparableClasses(t *testing.T) {
@@ -129,7 +129,7 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 
 func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 	spec := toySIGN(2)
-	spec.Dropout = 0.3
+	spec.Settings["dropout"] = 0.3
 	run := func(device host.Options, seed uint64) *Result {
 		dev := openDevice(t, device)
 		train, valid, test := clusters(1, 300, 2, 4, 3, 0.2), clusters(2, 100, 2, 4, 3, 0.2), clusters(3, 90, 2, 4, 3, 0.2)

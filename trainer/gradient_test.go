@@ -119,6 +119,7 @@ func logits64(s Spec, v values64, x []rows64, seed uint64) rows64 {
 	if s.Model == "sgc" {
 		return v.affine(s.Classes, x...)
 	}
+	hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
 	joined := make(rows64, len(x[0]))
 	for hop := range s.lastHop() + 1 {
 		var xs []rows64
@@ -128,14 +129,14 @@ func logits64(s Spec, v values64, x []rows64, seed uint64) rows64 {
 			}
 		}
 		if len(xs) > 0 {
-			for i, row := range v.affine(s.Hidden, xs...) {
+			for i, row := range v.affine(hidden, xs...) {
 				joined[i] = append(joined[i], row...)
 			}
 		}
 	}
-	y := reluDropout(joined, float32(s.Dropout), rng.Hash(seed, 0))
-	for i := range s.Layers - 2 {
-		y = reluDropout(v.affine(s.Hidden, y), float32(s.Dropout), rng.Hash(seed, uint64(i+1)))
+	y := reluDropout(joined, dropout, rng.Hash(seed, 0))
+	for i := range s.Settings.integer("layers") - 2 {
+		y = reluDropout(v.affine(hidden, y), dropout, rng.Hash(seed, uint64(i+1)))
 	}
 	return v.affine(s.Classes, y)
 }

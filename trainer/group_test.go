@@ -70,7 +70,7 @@ func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
 
 func TestParametersStayTheSameOnAllDevices(t *testing.T) {
 	spec := toySIGN(3)
-	spec.Dropout = 0.3
+	spec.Settings["dropout"] = 0.3
 	var first []float32
 	for range 2 { // and in every run
 		train, valid, _ := sharedToys()
@@ -108,7 +108,7 @@ func TestNoTwoDevicesDropOutTheSame(t *testing.T) {
 	rows.labels = append(rows.labels, half.labels...)
 	for _, dropout := range []float64{0, 0.5} {
 		spec := toySIGN(2)
-		spec.Dropout = dropout
+		spec.Settings["dropout"] = dropout
 		f, err := Start(t.Context(), deal(openDevices(t, 2), 40, rows, nil, nil), spec, Options{Epochs: 1, LearningRate: 0.01})
 		if err != nil {
 			t.Fatal(err)

@@ -76,16 +76,17 @@ func centred64(x rows64) rows64 {
 var meetingKind = kind{
 	name: "meeting", about: "for tests",
 	chooseMatrices: func(input MatrixID, last []MatrixID) []MatrixID { return append(last, input) },
-	normalize:      func(*Spec) error { return nil },
+	settings:       []Setting{{Name: "width", Help: "number of hidden units", Default: 5, Least: 1, Below: 9, Integer: true}},
 	size:           func(int) float64 { return 1 },
 	build: func(s Spec, b *builder) model {
-		m := &meetingModel{shared: newLinear(&b.parameters, "shared", s.Hidden, s.Features), logits: b.activation(s.Classes)}
+		width := s.Settings.integer("width")
+		m := &meetingModel{shared: newLinear(&b.parameters, "shared", width, s.Features), logits: b.activation(s.Classes)}
 		m.shared.bias.fixed = true // centring takes it out again: its gradient is rounding errors
 		for i := range s.Matrices {
-			m.hidden = append(m.hidden, b.activation(s.Hidden))
-			m.centring = append(m.centring, newCentring(b, fmt.Sprintf("centring-%d", i), s.Hidden))
+			m.hidden = append(m.hidden, b.activation(width))
+			m.centring = append(m.centring, newCentring(b, fmt.Sprintf("centring-%d", i), width))
 		}
-		m.out = newLinear(&b.parameters, "out", s.Classes, slices.Repeat([]int{s.Hidden}, len(s.Matrices))...)
+		m.out = newLinear(&b.parameters, "out", s.Classes, slices.Repeat([]int{width}, len(s.Matrices))...)
 		return m
 	},
 }
@@ -134,7 +135,7 @@ func meetingSpec(t *testing.T) Spec {
 	known := kinds
 	kinds = append(slices.Clone(kinds), meetingKind)
 	t.Cleanup(func() { kinds = known })
-	return Spec{Model: "meeting", Matrices: hops("sym", 1), Features: 4, Classes: 3, Hidden: 5}
+	return Spec{Model: "meeting", Matrices: hops("sym", 1), Features: 4, Classes: 3}
 }
 
 // TestLayersMayMeetOtherRanks compares the gradient on several devices with central differences of

@@ -3,6 +3,7 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,11 +23,11 @@ var gradientCases = []struct {
 	{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0},
 	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0},
 	{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3},
-	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 2}, 0},
-	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Hidden: 5, Layers: 3, Dropout: 0.4}, 0},
-	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Hidden: 6, Layers: 4}, 0.2},
-	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Hidden: 4, Layers: 3, Dropout: 0.2}, 0},
-	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Hidden: 4, Layers: 3}, 0},
+	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0},
+	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 3, 0.4)}, 0},
+	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Settings: signOf(6, 4, 0)}, 0.2},
+	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Settings: signOf(4, 3, 0.2)}, 0},
+	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0},
 }
 
 func TestEveryModelHasItsGradientsCompared(t *testing.T) {
@@ -96,9 +97,12 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 }
 
 func TestImpossibleModelsAreRefused(t *testing.T) {
-	good := Spec{Model: "sign", Matrices: hops("sym", 2), Features: 8, Classes: 3, Hidden: 4, Layers: 3}
+	good := Spec{Model: "sign", Matrices: hops("sym", 2), Features: 8, Classes: 3, Settings: signOf(4, 3, 0)}
 	if _, _, err := good.normalized(); err != nil {
 		t.Fatal(err)
+	}
+	set := func(name string, value float64) func(*Spec) {
+		return func(s *Spec) { s.Settings = maps.Clone(s.Settings); s.Settings[name] = value }
 	}
 	for _, c := range []struct {
 		name string
@@ -108,13 +112,15 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 		{"no matrices", func(s *Spec) { s.Matrices = nil }, "0 matrices"},
 		{"no features", func(s *Spec) { s.Features = 0 }, "0 features"},
 		{"no classes", func(s *Spec) { s.Classes = 0 }, "0 classes"},
-		{"negative hidden units", func(s *Spec) { s.Hidden = -1 }, "-1 hidden units"},
-		{"one layer", func(s *Spec) { s.Layers = 1 }, "at least 2 layers"},
-		{"all dropped", func(s *Spec) { s.Dropout = 1 }, "dropout 1"},
-		{"dropout that is no number", func(s *Spec) { s.Dropout = math.NaN() }, "dropout NaN"},
+		{"negative hidden units", set("hidden", -1), "sign: hidden -1: must be an integer from 1 to 1048576"},
+		{"one layer", set("layers", 1), "sign: layers 1: must be an integer from 2 to 256"},
+		{"half a layer", set("layers", 2.5), "layers 2.5"},
+		{"layers that are no number", set("layers", math.NaN()), "layers NaN"},
+		{"all dropped", set("dropout", 1), "sign: dropout 1: must be at least 0 and below 1"},
+		{"dropout that is no number", set("dropout", math.NaN()), "dropout NaN"},
 		{"a matrix twice", func(s *Spec) { s.Matrices = append(s.Matrices, s.Matrices[1]) }, "matrices of a model"},
 		{"a negative hop", func(s *Spec) { s.Matrices = []MatrixID{hop("sym", -1)} }, "matrices of a model"},
-		{"a size that overflows", func(s *Spec) { s.Features, s.Hidden, s.Layers = maxWidth, maxWidth, maxLayers }, "too large"},
+		{"a size that overflows", func(s *Spec) { s.Features, s.Settings = maxWidth, signOf(maxWidth, 256, 0) }, "too large"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := good
@@ -126,15 +132,43 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 	}
 }
 
-func TestSGCIgnoresWhatItHasNoUseFor(t *testing.T) {
-	s, _, err := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 2, Hidden: 64, Layers: 3, Dropout: 0.5}.normalized()
-	if err != nil || s.Hidden != 0 || s.Layers != 1 || s.Dropout != 0 {
-		t.Errorf("got %+v, %v", s, err)
+func TestAModelHasAValueForEachOfItsSettings(t *testing.T) {
+	for _, c := range []struct {
+		model       string
+		given, want Values
+	}{
+		{"sgc", Values{"hidden": 64, "dropout": 0.5}, Values{}},
+		{"sign", nil, signOf(128, 3, 0.7)},
+		{"sign", Values{"hidden": 64, "dropout": 0, "heads": 2}, signOf(64, 3, 0)},
+	} {
+		s, err := Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 2, Settings: c.given}.Normalized()
+		if err != nil || !maps.Equal(s.Settings, c.want) || s.Settings == nil {
+			t.Errorf("%s with %v has %v, %v; want %v", c.model, c.given, s.Settings, err, c.want)
+		}
+	}
+}
+
+// TestSettingsOfOneNameAreOneFlag would fail if two models declared the same name with other words.
+func TestSettingsOfOneNameAreOneFlag(t *testing.T) {
+	known := map[string]Setting{}
+	for _, k := range kinds {
+		for _, s := range k.settings {
+			if err := s.check(s.Default); err != nil || s.Name == "" || s.Help == "" {
+				t.Errorf("%s: %+v: %v", k.name, s, err)
+			}
+			if o, ok := known[s.Name]; ok && (o.Help != s.Help || o.Integer != s.Integer) {
+				t.Errorf("%s: %+v, but another model has %+v", k.name, s, o)
+			}
+			known[s.Name] = s
+		}
+	}
+	if len(ModelSettings()) != len(known) {
+		t.Errorf("%+v", ModelSettings())
 	}
 }
 
 func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
-	spec := Spec{Model: "sign", Matrices: hops("sym", 1), Features: 50, Classes: 3, Hidden: 40, Layers: 3}
+	spec := Spec{Model: "sign", Matrices: hops("sym", 1), Features: 50, Classes: 3, Settings: signOf(40, 3, 0)}
 	_, b, err := spec.normalized()
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +200,7 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 
 func TestANetworkFreesItsMemoryWhenTheDeviceIsFull(t *testing.T) {
 	dev := openDevice(t, host.Options{MemoryBytes: 64 << 10})
-	_, err := newNetwork(dev, Spec{Model: "sign", Matrices: hops("sym", 1), Features: 8, Classes: 3, Hidden: 16, Layers: 3}, 1000, taskFor(t, true))
+	_, err := newNetwork(dev, Spec{Model: "sign", Matrices: hops("sym", 1), Features: 8, Classes: 3, Settings: signOf(16, 3, 0)}, 1000, taskFor(t, true))
 	if err == nil || !strings.Contains(err.Error(), gds.ErrOutOfMemory.Error()) {
 		t.Errorf("got %v", err)
 	}

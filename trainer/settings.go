@@ -2,15 +2,53 @@ package trainer
 
 import (
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 )
 
-// Settings are the options of a model and its training that users may choose. Those that a
-// model does not use are zero in its defaults.
+// Setting is an option of a model, declared in the model's file. Everything else follows from the
+// declaration: the flag of the command, and the names in checkpoints, JSON and configurations.
+type Setting struct {
+	Name, Help   string
+	Default      float64
+	Least, Below float64 // Least <= value < Below
+	Integer      bool
+}
+
+// check returns an error if the setting cannot have a value.
+func (s Setting) check(v float64) error {
+	switch {
+	case s.Integer && (v != math.Trunc(v) || v < s.Least || v >= s.Below):
+		return fmt.Errorf("%s %v: must be an integer from %d to %d", s.Name, v, int64(s.Least), int64(s.Below)-1)
+	case !(v >= s.Least && v < s.Below):
+		return fmt.Errorf("%s %v: must be at least %v and below %v", s.Name, v, s.Least, s.Below)
+	}
+	return nil
+}
+
+// ModelSettings lists the settings of all models, each name once.
+func ModelSettings() (all []Setting) {
+	for _, k := range kinds {
+		for _, s := range k.settings {
+			if !slices.ContainsFunc(all, func(other Setting) bool { return other.Name == s.Name }) {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// Values are the values of settings, by name.
+type Values map[string]float64
+
+// integer is the value of an Integer setting.
+func (v Values) integer(name string) int { return int(v[name]) }
+
+// Settings are the options of a model and its training that users may choose.
 type Settings struct {
-	Hidden       int     `json:"hidden"`
-	Layers       int     `json:"layers"`
-	Dropout      float64 `json:"dropout"`
+	Values       Values  `json:"model"` // of the model's own settings
 	LearningRate float64 `json:"learning_rate"`
 	WeightDecay  float64 `json:"weight_decay"`
 	Epochs       int     `json:"epochs"`
@@ -22,8 +60,8 @@ type Settings struct {
 // Text is one line with all settings, for people.
 func (s Settings) Text() string {
 	var b strings.Builder
-	if s.Hidden > 0 {
-		fmt.Fprintf(&b, "%d layers of %d hidden units, dropout %v, ", s.Layers, s.Hidden, s.Dropout)
+	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
+		fmt.Fprintf(&b, "%s %v, ", name, s.Values[name])
 	}
 	fmt.Fprintf(&b, "learning rate %v, weight decay %.3g, %d rows a batch; at most %d epochs", s.LearningRate, s.WeightDecay, s.BatchRows, s.Epochs)
 	if s.EvalEvery > 1 {
@@ -46,6 +84,7 @@ func Defaults(model string, trainRows int64) (Settings, error) {
 		return Settings{}, err
 	}
 	s := k.defaults
+	s.Values = k.values(nil)
 	s.WeightDecay = k.decay / float64(max(trainRows, 1))
 	return s, nil
 }
@@ -68,9 +107,9 @@ func DefaultsTable() string {
 		return fmt.Sprint(v)
 	}
 	line("", func(k kind) string { return k.name })
-	line("hidden", func(k kind) string { return number(float64(k.defaults.Hidden)) })
-	line("layers", func(k kind) string { return number(float64(k.defaults.Layers)) })
-	line("dropout", func(k kind) string { return number(k.defaults.Dropout) })
+	for _, s := range ModelSettings() {
+		line(s.Name, func(k kind) string { return number(k.values(nil)[s.Name]) })
+	}
 	line("lr", func(k kind) string { return number(k.defaults.LearningRate) })
 	line("weight-decay", func(k kind) string { return number(k.decay) + " / rows" })
 	line("batch", func(k kind) string { return number(float64(k.defaults.BatchRows)) })

@@ -87,7 +87,10 @@ func TestDefaultsSucceedOnFeaturesOfAnyKind(t *testing.T) {
 					t.Fatal(err)
 				}
 				spec := Spec{Model: model, Matrices: hops("sym", 0), Features: train.features, Classes: 6,
-					Hidden: s.Hidden / 4, Layers: s.Layers, Dropout: s.Dropout} // fewer units for the time they take
+					Settings: s.Values}
+				if spec.Settings["hidden"] > 0 {
+					spec.Settings["hidden"] /= 4 // for the time they take
+				}
 				r := mustFit(t, dev, spec, Data{train.feed(dev, s.BatchRows), valid.feed(dev, s.BatchRows), test.feed(dev, s.BatchRows), s.BatchRows},
 					Options{Epochs: s.Epochs, LearningRate: s.LearningRate, WeightDecay: s.WeightDecay, Patience: s.Patience})
 				if *r.TestMetric < c.least {

@@ -16,10 +16,6 @@ var sgcKind = kind{
 		}
 		return last
 	},
-	normalize: func(s *Spec) error {
-		s.Hidden, s.Layers, s.Dropout = 0, 1, 0
-		return nil
-	},
 	build: func(s Spec, b *builder) model {
 		all := make([]int, len(s.Matrices))
 		for i := range all {
@@ -28,7 +24,7 @@ var sgcKind = kind{
 		return &sgc{out: b.inputLayer("out", s.Classes, s, all), logits: b.activation(s.Classes)}
 	},
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
-	defaults: Settings{Layers: 1, LearningRate: 0.3, Epochs: 500, Patience: 50, EvalEvery: 1, BatchRows: 512},
+	defaults: Settings{LearningRate: 0.3, Epochs: 500, Patience: 50, EvalEvery: 1, BatchRows: 512},
 	decay:    0.1,
 }
 

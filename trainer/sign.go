@@ -25,17 +25,15 @@ var signKind = kind{
 		}
 		return ids
 	},
-	normalize: func(s *Spec) error {
-		if s.Layers < 2 || s.Hidden < 1 {
-			return fmt.Errorf("sign has at least 2 layers and 1 hidden unit, not %d and %d", s.Layers, s.Hidden)
-		}
-		return nil
+	settings: []Setting{
+		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
+		{Name: "layers", Help: "number of layers", Default: 3, Least: 2, Below: 257, Integer: true},
+		{Name: "dropout", Help: "dropout probability", Default: 0.7, Least: 0, Below: 1},
 	},
-	build: newSIGN,
-	size:  func(int) float64 { return 1 },
-	defaults: Settings{Hidden: 128, Layers: 3, Dropout: 0.7, LearningRate: 0.003,
-		Epochs: 200, Patience: 20, EvalEvery: 1, BatchRows: 512},
-	decay: 3,
+	build:    newSIGN,
+	size:     func(int) float64 { return 1 },
+	defaults: Settings{LearningRate: 0.003, Epochs: 200, Patience: 20, EvalEvery: 1, BatchRows: 512},
+	decay:    3,
 }
 
 type sign struct {
@@ -54,7 +52,8 @@ type signHidden struct {
 }
 
 func newSIGN(s Spec, b *builder) model {
-	m := &sign{act: nonlinearity{float32(s.Dropout), 0}}
+	hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
+	m := &sign{act: nonlinearity{dropout, 0}}
 	for hop := range s.lastHop() + 1 {
 		var from []int
 		for i, id := range s.Matrices {
@@ -63,18 +62,18 @@ func newSIGN(s Spec, b *builder) model {
 			}
 		}
 		if len(from) > 0 {
-			m.hops = append(m.hops, b.inputLayer(fmt.Sprintf("hop-%d", hop), s.Hidden, s, from))
+			m.hops = append(m.hops, b.inputLayer(fmt.Sprintf("hop-%d", hop), hidden, s, from))
 		}
 	}
-	width := len(m.hops) * s.Hidden
+	width := len(m.hops) * hidden
 	m.joined = b.activation(width)
-	for i := range s.Layers - 2 {
+	for i := range s.Settings.integer("layers") - 2 {
 		m.hidden = append(m.hidden, signHidden{
-			linear:       newLinear(&b.parameters, fmt.Sprintf("hidden-%d", i+1), s.Hidden, width),
-			nonlinearity: nonlinearity{float32(s.Dropout), uint64(i + 1)},
-			y:            b.activation(s.Hidden),
+			linear:       newLinear(&b.parameters, fmt.Sprintf("hidden-%d", i+1), hidden, width),
+			nonlinearity: nonlinearity{dropout, uint64(i + 1)},
+			y:            b.activation(hidden),
 		})
-		width = s.Hidden
+		width = hidden
 	}
 	m.out = newLinear(&b.parameters, "out", s.Classes, width)
 	m.logits = b.activation(s.Classes)

@@ -249,8 +249,11 @@ func decodeState(data []byte) (*State, error) {
 		return nil, errors.New("corrupt: it has no state")
 	}
 	var scales []float32
-	s.Spec, scales = h.Model.spec()
-	_, declared, err := s.Spec.validate()
+	var declared *builder
+	var err error
+	if s.Spec, scales, err = h.Model.spec(); err == nil {
+		s.Spec, declared, err = s.Spec.validate()
+	}
 	if err != nil {
 		return nil, err
 	}

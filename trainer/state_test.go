@@ -22,7 +22,7 @@ type stoppable struct {
 
 func newStoppable() *stoppable {
 	s := &stoppable{batch: 20, spec: toySIGN(3), options: Options{Epochs: 3, LearningRate: 0.02, WeightDecay: 1e-3, Seed: 3, EvalEvery: 2}}
-	s.spec.Dropout = 0.3
+	s.spec.Settings["dropout"] = 0.3
 	s.train, s.valid, s.test = sharedToys()
 	return s
 }
@@ -225,7 +225,7 @@ func TestAStateSaysWhereTheRunIs(t *testing.T) {
 
 func TestARunGoesOnWithAnotherNumberOfDevices(t *testing.T) {
 	s := newStoppable()
-	s.spec.Dropout = 0 // which depends on the number
+	s.spec.Settings["dropout"] = 0 // which depends on the number
 	want := s.undisturbed(t, 1)
 	stop := errors.New("stop")
 	f := s.start(t, s.ranks(t, 3, func(set string, epoch, batch int) error {
@@ -260,7 +260,7 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 		want   string
 	}{
 		{"other rows", func(_ *State, ranks []Rank) { ranks[0].Train.(*toy).labels = ranks[0].Train.(*toy).labels[:100] }, "184 training rows, but there are 100"},
-		{"another model", func(s *State, _ []Rank) { s.Spec.Hidden = 8 }, "values for"},
+		{"another model", func(s *State, _ []Rank) { s.Spec.Settings = signOf(8, 3, 0) }, "values for"},
 		{"no options", func(s *State, _ []Rank) { s.Options.Epochs = 0 }, "0 epochs"},
 		{"an optimizer that there is not", func(s *State, _ []Rank) { s.Options.Optimizer = "luck" }, `there is no optimizer "luck": there is adam`},
 		{"a schedule that there is not", func(s *State, _ []Rank) { s.Options.Schedule = "luck" }, `there is no schedule "luck": there is constant`},

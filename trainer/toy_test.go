@@ -210,6 +210,11 @@ func sameBits(a, b []float32) bool {
 	return true
 }
 
+// signOf are settings of SIGN.
+func signOf(hidden, layers int, dropout float64) Values {
+	return Values{"hidden": float64(hidden), "layers": float64(layers), "dropout": dropout}
+}
+
 // taskFor is what networks do by default.
 func taskFor(t testing.TB, train bool) task {
 	t.Helper()

@@ -27,11 +27,11 @@ import (
 
 type benchAblationOptions struct {
 	bench.AblationOptions
-	models         []string
-	hops           []int
-	hidden, layers int    // 0: the model's
-	placement      string // or "all"
-	output         string
+	models    []string
+	hops      []int
+	settings  trainer.Values // that are not the models'
+	placement string         // or "all"
+	output    string
 }
 
 func newBenchAblationCommand(a *app) *cobra.Command {
@@ -52,17 +52,13 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	a.declareEmulate(f)
 	f.StringSliceVar(&o.models, "models", models, "models to train, separated by commas")
 	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use, separated by commas (default 2 and all above that the store has)")
-	f.IntVar(&o.hidden, "hidden", 0, "number of hidden units (default by model)")
-	f.IntVar(&o.layers, "layers", 0, "number of layers (default by model)")
+	o.settings = declareModelSettings(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
 	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
 	f.IntVar(&o.Epochs, "epochs", 2, "epochs that are measured in a round, between a first and a last one that are not")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts and figures")
-	for _, name := range []string{"hidden", "layers", "chunk-rows"} {
-		f.Lookup(name).DefValue = "0" // which help leaves out
-	}
 	return c
 }
 
@@ -76,9 +72,9 @@ func (o *benchAblationOptions) validate() (err error) {
 			return err
 		}
 	}
-	if o.Rounds < 1 || o.Epochs < 1 || o.BatchRows < 1 || o.ChunkRows < 0 || o.hidden < 0 || o.layers < 0 {
-		return usagef("--rounds %d, --epochs %d, --batch %d, --chunk-rows %d, --hidden %d, --layers %d: want 1 or more, and no negative ones",
-			o.Rounds, o.Epochs, o.BatchRows, o.ChunkRows, o.hidden, o.layers)
+	if o.Rounds < 1 || o.Epochs < 1 || o.BatchRows < 1 || o.ChunkRows < 0 {
+		return usagef("--rounds %d, --epochs %d, --batch %d, --chunk-rows %d: want 1 or more, and no negative ones",
+			o.Rounds, o.Epochs, o.BatchRows, o.ChunkRows)
 	}
 	return nil
 }
@@ -159,16 +155,6 @@ func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationO
 	possible, fewest := false, units.Bytes(0)
 	var refused error // where nothing is possible: what needs least
 	for _, model := range slices.Compact(slices.Sorted(slices.Values(o.models))) {
-		settings, err := trainer.Defaults(model, region.Rows)
-		if err != nil {
-			return nil, err
-		}
-		if o.hidden > 0 {
-			settings.Hidden = o.hidden
-		}
-		if o.layers > 0 {
-			settings.Layers = o.layers
-		}
 		for _, hops := range slices.Compact(slices.Sorted(slices.Values(o.hops))) {
 			if hops < 0 {
 				return nil, usagef("--hops %d: must not be negative", hops)
@@ -179,7 +165,7 @@ func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationO
 			}
 			spec := trainer.Spec{
 				Model: model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
-				Hidden: settings.Hidden, Layers: settings.Layers, Dropout: settings.Dropout,
+				Settings: o.settings,
 			}
 			needs, err := session.Options{
 				Matrices: matrices, Rows: []loader.Rows{{Region: region.Name}}, Train: true,

@@ -183,7 +183,7 @@ func TestAblationRefusesWhatCannotBeMeasured(t *testing.T) {
 		"--epochs 0":       "--epochs 0",
 		"--batch 0":        "--batch 0",
 		"--chunk-rows -1":  "--chunk-rows -1",
-		"--layers 1":       "2 layers",
+		"--layers 1":       "layers 1: must be an integer from 2",
 		"-o store":         "to which nothing may be added",
 		"-o .":             "figure-9.svg",
 	} {

@@ -61,7 +61,7 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	if t == 0 {
 		t = dtype.Float32
 	}
-	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes, Hidden: o.Hidden, Layers: o.Layers}
+	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes, Settings: o.Values}
 	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
 		return nil, usagef("%s", err)
 	}

@@ -38,7 +38,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		d := base.CrashClone()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		line := fmt.Sprintf("train store --model sgc --lr 0.05 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
+		line := fmt.Sprintf("train store --model sgc --lr 0.05 --epochs 1000000 --patience 5000 --runs %d --run run --save-every 0s", runs)
 		o := hopfeedUntil(t, ctx, &savesCounted{FS: d, do: func(n int) {
 			if n == 3 {
 				cancel()

@@ -35,7 +35,7 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		}
 		o := must(t, d, "train store --json --model "+model+" --run "+model)
 		got, epochs, best := settings(t, o)
-		if got != want || want.WeightDecay == 0 || want.Patience == 0 {
+		if !reflect.DeepEqual(got, want) || want.WeightDecay == 0 || want.Patience == 0 {
 			t.Errorf("%s: %+v, want %+v", model, got, want)
 		}
 		if epochs != min(best+want.Patience, want.Epochs) {
@@ -49,18 +49,18 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		saved := trainer.Settings{
-			Hidden: c.Spec.Hidden, Layers: c.Spec.Layers, Dropout: c.Spec.Dropout,
+			Values:       c.Spec.Settings,
 			LearningRate: c.Options.LearningRate, WeightDecay: c.Options.WeightDecay,
 			Epochs: c.Options.Epochs, Patience: c.Options.Patience, EvalEvery: c.Options.EvalEvery,
 			BatchRows: want.BatchRows, // c.Batches.Rows is that of the largest batch that there was
 		}
-		if saved != want {
+		if !reflect.DeepEqual(saved, want) {
 			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)
 		}
 	}
 	given := "train store --json --model sign --hidden 8 --layers 2 --dropout 0.25 --lr 0.125 --weight-decay 0.5 --epochs 9 --patience 2 --eval-every 1 --batch 64"
-	want := trainer.Settings{Hidden: 8, Layers: 2, Dropout: 0.25, LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1, BatchRows: 64}
-	if got, _, _ := settings(t, must(t, d, given)); got != want {
+	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1, BatchRows: 64}
+	if got, _, _ := settings(t, must(t, d, given)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got, epochs, _ := settings(t, must(t, d, "train store --json --model sgc --weight-decay 0 --patience 0 --epochs 60")); got.WeightDecay != 0 || epochs != 60 {
@@ -110,7 +110,7 @@ func TestHelpAndDocsListTheDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		for flag, value := range map[string]any{
-			"hidden": s.Hidden, "layers": s.Layers, "dropout": s.Dropout, "lr": s.LearningRate,
+			"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"], "lr": s.LearningRate,
 			"weight-decay": s.WeightDecay, "batch": s.BatchRows, "epochs": s.Epochs, "patience": s.Patience,
 		} {
 			var listed any

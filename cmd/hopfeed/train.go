@@ -63,7 +63,6 @@ func newTrainCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	a.declareEmulate(f)
 	o.declarePlacedFlags(f)
-	f.Float64Var(&o.Dropout, "dropout", 0, "dropout probability (default by model)")
 	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
 	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases (default by model and number of training rows)")
 	f.IntVar(&o.Epochs, "epochs", 0, "largest number of epochs (default by model)")
@@ -94,8 +93,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.model, "model", "sign", "model to train: "+strings.Join(names, ", "))
 	f.IntVar(&o.hops, "hops", -1, "number of hops to use (default all that there are)")
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
-	f.IntVar(&o.Hidden, "hidden", 0, "number of hidden units (default by model)")
-	f.IntVar(&o.Layers, "layers", 0, "number of layers (default by model)")
+	o.Values = declareModelSettings(f)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
 	f.IntVar(&o.split, "split", -1, "number of the split to train on (default that of the store)")
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
@@ -106,6 +104,46 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	}
 }
 
+// declareModelSettings adds a flag for each setting of a model. It returns the values of those that are
+// given; the others are the model's.
+func declareModelSettings(f *pflag.FlagSet) trainer.Values {
+	given := trainer.Values{}
+	for _, s := range trainer.ModelSettings() {
+		f.Var(settingFlag{s, given}, s.Name, s.Help+" (default by model)")
+	}
+	return given
+}
+
+// settingFlag is the flag of a model's setting.
+type settingFlag struct {
+	setting trainer.Setting
+	given   trainer.Values
+}
+
+// Set sets the value. Its bounds depend on the model, which checks it later.
+func (f settingFlag) Set(text string) (err error) {
+	var v float64
+	if f.setting.Integer {
+		var n int64
+		n, err = strconv.ParseInt(text, 10, 32)
+		v = float64(n)
+	} else {
+		v, err = strconv.ParseFloat(text, 64)
+	}
+	f.given[f.setting.Name] = v
+	return err
+}
+
+func (f settingFlag) String() string { return "" }
+
+// Type is what help calls the value.
+func (f settingFlag) Type() string {
+	if f.setting.Integer {
+		return "int"
+	}
+	return "float"
+}
+
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
 func (o *trainOptions) fillDefaults(f *pflag.FlagSet) error {
 	defaults, err := trainer.Defaults(o.model, 0)
@@ -113,9 +151,6 @@ func (o *trainOptions) fillDefaults(f *pflag.FlagSet) error {
 		return usagef("--model: %s", err)
 	}
 	for flag, set := range map[string]func(){
-		"hidden":       func() { o.Hidden = defaults.Hidden },
-		"layers":       func() { o.Layers = defaults.Layers },
-		"dropout":      func() { o.Dropout = defaults.Dropout },
 		"lr":           func() { o.LearningRate = defaults.LearningRate },
 		"weight-decay": func() { o.WeightDecay, o.decayByRows = 0, true },
 		"batch":        func() { o.BatchRows = defaults.BatchRows },
@@ -155,8 +190,6 @@ func (o *trainOptions) validate() error {
 		return usagef("--lr %v: must be finite and above 0", o.LearningRate)
 	case !(o.WeightDecay >= 0 && o.WeightDecay <= math.MaxFloat64):
 		return usagef("--weight-decay %v: must be finite and not negative", o.WeightDecay)
-	case !(o.Dropout >= 0 && o.Dropout < 1):
-		return usagef("--dropout %v: must be at least 0 and below 1", o.Dropout)
 	case o.EvalEvery < 1:
 		return usagef("--eval-every %d: must be at least 1", o.EvalEvery)
 	case o.Patience < 0:

@@ -9,14 +9,14 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// resolveSettings sets options that the model does not use to zero, and the weight decay, where
-// it was not given, to the default for this number of training rows.
+// resolveSettings sets the values of all settings of the model, and the weight decay, where it was
+// not given, to the default for this number of training rows.
 func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error {
 	spec, err := spec.Normalized()
 	if err != nil {
 		return err
 	}
-	o.Hidden, o.Layers, o.Dropout = spec.Hidden, spec.Layers, spec.Dropout
+	o.Values = spec.Settings
 	if o.decayByRows {
 		defaults, err := trainer.Defaults(o.model, trainRows)
 		if err != nil {
@@ -76,7 +76,7 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 	}
 	spec = trainer.Spec{
 		Model: o.model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
-		Hidden: o.Hidden, Layers: o.Layers, Dropout: o.Dropout,
+		Settings: o.Values,
 	}
 	if part, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
 		return spec, part, err
