@@ -191,11 +191,11 @@ func (s *stream) withRow(body func(out, row []float32)) error {
 	if _, err := s.viewFloats(); err != nil {
 		return err
 	}
-	s.views.withRow = body
+	s.views.rowBody = body
 	return s.eachRow(dst.Rows, dst.Cols, func(s *stream, p part) error {
 		dst, row := s.views.floats[0], s.views.floats[1].row(0, 0, s.views.floats[1].cols)
 		for i := p.lo; i < p.hi; i++ {
-			s.views.withRow(dst.row(i, 0, dst.cols), row)
+			s.views.rowBody(dst.row(i, 0, dst.cols), row)
 		}
 		return nil
 	})

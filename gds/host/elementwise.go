@@ -8,12 +8,12 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// elementwise computes on rows, or parts of rows, of an operation's tensors. at is the number of
+// elementBody computes on rows, or parts of rows, of an operation's tensors. at is the number of
 // the first element, counted row by row.
-type elementwise func(o *op, at int, x [4][]float32)
+type elementBody func(o *op, at int, x [4][]float32)
 
 // elementwise runs body on the tensors of the operation, which must be of one shape.
-func (s *stream) elementwise(body elementwise) error {
+func (s *stream) elementwise(body elementBody) error {
 	if err := sameShape(s.op.tensors[:s.op.kind.tensors]...); err != nil {
 		return err
 	}
@@ -22,13 +22,13 @@ func (s *stream) elementwise(body elementwise) error {
 		return err
 	}
 	flatten(v)
-	s.views.inner = body
+	s.views.elementBody = body
 	s.each(v[0].rows, v[0].cols, func(s *stream, row, lo, hi int) {
 		var x [4][]float32
 		for i := range s.op.kind.tensors {
 			x[i] = s.views.floats[i].row(row, lo, hi)
 		}
-		s.views.inner(s.op, row*s.views.cols+lo, x)
+		s.views.elementBody(s.op, row*s.views.cols+lo, x)
 	})
 	return nil
 }

@@ -23,19 +23,20 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 	return m.data[at+lo : at+hi : at+hi]
 }
 
-// views is what the body of a loop sees of an operation's tensors.
+// views is what the body of a loop finds of an operation beside its arguments.
 type views struct {
 	floats  [4]matrix[float32]
-	bytes   [2]matrix[byte] // of dst and src, of any type
+	bytes   [2]matrix[byte] // of dst and src, whatever their type
+	index   []uint32        // or
+	index64 []int64
 	labels  []int32
 	counts  []int64
-	index   []uint32 // or
-	index64 []int64
-	element func(s *stream, row, lo, hi int) // see each
-	cols    int
-	inner   elementwise
-	withRow func(out, row []float32)
 	gemm    gemmPart
+	// What each, elementwise and withRow run.
+	eachBody    func(s *stream, row, lo, hi int)
+	elementBody elementBody
+	rowBody     func(out, row []float32)
+	cols        int // of the rows of eachBody
 }
 
 // memory is the bytes from t's first element to its last, and the buffer that they

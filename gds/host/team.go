@@ -79,17 +79,17 @@ func (s *stream) eachRow(rows, cols int, body func(s *stream, p part) error) err
 // each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any
 // order and at once.
 func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
-	s.views.element, s.views.cols = body, cols
+	s.views.eachBody, s.views.cols = body, cols
 	if rows == 1 {
 		_ = s.loop(cols, grainWork, func(s *stream, p part) error {
-			s.views.element(s, 0, p.lo, p.hi)
+			s.views.eachBody(s, 0, p.lo, p.hi)
 			return nil
 		})
 		return
 	}
 	_ = s.eachRow(rows, cols, func(s *stream, p part) error {
 		for i := p.lo; i < p.hi; i++ {
-			s.views.element(s, i, 0, s.views.cols)
+			s.views.eachBody(s, i, 0, s.views.cols)
 		}
 		return nil
 	})
