@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -163,40 +162,6 @@ func (a *app) useMemory() error {
 		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
 	}
 	debug.SetMemoryLimit(int64(a.budget.Bytes)) // for what lives on the heap
-	return nil
-}
-
-// refuseWithin refuses an output somewhere below a graph or store, where it would
-// be what the manifest does not list, which verify finds bad.
-func (a *app) refuseWithin(output string) error {
-	at, err := a.fs.Resolve(output)
-	if err != nil {
-		return err
-	}
-	for at != filepath.Dir(at) {
-		at = filepath.Dir(at)
-		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
-		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
-		if noManifest == nil && noIndex == nil {
-			return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, at)
-		}
-	}
-	return nil
-}
-
-// refuseInside refuses an output in a folder that is read, or in its place.
-func (a *app) refuseInside(output, source string) error {
-	out, err := a.fs.Resolve(output)
-	if err != nil {
-		return err
-	}
-	in, err := a.fs.Resolve(source)
-	if err != nil {
-		return err
-	}
-	if rel, err := filepath.Rel(in, out); err == nil && filepath.IsLocal(rel) {
-		return usagef("%s: lies in %s, which this command reads: give another directory", output, source)
-	}
 	return nil
 }
 

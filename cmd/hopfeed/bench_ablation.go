@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +13,6 @@ import (
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
@@ -207,137 +202,4 @@ func hopNumbers(operators []format.Operator) []int {
 		hops = append(hops, h)
 	}
 	return hops
-}
-
-// checkNoFiles refuses to write over any of some files in a directory, or into a graph or
-// store.
-func (a *app) checkNoFiles(dir string, names []string) error {
-	if dir == "" {
-		return nil
-	}
-	for _, name := range names {
-		path := filepath.Join(dir, name)
-		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
-			if _, err := a.fs.Stat(path); err == nil {
-				return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
-			}
-		}
-	}
-	return a.refuseWithin(filepath.Join(dir, names[0]))
-}
-
-// checkWritable finds out whether a file can be written into a directory, which is made if
-// need be, and leaves nothing there.
-func (a *app) checkWritable(dir, name string) (err error) {
-	if dir == "" {
-		return nil
-	}
-	if _, err := a.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		defer func() { _ = a.fs.Remove(dir) }()
-	}
-	if err := a.fs.MkdirAll(dir); err != nil {
-		return err
-	}
-	f, err := a.fs.Create(filepath.Join(dir, name))
-	if err != nil {
-		return err
-	}
-	return f.Abort()
-}
-
-// writeFiles writes files into a directory, which is made if need be: all of them, or
-// none.
-func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) {
-	_, err = a.fs.Stat(dir)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return err
-	}
-	if err := a.fs.MkdirAll(dir); err != nil {
-		return err
-	}
-	var pending []vfs.PendingFile
-	committed := 0
-	defer func() {
-		for i, f := range pending {
-			if err != nil && i < committed {
-				_ = a.fs.Remove(filepath.Join(dir, names[i]))
-			}
-			_ = f.Abort() // nothing, where it was committed
-		}
-		if err != nil && missing {
-			_ = a.fs.Remove(dir)
-		}
-	}()
-	for i, name := range names {
-		f, err := a.fs.Create(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		pending = append(pending, f)
-		if _, err := f.Write(data[i]); err != nil {
-			return err
-		}
-	}
-	for _, f := range pending {
-		committed++ // also where syncing the directory fails
-		if err := f.Commit(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ablationResult is the result of bench ablation.
-type ablationResult struct {
-	*bench.Ablation
-	Output string `json:"output,omitempty"`
-}
-
-func (r ablationResult) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\n%s\n", units.Printable(r.Work()), r.On())
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer\tfetching\tassembling")
-	for _, m := range r.Results {
-		s, l := m.StepSeconds, m.LoaderSeconds
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
-			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"], l["wait"], l["assemble"])
-	}
-	if slices.ContainsFunc(r.Results, func(m bench.AblationResult) bool { return m.WithinNoise }) {
-		fmt.Fprintln(w, "\n~ its epochs overlap those that speedup is over: the difference may be noise")
-	}
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the device")
-	for _, m := range r.Results {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes),
-			units.Bytes(m.StorageBytes), units.Bytes(m.AssembledBytes), units.Bytes(m.CopiedInBytes))
-	}
-	fmt.Fprintf(w, "\nFigure 9: %s\n", r.Figure9.About())
-	barsText(w, r.Figure9.Bars, bench.LoadVariants(), func(b bench.Way) string { return b.Variant })
-	fmt.Fprintf(w, "\nFigure 14: %s\n", r.Figure14.About())
-	barsText(w, r.Figure14.Bars, bench.LoadShuffles(), func(b bench.Way) string { return b.Shuffle })
-	for _, l := range r.LeftOut {
-		fmt.Fprintf(w, "left out: %s, hops %d, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
-	}
-	if r.Output != "" {
-		fmt.Fprintf(w, "drawn in %s\n", r.Output)
-	}
-}
-
-// barsText is a line for each model and placement.
-func barsText(w io.Writer, bars []bench.AblationBar, columns []string, column func(bench.Way) string) {
-	fmt.Fprintf(w, "model\tfrom\t%s\n", strings.Join(columns, "\t"))
-	for i, b := range bars {
-		same := func(other bench.AblationBar) bool { return other.Model == b.Model && other.Placement == b.Placement }
-		if i > 0 && same(bars[i-1]) {
-			continue
-		}
-		fmt.Fprintf(w, "%s\t%s", b.Model, b.Placement)
-		for _, name := range columns {
-			cell := ""
-			if at := slices.IndexFunc(bars, func(other bench.AblationBar) bool { return same(other) && column(other.Way) == name }); at >= 0 {
-				cell = fmt.Sprintf("%.3f", bars[at].Normalized)
-			}
-			fmt.Fprintf(w, "\t%s", cell)
-		}
-		fmt.Fprintln(w)
-	}
 }

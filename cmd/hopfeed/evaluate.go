@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -62,47 +61,6 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	c.MarkFlagRequired("checkpoint")
 	return c
-}
-
-// evaluated is the result of evaluate. Its fields about the training come from the checkpoint.
-type evaluated struct {
-	trained
-	Accuracy    *float64                 `json:"accuracy"` // on all rows
-	Rows        int64                    `json:"rows"`     // labelled
-	Parts       map[string]*partAccuracy `json:"parts"`    // of the split
-	RowsOf      string                   `json:"rows_of"`  // which rows these are, in words
-	SameNodes   bool                     `json:"same_nodes"`
-	TrainedRows int64                    `json:"trained_rows"` // of them, labelled or not, that the model was trained on
-
-	names      []string // of parts, in order
-	trainedOn  string
-	checkpoint string
-	incomplete string // what the training lacks
-}
-
-// partAccuracy is the accuracy on the labelled rows of one part of a split.
-type partAccuracy struct {
-	Accuracy *float64 `json:"accuracy"`
-	Rows     int64    `json:"rows"`
-}
-
-func (e *evaluated) text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn), units.Printable(e.checkpoint))
-	if e.incomplete != "" {
-		fmt.Fprintf(w, "incomplete\t%s\n", e.incomplete)
-	}
-	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(e.Dataset), e.Placement, readsText(e.Load))
-	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
-	if e.TrainedRows > 0 {
-		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect a lower accuracy on new ones\n", e.TrainedRows)
-	}
-	for _, name := range e.names {
-		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, percent(e.Parts[name].Accuracy), e.Parts[name].Rows)
-	}
-	if len(e.names) > 1 {
-		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, percent(e.Accuracy), e.Rows)
-	}
-	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", e.Seconds, *e.RowsPerSecond)
 }
 
 func (o *evaluateOptions) validate() error {
@@ -280,17 +238,4 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
 	e.Seconds = time.Since(start).Seconds()
 	return e, nil
-}
-
-// metric is the accuracy on a part, nil where it was not asked for or has no labelled rows.
-func (e *evaluated) metric(part string) *float64 {
-	if p := e.Parts[part]; p != nil {
-		return p.Accuracy
-	}
-	return nil
-}
-
-func number(n int) *float64 {
-	f := float64(n)
-	return &f
 }

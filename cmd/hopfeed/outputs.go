@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// checkNoFiles refuses to write over any of some files in a directory, or into a graph or
+// store.
+func (a *app) checkNoFiles(dir string, names []string) error {
+	if dir == "" {
+		return nil
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
+			if _, err := a.fs.Stat(path); err == nil {
+				return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
+			}
+		}
+	}
+	return a.refuseWithin(filepath.Join(dir, names[0]))
+}
+
+// checkWritable finds out whether a file can be written into a directory, which is made if
+// need be, and leaves nothing there.
+func (a *app) checkWritable(dir, name string) (err error) {
+	if dir == "" {
+		return nil
+	}
+	if _, err := a.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		defer func() { _ = a.fs.Remove(dir) }()
+	}
+	if err := a.fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	f, err := a.fs.Create(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	return f.Abort()
+}
+
+// writeFiles writes files into a directory, which is made if need be: all of them, or
+// none.
+func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) {
+	_, err = a.fs.Stat(dir)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
+		return err
+	}
+	if err := a.fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	var pending []vfs.PendingFile
+	committed := 0
+	defer func() {
+		for i, f := range pending {
+			if err != nil && i < committed {
+				_ = a.fs.Remove(filepath.Join(dir, names[i]))
+			}
+			_ = f.Abort() // nothing, where it was committed
+		}
+		if err != nil && missing {
+			_ = a.fs.Remove(dir)
+		}
+	}()
+	for i, name := range names {
+		f, err := a.fs.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		pending = append(pending, f)
+		if _, err := f.Write(data[i]); err != nil {
+			return err
+		}
+	}
+	for _, f := range pending {
+		committed++ // also where syncing the directory fails
+		if err := f.Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuseWithin refuses an output somewhere below a graph or store, where it would
+// be what the manifest does not list, which verify finds bad.
+func (a *app) refuseWithin(output string) error {
+	at, err := a.fs.Resolve(output)
+	if err != nil {
+		return err
+	}
+	for at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
+		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
+		if noManifest == nil && noIndex == nil {
+			return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, at)
+		}
+	}
+	return nil
+}
+
+// refuseInside refuses an output in a folder that is read, or in its place.
+func (a *app) refuseInside(output, source string) error {
+	out, err := a.fs.Resolve(output)
+	if err != nil {
+		return err
+	}
+	in, err := a.fs.Resolve(source)
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(in, out); err == nil && filepath.IsLocal(rel) {
+		return usagef("%s: lies in %s, which this command reads: give another directory", output, source)
+	}
+	return nil
+}
