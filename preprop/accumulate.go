@@ -38,9 +38,22 @@ type block struct {
 	first, last bool // whether it is the first or last of its row
 }
 
+// batchBlocks is the most blocks of a batch with rows of so many columns.
+func batchBlocks(features int) int { return min(batchTerms, max(1, sumsBytes/4/max(1, features))) }
+
+// batchBytes bounds the memory of a batch, with the sums of a hub.
+func batchBytes(features int, weighted bool) int64 {
+	terms := 4 * batchTerms
+	if weighted {
+		terms *= 2
+	}
+	const block = 16 + 8 + 4 // with its length and its one
+	return int64(terms) + int64(batchBlocks(features))*int64(block+4*features) + 4*int64(1+hubBlocks)*int64(features)
+}
+
 func newBatch(p *propagator, dst, src *matrix, with *blend) *batch {
 	f := src.features
-	most := min(batchTerms, max(1, sumsBytes/4/max(1, f)))
+	most := batchBlocks(f)
 	b := &batch{
 		p: p, dst: dst, src: src, with: with,
 		nodes:  make([]uint32, 0, batchTerms),

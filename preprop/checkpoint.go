@@ -267,12 +267,17 @@ func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *mat
 	return true, in.load(ctx, m, e.Threads, e.Progress)
 }
 
+// checkpointsCost: there are checkpoints until the last panel is done.
+func (w *work) checkpointsCost(p *Plan) cost {
+	return cost{scratch: during(firstPanel, lastPanel, p.CheckpointBytes)}
+}
+
 // checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with
 // this many columns, as one is written before the other is removed.
 func (w *work) checkpointBytes(columns int) int64 {
-	most := 0
-	for _, c := range w.sequences {
-		most = max(most, 2*w.storedType.Size()+4*c.operator.series().buffers(w.storedType))
+	if len(w.sequences) == 0 {
+		return 0
 	}
-	return 2 * w.nodes * int64(columns*most)
+	hops, series := panelMatrices(w.sequences, w.stored.DType, false)
+	return 2 * w.nodes * int64(columns*(hops*w.stored.DType.Size()+4*series))
 }

@@ -32,6 +32,12 @@ func columnFileBlockRows(matrixRowBytes int64) int64 {
 	return max(1, columnFileBlockBytes/matrixRowBytes)
 }
 
+// columnFileBlock is the size of a block with some of the columns, rowBytes of matrixRowBytes,
+// of so many rows.
+func columnFileBlock(rows, matrixRowBytes, rowBytes int64) int64 {
+	return min(rows, columnFileBlockRows(matrixRowBytes)) * rowBytes
+}
+
 // evenBlocks is a layout with blocks of blockRows rows; the last one may have fewer.
 func evenBlocks(rows, blockRows, rowBytes int64) columnFileLayout {
 	s := columnFileLayout{rowBytes: rowBytes}

@@ -42,12 +42,13 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}}, o.ChunkRows, d.Features, o.DType)}
 	s.target.DType = o.DType.String()
 	w := &work{
-		nodes: d.Nodes, edges: d.Edges, features: d.Features, columns: d.Features, inputType: d.DType, storedType: o.DType,
-		inputChunk: int64(g.ChunkRows) * int64(d.Features) * int64(d.DType.Size()),
-		rows:       d.Rows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, d.Rows), threads: o.Threads,
+		nodes: d.Nodes, edges: d.Edges, columns: d.Features, stored: s.layout,
+		inputs: []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}},
+		rows:   d.Rows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, d.Rows), threads: o.Threads,
 	}
 	for _, operator := range s.options.Operators {
-		w.sequences = append(w.sequences, sequenceWork{operator: operator, hops: o.Hops})
+		w.sequences = append(w.sequences, &hopSequence{operator: operator, hops: o.Hops})
+		w.inputOf = append(w.inputOf, 0)
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
 	matrices := s.target.matrices()

@@ -31,7 +31,7 @@ func (s *jobContext) doneBytes() (int64, error) {
 func (s *jobContext) checkDisk(p *Plan) error {
 	err := s.checkRoom(p)
 	if errors.Is(err, machine.ErrDoesNotFit) && p.CheckpointBytes > 0 {
-		p.setCheckpointBytes(0)
+		p.dropCheckpoints()
 		if err = s.checkRoom(p); err == nil {
 			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again from its beginning")
 		}

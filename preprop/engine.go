@@ -75,16 +75,36 @@ func (e *engine) prepare(ctx context.Context) error {
 	return nil
 }
 
+// panelMatrices is how many matrices of the stored type, and of float32, the panels of these
+// sequences need.
+func panelMatrices(sequences []*hopSequence, stored format.DType, inputInMemory bool) (hops, series int) {
+	hops = 1
+	for _, c := range sequences {
+		if c.hops > c.from {
+			hops = 2
+		}
+		series = max(series, c.operator.series().buffers(stored))
+	}
+	if inputInMemory {
+		hops++
+	}
+	return hops, series
+}
+
+// matricesCost: the matrices of a panel are held as long as there are panels.
+func (w *work) matricesCost(p *Plan) cost {
+	hops, series := panelMatrices(w.sequences, w.stored.DType, p.InputInMemory)
+	matrix := w.nodes * int64(p.PanelColumns)
+	return cost{memory: during(firstPanel, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
+}
+
 // allocate allocates the matrices, as wide as the widest panel.
 func (e *engine) allocate(panels []columnRange) error {
-	widest, spares, hops := 0, 0, 0
+	widest := 0
 	for _, s := range panels {
 		widest = max(widest, s.width())
 	}
-	for _, c := range e.sequences {
-		spares = max(spares, c.operator.series().buffers(e.DType))
-		hops = max(hops, c.hops-c.from)
-	}
+	hops, series := panelMatrices(e.sequences, e.DType, e.plan.InputInMemory)
 	var err error
 	add := func(t format.DType) *matrix {
 		if err != nil {
@@ -94,13 +114,14 @@ func (e *engine) allocate(panels []columnRange) error {
 		m, err = newMatrix(e.graph.Manifest.Nodes, widest, t)
 		return m
 	}
-	if e.hopBuffers[0] = add(e.DType); hops > 0 {
-		e.hopBuffers[1] = add(e.DType)
-	}
 	if e.plan.InputInMemory {
 		e.inputBuffer = add(e.DType)
+		hops--
 	}
-	for range spares {
+	for i := range hops {
+		e.hopBuffers[i] = add(e.DType)
+	}
+	for range series {
 		if m := add(format.Float32); m != nil {
 			e.seriesBuffers = append(e.seriesBuffers, m)
 		}

@@ -70,6 +70,44 @@ func newPropagator(ctx context.Context, graph topology, o Operator, threads int)
 	return p, nil
 }
 
+// factorsCost: factors are held for each Operator.base, and degrees while those of Col are
+// computed, from one pass over the operator's graph.
+func (w *work) factorsCost(p *Plan) cost {
+	var c cost
+	_, bases := w.graphs()
+	degrees := int64(0)
+	for base := range bases {
+		c.add(cost{memory: during(preparing, lastPanel, 4*w.nodes)})
+		if base.Name == Col {
+			degrees = 8 * w.nodes
+		}
+		if !p.TopologyInMemory {
+			c.add(cost{read: w.topologyOf(base.Graph), topologyPasses: 1})
+		}
+	}
+	c.memory[preparing] += degrees
+	return c
+}
+
+// hopsCost: each reader of the topology has a batch, and each product reads a topology on
+// disk once for each panel.
+func (w *work) hopsCost(p *Plan) cost {
+	var c cost
+	if len(w.sequences) == 0 {
+		return c
+	}
+	readers := w.threads
+	if !p.TopologyInMemory {
+		readers = streamReaders(w.threads)
+		for _, s := range w.sequences {
+			passes := s.products() * p.Panels
+			c.add(cost{read: int64(passes) * w.topologyOf(s.operator.Graph), topologyPasses: passes})
+		}
+	}
+	c.memory = during(firstPanel, lastPanel, int64(readers)*batchBytes(p.PanelColumns, w.weighted))
+	return c
+}
+
 // inverse is 1 / d, or 0 where d is not above 0.
 func inverse(d float64) float32 {
 	if !(d > 0) {

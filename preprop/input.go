@@ -29,12 +29,88 @@ func (in *input) node(row int64) int64 {
 	return int64(in.nodes[row])
 }
 
+// chunkBuffer is the memory in which a thread takes a chunk apart: a row of numbers, and the
+// chunk.
+func chunkBuffer(l format.Layout) int64 {
+	return int64(l.Features) * int64(4+l.ChunkRows*l.DType.Size())
+}
+
+// inputBytes is the size of an input, and inputFileBytes that of its column files.
+func (w *work) inputBytes(l format.Layout) int64 { return w.nodes * int64(l.Features*l.DType.Size()) }
+func (w *work) inputFileBytes() int64            { return w.share(w.nodes * w.storedRowBytes()) }
+
+// inputFileBlock is the size of a chunk's columns in a column file of the widest panel.
+func (w *work) inputFileBlock(p *Plan) int64 {
+	most := int64(0)
+	for _, l := range w.inputs {
+		most = max(most, int64(l.ChunkRows*p.PanelColumns*w.stored.DType.Size()))
+	}
+	return most
+}
+
+// inputChunk is the largest chunkBuffer.
+func (w *work) inputChunk() int64 {
+	most := int64(0)
+	for _, l := range w.inputs {
+		most = max(most, chunkBuffer(l))
+	}
+	return most
+}
+
+// cutCost: each thread has a chunk of the input, and its part for one column file. All files
+// are there when the first panel begins, and those of a panel go when it is done.
+func (w *work) cutCost(p *Plan) cost {
+	if !p.InputFiles {
+		return cost{}
+	}
+	c := cost{memory: during(cutting, cutting, int64(w.threads)*(w.inputChunk()+w.inputFileBlock(p)))}
+	for _, l := range w.inputs {
+		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, firstPanel, w.inputFileBytes()), inputPasses: 1})
+	}
+	c.scratch[lastPanel] = c.scratch[firstPanel] / int64(p.Panels)
+	return c
+}
+
+// loadCost: each sequence reads its input for each panel, or its column files once; with an
+// input in memory, one sequence of several reads it. A job that goes on reads chunks of the
+// store, or blocks of result files or checkpoints, instead.
+func (w *work) loadCost(p *Plan) cost {
+	var c cost
+	for i, l := range w.inputs {
+		loads := 0
+		for _, of := range w.inputOf {
+			if of == i {
+				loads++
+			}
+		}
+		if loads == 0 || p.InputInMemory {
+			loads = 1
+		}
+		if p.InputFiles {
+			c.add(cost{read: int64(loads) * w.inputFileBytes()})
+		} else {
+			c.add(cost{read: int64(loads*p.Panels) * w.inputBytes(l), inputPasses: loads * p.Panels})
+		}
+	}
+	buffer := columnFileBlock(w.nodes, w.storedRowBytes(), w.storedRowBytes())
+	if p.InputFiles {
+		buffer = max(buffer, w.inputFileBlock(p))
+	} else {
+		buffer = max(buffer, w.inputChunk())
+	}
+	if w.rows == w.nodes {
+		buffer = max(buffer, chunkBuffer(w.stored))
+	}
+	c.memory = during(firstPanel, lastPanel, int64(w.threads)*buffer)
+	return c
+}
+
 // chunks calls body with every chunk, from several goroutines, and a function that rounds
 // the columns [first, first+width) of the chunk's i-th row and writes them to dst.
 func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut func(dst []byte, i, first, width int) error) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
-	buffers, err := newBuffers(threads, int64(4*features+in.Layout.ChunkRows*rowBytes)) // a row, a chunk
+	buffers, err := newBuffers(threads, chunkBuffer(in.Layout))
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ type hopSequence struct {
 	from, hops int
 }
 
+// products is how many products with the operator's matrix the sequence takes.
+func (c *hopSequence) products() int { return (c.hops - c.from) * c.operator.series().products() }
+
 func (c *hopSequence) id(hop int) format.MatrixID {
 	return format.MatrixID{Operator: c.operator.String(), Hop: hop}
 }
@@ -122,11 +125,11 @@ func (j *job) run(ctx context.Context) error {
 	if err := e.prepare(ctx); err != nil {
 		return err
 	}
-	if err := e.allocate(panels); err != nil {
-		return err
-	}
 	inputFiles, err := j.cutInputs(ctx, panels)
 	if err != nil {
+		return err
+	}
+	if err := e.allocate(panels); err != nil {
 		return err
 	}
 	for i, s := range panels {
@@ -151,6 +154,10 @@ func (j *job) run(ctx context.Context) error {
 	return nil
 }
 
+// directPanels is how many panels are read from the input itself in less time than it takes
+// to cut it into column files first.
+const directPanels = 2
+
 // cutInputs cuts inputs into column files where that is planned, and returns the columns
 // that files of each input have.
 func (j *job) cutInputs(ctx context.Context, panels []columnRange) (map[*input][]columnRange, error) {
@@ -164,8 +171,7 @@ func (j *job) cutInputs(ctx context.Context, panels []columnRange) (map[*input][
 		for _, s := range panels {
 			rest = append(rest, missing(s, found)...)
 		}
-		const direct = 2 // so many panels are read from the input itself in less time
-		if j.plan.InputFiles && len(rest) > direct {
+		if j.plan.InputFiles && len(rest) > directPanels {
 			if err := in.cutToFiles(ctx, j.fsys, rest, func(s columnRange) string { return j.inputFilePath(in, s) }, j.Threads, j.Progress); err != nil {
 				return nil, err
 			}

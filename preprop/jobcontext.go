@@ -150,15 +150,21 @@ func (s *jobContext) work(j *job) (*work, error) {
 	g := &s.graph.Manifest
 	w := &work{
 		nodes: g.Nodes, edges: g.Edges, weighted: g.Weighted,
-		features: g.Features, columns: j.columns.width(), inputType: s.graph.Layout().DType, storedType: s.options.DType,
-		inputChunk: int64(g.ChunkRows) * int64(g.Features) * int64(s.graph.Layout().DType.Size()),
-		rows:       int64(len(s.nodes)), rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, int64(len(s.nodes))), held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
+		columns: j.columns.width(), stored: s.layout,
+		rows: int64(len(s.nodes)), rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, int64(len(s.nodes))), held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
 	}
-	inputs := j.inputs()
+	var inputs []*input
 	for _, c := range j.sequences {
 		if j.lastUnfinished(c, j.columns) > 0 {
-			w.sequences = append(w.sequences, sequenceWork{c.operator, c.hops - c.from, slices.Index(inputs, c.input)})
+			w.sequences = append(w.sequences, c)
+			if !slices.Contains(inputs, c.input) {
+				inputs, w.inputs = append(inputs, c.input), append(w.inputs, c.input.Layout)
+			}
+			w.inputOf = append(w.inputOf, slices.Index(inputs, c.input))
 		}
+	}
+	if len(w.sequences) == 0 {
+		w.inputs = []format.Layout{s.graph.Layout()} // hop 0
 	}
 	var made []format.MatrixID
 	for _, id := range j.matrices {

@@ -116,6 +116,23 @@ func (m *matrix) gather(dst []byte, nodes []uint32) []byte {
 	return dst
 }
 
+// writeStep is how many rows a thread gathers at a time, of so many rows of rowBytes.
+func writeStep(rows, rowBytes int64, threads int) int64 {
+	return max(1, min(rows, writeBufferBytes/int64(threads)/rowBytes))
+}
+
+// storeCost: matrices in memory are written through a buffer for each thread and one more.
+// The files of the store grow until the last panel, or while result files are assembled.
+func (w *work) storeCost(p *Plan) cost {
+	c := cost{written: w.storeBytes, store: during(assembling, assembling, w.storeBytes)}
+	if !p.ResultFiles {
+		c.store[lastPanel] = w.storeBytes
+		step := writeStep(w.rows, w.storedRowBytes(), w.threads)
+		c.memory = during(firstPanel, lastPanel, int64(w.threads+1)*step*w.storedRowBytes())
+	}
+	return c
+}
+
 // write stores the rows of the given nodes, in this order, as a whole matrix.
 func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32, threads int, p progress.Reporter) error {
 	task := p.Start("write "+m.id.String(), int64(len(nodes))*m.rowBytes(), progress.Bytes)
@@ -124,9 +141,14 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	if err != nil {
 		return err
 	}
-	rows, step := int64(len(nodes)), max(1, writeBufferBytes/int64(threads)/m.rowBytes())
-	err = parallel.Ordered(ctx, threads, (rows+step-1)/step,
-		func() []byte { return make([]byte, step*m.rowBytes()) },
+	rows := int64(len(nodes))
+	step := writeStep(rows, m.rowBytes(), threads)
+	buffers, err := newBuffers(threads+1, step*m.rowBytes())
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	err = parallel.Ordered(ctx, threads, (rows+step-1)/step, buffers.get,
 		func(k int64, buffer []byte) ([]byte, error) {
 			return m.gather(buffer, nodes[k*step:min(rows, (k+1)*step)]), nil
 		},
@@ -147,7 +169,7 @@ func (m *matrix) writeColumnFile(ctx context.Context, fsys vfs.FS, path string, 
 		return err
 	}
 	defer out.Close()
-	buffers, err := newBuffers(threads, blockRows*m.rowBytes())
+	buffers, err := newBuffers(threads, min(int64(len(nodes)), blockRows)*m.rowBytes())
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 // nodeSet is a set of nodes, one bit each; nil is all nodes.
 type nodeSet []uint64
 
-func newNodeSet(nodes int64) nodeSet { return make(nodeSet, (nodes+63)/64) }
+func newNodeSet(nodes int64) nodeSet { return make(nodeSet, nodeSetBytes(nodes)/8) }
+
+func nodeSetBytes(nodes int64) int64 { return (nodes + 63) / 64 * 8 }
 
 func (s nodeSet) has(v int64) bool { return s == nil || s[v>>6]>>(v&63)&1 != 0 }
 
@@ -29,6 +31,23 @@ func (s nodeSet) count() int64 {
 		n += bits.OnesCount64(word)
 	}
 	return int64(n)
+}
+
+// neededCost: if a store has some nodes only, there is a set of nodes for each product. A
+// topology on disk is read for each set but the last.
+func (w *work) neededCost(p *Plan) cost {
+	var c cost
+	longest, _ := w.graphs()
+	for graph, products := range longest {
+		if w.rows == w.nodes {
+			continue
+		}
+		c.add(cost{memory: during(preparing, lastPanel, int64(products)*nodeSetBytes(w.nodes))})
+		if !p.TopologyInMemory {
+			c.add(cost{read: int64(products-1) * w.topologyOf(graph), topologyPasses: products - 1})
+		}
+	}
+	return c
 }
 
 // needed returns, for each of a number of products with the operator that follow one

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sort"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -35,52 +37,47 @@ type Plan struct {
 	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
 	Seconds         float64 `json:"predicted_seconds"`
 
-	setCheckpointBytes func(checkpoints int64) // sets the bytes of disk for checkpoints of this size
+	work *work
+}
+
+// dropCheckpoints plans without checkpoints.
+func (p *Plan) dropCheckpoints() {
+	p.CheckpointBytes = 0
+	p.work.count(p)
 }
 
 // work describes a job for planning.
 type work struct {
-	nodes, edges          int64
-	weighted              bool
-	sequences             []sequenceWork
-	features              int          // columns of the features
-	columns               int          // that this process makes
-	inputType, storedType format.DType // of the input, and of the hops
-	inputChunk            int64        // bytes of a chunk of the input
-	rows                  int64        // of the store
-	rowTableBytes         int64        // of the graph, on disk
-	pickedBytes           int64        // in memory: the rows of the store and their nodes
-	held                  int64        // bytes of memory that a repair holds all the time
-	matrices              int          // to be made
-	storeBytes            int64        // of these matrices, and of what else goes to the store
-	threads               int
-	resultFiles           bool // even with one panel, as other processes make the other columns
-}
-
-// sequenceWork describes a hopSequence for planning: so many hops of an operator.
-type sequenceWork struct {
-	operator Operator
-	hops     int
-	input    int // index in job.inputs
+	nodes, edges  int64
+	weighted      bool
+	sequences     []*hopSequence  // of which hops are to be made
+	inputs        []format.Layout // what they start from, each once
+	inputOf       []int           // index in inputs, for each sequence
+	columns       int             // that this process makes
+	stored        format.Layout   // of the store
+	rows          int64           // of the store
+	rowTableBytes int64           // of the graph, on disk
+	pickedBytes   int64           // in memory: the rows of the store and their nodes
+	held          int64           // bytes of memory that a repair holds all the time
+	matrices      int             // to be made
+	storeBytes    int64           // of these matrices, and of what else goes to the store
+	threads       int
+	resultFiles   bool // even with one panel, as other processes make the other columns
 }
 
 // processBytes is the memory that the program takes beside what it plans: code, stacks,
 // heap, buffers of files.
 const processBytes = 64 << 20
 
-// deriveRoomBytes is the least memory for the edges of a run of derive.
-const deriveRoomBytes = 64 << 20
-
 // graphs returns, for each Operator.Graph that is used, the products of the sequence that has
-// most, and how many different Operator.base there are.
-func (w *work) graphs() (longest map[string]int, bases int) {
-	longest, seen := map[string]int{}, map[Operator]bool{}
+// most, and the different Operator.base that there are.
+func (w *work) graphs() (longest map[string]int, bases map[Operator]bool) {
+	longest, bases = map[string]int{}, map[Operator]bool{}
 	for _, c := range w.sequences {
-		products := c.hops * c.operator.series().products()
-		longest[c.operator.Graph] = max(longest[c.operator.Graph], products)
-		seen[c.operator.base()] = true
+		longest[c.operator.Graph] = max(longest[c.operator.Graph], c.products())
+		bases[c.operator.base()] = true
 	}
-	return longest, len(seen)
+	return longest, bases
 }
 
 // edgesOf is a bound on the edges of an Operator.Graph.
@@ -91,103 +88,42 @@ func (w *work) edgesOf(graph string) int64 {
 	return w.edges
 }
 
-// memory returns bytes: at the start, before matrices are allocated; later, beside the
-// matrices; and of the matrices, for each column of a panel.
-func (w *work) memory(p *Plan) (start, later, column int64) {
-	column = w.nodes * int64(w.storedType.Size())
-	start = w.pickedBytes
-	later = 4*w.rows + int64(w.threads)*w.inputChunk + 2*writeBufferBytes
-	if p.InputFiles {
-		later += int64(w.threads) * w.inputChunk * int64(w.storedType.Size()) / int64(w.inputType.Size())
-	}
-	if len(w.sequences) == 0 {
-		return start, later, column
-	}
-	byGraph, bases := w.graphs()
-	resident, derived, room := int64(0), false, int64(deriveRoomBytes)
-	for graph, products := range byGraph {
-		if p.TopologyInMemory {
-			resident += topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
-		}
-		derived = derived || graph != AsGiven
-		if w.rows < w.nodes {
-			later += int64(products) * (w.nodes/8 + 8) // node sets
-		}
-	}
-	longest := w.longestList()
-	streams := int64(streamReaders(w.threads))*largestBlock + longest
-	if derived {
-		streams += longest // a list of a derived graph can be twice as long
-	}
-	room = max(room, longest)
-	if p.TopologyInMemory {
-		room = edgeBytes(w.weighted) * w.edges
-	}
-	building := resident + streams
-	if derived {
-		building += 8*(w.nodes+1) + room + 2*edgeBytes(w.weighted)*orderedCost + 2*longest
-	}
-	most, buffers := int64(2), 0
-	if p.InputInMemory {
-		most = 3
-	}
-	for _, c := range w.sequences {
-		buffers = max(buffers, c.operator.series().buffers(w.storedType))
-		if c.operator.Name == Col {
-			building = max(building, resident+streams+8*w.nodes) // degrees
-		}
-	}
-	column = most*column + 4*w.nodes*int64(buffers)
-	factors := 4 * w.nodes * int64(bases)
-	return max(start, building+factors), later + resident + streams + factors, column
+// topologyOf is a bound on the size of the topology of an Operator.Graph.
+func (w *work) topologyOf(graph string) int64 {
+	return topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
 }
 
-// longestList is a bound on the bytes of the neighbours of one node, or 0 where they fit a
-// block. Without parallel edges a node has no more neighbours than there are nodes.
-func (w *work) longestList() int64 {
-	if bytes := edgeBytes(w.weighted) * min(w.edges, w.nodes); bytes > largestBlock {
-		return bytes
-	}
-	return 0
-}
+// share is the part of the bytes of whole matrices that this process makes.
+func (w *work) share(bytes int64) int64 { return bytes / int64(w.stored.Features) * int64(w.columns) }
 
-// assemblyBytes is the memory that assembling result files takes.
-func (w *work) assemblyBytes() int64 {
-	return 4*w.rows + 2*int64(w.threads+1)*max(columnFileBlockBytes, int64(w.features*w.storedType.Size()))
-}
+// storedRowBytes is the size of a row of the store.
+func (w *work) storedRowBytes() int64 { return int64(w.stored.Features * w.stored.DType.Size()) }
 
-// choosePanels sets the panels of a plan, and what follows from them, within a budget in
-// bytes (0: no limit). It returns the least budget that is enough for a plan like this one.
-// Where the budget is not, it leaves p.Panels at 0.
-func (w *work) choosePanels(p *Plan, budget int64) (least int64) {
-	start, later, column := w.memory(p)
-	start, later = start+w.held, later+w.held
-	need := func(width int, resultFiles bool) int64 {
-		bytes := max(start, later+column*int64(width))
-		if resultFiles {
-			bytes = max(bytes, w.assemblyBytes()+w.held)
-		}
-		return processBytes + bytes
-	}
-	whole := w.columns == w.features && !w.resultFiles // one panel needs no result files
-	least = need(1, w.columns > 1 || !whole)
-	if whole {
-		least = min(least, need(w.columns, false))
-	}
-	width := w.columns
-	if budget > 0 {
-		width = int(min(int64(width), (budget-processBytes-later)/max(column, 1))) // there may be no nodes
-	}
-	if width < 1 {
-		return least
-	}
+// withPanels returns a plan with panels of up to width columns, and all that follows from
+// that.
+func (w *work) withPanels(p Plan, width int) *Plan {
+	p.work = w
 	p.Panels = (w.columns + width - 1) / width
-	p.PanelColumns = panelColumns(w.columns, p.Panels, width, w.storedType)
-	p.ResultFiles = p.Panels > 1 || !whole
-	if p.MemoryBytes = need(p.PanelColumns, p.ResultFiles); budget > 0 && p.MemoryBytes > budget {
-		p.Panels = 0
+	p.PanelColumns = panelColumns(w.columns, p.Panels, width, w.stored.DType)
+	p.ResultFiles = p.Panels > 1 || w.columns < w.stored.Features || w.resultFiles
+	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
+	w.count(&p)
+	return &p
+}
+
+// widest returns the plan with the widest panels within a budget of memory in bytes (0: no
+// limit), or nil, and the least budget that is enough for a plan like this one.
+func (w *work) widest(p Plan, budget int64) (widest *Plan, least int64) {
+	whole := w.withPanels(p, w.columns)
+	least = min(whole.MemoryBytes, w.withPanels(p, 1).MemoryBytes)
+	if budget == 0 || whole.MemoryBytes <= budget {
+		return whole, least
 	}
-	return least
+	width := sort.Search(w.columns, func(i int) bool { return w.withPanels(p, i+1).MemoryBytes > budget })
+	if width == 0 {
+		return nil, least
+	}
+	return w.withPanels(p, width), least
 }
 
 // panelColumns is how many columns each of a number of panels has, and at most most. Rows
@@ -202,88 +138,26 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 	return even
 }
 
-// countBytes sets the bytes that a plan reads and writes.
-func (w *work) countBytes(p *Plan) {
-	share := func(bytes int64) int64 { return bytes / int64(w.features) * int64(w.columns) } // of the columns to be made
-	all := w.nodes * int64(w.features)
-	input, inputFiles := all*int64(w.inputType.Size()), share(all*int64(w.storedType.Size()))
-	inputs := map[int]bool{}
-	for _, c := range w.sequences {
-		inputs[c.input] = true
+// count sets what a plan takes.
+func (w *work) count(p *Plan) {
+	sum := w.cost(p)
+	p.MemoryBytes = processBytes + slices.Max(sum.memory[:])
+	p.ScratchBytes, p.DiskBytes = slices.Max(sum.scratch[:]), 0
+	for at := range phases {
+		p.DiskBytes = max(p.DiskBytes, sum.scratch[at]+sum.store[at])
 	}
-	loads := max(1, len(w.sequences)) // for each panel
-	if p.InputInMemory {
-		loads = len(inputs)
-	}
-	p.InputPasses = loads * p.Panels
-	read, written := int64(loads*p.Panels)*input, int64(0)
-	if p.InputFiles {
-		p.InputPasses = max(1, len(inputs))
-		read = int64(p.InputPasses)*input + int64(loads)*inputFiles
-		written = int64(p.InputPasses) * inputFiles
-	}
-	cut := written // input files, each of which is removed when its panel is done
-	pass, topologies := topologyBytes(w.nodes, w.edges, w.weighted), int64(0)
-	longest, bases := w.graphs()
-	p.TopologyPasses = 0
-	for graph, products := range longest {
-		bytes := topologyBytes(w.nodes, w.edgesOf(graph), w.weighted)
-		if graph != AsGiven { // a pass to check, one to count, and the runs of derive
-			runs := 1
-			if !p.TopologyInMemory {
-				runs = int(edgeBytes(w.weighted)*w.edges/deriveRoomBytes) + 1
-				topologies += bytes
-				written += bytes
-			}
-			p.TopologyPasses += 2 + runs
-			read += int64(1+runs) * pass
-			bytes += pass
-		}
-		p.TopologyPasses++
-		read += bytes
-		if !p.TopologyInMemory && w.rows < w.nodes { // which rows are needed
-			p.TopologyPasses += products - 1
-			read += int64(products-1) * bytes
-		}
-	}
-	if !p.TopologyInMemory {
-		p.TopologyPasses += bases
-		read += int64(bases) * pass
-		for _, c := range w.sequences {
-			products := c.hops * c.operator.series().products()
-			p.TopologyPasses += products * p.Panels
-			read += int64(products*p.Panels) * topologyBytes(w.nodes, w.edgesOf(c.operator.Graph), w.weighted)
-		}
-	}
-	made, panels := int64(0), int64(p.Panels)
-	if p.ResultFiles {
-		made = share(w.rows * int64(w.features*w.storedType.Size()) * int64(w.matrices))
-		written += made
-		read += made
-	}
-	p.setCheckpointBytes = func(checkpoints int64) {
-		p.CheckpointBytes = checkpoints
-		p.ScratchBytes = topologies + max(cut+made/panels, cut/panels+made) + checkpoints
-		// The result files of a matrix are removed when it is assembled.
-		if p.DiskBytes = max(p.ScratchBytes, w.storeBytes+made/int64(max(1, w.matrices))); !p.ResultFiles {
-			p.DiskBytes = max(p.DiskBytes, w.storeBytes+checkpoints)
-		}
-	}
-	p.setCheckpointBytes(w.checkpointBytes(p.PanelColumns))
-	p.ReadBytes = read + w.rowTableBytes
-	p.WrittenBytes = written + w.storeBytes
-	p.StoreBytes = w.storeBytes
+	p.ReadBytes, p.WrittenBytes, p.StoreBytes = sum.read, sum.written, w.storeBytes
+	p.InputPasses, p.TopologyPasses = sum.inputPasses, sum.topologyPasses
 }
 
 // seconds predicts how long a plan takes, by rates.
 func (w *work) seconds(p *Plan, r *rates) float64 {
 	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write + float64(p.MemoryBytes-processBytes)/r.touch
 	for _, c := range w.sequences {
-		products := c.hops * c.operator.series().products()
-		edges := w.neededShares(products) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
+		edges := w.neededShares(c.products()) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
 		for done := 0; done < w.columns; done += p.PanelColumns {
 			width := min(p.PanelColumns, w.columns-done)
-			seconds += float64(edges * r.gather(int64(width*w.storedType.Size())))
+			seconds += float64(edges * r.gather(int64(width*w.stored.DType.Size())))
 		}
 	}
 	return seconds
@@ -314,12 +188,11 @@ func (w *work) plan(budget int64, r *rates) (*Plan, error) {
 	for _, topology := range yesNo {
 		for _, input := range yesNo {
 			for _, inputFiles := range yesNo {
-				p := &Plan{TopologyInMemory: topology, InputInMemory: input, InputFiles: inputFiles}
-				least = min(least, w.choosePanels(p, budget))
-				if p.Panels == 0 || inputFiles && p.Panels == 1 || input && len(w.sequences) < 2 {
+				p, enough := w.widest(Plan{TopologyInMemory: topology, InputInMemory: input, InputFiles: inputFiles}, budget)
+				least = min(least, enough)
+				if p == nil || inputFiles && p.Panels <= directPanels || input && len(w.sequences) < 2 {
 					continue
 				}
-				w.countBytes(p)
 				p.Seconds = w.seconds(p, r)
 				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.MemoryBytes < best.MemoryBytes {
 					best = p

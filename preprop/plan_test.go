@@ -70,3 +70,26 @@ func TestLargeGraphsCanBePlanned(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+func TestAnInputIsCutOnlyForPanelsThatAreReadFromTheFiles(t *testing.T) {
+	d := Described{Nodes: 1e7, Edges: 1e8, Features: 128, Rows: 1e6}
+	cut := 0
+	for budget := int64(1 << 30); budget < 12<<30; budget += 64 << 20 {
+		r, err := PlanDescribed(d, Options{Hops: 2, Operators: allOperators[:2], MemoryBytes: budget, Threads: 2})
+		if errors.Is(err, machine.ErrDoesNotFit) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.InputFiles {
+			cut++
+		}
+		if r.InputFiles && r.Panels <= directPanels {
+			t.Errorf("with %v the input is cut into %d column files", units.Bytes(budget), r.Panels)
+		}
+	}
+	if cut == 0 {
+		t.Error("no input is cut")
+	}
+}

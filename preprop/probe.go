@@ -60,7 +60,7 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 		room = max(8<<20, min(room, budget-processBytes-w.pickedBytes)) // rows have been picked
 	}
 	var err error
-	if r.read, err = measureRead(ctx, fsys, in, int(max(1, min(int64(w.threads), room/max(w.inputChunk, 1))))); err != nil {
+	if r.read, err = measureRead(ctx, fsys, in, int(max(1, min(int64(w.threads), room/max(w.inputChunk(), 1))))); err != nil {
 		return nil, err
 	}
 	if rate, err := measureWrite(fsys, scratch); err == nil {
@@ -186,7 +186,7 @@ func touch(bytes []byte) {
 // two matrices of room bytes together.
 func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64, error) {
 	edges := min(4<<20, room/16)
-	features := rowBytes / w.storedType.Size()
+	features := rowBytes / w.stored.DType.Size()
 	nodes := min(w.nodes, room/2/int64(rowBytes))
 	degree := max(1, min(w.edges/w.nodes, edges/nodes))
 	g, err := newMemoryTopology(nodes, nodes*degree, false)
@@ -201,12 +201,12 @@ func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64
 	for e := range g.Neighbors {
 		g.Neighbors[e] = random.Uint32N(uint32(nodes))
 	}
-	src, err := newMatrix(nodes, features, w.storedType)
+	src, err := newMatrix(nodes, features, w.stored.DType)
 	if err != nil {
 		return 0, err
 	}
 	defer src.buf.Free()
-	dst, err := newMatrix(nodes, features, w.storedType)
+	dst, err := newMatrix(nodes, features, w.stored.DType)
 	if err != nil {
 		return 0, err
 	}

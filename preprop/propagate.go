@@ -89,12 +89,25 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if !s.addsHops() {
 		r := s.newResult(&s.graph.Manifest, &Plan{}, s.target.StoredRows)
 		r.AlreadyComplete, r.Complete = true, true
+		s.removeLeftovers()
 		return r, nil
 	}
 	if err := s.loadNodes(ctx); err != nil {
 		return nil, err
 	}
 	return s.run(ctx)
+}
+
+// removeLeftovers removes what a crash has left in a complete store, after its manifest was
+// written: the folder .job, perhaps with the index that readers then take, which goes to its
+// place. It leaves another job's alone, and does nothing where it fails: no reader needs it.
+func (s *jobContext) removeLeftovers() {
+	if _, err := s.fsys.Stat(filepath.Dir(scratchInStore(s.storeDir))); err != nil {
+		return
+	}
+	if w, err := format.Extend(s.fsys, s.storeDir, format.CreateOptions{Job: s.target.String()}); err == nil {
+		_ = w.Abort()
+	}
 }
 
 // create begins the job's store, or opens that of the unfinished job, under its lock.
@@ -294,7 +307,9 @@ func (s *jobContext) findProgress(j *job, store *format.Writer) error {
 			return err
 		}
 		s.table = nil
-		debug.FreeOSMemory() // the plan does not count the table any more
+		if pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > processBytes/16 {
+			debug.FreeOSMemory() // the plan does not count the table any more
+		}
 	}
 	for _, id := range j.matrices {
 		j.finished[id] = store.Finished(id)

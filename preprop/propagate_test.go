@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +29,22 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
+
+// With -short, as under the race detector, tests try one seed of two, and every seventh
+// of the operations that may fail.
+func seeds() uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return 2
+}
+
+func failureStep() int64 {
+	if testing.Short() {
+		return 7
+	}
+	return 1
+}
 
 // testGraph is what a graph directory is made of.
 type testGraph struct {
@@ -196,7 +213,7 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 		{"hop 0 alone", format.Float32, Options{}},
 		{"more than is written at a time", format.Float32, Options{Rows: format.RowsAll}},
 	} {
-		for seed := range uint64(2) { // unweighted and weighted
+		for seed := range seeds() { // unweighted and weighted
 			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
 				features := 5
 				if strings.HasPrefix(c.name, "more") {
@@ -534,8 +551,10 @@ func TestACancelledPropagationGoesOnToTheSameBytes(t *testing.T) {
 	randomGraph(0, 2000, 5).write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: allOperators[:2], Threads: 2}
 	want := propagated(t, fsys, "whole", o)
-	for _, budget := range budgets(t, fsys, o) {
-		o.MemoryBytes = budget
+	for i, budget := range budgets(t, fsys, o) {
+		if o.MemoryBytes, o.Planned = budget, nil; i == 3 {
+			o.Planned = outOfCore
+		}
 		resumed := 0
 		for k := 1; ; k++ {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -603,35 +622,55 @@ func sameFiles(a, b map[string][]byte) bool {
 	return maps.EqualFunc(inside(a), inside(b), bytes.Equal)
 }
 
+// workOf is a job as its plan sees it.
+func workOf(t *testing.T, fsys vfs.FS, o Options) *work {
+	t.Helper()
+	s, err := openJobContext(fsys, "graph", "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.chooseRows(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	j, err := s.newJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.work(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 // budgets are amounts of memory that make for different plans, from no limit to
 // the least that will do.
 func budgets(t *testing.T, fsys vfs.FS, o Options) []int64 {
 	t.Helper()
-	o.DryRun = true
-	plan := func(budget int64) (*Result, error) {
-		o.MemoryBytes = budget
-		return Propagate(context.Background(), fsys, "graph", "dry", o)
-	}
-	whole, err := plan(0)
+	w := workOf(t, fsys, o)
+	whole, err := w.plan(0, &defaultRates)
 	if err != nil || whole.Panels != 1 || !whole.TopologyInMemory {
 		t.Fatalf("without limit: %+v, %v", whole, err)
 	}
-	low, high := int64(processBytes), whole.MemoryBytes // does not do, does
-	for low+1 < high {
-		middle := (low + high) / 2
-		if _, err := plan(middle); errors.Is(err, machine.ErrDoesNotFit) {
-			low = middle
-		} else if err != nil {
-			t.Fatal(err)
-		} else {
-			high = middle
-		}
+	least := sort.Search(int(whole.MemoryBytes), func(budget int) bool {
+		_, err := w.plan(int64(budget), &defaultRates)
+		return budget > 0 && err == nil
+	})
+	_, err = w.plan(int64(least-1), &defaultRates)
+	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(least)))) {
+		t.Errorf("%d bytes are needed: %v", least, err)
 	}
-	_, err = plan(low)
-	if !strings.Contains(err.Error(), fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(high)))) {
-		t.Errorf("%d bytes are needed: %v", high, err)
-	}
-	return []int64{0, whole.MemoryBytes - 1, (high + whole.MemoryBytes) / 2, high}
+	return []int64{0, whole.MemoryBytes - 1, (int64(least) + whole.MemoryBytes) / 2, int64(least)}
+}
+
+// outOfCore changes a plan: a small topology takes less memory than the buffers of those that
+// read it from disk.
+func outOfCore(p *Plan) {
+	p.TopologyInMemory, p.InputFiles = false, p.Panels > directPanels
 }
 
 func TestAGraphWithoutNodesHasAStore(t *testing.T) {
@@ -671,7 +710,7 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 		{"series in bfloat16", format.Float32, 20, Options{Hops: 2, Operators: someSeries[:1], DType: format.BFloat16}},
 		{"hop 0 alone", format.Float32, 9, Options{}},
 	} {
-		for seed := range uint64(2) {
+		for seed := range seeds() {
 			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
 				fsys := vfs.NewMem()
 				g := randomGraph(seed, 2000, c.features)
@@ -681,18 +720,25 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 				o.Threads = 2
 				want := propagated(t, fsys, "whole", o)
 				panels := map[int]bool{}
+				derives := slices.ContainsFunc(o.Operators, func(o Operator) bool { return o.Graph != AsGiven })
 				for i, budget := range budgets(t, fsys, o) {
 					o.MemoryBytes, o.Scratch = budget, []string{"", "scratch"}[i%2]
+					var plan *Plan
+					o.Planned = func(p *Plan) {
+						if plan = p; i%2 == 1 {
+							outOfCore(p)
+						}
+					}
 					result, err := Propagate(context.Background(), fsys, "graph", "store", o)
 					if err != nil {
 						t.Fatalf("budget %d: %v", budget, err)
 					}
 					panels[result.Panels] = true
-					if result.ScratchBytes > result.WrittenBytes || (result.ScratchBytes > 0) != (result.ResultFiles || !result.TopologyInMemory && c.name == "all rows of all graphs") {
-						t.Errorf("budget %d: %d bytes of scratch files, planned %+v", budget, result.ScratchBytes, result.Plan)
+					if result.ScratchBytes > result.WrittenBytes || (result.ScratchBytes > 0) != (plan.ResultFiles || !plan.TopologyInMemory && derives) {
+						t.Errorf("budget %d: %d bytes of scratch files, planned %+v", budget, result.ScratchBytes, plan)
 					}
 					if !sameFiles(files(t, fsys, "store"), want) {
-						t.Errorf("budget %d, %+v: another store", budget, result.Plan)
+						t.Errorf("budget %d, %+v: another store", budget, plan)
 					}
 					if left := files(t, fsys, "scratch"); len(left) > 0 {
 						t.Errorf("budget %d left scratch files: %v", budget, slices.Collect(maps.Keys(left)))
@@ -718,8 +764,10 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 		if i == 1 || i == 2 {
 			continue
 		}
-		o.MemoryBytes = budget
-		for n := int64(1); ; n++ {
+		if o.MemoryBytes = budget; i == 3 {
+			o.Planned = outOfCore
+		}
+		for n := int64(1); ; n += failureStep() {
 			disk := vfs.NewFault(mem)
 			disk.FailAt(n, syscall.EIO)
 			_, err := Propagate(context.Background(), disk, "graph", "store", o)
@@ -755,7 +803,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 		if _, err := Propagate(context.Background(), counter, "graph", "store", o); err != nil {
 			t.Fatal(err)
 		}
-		for n := range counter.Reads() {
+		for n := int64(0); n < counter.Reads(); n += failureStep() {
 			if err := mem.RemoveAll("store"); err != nil {
 				t.Fatal(err)
 			}

@@ -195,7 +195,7 @@ func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes 
 	if j.plan, err = some.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.plan.setCheckpointBytes(0) // a repair that is interrupted begins again
+	j.plan.CheckpointBytes = 0 // a repair that is interrupted begins again
 	// An unfinished job keeps its own scratch files in the folder above.
 	scratch, err := folder.OpenScratch(s.fsys, filepath.Join(scratchInStore(s.storeDir), "repair"))
 	if err != nil {

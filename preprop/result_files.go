@@ -62,6 +62,22 @@ func (p *resultFiles) find() ([][]columnRange, error) {
 	return out, nil
 }
 
+// resultsCost: result files grow with the panels, and are written through a buffer for each
+// thread. They are read once, a matrix at a time, through two for each thread and one more;
+// those of a matrix are removed when the store has it.
+func (w *work) resultsCost(p *Plan) cost {
+	if !p.ResultFiles {
+		return cost{}
+	}
+	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.stored.DType.Size())
+	made := w.share(w.rows * row * int64(w.matrices))
+	c := cost{read: made, written: made}
+	c.scratch[firstPanel], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, w.matrices))
+	c.memory = during(firstPanel, lastPanel, int64(w.threads)*columnFileBlock(w.rows, row, width))
+	c.memory[assembling] = int64(w.threads+1) * 2 * columnFileBlock(w.rows, row, row)
+	return c
+}
+
 // assemble writes a matrix to the store from the files of these ranges, which must have
 // all of its columns, and removes the files.
 func (p *resultFiles) assemble(ctx context.Context, store *format.Writer, matrix int, ranges []columnRange, threads int, report progress.Reporter) error {
@@ -80,18 +96,18 @@ func (p *resultFiles) assemble(ctx context.Context, store *format.Writer, matrix
 		}
 		defer open[i].Close()
 	}
-	type buffers struct{ rows, block []byte }
-	blocks := evenBlocks(p.rows, p.blockRows, int64(rowBytes))
-	err = parallel.Ordered(ctx, threads, int64(blocks.blocks()),
-		func() buffers {
-			most := p.blockRows * int64(rowBytes)
-			return buffers{make([]byte, most), make([]byte, most)}
-		},
-		func(k int64, b buffers) ([]byte, error) {
+	blocks, most := evenBlocks(p.rows, p.blockRows, int64(rowBytes)), min(p.rows, p.blockRows)*int64(rowBytes)
+	buffers, err := newBuffers(threads+1, 2*most)
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	err = parallel.Ordered(ctx, threads, int64(blocks.blocks()), buffers.get,
+		func(k int64, buffer []byte) ([]byte, error) {
 			first, end := blocks.rows(int(k))
-			rows := b.rows[:(end-first)*int64(rowBytes)]
+			rows := buffer[:(end-first)*int64(rowBytes)]
 			for i, part := range parts {
-				block, err := open[i].readBlock(int(k), b.block)
+				block, err := open[i].readBlock(int(k), buffer[most:])
 				if err != nil {
 					return nil, err
 				}

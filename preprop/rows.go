@@ -99,6 +99,14 @@ func storeRows(ctx context.Context, graph *format.Dir, rowSet string, split int,
 	})
 }
 
+// rowsCost: the rows of the store are held with their nodes while they are chosen, and the
+// nodes alone afterwards. The table of the graph is read three times.
+func (w *work) rowsCost() cost {
+	c := cost{read: 3 * w.rowTableBytes, memory: during(preparing, assembling, 4*w.rows+w.held)}
+	c.memory[choosing] = w.pickedBytes + w.held
+	return c
+}
+
 // copyRow copies row i of from, of width elements, to a row of to; nil columns stay nil.
 func copyRow[T any](to, from []T, width int, row, i int64) {
 	if from != nil {

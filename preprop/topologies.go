@@ -25,6 +25,48 @@ func (t topologies) Close() error {
 	return err
 }
 
+// topologiesCost: topologies are held in memory, or in files, of which the graph has the one
+// that is given; readers have a buffer each. Opening a file reads it, and its offsets twice.
+func (w *work) topologiesCost(p *Plan) cost {
+	used, _ := w.graphs()
+	if len(used) == 0 {
+		return cost{}
+	}
+	open := func(bytes int64) cost { return cost{read: bytes + 8*(w.nodes+1), topologyPasses: 1} }
+	given := w.topologyOf(AsGiven)
+	givenInMemory := p.TopologyInMemory && used[AsGiven] > 0
+	c, block, building := open(given), w.blockBytes(AsGiven), int64(0)
+	if givenInMemory {
+		c = cost{read: given, topologyPasses: 1, memory: during(preparing, lastPanel, given)}
+	}
+	for graph := range used {
+		if graph == AsGiven {
+			continue
+		}
+		bytes := w.topologyOf(graph)
+		if p.TopologyInMemory {
+			c.add(cost{memory: during(preparing, lastPanel, bytes)})
+		} else {
+			c.add(open(bytes))
+			c.add(cost{written: bytes, scratch: during(preparing, lastPanel, bytes)})
+			block = max(block, w.blockBytes(graph))
+		}
+		memory, passes := w.deriveCost(graph, p.TopologyInMemory)
+		building = max(building, memory)
+		if !givenInMemory {
+			c.add(cost{read: int64(passes) * given, topologyPasses: passes})
+		}
+	}
+	c.memory[preparing] += building
+	switch {
+	case !p.TopologyInMemory:
+		c.add(cost{memory: during(preparing, lastPanel, streamBytes(streamReaders(w.threads), block))})
+	case !givenInMemory:
+		c.memory[preparing] += block // derive reads the one that is given in order
+	}
+	return c
+}
+
 // openTopologies opens or derives each topology that is used, in memory or on disk.
 func (j *job) openTopologies(ctx context.Context, used map[string]int) (topologies, error) {
 	t := topologies{}
@@ -76,13 +118,14 @@ func (j *job) derive(ctx context.Context, given topology, graph string) (topolog
 	if graph == Undirected {
 		most *= 2 // pages beyond the edges that there turn out to be are never touched
 	}
+	room := deriveRoom(j.plan.TopologyInMemory, given.Edges(), given.Weighted())
 	if j.plan.TopologyInMemory {
 		made, err := newMemoryTopology(given.Nodes(), most, given.Weighted())
 		if err != nil {
 			return nil, err
 		}
 		edges := int64(0)
-		err = derive(ctx, given, graph, edgeBytes(given.Weighted())*given.Edges(), j.Threads, func(b *format.Block) error {
+		err = derive(ctx, given, graph, room, j.Threads, func(b *format.Block) error {
 			for i, offset := range b.Offsets {
 				made.Offsets[b.First+int64(i)] = edges + offset - b.Offsets[0]
 			}
@@ -104,7 +147,7 @@ func (j *job) derive(ctx context.Context, given topology, graph string) (topolog
 	if err != nil {
 		return nil, err
 	}
-	if err := derive(ctx, given, graph, deriveRoomBytes, j.Threads, w.add); err != nil {
+	if err := derive(ctx, given, graph, room, j.Threads, w.add); err != nil {
 		return nil, errors.Join(err, w.abort())
 	}
 	return w.open(ctx)

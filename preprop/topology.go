@@ -102,6 +102,22 @@ const streamBlockBytes = 1 << 20
 // one node, is read into a buffer that all readers share.
 const largestBlock = 2 * streamBlockBytes
 
+// streamBytes is the memory of so many readers of a topology on disk, whose blocks have up
+// to blockBytes.
+func streamBytes(readers int, blockBytes int64) int64 {
+	if blockBytes > largestBlock {
+		return int64(readers)*largestBlock + blockBytes
+	}
+	return int64(readers) * blockBytes
+}
+
+// blockBytes bounds the blocks of the topologies that are used, TopologyFile.BlockBytes.
+// Without parallel edges a node has no more neighbours than there are nodes.
+func (w *work) blockBytes(graph string) int64 {
+	list := edgeBytes(w.weighted)*min(w.edgesOf(graph), w.nodes) + 2*8
+	return min(w.topologyOf(graph), max(streamBlockBytes, list)) + 64 // rounded up
+}
+
 // streamReaders is how many goroutines read a topology on disk: while one waits for the
 // disk, another computes.
 func streamReaders(threads int) int { return 2 * threads }
@@ -220,6 +236,32 @@ func bySource(ctx context.Context, graph topology, from, to int64, threads int, 
 			return nil
 		})
 	})
+}
+
+// deriveRoomBytes is the room for the edges of a run of derive, where the result goes to
+// disk: what is given is read once for each run.
+const deriveRoomBytes = 64 << 20
+
+// deriveRoom is the room that derive gets.
+func deriveRoom(inMemory bool, edges int64, weighted bool) int64 {
+	if inMemory {
+		return edgeBytes(weighted) * edges
+	}
+	return deriveRoomBytes
+}
+
+// deriveCost is what derive takes to make a graph: offsets, a run, and for Undirected a block
+// of the union; passes over what is given, one to count, one a run and one for the unions.
+func (w *work) deriveCost(graph string, inMemory bool) (memory int64, passes int) {
+	edges := edgeBytes(w.weighted) * w.edges
+	room := deriveRoom(inMemory, w.edges, w.weighted)
+	longest := edgeBytes(w.weighted) * min(w.edges, w.nodes)
+	memory, passes = 8*(w.nodes+1)+min(edges, max(room, longest)), 2+int(edges/max(room+1, 1))
+	if graph == Undirected {
+		block := min(edges+8*w.nodes, max(edgeBytes(w.weighted)*orderedCost, streamBlockBytes, longest))
+		memory, passes = memory+2*block, passes+1
+	}
+	return memory, passes
 }
 
 // derive makes the graph of an operator, Reverse or Undirected, from the one that is

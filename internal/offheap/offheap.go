@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,17 @@ var ErrFreed = errors.New("off-heap buffer freed twice")
 
 // hugePage is the size from which on huge pages are asked for.
 const hugePage = 2 << 20
+
+var inUse, peak atomic.Int64 // bytes
+
+// InUse is the bytes of all buffers that have not been freed.
+func InUse() int64 { return inUse.Load() }
+
+// Peak is the most that InUse has been since ResetPeak.
+func Peak() int64 { return peak.Load() }
+
+// ResetPeak lets Peak begin at InUse.
+func ResetPeak() { peak.Store(inUse.Load()) }
 
 // Buffer is zeroed, page-aligned memory. Its bytes must not be touched after Free.
 type Buffer struct {
@@ -39,6 +51,9 @@ func Alloc(bytes int64) (*Buffer, error) {
 	}
 	if bytes >= hugePage {
 		adviseHuge(b)
+	}
+	for now, most := inUse.Add(bytes), peak.Load(); now > most && !peak.CompareAndSwap(most, now); {
+		most = peak.Load()
 	}
 	return &Buffer{bytes: b}, nil
 }
@@ -73,5 +88,6 @@ func (b *Buffer) Free() error {
 	if bytes == nil {
 		return nil
 	}
+	inUse.Add(-int64(len(bytes)))
 	return unix.Munmap(bytes)
 }

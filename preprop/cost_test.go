@@ -1,0 +1,99 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("what jobs take is the same under the race detector")
+	}
+	for i, o := range []Options{
+		{Hops: 2, Operators: []Operator{{Name: Sym}}},
+		{Hops: 2, Operators: []Operator{{Name: RW}}, Rows: format.RowsAll},
+		{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: Col}}, Rows: format.RowsAll, DType: format.Float16},
+		{Hops: 1, Operators: []Operator{{Name: Heat, Parameter: 0.5, Tolerance: 0.01}}},
+		{Hops: 2, Operators: []Operator{{Name: RW, Graph: Reverse}}, Rows: format.RowsAll},
+		{Hops: 1, Operators: []Operator{{Name: Sym}, {Name: Sym, Graph: Reverse}, {Name: Sym, Graph: Undirected}}},
+		{Rows: format.RowsAll},
+	} {
+		graph := vfs.NewMem()
+		randomGraph(uint64(i), 10_000, 48).write(t, graph, "graph")
+		o.Threads = 2
+		w := workOf(t, graph, o)
+		for _, c := range []struct {
+			Plan
+			columns int // of a panel
+		}{
+			{Plan{TopologyInMemory: true}, 48},
+			{Plan{TopologyInMemory: true, InputInMemory: true}, 24},
+			{Plan{TopologyInMemory: true, InputFiles: true}, 16},
+			{Plan{InputFiles: true}, 7},
+			{Plan{}, 48},
+		} {
+			p := w.withPanels(c.Plan, c.columns)
+			p.dropCheckpoints()
+			o.Planned = func(planned *Plan) { *planned = *p }
+			run := func(room int64) (*Result, error) {
+				disk := graph.CrashClone()
+				used, err := usedBytes(disk, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				disk.SetCapacity(used + room)
+				return Propagate(context.Background(), optimist{disk}, "graph", "store", o)
+			}
+			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)
+			before := offheap.InUse()
+			offheap.ResetPeak()
+			r, err := run(p.DiskBytes)
+			if err != nil {
+				t.Errorf("%s: with its room on disk: %v", name, err)
+				continue
+			}
+			for _, k := range []struct {
+				what           string
+				declared, real int64
+				least          float64 // share of what is declared
+			}{
+				// What is declared for the Go heap is not counted, and not all buffers are used at once.
+				{"bytes of memory", p.MemoryBytes - processBytes, offheap.Peak() - before, 0.4},
+				{"bytes read", p.ReadBytes, r.BytesRead, 0.9},
+				{"bytes written", p.WrittenBytes, r.BytesWritten, 0.9}, // the row table is rounded up
+			} {
+				if share := float64(k.real) / float64(k.declared); share > 1 || share < k.least {
+					t.Errorf("%s: %d %s, and %d are declared", name, k.real, k.what, k.declared)
+				}
+			}
+			if _, err := run(p.DiskBytes * 9 / 10); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("%s: with nine tenths of its room on disk: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestABatchTakesWhatItDeclares(t *testing.T) {
+	for _, features := range []int{1, 7, 128, 5000, 100_000} {
+		for _, weighted := range []bool{false, true} {
+			c := &memoryTopology{CSC: &format.CSC{}}
+			if weighted {
+				c.Weights = []float32{}
+			}
+			b := newBatch(&propagator{graph: c}, nil, &matrix{features: features}, nil)
+			const block = 16
+			bytes := 4*(cap(b.nodes)+cap(b.coefficients)+cap(b.sums)+cap(b.total)+cap(b.ones)) + 8*cap(b.lengths) + block*cap(b.blocks)
+			hub := 4 * hubBlocks * features
+			if declared := batchBytes(features, weighted); int64(bytes+hub) > declared || int64(bytes+hub) < declared*9/10 {
+				t.Errorf("%d features, weighted %v: %d bytes, and %d are declared", features, weighted, bytes+hub, declared)
+			}
+		}
+	}
+}
