@@ -5,6 +5,7 @@
 package placement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,6 +92,7 @@ type Needs struct {
 	RowBytes             int64 // of a row in all matrices, as stored
 	Convert              bool  // that is not float32
 	BatchRows            int   // of the global batch
+	Buffers              int   // batches that a device has; 0: Buffers
 	ChunkRows            int   // shuffled together by CR
 	Compute              Compute
 	OrderSeconds         float64 // that all cores take to find the place of a row, where rows are reshuffled
@@ -270,7 +272,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		addReason("%d of %d devices is used: only one can be fed from storage", d.Devices, f.Devices)
 	}
 	if o.Shuffle != "" {
-		addReason("%d batch buffers: one is filled while another is computed on", Buffers)
+		addReason("%d batch buffers: one is filled while another is computed on", cmp.Or(n.Buffers, Buffers))
 	}
 	return d, nil
 }

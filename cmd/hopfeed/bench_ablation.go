@@ -165,7 +165,7 @@ func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationO
 			needs, err := session.Options{
 				Matrices: matrices, Rows: []loader.Rows{{Region: region.Name}}, Train: true,
 				BatchRows: o.BatchRows, ChunkRows: o.ChunkRows, Model: spec,
-			}.Needs(store.Layout(), m.IndexSize, f.Devices)
+			}.Needs(store, f.Devices)
 			if err != nil {
 				return nil, err
 			}

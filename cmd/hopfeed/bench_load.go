@@ -109,7 +109,7 @@ func checkLoadMemory(o *bench.LoadOptions, m session.Machine) error {
 	n, err := session.Options{
 		Matrices: o.Matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
 		BatchRows: o.BatchRows, Buffers: o.Buffers, ChunkRows: o.ChunkRows,
-	}.Needs(o.Store.Layout(), o.Store.Manifest.IndexSize, f.Devices)
+	}.Needs(o.Store, f.Devices)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func MakePlan(ctx context.Context, store *format.Dir, o Options) (Plan, error) {
 // makePlan is MakePlan, but measures nothing for an input of less than minMeasured.
 func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured units.Bytes) (p Plan, err error) {
 	p.Facts = o.Machine.Facts()
-	if p.Needs, err = o.Needs(store.Layout(), store.Manifest.IndexSize, p.Facts.Devices); err != nil {
+	if p.Needs, err = o.Needs(store, p.Facts.Devices); err != nil {
 		return p, err
 	}
 	if p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes()); err != nil || !o.Train || p.Needs.Input < minMeasured {
@@ -57,7 +57,7 @@ func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured uni
 // measuring anything. compute is the time that the model takes there, if that is known.
 func DescribedPlan(facts placement.Facts, layout format.Layout, compute placement.Compute, o Options) (p Plan, err error) {
 	p.Facts = facts
-	if p.Needs, err = o.Needs(layout, 0, facts.Devices); err != nil {
+	if p.Needs, err = o.needs(layout, nil, facts.Devices); err != nil {
 		return p, err
 	}
 	p.Needs.Compute = compute
@@ -74,23 +74,30 @@ func (o Options) wishes() placement.Override {
 	return w
 }
 
-// Needs are the bytes and rows that a session needs on a number of devices, for a store of this
-// layout with an index of so many bytes.
-func (o Options) Needs(layout format.Layout, indexBytes int64, devices int) (placement.Needs, error) {
+// Needs are the bytes and rows that a session of a store needs on a number of devices.
+func (o Options) Needs(store *format.Dir, devices int) (placement.Needs, error) {
+	return o.needs(store.Layout(), store, devices)
+}
+
+// needs is Needs, for a store of this layout with one label a row if there is none (nil).
+func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (placement.Needs, error) {
 	if len(o.Rows) == 0 {
 		return placement.Needs{}, fmt.Errorf("%w: no rows are asked for", ErrOptions)
 	}
 	devices = max(1, devices)
-	batch := o.loaderOptions(layout).BatchRows
-	alone, need, err := o.workBytes(layout, batch)
+	batch := o.loaderOptions(layout, store).BatchRows
+	alone, need, err := o.workBytes(layout, store, batch)
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	share, each, err := o.workBytes(layout, shareRows(batch, devices))
+	share, each, err := o.workBytes(layout, store, shareRows(batch, devices))
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	host := int64(machine.ProgramBytes) + need.Host + o.HeldBytes + 4*indexBytes // as it is read, and as it is used
+	host := int64(machine.ProgramBytes) + need.Host + o.HeldBytes
+	if store != nil {
+		host += 4 * store.Manifest.IndexSize // as it is read, and as it is used
+	}
 	if o.scattered() {
 		host += (1 + 3*4) * o.readRows(layout) // the part of each row, and its number, here and in loaders
 	}
@@ -117,8 +124,9 @@ func (o Options) Needs(layout format.Layout, indexBytes int64, devices int) (pla
 		TrainRows:     trainRows,
 		ValidRows:     o.ValidRows,
 		RowBytes:      o.rowBytes(layout),
-		Convert:       layout.DType != dtype.Float32,
+		Convert:       layout.DType != dtype.Float32 && !o.AsStored,
 		BatchRows:     batch,
+		Buffers:       o.Buffers,
 		ChunkRows:     cmp.Or(o.ChunkRows, layout.ChunkRows),
 	}, nil
 }
@@ -130,8 +138,8 @@ func (o Options) rowBytes(layout format.Layout) int64 {
 
 // workBytes is the memory beside the input: work on the device (batches of up to batchRows rows,
 // the model, and one row and one page of rounding), and need on the host.
-func (o Options) workBytes(layout format.Layout, batchRows int) (work units.Bytes, need loader.Memory, err error) {
-	lo := o.loaderOptions(layout)
+func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows int) (work units.Bytes, need loader.Memory, err error) {
+	lo := o.loaderOptions(layout, store)
 	lo.BatchRows = batchRows
 	if need, err = loader.Need(layout, lo); err != nil {
 		return 0, need, err
@@ -158,7 +166,7 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 	if _, err := placement.Choose(p.Facts, needs, placement.Override{Placement: placement.Storage, Shuffle: placement.CR}); err != nil {
 		return nil
 	}
-	lo := o.loaderOptions(layout)
+	lo := o.loaderOptions(layout, store)
 	at := slices.IndexFunc(layout.Regions, func(r format.Region) bool {
 		return r.Rows > 0 && (lo.Regions == nil || slices.Contains(lo.Regions, r.Name))
 	})
@@ -173,7 +181,7 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 	}
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
 	if o.Model != nil {
-		lo.Store, lo.Placement, lo.Regions, lo.Threads = store, loader.Storage, []string{region.Name}, o.Machine.Threads
+		lo.Placement, lo.Regions, lo.Threads = loader.Storage, []string{region.Name}, o.Machine.Threads
 		if err := p.measureModel(ctx, lo, o.Model, opened); errors.Is(err, gds.ErrOutOfMemory) {
 			return nil
 		} else if err != nil {

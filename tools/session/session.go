@@ -13,6 +13,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -39,7 +40,10 @@ type Options struct {
 	// ValidRows is how many rows are read in order after an epoch of training, for its predicted time.
 	ValidRows int64
 	BatchRows int // over all devices
-	Buffers   int // batches that a device holds; 0: placement.Buffers
+	// Of package loader: Buffers is how many batches a device has (0: placement.Buffers), of which
+	// some may be held; AsStored, RowNumbers and NodeIDs say what a batch has.
+	Buffers                       int
+	AsStored, RowNumbers, NodeIDs bool
 
 	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
 	// reshuffled together if chunks are; 0: a chunk of the store.
@@ -85,7 +89,6 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 	if s.Plan, err = makePlan(ctx, store, o, minMeasuredInput); err != nil {
 		return nil, err
 	}
-	layout := store.Layout()
 	s.BatchRows, s.ChunkRows = s.Plan.Needs.BatchRows, 1
 	if s.Plan.Shuffle != placement.RR {
 		s.ChunkRows = s.Plan.Needs.ChunkRows
@@ -93,8 +96,8 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 	if s.Devices, err = o.Machine.Devices.Open(s.Plan.Devices); err != nil {
 		return nil, err
 	}
-	lo := o.loaderOptions(layout)
-	lo.Store, lo.Threads, lo.Placement, lo.Sharded = store, o.Machine.Threads, loader.Placement(s.Plan.Placement), s.Plan.Sharded
+	lo := o.loaderOptions(store.Layout(), store)
+	lo.Threads, lo.Placement, lo.Sharded = o.Machine.Threads, loader.Placement(s.Plan.Placement), s.Plan.Sharded
 	if s.Loaders, err = loader.OpenRanks(ctx, lo, s.Devices); err != nil {
 		return nil, errors.Join(err, devices.Close(s.Devices))
 	}
@@ -125,14 +128,13 @@ func peakBytes(opened []gds.Device) (bytes int64) {
 	return bytes
 }
 
-// loaderOptions are those that do not depend on the plan.
-func (o Options) loaderOptions(layout format.Layout) loader.Options {
+// loaderOptions are those that do not depend on the plan. Without a store (nil), they are for
+// computing what is needed.
+func (o Options) loaderOptions(layout format.Layout, store *format.Dir) loader.Options {
 	lo := loader.Options{
-		Matrices: o.Matrices, Buffers: o.Buffers,
+		Store: store, Matrices: o.Matrices, Buffers: cmp.Or(o.Buffers, placement.Buffers),
+		AsStored: o.AsStored, RowNumbers: o.RowNumbers, NodeIDs: o.NodeIDs,
 		BatchRows: int(min(int64(o.BatchRows), max(o.readRows(layout), 1))),
-	}
-	if lo.Buffers == 0 {
-		lo.Buffers = placement.Buffers
 	}
 	if !o.scattered() {
 		for _, rows := range o.Rows {

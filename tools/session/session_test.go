@@ -22,16 +22,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // makeFiles makes a store of three matrices [rows,5] in memory, in chunks of 16 rows, with one split.
-func makeFiles(t *testing.T) *vfs.Mem {
+func makeFiles(t *testing.T, dtypes ...format.DType) *vfs.Mem {
 	t.Helper()
-	files := vfs.NewMem()
+	files, o := vfs.NewMem(), preprop.Options{ChunkRows: 16}
+	if len(dtypes) > 0 {
+		o.DType = dtypes[0]
+	}
 	graph := ingest.GenerateOptions{Nodes: 240, Edges: 900, Features: 5, Classes: 3, Labeled: 1, Seed: 3}
-	if err := makeStore(t.Context(), files, ".", graph, 16); err != nil {
+	if err := makeStore(t.Context(), files, ".", graph, o); err != nil {
 		t.Fatal(err)
 	}
 	return files
@@ -221,6 +225,52 @@ func TestWithoutAModelEveryRowComesOnceFromEveryPlacement(t *testing.T) {
 	}
 }
 
+func TestBatchesHaveWhatIsAskedFor(t *testing.T) {
+	store := openStore(t, makeFiles(t, dtype.Float16))
+	table, err := store.Rows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := training(thisMachine(t, enough, ""), store)
+	o.Placement = placement.Host
+	plain, err := o.Needs(store, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.AsStored, o.RowNumbers, o.NodeIDs, o.Buffers = true, true, true, 3
+	s, err := Open(t.Context(), store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if n := s.Plan.Needs; n.Convert || !plain.Convert || !strings.Contains(fmt.Sprint(s.Plan.Reasons), "3 batch buffers") {
+		t.Errorf("%+v, %q", n, s.Plan.Reasons)
+	}
+	sets, err := s.Sets(o.Rows[0], chunk.Shuffled, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.Devices[0].NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for b, err := range sets[0].Epoch(t.Context(), stream, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, nodes := dtype.Uint32s(read(t, s.Devices[0], stream, b.RowNumbers)), dtype.Uint32s(read(t, s.Devices[0], stream, b.NodeIDs))
+		if b.X[0].DType != gds.Float16 || len(rows) != b.Rows || len(nodes) != b.Rows {
+			t.Fatalf("batch %d of %d rows: %v, rows %v, nodes %v", b.Index, b.Rows, b.X, rows, nodes)
+		}
+		for i, row := range rows {
+			if nodes[i] != table.NodeID[row] {
+				t.Errorf("row %d is of node %d, not %d", row, table.NodeID[row], nodes[i])
+			}
+		}
+	}
+}
+
 func TestEvaluationReadsInOrder(t *testing.T) {
 	store := openStore(t, makeFiles(t))
 	o := training(thisMachine(t, enough, ""), store)
@@ -285,7 +335,7 @@ func TestAModelAddsItsMemoryAndTimeToThePlan(t *testing.T) {
 			}
 			return nil
 		}}
-		before, err := o.Needs(store.Layout(), store.Manifest.IndexSize, c.devices)
+		before, err := o.Needs(store, c.devices)
 		if err != nil {
 			t.Fatal(err)
 		}

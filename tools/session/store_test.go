@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "hopfeed-session-")
 	if err == nil {
 		graph := ingest.GenerateOptions{Nodes: 100, Edges: 300, Features: 4, Classes: 2, Labeled: 1}
-		err = makeStore(context.Background(), vfs.OS(), dir, graph, 0)
+		err = makeStore(context.Background(), vfs.OS(), dir, graph, preprop.Options{})
 	}
 	if err != nil {
 		panic(err)
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // makeStore makes a store of two hops of a random graph, in dir/store.
-func makeStore(ctx context.Context, fsys vfs.FS, dir string, o ingest.GenerateOptions, chunkRows int) error {
+func makeStore(ctx context.Context, fsys vfs.FS, dir string, o ingest.GenerateOptions, p preprop.Options) error {
 	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: o, Homophily: 0.8, Separation: 2})
 	if err != nil {
 		return err
@@ -37,10 +37,10 @@ func makeStore(ctx context.Context, fsys vfs.FS, dir string, o ingest.GenerateOp
 	if _, err = ingest.Run(ctx, fsys, source, graph, ingest.Options{}); err != nil {
 		return err
 	}
-	operators, err := preprop.ParseOperators("sym", preprop.DefaultTolerance)
-	if err != nil {
+	p.Hops = 2
+	if p.Operators, err = preprop.ParseOperators("sym", preprop.DefaultTolerance); err != nil {
 		return err
 	}
-	_, err = preprop.Propagate(ctx, fsys, graph, filepath.Join(dir, "store"), preprop.Options{Hops: 2, Operators: operators, ChunkRows: chunkRows})
+	_, err = preprop.Propagate(ctx, fsys, graph, filepath.Join(dir, "store"), p)
 	return err
 }
