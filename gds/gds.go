@@ -85,7 +85,7 @@ type Device interface {
 	Alloc(bytes int64) (Buffer, error)
 	// AllocPinned returns zeroed host memory, aligned to Align bytes, that
 	// copies to and from this device, and others of its kind, run at full speed
-	// from, asynchronously.
+	// from, asynchronously. Zero bytes are allowed.
 	AllocPinned(bytes int64) (Buffer, error)
 	NewStream() (Stream, error)
 	// OpenFile opens a file for reads into memory of this device (or pinned

@@ -26,19 +26,16 @@ var memoryTests = []test{
 			}
 		}
 	}},
-	{"pinned memory is host memory, zero and aligned", func(b *fixture) {
-		buffer, err := b.device.AllocPinned(5000)
-		if err != nil {
-			b.Fatal(err)
+	{"pinned memory is host memory, zero and aligned, and says so", func(b *fixture) {
+		buffer := b.pin(5000)
+		if !buffer.Pinned() || b.alloc(1).Pinned() {
+			b.Error("pinned memory is not told from device memory")
 		}
 		memory := buffer.Bytes()
 		if len(memory) != 5000 || !bytes.Equal(memory, make([]byte, 5000)) {
 			b.Errorf("%d bytes, not all zero", len(memory))
 		}
 		checkAligned(b, memory)
-		if err := buffer.Free(); err != nil {
-			b.Error(err)
-		}
 	}},
 	{"unified memory can be touched and other memory cannot", func(b *fixture) {
 		buffer := b.alloc(5000)
@@ -60,8 +57,10 @@ var memoryTests = []test{
 	}},
 	{"a buffer is as long as asked for", func(b *fixture) {
 		for _, n := range []int64{0, 1, 4095, 4096, 4097} {
-			if got := b.alloc(n).Len(); got != n {
-				b.Errorf("%d bytes, asked for %d", got, n)
+			for _, buffer := range []gds.Buffer{b.alloc(n), b.pin(n)} {
+				if got := buffer.Len(); got != n {
+					b.Errorf("%d bytes, asked for %d", got, n)
+				}
 			}
 		}
 	}},

@@ -74,7 +74,7 @@ func (s *stream) gemm() error {
 		grain = m
 	}
 	if o.transA {
-		room(&s.scratch.panels, s.device.threadCount()*panelSize)
+		room(&s.scratch.panels, s.device.options.Threads*panelSize)
 	}
 	for from := 0; from < inner; from += gemmInner {
 		for first := 0; first < n; first += packedCols {

@@ -10,6 +10,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -61,6 +62,9 @@ func New(o Options) (*Device, error) {
 	}
 	if o.Name == "" {
 		o.Name = "host"
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
 	}
 	return &Device{
 		options: o,

@@ -40,7 +40,7 @@ var softmaxCrossEntropyOp = kind{name: "SoftmaxCrossEntropy", tensors: 4, run: f
 		return errShape
 	}
 	losses := room(&s.scratch.losses, (logits.Rows+lossRows-1)/lossRows)
-	room(&s.scratch.powers, s.device.threadCount()*logits.Cols)
+	room(&s.scratch.powers, s.device.options.Threads*logits.Cols)
 	if err := s.loop(logits.Rows, lossRows, (*stream).softmaxCrossEntropy); err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
 			return err
 		}
 		s.views.index64 = rows.data
-		room(&s.scratch.rows, s.device.threadCount()*indexBlock)
+		room(&s.scratch.rows, s.device.options.Threads*indexBlock)
 		return s.eachRow(dst.Rows, s.views.bytes[0].cols, (*stream).gather64)
 	}
 	rows, err := view[uint32](s.device, index, gds.Uint32)

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -23,14 +22,6 @@ type team struct {
 // part is a range [lo, hi) of a loop, and the number of the thread that it runs on.
 type part struct{ thread, lo, hi int }
 
-// threadCount is how many threads one operation runs on at most.
-func (d *Device) threadCount() int {
-	if d.options.Threads > 0 {
-		return d.options.Threads
-	}
-	return runtime.GOMAXPROCS(0)
-}
-
 // loop calls body for consecutive parts that cover [0, n), grain long, the last shorter. They are
 // the same for any number of threads. After an error no further part is started.
 func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
@@ -38,7 +29,7 @@ func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
 	t.body, t.n, t.grain, t.err = body, n, max(grain, 1), nil
 	t.next.Store(0)
 	t.threads.Store(0)
-	helpers := min(s.device.threadCount(), (n+t.grain-1)/t.grain) - 1
+	helpers := min(s.device.options.Threads, (n+t.grain-1)/t.grain) - 1
 	for range helpers {
 		t.helpers.Add(1)
 		go t.help()
