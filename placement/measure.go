@@ -7,7 +7,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/gather"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -169,7 +168,7 @@ func (p *probe) measureDevice(r *Rates) error {
 	p.stream.Fill(input, 0)
 	numbers := randomNumbers(rows, rows)
 	all := gds.NewTensor(index, 1, rows, gds.Uint32)
-	if err := gds.Upload(p.device, p.stream, all, dtype.BytesOf(numbers)); err != nil {
+	if err := gds.Upload(p.device, p.stream, all, numbers); err != nil {
 		return err
 	}
 

@@ -326,7 +326,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			for name, values := range map[string]rows64{"x": x, "gx": x, "y": weights, "gy": weights} {
 				tensor, err := n.mem.matrix(name, rows, len(values[0]), gds.Float32)
 				if err == nil {
-					err = gds.Upload(dev, n.stream, tensor, dtype.BytesOf(values.flat()))
+					err = gds.Upload(dev, n.stream, tensor, values.flat())
 				}
 				if err != nil {
 					t.Fatal(err)
@@ -341,7 +341,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			c.run(layer, p, tensors["x"], tensors["gx"], tensors["y"], tensors["gy"])
 			read := func(tensor gds.Tensor) []float32 {
 				values := make([]float32, tensor.Rows*tensor.Cols)
-				if err := gds.Download(dev, n.stream, dtype.BytesOf(values), tensor); err != nil {
+				if err := gds.Download(dev, n.stream, values, tensor); err != nil {
 					t.Fatal(err)
 				}
 				return values
@@ -409,10 +409,10 @@ func TestTheLossAndItsGradientAreThoseOfTheDefinition(t *testing.T) {
 	crossEntropy(stream, sum, grad, upload(rows, classes, gds.Float32, dtype.BytesOf(out.flat())), upload(1, rows, gds.Int32, dtype.BytesOf(labels)), scale)
 	var total [1]float32
 	got := make([]float32, rows*classes)
-	if err := gds.Download(dev, stream, dtype.BytesOf(total[:]), sum); err != nil {
+	if err := gds.Download(dev, stream, total[:], sum); err != nil {
 		t.Fatal(err)
 	}
-	if err := gds.Download(dev, stream, dtype.BytesOf(got), grad); err != nil {
+	if err := gds.Download(dev, stream, got, grad); err != nil {
 		t.Fatal(err)
 	}
 	if want := 2 + crossEntropy64(out, labels); math.Abs(float64(total[0])-want) > 1e-5 {

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -97,13 +96,13 @@ func (p *parameters) initial(seed uint64) []float32 {
 
 // upload sets a vector [1,n], and waits until it is there.
 func (n *network) upload(vector gds.Tensor, values []float32) error {
-	return gds.Upload(n.mem.dev, n.stream, vector, dtype.BytesOf(values))
+	return gds.Upload(n.mem.dev, n.stream, vector, values)
 }
 
 // download copies a vector [1,n] to the host.
 func (n *network) download(vector gds.Tensor) ([]float32, error) {
 	values := make([]float32, vector.Cols)
-	return values, gds.Download(n.mem.dev, n.stream, dtype.BytesOf(values), vector)
+	return values, gds.Download(n.mem.dev, n.stream, values, vector)
 }
 
 // linearBound is the bound of weights and biases of a layer with so many

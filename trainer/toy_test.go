@@ -9,7 +9,6 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -99,12 +98,12 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 			for k := range d.x {
 				out.X = append(out.X, xs[k].Slice(0, b.Rows))
-				if err := gds.Upload(d.dev, stream, out.X[k], dtype.BytesOf(host[k])); err != nil {
+				if err := gds.Upload(d.dev, stream, out.X[k], host[k]); err != nil {
 					yield(nil, err)
 					return
 				}
 			}
-			if err := gds.Upload(d.dev, stream, out.Labels, dtype.BytesOf(y)); err != nil {
+			if err := gds.Upload(d.dev, stream, out.Labels, y); err != nil {
 				yield(nil, err)
 				return
 			}
