@@ -39,7 +39,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		d := base.CrashClone()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		line := fmt.Sprintf("train store --model sgc --lr 0.05 --epochs 1000000 --patience 5000 --runs %d --run run --save-every 0s", runs)
+		line := fmt.Sprintf("train store --model sgc --lr 0.001 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
 		o := hopfeedUntil(t, ctx, &savesCounted{FS: d, do: func(n int) {
 			if n == 3 {
 				cancel()
@@ -60,7 +60,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("%+v of %d epochs", run, len(c.History))
 		}
 		// It is the model of as many epochs of undisturbed training.
-		must(t, d, fmt.Sprintf("train store --model sgc --lr 0.05 --epochs %d --run short", run.BestEpoch))
+		must(t, d, fmt.Sprintf("train store --model sgc --lr 0.001 --epochs %d --run short", run.BestEpoch))
 		short, err := trainer.LoadCheckpoint(d, "short")
 		if err != nil || !reflect.DeepEqual(short.Parameters, c.Parameters) {
 			t.Errorf("the model is not that of epoch %d: %v", run.BestEpoch, err)
