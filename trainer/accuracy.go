@@ -8,9 +8,8 @@ import (
 )
 
 // accuracy is how many of the labelled rows are classified correctly.
-func accuracy(mem *memory, _ Spec) (meter, error) {
+func accuracy(mem *memory, _ Spec, _ int) (_ meter, err error) {
 	m := &accuracyMeter{}
-	var err error
 	if m.count, err = mem.matrix("count", 1, 2, gds.Int64); err != nil {
 		return nil, err
 	}

@@ -12,13 +12,15 @@ var metrics = map[string]metric{"accuracy": accuracy}
 
 const defaultMetric = "accuracy"
 
-// metric makes the meter of one device, with memory for what it counts.
-type metric func(mem *memory, s Spec) (meter, error)
+// metric makes the meter of one device, for batches of up to batchRows rows, and gets memory for what
+// it counts.
+type metric func(mem *memory, s Spec, batchRows int) (meter, error)
 
 // meter counts, on a device, what a metric is computed from.
 type meter interface {
 	// reset enqueues that nothing is counted yet, and add that rows are counted: out is what the
-	// model puts out for them, [rows, classes], labels are those of loader.Batch.
+	// model puts out for them, [rows, classes], labels are those of loader.Batch. Rows without a
+	// label do not count.
 	reset(s gds.Stream)
 	add(s gds.Stream, out, labels gds.Tensor)
 	// read waits for all work of the stream, and returns what was counted.

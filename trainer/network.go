@@ -104,7 +104,7 @@ func (n *network) allocate(activations []*activation) (err error) {
 	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, 1, gds.Float32)); err != nil {
 		return err
 	}
-	if n.meter, err = n.task.metric(&n.mem, n.spec); err != nil {
+	if n.meter, err = n.task.metric(&n.mem, n.spec, n.batchRows); err != nil {
 		return err
 	}
 	if n.task.train {

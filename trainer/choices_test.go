@@ -1,0 +1,234 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+)
+
+// add adds a choice for one test.
+func add[T any](t *testing.T, to map[string]T, name string, v T) {
+	to[name] = v
+	t.Cleanup(func() { delete(to, name) })
+}
+
+// descent is gradient descent with momentum, as a further optimizer would be written.
+var descent = optimizer{
+	moments: 1,
+	step: func(s gds.Stream, o stepOptions, value, grad gds.Tensor, moments []gds.Tensor) {
+		s.Axpy(-0.5, moments[0], moments[0])
+		s.Axpy(1, grad, moments[0])
+		s.Axpy(float32(o.weightDecay), value, moments[0])
+		s.Axpy(float32(-o.learningRate), moments[0], value)
+	},
+}
+
+// TestOptimizersAndSchedulesAreChoices trains a bias alone, by a schedule that halves the rate each
+// epoch, and computes the same in float64.
+func TestOptimizersAndSchedulesAreChoices(t *testing.T) {
+	const rows, batch, epochs, rate, decay = 10, 4, 3, 0.5, 0.25
+	add(t, optimizers, "descent", descent)
+	var passed []float64
+	add(t, schedules, "halving", func(p float64, of int) float64 {
+		if of != epochs {
+			t.Errorf("%d epochs, want %d", of, epochs)
+		}
+		passed = append(passed, p)
+		return math.Pow(0.5, math.Floor(p))
+	})
+	dev := openDevice(t, host.Options{})
+	data := noise(1, rows, 1, 1, 3)
+	clear(data.x[0]) // so that weights have no gradient
+	o := Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 2, Optimizer: "descent", Schedule: "halving"}
+	spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 3}
+	r := mustFit(t, dev, spec, Data{Train: data.feed(dev, batch), BatchRows: batch}, o)
+	if want := []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2, 2.4, 2.8}; !slices.EqualFunc(passed, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
+		t.Errorf("asked at %v, want %v", passed, want)
+	}
+
+	_, declared, err := spec.normalized()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := widen(declared.parameters.initial(2)) // three weights, three biases
+	moment := make([]float64, len(values))
+	for epoch := range epochs {
+		for lo := 0; lo < rows; lo += batch {
+			labels := data.labels[lo:min(lo+batch, rows)]
+			for i, v := range slices.Clone(values) {
+				g := decay * v
+				if i >= 3 { // biases do not decay
+					g = 0
+					for _, label := range labels {
+						g += math.Exp(v) / float64(len(labels)) / (math.Exp(values[3]) + math.Exp(values[4]) + math.Exp(values[5]))
+						if int(label) == i-3 {
+							g -= 1 / float64(len(labels))
+						}
+					}
+				}
+				moment[i] = moment[i]/2 + g
+			}
+			for i := range values {
+				values[i] -= rate * math.Pow(0.5, float64(epoch)) * moment[i]
+			}
+		}
+	}
+	for i, v := range r.Parameters {
+		if math.Abs(float64(v)-values[i]) > 1e-5 {
+			t.Errorf("parameter %d is %v, want %v", i, v, values[i])
+		}
+	}
+}
+
+// areaMeter keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0
+// against the others.
+type areaMeter struct {
+	out, labels gds.Buffer
+	scores      areaTally
+}
+
+func area(mem *memory, s Spec, batchRows int) (_ meter, err error) {
+	m := &areaMeter{}
+	if m.out, err = mem.pinned("scores", gds.Bytes(batchRows, s.Classes, gds.Float32)); err != nil {
+		return nil, err
+	}
+	m.labels, err = mem.pinned("labels", gds.Bytes(1, batchRows, gds.Int32))
+	return m, err
+}
+
+func (m *areaMeter) reset(gds.Stream) { m.scores = nil }
+
+func (m *areaMeter) add(s gds.Stream, out, labels gds.Tensor) {
+	s.Copy(gds.NewTensor(m.out, out.Rows, out.Cols, gds.Float32), out)
+	s.Copy(gds.NewTensor(m.labels, 1, labels.Cols, gds.Int32), labels)
+	if s.Synchronize(context.Background()) != nil {
+		return // the error stays with the stream
+	}
+	for i, label := range dtype.Int32s(m.labels.Bytes())[:out.Rows] {
+		if label >= 0 {
+			m.scores = append(m.scores, [2]float64{float64(dtype.Float32s(m.out.Bytes())[i*out.Cols]), float64(label)})
+		}
+	}
+}
+
+func (m *areaMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
+	return m.scores, s.Synchronize(ctx)
+}
+
+type areaTally [][2]float64
+
+func (a areaTally) add(other tally) tally { return append(slices.Clone(a), other.(areaTally)...) }
+
+func (a areaTally) score() Score {
+	above, pairs := 0.0, 0.0
+	for _, x := range a {
+		for _, y := range a {
+			if x[1] == 0 && y[1] != 0 {
+				pairs++
+				if x[0] > y[0] {
+					above++
+				}
+			}
+		}
+	}
+	value := above / pairs
+	return Score{&value, int64(len(a))}
+}
+
+// TestMetricsAreChoices selects and evaluates by a metric that is no sum over rows, on one device and
+// several, and compares it with what the parameters give.
+func TestMetricsAreChoices(t *testing.T) {
+	add(t, metrics, "area", area)
+	var last float64
+	for _, world := range []int{1, 3} {
+		train, valid, test := clusters(1, 60, 1, 4, 3, 0.5), clusters(2, 50, 1, 4, 3, 0.4), clusters(3, 41, 1, 4, 3, 0.4)
+		valid.labels[7] = -1
+		spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 3}
+		r := mustFitRanks(t, deal(openDevices(t, world), 20, train, valid, test), spec, Options{Epochs: 3, LearningRate: 0.1, Metric: "area"})
+		if r.Metric != "area" || r.Selection != "best validation area" {
+			t.Errorf("%+v", r)
+		}
+		areaOf := func(d *toy) float64 {
+			var a areaTally
+			for i, label := range d.labels {
+				score := float64(r.Parameters[12])
+				for j, x := range d.x[0][i*4 : (i+1)*4] {
+					score += float64(r.Scales[0]) * float64(r.Parameters[j]) * float64(x)
+				}
+				if label >= 0 {
+					a = append(a, [2]float64{score, float64(label)})
+				}
+			}
+			return *a.score().Value
+		}
+		if math.Abs(*r.ValidMetric-areaOf(valid)) > 1e-12 || math.Abs(*r.TestMetric-areaOf(test)) > 1e-12 {
+			t.Errorf("%d devices: validation %v, test %v; want %v, %v", world, *r.ValidMetric, *r.TestMetric, areaOf(valid), areaOf(test))
+		}
+		if last = max(last, *r.ValidMetric); last != *r.ValidMetric || last < 0.6 || last == 1 {
+			t.Errorf("%d devices: %v", world, last)
+		}
+		devices := openDevices(t, world)
+		sets := func(d *toy) (all []Epocher) {
+			for _, rank := range deal(devices, 20, d, nil, nil) {
+				all = append(all, rank.Train)
+			}
+			return all
+		}
+		e, err := Evaluate(t.Context(), devices, checkpointOf(r), 20, []NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := &toy{features: 4, x: [][]float32{slices.Concat(valid.x[0], test.x[0])}, labels: slices.Concat(valid.labels, test.labels)}
+		if *e.ByName[0].Value != *r.ValidMetric || e.ByName[0].Rows != 49 || math.Abs(*e.Overall.Value-areaOf(both)) > 1e-12 || e.Overall.Rows != 90 {
+			t.Errorf("%d devices: evaluated %+v", world, e)
+		}
+	}
+}
+
+// TestLossesAreChoices halves the loss: by definition the loss is half as large, and Adam, to which the
+// size of gradients does not matter, finds the same.
+func TestLossesAreChoices(t *testing.T) {
+	add(t, losses, "half", func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
+		s.Axpy(1, sum, sum) // doubled, and halved below
+		crossEntropy(s, sum, grad, out, labels, scale/2)
+		s.Axpy(-0.5, sum, sum)
+	})
+	dev := openDevice(t, host.Options{})
+	data := clusters(1, 60, 1, 4, 3, 0.2).feed(dev, 20)
+	fit := func(loss string) *Result {
+		return mustFit(t, dev, toySGC, Data{Train: data, Valid: data, BatchRows: 20}, Options{Epochs: 3, LearningRate: 0.1, Loss: loss})
+	}
+	whole, half := fit(""), fit("half")
+	for i, e := range whole.History {
+		if h := half.History[i]; math.Abs(e.TrainLoss/h.TrainLoss-2) > 1e-4 || math.Abs(e.ValidLoss/h.ValidLoss-2) > 1e-4 {
+			t.Errorf("epoch %d: %+v, and half of that is %+v", i+1, e, h)
+		}
+	}
+}
+
+func TestChoicesThatThereAreNotAreRefused(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	data := noise(1, 10, 1, 4, 3).feed(dev, 10)
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Optimizer: "luck"}, `there is no optimizer "luck": there is adam`},
+		{Options{Schedule: "luck"}, `there is no schedule "luck": there is constant`},
+		{Options{Loss: "luck"}, `there is no loss "luck": there is cross-entropy`},
+		{Options{Metric: "luck"}, `there is no metric "luck": there is accuracy`},
+	} {
+		c.o.Epochs, c.o.LearningRate = 1, 1
+		_, err := Fit(t.Context(), []Rank{{dev, Data{Train: data, BatchRows: 10}}}, toySGC, c.o, nil)
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
