@@ -17,28 +17,28 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// AblationOptions say what is trained, and how.
+// AblationOptions are the options of Ablate.
 type AblationOptions struct {
 	Device     gds.Device
-	Machine    string // what it is, in words
+	Machine    string // a description of processor and device for the reader
 	Store      *format.Dir
 	Region     string
 	Cases      []AblationCase
 	Placements []loader.Placement
 	BatchRows  int
-	ChunkRows  int // that are reshuffled together; 0: a chunk of the store
-	Rounds     int // in each of which everything is measured
-	Epochs     int // that are measured in a round
+	ChunkRows  int // rows that are reshuffled together; 0: a chunk of the store
+	Rounds     int // each measures every case once
+	Epochs     int // measured for each case in a round
 	Threads    int
 	Seed       uint64
 	Progress   progress.Reporter
 }
 
-// AblationCase is one model on so many hops.
+// AblationCase is a model with a number of hops.
 type AblationCase struct {
 	Spec trainer.Spec
 	Hops int
-	// Alternatives are what can be had of it, and what an epoch reads.
+	// Alternatives are its placements, those that do not fit with the reason.
 	Alternatives []placement.Alternative
 }
 
@@ -49,18 +49,18 @@ type Way struct {
 	Shuffle   string           `json:"shuffle"`
 }
 
-// memories are where the placements have the input.
+// memories names the placements in the figures.
 var memories = map[loader.Placement]string{
 	loader.Device: "device memory", loader.Host: "host memory", loader.Storage: "storage",
 }
 
-// Ablation is training with one optimisation of loading after another (preprop-gnn
-// section 6.3), from each placement (Appendix H).
+// Ablation holds the times of training with one optimisation of loading after another
+// (preprop-gnn section 6.3), from each placement (Appendix H).
 type Ablation struct {
 	Dataset   string `json:"dataset"`
 	Machine   string `json:"machine"`
-	OneMemory bool   `json:"one_memory"` // the device's is the host's
-	Rows      int64  `json:"rows"`       // that train
+	OneMemory bool   `json:"one_memory"` // device memory is host memory
+	Rows      int64  `json:"rows"`       // training rows
 	Features  int    `json:"features"`
 	DType     string `json:"dtype"`
 	BatchRows int    `json:"batch_rows"`
@@ -70,38 +70,39 @@ type Ablation struct {
 
 	Results []AblationResult `json:"results"`
 	LeftOut []LeftOut        `json:"left_out"`
-	// Figure9 compares the ways to load from each placement, Figure14 placements and
-	// what is reshuffled.
+	// Figure9 compares the variants of loading for each placement; Figure14 compares placements
+	// and shuffles.
 	Figure9  AblationFigure `json:"figure_9"`
 	Figure14 AblationFigure `json:"figure_14"`
 }
 
-// AblationResult is one model on so many hops, trained in one way, without validation.
+// AblationResult is the time of one model with a number of hops and one way of loading,
+// without validation.
 type AblationResult struct {
 	Model    string `json:"model"`
 	Hops     int    `json:"hops"`
-	Matrices int    `json:"matrices"` // that a batch holds
+	Matrices int    `json:"matrices"` // in a batch
 	Way
 	EpochSeconds float64   `json:"epoch_seconds"` // median
 	Seconds      []float64 `json:"seconds"`       // of each epoch
-	Speedup      float64   `json:"speedup"`       // over the reference of Figure9; 0 without
-	// WithinNoise tells that epochs of this way and of the reference overlap.
+	Speedup      float64   `json:"speedup"`       // over the reference of Figure9; 0 if it has none
+	// WithinNoise reports that the times of epochs overlap with those of the reference.
 	WithinNoise bool `json:"within_noise"`
-	// StepSeconds is what an epoch waits for: load, forward, backward, optimizer. They
-	// are of the median of epochs apart, whose steps are waited for one by one.
+	// StepSeconds is the time of each step of an epoch: load, forward, backward, optimizer. It
+	// is the median of separate epochs, in which the loop waits for every step to end.
 	StepSeconds map[string]float64 `json:"step_seconds"`
-	// LoaderSeconds is what each stage of the loader worked, beside compute or before it, and, as
-	// "wait", what they waited for storage and devices.
+	// LoaderSeconds is the time that each stage of the loader worked, while the model computed or
+	// before; "wait" is the time that the stages waited for storage and devices.
 	LoaderSeconds map[string]float64 `json:"loader_seconds"`
-	// InputBytes is what an epoch takes by formula, rows * matrices * features * size of
-	// an element (preprop-gnn Appendix I); then what the loader counted.
+	// InputBytes is rows * matrices * features * bytes of an element (preprop-gnn Appendix I).
+	// The other numbers of bytes were counted by the loader.
 	InputBytes     int64 `json:"input_bytes"`
 	StorageBytes   int64 `json:"storage_bytes"`   // read from storage
-	AssembledBytes int64 `json:"assembled_bytes"` // put together by the host
+	AssembledBytes int64 `json:"assembled_bytes"` // gathered or copied by the host
 	CopiedInBytes  int64 `json:"copied_in_bytes"` // by the device from host memory, labels and row numbers included
 }
 
-// LeftOut is what could not be measured, and why.
+// LeftOut is a case and way that could not be measured, with the reason.
 type LeftOut struct {
 	Model  string `json:"model"`
 	Hops   int    `json:"hops"`
@@ -109,23 +110,23 @@ type LeftOut struct {
 	Way
 }
 
-// AblationFigure is bars of epoch times as multiples of that of one way, which is
-// the first that could be measured for all models and hops: geometric means over
-// hops. It has no bars where there is no such way.
+// AblationFigure compares epoch times with those of a reference, the first way that could be
+// measured for all models and hops. Each bar is a geometric mean over hops. Without a
+// reference there are no bars.
 type AblationFigure struct {
 	Reference Way           `json:"reference"`
 	Bars      []AblationBar `json:"bars"`
 }
 
-// AblationBar is one model trained in one way.
+// AblationBar is the bar of one model and one way.
 type AblationBar struct {
 	Model string `json:"model"`
 	Way
 	Normalized float64 `json:"normalized"`
 }
 
-// Ablate measures epochs of training of each case in each way that there is, round by
-// round, so that all have the same share of what else the machine does.
+// Ablate measures epochs of training for each case and way. Every round measures all of them
+// once, so that other work of the machine slows all of them alike.
 func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 	region, ok := o.Store.Region(o.Region)
 	if !ok || region.Rows == 0 {
@@ -143,7 +144,7 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 	task := o.Progress.Start("ablation", int64(o.Rounds*len(cells)), progress.Items)
 	defer task.Done()
 	for n := range o.Rounds {
-		// Another first one each time.
+		// Each round starts with another cell.
 		for i := range cells {
 			c := cells[(i+n*len(cells)/o.Rounds)%len(cells)]
 			if c.obstacle == "" {
@@ -170,7 +171,7 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 	return a, nil
 }
 
-// cells are the cases in all ways.
+// cells lists the cases in all ways.
 func (o *AblationOptions) cells() (cells []*cell) {
 	for _, k := range o.Cases {
 		for _, p := range o.Placements {
@@ -189,18 +190,18 @@ func (o *AblationOptions) cells() (cells []*cell) {
 	return cells
 }
 
-// cell is a case in one way, and what was measured of it.
+// cell is a case in one way, with its measurements.
 type cell struct {
 	AblationCase
 	variant    variant
 	placement  loader.Placement
 	inputBytes int64
-	obstacle   string // why it cannot be had
+	obstacle   string // why it cannot be measured
 	epochs     []measuredEpoch
 	profiles   []map[string]float64 // steps
 }
 
-// measuredEpoch is an epoch, and what the loader did for it.
+// measuredEpoch is the time of an epoch, with the statistics of the loader.
 type measuredEpoch struct {
 	seconds       float64
 	before, after loader.Stats
@@ -208,8 +209,8 @@ type measuredEpoch struct {
 
 func (c *cell) way() Way { return Way{c.placement, c.variant.name, c.variant.shuffle} }
 
-// measure trains for one epoch that touches memory for the first time, some that are
-// measured, and one of which each step is.
+// measure trains for an epoch that is not measured, as it touches memory for the first time,
+// for some that are measured, and for one whose steps are measured one by one.
 func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 	l, set, err := c.variant.open(ctx, loader.Options{
 		Device: o.Device, Store: o.Store, Matrices: c.Spec.Matrices, Placement: c.placement,
@@ -241,7 +242,7 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 	return err
 }
 
-// result is the median epoch and the median profile.
+// result makes an AblationResult of the median epoch and the median of the step times.
 func (c *cell) result() AblationResult {
 	r := AblationResult{
 		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.way(), InputBytes: c.inputBytes,
@@ -267,7 +268,7 @@ func total(steps map[string]float64) (seconds float64) {
 	return seconds
 }
 
-// compare makes the figures, and the speedups that they begin with.
+// compare makes the figures, and sets the speedups over the reference of Figure9.
 func (a *Ablation) compare() {
 	var ways9, ways14 []Way
 	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
@@ -292,7 +293,7 @@ func (a *Ablation) compare() {
 	}
 }
 
-// find is the result of a model on so many hops; nil if it was not measured.
+// find returns the result of a model, a number of hops and a way, or nil if it was not measured.
 func (a *Ablation) find(model string, hops int, w Way) *AblationResult {
 	at := slices.IndexFunc(a.Results, func(r AblationResult) bool { return r.Model == model && r.Hops == hops && r.Way == w })
 	if at < 0 {
@@ -301,7 +302,7 @@ func (a *Ablation) find(model string, hops int, w Way) *AblationResult {
 	return &a.Results[at]
 }
 
-// models are those measured, and hops those that one was measured on, in order.
+// models lists the models that were measured, and hops the numbers of hops of one, in order.
 func (a *Ablation) models() (models []string) {
 	for _, r := range a.Results {
 		if !slices.Contains(models, r.Model) {
@@ -320,8 +321,8 @@ func (a *Ablation) hops(model string) (hops []int) {
 	return hops
 }
 
-// figure has the bars of some ways; those that were not measured on all hops of a
-// model are left out.
+// figure makes the bars of some ways. It leaves out a way that was not measured with all
+// numbers of hops of a model.
 func (a *Ablation) figure(ways []Way) AblationFigure {
 	f := AblationFigure{Bars: []AblationBar{}}
 	reference := slices.IndexFunc(ways, func(w Way) bool {
@@ -341,8 +342,8 @@ func (a *Ablation) figure(ways []Way) AblationFigure {
 	return f
 }
 
-// mean is the geometric mean over the hops of a model of a way's time as a multiple
-// of the reference's, if both were measured on all.
+// mean is the geometric mean, over the numbers of hops of a model, of the time of a way
+// divided by that of the reference. It is false if one of them was not measured.
 func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
 	logs := 0.0
 	for _, hops := range a.hops(model) {

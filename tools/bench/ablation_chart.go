@@ -11,12 +11,12 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// AblationFiles are the names of what Files has, in its order.
+// AblationFiles lists the names of the files that Files makes, in its order.
 func AblationFiles() []string {
 	return []string{"figure-5.svg", "figure-5.png", "figure-9.svg", "figure-9.png", "figure-14.svg", "figure-14.png", "ablation.json"}
 }
 
-// Files are the charts, and all figures.
+// Files makes the charts, and a JSON file with all numbers.
 func (a *Ablation) Files() ([][]byte, error) {
 	var files [][]byte
 	for _, c := range []*figure{a.chart5(), a.chart9(), a.chart14()} {
@@ -40,13 +40,13 @@ var (
 	cyan, violet = color.RGBA{0x72, 0xb7, 0xb2, 0xff}, color.RGBA{0xb2, 0x79, 0xa2, 0xff}
 )
 
-// Work says what was measured.
+// Work describes in words what was measured.
 func (a *Ablation) Work() string {
 	return fmt.Sprintf("%s: training on %d rows of %d features (%s), without validation; batches of %d rows, chunks of %d",
 		a.Dataset, a.Rows, a.Features, a.DType, a.BatchRows, a.ChunkRows)
 }
 
-// on says where.
+// on describes the machine.
 func (a *Ablation) on() string {
 	if a.OneMemory {
 		return a.Machine + ", whose device and host memory are one"
@@ -54,12 +54,12 @@ func (a *Ablation) on() string {
 	return a.Machine
 }
 
-// On says where, and how often.
+// On describes in words the machine and the number of rounds and epochs.
 func (a *Ablation) On() string {
 	return fmt.Sprintf("%s; medians of %d x %d epochs", a.on(), a.Rounds, a.Epochs)
 }
 
-// About says what a figure's bars are multiples of.
+// About describes in words the reference of the bars.
 func (f *AblationFigure) About() string {
 	if len(f.Bars) == 0 {
 		return "no way to load could be measured with all models and hops"
@@ -68,12 +68,12 @@ func (f *AblationFigure) About() string {
 	return fmt.Sprintf("epoch times as multiples of that of %s (%s) from %s, geometric means over hops", w.Variant, w.Shuffle, memories[w.Placement])
 }
 
-// chart9 is Figure 9, for all memories.
+// chart9 draws Figure 9, with the bars of each placement.
 func (a *Ablation) chart9() *figure {
 	return a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9, func(w Way) string { return w.Variant })
 }
 
-// chart14 is Figure 14.
+// chart14 draws Figure 14.
 func (a *Ablation) chart14() *figure {
 	return a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14, func(w Way) string {
 		return map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}[w.Shuffle]
@@ -98,10 +98,10 @@ func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) 
 	return c
 }
 
-// steps are those of an epoch, in order.
+// steps are the steps of an epoch, in order.
 var steps = []string{"load", "forward", "backward", "optimizer"}
 
-// chart5 is Figure 5, for every way of Figure 9.
+// chart5 draws Figure 5, the steps of an epoch, for every way of Figure 9.
 func (a *Ablation) chart5() *figure {
 	c := &figure{title: "What an epoch of training waits for (preprop-gnn Figure 5)", layers: []layer{
 		{"loading that is not hidden", red}, {"forward pass", blue}, {"backward pass", cyan}, {"optimizer", violet},

@@ -13,15 +13,15 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// figure is bar charts, one below the other.
+// figure is one or more bar charts, one below the other.
 type figure struct {
 	title  string
 	notes  []string // lines below the title
-	layers []layer  // that bars have, in the order of the legend and from below
+	layers []layer  // of each bar, from the bottom, and in the order of the legend
 	charts []barChart
 }
 
-// layer is one of the values that are stacked in a bar.
+// layer is the name and colour of one of the values that are stacked in a bar.
 type layer struct {
 	name  string
 	color color.Color
@@ -33,15 +33,15 @@ type barChart struct {
 	bars  []bar
 }
 
-// bar is values on top of each other, in the order of the figure's layers.
+// bar is a stack of values, in the order of the figure's layers.
 type bar struct {
 	name   string // may have several lines
-	label  string // at its top
+	label  string // above it
 	values []float64
-	apart  bool // from the bar before
+	apart  bool // with a gap to the bar before
 }
 
-// Measures of a chart.
+// Sizes in a chart.
 const (
 	chartWidth  = 7.5 * vg.Inch
 	chartHeight = 2.3 * vg.Inch
@@ -50,7 +50,7 @@ const (
 	dotsPerInch = 160           // of a PNG
 )
 
-// size is that of the whole chart.
+// size is the size of the whole chart.
 func (c *figure) size() (width, height vg.Length) {
 	return chartWidth, 2*margin + vg.Length(2+len(c.notes))*line + line/2 + vg.Length(len(c.charts))*chartHeight
 }
@@ -60,7 +60,7 @@ func (c *figure) svg() ([]byte, error) {
 	c.draw(draw.New(canvas))
 	var out bytes.Buffer
 	_, err := canvas.WriteTo(&out)
-	// Where there is no Liberation Sans, those are as wide.
+	// Fonts with the same widths, for viewers without Liberation Sans.
 	return bytes.ReplaceAll(out.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,Helvetica,sans-serif")), err
 }
 
@@ -77,7 +77,7 @@ func (c *figure) draw(dc draw.Canvas) {
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	dc = draw.Crop(dc, margin, -margin, margin, -margin)
-	// next is the canvas of the next lines.
+	// next takes a strip off the top of the canvas.
 	next := func(height vg.Length) draw.Canvas {
 		strip := dc
 		dc.Max.Y -= height
@@ -99,14 +99,14 @@ func (c *figure) draw(dc draw.Canvas) {
 	}
 }
 
-// legend is a line with all layers.
+// legend draws a line with the names and colours of all layers.
 func (c *figure) legend(dc draw.Canvas) {
 	x, style := dc.Min.X, sans(8.5)
 	for _, p := range c.layers {
 		const side = 9
 		dc.FillPolygon(p.color, rectangle(x, dc.Max.Y-side, x+side, dc.Max.Y))
 		dc.FillText(style, vg.Point{X: x + side + 4, Y: dc.Max.Y}, p.name)
-		x += side + 4 + style.Width(p.name) + 28 // where fonts are wider, too
+		x += side + 4 + style.Width(p.name) + 28 // enough where a viewer's font is wider
 	}
 }
 
@@ -130,7 +130,7 @@ func (p *barChart) draw(dc draw.Canvas, layers []layer) {
 	plt.Draw(dc)
 }
 
-// places are where the bars are, 1 from each other and more where they are apart.
+// places are the x coordinates of the bars: at distance 1, and more where there is a gap.
 func (p *barChart) places() []float64 {
 	at := make([]float64, len(p.bars))
 	for i := 1; i < len(at); i++ {
@@ -170,7 +170,7 @@ func rectangle(x0, y0, x1, y1 vg.Length) []vg.Point {
 	return []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}}
 }
 
-// sans is the style of text in so many points.
+// sans is a text style of a size in points.
 func sans(points vg.Length) text.Style {
 	font := plot.DefaultFont
 	font.Variant, font.Size = "Sans", points
@@ -184,7 +184,7 @@ func sum(values []float64) (s float64) {
 	return s
 }
 
-// in is values with that of layer i alone.
+// in returns values with 0 for every layer but i.
 func (c *figure) in(name string, value float64) []float64 {
 	values := make([]float64, len(c.layers))
 	values[slices.IndexFunc(c.layers, func(p layer) bool { return p.name == name })] = value

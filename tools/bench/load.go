@@ -1,4 +1,6 @@
-// Package bench measures how fast this machine does the parts of the work.
+// Package bench measures how fast this machine propagates, loads and trains: Propagate, Load
+// and Ablate. Each measures everything once a round, so that other work of the machine slows
+// everything alike. Programs that measure others beside Hopfeed are in the folder peers.
 package bench
 
 import (
@@ -21,15 +23,15 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// LoadShuffles are what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
+// LoadShuffles lists what can be reshuffled: rows (SGD-RR) or chunks (SGD-CR).
 func LoadShuffles() []string { return []string{placement.RR, placement.CR} }
 
-// variant is a way to load. Each adds one thing to the one before it (preprop-gnn
+// variant is a way to load. Each adds one optimisation to the one before it (preprop-gnn
 // sections 4.1 and 4.2, Figures 6 and 9).
 type variant struct {
 	name       string
 	shuffle    string
-	bySpan     bool // an operation for every row, not one for all
+	bySpan     bool // one operation for every run of rows, not one for the batch
 	oneBuffer  bool // loading waits for compute
 	placements []loader.Placement
 }
@@ -44,7 +46,7 @@ var (
 	}
 )
 
-// LoadVariants are the names of the ways to load that can be measured.
+// LoadVariants lists the names of the ways to load that can be measured.
 func LoadVariants() []string {
 	var names []string
 	for _, v := range variants {
@@ -53,8 +55,8 @@ func LoadVariants() []string {
 	return names
 }
 
-// open makes a loader that loads so, whatever o says of that, and the epochs of one
-// region; chunkRows are reshuffled together (0: a chunk of the store) if not rows.
+// open makes a loader of this variant, and the set of the rows of a region. If chunks are
+// reshuffled, they have chunkRows rows (0: as in the store).
 func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader, *loader.Set, error) {
 	o.Regions, o.BySpan = []string{region}, v.bySpan
 	if v.oneBuffer {
@@ -75,7 +77,7 @@ func (v variant) open(ctx context.Context, o loader.Options, region string, chun
 	return l, set, nil
 }
 
-// LoadOptions say what is loaded, and how.
+// LoadOptions are the options of Load.
 type LoadOptions struct {
 	Device     gds.Device
 	Store      *format.Dir
@@ -85,20 +87,20 @@ type LoadOptions struct {
 	Variants   []string
 	Shuffles   []string
 	BatchRows  int
-	ChunkRows  int           // that are reshuffled together; 0: a chunk of the store
-	Buffers    int           // on the device, where there is more than one; 0: 2
-	Rounds     int           // in each of which everything is measured once
-	Compute    time.Duration // that a batch is kept for, as by a device that computes beside the processor
+	ChunkRows  int           // rows that are reshuffled together; 0: a chunk of the store
+	Buffers    int           // batches on the device, in variants with more than one; 0: 2
+	Rounds     int           // each measures everything once
+	Compute    time.Duration // time for which a batch is kept, as if a device computed on it
 	Unchecked  bool          // leave checksums uncompared
-	// MemoryBytes is what may be taken to measure how fast memory is copied; 0: no limit.
+	// MemoryBytes is the memory that Memcpy may use; 0: no limit.
 	MemoryBytes int64
 	Threads     int
 	Seed        uint64
 	Progress    progress.Reporter
 }
 
-// copied is how much of an epoch is copied as it lies in memory: there it is twice, and
-// the number of each page of 4 KiB once.
+// copied is the number of bytes that Memcpy copies: as many as an epoch has, but at most
+// mostCopied, and so many that source, target and page numbers fit MemoryBytes.
 func (o LoadOptions) copied(rows int64) int64 {
 	bytes := min(rows*o.rowBytes(), mostCopied)
 	if o.MemoryBytes > 0 {
@@ -107,42 +109,42 @@ func (o LoadOptions) copied(rows int64) int64 {
 	return bytes
 }
 
-// rowBytes is what is stored of a row, in all matrices.
+// rowBytes is the stored size of a row of all matrices.
 func (o LoadOptions) rowBytes() int64 {
 	layout := o.Store.Layout()
 	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
 }
 
-// LoadResult is the round of median time of one variant from one placement.
+// LoadResult holds the figures of one variant from one placement, those of its median round.
 type LoadResult struct {
 	Variant   string           `json:"variant"`
 	Placement loader.Placement `json:"placement"`
 	Shuffle   string           `json:"shuffle"`
-	// BytesPerSecond counts the rows as they are stored.
+	// BytesPerSecond counts the stored bytes of the rows.
 	BytesPerSecond   float64   `json:"bytes_per_second"`
 	RowsPerSecond    float64   `json:"rows_per_second"`
-	CoreSecondsPerGB float64   `json:"core_seconds_per_gb"` // of processors, for 10^9 bytes
+	CoreSecondsPerGB float64   `json:"core_seconds_per_gb"` // processor time of 10^9 bytes
 	EpochSeconds     float64   `json:"epoch_seconds"`
-	RoundSeconds     []float64 `json:"round_seconds"` // an epoch of each round, ascending
-	// WithinNoise tells that rounds of this way and of the fastest overlap.
+	RoundSeconds     []float64 `json:"round_seconds"` // time of the epoch in each round, ascending
+	// WithinNoise reports that RoundSeconds overlaps with that of the fastest variant.
 	WithinNoise    bool    `json:"within_noise"`
-	ComputeSeconds float64 `json:"compute_seconds"`   // that batches were kept for
-	WaitSeconds    float64 `json:"load_wait_seconds"` // that the loop waited for batches
-	// StageSeconds is what each stage of the loader worked, and, as "wait", what they waited for
-	// storage and devices.
+	ComputeSeconds float64 `json:"compute_seconds"`   // time for which batches were kept
+	WaitSeconds    float64 `json:"load_wait_seconds"` // time that the loop waited for batches
+	// StageSeconds is the time that each stage of the loader worked; "wait" is the time that the
+	// stages waited for storage and devices.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
 	Memory       gds.Usage          `json:"memory"`
 	PeakRSSBytes int64              `json:"peak_rss_bytes"` // of the process so far
 }
 
-// Memcpy is the name of results for copying memory to memory: what the machine
-// can do.
+// Memcpy is the variant of the result for copying memory to memory, which no loader can
+// exceed.
 const Memcpy = "memcpy"
 
-// Load measures an epoch of each variant from each placement, round by round, so
-// that all have the same share of what else the machine does. Unless all is from
-// storage, the first result is Memcpy, of as much as an epoch has, at most 1 GiB.
+// Load measures an epoch of each variant from each placement, once a round. The first result
+// is Memcpy, of as many bytes as an epoch has, at most 1 GiB, unless storage is the only
+// placement.
 func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	region, ok := o.Store.Region(o.Region)
 	if !ok || region.Rows == 0 {
@@ -198,8 +200,8 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	return medians, nil
 }
 
-// epoch measures an epoch of a loader of its own, after some batches that touch
-// its buffers for the first time.
+// epoch opens a loader, loads some batches, so that all buffers have been touched, and
+// measures an epoch.
 func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement, n int) (r LoadResult, err error) {
 	l, set, err := v.open(ctx, loader.Options{
 		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Placement: p,
@@ -253,7 +255,8 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 	return r, nil
 }
 
-// stageSeconds is what the stages of a loader worked and waited in between.
+// stageSeconds is the time that the stages of a loader worked and waited between two readings
+// of its statistics.
 func stageSeconds(before, after loader.Stats) map[string]float64 {
 	seconds := make(map[string]float64)
 	for i, s := range after.Stages {
@@ -263,11 +266,11 @@ func stageSeconds(before, after loader.Stats) map[string]float64 {
 	return seconds
 }
 
-// mostCopied is more than caches hold.
+// mostCopied is more than any cache holds.
 const mostCopied = 1 << 30
 
-// memcpy measures copying by all threads, page by page, past the caches: as fast as
-// loaders could be.
+// memcpy measures copying by all threads, page by page, past the caches, by the kernel that
+// loaders use.
 func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err error) {
 	const page = 4096
 	pages := make([]uint32, (bytes-1)/page+1)
@@ -283,7 +286,7 @@ func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err er
 		}
 		defer b.Free()
 		memory[i] = b.Bytes()
-		clear(memory[i]) // so that it is there
+		clear(memory[i]) // touches every page
 	}
 	meter, share := start(), int64(len(pages)-1)/int64(threads)+1
 	err = parallel.For(ctx, threads, int64(len(pages)), share, func(lo, hi int64) error {
@@ -295,7 +298,7 @@ func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err er
 	return r, err
 }
 
-// meter measures from when it was started.
+// meter measures clock and processor time from its start.
 type meter struct {
 	at  time.Time
 	cpu time.Duration

@@ -2,14 +2,14 @@ package bench
 
 import "slices"
 
-// withinNoise tells whether the ranges of two lists of times overlap, so that which of
-// the two is shorter may be chance. Neither list is empty.
+// withinNoise reports whether the ranges of two lists of times overlap, so that it may be
+// chance which one is faster. Neither list may be empty.
 func withinNoise(a, b []float64) bool {
 	return slices.Min(a) <= slices.Max(b) && slices.Min(b) <= slices.Max(a)
 }
 
-// markNoise marks the results that the noise of this run does not tell from the fastest,
-// which is not marked itself. Copying of memory is no way to load, and is left out.
+// markNoise sets WithinNoise of the results whose times overlap with those of the fastest, but
+// not of the fastest itself. Memcpy, which does not load, is left out.
 func markNoise(results []LoadResult) {
 	fastest := -1
 	for i, r := range results {

@@ -18,18 +18,19 @@ import (
 	"github.com/hopfeed/hopfeed/preprop"
 )
 
-// PropagateOptions say what is propagated: features of a graph that is made up.
+// PropagateOptions are the options of Propagate: the size of a random graph, and what to
+// measure.
 type PropagateOptions struct {
 	Nodes, Edges int64
 	Features     int
 	DTypes       []format.DType
 	Threads      []int
-	Rounds       int // in each of which everything is measured once
+	Rounds       int // each measures everything once
 	Seed         uint64
 	Progress     progress.Reporter
 }
 
-// Bytes is the memory that Propagate takes.
+// Bytes is the memory that Propagate allocates.
 func (o PropagateOptions) Bytes() int64 {
 	bytes := graphBytes(o.Nodes, o.Edges) + 4*gathered(o.Nodes)
 	for _, t := range o.DTypes {
@@ -38,8 +39,8 @@ func (o PropagateOptions) Bytes() int64 {
 	return bytes
 }
 
-// PropagateResult is a hop in one element type by so many threads. Rates are those
-// of the median times.
+// PropagateResult holds the figures of a hop with one element type and number of threads.
+// Rates are those of the median times.
 type PropagateResult struct {
 	DType    string `json:"dtype"`
 	Threads  int    `json:"threads"`
@@ -47,21 +48,22 @@ type PropagateResult struct {
 	Nodes    int64  `json:"nodes"`
 	Edges    int64  `json:"edges"`
 	Features int    `json:"features"`
-	// RowsGathered is one for each edge, and each self-loop that the operator adds.
+	// RowsGathered is the number of rows that a hop reads: one for each edge, and for each
+	// self-loop that the operator adds.
 	RowsGathered   int64     `json:"edges_processed"`
 	Seconds        float64   `json:"seconds"`
 	FastestSeconds float64   `json:"fastest_seconds"`
 	RoundSeconds   []float64 `json:"round_seconds"`
-	CoreSeconds    float64   `json:"core_seconds"` // the least of processors, which does not count what else they did
-	// GatheredBytesPerSecond is how many bytes of rows the hop takes.
+	CoreSeconds    float64   `json:"core_seconds"` // least processor time of a hop, which other programs hardly change
+	// GatheredBytesPerSecond is the rate at which a hop reads rows.
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
-	// ReadBytesPerSecond is how fast memory is read from end to end, and
-	// RandomBytesPerSecond how fast rows drawn at random are summed.
+	// ReadBytesPerSecond is the rate at which memory is read from end to end, and
+	// RandomBytesPerSecond the rate at which random rows are summed.
 	ReadBytesPerSecond   float64 `json:"read_bytes_per_second"`
 	RandomBytesPerSecond float64 `json:"random_bytes_per_second"`
 }
 
-// GoBench are the rounds as lines of Go's benchmarks.
+// GoBench formats the rounds as lines of a Go benchmark, for benchstat.
 func (r PropagateResult) GoBench() []string {
 	var lines []string
 	for _, seconds := range r.RoundSeconds {
@@ -71,9 +73,8 @@ func (r PropagateResult) GoBench() []string {
 	return lines
 }
 
-// Propagate measures hops by the operator sym over a graph with skewed sources, in
-// memory, and what the memory can do, round by round, so that all have the same
-// share of what else the machine does.
+// Propagate measures hops of the operator sym over a random graph in memory, whose nodes have
+// very different numbers of out-edges, and the speed of the memory, once a round.
 func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, err error) {
 	most := slices.Max(o.Threads)
 	task := o.Progress.Start("propagate", int64(o.Rounds*len(o.DTypes)*len(o.Threads)), progress.Items)
@@ -94,7 +95,7 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, hop.Close()) }()
-		if _, err := hop.Hop(ctx, most); err != nil { // touches what it writes
+		if _, err := hop.Hop(ctx, most); err != nil { // touches every page that hops write
 			return nil, err
 		}
 		hops = append(hops, hop)
@@ -142,15 +143,16 @@ func median(list []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// gathered is how many rows are drawn at random.
+// gathered is the number of random rows that are summed.
 func gathered(nodes int64) int64 { return min(nodes, 1<<20) }
 
 func graphBytes(nodes, edges int64) int64 { return 8*(nodes+1) + 4*edges }
 
-// skewedGraph is off the Go heap. Edge e ends at node hash(e) mod n. The k-th edge in
-// the order of their ends starts at node floor(n*r^3) * 2654435761 mod n, with r
-// uniform in [0,1) by another hash: some nodes are sources far more often than
-// others, and lie anywhere.
+// skewedGraph makes a random graph off the Go heap; the function that it returns frees it.
+// Edge e ends at node hash(e) mod n. The k-th edge in the order of their ends starts at node
+// floor(n*r^3) * 2654435761 mod n, with r uniform in [0,1) by another hash: some nodes have
+// far more out-edges than others, and these nodes are scattered over all node ids. peers/hop.py
+// makes the same graph.
 func skewedGraph(ctx context.Context, nodes, edges int64, seed uint64, threads int) (*format.CSC, func() error, error) {
 	const scatter = 2654435761 // a prime
 	buf, err := offheap.Alloc(graphBytes(nodes, edges))
@@ -193,7 +195,7 @@ func read(ctx context.Context, memory []byte, threads int) error {
 		for ; len(part) >= 8; part = part[8:] {
 			sum += part[0] ^ part[1] ^ part[2] ^ part[3] ^ part[4] ^ part[5] ^ part[6] ^ part[7]
 		}
-		sums[lo/max(share, 1)] = sum // or nothing would have to be read
+		sums[lo/max(share, 1)] = sum // without a use, the compiler could drop the reads
 		return nil
 	})
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// Options govern an export.
+// Options are the options of an export.
 type Options struct {
 	Force       bool  // replace what an earlier export has written
-	MemoryBytes int64 // that may be used; 0: no limit
+	MemoryBytes int64 // memory that may be used; 0: no limit
 	Progress    progress.Reporter
 }
 
-// Result is what was written.
+// Result lists what an export has written.
 type Result struct {
 	Files  []string `json:"files"`
 	Bytes  int64    `json:"bytes"`
@@ -33,23 +33,22 @@ type Result struct {
 }
 
 // NPY writes a graph or a hop store as NumPy arrays into the directory out,
-// streaming the matrices. What a killed export leaves there the next one replaces,
-// and no importer takes. A graph is written so that the importer reads it back
-// the same:
+// a block of each matrix at a time. If it is killed, importers refuse what it leaves there,
+// and the next export replaces it. Importing the arrays of a graph gives the same graph:
 //
 //	edge_index.npy  [2,E] source and destination, in order of destination; every stored edge
 //	edge_weight.npy [E], of a weighted graph
 //	node_feat.npy   [n,F] in the stored type; bfloat16 as uint16
 //	meta.json       name, num_nodes, num_features, directed; reverses_stored for an undirected graph
 //
-// Of a store, the rows lie in stored order:
+// The rows of a store are in stored order:
 //
 //	<operator>_hop-<r>.npy [rows,F], one for each matrix
 //	node_id.npy            [rows]
 //	meta.json              name, regions, operators
 //
-// and of both, as far as there are such: node_label.npy [rows] or [rows,L],
-// splits.npy [k,rows], orig_id.npy [rows].
+// Both have, if the graph or store has them, node_label.npy [rows] or [rows,L], splits.npy
+// [k,rows] and orig_id.npy [rows].
 func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Result, err error) {
 	if o.Progress == nil {
 		o.Progress = progress.Silent
@@ -98,7 +97,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	return &Result{Files: w.files, Bytes: w.bytes, Output: out}, nil
 }
 
-// npyExport is one export under way.
+// npyExport is the state of one call of NPY.
 type npyExport struct {
 	ctx      context.Context
 	dir      *format.Dir
@@ -107,8 +106,8 @@ type npyExport struct {
 	options  Options
 }
 
-// prepare opens the topology of a graph, refuses what needs too much memory, and reads
-// the row table once: it is sound, and the longest id has so many characters.
+// prepare opens the topology of a graph, refuses an export that needs more memory than it
+// may use, and reads the row table once, to check it and to find the longest id.
 func (e *npyExport) prepare() (idWidth int, err error) {
 	layout := e.dir.Layout()
 	need := int64(machine.ProgramBytes) + 2*int64(layout.ChunkRows*layout.Features*layout.DType.Size()) + 2*writeBlock
@@ -130,7 +129,7 @@ func (e *npyExport) prepare() (idWidth int, err error) {
 	})
 }
 
-// checkSpace refuses to start what would fill the disk.
+// checkSpace returns an error if the disk has too little space for the export.
 func (e *npyExport) checkSpace(idWidth int) error {
 	m, layout := &e.dir.Manifest, e.dir.Layout()
 	needed := int64(len(e.dir.Matrices())) * m.Rows * int64(layout.Features*layout.DType.Size())
@@ -158,8 +157,8 @@ func (e *npyExport) checkSpace(idWidth int) error {
 	return err
 }
 
-// writeBlock is how much is handed to a file at once, so that an end of the
-// context is seen in between.
+// writeBlock is the number of bytes of a write. Between writes, the export looks whether the
+// context has ended.
 const writeBlock = 4 << 20
 
 func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task) error {
@@ -177,7 +176,7 @@ func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task)
 	return nil
 }
 
-// array writes an array, whose elements body writes.
+// array writes a file: the header, and then the elements, by calling body.
 func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, body func(vfs.PendingFile, progress.Task) error) error {
 	h := npy.Header{Type: t, Width: width, Shape: shape}
 	task := e.options.Progress.Start("write "+name, h.DataBytes(), progress.Bytes)
@@ -190,8 +189,8 @@ func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, b
 	})
 }
 
-// topologyBlock is how much of a topology is in memory, unless the list of one node
-// is longer.
+// topologyBlock is the memory for a block of the topology. A node whose list of in-neighbours
+// is longer takes more.
 const topologyBlock = 8 << 20
 
 func (e *npyExport) edges() error {
@@ -210,7 +209,7 @@ func (e *npyExport) edges() error {
 		}
 		return nil
 	}
-	id := npy.Int32 // which fewer readers stumble over
+	id := npy.Int32 // many programs do not take unsigned integers as ids
 	if t.Nodes() > 1<<31 {
 		id = npy.Uint32
 	}
@@ -281,12 +280,12 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	})
 }
 
-// column writes an array that part gives of each chunk of the row table.
+// column writes an array, of which part returns the elements for each chunk of the row table.
 func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64, part func(t *format.RowTable) []byte) error {
 	return e.array(name, t, width, shape, func(w vfs.PendingFile, task progress.Task) error { return e.rows(w, task, part) })
 }
 
-// rows writes what part gives of each chunk of the row table.
+// rows writes the bytes that part returns for each chunk of the row table.
 func (e *npyExport) rows(w vfs.PendingFile, task progress.Task, part func(t *format.RowTable) []byte) error {
 	var failed error
 	err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
@@ -297,7 +296,7 @@ func (e *npyExport) rows(w vfs.PendingFile, task progress.Task, part func(t *for
 	return cmp.Or(failed, err)
 }
 
-// rowTable writes the columns of the row table, each as it reads the table.
+// rowTable writes the columns of the row table, and reads the table once for each.
 func (e *npyExport) rowTable(idWidth int) error {
 	m := &e.dir.Manifest
 	rows := m.Rows
@@ -371,7 +370,7 @@ func (e *npyExport) origIDs(width int) error {
 
 // npyMeta is meta.json. The importer reads the fields of a graph.
 type npyMeta struct {
-	ExportedBy     string            `json:"exported_by"` // what lets force replace the folder
+	ExportedBy     string            `json:"exported_by"` // by which Options.Force knows that an export made the folder
 	Name           string            `json:"name"`
 	Nodes          int64             `json:"num_nodes"`
 	Features       int               `json:"num_features"`

@@ -16,30 +16,30 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// metaName is written last: what is without is not whole.
+// metaName is the file that is written last: an export without it is incomplete.
 const metaName = "meta.json"
 
-// ours are the names that an export writes.
+// ours matches the names of files that an export writes.
 var ours = regexp.MustCompile(`^(meta\.json|edge_index\.npy|edge_weight\.npy|node_feat\.npy|node_label\.npy|node_id\.npy|splits\.npy|orig_id\.npy|.+_hop-[0-9]+\.npy)(` + regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
 
-// output is the directory that an export writes. The files in it are whole or not
-// there, and the last of them is meta.json. A whole export is replaced by one that is
-// made in a folder beside it (folder.Swap).
+// output is the directory that an export writes. Each file appears when it is complete, and
+// meta.json last. To replace a complete export, the new one is written into a folder beside
+// it, and then the two folders are exchanged (folder.Swap).
 type output struct {
 	fsys  vfs.FS
 	dir   string
-	force bool // a whole export may be replaced
-	made  bool // dir was not there
+	force bool // a complete export may be replaced
+	made  bool // dir did not exist before
 	lock  io.Closer
-	at    string    // where files are written: dir, or the folder beside it
-	real  string    // dir without links, if it is replaced
-	lock2 io.Closer // of the folder beside it
+	at    string    // the folder that files are written to: dir, or the one beside it
+	real  string    // dir with links resolved, if it is to be replaced
+	lock2 io.Closer // the lock of the folder beside dir
 	files []string  // written so far
 	bytes int64
 }
 
-// claim makes a directory, or empties it of what a killed export has left, and locks
-// it against other exports. It is not where source has left its features.
+// claim makes and locks the directory dir, and removes what a killed export has left in it.
+// It refuses a directory that holds features that source refers to.
 func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (*output, error) {
 	if err := folder.CheckName(dir); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (*output, er
 		if o.made {
 			err = o.leave(err)
 		}
-		return nil, err // not knowing whose lock it is
+		return nil, err // the lock may be another export's, so it is left alone
 	}
 	// Another export may have finished before we had the lock.
 	old, err := o.replaceable(dir)
@@ -83,14 +83,14 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (*output, er
 	}
 	for _, name := range old {
 		if err := o.remove(name); err != nil {
-			return nil, errors.Join(err, o.lock.Close()) // its file stays: what is left is not whole
+			return nil, errors.Join(err, o.lock.Close()) // the lock file stays, to mark the rest as incomplete
 		}
 	}
 	return o, nil
 }
 
-// replace lets files be written beside the whole export that is there, and removes
-// what a killed export has left beside it.
+// replace makes the folder beside dir that the new export is written to. It removes what a
+// killed export has left there.
 func (o *output) replace() (err error) {
 	if o.real, err = o.fsys.Resolve(o.dir); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (o *output) replace() (err error) {
 	return err
 }
 
-// removeExport removes an export, and the folder that it is in, which is locked.
+// removeExport removes the files of an export and their folder, whose lock the caller holds.
 func (o *output) removeExport(dir string) error {
 	names, err := o.replaceable(dir)
 	if err != nil {
@@ -135,7 +135,7 @@ func (o *output) removeExport(dir string) error {
 			return err
 		}
 	}
-	if err := o.fsys.Sync(dir); err != nil { // what is without a lock file must be without anything else
+	if err := o.fsys.Sync(dir); err != nil { // files of an export must never be there without the lock file
 		return err
 	}
 	if err := folder.RemoveFile(o.fsys, filepath.Join(dir, npy.LockName)); err != nil {
@@ -144,9 +144,9 @@ func (o *output) removeExport(dir string) error {
 	return o.fsys.Remove(dir)
 }
 
-// swap puts what was written in the place of the export before, which it removes.
+// swap exchanges the new export and the old one, and removes the old one.
 func (o *output) swap() error {
-	if _, err := o.replaceable(o.dir); err != nil { // a user's file may have come meanwhile
+	if _, err := o.replaceable(o.dir); err != nil { // the user may have put files there meanwhile
 		return err
 	}
 	var err error
@@ -158,9 +158,9 @@ func (o *output) swap() error {
 
 func (o *output) remove(name string) error { return o.fsys.Remove(filepath.Join(o.at, name)) }
 
-// replaceable lists what is in a directory and may be removed, meta.json first: what a
-// killed export has left or, with force, a whole one. Somebody's own arrays have
-// the same names, but neither the lock nor the mark in meta.json.
+// replaceable lists the files of a directory, meta.json first, if all of them may be removed:
+// those that a killed export has left (it has a lock file) or, with force, a complete export
+// (meta.json says so). A user's own arrays, which may have the same names, have neither.
 func (o *output) replaceable(dir string) (names []string, err error) {
 	entries, err := o.fsys.ReadDir(dir)
 	if err != nil {
@@ -176,7 +176,7 @@ func (o *output) replaceable(dir string) (names []string, err error) {
 		case entry.IsDir() || !ours.MatchString(name):
 			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written: give another directory", dir, format.ErrExists, name)
 		case name == metaName:
-			names = slices.Insert(names, 0, name) // without it, the rest counts as left by a killed export
+			names = slices.Insert(names, 0, name) // removed first, so that the rest counts as incomplete
 		default:
 			names = append(names, name)
 		}
@@ -191,7 +191,7 @@ func (o *output) replaceable(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// checkSource refuses the directory where source has left its features.
+// checkSource refuses a directory that holds features that source refers to.
 func (o *output) checkSource(source *format.Dir) error {
 	out, err := o.fsys.Resolve(o.dir)
 	if err != nil {
@@ -209,7 +209,7 @@ func (o *output) checkSource(source *format.Dir) error {
 	return nil
 }
 
-// exporter marks meta.json as that of an export.
+// exporter is the value of exported_by in the meta.json of an export.
 const exporter = "hopfeed"
 
 func (o *output) marked(dir string) bool {
@@ -224,9 +224,9 @@ func (o *output) marked(dir string) bool {
 	return bytes.Equal(found[:n], start)
 }
 
-// leave unlocks the output directory, which after an error loses what was written,
-// and returns err, or else what went wrong here. Where a file cannot be removed,
-// that of the lock stays with it.
+// leave ends the export: if err is not nil, it removes what was written; then it unlocks the
+// directory. It returns err, or the first error of its own. The lock file stays if another
+// file could not be removed.
 func (o *output) leave(err error) error {
 	if err == nil && o.lock2 != nil {
 		if err = o.swap(); err == nil {
@@ -237,7 +237,7 @@ func (o *output) leave(err error) error {
 		err = o.remove(npy.LockName)
 	}
 	if err != nil {
-		o.giveUp() // err is the one to tell
+		o.giveUp() // its own error matters less than err
 	}
 	if o.lock != nil {
 		err = errors.Join(err, o.lock.Close())
@@ -248,9 +248,9 @@ func (o *output) leave(err error) error {
 	return err
 }
 
-// giveUp removes what was written.
+// giveUp removes the files that were written.
 func (o *output) giveUp() {
-	if o.real != "" { // the whole export stays, with the old files or the new
+	if o.real != "" { // dir keeps a complete export, the old or the new one
 		if o.at == o.dir || o.removeExport(o.at) == nil {
 			_ = o.fsys.Remove(filepath.Join(o.dir, npy.LockName))
 		}
@@ -268,7 +268,7 @@ func (o *output) giveUp() {
 	}
 }
 
-// create writes one file by means of body, and commits it.
+// create makes a file, calls body to write it, and commits it.
 func (o *output) create(name string, body func(w vfs.PendingFile) error) error {
 	f, err := o.fsys.Create(filepath.Join(o.at, name))
 	if err != nil {

@@ -31,7 +31,7 @@ func OpenArchive(fsys vfs.FS, path string) (*Archive, error) {
 		f.Close()
 		return nil, err
 	}
-	// A section answers the offsets of a damaged directory with EOF.
+	// A section reader returns EOF for offsets beyond the file, which a damaged directory may have.
 	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
 		f.Close()
@@ -41,7 +41,8 @@ func OpenArchive(fsys vfs.FS, path string) (*Archive, error) {
 	return &Archive{z, f}, nil
 }
 
-// archiveError is ErrInvalid for damage, and the error of the file system otherwise.
+// archiveError makes an error of reading an archive ErrInvalid if the archive is damaged; an
+// error of the file system stays what it is.
 func archiveError(path string, err error) error {
 	for _, damage := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, damage) {
@@ -58,10 +59,10 @@ func archiveError(path string, err error) error {
 // Close closes the file.
 func (z *Archive) Close() error { return z.file.Close() }
 
-// Has tells whether there is an array of that name.
+// Has reports whether the archive has an array of that name.
 func (z *Archive) Has(name string) bool { return z.find(name) != nil }
 
-// Names are the names of the arrays, sorted.
+// Names lists the names of the arrays, sorted.
 func (z *Archive) Names() []string {
 	var names []string
 	for _, f := range z.zip.File {
@@ -73,7 +74,7 @@ func (z *Archive) Names() []string {
 	return slices.Compact(names)
 }
 
-// find is the last member of a name, as in NumPy.
+// find returns the last member of a name, which is the one that NumPy reads, or nil.
 func (z *Archive) find(name string) *zip.File {
 	for _, f := range slices.Backward(z.zip.File) {
 		if f.Name == name+".npy" {
@@ -90,7 +91,7 @@ type Stream struct {
 	path   string // archive and member
 	member io.ReadCloser
 	r      *bufio.Reader
-	left   int64 // elements
+	left   int64 // elements that were not read yet
 	raw    []byte
 }
 
@@ -129,7 +130,7 @@ func (s *Stream) Path() string { return s.path }
 // Close ends the stream.
 func (s *Stream) Close() error { return s.member.Close() }
 
-// Next converts the next len(dst) elements.
+// Next reads the next len(dst) elements into dst.
 func Next[T Number](s *Stream, dst []T) error {
 	if err := s.checkNumbers(s.path); err != nil {
 		return err
@@ -147,8 +148,8 @@ func Next[T Number](s *Stream, dst []T) error {
 	return nil
 }
 
-// next reads n elements; after the last it reads on to the end, where the zip
-// reader compares checksums.
+// next reads the bytes of n elements. After the last element it reads to the end of the
+// member, since only there the zip reader compares the checksum.
 func (s *Stream) next(n int64) ([]byte, error) {
 	if n > s.left {
 		return nil, fmt.Errorf("%w: %s: ends %d elements early", ErrInvalid, s.path, n-s.left)
@@ -172,7 +173,7 @@ func (s *Stream) next(n int64) ([]byte, error) {
 	return raw, nil
 }
 
-// maxString bounds the characters of a string in an archive.
+// maxString is the greatest number of characters of a string that Text reads.
 const maxString = 1 << 10
 
 // Text reads a stream that is one string.

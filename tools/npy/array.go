@@ -17,8 +17,8 @@ import (
 // blockBytes is how much of an array is read at once.
 const blockBytes = 1 << 20
 
-// LockName is a file in a directory of arrays that is being written, or was when
-// its writer died: unless there is meta.json, which comes last, it is not whole.
+// LockName is a file that an export keeps in the directory that it writes. A directory with
+// this file and without meta.json, which is written last, is incomplete.
 const LockName = ".exporting"
 
 // Array is an array in a file, read by position.
@@ -27,7 +27,7 @@ type Array struct {
 	file vfs.File
 }
 
-// Open opens a .npy file whose size is what its header asks for.
+// Open opens a .npy file. The file must have the size that its header implies.
 func Open(fsys vfs.FS, path string) (*Array, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
 	return &Array{*h, f}, nil
 }
 
-// HasHeader tells whether a file begins as .npy files do.
+// HasHeader reports whether a file begins with the magic string of .npy files.
 func HasHeader(fsys vfs.FS, path string) (bool, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func checkSize(path string, h *Header, size int64) error {
 	return nil
 }
 
-// named puts the file into an error of ReadHeader.
+// named adds the name of the file to an error of ReadHeader.
 func named(path string, err error) error {
 	if text, ok := strings.CutPrefix(err.Error(), ErrInvalid.Error()+": "); ok && errors.Is(err, ErrInvalid) {
 		return fmt.Errorf("%w: %s: %s", ErrInvalid, path, text)
@@ -108,18 +108,18 @@ func named(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// Path is where the array is.
+// Path is the path of the file.
 func (a *Array) Path() string { return a.file.Path() }
 
 // Close closes the file.
 func (a *Array) Close() error { return a.file.Close() }
 
-// Number is what elements are converted to: integers to int64 exactly (Uint64
-// beyond its range wraps to negative numbers), any number to float32 and float64
-// with one rounding.
+// Number is a type that elements are converted to. Conversion of integers to int64 is exact,
+// but Uint64 above its range wraps to negative numbers; conversion of any number to float32
+// or float64 rounds once.
 type Number interface{ int64 | float32 | float64 }
 
-// Read converts the elements [first, first+len(dst)), counted as they lie in the file.
+// Read reads the elements [first, first+len(dst)), in the order of the file, into dst.
 func Read[T Number](a *Array, dst []T, first int64) error {
 	if err := a.checkNumbers(a.Path()); err != nil {
 		return err
@@ -155,8 +155,8 @@ func (a *Array) readAt(p []byte, off int64) error {
 	return err
 }
 
-// ReadRows converts the rows [first, first+len(dst)/F) of an [n,F] array (or of
-// an [n] array, with F = 1) to row-major dst, whatever their order in the file.
+// ReadRows reads the rows [first, first+len(dst)/F) of an [n,F] array (or of an [n] array,
+// with F = 1) into dst, row by row, also where the file is in Fortran order.
 func ReadRows[T Number](a *Array, dst []T, first int64) error {
 	rows, cols := a.Shape[0], int64(1)
 	if len(a.Shape) > 1 {
@@ -178,7 +178,7 @@ func ReadRows[T Number](a *Array, dst []T, first int64) error {
 	return nil
 }
 
-// Element prints element i, as it lies in the file, in full.
+// Element returns element i, in the order of the file, as text without loss of digits.
 func (a *Array) Element(i int64) string {
 	raw := make([]byte, a.ItemBytes())
 	if err := a.readAt(raw, a.Offset+i*a.ItemBytes()); err != nil {
@@ -199,7 +199,7 @@ func (a *Array) Element(i int64) string {
 	return fmt.Sprint(v[0])
 }
 
-// Strings reads a whole array of strings. Those of a block share memory.
+// Strings reads a whole array of strings. Strings that were read together share memory.
 func (a *Array) Strings() ([]string, error) {
 	if a.Type != Bytes && a.Type != Text {
 		return nil, fmt.Errorf("%w: %s: %s where strings are expected", ErrInvalid, a.Path(), a.Type)
@@ -231,8 +231,8 @@ func (a *Array) Strings() ([]string, error) {
 	return out, nil
 }
 
-// appendString appends a string without the zeros that fill it up to its width. It
-// fails for bytes that are not UTF-8, and for what is no character.
+// appendString appends a string without the zeros that pad it to its width. ok is false if
+// the bytes are not UTF-8, or a number is not a Unicode character.
 func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	if h.Type == Bytes {
 		raw = bytes.TrimRight(raw, "\x00")
@@ -252,7 +252,8 @@ func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	return dst, true
 }
 
-// convert decodes len(dst) elements; raw is aligned for them, and is scribbled on.
+// convert decodes len(dst) elements of raw, which must be aligned for their type and is
+// overwritten if its byte order is swapped.
 func convert[T Number](dst []T, raw []byte, h *Header) {
 	swapBytes(raw, h.Type.Size(), h.BigEndian)
 	switch h.Type {
@@ -291,7 +292,7 @@ func convert[T Number](dst []T, raw []byte, h *Header) {
 	}
 }
 
-// isNative tells whether values in memory are as they are in the file.
+// isNative reports whether T has the same bytes in memory as the elements in the file.
 func isNative[T Number](h *Header) bool {
 	switch any(T(0)).(type) {
 	case int64:
@@ -324,7 +325,7 @@ func (h *Header) checkNumbers(path string) error {
 	return nil
 }
 
-// AsBFloat16 makes the header of an array of 16-bit integers one of bfloat16.
+// AsBFloat16 changes the type of an array of 16-bit integers to BFloat16.
 func (h *Header) AsBFloat16(path string) error {
 	if h.Type != Uint16 && h.Type != Int16 {
 		return fmt.Errorf("%w: %s: %s cannot be bfloat16 (which is stored as uint16 or int16)", ErrInvalid, path, h.Type)

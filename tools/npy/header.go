@@ -37,7 +37,7 @@ const (
 	Float16
 	Float32
 	Float64
-	BFloat16 // in files Uint16 or Int16: NumPy has none
+	BFloat16 // stored as Uint16 or Int16, as NumPy has no such type
 	Bytes    // fixed-width byte strings
 	Text     // fixed-width UTF-32 strings
 )
@@ -52,8 +52,8 @@ func (t Type) Size() int64 { return sizes[t] }
 
 func (t Type) String() string { return names[t] }
 
-// IsNumber, IsInteger and IsFloat sort the types. A Bool is a number, but no
-// integer: a mask is not to be taken for ids. Strings are none of these.
+// IsNumber is true for every type but strings, IsInteger and IsFloat for those kinds of
+// numbers. A Bool is a number but not an integer, so that a mask is never taken for ids.
 func (t Type) IsNumber() bool  { return t >= Bool && t <= BFloat16 }
 func (t Type) IsInteger() bool { return t >= Int8 && t <= Uint64 }
 func (t Type) IsFloat() bool   { return t >= Float16 && t <= BFloat16 }
@@ -80,7 +80,7 @@ type Header struct {
 
 const (
 	magic     = "\x93NUMPY"
-	maxHeader = 1 << 20 // far above what an array of numbers needs
+	maxHeader = 1 << 20 // bytes; an array of numbers needs about 100
 	maxDims   = 32
 )
 
@@ -195,8 +195,8 @@ func parseHeader(text string) (*Header, error) {
 	return h, nil
 }
 
-// overflows tells whether DataBytes is beyond 64 bits. An empty axis does not hide
-// that the others overflow.
+// overflows reports whether DataBytes does not fit in 64 bits. An axis of size 0 counts as
+// 1, so that it does not hide an overflow of the others.
 func (h *Header) overflows() bool {
 	bytes := h.ItemBytes()
 	for _, d := range h.Shape {
@@ -252,7 +252,7 @@ func (h *Header) setDescr(descr string) error {
 	return fmt.Errorf("element type %.100q is not supported (integers and float16, float32, float64 are)", descr)
 }
 
-// literal reads the few Python literals of a header. After the first error all
+// literal parses the Python literals that a header may contain. After the first error all
 // its methods do nothing.
 type literal struct {
 	rest string
@@ -342,9 +342,9 @@ func (p *literal) tuple() []int64 {
 	return dims
 }
 
-// AppendHeader appends the header of a little-endian C-order array, so that the
-// data start on a multiple of 64 bytes. It takes numbers, and Text of the given
-// width in characters (1 for numbers).
+// AppendHeader appends the header of a little-endian C-order array of numbers, or of Bytes
+// or Text with strings of the given width in characters (1 for numbers). It is padded so
+// that the data that follow start on a multiple of 64 bytes.
 func AppendHeader(dst []byte, t Type, width int64, shape ...int64) []byte {
 	order := "<"
 	if t.Size() == 1 {

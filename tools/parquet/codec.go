@@ -15,7 +15,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// codec is how pages are compressed.
+// codec is a compression of pages, by its number in the metadata.
 type codec int64
 
 const (
@@ -31,7 +31,7 @@ const (
 
 var codecs = []struct {
 	name  string
-	ratio int64 // most that a byte can become; of the last three far more than it does
+	ratio int64 // greatest inflated size of a compressed byte; for the last three a generous bound
 }{{"nothing", 1}, {"snappy", 32}, {"gzip", 1100}, {"lzo", 0}, {"brotli", 1 << 16}, {"lz4", 256}, {"zstd", 1 << 16}, {"lz4_raw", 256}}
 
 func (c codec) String() string {
@@ -41,10 +41,10 @@ func (c codec) String() string {
 	return codecs[c].name
 }
 
-// ratio bounds what a page becomes by what is stored of it.
+// ratio is the greatest ratio of the inflated to the compressed size of a page.
 func (c codec) ratio() int64 { return codecs[c].ratio }
 
-// check fails for what is not read.
+// check returns an error for a codec that cannot be read.
 func (c codec) check() error {
 	if c < 0 || int(c) >= len(codecs) || codecs[c].ratio == 0 {
 		return fmt.Errorf("it is compressed by %v; write it anew with snappy or zstd (gzip, brotli, lz4 and none are read too)", c)
@@ -54,7 +54,7 @@ func (c codec) check() error {
 
 var errLength = errors.New("its length differs from that in its header")
 
-// inflate fills dst, and no more.
+// inflate decompresses src into dst, which it must fill exactly.
 func (c codec) inflate(dst, src []byte) error {
 	n, err := 0, error(nil)
 	switch c {
@@ -80,7 +80,7 @@ func (c codec) inflate(dst, src []byte) error {
 		if framedLZ4(dst, src) {
 			return nil
 		}
-		n, err = lz4.UncompressBlock(src, dst) // as some writers meant it
+		n, err = lz4.UncompressBlock(src, dst) // some writers use plain blocks under the same number
 	}
 	if err == nil && n != len(dst) {
 		err = errLength
@@ -88,7 +88,8 @@ func (c codec) inflate(dst, src []byte) error {
 	return err
 }
 
-// fill fills dst from r, which must end there; its checksum, if it has one, is compared.
+// fill reads dst from r, which must end there. Reading to the end also compares the checksum, if
+// the format has one.
 func fill(r io.Reader, dst []byte) error {
 	if _, err := io.ReadFull(r, dst); err != nil {
 		return err
@@ -99,8 +100,8 @@ func fill(r io.Reader, dst []byte) error {
 	return nil
 }
 
-// framedLZ4 inflates what Hadoop wrote as lz4: blocks, each with its length and that of
-// what is stored before it, big endian. It fails where src is something else.
+// framedLZ4 decompresses Hadoop's variant of lz4: blocks, each after its inflated and its
+// compressed length, both big endian. It fails if src has another layout.
 func framedLZ4(dst, src []byte) bool {
 	for len(src) >= 8 {
 		length, stored := int64(binary.BigEndian.Uint32(src)), int64(binary.BigEndian.Uint32(src[4:]))
@@ -118,7 +119,7 @@ func framedLZ4(dst, src []byte) bool {
 var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
-		panic(err) // of options that do not go together
+		panic(err) // only contradictory options can fail
 	}
 	return d
 })

@@ -6,12 +6,12 @@ import (
 	"strconv"
 )
 
-// maxDecimal bounds the bytes of a decimal, of which writers use up to 32.
+// maxDecimal is the greatest number of bytes of a decimal; writers use up to 32.
 const maxDecimal = 64
 
 var errDecimal = errors.New("a decimal that has no bytes, or more than are read")
 
-// wholeDecimal is a big endian integer.
+// wholeDecimal decodes a big endian integer.
 func wholeDecimal(b []byte) (int64, error) {
 	if len(b) == 0 || len(b) > maxDecimal {
 		return 0, errDecimal
@@ -32,7 +32,7 @@ func wholeDecimal(b []byte) (int64, error) {
 	return v, nil
 }
 
-// powers are those of ten that a float64 holds exactly.
+// powers are the powers of ten that a float64 represents exactly.
 var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
 // scaled is v / 10^scale, rounded once.
@@ -61,7 +61,7 @@ func scaledBytes(b []byte, scale int) (float64, error) {
 func parseScaled(digits string, scale int) float64 {
 	v, err := strconv.ParseFloat(digits+"e-"+strconv.Itoa(scale), 64)
 	if err != nil {
-		panic(err) // 155 digits at most: no overflow
+		panic(err) // cannot overflow: it has at most 155 digits
 	}
 	return v
 }

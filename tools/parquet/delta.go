@@ -6,30 +6,31 @@ import (
 	"fmt"
 )
 
-// maxDeltaBlock bounds the values of a block, of which writers put 128 to 4096 in one.
+// maxDeltaBlock is the greatest number of values of a block; writers use 128 to 4096.
 const maxDeltaBlock = 1 << 20
 
 var errDelta = errors.New("its delta encoding is not valid")
 
-// delta reads integers that are stored as differences, in blocks of parts that each
-// have a width in bits (https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC).
+// delta reads integers that are stored as differences (DELTA_BINARY_PACKED,
+// https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC). They come in blocks
+// of parts (miniblocks in the specification), and each part has a width in bits.
 type delta struct {
-	data    []byte // from the next block on
-	partLen int64  // values of a part
-	parts   int    // of a block
-	left    int64  // values to come; the header has the first
+	data    []byte // what was not read yet, from a block on
+	partLen int64  // values in a part
+	parts   int    // in a block
+	left    int64  // values that were not read yet; the first is in the header
 	started bool
-	value   int64 // the last
+	value   int64 // the value before the next difference
 
-	least  int64  // of the differences of the block
-	widths []byte // of the parts of the block that are to come
-	inPart int64  // values left of the part
-	packed []byte // the part, and what follows
+	least  int64  // least difference of the block, which is added to the stored numbers
+	widths []byte // widths of the parts of the block that were not read yet
+	inPart int64  // values of the part that were not read yet
+	packed []byte // from the part on
 	width  int
-	bit    int64 // place of the next in packed
+	bit    int64 // position of the next number in packed
 }
 
-// open reads the header. most is how many values there may be.
+// open reads the header. More values than most are an error.
 func (d *delta) open(data []byte, most int64) error {
 	c := &compact{data: data}
 	block, parts, count := c.uvarint(), c.uvarint(), c.uvarint()
@@ -65,12 +66,12 @@ func (d *delta) part() error {
 		return errDelta
 	}
 	bytes := d.partLen / 8 * int64(d.width)
-	if bytes > int64(len(d.data)) { // the last part may be cut off behind its values
+	if bytes > int64(len(d.data)) { // the last part may end after its last value
 		if bytes = int64(len(d.data)); d.left*int64(d.width) > 8*bytes {
 			return errShort
 		}
 	}
-	slack := min(int64(len(d.data)), bytes+8) // so that most words are read whole
+	slack := min(int64(len(d.data)), bytes+8) // so that most numbers are read as whole words
 	d.packed, d.data, d.bit, d.inPart = d.data[:slack], d.data[bytes:], 0, d.partLen
 	return nil
 }
@@ -101,13 +102,13 @@ func (d *delta) read(dst []int64) error {
 	return nil
 }
 
-// unpack reads integers of one part.
+// unpack reads the next integers of the part.
 func (d *delta) unpack(dst []int64) {
 	value, least, packed, bit, width := d.value, d.least, d.packed, d.bit, int64(d.width)
 	d.bit += int64(len(dst)) * width
 	mask := uint64(1)<<width - 1
 	i := 0
-	for ; i < len(dst) && width <= 56; i++ { // which eight bytes hold wherever they begin
+	for ; i < len(dst) && width <= 56; i++ { // at any bit of a byte, 56 bits lie within 8 bytes
 		at := bit >> 3
 		if at+8 > int64(len(packed)) {
 			break
@@ -124,7 +125,7 @@ func (d *delta) unpack(dst []int64) {
 	d.value = value
 }
 
-// bitsAt is the 64 bits of b from a bit on, zeros beyond its end.
+// bitsAt returns the 64 bits of b from a bit on, with zeros beyond its end.
 func bitsAt(b []byte, bit int64) uint64 {
 	at, shift := bit>>3, bit&7
 	if at+9 <= int64(len(b)) {
@@ -137,7 +138,7 @@ func bitsAt(b []byte, bit int64) uint64 {
 	return binary.LittleEndian.Uint64(word[:])>>shift | uint64(word[8])<<(64-shift)
 }
 
-// end is what follows the integers, none of which have been read.
+// end returns the bytes after the integers. It must be called before any is read.
 func (d *delta) end() ([]byte, error) {
 	walk := *d
 	for walk.left--; walk.left > 0; walk.left -= walk.partLen {
@@ -153,15 +154,16 @@ func (d *delta) end() ([]byte, error) {
 	return walk.data, nil
 }
 
-// byteDeltas reads byte arrays whose lengths are stored before them, and of which the
-// first bytes may be those of the one before.
+// byteDeltas reads byte arrays: all lengths come first, then all bytes (DELTA_LENGTH_BYTE_ARRAY).
+// If they are prefixed, each begins with some bytes of the one before, and the numbers of these
+// come first of all (DELTA_BYTE_ARRAY).
 type byteDeltas struct {
 	prefixes, lengths delta
 	prefixed          bool
-	data              []byte // of the arrays to come
+	data              []byte // bytes of the arrays that were not read yet
 	last              []byte
 	prefix, length    []int64
-	batch             [2][64]int64 // that these are in
+	batch             [2][64]int64 // memory of prefix and length
 }
 
 func (b *byteDeltas) open(data []byte, prefixed bool, values int64) (err error) {
@@ -184,7 +186,7 @@ func (b *byteDeltas) open(data []byte, prefixed bool, values int64) (err error) 
 	return err
 }
 
-// next is the next array, valid until the one after.
+// next returns the next array, which is valid until the next call.
 func (b *byteDeltas) next() ([]byte, error) {
 	if len(b.length) == 0 {
 		n := min(int64(len(b.batch[0])), b.lengths.left)

@@ -12,7 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// key is what the name of a folder, key=value, says of the rows in it.
+// key is a value that all rows in a folder named key=value have.
 type key struct {
 	name, value string
 	null        bool
@@ -21,8 +21,8 @@ type key struct {
 // nullKey is the value that Hive and its followers write for null.
 const nullKey = "__HIVE_DEFAULT_PARTITION__"
 
-// tableLogs are folders that say which files of a table count: files beside them may be
-// of another version of it.
+// tableLogs are folders of table formats that list the files of the current version of a table:
+// files beside them may be of another version.
 var tableLogs = map[string]string{"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 // addFolder adds the files of a folder and of those named key=value within it.
@@ -44,7 +44,7 @@ func (t *Table) addFolder(fsys vfs.FS, path string, keys []key) error {
 		if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 			continue
 		}
-		info, err := fsys.Stat(filepath.Join(path, name)) // of what a link leads to
+		info, err := fsys.Stat(filepath.Join(path, name)) // follows links
 		if err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func parseKey(name string) (k key, ok bool) {
 	return k, ok && k.name != ""
 }
 
-// compareNames orders names; runs of digits in them count as numbers, so that part-2
-// comes before part-10.
+// compareNames compares names, and runs of digits in them as numbers, so that part-2 comes
+// before part-10.
 func compareNames(a, b string) int {
 	digits := func(s string) int {
 		n := 0
@@ -113,8 +113,8 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }
 
-// addKeys makes columns of the keys, which all files must have. A column of the files
-// goes before a key of its name.
+// addKeys makes columns of the keys, which all files must have. If a key has the name of a
+// column of the files, the column is used.
 func (t *Table) addKeys() error {
 	for i, k := range t.parts[0].keys {
 		c := Column{Name: k.name, Kind: Integer, Type: "whole numbers in names of folders", Key: true, leaf: i}

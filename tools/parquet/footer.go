@@ -11,23 +11,23 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// footer is what is read of the metadata at the end of a file
+// footer is the part of the metadata at the end of a file that is used
 // (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 type footer struct {
-	columns []Column // the fields of structures last
+	columns []Column // with the fields of structures last
 	groups  []rowGroup
-	rows    int64 // over all groups
+	rows    int64 // of all groups
 
-	columnBytes int64 // that columns take in memory
+	columnBytes int64 // memory that columns take
 }
 
-// rowGroup is some rows, column by column.
+// rowGroup is a range of rows, stored column by column.
 type rowGroup struct {
 	rows   int64
-	chunks []chunk // by leaf of the schema
+	chunks []chunk // one for each leaf of the schema
 }
 
-// chunk is where a column of a row group is.
+// chunk is the place of a column of a row group in the file.
 type chunk struct {
 	start     int64 // offset of the first page
 	size      int64 // bytes of all pages
@@ -36,25 +36,25 @@ type chunk struct {
 	elsewhere bool // in another file, or encrypted
 }
 
-// Bounds. A structure is not accepted with fewer bytes in the file than writers need
-// for it, so what is made of a file's metadata stays in proportion to the file.
+// Limits of metadata. A list is refused if the file has fewer bytes for it than its structures
+// need at least (min...), so that memory stays proportional to the size of the file.
 const (
 	maxFooter        = 256 << 20
 	maxRows          = 1 << 48 // so that sums do not overflow
-	maxRowsPerByte   = 1 << 16 // of a file: many times what run lengths and compression give
-	minElement       = 4       // bytes of an element of the schema
+	maxRowsPerByte   = 1 << 16 // of a file: far more than run lengths and compression reach
+	minElement       = 4       // bytes in the file of an element of the schema
 	minRowGroup      = 4
 	minChunk         = 12
-	elementBytes     = 96 // in memory
+	elementBytes     = 96 // this and the following: bytes in memory
 	columnBytes      = 160
 	rowGroupBytes    = 64
 	chunkBytes       = 40
-	defaultMetaBytes = 1 << 30 // of all files of a table, without a memory limit
+	defaultMetaBytes = 1 << 30 // for all files of a table, if there is no memory limit
 )
 
 var errNoTable = errors.New("no Parquet file (it does not end with PAR1)")
 
-// allowance is memory that metadata may still take.
+// allowance is the memory that metadata may take, and what is left of it.
 type allowance struct{ total, left int64 }
 
 func (a *allowance) take(bytes int64) error {
@@ -64,8 +64,8 @@ func (a *allowance) take(bytes int64) error {
 	return nil
 }
 
-// readFooter reads the metadata of a file. The error names no file, unless it is
-// the file system's.
+// readFooter reads the metadata of a file. Its errors do not name the file, but those of the
+// file system do.
 func readFooter(f vfs.File, size int64, memory *allowance) (*footer, error) {
 	var end [8]byte
 	if size < 12 {
@@ -208,10 +208,10 @@ func (c *compact) chunk(t wire) (k chunk) {
 	return k
 }
 
-// damaged is what to do about a file that contradicts itself.
+// damaged ends the errors of files that contradict themselves: what the user can do.
 const damaged = "; the file is damaged or cut off: copy or write it again"
 
-// readFull reads all of p.
+// readFull reads len(p) bytes from position at; fewer are an error.
 func readFull(f io.ReaderAt, p []byte, at int64) error {
 	n, err := f.ReadAt(p, at)
 	if n == len(p) {
@@ -223,7 +223,7 @@ func readFull(f io.ReaderAt, p []byte, at int64) error {
 	return &diskError{err}
 }
 
-// diskError is an error of the file system, in which the file is not at fault.
+// diskError is an error of the file system, which says nothing about the content of the file.
 type diskError struct{ error }
 
 func (e *diskError) Unwrap() error { return e.error }

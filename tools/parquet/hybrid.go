@@ -4,18 +4,18 @@ import (
 	"encoding/binary"
 )
 
-// hybrid reads small integers in runs and bit-packed groups of eight
+// hybrid reads small integers in the RLE/bit-packing hybrid: runs, and bit-packed groups of eight
 // (https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE).
 type hybrid struct {
-	data  []byte // from the next run or group on
+	data  []byte // what was not read yet, from a run or groups on
 	width int    // bits of an integer, up to 32
 
-	run   int64 // integers left of a run
+	run   int64 // integers of the run that were not read yet
 	value uint32
 
-	packed int64 // integers left of groups
+	packed int64 // integers of the groups that were not read yet
 	groups []byte
-	bit    int64 // place of the next in groups
+	bit    int64 // position of the next integer in groups
 }
 
 func (h *hybrid) read(dst []uint32) error {
@@ -43,11 +43,12 @@ func (h *hybrid) read(dst []uint32) error {
 	return nil
 }
 
-// allOf takes n integers, if they are in one run of value.
+// allOf skips n integers and returns true if all of them are value and in one run; else it skips
+// none.
 func (h *hybrid) allOf(value uint32, n int64) bool {
 	for h.run == 0 && h.packed == 0 {
 		if h.next() != nil {
-			return false // which read finds again
+			return false // read will return this error
 		}
 	}
 	if h.run < n || h.value != value {
@@ -95,7 +96,7 @@ func (h *hybrid) next() error {
 		h.run, h.value, h.data = count, binary.LittleEndian.Uint32(word[:]), data[bytes:]
 		return nil
 	}
-	bytes := min(count*int64(h.width), int64(len(data))) // some writers leave out what nobody reads of the last group
+	bytes := min(count*int64(h.width), int64(len(data))) // some writers cut the unused rest of the last group
 	h.packed, h.groups, h.bit, h.data = 8*count, data[:bytes], 0, data[bytes:]
 	return nil
 }

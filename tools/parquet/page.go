@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Bounds of the header of a page, and of what is read of a file in one go.
+// Greatest size of the header of a page, and size of one read of the file, in bytes.
 const (
 	maxPageHeader = 1 << 20
 	readAhead     = 1 << 20
@@ -25,20 +25,20 @@ const (
 	dataPageV2     = 3
 )
 
-// page is a page, inflated: of a dictionary, or of levels and values.
+// page is a decompressed page: a dictionary, or levels and values.
 type page struct {
 	kind     int64
-	cells    int64 // values of a dictionary
+	cells    int64 // of a dictionary: its values
 	encoding encoding
-	// Of the levels of version 1, which have their lengths before them, the
-	// encodings; of version 2 the lengths.
+	// The encodings of levels are those of pages of version 1, in which a length precedes the
+	// levels; the lengths are those of version 2, which has one encoding.
 	repEncoding, defEncoding encoding
 	repBytes, defBytes       int64
 	data                     []byte // valid until the next page
 
 	inflated, stored int64 // bytes
 	checksum         int64 // -1: none
-	plain            bool  // version 2 need not be compressed
+	plain            bool  // not compressed, which pages of version 2 may be in any column
 }
 
 // pages reads the pages of a column chunk.
@@ -46,21 +46,21 @@ type pages struct {
 	file     vfs.File
 	at, end  int64
 	codec    codec
-	maxBytes int64 // of a page
+	maxBytes int64 // greatest size of a page
 
-	read     int    // pages so far
-	ahead    []byte // bytes of the file from at on
-	buffer   []byte // that ahead is in
+	read     int    // number of pages read so far
+	ahead    []byte // bytes of the file from position at on
+	buffer   []byte // memory of ahead
 	inflated []byte
 }
 
-// start goes to the pages of a chunk.
+// start moves to the first page of a chunk.
 func (p *pages) start(file vfs.File, k *chunk) {
 	p.file, p.at, p.end, p.codec = file, k.start, k.start+k.size, k.codec
 	p.read, p.ahead = 0, nil
 }
 
-// peek is the next n bytes, or those that are left.
+// peek returns the next n bytes, or all that are left, without moving on.
 func (p *pages) peek(n int64) ([]byte, error) {
 	n = min(n, p.end-p.at)
 	have := int64(len(p.ahead))
@@ -87,7 +87,7 @@ func (p *pages) skip(n int64) {
 	p.at += n
 }
 
-// next reads the next page of a kind that is known; io.EOF after the last.
+// next reads the next page, skips pages of unknown kinds, and returns io.EOF after the last.
 func (p *pages) next() (*page, error) {
 	for p.at < p.end {
 		h, err := p.header()
@@ -119,7 +119,7 @@ func (p *pages) next() (*page, error) {
 	return nil, io.EOF
 }
 
-// check compares the sizes of a page with what there is and what may be used.
+// check refuses a page whose sizes contradict each other or the codec, or exceed maxBytes.
 func (p *pages) check(h *page) error {
 	if h.kind < 0 || h.cells < 0 || h.repBytes < 0 || h.defBytes < 0 || h.repBytes > h.stored || h.defBytes > h.stored-h.repBytes || h.repBytes+h.defBytes > h.inflated {
 		return errors.New("its header is not valid")
@@ -137,10 +137,10 @@ func (p *pages) check(h *page) error {
 	return nil
 }
 
-// tooLarge tells errors of limits of memory.
+// tooLarge reports whether an error says that a limit of memory is too low.
 func tooLarge(err error) bool { return errors.Is(err, machine.ErrDoesNotFit) }
 
-// header reads the header of the page at p.at, and moves on to its data.
+// header reads the header of the page at position p.at, and moves on to its data.
 func (p *pages) header() (*page, error) {
 	for size := int64(1 << 10); ; size = min(8*size, maxPageHeader) {
 		window, err := p.peek(size)
@@ -223,8 +223,8 @@ func (c *compact) page() *page {
 	return h
 }
 
-// inflate sets the data of a page from the bytes stored. The levels of version 2 are
-// as they are.
+// inflate decompresses the stored bytes of a page into its data. The levels of pages of version 2
+// are never compressed.
 func (p *pages) inflate(h *page, stored []byte) error {
 	levels := int64(0)
 	if h.kind == dataPageV2 {
@@ -243,7 +243,7 @@ func (p *pages) inflate(h *page, stored []byte) error {
 	h.data = p.inflated[:h.inflated]
 	copy(h.data, stored[:levels])
 	if levels == h.inflated && levels == h.stored {
-		return nil // no values, which some writers do not compress then
+		return nil // no values: some writers leave the compressed part out
 	}
 	if err := p.codec.inflate(h.data[levels:], stored[levels:]); err != nil {
 		return fmt.Errorf("it does not inflate (%v): %w", p.codec, err)

@@ -12,22 +12,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Cells are values of a column, one after another. They are valid until the reader's
-// next call.
+// Cells are consecutive values of a column. They are valid until the next call of the Reader.
 type Cells struct {
 	N      int
-	Starts []bool    // [N] of a list: whether a row begins here; nil: each is a row
-	Null   []bool    // [N] there is no value: a null, or a list that is null or empty
-	Ints   []int64   // [N] of integers and truth values
-	Floats []float64 // [N] of floats
+	Starts []bool    // [N] of a list: whether a row begins here; nil: each cell is a row
+	Null   []bool    // [N] whether there is no value: a null, or a list that is null or empty
+	Ints   []int64   // [N] values of integer and truth columns
+	Floats []float64 // [N] values of float columns
 
-	texts    texts // [N] of texts
+	texts    texts // [N] values of text columns
 	kind     Kind
 	unsigned bool
 }
 
-// Text is the text of a value, or the digits of an integer, which it may write
-// into buf.
+// Text returns value i as text: a number as its digits, which may be written into buf.
 func (c *Cells) Text(i int, buf []byte) []byte {
 	switch {
 	case c.kind == Text:
@@ -40,7 +38,7 @@ func (c *Cells) Text(i int, buf []byte) []byte {
 	return strconv.AppendInt(buf[:0], c.Ints[i], 10)
 }
 
-// Number is a value as a float64: an integer with one rounding.
+// Number returns value i as a float64; an integer is rounded once.
 func (c *Cells) Number(i int) float64 {
 	switch {
 	case c.kind == Float:
@@ -51,28 +49,28 @@ func (c *Cells) Number(i int) float64 {
 	return float64(c.Ints[i])
 }
 
-// errText is the error of texts that are too long to be in memory together.
+// errText is returned when the texts of one call of Next exceed the memory for a page.
 var errText = fmt.Errorf("%w: texts of some thousand rows take more than 1/%d of the memory that may be used (give more with --memory)", machine.ErrDoesNotFit, memoryShare)
 
 // Reader reads one column of a table, from the first row to the last.
 type Reader struct {
 	table  *Table
 	wanted Column
-	column Column // of the present file
+	column Column // the same column in the current file
 
-	group, end int // next of the table's row groups, and the last
+	group, end int // next row group of the table, and the one after the last
 	part       *part
 	file       vfs.File
 	owned      bool // the file is closed when it has been read
 
 	inGroup bool
-	rows    int64 // left of the present row group
-	left    int64 // cells left of it
-	fresh   bool  // none of it have been taken
+	rows    int64 // rows of the current row group that were not read yet
+	left    int64 // cells of it in pages that were not opened yet
+	fresh   bool  // none of its cells were read yet
 	pages   pages
 	dict    *dictionary
 
-	inPage   int64 // cells left of the present page
+	inPage   int64 // cells of the current page that were not read yet
 	rep, def hybrid
 	values   values
 	levels   []uint32
@@ -86,8 +84,8 @@ func (t *Table) Read(c *Column) (*Reader, error) {
 	return r, r.Restart(c, 0, len(t.groups))
 }
 
-// Restart goes to the row groups from first to before end of a column, which may be
-// another one than before: its pages take the memory that those of the other had.
+// Restart makes the Reader read row groups first to end-1 of a column, which may be another one
+// than before. It uses the same memory for pages again.
 func (r *Reader) Restart(c *Column, first, end int) error {
 	if c.Kind == Other {
 		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as numbers or text", ErrInvalid, r.table.Path, c.Name, c.Type)
@@ -107,7 +105,7 @@ func (r *Reader) Close() error {
 	return f.Close()
 }
 
-// Next returns the next n cells; fewer only at the end, and none, with io.EOF, after it.
+// Next returns the next n cells, or fewer at the end, and io.EOF when there are no more.
 func (r *Reader) Next(n int) (*Cells, error) {
 	c := &r.cells
 	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0], texts: texts{c.texts.bytes[:0], c.texts.ends[:0]}}
@@ -134,7 +132,7 @@ func (r *Reader) Next(n int) (*Cells, error) {
 	return c, nil
 }
 
-// invalid puts the place into an error.
+// invalid adds the place to an error, and makes it ErrInvalid if the file is at fault.
 func (r *Reader) invalid(err error) error {
 	var disk *diskError
 	if err == nil || errors.As(err, &disk) {
@@ -153,10 +151,10 @@ func (r *Reader) invalid(err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrInvalid, place, err)
 }
 
-// errCannot is in errors of what is not read, though it may be well.
+// errCannot is in errors about something valid that this package does not read.
 var errCannot = errors.New("it cannot be read")
 
-// nextPage goes to the next page that has cells; io.EOF after the last.
+// nextPage moves to the next page that has cells, and returns io.EOF after the last.
 func (r *Reader) nextPage() error {
 	for {
 		if r.inGroup {
@@ -170,7 +168,7 @@ func (r *Reader) nextPage() error {
 			return io.EOF
 		}
 		if r.group++; r.table.groups[r.group-1].Rows == 0 {
-			continue // its pages may be anything
+			continue // without rows, its pages are not looked at
 		}
 		if err := r.openGroup(&r.table.groups[r.group-1]); err != nil {
 			return err
@@ -178,7 +176,7 @@ func (r *Reader) nextPage() error {
 	}
 }
 
-// openPart goes to a file of the table.
+// openPart moves to a file of the table.
 func (r *Reader) openPart(p *part) (err error) {
 	if err := r.Close(); err != nil {
 		return err
@@ -226,8 +224,8 @@ func (r *Reader) openGroup(g *Group) error {
 	return nil
 }
 
-// openPage goes to the next page of the row group, and tells whether it has cells.
-// After the last, there is no row group.
+// openPage moves to the next page of the row group. found reports whether it has cells. After
+// the last page, inGroup is false.
 func (r *Reader) openPage() (found bool, err error) {
 	if r.wanted.Key {
 		r.inPage, r.inGroup = r.left, r.left > 0
@@ -282,7 +280,7 @@ func (r *Reader) openPage() (found bool, err error) {
 	return p.cells > 0, v.setEncoding(p.encoding, r.dict, p.cells)
 }
 
-// take appends the next k cells of the page to c.
+// take appends the next k cells of the page to c, and moves on.
 func (r *Reader) take(c *Cells, k int) error {
 	from := len(c.Null)
 	c.Null = slices.Grow(c.Null, k)[:from+k]
@@ -344,7 +342,8 @@ func (r *Reader) readLevels(h *hybrid, k int) ([]uint32, error) {
 	return r.levels, h.read(r.levels)
 }
 
-// appendValues appends a value for each that is not null; others are 0.
+// appendValues appends len(null) values: those that are not null, of which there are present, are
+// read; the others are 0.
 func appendValues[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
 	from := len(*to)
 	*to = slices.Grow(*to, len(null))[:from+len(null)]
@@ -352,7 +351,7 @@ func appendValues[T int64 | float64](to *[]T, null []bool, present int, read fun
 	if err := read(dst[:present]); err != nil {
 		return err
 	}
-	for i := len(dst) - 1; present <= i; i-- { // below present, none is null
+	for i := len(dst) - 1; present <= i; i-- { // the values before are in place: no null precedes them
 		if dst[i] = 0; !null[i] {
 			present--
 			dst[i] = dst[present]
@@ -361,7 +360,7 @@ func appendValues[T int64 | float64](to *[]T, null []bool, present int, read fun
 	return nil
 }
 
-// takeKey appends the value that the folder of the file has.
+// takeKey appends the value of a key, which is the same for all rows of the file.
 func (r *Reader) takeKey(c *Cells, null []bool) error {
 	k := &r.part.keys[r.wanted.leaf]
 	r.left -= int64(len(null))
@@ -369,7 +368,7 @@ func (r *Reader) takeKey(c *Cells, null []bool) error {
 	if r.wanted.Kind == Integer && !k.null {
 		var err error
 		if number, err = strconv.ParseInt(k.value, 10, 64); err != nil {
-			return err // not after addKeys
+			return err // cannot happen: addKeys has parsed it
 		}
 	}
 	for i := range null {

@@ -5,36 +5,36 @@ import (
 	"fmt"
 )
 
-// Kind is what the values of a column are.
+// Kind is the kind of the values of a column.
 type Kind uint8
 
 const (
 	Other   Kind = iota // none of these: dates, times, maps, structures, lists of lists
-	Integer             // of up to 64 bits, signed or not; decimals without decimal places
+	Integer             // up to 64 bits, signed or not; decimals without decimal places
 	Float               // float16, float32, float64; other decimals
 	Bool
 	Text
 )
 
-// Column is a column of a table: of one value a row, or of a list.
+// Column is a column of a table, with one value a row or, if it is a List, a list of values.
 type Column struct {
 	Name  string
 	Kind  Kind
 	List  bool
-	Type  string // in words
-	Field bool   // of a structure, by dotted name: read only when it is asked for
-	Key   bool   // it comes from the names of folders (key=value), not from the files
+	Type  string // its type in words, for messages
+	Field bool   // it is a field of a structure; its name has dots
+	Key   bool   // its values are in the names of folders (key=value), not in the files
 
-	leaf     int // among those of the file; of a key, its place among the keys
+	leaf     int // index among the leaves of the schema or, of a key, among the keys
 	store    store
-	size     int  // bytes of a value; 0: they differ
-	scale    int  // decimal places of a decimal
-	unsigned bool // integers
-	maxDef   int  // definition level of a value; lower ones say which level is null
+	size     int  // bytes of a value; 0: values differ in size
+	scale    int  // decimal places
+	unsigned bool // of integers
+	maxDef   int  // definition level of a value that is not null
 	maxRep   int
 }
 
-// store is how the values of a column lie in pages.
+// store is the layout of the values of a column in pages.
 type store uint8
 
 const (
@@ -49,20 +49,20 @@ const (
 	storeDecimal // big endian, of a fixed length
 )
 
-// element is a node of the schema, in depth-first order.
+// element is a node of the schema, whose nodes are listed in depth-first order.
 type element struct {
 	name       []byte
 	physical   physical
-	size       int64 // of a fixed-size byte array
+	size       int64 // bytes of a fixed-size byte array
 	repetition int64
 	children   int64
 	converted  int64 // -1: none
 	scale      int64
-	logical    int64 // field of the union LogicalType; 0: none
-	unsigned   bool  // of logical integers
+	logical    int64 // number of the field of the union LogicalType; 0: none
+	unsigned   bool  // of an integer
 }
 
-// physical is the type of values in pages.
+// physical is the type by which the values are stored in pages.
 type physical int64
 
 const (
@@ -76,14 +76,14 @@ const (
 	fixedArray
 )
 
-// Repetitions of an element.
+// Repetition of an element.
 const (
 	required = iota
 	optional
 	repeated
 )
 
-// Logical and, of older writers, converted types that matter here.
+// Logical types and, by older writers, converted types that are used here.
 const (
 	logicalMap       = 2
 	logicalDecimal   = 5
@@ -97,7 +97,7 @@ const (
 	convertedNothing = -1
 )
 
-// typeNames are in words what cannot be read, and what is not what it should be.
+// Names of types in messages.
 var (
 	physicalNames = []string{"truth values", "int32", "int64", "int96 timestamp", "float32", "float64", "text", "fixed-size binary"}
 	logicalNames  = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson", 14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
@@ -131,7 +131,7 @@ func (c *compact) element(t wire) element {
 	return e
 }
 
-// logical reads a member of the union LogicalType.
+// logical reads a field of the union LogicalType.
 func (c *compact) logical(e *element, id int64, t wire) {
 	e.logical = id
 	if t != wireStruct {
@@ -151,8 +151,8 @@ func (c *compact) logical(e *element, id int64, t wire) {
 	})
 }
 
-// columns lists the columns of a schema, and then the fields of its structures, and
-// counts the leaves.
+// columns lists the columns of a schema, then the fields of its structures, and counts the
+// leaves.
 func columns(schema []element, memory *allowance) (out []Column, leaves int, err error) {
 	if len(schema) == 0 {
 		return nil, 0, errors.New("it has no schema")
@@ -202,15 +202,15 @@ func (e *element) isMap() bool {
 	return e.children > 0 && (e.logical == logicalMap || e.converted == convertedMap || e.converted == convertedMap+1)
 }
 
-// schemaWalk goes through the elements of a schema.
+// schemaWalk is the state of a walk through the elements of a schema.
 type schemaWalk struct {
 	left   []element
-	leaves []Column // called by the names of the structures around them and their own
+	leaves []Column // each named by the structures around it and itself
 	memory *allowance
 }
 
-// walk goes through an element and those within it. maxRep and maxDef are the levels
-// of what is around it.
+// walk visits an element and those within it. maxRep and maxDef are the levels of the element
+// around it.
 func (w *schemaWalk) walk(path string, maxRep, maxDef, depth int) error {
 	if len(w.left) == 0 || depth > maxDepth {
 		return fmt.Errorf("its schema ends early, or has more than %d levels", maxDepth)
@@ -245,13 +245,13 @@ func (w *schemaWalk) walk(path string, maxRep, maxDef, depth int) error {
 	return nil
 }
 
-// maxName bounds the names of columns.
+// maxName is the greatest length of the name of a column.
 const maxName = 1 << 12
 
-// maxScale bounds the decimal places of decimals, of which writers allow 38 or 76.
+// maxScale is the greatest number of decimal places; writers allow 38 or 76.
 const maxScale = 100
 
-// setKind decides by the types of a leaf what its values are.
+// setKind sets the kind and the store of a leaf by its types.
 func (c *Column) setKind(e *element) {
 	c.Kind, c.Type = Other, "unknown type"
 	if e.physical < 0 || int(e.physical) >= len(physicalNames) {

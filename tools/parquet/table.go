@@ -1,8 +1,8 @@
 // Package parquet reads the columns of Parquet tables (https://parquet.apache.org/docs/file-format/),
-// a page at a time: all encodings of values that writers use, and pages that are plain
-// or compressed by snappy, gzip, brotli, zstd or lz4. Nothing in a file is trusted: what
-// is wrong is ErrInvalid. Memory is checked against a limit, and sizes against the file's,
-// before anything is allocated.
+// a page at a time: all encodings of values that writers use, and pages that are not compressed
+// or compressed by snappy, gzip, brotli, zstd or lz4. Nothing in a file is trusted: invalid data
+// are ErrInvalid. Before memory is allocated, its size is compared with a limit and with the size
+// of the file.
 //
 // A Table is safe for concurrent use, a Reader is not.
 package parquet
@@ -18,58 +18,60 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// ErrInvalid is returned when a file is no table that can be read, or not the one
-// that it should be. The text names file and place.
+// ErrInvalid is returned when a file is not a table that can be read, or not the expected one.
+// The text names the file and the place.
 var ErrInvalid = npy.ErrInvalid
 
-// Table is the rows of a file, or of the files of a folder one after another.
+// Table is the rows of a file, or of the files of a folder, one file after another.
 type Table struct {
-	Path    string
-	Rows    int64
-	Columns []Column // of the first file, the fields of its structures last but for keys; other files must have those that are read
+	Path string
+	Rows int64
+	// Columns are those of the first file: plain columns, fields of structures, and then keys.
+	// The other files must have those that are read.
+	Columns []Column
 
 	parts     []*part
 	groups    []Group
 	metadata  allowance
-	pageBytes int64 // most of a page
+	pageBytes int64 // greatest size of a page
 }
 
 // Group is a row group of a table.
 type Group struct {
-	First, Rows int64 // rows of the table
+	First, Rows int64 // its first row in the table, and the number of its rows
 
 	part  *part
-	index int // among those of the part
+	index int // among the row groups of the part
 }
 
 // part is a file of a table.
 type part struct {
 	path    string
 	fsys    vfs.FS
-	file    vfs.File // nil: it is opened when it is read
+	file    vfs.File // nil: each Reader opens it
 	size    int64
 	columns []Column
 	groups  []rowGroup
 	keys    []key
 }
 
-// maxOpen is how many files of a table stay open; those beyond are opened once more
-// by each Reader.
+// maxOpen is the number of files of a table that stay open. The others are opened again by each
+// Reader.
 const maxOpen = 512
 
-// Of the memory that may be used, the metadata of a table get a share of 1/16, and so
-// does a page. Up to three columns are read side by side, each with a page as stored,
-// inflated, and a dictionary, which takes twice as much as its page.
+// The metadata of a table may take 1/16 of the memory limit, and so may a page. Up to three
+// columns are read side by side, and each has a stored page, a decompressed one and a dictionary,
+// which takes twice as much as its page.
 const (
 	memoryShare      = 16
 	minPageBytes     = 1 << 20
-	defaultPageBytes = 1 << 30 // without a limit
+	defaultPageBytes = 1 << 30 // if there is no memory limit
 )
 
-// Open opens a file, or the files of a folder: those whose names end with .parquet, in
-// the order of these, in which numbers count as such, and those of folders named
-// key=value within it, whose keys are columns. It reads their metadata, once. memory
-// is what the caller may use in all; 0: no limit.
+// Open opens a file, or the files of a folder: those whose names end with .parquet, ordered by
+// name, with numbers in names by value; and those in folders named key=value within it, whose
+// keys become columns. It reads the metadata of all files. memory is the number of bytes that
+// the table and its readers may use; 0: no limit.
 func Open(fsys vfs.FS, path string, memory int64) (_ *Table, err error) {
 	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
 	if memory > 0 {
@@ -111,17 +113,17 @@ func (t *Table) Close() error {
 	return errors.Join(errs...)
 }
 
-// Bytes is what the table takes in memory while it is open.
+// Bytes is the memory that the table takes while it is open.
 func (t *Table) Bytes() int64 { return t.metadata.total - t.metadata.left }
 
-// Keyed tells whether the files lie in folders named key=value, so that the order of
-// the rows is that of the keys.
+// Keyed reports whether the files are in folders named key=value, so that the rows are ordered by
+// key.
 func (t *Table) Keyed() bool { return len(t.parts[0].keys) > 0 }
 
-// Groups are the row groups, in order.
+// Groups lists the row groups, in order.
 func (t *Table) Groups() []Group { return t.groups }
 
-// Find is the column with one of the names, in any case; nil where there is none.
+// Find returns the column with one of the names, in upper or lower case, or nil.
 func (t *Table) Find(names ...string) *Column {
 	for _, name := range names {
 		for i := range t.Columns {
@@ -133,7 +135,7 @@ func (t *Table) Find(names ...string) *Column {
 	return nil
 }
 
-// Place names a row of the table.
+// Place names a row of the table, for messages.
 func (t *Table) Place(row int64) string {
 	if len(t.parts) < 2 {
 		return fmt.Sprintf("%s: row %d", t.Path, row)
@@ -174,7 +176,7 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	if len(t.parts) == 1 {
 		t.Columns = slices.Clone(f.columns)
 	} else if first := t.parts[0].columns; slices.Equal(first, p.columns) {
-		p.columns = first // most tables have as many of them as files
+		p.columns = first // shared, as the files of most tables have the same columns
 		t.metadata.left += f.columnBytes
 	}
 	for i, g := range f.groups {
@@ -191,10 +193,10 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	return file.Close()
 }
 
-// partBytes is what a file of a table takes in memory, beside its row groups.
+// partBytes is the memory of a file of a table, without its row groups.
 const partBytes = 256
 
-// open is the file, and whether the caller must close it.
+// open returns the file. If it is owned, the caller must close it.
 func (p *part) open() (f vfs.File, owned bool, err error) {
 	if p.file != nil {
 		return p.file, false, nil
@@ -213,8 +215,8 @@ func (p *part) open() (f vfs.File, owned bool, err error) {
 	return f, true, nil
 }
 
-// invalid is ErrInvalid about the file, unless the file system or the limit of memory
-// is to blame.
+// invalid makes an error ErrInvalid and adds the path, unless the file system or the memory limit
+// is its cause.
 func (p *part) invalid(err error) error {
 	var disk *diskError
 	switch {

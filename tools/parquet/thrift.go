@@ -9,12 +9,12 @@ import (
 // (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
 // After the first error all its methods do nothing and return zeros.
 type compact struct {
-	data  []byte // what is left
+	data  []byte // what was not read yet
 	depth int
 	err   error
 }
 
-// wire is the type of a value.
+// wire is the type of a value in the protocol.
 type wire byte
 
 const (
@@ -32,13 +32,13 @@ const (
 	wireStruct
 )
 
-// maxDepth bounds structures within structures.
+// maxDepth is the greatest depth of structures within structures.
 const maxDepth = 32
 
-// errCut is the error of data that end within a structure.
+// errCut is returned when the data end within a structure.
 var errCut = errors.New("its metadata end early")
 
-// errThrift is the error of data that are no structure.
+// errThrift is returned when the data are not a structure of the protocol.
 var errThrift = errors.New("its metadata are not valid Thrift")
 
 func (c *compact) fail(err error) {
@@ -116,7 +116,7 @@ func (c *compact) items(t wire, min int, item func(t wire)) {
 	c.list(min, item)
 }
 
-// structure calls field for each field, which must read its value, or skip it.
+// structure calls field for each field, and field must read or skip its value.
 func (c *compact) structure(field func(id int64, t wire)) {
 	if c.depth++; c.depth > maxDepth {
 		c.fail(errThrift)
@@ -139,8 +139,8 @@ func (c *compact) structure(field func(id int64, t wire)) {
 	c.depth--
 }
 
-// list calls item for each item, which must read it. An item has at least min bytes,
-// so a count that the data cannot hold is refused before anything is allocated for it.
+// list calls item for each item, and item must read it. An item has at least min bytes, so a
+// count of items for which the data are too short is refused before memory is allocated.
 func (c *compact) list(min int, item func(t wire)) {
 	head := c.byte()
 	n := uint64(head >> 4)
@@ -159,7 +159,7 @@ func (c *compact) list(min int, item func(t wire)) {
 	}
 }
 
-// skip reads a value of a type. In lists, truth values have a byte of their own.
+// skip skips a value. A truth value has a byte of its own only in lists.
 func (c *compact) skip(t wire, inList bool) {
 	switch t {
 	case wireTrue, wireFalse:

@@ -9,7 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// encoding is how the values of a page are stored.
+// encoding is the encoding of the values of a page, by its number in the metadata.
 type encoding int64
 
 const (
@@ -32,10 +32,10 @@ func (e encoding) String() string {
 	return encodingNames[e]
 }
 
-// errShort is the error of a page that has fewer values than its header says.
+// errShort is returned when a page has fewer values than its header says.
 var errShort = errors.New("it ends before its last value")
 
-// prefixed takes the bytes off data that follow their length.
+// prefixed splits data into the bytes that a length of 4 bytes precedes, and the rest.
 func prefixed(data []byte) (bytes, rest []byte, err error) {
 	if len(data) < 4 {
 		return nil, nil, errShort
@@ -47,7 +47,7 @@ func prefixed(data []byte) (bytes, rest []byte, err error) {
 	return data[4 : 4+n], data[4+n:], nil
 }
 
-// dictionary is the values that the pages of a column chunk refer to: of one kind.
+// dictionary is the values that the pages of a column chunk refer to. One of the lists is used.
 type dictionary struct {
 	n      int
 	ints   []int64
@@ -55,12 +55,13 @@ type dictionary struct {
 	texts  texts
 }
 
-// newDictionary copies what it needs of the page. most is what the texts may have.
+// newDictionary decodes a dictionary page, which may be overwritten after. Texts of more than most
+// bytes are an error.
 func newDictionary(p *page, c *Column, most int64) (*dictionary, error) {
 	if p.encoding != plainEncoding && p.encoding != oldDictionary {
 		return nil, fmt.Errorf("a dictionary in the encoding %v", p.encoding)
 	}
-	least := int64(4) // bytes of a value: texts have their lengths before them
+	least := int64(4) // least bytes of a value: a text begins with its length
 	if c.size > 0 {
 		least = int64(c.size)
 	}
@@ -83,25 +84,25 @@ func newDictionary(p *page, c *Column, most int64) (*dictionary, error) {
 	return d, err
 }
 
-// values reads the values of a data page, without those that are null.
+// values reads the values of a data page that are not null.
 type values struct {
 	column     *Column
-	maxBytes   int64 // of texts that are read in one go
+	maxBytes   int64 // greatest size of the texts of one call of Next
 	encoding   encoding
 	data       []byte
 	dictionary *dictionary
-	indices    hybrid // into dictionary, or truth values
+	indices    hybrid // indices into dictionary, or truth values
 	deltas     delta
 	arrays     byteDeltas
-	streams    int64 // values in data, whose first, second, … bytes lie together
-	at         int64 // next of streams, or bit of truth values
+	streams    int64 // of split values: their number; data has all first bytes, then all second ones, …
+	at         int64 // index of the next split value, or of the next bit of truth values
 
 	index   []uint32
 	scratch []byte
 	whole   []int64
 }
 
-// setEncoding tells how the values of a page, at most so many, are stored.
+// setEncoding sets the encoding of the values of a page, of which there are at most most.
 func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) {
 	c := v.column
 	switch v.encoding = e; {
@@ -136,7 +137,7 @@ func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) 
 	return fmt.Errorf("it has the encoding %v, in which values of this type do not come", e)
 }
 
-// ints reads integers, truth values, and decimals as they are before they are scaled.
+// ints reads integers, truth values, and decimals without their scale.
 func (v *values) ints(dst []int64) error {
 	c := v.column
 	switch {
@@ -266,14 +267,14 @@ func (v *values) floats(dst []float64) error {
 	return nil
 }
 
-// maxText bounds a text. Without it, a few bytes that refer to a long one again and
-// again would make more text than a machine can go through.
+// maxText is the greatest length of a text. Without it, a small file that refers to one long text
+// of a dictionary many times would expand to more text than can be processed.
 const maxText = 1 << 16
 
 var errLong = fmt.Errorf("%w: a text of more than %d bytes, which is no id, label or split", errCannot, maxText)
 
-// texts appends n texts to dst, or one for each that is not null, and empty ones for
-// the others.
+// texts appends n texts to dst. With null, it appends len(null) texts, and those that are null are
+// empty.
 func (v *values) texts(dst *texts, null []bool, n int) error {
 	if v.encoding == dictionaryEncoding {
 		if err := v.references(n); err != nil {
@@ -305,7 +306,7 @@ func (v *values) texts(dst *texts, null []bool, n int) error {
 	return nil
 }
 
-// array is the next byte array, valid until the one after.
+// array returns the next byte array, which is valid until the next call.
 func (v *values) array() (b []byte, err error) {
 	switch {
 	case v.encoding == deltaLengths || v.encoding == deltaBytes:
@@ -320,7 +321,8 @@ func (v *values) array() (b []byte, err error) {
 	return b, err
 }
 
-// fixed reads n values of one size each, plain or split into streams.
+// fixed returns the bytes of the next n values of a fixed size, also where these are split into
+// streams.
 func (v *values) fixed(n int) ([]byte, error) {
 	size := v.column.size
 	if v.encoding == splitEncoding {
@@ -346,7 +348,7 @@ func (v *values) fixed(n int) ([]byte, error) {
 	return out, nil
 }
 
-// references reads n places in the dictionary into index.
+// references reads n indices into the dictionary.
 func (v *values) references(n int) error {
 	v.index = room(v.index, n)
 	if err := v.indices.read(v.index); err != nil {
@@ -360,7 +362,7 @@ func (v *values) references(n int) error {
 	return nil
 }
 
-// room is a slice of n elements, s if it is large enough.
+// room returns a slice of n elements, of the memory of s if it is large enough.
 func room[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -368,7 +370,7 @@ func room[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// texts are byte arrays one after another.
+// texts are byte arrays one after another: text i ends before ends[i].
 type texts struct {
 	bytes []byte
 	ends  []int
