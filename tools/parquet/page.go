@@ -87,7 +87,7 @@ func (p *pages) skip(n int64) {
 	p.at += n
 }
 
-// next reads the next page, skips pages of unknown kinds, and returns io.EOF after the last.
+// next reads the next page of data or of a dictionary, and returns io.EOF after the last.
 func (p *pages) next() (*page, error) {
 	for p.at < p.end {
 		h, err := p.header()
