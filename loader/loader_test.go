@@ -156,7 +156,7 @@ func TestASetRunsOverAListOfRows(t *testing.T) {
 			plan := chunk.Plan{Order: chunk.Shuffled, BatchRows: 7, ChunkRows: 8}
 			s, err := l.Set(Rows{List: list}, plan)
 			if p.placement == Storage {
-				if err == nil || !strings.Contains(err.Error(), "propagate again with --split") {
+				if err == nil || !strings.Contains(err.Error(), "propagate again with that split") {
 					t.Errorf("from storage: %v", err)
 				}
 				return

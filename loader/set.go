@@ -74,7 +74,7 @@ func (s *Set) checkChunks() error {
 	switch {
 	case !s.l.source.wholeChunks:
 	case s.list != nil:
-		return fmt.Errorf("the rows of this split are scattered over the chunks of the store, so %s cannot bring them: propagate again with --split, or use --placement host or device", o.Placement)
+		return fmt.Errorf("the rows of this split are scattered over the chunks of the store, so %s cannot bring them: propagate again with that split, or use placement host or device", o.Placement)
 	case s.plan.Order == chunk.Shuffled && max(s.plan.ChunkRows, 1)%rows != 0:
 		return fmt.Errorf("%s reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", o.Placement, rows, s.plan.ChunkRows)
 	}
