@@ -35,9 +35,9 @@ func (s *stream) elementwise(body elementBody) error {
 
 var axpyOp = kind{name: "Axpy", tensors: 2, run: func(s *stream) error {
 	return s.elementwise(func(o *op, _ int, v [4][]float32) {
-		x, y := v[0], v[1][:len(v[0])]
+		alpha, x, y := o.alpha, v[0], v[1][:len(v[0])]
 		for i, value := range x {
-			y[i] += float32(o.alpha * value)
+			y[i] += float32(alpha * value)
 		}
 	})
 }}

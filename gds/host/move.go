@@ -186,8 +186,9 @@ var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
 		return nil
 	}
 	return s.elementwise(func(o *op, _ int, v [4][]float32) {
-		for i := range v[0] {
-			v[0][i] = o.alpha
+		value, dst := o.alpha, v[0]
+		for i := range dst {
+			dst[i] = value
 		}
 	})
 }}

@@ -12,7 +12,7 @@ var adamOp = kind{name: "Adam", tensors: 4, run: func(s *stream) error {
 		return fmt.Errorf("step %d: the first is 1", step)
 	}
 	return s.elementwise(func(op *op, _ int, x [4][]float32) {
-		o := &op.adam
+		o := op.adam
 		// The bias corrections of Algorithm 1, in the order of its section 2.
 		step := float64(o.Step)
 		rate := float32(float64(o.LearningRate) / (1 - math.Pow(float64(o.Beta1), step)))
