@@ -435,6 +435,9 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if _, err := c.Options.task(true); err != nil {
+		return nil, nil, err
+	}
 	if want := shapesOf(&declared.parameters); !slices.Equal(j.Shapes, want) {
 		return nil, nil, fmt.Errorf("it has the parameters %v, but %s has %v", j.Shapes, c.Spec.Model, want)
 	}

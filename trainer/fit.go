@@ -82,17 +82,11 @@ func Start(ctx context.Context, ranks []Rank, spec Spec, o Options) (*Fitting, e
 
 // newFitting gets the memory of a run, and checks its rows.
 func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
-	f = &Fitting{}
-	var t task
-	if o, err = o.validate(); err == nil {
-		t, err = o.task(true)
-	}
-	if err == nil {
-		f.schedule, err = choose("schedule", o.Schedule, schedules)
-	}
+	o, t, err := o.validate()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+	f = &Fitting{schedule: t.schedule}
 	var devices []gds.Device
 	batchRows := 0
 	for _, r := range ranks {

@@ -287,6 +287,29 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			},
 		},
 		{
+			"linear that is used twice", 6, 3,
+			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 3) },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				l, scratch := layer.(*linear), gx.Columns(0, 3)
+				l.forward(p, y, operand{x.Columns(0, 3), 1})
+				l.forward(p, scratch, operand{x.Columns(3, 6), 1})
+				p.Axpy(1, scratch, y)
+				for at := 0; at < 6; at += 3 {
+					l.backward(p, gy, operand{x.Columns(at, at+3), 1})
+					l.inputGradient(p, gx.Columns(at, at+3), gy)
+				}
+			},
+			func(v values64, x rows64) rows64 {
+				var y rows64
+				for _, row := range x {
+					first, second := v, v
+					a, b := first.affine(3, rows64{row[:3]})[0], second.affine(3, rows64{row[3:]})[0]
+					y = append(y, []float64{a[0] + b[0], a[1] + b[1], a[2] + b[2]})
+				}
+				return y
+			},
+		},
+		{
 			"ReLU and dropout", 6, 6,
 			func(*builder) any { return nonlinearity{0.3, 2} },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {

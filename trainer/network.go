@@ -11,14 +11,6 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// task is what a network is made for.
-type task struct {
-	train     bool // else it is only evaluated
-	optimizer optimizer
-	loss      loss
-	metric    metric
-}
-
 // network is a model on a device: parameters, scratch memory for one batch, and
 // the stream that computes it.
 type network struct {

@@ -27,34 +27,55 @@ type Options struct {
 	ProfileFrom int `json:"-"`
 }
 
-// validate checks the options, and fills in defaults.
-func (o Options) validate() (Options, error) {
+// withDefaults fills in defaults.
+func (o Options) withDefaults() Options {
 	o.EvalEvery = cmp.Or(o.EvalEvery, 1)
 	o.Optimizer, o.Schedule = cmp.Or(o.Optimizer, defaultOptimizer), cmp.Or(o.Schedule, defaultSchedule)
 	o.Loss, o.Metric = cmp.Or(o.Loss, defaultLoss), cmp.Or(o.Metric, defaultMetric)
-	switch {
-	case o.Epochs < 1:
-		return o, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
-	case !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0):
-		return o, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
-	case !(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0):
-		return o, fmt.Errorf("weight decay %v: must not be negative", o.WeightDecay)
-	case o.EvalEvery < 0 || o.Patience < 0:
-		return o, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery, o.Patience)
-	}
-	return o, nil
+	return o
 }
 
-// task is what the options choose for networks.
+// validate checks the options, and fills in defaults. It also returns what they choose for training.
+func (o Options) validate() (Options, task, error) {
+	o = o.withDefaults()
+	t, err := o.task(true)
+	switch {
+	case err != nil:
+		return o, t, err
+	case o.Epochs < 1:
+		return o, t, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
+	case !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0):
+		return o, t, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
+	case !(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0):
+		return o, t, fmt.Errorf("weight decay %v: must not be negative", o.WeightDecay)
+	case o.EvalEvery < 0 || o.Patience < 0:
+		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery, o.Patience)
+	}
+	return o, t, nil
+}
+
+// task is what a network is made for, and how.
+type task struct {
+	train     bool // else it is only evaluated
+	optimizer optimizer
+	schedule  schedule
+	loss      loss
+	metric    metric
+}
+
+// task finds what the options choose.
 func (o Options) task(train bool) (t task, err error) {
-	t.train = train
-	if t.loss, err = choose("loss", cmp.Or(o.Loss, defaultLoss), losses); err != nil {
+	o, t.train = o.withDefaults(), train
+	if t.optimizer, err = choose("optimizer", o.Optimizer, optimizers); err != nil {
 		return t, err
 	}
-	if t.metric, err = choose("metric", cmp.Or(o.Metric, defaultMetric), metrics); err != nil {
+	if t.schedule, err = choose("schedule", o.Schedule, schedules); err != nil {
 		return t, err
 	}
-	t.optimizer, err = choose("optimizer", cmp.Or(o.Optimizer, defaultOptimizer), optimizers)
+	if t.loss, err = choose("loss", o.Loss, losses); err != nil {
+		return t, err
+	}
+	t.metric, err = choose("metric", o.Metric, metrics)
 	return t, err
 }
 

@@ -139,14 +139,7 @@ func (s *State) check() error {
 	if err != nil {
 		return err
 	}
-	o, err := s.Options.validate()
-	if err != nil {
-		return err
-	}
-	t, err := o.task(true)
-	if err == nil {
-		_, err = choose("schedule", o.Schedule, schedules)
-	}
+	_, t, err := s.Options.validate()
 	if err != nil {
 		return err
 	}
