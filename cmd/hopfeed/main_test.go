@@ -306,7 +306,7 @@ func TestExitStatus(t *testing.T) {
 		{"a model with too few layers", "train store --model sign --layers 1", exitUsage, "layers 1: must be an integer from 2"},
 		{"more layers than the model can have", "train store --model sign --layers 1000", exitUsage, "layers 1000: must be an integer from 2 to 256"},
 		{"a model for other features", "evaluate --checkpoint run widestore", exitUsage, "6 features"},
-		{"a checkpoint of an impossible model", "evaluate --checkpoint flat store", exitCorrupt, "at least 2 layers"},
+		{"a checkpoint of an impossible model", "evaluate --checkpoint flat store", exitCorrupt, "layers 1: must be"},
 		{"a model in its store", "train store --run store", exitUsage, "graph or store"},
 		{"arrays below the graph that they are of", "export npy graph -o graph/arrays", exitUsage, "lies in the graph or store /graph"},
 		{"a store in the place of its graph", "propagate graph -o ./graph/ --force", exitUsage, "the graph that is read"},
