@@ -1,10 +1,6 @@
 package loader
 
-import (
-	"sync/atomic"
-
-	"github.com/hopfeed/hopfeed/gds"
-)
+import "github.com/hopfeed/hopfeed/gds"
 
 // Batch is what one step of training sees. It is valid for work enqueued on the stream that was
 // given to Epoch, until the loop asks for the next batch, or longer, if it is held. Its tensors are
@@ -25,7 +21,8 @@ type Batch struct {
 
 	loader *Loader
 	buffer *batchBuffer
-	users  atomic.Int32 // the step of the loop, and who holds it
+	inStep bool // of the loop; under Loader.mu
+	holds  int  // the same
 }
 
 // Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until
@@ -33,33 +30,46 @@ type Batch struct {
 // Release. While all of Options.Buffers are held, the loader waits, so hold fewer, or release from
 // another goroutine. A loader of which batches are held cannot be closed.
 func (b *Batch) Hold() {
-	for {
-		n := b.users.Load()
-		if n <= 0 || b.users.CompareAndSwap(n, n+1) {
-			return
-		}
-	}
-}
-
-// Release ends one Hold. The memory is used again after the given event, which is recorded on the
-// stream that uses the batch; nil: nothing uses it any more. Any goroutine may call it.
-func (b *Batch) Release(after gds.Event) {
-	if b.buffer == nil {
+	if b.loader == nil {
 		return
 	}
-	if after != nil {
-		b.loader.mu.Lock()
-		b.buffer.held = append(b.buffer.held, after)
-		b.loader.mu.Unlock()
+	b.loader.mu.Lock()
+	defer b.loader.mu.Unlock()
+	if b.inStep || b.holds > 0 {
+		b.holds++
 	}
-	b.endUse()
 }
 
-// endUse reports false if the batch has been released more often than it was held.
-func (b *Batch) endUse() bool {
-	n := b.users.Add(-1)
-	if n == 0 {
-		b.loader.free <- b.buffer
+// Release ends one Hold; without one it does nothing. The memory is used again after the given
+// event, which is recorded on the stream that uses the batch; nil: nothing uses it any more. Any
+// goroutine may call it.
+func (b *Batch) Release(after gds.Event) {
+	if b.loader == nil {
+		return
 	}
-	return n >= 0
+	b.loader.mu.Lock()
+	defer b.loader.mu.Unlock()
+	if b.holds == 0 {
+		return
+	}
+	b.holds--
+	if after != nil {
+		b.buffer.held = append(b.buffer.held, after)
+	}
+	b.giveBack()
+}
+
+// endStep ends the step of the loop.
+func (b *Batch) endStep() {
+	b.loader.mu.Lock()
+	defer b.loader.mu.Unlock()
+	b.inStep = false
+	b.giveBack()
+}
+
+// giveBack gives the buffer back if nobody uses the batch. Loader.mu is locked.
+func (b *Batch) giveBack() {
+	if !b.inStep && b.holds == 0 {
+		b.loader.free <- b.buffer // there is room for all
+	}
 }

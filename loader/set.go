@@ -187,10 +187,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		if err != nil {
 			return err
 		}
-		more := false
-		if more, err = j.yieldTo(consumer, yield); err != nil {
-			return err
-		}
+		more := j.yieldTo(consumer, yield)
 		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
 		if !more {
 			break
@@ -201,21 +198,18 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 
 // yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It
 // reports whether the consumer wants more batches.
-func (j *job) yieldTo(consumer gds.Stream, yield func(*Batch) bool) (more bool, err error) {
+func (j *job) yieldTo(consumer gds.Stream, yield func(*Batch) bool) bool {
 	f, b := j.buffer, &j.batch
 	consumer.WaitEvent(f.ready)
-	f.inPipeline = false
-	b.users.Store(1)
+	f.inPipeline, b.inStep = false, true
 	defer func() { // since the loop body may end its goroutine
 		f.released = consumer.Record()
 		if j.released != nil {
 			j.released()
 		}
-		if !b.endUse() {
-			err = fmt.Errorf("batch %d has been released more often than it was held", b.Index)
-		}
+		b.endStep()
 	}()
-	return yield(b), nil
+	return yield(b)
 }
 
 // jobs yields the batches of an epoch, with the row numbers of the loader.
