@@ -72,8 +72,10 @@ type Loader struct {
 	buffers []*batchBuffer
 	free    chan *batchBuffer // neither with a job nor with the loop nor held
 	source  source
-	ranks   Ranks // that it is one of
-	rank    int
+	// Lists of row numbers for up to BatchRows rows, to use again.
+	spareNumbers chan []uint32
+	ranks        Ranks // that it is one of
+	rank         int
 	// The device holds row i if i % holders == holder: see Sharded.
 	holder, holders int64
 
@@ -190,6 +192,7 @@ func (l *Loader) open(ctx context.Context) error {
 		return err
 	}
 	l.free = make(chan *batchBuffer, l.o.Buffers)
+	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {
 		f, err := newBatchBuffer(l)
 		if err != nil {

@@ -244,7 +244,13 @@ func (s *Set) bySpan() bool {
 
 // numbers lists the rows of a batch.
 func (s *Set) numbers(b chunk.Batch) []uint32 {
-	out := make([]uint32, b.Rows)
+	var out []uint32
+	select {
+	case out = <-s.l.spareNumbers:
+		out = out[:b.Rows]
+	default:
+		out = make([]uint32, b.Rows, s.l.o.BatchRows)
+	}
 	b.RowNumbers(out)
 	switch {
 	case s.list != nil:

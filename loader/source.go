@@ -90,5 +90,12 @@ func (l *Loader) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		stream.Copy(gds.NewTensor(f.columns, 1, bytes, gds.Uint8), gds.NewTensor(f.pinned, 1, bytes, gds.Uint8))
 	}
 	f.ready = stream.Record()
+	if j.numbers != nil {
+		select {
+		case l.spareNumbers <- j.numbers:
+		default:
+		}
+		j.numbers = nil
+	}
 	return nil
 }
