@@ -37,7 +37,7 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 	for _, spec := range []storeSpec{
 		{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1},
 		{dtype: format.Float16, chunkRows: 8, features: 5, labels: 3},
-		{dtype: format.BFloat16, chunkRows: 20, features: 3, labels: 2},
+		{dtype: format.BFloat16, chunkRows: 20, features: 3, labels: 4},
 	} {
 		store := newStore(t, spec)
 		table, err := store.Rows(t.Context())
@@ -251,7 +251,7 @@ func TestTheLoaderWaitsWhileAllBatchesAreHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 			compare(t, got, plan, 0, 0, 5, from(0))
-			if waited := s.l.Stats().LoaderWaitSeconds; waited < 2*3600 {
+			if waited := s.l.Stats().LoaderWaitSeconds; waited < 3*3600 {
 				t.Errorf("the loader says that it waited %v s for a buffer", waited)
 			}
 		})

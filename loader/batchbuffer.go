@@ -73,7 +73,6 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	}
 	start := time.Now()
 	f, err := pipeline.Take(w, l.free)
-	l.waited.Add(int64(time.Since(start)))
 	if err != nil {
 		return err
 	}
@@ -84,6 +83,7 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 			return context.Cause(w.Context())
 		}
 	}
+	l.waited.Add(int64(time.Since(start)))
 	if f.ready != nil {
 		if err := w.Wait(f.ready); err != nil {
 			return err

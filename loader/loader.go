@@ -1,5 +1,5 @@
 // Package loader brings batches of a hop store into device memory. One pipeline
-// executor runs every loader; loaders differ only in where the rows come from
+// (internal/pipeline) runs every loader; loaders differ only in where the rows come from
 // (source.go). Batches are assembled into a ring of device buffers while earlier
 // ones are computed on (preprop-gnn section 4.1, double buffering).
 //
@@ -249,7 +249,7 @@ func (l *Loader) fillDefaults() error {
 		}
 	}
 	o.BatchRows = int(max(1, min(int64(o.BatchRows), l.rows)))
-	if l.columns.labelCount = 1; o.Store != nil {
+	if l.columns.labelCount = 1; o.Store != nil && !o.Store.Manifest.LabelValues {
 		l.columns.labelCount = max(1, o.Store.Manifest.Labels)
 	}
 	return nil

@@ -99,7 +99,7 @@ func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) {
 func (l *Loader) gatherColumns(memory []byte, j *job) {
 	rows := j.plan.Rows
 	size := l.columns.labelBytes()
-	if size == 4 {
+	if size == 4 { // or four labels of a byte
 		pick(dtype.Uint32s(memory[:4*rows]), dtype.Uint32s(l.columns.labels), j)
 	} else {
 		labels := memory

@@ -20,7 +20,7 @@ type storeSpec struct {
 	dtype     format.DType
 	chunkRows int
 	features  int
-	labels    int // columns
+	labels    int // columns; -1: one of values
 	train     int // rows; 0: 53
 }
 
@@ -80,6 +80,8 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	}
 	switch spec.labels {
 	case 0:
+	case -1:
+		table.LabelColumns, table.LabelValues = 1, make([]float32, rows)
 	case 1:
 		for row := range rows {
 			table.Labels = append(table.Labels, label(row))
@@ -102,8 +104,12 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 		must(mw.Write(stored))
 		must(mw.Close())
 	}
+	classes := 10
+	if spec.labels < 0 {
+		classes = 0
+	}
 	must(w.Publish(&format.Manifest{
-		Name: "toy", Nodes: int64(rows), Classes: 10, Labels: spec.labels, Splits: 1, RowSet: "all", Seed: seed,
+		Name: "toy", Nodes: int64(rows), Classes: classes, Labels: max(spec.labels, -spec.labels), LabelValues: spec.labels < 0, Splits: 1, RowSet: "all", Seed: seed,
 		Operators: []format.Operator{{Name: "sym", Hops: 1}, {Name: "rw", Hops: 1}},
 		Input:     map[string]string{"importer": "test"},
 	}))

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/loader"
 )
 
 var toySGC = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 3}
@@ -333,6 +336,22 @@ func TestTrainingStopsBetweenBatches(t *testing.T) {
 	}
 }
 
+// severalLabels is a set of a multi-label store, whose labels are int8 [rows, 5].
+type severalLabels struct{ *toy }
+
+func (s severalLabels) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for b, err := range s.toy.EpochFrom(ctx, stream, n, first) {
+			if err == nil {
+				b.Labels = gds.Tensor{Rows: b.Rows, Cols: 5, Stride: 5, DType: gds.Int8}
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
 func TestBadInputToTrainingIsAnError(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	data := clusters(1, 30, 1, 4, 3, 0)
@@ -358,6 +377,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
+		{"several labels a row", severalLabels{data.feed(dev, 8)}, toySGC, 8, o, "batch 0: 5 labels a row (multi-label), which cannot be trained on yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.train, BatchRows: c.batch}}}, c.spec, c.o, nil)
