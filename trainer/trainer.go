@@ -12,6 +12,9 @@
 // a batch, and in which order batches come, does not depend on their number; what
 // is dropped out does, and the order in which floating-point numbers are added.
 //
+// Fit trains from beginning to end. Start and Resume give a Fitting, which can be stopped between any
+// two batches, and whose State goes on elsewhere, to the same bits.
+//
 // Functions may be called at the same time from several goroutines as long as
 // their data sets are not shared.
 package trainer
