@@ -269,7 +269,7 @@ func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *mat
 
 // checkpointsCost: there are checkpoints until the last panel is done.
 func (w *work) checkpointsCost(p *Plan) cost {
-	return cost{scratch: during(firstPanel, lastPanel, p.CheckpointBytes)}
+	return cost{scratch: during(computing, lastPanel, p.CheckpointBytes)}
 }
 
 // checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with

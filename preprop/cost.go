@@ -7,9 +7,11 @@ const (
 	choosing   phase = iota // the rows of the store, and their table
 	preparing               // topologies, factors, and which nodes are needed
 	cutting                 // the input into column files
-	firstPanel              // while the first panel is computed and written
-	lastPanel
-	assembling // result files into the store
+	loading                 // the input into the first panel
+	computing               // the first panel
+	writing                 // the first panel
+	lastPanel               // what is held, and is on disk, then
+	assembling              // result files into the store
 	phases
 )
 

@@ -95,7 +95,7 @@ func panelMatrices(sequences []*hopSequence, stored format.DType, inputInMemory 
 func (w *work) matricesCost(p *Plan) cost {
 	hops, series := panelMatrices(w.sequences, w.stored.DType, p.InputInMemory)
 	matrix := w.nodes * int64(p.PanelColumns)
-	return cost{memory: during(firstPanel, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
+	return cost{memory: during(loading, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
 }
 
 // allocate allocates the matrices, as wide as the widest panel.

@@ -104,7 +104,7 @@ func (w *work) hopsCost(p *Plan) cost {
 			c.add(cost{read: int64(passes) * w.topologyOf(s.operator.Graph), topologyPasses: passes})
 		}
 	}
-	c.memory = during(firstPanel, lastPanel, int64(readers)*batchBytes(p.PanelColumns, w.weighted))
+	c.memory = during(computing, computing, int64(readers)*batchBytes(p.PanelColumns, w.weighted))
 	return c
 }
 

@@ -65,9 +65,9 @@ func (w *work) cutCost(p *Plan) cost {
 	}
 	c := cost{memory: during(cutting, cutting, int64(w.threads)*(w.inputChunk()+w.inputFileBlock(p)))}
 	for _, l := range w.inputs {
-		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, firstPanel, w.inputFileBytes()), inputPasses: 1})
+		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, writing, w.inputFileBytes()), inputPasses: 1})
 	}
-	c.scratch[lastPanel] = c.scratch[firstPanel] / int64(p.Panels)
+	c.scratch[lastPanel] = c.scratch[writing] / int64(p.Panels)
 	return c
 }
 
@@ -101,7 +101,7 @@ func (w *work) loadCost(p *Plan) cost {
 	if w.rows == w.nodes {
 		buffer = max(buffer, chunkBuffer(w.stored))
 	}
-	c.memory = during(firstPanel, lastPanel, int64(w.threads)*buffer)
+	c.memory = during(loading, loading, int64(w.threads)*buffer)
 	return c
 }
 

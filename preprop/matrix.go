@@ -128,7 +128,7 @@ func (w *work) storeCost(p *Plan) cost {
 	if !p.ResultFiles {
 		c.store[lastPanel] = w.storeBytes
 		step := writeStep(w.rows, w.storedRowBytes(), w.threads)
-		c.memory = during(firstPanel, lastPanel, int64(w.threads+1)*step*w.storedRowBytes())
+		c.memory = during(writing, writing, int64(w.threads+1)*step*w.storedRowBytes())
 	}
 	return c
 }

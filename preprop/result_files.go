@@ -72,8 +72,8 @@ func (w *work) resultsCost(p *Plan) cost {
 	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.stored.DType.Size())
 	made := w.share(w.rows * row * int64(w.matrices))
 	c := cost{read: made, written: made}
-	c.scratch[firstPanel], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, w.matrices))
-	c.memory = during(firstPanel, lastPanel, int64(w.threads)*columnFileBlock(w.rows, row, width))
+	c.scratch[writing], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, w.matrices))
+	c.memory = during(writing, writing, int64(w.threads)*columnFileBlock(w.rows, row, width))
 	c.memory[assembling] = int64(w.threads+1) * 2 * columnFileBlock(w.rows, row, row)
 	return c
 }

@@ -60,7 +60,9 @@ func (w *work) topologiesCost(p *Plan) cost {
 	c.memory[preparing] += building
 	switch {
 	case !p.TopologyInMemory:
-		c.add(cost{memory: during(preparing, lastPanel, streamBytes(streamReaders(w.threads), block))})
+		streams := streamBytes(streamReaders(w.threads), block)
+		c.memory[preparing] += streams
+		c.memory[computing] += streams
 	case !givenInMemory:
 		c.memory[preparing] += block // derive reads the one that is given in order
 	}

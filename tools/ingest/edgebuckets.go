@@ -106,14 +106,19 @@ type distributor struct {
 // newRecords is how many records are added at a time, at most.
 const newRecords = 1 << 12
 
+// distributorBytes is the memory of the buffers of a distributor.
+func distributorBytes(plan sortPlan, weighted bool) int64 {
+	record := int64(8)
+	if weighted {
+		record = 12
+	}
+	return (record*plan.bufferRecords + 8) << plan.bucketBits
+}
+
 func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
 	buckets := int64(1) << plan.bucketBits
 	keyBytes := buckets * (8*plan.bufferRecords + 8)
-	bytes := keyBytes
-	if weighted {
-		bytes += 4 * buckets * plan.bufferRecords
-	}
-	memory, err := offheap.Alloc(bytes)
+	memory, err := offheap.Alloc(distributorBytes(plan, weighted))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}

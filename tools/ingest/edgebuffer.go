@@ -21,12 +21,16 @@ type sortBuffer struct {
 	memory       *offheap.Buffer
 }
 
-func newSortBuffer(records int64, weighted bool) (*sortBuffer, error) {
-	bytes := 16 * records
+// sortBufferBytes is the memory of a sort buffer.
+func sortBufferBytes(records int64, weighted bool) int64 {
 	if weighted {
-		bytes += 8 * records
+		return 24 * records
 	}
-	b, err := offheap.Alloc(bytes)
+	return 16 * records
+}
+
+func newSortBuffer(records int64, weighted bool) (*sortBuffer, error) {
+	b, err := offheap.Alloc(sortBufferBytes(records, weighted))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}

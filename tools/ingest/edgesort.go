@@ -94,7 +94,7 @@ func (t *topology) planSort() (sortPlan, error) {
 	if p.bufferRecords = max(p.bufferRecords, maxBufferRecords); t.o.MemoryBytes == 0 {
 		return p, nil
 	}
-	left := t.o.MemoryBytes - 4*t.info.Nodes - workingBytes(t.o)
+	left := t.o.MemoryBytes - t.o.workingBytes() - 4*t.info.Nodes
 	record, buckets := t.recordBytes(), int64(1)<<p.bucketBits
 	for _, p.onDisk = range []bool{false, true} {
 		left, most, least := left-t.bucketBytes(), int64(maxBufferRecords), max(minSortRecords, 8*t.recordCount/buckets)
@@ -102,23 +102,33 @@ func (t *topology) planSort() (sortPlan, error) {
 			left, most, least = left+t.bucketBytes(), maxDiskBufferRecords, minSortRecords
 		}
 		for p.threads = t.o.Threads; p.threads > 0; p.threads-- {
-			share := left / int64(p.threads) / record
+			share := (left/int64(p.threads) - 8*buckets) / record
 			p.bufferRecords = max(t.leastBufferRecords(), min((share/2-least)/buckets, most))
 			if p.sortRecords = (share - p.bufferRecords*buckets) / 2; p.sortRecords >= least {
 				return p, nil
 			}
 		}
 	}
-	return p, t.o.tooMuch(fmt.Sprintf("sorting %d edges of %d nodes", t.recordCount, t.info.Nodes), t.leastMemory())
+	return p, t.o.checkMemory(fmt.Sprintf("sorting %d edges of %d nodes", t.recordCount, t.info.Nodes), t.leastMemory())
 }
 
 func (t *topology) leastBufferRecords() int64 {
 	return max(minBufferRecords, (t.recordCount+maxRuns-1)/maxRuns)
 }
 
-// leastMemory is the memory that sorting needs with one thread and buckets on disk.
+// sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for
+// each thread a distributor and a sort buffer.
+func (t *topology) sortMemory(p sortPlan) int64 {
+	bytes := 4*t.info.Nodes + int64(p.threads)*(distributorBytes(p, t.info.Weighted)+sortBufferBytes(p.sortRecords, t.info.Weighted))
+	if !p.onDisk {
+		bytes += t.bucketBytes()
+	}
+	return bytes
+}
+
+// leastMemory is what sorting takes with one thread and buckets on disk.
 func (t *topology) leastMemory() int64 {
-	return 4*t.info.Nodes + workingBytes(t.o) + t.recordBytes()*(t.leastBufferRecords()<<t.bucketBits()+2*minSortRecords)
+	return t.sortMemory(sortPlan{onDisk: true, threads: 1, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(), sortRecords: minSortRecords})
 }
 
 // edgeSort sorts the edges of a topology.

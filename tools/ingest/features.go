@@ -9,10 +9,8 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
-	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // featureBlockBytes is how much of the feature matrix is in memory, as float32.
@@ -22,21 +20,10 @@ func featureBlockRows(info Info) int64 {
 	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
 }
 
-// planFeatures refuses what would pass the memory limit besides the topology:
-// the row table, and the feature blocks.
-func planFeatures(info Info, o Options) error {
-	block := featureBlockRows(info) * int64(info.Features) * int64(4+o.DType.Size())
-	needed := workingBytes(o) + max(info.Nodes*info.RowBytes, block+info.FeatureBytes)
-	if o.MemoryBytes > 0 && needed > o.MemoryBytes {
-		return o.tooMuch(fmt.Sprintf("labels and features of %d nodes", info.Nodes), needed)
-	}
-	return nil
-}
-
-// tooMuch is the error of what needs more memory than there is beside what the source holds.
-func (o Options) tooMuch(what string, needed int64) error {
-	return fmt.Errorf("%s: %w: needs %v at least, and %v may be used (raise --memory)", what, machine.ErrDoesNotFit,
-		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
+// featureMemory is what writeFeatures takes: a block as numbers and as stored, and what reading
+// it takes.
+func featureMemory(info Info, o Options) int64 {
+	return featureBlockRows(info)*int64(info.Features)*int64(4+o.DType.Size()) + info.FeatureBytes
 }
 
 // writeFeatures checks, normalizes and rounds the feature rows, block by block.

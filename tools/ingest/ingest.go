@@ -132,7 +132,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := planFeatures(info, o); err != nil {
+	if err := o.checkMemory(fmt.Sprintf("labels and features of %d nodes", info.Nodes), max(rowMemory(info), featureMemory(info, o))); err != nil {
 		return nil, err
 	}
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features, o.DType)
@@ -208,6 +208,25 @@ func directions(info Info, asked Direction) (reverses bool, notes []string, err 
 	}
 	return asked == Undirected && info.Direction != Symmetric || info.Direction == Undirected, nil, nil
 }
+
+// workingBytes bounds the memory of the program itself and of the buffers for reading
+// and writing.
+func (o Options) workingBytes() int64 { return 32<<20 + int64(o.Threads)*4<<20 }
+
+// checkMemory fails if a phase of an import takes more memory than there is beside
+// workingBytes and what the source holds. The phases are rows (rowMemory), edges
+// (topology.sortMemory) and features (featureMemory); what one takes is freed before the next.
+func (o Options) checkMemory(what string, bytes int64) error {
+	needed := bytes + o.workingBytes()
+	if o.MemoryBytes == 0 || needed <= o.MemoryBytes {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: needs %v at least, and %v may be used (raise --memory)", what, machine.ErrDoesNotFit,
+		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
+}
+
+// rowMemory is what writeRows takes.
+func rowMemory(info Info) int64 { return info.Nodes*info.RowBytes + info.RowReadBytes }
 
 // writeRows writes labels and splits and counts them.
 func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result) error {

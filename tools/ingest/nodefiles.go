@@ -345,7 +345,7 @@ func (l *edgeList) openRows() error {
 func (l *edgeList) openIDs() {
 	if ids := l.ids.ids; ids != nil {
 		l.info.Input["ids"] = "map"
-		l.info.HeldBytes = ids.bytes()
+		l.info.HeldBytes += ids.bytes()
 		l.info.RowBytes += ids.rowBytes()
 	}
 }

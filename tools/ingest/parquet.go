@@ -236,6 +236,13 @@ func (s *parquetSource) readEdges(ctx context.Context, t *parquet.Table, o Parqu
 		s.info.Weighted, s.info.WeightsFrom = true, t.Path
 	}
 	s.noteEdges(t.Path, chosen)
+	if ids, most := s.ids.ids, s.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
+		most -= s.info.HeldBytes + t.Bytes()
+		for _, c := range columns {
+			most -= t.ReadBytes(c)
+		}
+		ids.limit = max(1, most)
+	}
 	ends := endReader{ids: &s.ids}
 	if o.Bipartite {
 		ends.setPrefixes(chosen)

@@ -29,7 +29,7 @@ func (s *parquetSource) openColumns(ctx context.Context) error {
 	if !s.columns[0].List {
 		return s.copyColumns(ctx)
 	}
-	s.info.FeatureBytes = sparseBytes
+	s.info.FeatureBytes = s.nodes.ReadBytes(s.columns[0])
 	s.features = func(int) (FeatureReader, error) {
 		r, err := s.nodes.Read(s.columns[0])
 		return &parquetLists{table: s.nodes, column: s.columns[0], reader: r, length: int64(s.info.Features)}, err

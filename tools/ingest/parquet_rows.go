@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/parquet"
@@ -35,8 +36,12 @@ func (s *parquetSource) listLength(c *parquet.Column) (int64, error) {
 	}
 }
 
-// openRowColumns says what labels and splits take in memory.
+// openRowColumns says what labels and splits take in memory. Their columns are read one after
+// another.
 func (s *parquetSource) openRowColumns() (err error) {
+	for _, c := range slices.Concat(s.split, s.label) {
+		s.info.RowReadBytes = max(s.info.RowReadBytes, s.nodes.ReadBytes(c))
+	}
 	for _, c := range s.split {
 		if err := ofKind(s.nodes, c, "integers, truth values or text", parquet.Integer, parquet.Float, parquet.Bool, parquet.Text); err != nil {
 			return err

@@ -55,6 +55,7 @@ type Info struct {
 	Weighted      bool
 	WeightsFrom   string            // the file of the weights, for errors
 	RowBytes      int64             // of the row table in memory, for one node
+	RowReadBytes  int64             // that reading the row table takes in memory, beside it
 	HeldBytes     int64             // that the source takes in memory all the time
 	FeatureBytes  int64             // that reading features takes in memory, beside the caller's
 	Input         map[string]string // what the content depends on, for the manifest: no paths

@@ -95,10 +95,6 @@ func (t *topology) edgeBytes(edges int64) int64 {
 	return 4 * edges
 }
 
-// workingBytes bounds the memory of the program itself and of the buffers for reading
-// and writing.
-func workingBytes(o Options) int64 { return 32<<20 + int64(o.Threads)*4<<20 }
-
 // count counts the edges, by streaming them if the source does not know their number.
 func (t *topology) count(ctx context.Context) (err error) {
 	if t.edges = t.info.Edges; t.edges == 0 {

@@ -332,20 +332,17 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
 		x := newTopology(s, s.info, false, o)
 		x.recordCount = r.Int64N(1 << r.IntN(40))
-		fixed := 4*s.info.Nodes + workingBytes(o)
-		for _, x.o.MemoryBytes = range []int64{x.leastMemory(), fixed + r.Int64N(1<<r.IntN(42)), fixed - 1} {
+		fixed, least := 4*s.info.Nodes+o.workingBytes(), x.leastMemory()+o.workingBytes()
+		for _, x.o.MemoryBytes = range []int64{least, fixed + r.Int64N(1<<r.IntN(42)), fixed - 1} {
 			p, err := x.planSort()
 			if err != nil {
-				if !errors.Is(err, machine.ErrDoesNotFit) || x.o.MemoryBytes >= x.leastMemory() {
+				if !errors.Is(err, machine.ErrDoesNotFit) || x.o.MemoryBytes >= least {
 					t.Fatalf("%d edges: %v", x.recordCount, err)
 				}
 				continue
 			}
 			kinds[p.onDisk]++
-			needed := fixed + int64(p.threads)*x.recordBytes()*(p.bufferRecords<<p.bucketBits+2*p.sortRecords)
-			if !p.onDisk {
-				needed += x.bucketBytes()
-			}
+			needed := x.sortMemory(p) + o.workingBytes()
 			if needed > x.o.MemoryBytes || p.sortRecords < 1 || p.bufferRecords < 1 || p.threads < 1 || p.bucketBits < 1 || p.bucketBits > x.nodeBits() || x.recordCount/p.bufferRecords > maxRuns {
 				t.Fatalf("%d edges, %d bytes, %+v: %d", x.recordCount, x.o.MemoryBytes, p, needed)
 			}
@@ -516,7 +513,7 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	if err := x.count(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	o.MemoryBytes = x.info.HeldBytes + x.leastMemory() // so edges are sorted on disk
+	o.MemoryBytes = x.info.HeldBytes + x.leastMemory() + o.workingBytes() // so edges are sorted on disk
 	var there, beside map[string]string
 	o.Progress = cancelAt{"sort edges", func() { there, beside = files(t, disk, "elsewhere"), files(t, disk, "out") }}
 	if _, err := Run(context.Background(), disk, s, "out/graph", o); err != nil {

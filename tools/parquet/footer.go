@@ -31,6 +31,7 @@ type rowGroup struct {
 type chunk struct {
 	start     int64 // offset of the first page
 	size      int64 // bytes of all pages
+	inflated  int64 // as the file says
 	cells     int64
 	codec     codec
 	elsewhere bool // in another file, or encrypted
@@ -185,6 +186,8 @@ func (c *compact) chunk(t wire) (k chunk) {
 					c.number(t, (*int64)(&k.codec))
 				case 5:
 					c.number(t, &k.cells)
+				case 6:
+					c.number(t, &k.inflated)
 				case 7:
 					c.number(t, &k.size)
 				case 9:

@@ -351,3 +351,46 @@ func TestWhatIsNoTableIsNamed(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 }
+
+func TestAReaderTakesNoMoreThanItsTableSays(t *testing.T) {
+	for file := range written(t) {
+		table, err := Open(vfs.OS(), filepath.Join("testdata", file+".parquet"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range table.Columns {
+			c := &table.Columns[i]
+			if c.Kind == Other {
+				continue
+			}
+			r, err := table.Read(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			took := int64(0)
+			for {
+				cells, err := r.Next(100)
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatalf("%s, column %s: %v", file, c.Name, err)
+				}
+				bytes := int64(cap(r.pages.buffer)+cap(r.pages.inflated)) + int64(len(cells.texts.bytes))
+				if d := r.dict; d != nil {
+					bytes += 8*int64(len(d.ints)+len(d.floats)+len(d.texts.ends)) + int64(len(d.texts.bytes))
+				}
+				took = max(took, bytes)
+			}
+			if declared := table.ReadBytes(c); took > declared {
+				t.Errorf("%s, column %s: %d bytes, and %d are declared", file, c.Name, took, declared)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -116,6 +116,28 @@ func (t *Table) Close() error {
 // Bytes is the memory that the table takes while it is open.
 func (t *Table) Bytes() int64 { return t.metadata.total - t.metadata.left }
 
+// ReadBytes bounds what a Reader of a column takes in memory, where the file says rightly how
+// large the column is inflated: a page as stored and one inflated, a dictionary made of one,
+// and the texts of a call of Next. No page takes more than a share of the memory.
+func (t *Table) ReadBytes(c *Column) int64 {
+	stored, inflated := int64(0), int64(0)
+	for _, p := range t.parts {
+		i := slices.IndexFunc(p.columns, func(of Column) bool { return of.Name == c.Name && of.Field == c.Field })
+		for _, g := range p.groups {
+			if i >= 0 && !p.columns[i].Key {
+				k := &g.chunks[p.columns[i].leaf]
+				stored, inflated = max(stored, k.size), max(inflated, k.inflated, k.size)
+			}
+		}
+	}
+	stored, inflated = min(stored, t.pageBytes), min(inflated, t.pageBytes)
+	texts := int64(0)
+	if c.Kind == Text {
+		texts = inflated
+	}
+	return stored + 3*inflated + texts
+}
+
 // Keyed reports whether the files are in folders named key=value, so that the rows are ordered by
 // key.
 func (t *Table) Keyed() bool { return len(t.parts[0].keys) > 0 }

@@ -1,0 +1,104 @@
+package ingest
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
+	onDisk := map[bool]int{}
+	for _, weighted := range []bool{false, true} {
+		for _, more := range []int64{0, 2 << 20, 1 << 30} { // than the least
+			s := randomSource(rand.New(rand.NewPCG(1, 2)), 50_000, 400_000, weighted)
+			o, err := Options{Threads: 2}.withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := newTopology(s, s.info, true, o)
+			if err := x.count(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			x.o.MemoryBytes = x.leastMemory() + x.o.workingBytes() + more
+			plan, err := x.planSort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			onDisk[plan.onDisk]++
+			disk := vfs.NewMem()
+			scratch, err := folder.OpenScratch(disk, "scratch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk.SetCapacity(1<<10 + 2*x.bucketBytes()) // the lock file, and buckets, of which some are divided
+			declared, before := x.sortMemory(plan), offheap.InUse()
+			offheap.ResetPeak()
+			sorted, err := x.sort(context.Background(), disk, scratch, plan)
+			if err != nil {
+				t.Fatalf("weighted %v, %+v: %v", weighted, plan, err)
+			}
+			took := offheap.Peak() - before
+			if took > declared || more == 0 && took < declared/2 {
+				t.Errorf("weighted %v, %+v: %d bytes of memory, and %d are declared", weighted, plan, took, declared)
+			}
+			sorted.free()
+			if err := scratch.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if onDisk[true] == 0 || onDisk[false] == 0 {
+		t.Errorf("%v with buckets on disk", onDisk)
+	}
+}
+
+func TestRowTablesTakeNoMoreThanSourcesSay(t *testing.T) {
+	open := map[string]func(disk vfs.FS) (Source, error){
+		"npy":     func(disk vfs.FS) (Source, error) { return OpenNPY(disk, "in", NPYOptions{}) },
+		"parquet": func(disk vfs.FS) (Source, error) { return openParquet(disk, ParquetOptions{MapIDs: true}) },
+		"ogb":     func(disk vfs.FS) (Source, error) { return openOGB(disk, ogbDirected) },
+	}
+	for name, layout := range map[string]layout{"npy": smallLayout(), "parquet": smallTables(), "ogb": smallOGB()} {
+		s, err := open[name](layout.put(t))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		rows, err := s.Rows(context.Background())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		took := 4*len(rows.Labels) + len(rows.MultiLabels) + 4*len(rows.LabelValues) + len(rows.Splits)
+		for _, id := range rows.OrigID {
+			took += 16 + len(id)
+		}
+		if declared := rowMemory(s.Info()); took == 0 || int64(took) > declared {
+			t.Errorf("%s: a row table of %d bytes, and %d are declared", name, took, declared)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReadingParquetIsPartOfWhatImportsTake(t *testing.T) {
+	s, err := openParquet(smallTables().put(t), ParquetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	info := s.Info()
+	o, err := Options{DType: format.Float32}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := info
+	bare.RowReadBytes, bare.FeatureBytes = 0, 0
+	if info.RowReadBytes == 0 || rowMemory(info) != rowMemory(bare)+info.RowReadBytes || featureMemory(info, o) != featureMemory(bare, o)+info.FeatureBytes {
+		t.Errorf("%d bytes for reading rows, and %d for features", info.RowReadBytes, info.FeatureBytes)
+	}
+}
