@@ -1,0 +1,24 @@
+module github.com/hopfeed/hopfeed/tools/bench/peers/parquet
+
+go 1.25.0
+
+require (
+	github.com/hopfeed/hopfeed v0.0.0
+	github.com/parquet-go/parquet-go v0.32.0
+	golang.org/x/sys v0.44.0
+)
+
+require (
+	github.com/andybalholm/brotli v1.2.0 // indirect
+	github.com/edsrzf/mmap-go v1.2.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/parquet-go/bitpack v1.0.0 // indirect
+	github.com/parquet-go/jsonlite v1.0.0 // indirect
+	github.com/pierrec/lz4/v4 v4.1.21 // indirect
+	github.com/twpayne/go-geom v1.6.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+	google.golang.org/protobuf v1.34.2 // indirect
+)
+
+replace github.com/hopfeed/hopfeed => ../../../..
