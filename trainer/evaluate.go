@@ -26,9 +26,9 @@ type Evaluation struct {
 	Overall Score
 }
 
-// Evaluate applies a trained model to several sets of rows, and judges it by the metric of its training. The devices share each batch, and
-// a share has at most batchRows rows. Checkpoint.CheckStore tells whether the model can be
-// applied to a store.
+// Evaluate applies a trained model to several sets of rows, and judges it by the metric of its
+// training. The devices share each batch, and a share has at most batchRows rows.
+// Checkpoint.CheckStore tells whether the model can be applied to a store.
 func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
 	t, err := c.Options.task(false)
 	if err != nil {

@@ -137,9 +137,10 @@ const unitSpan = 32
 // maxExponent keeps factors, and one by them, far from the ends of float32.
 const maxExponent = 60
 
-// factors are the powers of two that columns are multiplied by. They are one unless the columns are in units of their own; then those that are mostly not zero get
-// the median unit, and others only if theirs is far larger: what the first batch shows
-// of a column that is mostly zero, or constant, does not tell how large it can be.
+// factors are the powers of two that columns are multiplied by. They are one unless the columns are
+// in units of their own; then those that are mostly not zero get the median unit, and others only
+// if theirs is far larger: what the first batch shows of a column that is mostly zero, or
+// constant, does not tell how large it can be.
 //
 // The unit of a column is the root mean square of its deviation, each value weighted by its
 // square: of a column that is 1 in some rows and else 0 it is about 1, however many they are.
