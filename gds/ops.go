@@ -65,12 +65,25 @@ type ElementwiseOps interface {
 
 // LossOps compute what a model is trained for and judged by.
 type LossOps interface {
-	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. It adds
-	// the sum over rows of -log softmax(logits)[label] to loss [1,1], and, if
-	// grad is not the zero Tensor, sets grad = scale * (softmax(logits) -
-	// onehot(label)). Rows with a negative label add nothing and get no
-	// gradient. A label >= C is an error.
-	SoftmaxCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
+	// All losses are added up over rows: the sum is added to loss [1,1], and, if grad is not the
+	// zero Tensor, grad is set to scale times the gradient of the sum.
+
+	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. The loss of a row is
+	// -weights[label] * log softmax(logits)[label], where weights are [1,C], or the zero Tensor
+	// for ones. Rows with a negative label add nothing and get no gradient. A label >= C is an
+	// error.
+	SoftmaxCrossEntropy(loss, grad, logits, labels, weights Tensor, scale float32)
+	// SigmoidCrossEntropy takes logits and labels int8 [n,L] of 0 and 1. The loss of a row is the
+	// mean over its L elements of -log(p) where the label is 1 and -log(1-p) where it is 0, with
+	// p = 1 / (1 + exp(-logit)). Elements with a negative label count as zero and get no
+	// gradient. A label above 1 is an error.
+	SigmoidCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
+	// SquaredError takes predictions out and labels, [n,V], and units [1,V]. With the error
+	// e = (out - label) / unit, the loss of a row is the mean over its V elements of e^2, and of
+	// AbsoluteError of |e|, whose gradient is zero at e = 0. Elements whose label is NaN count
+	// as zero and get no gradient.
+	SquaredError(loss, grad, out, labels, units Tensor, scale float32)
+	AbsoluteError(loss, grad, out, labels, units Tensor, scale float32)
 	// CountCorrect adds to count, int64 [1,2], the number of rows whose first
 	// largest logit is at their label, and the number of rows that have one.
 	// Negative labels count in neither; a row with a NaN is not correct.
@@ -81,6 +94,9 @@ type LossOps interface {
 type OptimizerOps interface {
 	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).
 	Adam(param, grad, m, v Tensor, o AdamOptions)
+	// ClipNorm multiplies the vector x [1,n] by most / |x| where its Euclidean norm |x| is above
+	// most. Where the norm is no number, x stays as it is, or becomes NaN.
+	ClipNorm(x Tensor, most float32)
 }
 
 // AdamOptions are the settings of one Adam step. WeightDecay is an L2 penalty:

@@ -16,5 +16,5 @@ type loss func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32)
 
 // crossEntropy is the negative logarithm of the probability that softmax gives a row's class.
 func crossEntropy(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
-	s.SoftmaxCrossEntropy(sum, grad, out, labels, scale)
+	s.SoftmaxCrossEntropy(sum, grad, out, labels, gds.Tensor{}, scale)
 }

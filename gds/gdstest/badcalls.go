@@ -86,14 +86,31 @@ var badCalls = []badCall{
 	{"everything is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, 1, 0) }},
 	{"less than nothing is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, -0.1, 0) }},
 	{"a label is no class", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, 1)
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, gds.Tensor{}, 1)
 	}},
 	{"labels are too few", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, y, labels, 1)
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, y, labels, gds.Tensor{}, 1)
 	}},
 	{"a gradient has another shape", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), y, x, labels, 1)
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), y, x, labels, gds.Tensor{}, 1)
 	}},
+	{"class weights are too few", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, labels, y.Slice(0, 1), 1)
+	}},
+	{"labels are of 32 bits", "SigmoidCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SigmoidCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x.Slice(0, 1).Columns(0, 3), labels, 1)
+	}},
+	{"labels are of another shape", "SigmoidCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		y.DType = gds.Int8
+		s.SigmoidCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, 1)
+	}},
+	{"values are of another shape", "SquaredError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SquaredError(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, x.Slice(0, 1), 1)
+	}},
+	{"units are too few", "AbsoluteError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.AbsoluteError(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, x, y.Slice(0, 1), 1)
+	}},
+	{"a matrix is clipped", "ClipNorm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ClipNorm(x, 1) }},
 	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},
 	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.CountCorrect(y.Slice(0, 1).Columns(0, 2), x, labels)

@@ -15,6 +15,37 @@ var optimizerTests = []test{
 			}
 		}
 	}},
+	{"ClipNorm shortens vectors that are too long", func(b *fixture) {
+		for _, n := range []int{0, 1, 3, 20_000, 70_001} {
+			values, squares := b.normal(n), 0.0
+			for _, v := range values {
+				squares += float64(v) * float64(v)
+			}
+			norm := math.Sqrt(squares)
+			for _, part := range []float64{0.25, 2} {
+				b.at(fmt.Sprintf("n=%d,part=%v", n, part), func(b *fixture) {
+					x := b.floats(shifted, 1, n, values)
+					b.stream.ClipNorm(x.Tensor, float32(part*norm))
+					b.expect(b.read(x), n, func(i int) (float64, float64) {
+						want := min(part, 1) * float64(values[i])
+						if part > 1 {
+							return want, 0
+						}
+						return want, 4 * unit * math.Abs(want)
+					})
+				})
+			}
+		}
+	}},
+	{"ClipNorm does not hide what is no number", func(b *fixture) {
+		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+			x := b.floats(dense, 1, 2, []float32{1, float32(v)})
+			b.stream.ClipNorm(x.Tensor, 1)
+			if got := b.read(x)[1]; !math.IsNaN(float64(got)) {
+				b.Errorf("%v becomes %v", v, got)
+			}
+		}
+	}},
 }
 
 // adamSteps compares four steps with the algorithm in float64, each starting at

@@ -40,7 +40,7 @@ type gemmPart struct {
 var gemmOp = kind{name: "Gemm", tensors: 3, run: (*stream).gemm}
 
 func (s *stream) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor) {
-	s.push(op{kind: &gemmOp, tensors: [4]gds.Tensor{a, b, c}, transA: transA, transB: transB, alpha: alpha, beta: beta})
+	s.push(op{kind: &gemmOp, tensors: [maxTensors]gds.Tensor{a, b, c}, transA: transA, transB: transB, alpha: alpha, beta: beta})
 }
 
 func (s *stream) gemm() error {
@@ -167,7 +167,7 @@ var addRowOp = kind{name: "AddRow", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) AddRow(dst, row gds.Tensor) {
-	s.push(op{kind: &addRowOp, tensors: [4]gds.Tensor{dst, row}})
+	s.push(op{kind: &addRowOp, tensors: [maxTensors]gds.Tensor{dst, row}})
 }
 
 var mulRowOp = kind{name: "MulRow", tensors: 2, run: func(s *stream) error {
@@ -179,7 +179,7 @@ var mulRowOp = kind{name: "MulRow", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) MulRow(dst, row gds.Tensor) {
-	s.push(op{kind: &mulRowOp, tensors: [4]gds.Tensor{dst, row}})
+	s.push(op{kind: &mulRowOp, tensors: [maxTensors]gds.Tensor{dst, row}})
 }
 
 // withRow runs body for every row of dst with the vector row, which is as long.
@@ -236,5 +236,5 @@ var sumRowsOp = kind{name: "SumRows", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) SumRows(dst gds.Tensor, beta float32, src gds.Tensor) {
-	s.push(op{kind: &sumRowsOp, tensors: [4]gds.Tensor{dst, src}, beta: beta})
+	s.push(op{kind: &sumRowsOp, tensors: [maxTensors]gds.Tensor{dst, src}, beta: beta})
 }

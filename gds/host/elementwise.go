@@ -10,7 +10,7 @@ import (
 
 // elementBody computes on rows, or parts of rows, of an operation's tensors. at is the number of
 // the first element, counted row by row.
-type elementBody func(o *op, at int, x [4][]float32)
+type elementBody func(o *op, at int, x [maxTensors][]float32)
 
 // elementwise runs body on the tensors of the operation, which must be of one shape.
 func (s *stream) elementwise(body elementBody) error {
@@ -24,7 +24,7 @@ func (s *stream) elementwise(body elementBody) error {
 	flatten(v)
 	s.views.elementBody = body
 	s.each(v[0].rows, v[0].cols, func(s *stream, row, lo, hi int) {
-		var x [4][]float32
+		var x [maxTensors][]float32
 		for i := range s.op.kind.tensors {
 			x[i] = s.views.floats[i].row(row, lo, hi)
 		}
@@ -34,7 +34,7 @@ func (s *stream) elementwise(body elementBody) error {
 }
 
 var axpyOp = kind{name: "Axpy", tensors: 2, run: func(s *stream) error {
-	return s.elementwise(func(o *op, _ int, v [4][]float32) {
+	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {
 		alpha, x, y := o.alpha, v[0], v[1][:len(v[0])]
 		for i, value := range x {
 			y[i] += float32(alpha * value)
@@ -43,11 +43,11 @@ var axpyOp = kind{name: "Axpy", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) Axpy(alpha float32, x, y gds.Tensor) {
-	s.push(op{kind: &axpyOp, tensors: [4]gds.Tensor{x, y}, alpha: alpha})
+	s.push(op{kind: &axpyOp, tensors: [maxTensors]gds.Tensor{x, y}, alpha: alpha})
 }
 
 var reluOp = kind{name: "ReLU", tensors: 2, run: func(s *stream) error {
-	return s.elementwise(func(_ *op, _ int, v [4][]float32) {
+	return s.elementwise(func(_ *op, _ int, v [maxTensors][]float32) {
 		dst := v[0][:len(v[1])]
 		for i, value := range v[1] {
 			dst[i] = max(value, 0)
@@ -56,11 +56,11 @@ var reluOp = kind{name: "ReLU", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) ReLU(dst, src gds.Tensor) {
-	s.push(op{kind: &reluOp, tensors: [4]gds.Tensor{dst, src}})
+	s.push(op{kind: &reluOp, tensors: [maxTensors]gds.Tensor{dst, src}})
 }
 
 var reluGradOp = kind{name: "ReLUGrad", tensors: 3, run: func(s *stream) error {
-	return s.elementwise(func(_ *op, _ int, v [4][]float32) {
+	return s.elementwise(func(_ *op, _ int, v [maxTensors][]float32) {
 		dst, grad := v[0][:len(v[2])], v[1][:len(v[2])]
 		for i, value := range v[2] {
 			g := grad[i]
@@ -73,14 +73,14 @@ var reluGradOp = kind{name: "ReLUGrad", tensors: 3, run: func(s *stream) error {
 }}
 
 func (s *stream) ReLUGrad(dst, grad, out gds.Tensor) {
-	s.push(op{kind: &reluGradOp, tensors: [4]gds.Tensor{dst, grad, out}})
+	s.push(op{kind: &reluGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}})
 }
 
 var dropoutOp = kind{name: "Dropout", tensors: 2, run: func(s *stream) error {
 	if p := s.op.alpha; !(p >= 0 && p < 1) {
 		return fmt.Errorf("dropout probability %v: want 0 <= p < 1", p)
 	}
-	return s.elementwise(func(o *op, at int, v [4][]float32) {
+	return s.elementwise(func(o *op, at int, v [maxTensors][]float32) {
 		p := o.alpha
 		// rng.Float32(hash) < p, without the conversion: its 24 bits, as a
 		// number, are below the threshold. Scaling by 2^24 is exact.
@@ -103,5 +103,5 @@ var dropoutOp = kind{name: "Dropout", tensors: 2, run: func(s *stream) error {
 const golden = 0x9e3779b97f4a7c15
 
 func (s *stream) Dropout(dst, src gds.Tensor, p float32, seed uint64) {
-	s.push(op{kind: &dropoutOp, tensors: [4]gds.Tensor{dst, src}, alpha: p, seed: seed})
+	s.push(op{kind: &dropoutOp, tensors: [maxTensors]gds.Tensor{dst, src}, alpha: p, seed: seed})
 }

@@ -111,7 +111,7 @@ func results(t *testing.T, threads, shift int) []byte {
 	s.Gemm(true, false, 1, x, out, 0.5, gradW)
 	s.Gemm(false, true, 1, out, w, 0, gradX)
 	s.SumRows(sums, 1, x)
-	s.SoftmaxCrossEntropy(loss, grad, out, labels, 1)
+	s.SoftmaxCrossEntropy(loss, grad, out, labels, gds.Tensor{}, 1)
 	s.Dropout(gradX, gradX, 0.5, 3)
 	s.Adam(w, gradW, matrix(features, hidden, 10), matrix(features, hidden, 11), gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
 	var all []byte
@@ -195,6 +195,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		x, y, w, half := tensor(c.rows, cols, gds.Float32), tensor(c.rows, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(c.rows, cols, gds.Float16)
 		m, v, row := tensor(cols, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(1, cols, gds.Float32)
 		loss, count, labels := tensor(1, 1, gds.Float32), tensor(1, 2, gds.Int64), tensor(1, c.rows, gds.Int32)
+		multi := tensor(c.rows, classes, gds.Int8)
 		index, index64 := tensor(1, c.rows, gds.Uint32), tensor(1, c.rows, gds.Int64)
 		chain := func() {
 			s.Copy(x, gds.NewTensor(pinned, c.rows, cols, gds.Float32))
@@ -213,14 +214,18 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.ReLU(y, y)
 			s.ReLUGrad(y, y, y)
 			s.Dropout(x, x, 0.5, 1)
-			s.SoftmaxCrossEntropy(loss, y, y, labels, 1)
+			s.SoftmaxCrossEntropy(loss, y, y, labels, gds.Tensor{}, 1)
+			s.SigmoidCrossEntropy(loss, y, y, multi, 1)
+			s.SquaredError(loss, y, y, y, row.Columns(0, classes), 1)
+			s.AbsoluteError(loss, y, y, y, row.Columns(0, classes), 1)
 			s.CountCorrect(count, y, labels)
 			s.Adam(w, m, m, v, gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
+			s.ClipNorm(row, 1)
 		}
 		ofSynchronize := testing.AllocsPerRun(20, func() { mustSynchronize(t, s) })
 		all := testing.AllocsPerRun(20, func() { chain(); mustSynchronize(t, s) })
 		if all > ofSynchronize || ofSynchronize > 2 {
-			t.Errorf("%d threads, %d rows: %v allocations by 19 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
+			t.Errorf("%d threads, %d rows: %v allocations by 23 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
 		}
 		err = s.Close()
 		for _, b := range buffers {

@@ -25,13 +25,17 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 
 // views is what the body of a loop finds of an operation beside its arguments.
 type views struct {
-	floats  [4]matrix[float32]
+	floats  [maxTensors]matrix[float32]
 	bytes   [2]matrix[byte] // of dst and src, whatever their type
 	index   []uint32        // or
 	index64 []int64
 	labels  []int32
 	counts  []int64
 	gemm    gemmPart
+
+	multiLabels matrix[int8]
+	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs
+	errorLoss   func(e float64) (loss, slope float64)             // what addErrors runs
 	// What each, elementwise and withRow run.
 	eachBody    func(s *stream, row, lo, hi int)
 	elementBody elementBody

@@ -14,7 +14,7 @@ var errTypes = errors.New("element types differ")
 var copyOp = kind{name: "Copy", tensors: 2, run: (*stream).copy}
 
 func (s *stream) Copy(dst, src gds.Tensor) {
-	s.push(op{kind: &copyOp, tensors: [4]gds.Tensor{dst, src}})
+	s.push(op{kind: &copyOp, tensors: [maxTensors]gds.Tensor{dst, src}})
 }
 
 func (s *stream) copy() error {
@@ -78,7 +78,7 @@ var convertOp = kind{name: "Convert", tensors: 2, run: func(s *stream) error {
 }}
 
 func (s *stream) Convert(dst, src gds.Tensor) {
-	s.push(op{kind: &convertOp, tensors: [4]gds.Tensor{dst, src}})
+	s.push(op{kind: &convertOp, tensors: [maxTensors]gds.Tensor{dst, src}})
 }
 
 // convert converts numbers of one float type to another, or the same.
@@ -144,7 +144,7 @@ var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
 }}
 
 func (s *stream) Gather(dst, src, index gds.Tensor) {
-	s.push(op{kind: &gatherOp, tensors: [4]gds.Tensor{dst, src, index}})
+	s.push(op{kind: &gatherOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})
 }
 
 // indexBlock is how many row numbers of 64 bits are brought to 32 at a time.
@@ -185,7 +185,7 @@ var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
 		s.each(s.views.bytes[0].rows, s.views.bytes[0].cols, func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
 		return nil
 	}
-	return s.elementwise(func(o *op, _ int, v [4][]float32) {
+	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {
 		value, dst := o.alpha, v[0]
 		for i := range dst {
 			dst[i] = value
@@ -194,5 +194,5 @@ var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
 }}
 
 func (s *stream) Fill(dst gds.Tensor, value float32) {
-	s.push(op{kind: &fillOp, tensors: [4]gds.Tensor{dst}, alpha: value})
+	s.push(op{kind: &fillOp, tensors: [maxTensors]gds.Tensor{dst}, alpha: value})
 }

@@ -11,7 +11,7 @@ var adamOp = kind{name: "Adam", tensors: 4, run: func(s *stream) error {
 	if step := s.op.adam.Step; step < 1 {
 		return fmt.Errorf("step %d: the first is 1", step)
 	}
-	return s.elementwise(func(op *op, _ int, x [4][]float32) {
+	return s.elementwise(func(op *op, _ int, x [maxTensors][]float32) {
 		o := op.adam
 		// The bias corrections of Algorithm 1, in the order of its section 2.
 		step := float64(o.Step)
@@ -30,5 +30,46 @@ var adamOp = kind{name: "Adam", tensors: 4, run: func(s *stream) error {
 }}
 
 func (s *stream) Adam(param, grad, m, v gds.Tensor, o gds.AdamOptions) {
-	s.push(op{kind: &adamOp, tensors: [4]gds.Tensor{param, grad, m, v}, adam: o})
+	s.push(op{kind: &adamOp, tensors: [maxTensors]gds.Tensor{param, grad, m, v}, adam: o})
+}
+
+// clipGrain is how many squares ClipNorm adds up before it adds sums.
+const clipGrain = 1 << 14
+
+var clipNormOp = kind{name: "ClipNorm", tensors: 1, run: func(s *stream) error {
+	v, err := s.viewFloats()
+	if err != nil {
+		return err
+	}
+	n := v[0].cols
+	if !isVector(s.op.tensors[0], n) {
+		return errShape
+	}
+	sums := room(&s.scratch.losses, (n+clipGrain-1)/clipGrain)
+	_ = s.loop(n, clipGrain, func(s *stream, p part) error {
+		sum := 0.0
+		for _, value := range s.views.floats[0].row(0, p.lo, p.hi) {
+			sum += float64(value) * float64(value) // exact
+		}
+		s.scratch.losses[p.lo/clipGrain] = sum
+		return nil
+	})
+	squares := 0.0
+	for _, sum := range sums {
+		squares += sum
+	}
+	if norm := math.Sqrt(squares); norm > float64(s.op.alpha) {
+		s.op.beta = float32(float64(s.op.alpha) / norm)
+		s.each(1, n, func(s *stream, _, lo, hi int) {
+			x := s.views.floats[0].row(0, lo, hi)
+			for i := range x {
+				x[i] *= s.op.beta
+			}
+		})
+	}
+	return nil
+}}
+
+func (s *stream) ClipNorm(x gds.Tensor, most float32) {
+	s.push(op{kind: &clipNormOp, tensors: [maxTensors]gds.Tensor{x}, alpha: most})
 }

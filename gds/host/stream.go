@@ -15,13 +15,16 @@ import (
 // that enqueueing allocates nothing.
 type op struct {
 	*kind
-	tensors        [4]gds.Tensor // of which kind.tensors count
+	tensors        [maxTensors]gds.Tensor // of which kind.tensors count
 	alpha, beta    float32
 	transA, transB bool
 	seed           uint64
 	adam           gds.AdamOptions
 	event          *event
 }
+
+// maxTensors is how many an operation has at most.
+const maxTensors = 7
 
 // kind is what all operations of one name have in common.
 type kind struct {

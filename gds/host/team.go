@@ -90,7 +90,7 @@ func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 type scratch struct {
 	packed, panels []float32 // of Gemm
 	sums           []float32 // of SumRows
-	losses, powers []float64 // of SoftmaxCrossEntropy
+	losses, powers []float64 // of losses; losses also of ClipNorm
 	rows           []uint32  // of Gather, by 64 bits
 }
 
