@@ -52,7 +52,7 @@ func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) 
 
 // writeOffsets writes the offsets: the sums of the degrees before each node, and of all.
 func writeOffsets(w io.Writer, degrees []uint32) error {
-	offsets := make([]int64, 0, streamBytes/8)
+	offsets := make([]int64, 0, min(streamBytes/8, len(degrees)+1))
 	next := int64(0)
 	for _, d := range degrees {
 		if offsets = append(offsets, next); len(offsets) == cap(offsets) {

@@ -145,7 +145,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		matrixBytes = 0
 		notes = append(notes, fmt.Sprintf("the features stay in %s, which the graph needs as it is", arrays[0].Path()))
 	}
-	if err := checkSpace(fsys, dir, matrixBytes+info.Nodes*8); err != nil {
+	t := newTopology(src, info, reverses, o)
+	if err := checkSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
 		return nil, err
 	}
 
@@ -171,8 +172,9 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := writeRows(ctx, src, w, m, res); err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
-	t := newTopology(src, info, reverses, o)
+	if rowMemory(info) > o.workingBytes()/8 {
+		debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
+	}
 	m.Weighted = t.weighted
 	if m.Edges, err = t.write(ctx, fsys, dir, w, matrixBytes); err != nil {
 		return nil, err

@@ -41,13 +41,12 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 	if err != nil {
 		return 0, err
 	}
-	topology := func(edges int64) int64 { return 8*t.info.Nodes + t.edgeBytes(edges) }
 	if plan.onDisk {
 		place, buckets := dir, t.bucketBytes()
 		if t.o.Scratch != "" {
 			place = t.o.Scratch
 		} else { // the buckets are removed before the other bytes are written
-			buckets = topology(t.recordCount) + max(buckets, other)
+			buckets = t.outputBytes(t.recordCount) + max(buckets, other)
 		}
 		if err := checkSpace(fsys, place, buckets); err != nil {
 			return 0, err
@@ -64,7 +63,7 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 	}
 	defer s.free()
 	if !plan.onDisk || t.o.Scratch != "" {
-		if err := checkSpace(fsys, dir, topology(s.storedEdges)+other); err != nil {
+		if err := checkSpace(fsys, dir, t.outputBytes(s.storedEdges)+other); err != nil {
 			return 0, err
 		}
 	}
@@ -86,6 +85,9 @@ func (t *topology) openScratch(fsys vfs.FS, dir string, w *format.Writer) (*fold
 	}
 	return folder.OpenScratch(fsys, path)
 }
+
+// outputBytes is what write adds to the graph, with so many edges.
+func (t *topology) outputBytes(edges int64) int64 { return 8*(t.info.Nodes+1) + t.edgeBytes(edges) }
 
 // edgeBytes is the size of edges in the graph's topology; nodes have 8 bytes each on top.
 func (t *topology) edgeBytes(edges int64) int64 {
