@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -293,6 +294,11 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 				t.Errorf("several labels of %s: %v", r.Name, err)
 			}
 		}
+		if s.rows.LabelValues == nil {
+			if err := d.ReadLabelValues(ctx, r, nil); err == nil || !strings.Contains(err.Error(), "not values") {
+				t.Errorf("values of %s: %v", r.Name, err)
+			}
+		}
 		switch {
 		case s.rows.MultiLabels != nil:
 			if err == nil || !strings.Contains(err.Error(), "multi-label") {
@@ -306,6 +312,11 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 		case s.rows.LabelValues != nil:
 			if err == nil || !strings.Contains(err.Error(), "values, not classes") {
 				t.Errorf("labels of %s: %v", r.Name, err)
+			}
+			n := int64(s.rows.LabelColumns)
+			values, want := make([]float32, r.Rows*n), s.rows.LabelValues[r.FirstRow*n:(r.FirstRow+r.Rows)*n]
+			if err := d.ReadLabelValues(ctx, r, values); err != nil || !bytes.Equal(dtype.BytesOf(values), dtype.BytesOf(want)) {
+				t.Errorf("labels of %s: %v, %v, want %v", r.Name, values, err, want)
 			}
 		case err != nil:
 			t.Fatal(err)

@@ -349,6 +349,26 @@ func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
 	})
 }
 
+// ReadLabelValues reads and checks the labels of a region's rows, of a store whose labels are values,
+// into dst [r.Rows, Manifest.Labels]: NaN where unlabelled.
+func (d *Dir) ReadLabelValues(ctx context.Context, r Region, dst []float32) error {
+	if !d.Manifest.LabelValues {
+		return fmt.Errorf("%s: its labels are not values", d.path)
+	}
+	n := int64(d.Manifest.Labels)
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
+			return err
+		}
+		labels := &RowTable{LabelValues: t.LabelValues[:int64(rows)*n], LabelColumns: t.LabelColumns}
+		if _, err := labels.checkValues(0, 0); err != nil {
+			return fmt.Errorf("counting from row %d: %w", first, err)
+		}
+		copy(dst[(first-r.FirstRow)*n:], labels.LabelValues)
+		return nil
+	})
+}
+
 // ReadNodes reads the node of each of a region's rows, of a store, into dst [r.Rows].
 func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
 	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {

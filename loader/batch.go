@@ -13,7 +13,7 @@ type Batch struct {
 	// whose rows may lie apart.
 	X []gds.Tensor
 	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0
-	// and 1, -1 unlabelled.
+	// and 1, -1 unlabelled; those that are values float32 [Rows, L], NaN unlabelled.
 	Labels gds.Tensor
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.

@@ -38,6 +38,8 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 		{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1},
 		{dtype: format.Float16, chunkRows: 8, features: 5, labels: 3},
 		{dtype: format.BFloat16, chunkRows: 20, features: 3, labels: 4},
+		{dtype: format.Float32, chunkRows: 8, features: 5, labels: -1},
+		{dtype: format.Float32, chunkRows: 8, features: 5, labels: -3},
 	} {
 		store := newStore(t, spec)
 		table, err := store.Rows(t.Context())
@@ -86,6 +88,11 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 									}
 								}
 								compareBatch(t, device, stream, b, o, spec, table, rows)
+								for at, number := range s.RowNumbers(0, k) {
+									if int(number) != rows[at] {
+										t.Errorf("batch %d without its data: row %d is called %d, want %d", k, at, number, rows[at])
+									}
+								}
 								k++
 							}
 							if k != s.Batches() {
@@ -136,6 +143,10 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 		if n := spec.labels; n > 1 {
 			if got, want := dtype.As[int8](labels)[i*n:(i+1)*n], table.MultiLabels[row*n:(row+1)*n]; b.Labels.DType != gds.Int8 || !slices.Equal(got, want) {
 				t.Errorf("batch %d: labels %v of row %d, want %v", b.Index, got, row, want)
+			}
+		} else if n < 0 {
+			if got, want := dtype.Float32s(labels)[i*-n:(i+1)*-n], table.LabelValues[row*-n:(row+1)*-n]; b.Labels.DType != gds.Float32 || !slices.Equal(got, want) {
+				t.Errorf("batch %d: values %v of row %d, want %v", b.Index, got, row, want)
 			}
 		} else if got := dtype.Int32s(labels)[i]; got != table.Labels[row] {
 			t.Errorf("batch %d: label %v of row %d, want %v", b.Index, got, row, table.Labels[row])

@@ -249,9 +249,7 @@ func (l *Loader) fillDefaults() error {
 		}
 	}
 	o.BatchRows = int(max(1, min(int64(o.BatchRows), l.rows)))
-	if l.columns.labelCount = 1; o.Store != nil && !o.Store.Manifest.LabelValues {
-		l.columns.labelCount = max(1, o.Store.Manifest.Labels)
-	}
+	l.columns = newRowColumns(o.Store)
 	return nil
 }
 

@@ -377,7 +377,6 @@ func TestTheBytesThatMoveAreCounted(t *testing.T) {
 }
 
 func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
-	values := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: -1})
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	for _, test := range []struct {
 		name   string
@@ -391,7 +390,6 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 		{"an unknown placement", func(o *Options) { o.Placement = "tape" }, `"tape" (want one of [device host memory storage])`},
 		{"empty batches", func(o *Options) { o.BatchRows = 0 }, "batches of 0 rows"},
 		{"negative buffers", func(o *Options) { o.Buffers = -1 }, "-1 buffers"},
-		{"labels that are values", func(o *Options) { o.Store = values }, "values, not classes"},
 		{"too few slots", func(o *Options) { o.ChunkSlots = 1 }, "batches of 20 rows need 5"},
 	} {
 		device := newDevice(t, true, host.Options{Threads: 2})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
@@ -12,18 +13,29 @@ import (
 // rowColumns are what a batch has of its rows beside the matrices: labels and, if asked for, row
 // numbers and node ids. Labels and ids of all rows are in host memory, for all ranks.
 type rowColumns struct {
-	labelCount int      // of a row
-	labels     []byte   // int32 [rows], or, if there are several, int8 [rows, labelCount]
-	nodes      []uint32 // [rows], or nil
+	labelType  gds.DType // Int32 of classes, Int8 of several labels a row, Float32 of values
+	labelCount int       // of a row
+	labels     []byte    // of that type, [rows, labelCount]
+	nodes      []uint32  // [rows], or nil
+}
+
+// newRowColumns says what labels the rows of a store have; without a store (nil), classes.
+func newRowColumns(store *format.Dir) rowColumns {
+	c := rowColumns{labelType: gds.Int32, labelCount: 1}
+	if store == nil {
+		return c
+	}
+	c.labelCount = max(1, store.Manifest.Labels)
+	if store.Manifest.LabelValues {
+		c.labelType = gds.Float32
+	} else if c.labelCount > 1 {
+		c.labelType = gds.Int8
+	}
+	return c
 }
 
 // labelBytes is the size of the labels of a row.
-func (c *rowColumns) labelBytes() int {
-	if c.labelCount > 1 {
-		return c.labelCount
-	}
-	return 4
-}
+func (c *rowColumns) labelBytes() int { return c.labelCount * c.labelType.Size() }
 
 // columnBytes is what the columns of a batch take, which follow one another: labels, up to a
 // multiple of 4 bytes, row numbers, node ids.
@@ -59,9 +71,12 @@ func (l *Loader) readColumns(ctx context.Context) error {
 	}
 	for _, r := range l.regions {
 		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]
-		if l.columns.labelCount > 1 {
+		switch l.columns.labelType {
+		case gds.Int8:
 			err = l.o.Store.ReadMultiLabels(ctx, r.Region, dtype.As[int8](labels))
-		} else {
+		case gds.Float32:
+			err = l.o.Store.ReadLabelValues(ctx, r.Region, dtype.Float32s(labels))
+		default:
 			err = l.o.Store.ReadLabels(ctx, r.Region, dtype.Int32s(labels))
 		}
 		if err == nil && l.o.NodeIDs {
@@ -76,10 +91,10 @@ func (l *Loader) readColumns(ctx context.Context) error {
 
 // layOutColumns sets the shapes of a batch's columns, which are at the start of memory.
 func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) {
-	if n := l.columns.labelCount; n > 1 {
-		b.Labels = gds.NewTensor(memory, b.Rows, n, gds.Int8)
-	} else {
+	if c := &l.columns; c.labelType == gds.Int32 {
 		b.Labels = gds.NewTensor(memory, 1, b.Rows, gds.Int32)
+	} else {
+		b.Labels = gds.NewTensor(memory, b.Rows, c.labelCount, c.labelType)
 	}
 	at := (b.Rows*l.columns.labelBytes() + 3) / 4
 	next := func() gds.Tensor {

@@ -229,6 +229,17 @@ func (s *Set) jobs(n, first int) iter.Seq[*job] {
 	}
 }
 
+// RowNumbers lists the numbers, in the store, of the rows of batch i of epoch n that this rank gets.
+// It reads nothing, and may be called during an epoch.
+func (s *Set) RowNumbers(n, i int) []uint32 {
+	for j := range s.jobs(n, i) {
+		numbers := make([]uint32, j.plan.Rows)
+		s.l.storeRows(numbers, j)
+		return numbers
+	}
+	return nil
+}
+
 // bySpan tells whether batches are lists of spans, not of row numbers. Long spans are less work:
 // they are copied as one range, or used in place.
 func (s *Set) bySpan() bool {

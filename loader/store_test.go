@@ -20,7 +20,7 @@ type storeSpec struct {
 	dtype     format.DType
 	chunkRows int
 	features  int
-	labels    int // columns; -1: one of values
+	labels    int // columns; -n: n of values
 	train     int // rows; 0: 53
 }
 
@@ -78,11 +78,14 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 			table.Splits[row] = format.SplitValid
 		}
 	}
-	switch spec.labels {
-	case 0:
-	case -1:
-		table.LabelColumns, table.LabelValues = 1, make([]float32, rows)
-	case 1:
+	switch {
+	case spec.labels == 0:
+	case spec.labels < 0:
+		table.LabelColumns = -spec.labels
+		for i := range rows * table.LabelColumns {
+			table.LabelValues = append(table.LabelValues, float32(i)/8)
+		}
+	case spec.labels == 1:
 		for row := range rows {
 			table.Labels = append(table.Labels, label(row))
 		}
