@@ -195,11 +195,11 @@ func TestMetricsAreChoices(t *testing.T) {
 // TestLossesAreChoices halves the loss: by definition the loss is half as large, and Adam, to which the
 // size of gradients does not matter, finds the same.
 func TestLossesAreChoices(t *testing.T) {
-	add(t, losses, "half", func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
+	add(t, losses, "half", loss{func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
 		s.Axpy(1, sum, sum) // doubled, and halved below
 		crossEntropy(s, sum, grad, out, labels, scale/2)
 		s.Axpy(-0.5, sum, sum)
-	})
+	}, ClassOutputs})
 	dev := openDevice(t, host.Options{})
 	data := clusters(1, 60, 1, 4, 3, 0.2).feed(dev, 20)
 	fit := func(loss string) *Result {

@@ -157,7 +157,7 @@ func (n *network) backward() {
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	logits := n.forward(b, true, dropoutSeed)
 	out, grad := logits.of(&n.pass)
-	n.task.loss(n.stream, n.lossSum, grad, out, b.Labels, 1/float32(b.GlobalRows))
+	n.task.loss.add(n.stream, n.lossSum, grad, out, b.Labels, 1/float32(b.GlobalRows))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")
@@ -200,7 +200,7 @@ func (n *network) step(o stepOptions) {
 func (n *network) evaluateBatch(b *loader.Batch) {
 	out, _ := n.forward(b, false, 0).of(&n.pass)
 	n.meter.add(n.stream, out, b.Labels)
-	n.task.loss(n.stream, n.lossSum, gds.Tensor{}, out, b.Labels, 0)
+	n.task.loss.add(n.stream, n.lossSum, gds.Tensor{}, out, b.Labels, 0)
 }
 
 // readLoss waits for all work, and returns the sum of losses on this rank.
