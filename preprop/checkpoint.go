@@ -267,7 +267,7 @@ func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *mat
 	return true, in.load(ctx, m, e.Threads, e.Progress)
 }
 
-// checkpointsCost: there are checkpoints until the last panel is done.
+// checkpointsCost is what checkpoints take, which there are until the last panel is done.
 func (w *work) checkpointsCost(p *Plan) cost {
 	return cost{scratch: during(computing, lastPanel, p.CheckpointBytes)}
 }

@@ -10,7 +10,7 @@ const (
 	loading                 // the input into the first panel
 	computing               // the first panel
 	writing                 // the first panel
-	lastPanel               // what is held, and is on disk, then
+	lastPanel               // is written: the files of all panels are on disk
 	assembling              // result files into the store
 	phases
 )

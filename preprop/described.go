@@ -48,9 +48,9 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}
 	for _, operator := range s.options.Operators {
 		w.sequences = append(w.sequences, &hopSequence{operator: operator, hops: o.Hops})
-		w.inputOf = append(w.inputOf, 0)
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
+	w.loads = []int{max(1, len(w.sequences))}
 	matrices := s.target.matrices()
 	w.matrices = len(matrices)
 	if w.storeBytes, err = storeBytes(g, s.layout, matrices); err != nil {

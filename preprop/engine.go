@@ -91,7 +91,7 @@ func panelMatrices(sequences []*hopSequence, stored format.DType, inputInMemory 
 	return hops, series
 }
 
-// matricesCost: the matrices of a panel are held as long as there are panels.
+// matricesCost is what the matrices of a panel take, which are held as long as there are panels.
 func (w *work) matricesCost(p *Plan) cost {
 	hops, series := panelMatrices(w.sequences, w.stored.DType, p.InputInMemory)
 	matrix := w.nodes * int64(p.PanelColumns)

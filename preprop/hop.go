@@ -70,8 +70,8 @@ func newPropagator(ctx context.Context, graph topology, o Operator, threads int)
 	return p, nil
 }
 
-// factorsCost: factors are held for each Operator.base, and degrees while those of Col are
-// computed, from one pass over the operator's graph.
+// factorsCost is what factors take: they are held for each Operator.base, and degrees while those
+// of Col are computed, from one pass over the operator's graph.
 func (w *work) factorsCost(p *Plan) cost {
 	var c cost
 	_, bases := w.graphs()
@@ -89,8 +89,8 @@ func (w *work) factorsCost(p *Plan) cost {
 	return c
 }
 
-// hopsCost: each reader of the topology has a batch, and each product reads a topology on
-// disk once for each panel.
+// hopsCost is what products take: each reader of the topology has a batch, and each product reads
+// a topology on disk once for each panel.
 func (w *work) hopsCost(p *Plan) cost {
 	var c cost
 	if len(w.sequences) == 0 {

@@ -57,7 +57,7 @@ func (w *work) inputChunk() int64 {
 	return most
 }
 
-// cutCost: each thread has a chunk of the input, and its part for one column file. All files
+// cutCost is what cutting inputs takes: each thread has a chunk of the input, and its part for one column file. All files
 // are there when the first panel begins, and those of a panel go when it is done.
 func (w *work) cutCost(p *Plan) cost {
 	if !p.InputFiles {
@@ -71,19 +71,14 @@ func (w *work) cutCost(p *Plan) cost {
 	return c
 }
 
-// loadCost: each sequence reads its input for each panel, or its column files once; with an
-// input in memory, one sequence of several reads it. A job that goes on reads chunks of the
-// store, or blocks of result files or checkpoints, instead.
+// loadCost is what loading takes: each sequence reads its input for each panel, or its column
+// files once; with an input in memory, one sequence of several reads it. A job that goes on
+// reads chunks of the store, or blocks of result files or checkpoints, instead.
 func (w *work) loadCost(p *Plan) cost {
 	var c cost
 	for i, l := range w.inputs {
-		loads := 0
-		for _, of := range w.inputOf {
-			if of == i {
-				loads++
-			}
-		}
-		if loads == 0 || p.InputInMemory {
+		loads := w.loads[i]
+		if p.InputInMemory {
 			loads = 1
 		}
 		if p.InputFiles {

@@ -157,14 +157,16 @@ func (s *jobContext) work(j *job) (*work, error) {
 	for _, c := range j.sequences {
 		if j.lastUnfinished(c, j.columns) > 0 {
 			w.sequences = append(w.sequences, c)
-			if !slices.Contains(inputs, c.input) {
-				inputs, w.inputs = append(inputs, c.input), append(w.inputs, c.input.Layout)
+			at := slices.Index(inputs, c.input)
+			if at < 0 {
+				at = len(inputs)
+				inputs, w.inputs, w.loads = append(inputs, c.input), append(w.inputs, c.input.Layout), append(w.loads, 0)
 			}
-			w.inputOf = append(w.inputOf, slices.Index(inputs, c.input))
+			w.loads[at]++
 		}
 	}
 	if len(w.sequences) == 0 {
-		w.inputs = []format.Layout{s.graph.Layout()} // hop 0
+		w.inputs, w.loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
 	}
 	var made []format.MatrixID
 	for _, id := range j.matrices {

@@ -121,8 +121,9 @@ func writeStep(rows, rowBytes int64, threads int) int64 {
 	return max(1, min(rows, writeBufferBytes/int64(threads)/rowBytes))
 }
 
-// storeCost: matrices in memory are written through a buffer for each thread and one more.
-// The files of the store grow until the last panel, or while result files are assembled.
+// storeCost is what writing the store takes: matrices in memory go through a buffer for each
+// thread and one more. The files of the store grow until the last panel, or while result files
+// are assembled.
 func (w *work) storeCost(p *Plan) cost {
 	c := cost{written: w.storeBytes, store: during(assembling, assembling, w.storeBytes)}
 	if !p.ResultFiles {

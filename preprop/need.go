@@ -33,15 +33,15 @@ func (s nodeSet) count() int64 {
 	return int64(n)
 }
 
-// neededCost: if a store has some nodes only, there is a set of nodes for each product. A
-// topology on disk is read for each set but the last.
+// neededCost is what the sets of needed nodes take, of which there is one for each product if a
+// store has some nodes only. A topology on disk is read for each set but the last.
 func (w *work) neededCost(p *Plan) cost {
 	var c cost
+	if w.rows == w.nodes {
+		return c
+	}
 	longest, _ := w.graphs()
 	for graph, products := range longest {
-		if w.rows == w.nodes {
-			continue
-		}
 		c.add(cost{memory: during(preparing, lastPanel, int64(products)*nodeSetBytes(w.nodes))})
 		if !p.TopologyInMemory {
 			c.add(cost{read: int64(products-1) * w.topologyOf(graph), topologyPasses: products - 1})

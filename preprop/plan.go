@@ -52,7 +52,7 @@ type work struct {
 	weighted      bool
 	sequences     []*hopSequence  // of which hops are to be made
 	inputs        []format.Layout // what they start from, each once
-	inputOf       []int           // index in inputs, for each sequence
+	loads         []int           // sequences that start from each
 	columns       int             // that this process makes
 	stored        format.Layout   // of the store
 	rows          int64           // of the store

@@ -62,9 +62,9 @@ func (p *resultFiles) find() ([][]columnRange, error) {
 	return out, nil
 }
 
-// resultsCost: result files grow with the panels, and are written through a buffer for each
-// thread. They are read once, a matrix at a time, through two for each thread and one more;
-// those of a matrix are removed when the store has it.
+// resultsCost is what result files take. They grow with the panels, and are written through a
+// buffer for each thread. They are read once, a matrix at a time, through two for each thread and
+// one more; those of a matrix are removed when the store has it.
 func (w *work) resultsCost(p *Plan) cost {
 	if !p.ResultFiles {
 		return cost{}

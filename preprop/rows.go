@@ -99,8 +99,8 @@ func storeRows(ctx context.Context, graph *format.Dir, rowSet string, split int,
 	})
 }
 
-// rowsCost: the rows of the store are held with their nodes while they are chosen, and the
-// nodes alone afterwards. The table of the graph is read three times.
+// rowsCost is what the rows of the store take: they are held with their nodes while they are
+// chosen, and the nodes alone afterwards. The table of the graph is read three times.
 func (w *work) rowsCost() cost {
 	c := cost{read: 3 * w.rowTableBytes, memory: during(preparing, assembling, 4*w.rows+w.held)}
 	c.memory[choosing] = w.pickedBytes + w.held

@@ -25,8 +25,9 @@ func (t topologies) Close() error {
 	return err
 }
 
-// topologiesCost: topologies are held in memory, or in files, of which the graph has the one
-// that is given; readers have a buffer each. Opening a file reads it, and its offsets twice.
+// topologiesCost is what topologies take. They are held in memory, or in files, of which the graph
+// has the one that is given; readers have a buffer each. Opening a file reads it, and its offsets
+// twice.
 func (w *work) topologiesCost(p *Plan) cost {
 	used, _ := w.graphs()
 	if len(used) == 0 {
