@@ -14,6 +14,7 @@ type Batch struct {
 	X []gds.Tensor
 	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0
 	// and 1, -1 unlabelled; those that are values float32 [Rows, L], NaN unlabelled.
+	// With Options.NoLabels it is the zero Tensor.
 	Labels gds.Tensor
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.

@@ -50,6 +50,8 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 			for _, asked := range []Options{
 				{RowNumbers: true, NodeIDs: true, AsStored: true},
 				{NodeIDs: true},
+				{NoLabels: true},
+				{NoLabels: true, RowNumbers: true},
 				{RowNumbers: true, AsStored: true, Regions: []string{"rest", "valid"}},
 			} {
 				t.Run(fmt.Sprintf("%v/labels=%d/%s/%+v", spec.dtype, spec.labels, p.name, asked), func(t *testing.T) {
@@ -133,6 +135,9 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 	if !o.RowNumbers && len(numbers) > 0 || !o.NodeIDs && len(nodes) > 0 {
 		t.Errorf("batch %d has what was not asked for: %v, %v", b.Index, b.RowNumbers, b.NodeIDs)
 	}
+	if (len(labels) == 0) != o.NoLabels {
+		t.Errorf("batch %d has labels %v", b.Index, b.Labels)
+	}
 	for i, row := range rows {
 		if o.RowNumbers && int(numbers[i]) != row {
 			t.Errorf("batch %d: row %d is called %d, want %d", b.Index, i, numbers[i], row)
@@ -140,7 +145,9 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 		if o.NodeIDs && nodes[i] != table.NodeID[row] {
 			t.Errorf("batch %d: row %d is node %d, want %d", b.Index, i, nodes[i], table.NodeID[row])
 		}
-		if n := spec.labels; n > 1 {
+		if n := spec.labels; o.NoLabels {
+			continue
+		} else if n > 1 {
 			if got, want := dtype.As[int8](labels)[i*n:(i+1)*n], table.MultiLabels[row*n:(row+1)*n]; b.Labels.DType != gds.Int8 || !slices.Equal(got, want) {
 				t.Errorf("batch %d: labels %v of row %d, want %v", b.Index, got, row, want)
 			}

@@ -52,6 +52,8 @@ type Options struct {
 	Unchecked bool
 	// AsStored: the matrices of batches have the stored type. Else they are float32.
 	AsStored bool
+	// NoLabels: batches have no labels, and none are read.
+	NoLabels bool
 	// RowNumbers, NodeIDs: batches tell which rows of the store they have, and which nodes.
 	RowNumbers, NodeIDs bool
 	// BySpan: copy each span of a batch by an operation of its own, however short. With rows
@@ -249,7 +251,7 @@ func (l *Loader) fillDefaults() error {
 		}
 	}
 	o.BatchRows = int(max(1, min(int64(o.BatchRows), l.rows)))
-	l.columns = newRowColumns(o.Store)
+	l.columns = newRowColumns(o)
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
@@ -14,15 +13,20 @@ import (
 // numbers and node ids. Labels and ids of all rows are in host memory, for all ranks.
 type rowColumns struct {
 	labelType  gds.DType // Int32 of classes, Int8 of several labels a row, Float32 of values
-	labelCount int       // of a row
+	labelCount int       // of a row; 0: batches have no labels
 	labels     []byte    // of that type, [rows, labelCount]
 	nodes      []uint32  // [rows], or nil
 }
 
-// newRowColumns says what labels the rows of a store have; without a store (nil), classes.
-func newRowColumns(store *format.Dir) rowColumns {
+// newRowColumns says what labels the batches of a store have; without a store (nil), classes.
+func newRowColumns(o *Options) rowColumns {
 	c := rowColumns{labelType: gds.Int32, labelCount: 1}
-	if store == nil {
+	store := o.Store
+	switch {
+	case o.NoLabels:
+		c.labelCount = 0
+		return c
+	case store == nil:
 		return c
 	}
 	c.labelCount = max(1, store.Manifest.Labels)
@@ -50,8 +54,8 @@ func (l *Loader) columnBytes(rows int) int {
 	return bytes
 }
 
-// readColumns reads the labels of the loader's rows, which in a store without labels are all -1,
-// and the node ids.
+// readColumns reads the labels of the loader's rows, which in a store without labels are all -1, and
+// the node ids, of these what is asked for.
 func (l *Loader) readColumns(ctx context.Context) error {
 	if l.rank > 0 {
 		l.columns = l.ranks[0].columns
@@ -71,10 +75,11 @@ func (l *Loader) readColumns(ctx context.Context) error {
 	}
 	for _, r := range l.regions {
 		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]
-		switch l.columns.labelType {
-		case gds.Int8:
+		switch {
+		case l.o.NoLabels:
+		case l.columns.labelType == gds.Int8:
 			err = l.o.Store.ReadMultiLabels(ctx, r.Region, dtype.As[int8](labels))
-		case gds.Float32:
+		case l.columns.labelType == gds.Float32:
 			err = l.o.Store.ReadLabelValues(ctx, r.Region, dtype.Float32s(labels))
 		default:
 			err = l.o.Store.ReadLabels(ctx, r.Region, dtype.Int32s(labels))
@@ -91,9 +96,11 @@ func (l *Loader) readColumns(ctx context.Context) error {
 
 // layOutColumns sets the shapes of a batch's columns, which are at the start of memory.
 func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) {
-	if c := &l.columns; c.labelType == gds.Int32 {
+	switch c := &l.columns; {
+	case l.o.NoLabels:
+	case c.labelType == gds.Int32:
 		b.Labels = gds.NewTensor(memory, 1, b.Rows, gds.Int32)
-	} else {
+	default:
 		b.Labels = gds.NewTensor(memory, b.Rows, c.labelCount, c.labelType)
 	}
 	at := (b.Rows*l.columns.labelBytes() + 3) / 4

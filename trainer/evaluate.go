@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -34,7 +35,7 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 	if err != nil {
 		return nil, err
 	}
-	g, err := newGroup(devices, c.Spec, batchRows, t)
+	g, err := openTrained(devices, c, batchRows, t)
 	if err != nil {
 		return nil, err
 	}
@@ -43,13 +44,6 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 			result, err = nil, closeErr
 		}
 	}()
-	err = g.eachRank(func(n *network) error {
-		copy(n.scales, c.Scales)
-		return n.upload(n.params.value, c.Parameters)
-	})
-	if err != nil {
-		return nil, err
-	}
 	result = &Evaluation{}
 	var overall tally
 	for _, s := range sets {
@@ -70,6 +64,22 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 		result.Overall = overall.score()
 	}
 	return result, nil
+}
+
+// openTrained makes a group whose parameters are those of a checkpoint.
+func openTrained(devices []gds.Device, c *Checkpoint, batchRows int, t task) (*group, error) {
+	g, err := newGroup(devices, c.Spec, batchRows, t)
+	if err != nil {
+		return nil, err
+	}
+	err = g.eachRank(func(n *network) error {
+		copy(n.scales, c.Scales)
+		return n.upload(n.params.value, c.Parameters)
+	})
+	if err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
 }
 
 // evaluate computes the sum of the losses over the labelled rows of a set, and counts what

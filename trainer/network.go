@@ -28,8 +28,8 @@ type network struct {
 	pass        pass       // the last
 	lossSum     gds.Tensor // over the rows so far
 	lossHost    gds.Buffer // pinned, to read it
-	meter       meter
-	profile     *profile // nil: none
+	meter       meter      // nil: to predict only
+	profile     *profile   // nil: none
 	stream      gds.Stream
 	mem         memory
 }
@@ -96,8 +96,10 @@ func (n *network) allocate(activations []*activation) (err error) {
 	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, 1, gds.Float32)); err != nil {
 		return err
 	}
-	if n.meter, err = n.task.metric(&n.mem, n.spec, n.batchRows); err != nil {
-		return err
+	if n.task.metric != nil {
+		if n.meter, err = n.task.metric(&n.mem, n.spec, n.batchRows); err != nil {
+			return err
+		}
 	}
 	if n.task.train {
 		if err := n.allocateColumns(); err != nil {
@@ -128,7 +130,7 @@ func (n *network) checkBatch(b *loader.Batch) error {
 			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, b.Rows, n.spec.Features)
 		}
 	}
-	if b.Labels.DType != gds.Int32 {
+	if n.task.metric != nil && b.Labels.DType != gds.Int32 {
 		return fmt.Errorf("batch %d: %d labels a row (multi-label), which cannot be trained on yet", b.Index, b.Labels.Cols)
 	}
 	return nil

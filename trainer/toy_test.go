@@ -35,6 +35,7 @@ type toy struct {
 	features int
 	batch    int
 	shuffle  bool
+	numbered bool                         // batches have row numbers
 	hook     func(epoch, batch int) error // called before a batch is yielded
 	dev      gds.Device
 	rank     int
@@ -69,6 +70,13 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			yield(nil, err)
 			return
 		}
+		var numbers gds.Tensor
+		if d.numbered {
+			if numbers, err = mem.matrix("toy", 1, d.batch, gds.Uint32); err != nil {
+				yield(nil, err)
+				return
+			}
+		}
 		defer func() {
 			// As of a loader, nothing is left behind when the loop is over.
 			_ = stream.Synchronize(context.Background())
@@ -87,10 +95,11 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Columns(0, b.Rows)}
 			var y []int32
+			var rows []uint32
 			host := make([][]float32, len(d.x))
 			for _, span := range b.Spans() {
 				for r := span.First; r < span.First+int64(span.Rows); r++ {
-					y = append(y, d.labels[r])
+					y, rows = append(y, d.labels[r]), append(rows, uint32(r))
 					for k, x := range d.x {
 						host[k] = append(host[k], x[int(r)*d.features:int(r+1)*d.features]...)
 					}
@@ -103,7 +112,12 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					return
 				}
 			}
-			if err := gds.Upload(d.dev, stream, out.Labels, y); err != nil {
+			err := gds.Upload(d.dev, stream, out.Labels, y)
+			if err == nil && d.numbered {
+				out.RowNumbers = numbers.Columns(0, b.Rows)
+				err = gds.Upload(d.dev, stream, out.RowNumbers, rows)
+			}
+			if err != nil {
 				yield(nil, err)
 				return
 			}

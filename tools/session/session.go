@@ -41,9 +41,9 @@ type Options struct {
 	ValidRows int64
 	BatchRows int // over all devices
 	// Of package loader: Buffers is how many batches a device has (0: placement.Buffers), of which
-	// some may be held; AsStored, RowNumbers and NodeIDs say what a batch has.
-	Buffers                       int
-	AsStored, RowNumbers, NodeIDs bool
+	// some may be held; AsStored, NoLabels, RowNumbers and NodeIDs say what a batch has.
+	Buffers                                 int
+	AsStored, NoLabels, RowNumbers, NodeIDs bool
 
 	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
 	// reshuffled together if chunks are; 0: a chunk of the store.
@@ -133,7 +133,7 @@ func peakBytes(opened []gds.Device) (bytes int64) {
 func (o Options) loaderOptions(layout format.Layout, store *format.Dir) loader.Options {
 	lo := loader.Options{
 		Store: store, Matrices: o.Matrices, Buffers: cmp.Or(o.Buffers, placement.Buffers),
-		AsStored: o.AsStored, RowNumbers: o.RowNumbers, NodeIDs: o.NodeIDs,
+		AsStored: o.AsStored, NoLabels: o.NoLabels, RowNumbers: o.RowNumbers, NodeIDs: o.NodeIDs,
 		BatchRows: int(min(int64(o.BatchRows), max(o.readRows(layout), 1))),
 	}
 	if !o.scattered() {

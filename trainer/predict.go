@@ -1,0 +1,222 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// Predictions are what a model tells of some rows.
+type Predictions struct {
+	Rows    int
+	Columns int       // of Values: classes, labels or targets
+	Values  []float32 // [Rows, Columns]: see Outputs
+	Classes []int32   // [Rows], of ClassOutputs: the most probable class, of equals the first; else nil
+}
+
+// Outputs is what the values of the model's predictions are.
+func (c *Checkpoint) Outputs() (Outputs, error) {
+	t, err := c.Options.task(false)
+	return t.loss.outputs, err
+}
+
+// PredictBytes is the host memory that Predict takes for batches of up to batchRows rows.
+func (s Spec) PredictBytes(batchRows int) int64 {
+	perRow := int64(predictSlots)*(4*int64(s.Classes)+4) + 4*int64(s.Classes) + 4
+	return perRow * int64(batchRows)
+}
+
+// Predict applies a trained model to several sets of rows, one after another, and calls use with the
+// predictions of each batch, in order; they are valid until use returns. An error of use ends it.
+//
+// The sets yield consecutive rows of a store in order, with their row numbers
+// (loader.Options.RowNumbers), and need no labels. The devices share each batch, and a share has at
+// most batchRows rows. While the devices compute a batch, use has the one before. What is predicted of
+// a row does not depend on the rows that share its batch, nor on the number of devices.
+func Predict(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows, use func(*Predictions) error) (err error) {
+	t, err := c.Options.task(false)
+	if err != nil {
+		return err
+	}
+	outputs := t.loss.outputs
+	g, err := openTrained(devices, c, batchRows, task{}) // neither a loss nor a metric: there may be no labels
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := g.close(); err == nil {
+			err = closeErr
+		}
+	}()
+	p := &predictor{group: g, outputs: outputs, use: use}
+	if err := p.allocate(); err != nil {
+		return err
+	}
+	for _, s := range sets {
+		if err := g.checkSets(s.Name, s.Rows); err != nil {
+			return err
+		}
+		if !hasRows(s.Rows[0]) {
+			continue
+		}
+		if err := p.run(ctx, s.Rows); err != nil {
+			return fmt.Errorf("prediction of %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// predictSlots is how many batches have memory on the host: one that is computed, and one in use.
+const predictSlots = 2
+
+// predictor converts what a group puts out.
+type predictor struct {
+	group   *group
+	outputs Outputs
+	use     func(*Predictions) error
+	slots   [predictSlots][]rankOutput // of each rank
+	result  Predictions
+	scratch []float64 // of one row
+}
+
+// rankOutput is what a rank puts out for its share of a batch.
+type rankOutput struct {
+	out, numbers gds.Buffer // pinned: float32 [rows, columns] and uint32 [1, rows]
+	rows         int
+	done         gds.Event
+}
+
+func (p *predictor) allocate() error {
+	p.result.Columns = p.group.ranks[0].spec.Classes
+	p.scratch = make([]float64, p.result.Columns)
+	return p.group.eachRank(func(n *network) (err error) {
+		for i := range p.slots {
+			var r rankOutput
+			if r.out, err = n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns, gds.Float32)); err != nil {
+				return err
+			}
+			if r.numbers, err = n.mem.pinned("row numbers", gds.Bytes(1, n.batchRows, gds.Uint32)); err != nil {
+				return err
+			}
+			p.slots[i] = append(p.slots[i], r)
+		}
+		return nil
+	})
+}
+
+// run predicts one set of rows.
+func (p *predictor) run(ctx context.Context, sets []Epocher) error {
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var failed error
+	begun := 0 // batches
+	// whole uses the batch before b, whose memory the batch after b takes.
+	whole := func(b *loader.Batch) {
+		if begun > 0 && failed == nil {
+			if failed = p.finish(running, p.slots[(begun-1)%predictSlots]); failed != nil {
+				stop(failed) // before the next batch
+			}
+		}
+		begun++
+	}
+	share := func(n *network, b *loader.Batch) {
+		r := &p.slots[begun%predictSlots][n.rank]
+		if r.rows = b.Rows; r.rows > 0 {
+			out, _ := n.forward(b, false, 0).of(&n.pass)
+			n.stream.Copy(gds.NewTensor(r.out, out.Rows, out.Cols, gds.Float32), out)
+			n.stream.Copy(gds.NewTensor(r.numbers, 1, b.Rows, gds.Uint32), b.RowNumbers)
+		}
+		r.done = n.stream.Record()
+	}
+	_, err := p.group.eachBatch(running, sets, 0, 0, share, whole)
+	if failed != nil {
+		return failed
+	}
+	if err == nil && begun > 0 {
+		err = p.finish(running, p.slots[(begun-1)%predictSlots])
+	}
+	return err
+}
+
+// finish waits for the shares of a batch, puts their rows in order, and has them used.
+func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
+	r := &p.result
+	r.Rows = 0
+	first := uint32(math.MaxUint32)
+	for rank := range shares {
+		s := &shares[rank]
+		if err := s.done.Wait(ctx); err != nil {
+			return p.group.rankError(rank, err)
+		}
+		for _, row := range dtype.Uint32s(s.numbers.Bytes())[:s.rows] {
+			first = min(first, row)
+		}
+		r.Rows += s.rows
+	}
+	if r.Values == nil { // the first batch is the largest
+		r.Values = make([]float32, r.Rows*r.Columns)
+		if p.outputs == ClassOutputs {
+			r.Classes = make([]int32, r.Rows)
+		}
+	}
+	if r.Rows*r.Columns > cap(r.Values) {
+		return fmt.Errorf("a batch of %d rows after smaller ones", r.Rows)
+	}
+	r.Values = r.Values[:r.Rows*r.Columns]
+	if r.Classes != nil {
+		r.Classes = r.Classes[:r.Rows]
+	}
+	for rank := range shares {
+		s := &shares[rank]
+		out := dtype.Float32s(s.out.Bytes())
+		for i, row := range dtype.Uint32s(s.numbers.Bytes())[:s.rows] {
+			at := int(row - first)
+			if at >= r.Rows {
+				return fmt.Errorf("rows %d and %d in a batch of %d: the rows of a batch must be consecutive", first, row, r.Rows)
+			}
+			values := r.Values[at*r.Columns : (at+1)*r.Columns]
+			copy(values, out[i*r.Columns:])
+			class, ok := p.outputs.convert(values, p.scratch)
+			if !ok {
+				return fmt.Errorf("row %d of the store: the model puts out %v, which is not finite: its features are too large, or the training went wrong", row, out[i*r.Columns:(i+1)*r.Columns])
+			}
+			if r.Classes != nil {
+				r.Classes[at] = class
+			}
+		}
+	}
+	return p.use(r)
+}
+
+// convert converts what a model puts out for a row, in float64, and finds the largest element, the
+// first of equals. It is not ok if an element is not finite. Scratch has as many elements.
+func (o Outputs) convert(row []float32, scratch []float64) (largest int32, ok bool) {
+	for j, v := range row {
+		if v-v != 0 {
+			return 0, false
+		}
+		if v > row[largest] {
+			largest = int32(j)
+		}
+	}
+	switch o {
+	case ClassOutputs:
+		most, sum := float64(row[largest]), 0.0
+		for j, v := range row {
+			scratch[j] = math.Exp(float64(v) - most)
+			sum += scratch[j]
+		}
+		for j := range row {
+			row[j] = float32(scratch[j] / sum)
+		}
+	case LabelOutputs:
+		for j, v := range row {
+			row[j] = float32(1 / (1 + math.Exp(-float64(v))))
+		}
+	}
+	return largest, true
+}
