@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/andybalholm/brotli v1.2.0
 	github.com/apache/arrow/go/v17 v17.0.0
+	github.com/ebitengine/purego v0.11.3
 	github.com/edsrzf/mmap-go v1.2.0
 	github.com/google/flatbuffers v24.3.25+incompatible
 	github.com/klauspost/compress v1.20.3

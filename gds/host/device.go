@@ -1,7 +1,8 @@
 // Package host is the device on the processor: its memory is host memory off
 // the Go heap, each stream is a goroutine with a queue of its own, and the
-// operations are plain Go over gonum's kernels. It is always there, and what
-// the other devices are measured against.
+// operations are plain Go, but for the products of matrices, which are those of
+// internal/blas. It is always there, and what the other devices are measured
+// against.
 //
 // Arithmetic: sums run in fixed blocks whatever the number of threads, and no
 // result depends on where in memory an operand lies.
@@ -16,6 +17,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/internal/readpath"
+	"github.com/hopfeed/hopfeed/internal/blas"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -59,6 +61,9 @@ func New(o Options) (*Device, error) {
 	if o.MemoryBytes < 0 || o.Threads < 0 || o.LinkBytesPerSecond < 0 {
 		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads, link of %d bytes a second: want no negative numbers",
 			o.MemoryBytes, o.Threads, o.LinkBytesPerSecond)
+	}
+	if err := blas.Load(); err != nil {
+		return nil, fmt.Errorf("host device: %w", err)
 	}
 	if o.Name == "" {
 		o.Name = "host"

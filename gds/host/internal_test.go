@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -207,39 +206,4 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestGemmPacksNoMoreThanAPartOfAMatrix(t *testing.T) {
-	const inner, cols = 1100, 9000
-	d, err := New(Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := d.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tensor := func(rows, cols int) gds.Tensor {
-		b, err := d.Alloc(gds.Bytes(rows, cols, gds.Float32))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Free() })
-		return gds.NewTensor(b, rows, cols, gds.Float32)
-	}
-	a, b, c := tensor(1, inner), tensor(inner, cols), tensor(1, cols)
-	s.Fill(a, 1)
-	s.Fill(b, 2)
-	s.Gemm(false, false, 1, a, b, 0, c)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for j, x := range dtype.Float32s(c.Buf.Bytes()) {
-		if x != 2*inner {
-			t.Fatalf("column %d is %v, want %d", j, x, 2*inner)
-		}
-	}
-	if got, most := len(s.(*stream).scratch.packed), packedCols*(gemmInner+2*packPad); got > most {
-		t.Errorf("%d numbers are packed at a time, at most %d were to be", got, most)
-	}
 }

@@ -31,7 +31,6 @@ type views struct {
 	index64 []int64
 	labels  []int32
 	counts  []int64
-	gemm    gemmPart
 
 	multiLabels matrix[int8]
 	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs

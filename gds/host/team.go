@@ -3,6 +3,8 @@ package host
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/internal/blas"
 )
 
 // team runs the loop of an operation on the stream's goroutine and others. It allocates nothing:
@@ -88,7 +90,7 @@ func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 
 // scratch is memory for operations that need some, kept for the next ones.
 type scratch struct {
-	packed, panels []float32 // of Gemm
+	gemm           blas.Gemm
 	sums           []float32 // of SumRows
 	losses, powers []float64 // of losses; losses also of ClipNorm
 	rows           []uint32  // of Gather, by 64 bits

@@ -86,3 +86,29 @@ func BenchmarkFeistel(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkGemm multiplies on one goroutine: the products of a layer of 512 by 512 forward and for its
+// weights' gradient. Those of other libraries are compared in internal/blas.
+func BenchmarkGemm(b *testing.B) {
+	const rows, width = 2048, 512
+	x, w, y := make([]float32, rows*width), make([]float32, width*width), make([]float32, rows*width)
+	for _, c := range []struct {
+		name    string
+		product Product
+	}{
+		{"forward", Product{TransB: true, Rows: rows, Columns: width, Inner: width, Alpha: 1, A: x, AStride: width, B: w, BStride: width, C: y, CStride: width}},
+		{"weightgrad", Product{TransA: true, Rows: width, Columns: width, Inner: rows, Alpha: 1, A: y, AStride: width, B: x, BStride: width, C: w, CStride: width}},
+	} {
+		for _, set := range available() {
+			b.Run(fmt.Sprintf("product=%s/set=%s", c.name, set.name), func(b *testing.B) {
+				defer func(before *implementation) { active = before }(active)
+				active = set
+				var g Gemm
+				for b.Loop() {
+					g.run(c.product, 1)
+				}
+				b.ReportMetric(2*rows*width*width*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gflop/s")
+			})
+		}
+	}
+}

@@ -1,13 +1,15 @@
 // Package kernel holds inner loops: of propagation, summing rows of a matrix and
-// converting between float32 and numbers of 16 bits; and of loading, gathering rows
-// and drawing their order. The contract of each is the plain loop in its comment.
+// converting between float32 and numbers of 16 bits; of loading, gathering rows
+// and drawing their order; and of training, multiplying matrices. The contract of
+// each is the plain loop in its comment.
 // There are three implementations: portable Go, AVX2 with F16C, and AVX-512; the
 // best that the processor has is chosen at start (GODEBUG=cpu.avx512f=off and the
 // like leave some out, the build tag noasm leaves only the portable one).
 //
 // All compute the same bits, subnormal numbers and infinities included: a product
 // is rounded before it is added, to nearest even. What is NaN in one is NaN in all,
-// but its sign and payload are not specified.
+// but its sign and payload are not specified. Gemm alone may fuse both: AVX2 and
+// AVX-512 do.
 //
 // 16-bit numbers are passed as their codes, uint16: Float16 is IEEE 754 binary16,
 // BFloat16 the upper half of a float32. Sources and destinations do not overlap.
@@ -38,6 +40,8 @@ type implementation struct {
 	feistel func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)
 
 	crc func(register uint32, p []byte) uint32 // or nil
+
+	gemm gemmTile
 }
 
 // active is what the exported functions call.

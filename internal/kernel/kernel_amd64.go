@@ -23,6 +23,7 @@ var (
 		decodeBFloat16: decodeBFloat16AVX2,
 		gather:         gatherAVX2,
 		feistel:        feistel,
+		gemm:           gemmTile{2, 4, gemm},
 	}
 	withAVX512 = implementation{
 		name:           "avx512",
@@ -40,6 +41,7 @@ var (
 		decodeBFloat16: decodeBFloat16AVX512,
 		gather:         gatherAVX512,
 		feistel:        feistelAVX512,
+		gemm:           gemmTile{14, 32, gemmAVX512},
 	}
 )
 
@@ -47,6 +49,9 @@ var (
 func available() []*implementation {
 	list := []*implementation{&portable}
 	if cpu.X86.HasAVX2 && hasF16C() {
+		if cpu.X86.HasFMA {
+			withAVX2.gemm = gemmTile{6, 16, gemmAVX2}
+		}
 		list = append([]*implementation{&withAVX2}, list...)
 	}
 	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512BW && cpu.X86.HasBMI2 {

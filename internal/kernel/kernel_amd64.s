@@ -7,6 +7,24 @@
 DATA one<>+0(SB)/4, $(1.0)
 GLOBL one<>(SB), RODATA|NOPTR, $4
 
+DATA gemmMask<>+0(SB)/4, $0xffffffff
+DATA gemmMask<>+4(SB)/4, $0xffffffff
+DATA gemmMask<>+8(SB)/4, $0xffffffff
+DATA gemmMask<>+12(SB)/4, $0xffffffff
+DATA gemmMask<>+16(SB)/4, $0xffffffff
+DATA gemmMask<>+20(SB)/4, $0xffffffff
+DATA gemmMask<>+24(SB)/4, $0xffffffff
+DATA gemmMask<>+28(SB)/4, $0xffffffff
+DATA gemmMask<>+32(SB)/4, $0x00000000
+DATA gemmMask<>+36(SB)/4, $0x00000000
+DATA gemmMask<>+40(SB)/4, $0x00000000
+DATA gemmMask<>+44(SB)/4, $0x00000000
+DATA gemmMask<>+48(SB)/4, $0x00000000
+DATA gemmMask<>+52(SB)/4, $0x00000000
+DATA gemmMask<>+56(SB)/4, $0x00000000
+DATA gemmMask<>+60(SB)/4, $0x00000000
+GLOBL gemmMask<>(SB), RODATA|NOPTR, $64
+
 // func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, MMX+
 TEXT ·sumFloat32AVX2(SB), NOSPLIT, $40-160
@@ -2180,6 +2198,463 @@ cachedTail:
 	JMP        cached
 
 cachedEnd:
+done:
+	VZEROUPPER
+	RET
+
+// func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+// Requires: AVX, FMA3
+TEXT ·gemmAVX2(SB), NOSPLIT, $0-128
+	MOVQ   columns+40(FP), AX
+	CMPQ   AX, $0x08
+	JLE    vectors1
+	MOVQ   a_base+48(FP), AX
+	MOVQ   b_base+88(FP), CX
+	MOVQ   aInner+80(FP), DX
+	MOVQ   inner+112(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   aRow+72(FP), SI
+	SHLQ   $0x02, SI
+	LEAQ   (SI)(SI*2), DI
+	LEAQ   (DI)(SI*2), R8
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	TESTQ  BX, BX
+	JZ     vectors2Store
+
+vectors2Inner:
+	VMOVUPS      (CX), Y12
+	VMOVUPS      32(CX), Y13
+	VBROADCASTSS (AX), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSS (AX)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y2
+	VFMADD231PS  Y13, Y14, Y3
+	VBROADCASTSS (AX)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSS (AX)(DI*1), Y14
+	VFMADD231PS  Y12, Y14, Y6
+	VFMADD231PS  Y13, Y14, Y7
+	VBROADCASTSS (AX)(SI*4), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSS (AX)(R8*1), Y14
+	VFMADD231PS  Y12, Y14, Y10
+	VFMADD231PS  Y13, Y14, Y11
+	ADDQ         DX, AX
+	ADDQ         $0x00000040, CX
+	DECQ         BX
+	JNZ          vectors2Inner
+
+vectors2Store:
+	MOVQ         c_base+0(FP), AX
+	MOVQ         stride+24(FP), CX
+	MOVQ         rows+32(FP), DX
+	SHLQ         $0x02, CX
+	VBROADCASTSS alpha+120(FP), Y12
+	VMULPS       Y12, Y0, Y0
+	VMULPS       Y12, Y1, Y1
+	VMULPS       Y12, Y2, Y2
+	VMULPS       Y12, Y3, Y3
+	VMULPS       Y12, Y4, Y4
+	VMULPS       Y12, Y5, Y5
+	VMULPS       Y12, Y6, Y6
+	VMULPS       Y12, Y7, Y7
+	VMULPS       Y12, Y8, Y8
+	VMULPS       Y12, Y9, Y9
+	VMULPS       Y12, Y10, Y10
+	VMULPS       Y12, Y11, Y11
+	VBROADCASTSS beta+124(FP), Y12
+	MOVQ         columns+40(FP), BX
+	CMPQ         BX, $0x10
+	JEQ          vectors2Whole
+	LEAQ         gemmMask<>+0(SB), SI
+	NEGQ         BX
+	VMOVDQU      64(SI)(BX*4), Y14
+
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL       beta+124(FP), BX
+	ADDL       BX, BX
+	JZ         vectors2RowstrueZero
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y0, Y0
+	VMOVUPS    Y0, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y1, Y1
+	VMASKMOVPS Y1, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y2, Y2
+	VMOVUPS    Y2, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y3, Y3
+	VMASKMOVPS Y3, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y4, Y4
+	VMOVUPS    Y4, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y5, Y5
+	VMASKMOVPS Y5, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y6, Y6
+	VMOVUPS    Y6, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y7, Y7
+	VMASKMOVPS Y7, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y8, Y8
+	VMOVUPS    Y8, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y9, Y9
+	VMASKMOVPS Y9, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMULPS     (AX), Y12, Y13
+	VADDPS     Y13, Y10, Y10
+	VMOVUPS    Y10, (AX)
+	VMASKMOVPS 32(AX), Y14, Y13
+	VMULPS     Y13, Y12, Y13
+	VADDPS     Y13, Y11, Y11
+	VMASKMOVPS Y11, Y14, 32(AX)
+	JMP        done
+
+vectors2RowstrueZero:
+	VMOVUPS    Y0, (AX)
+	VMASKMOVPS Y1, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMOVUPS    Y2, (AX)
+	VMASKMOVPS Y3, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMOVUPS    Y4, (AX)
+	VMASKMOVPS Y5, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMOVUPS    Y6, (AX)
+	VMASKMOVPS Y7, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMOVUPS    Y8, (AX)
+	VMASKMOVPS Y9, Y14, 32(AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMOVUPS    Y10, (AX)
+	VMASKMOVPS Y11, Y14, 32(AX)
+	JMP        done
+
+vectors2Whole:
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL    beta+124(FP), BX
+	ADDL    BX, BX
+	JZ      vectors2RowsfalseZero
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y0, Y0
+	VMOVUPS Y0, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y2, Y2
+	VMOVUPS Y2, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y3, Y3
+	VMOVUPS Y3, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y4, Y4
+	VMOVUPS Y4, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y5, Y5
+	VMOVUPS Y5, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y6, Y6
+	VMOVUPS Y6, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y7, Y7
+	VMOVUPS Y7, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y8, Y8
+	VMOVUPS Y8, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y9, Y9
+	VMOVUPS Y9, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y12, Y13
+	VADDPS  Y13, Y10, Y10
+	VMOVUPS Y10, (AX)
+	VMULPS  32(AX), Y12, Y13
+	VADDPS  Y13, Y11, Y11
+	VMOVUPS Y11, 32(AX)
+	JMP     done
+
+vectors2RowsfalseZero:
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	VMOVUPS Y3, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	VMOVUPS Y5, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y6, (AX)
+	VMOVUPS Y7, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y8, (AX)
+	VMOVUPS Y9, 32(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y10, (AX)
+	VMOVUPS Y11, 32(AX)
+	JMP     done
+
+vectors1:
+	MOVQ   a_base+48(FP), AX
+	MOVQ   b_base+88(FP), CX
+	MOVQ   aInner+80(FP), DX
+	MOVQ   inner+112(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   aRow+72(FP), SI
+	SHLQ   $0x02, SI
+	LEAQ   (SI)(SI*2), DI
+	LEAQ   (DI)(SI*2), R8
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	TESTQ  BX, BX
+	JZ     vectors1Store
+
+vectors1Inner:
+	VMOVUPS      (CX), Y6
+	VBROADCASTSS (AX), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS (AX)(SI*1), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS (AX)(SI*2), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS (AX)(DI*1), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VBROADCASTSS (AX)(SI*4), Y7
+	VFMADD231PS  Y6, Y7, Y4
+	VBROADCASTSS (AX)(R8*1), Y7
+	VFMADD231PS  Y6, Y7, Y5
+	ADDQ         DX, AX
+	ADDQ         $0x00000040, CX
+	DECQ         BX
+	JNZ          vectors1Inner
+
+vectors1Store:
+	MOVQ         c_base+0(FP), AX
+	MOVQ         stride+24(FP), CX
+	MOVQ         rows+32(FP), DX
+	SHLQ         $0x02, CX
+	VBROADCASTSS alpha+120(FP), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y6, Y1, Y1
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS beta+124(FP), Y6
+	MOVQ         columns+40(FP), BX
+	CMPQ         BX, $0x08
+	JEQ          vectors1Whole
+	LEAQ         gemmMask<>+0(SB), SI
+	NEGQ         BX
+	VMOVDQU      32(SI)(BX*4), Y8
+
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL       beta+124(FP), BX
+	ADDL       BX, BX
+	JZ         vectors1RowstrueZero
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	VMASKMOVPS Y0, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y1, Y1
+	VMASKMOVPS Y1, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y2, Y2
+	VMASKMOVPS Y2, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y3, Y3
+	VMASKMOVPS Y3, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y4, Y4
+	VMASKMOVPS Y4, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS (AX), Y8, Y7
+	VMULPS     Y7, Y6, Y7
+	VADDPS     Y7, Y5, Y5
+	VMASKMOVPS Y5, Y8, (AX)
+	JMP        done
+
+vectors1RowstrueZero:
+	VMASKMOVPS Y0, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS Y1, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS Y2, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS Y3, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS Y4, Y8, (AX)
+	DECQ       DX
+	JZ         done
+	ADDQ       CX, AX
+	VMASKMOVPS Y5, Y8, (AX)
+	JMP        done
+
+vectors1Whole:
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL    beta+124(FP), BX
+	ADDL    BX, BX
+	JZ      vectors1RowsfalseZero
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y0, Y0
+	VMOVUPS Y0, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y1, Y1
+	VMOVUPS Y1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y2, Y2
+	VMOVUPS Y2, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y3, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y4, Y4
+	VMOVUPS Y4, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMULPS  (AX), Y6, Y7
+	VADDPS  Y7, Y5, Y5
+	VMOVUPS Y5, (AX)
+	JMP     done
+
+vectors1RowsfalseZero:
+	VMOVUPS Y0, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y2, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y3, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y4, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Y5, (AX)
+
 done:
 	VZEROUPPER
 	RET
@@ -4385,6 +4860,584 @@ cachedTail:
 	JMP        cached
 
 cachedEnd:
+done:
+	VZEROUPPER
+	RET
+
+// func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·gemmAVX512(SB), NOSPLIT, $0-128
+	MOVQ   columns+40(FP), AX
+	CMPQ   AX, $0x10
+	JLE    vectors1
+	MOVQ   a_base+48(FP), AX
+	MOVQ   b_base+88(FP), CX
+	MOVQ   aInner+80(FP), DX
+	MOVQ   inner+112(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   aRow+72(FP), SI
+	SHLQ   $0x02, SI
+	LEAQ   (SI)(SI*2), DI
+	LEAQ   (DI)(SI*2), R8
+	LEAQ   (R8)(SI*2), R9
+	LEAQ   (R9)(SI*2), R10
+	LEAQ   (R10)(SI*2), R11
+	LEAQ   (R11)(SI*2), R12
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	VXORPS X14, X14, X14
+	VXORPS X15, X15, X15
+	VXORPS X16, X16, X16
+	VXORPS X17, X17, X17
+	VXORPS X18, X18, X18
+	VXORPS X19, X19, X19
+	VXORPS X20, X20, X20
+	VXORPS X21, X21, X21
+	VXORPS X22, X22, X22
+	VXORPS X23, X23, X23
+	VXORPS X24, X24, X24
+	VXORPS X25, X25, X25
+	VXORPS X26, X26, X26
+	VXORPS X27, X27, X27
+	TESTQ  BX, BX
+	JZ     vectors2Store
+
+vectors2Inner:
+	VMOVUPS      (CX), Z28
+	VMOVUPS      64(CX), Z29
+	VBROADCASTSS (AX), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VFMADD231PS  Z29, Z30, Z1
+	VBROADCASTSS (AX)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VFMADD231PS  Z29, Z30, Z3
+	VBROADCASTSS (AX)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VFMADD231PS  Z29, Z30, Z5
+	VBROADCASTSS (AX)(DI*1), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VFMADD231PS  Z29, Z30, Z7
+	VBROADCASTSS (AX)(SI*4), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VFMADD231PS  Z29, Z30, Z9
+	VBROADCASTSS (AX)(R8*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VFMADD231PS  Z29, Z30, Z11
+	VBROADCASTSS (AX)(DI*2), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VFMADD231PS  Z29, Z30, Z13
+	VBROADCASTSS (AX)(R9*1), Z30
+	VFMADD231PS  Z28, Z30, Z14
+	VFMADD231PS  Z29, Z30, Z15
+	VBROADCASTSS (AX)(SI*8), Z30
+	VFMADD231PS  Z28, Z30, Z16
+	VFMADD231PS  Z29, Z30, Z17
+	VBROADCASTSS (AX)(R10*1), Z30
+	VFMADD231PS  Z28, Z30, Z18
+	VFMADD231PS  Z29, Z30, Z19
+	VBROADCASTSS (AX)(R8*2), Z30
+	VFMADD231PS  Z28, Z30, Z20
+	VFMADD231PS  Z29, Z30, Z21
+	VBROADCASTSS (AX)(R11*1), Z30
+	VFMADD231PS  Z28, Z30, Z22
+	VFMADD231PS  Z29, Z30, Z23
+	VBROADCASTSS (AX)(DI*4), Z30
+	VFMADD231PS  Z28, Z30, Z24
+	VFMADD231PS  Z29, Z30, Z25
+	VBROADCASTSS (AX)(R12*1), Z30
+	VFMADD231PS  Z28, Z30, Z26
+	VFMADD231PS  Z29, Z30, Z27
+	ADDQ         DX, AX
+	ADDQ         $0x00000080, CX
+	DECQ         BX
+	JNZ          vectors2Inner
+
+vectors2Store:
+	MOVQ         c_base+0(FP), AX
+	MOVQ         stride+24(FP), CX
+	MOVQ         rows+32(FP), DX
+	SHLQ         $0x02, CX
+	VBROADCASTSS alpha+120(FP), Z28
+	VMULPS       Z28, Z0, Z0
+	VMULPS       Z28, Z1, Z1
+	VMULPS       Z28, Z2, Z2
+	VMULPS       Z28, Z3, Z3
+	VMULPS       Z28, Z4, Z4
+	VMULPS       Z28, Z5, Z5
+	VMULPS       Z28, Z6, Z6
+	VMULPS       Z28, Z7, Z7
+	VMULPS       Z28, Z8, Z8
+	VMULPS       Z28, Z9, Z9
+	VMULPS       Z28, Z10, Z10
+	VMULPS       Z28, Z11, Z11
+	VMULPS       Z28, Z12, Z12
+	VMULPS       Z28, Z13, Z13
+	VMULPS       Z28, Z14, Z14
+	VMULPS       Z28, Z15, Z15
+	VMULPS       Z28, Z16, Z16
+	VMULPS       Z28, Z17, Z17
+	VMULPS       Z28, Z18, Z18
+	VMULPS       Z28, Z19, Z19
+	VMULPS       Z28, Z20, Z20
+	VMULPS       Z28, Z21, Z21
+	VMULPS       Z28, Z22, Z22
+	VMULPS       Z28, Z23, Z23
+	VMULPS       Z28, Z24, Z24
+	VMULPS       Z28, Z25, Z25
+	VMULPS       Z28, Z26, Z26
+	VMULPS       Z28, Z27, Z27
+	VBROADCASTSS beta+124(FP), Z28
+	MOVQ         columns+40(FP), BX
+	SUBQ         $0x10, BX
+	MOVL         $0x0000ffff, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL     beta+124(FP), BX
+	ADDL     BX, BX
+	JZ       vectors2RowstrueZero
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z0, Z0
+	VMOVUPS  Z0, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z1, Z1
+	VMOVUPS  Z1, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z2, Z2
+	VMOVUPS  Z2, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z3, Z3
+	VMOVUPS  Z3, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z4, Z4
+	VMOVUPS  Z4, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z5, Z5
+	VMOVUPS  Z5, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z6, Z6
+	VMOVUPS  Z6, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z7, Z7
+	VMOVUPS  Z7, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z8, Z8
+	VMOVUPS  Z8, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z9, Z9
+	VMOVUPS  Z9, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z10, Z10
+	VMOVUPS  Z10, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z11, Z11
+	VMOVUPS  Z11, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z12, Z12
+	VMOVUPS  Z12, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z13, Z13
+	VMOVUPS  Z13, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z14, Z14
+	VMOVUPS  Z14, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z15, Z15
+	VMOVUPS  Z15, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z16, Z16
+	VMOVUPS  Z16, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z17, Z17
+	VMOVUPS  Z17, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z18, Z18
+	VMOVUPS  Z18, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z19, Z19
+	VMOVUPS  Z19, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z20, Z20
+	VMOVUPS  Z20, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z21, Z21
+	VMOVUPS  Z21, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z22, Z22
+	VMOVUPS  Z22, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z23, Z23
+	VMOVUPS  Z23, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z24, Z24
+	VMOVUPS  Z24, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z25, Z25
+	VMOVUPS  Z25, K1, 64(AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS   (AX), Z28, Z29
+	VADDPS   Z29, Z26, Z26
+	VMOVUPS  Z26, (AX)
+	VMULPS.Z 64(AX), Z28, K1, Z29
+	VADDPS   Z29, Z27, Z27
+	VMOVUPS  Z27, K1, 64(AX)
+	JMP      done
+
+vectors2RowstrueZero:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z24, (AX)
+	VMOVUPS Z25, K1, 64(AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z26, (AX)
+	VMOVUPS Z27, K1, 64(AX)
+	JMP     done
+
+vectors1:
+	MOVQ   a_base+48(FP), AX
+	MOVQ   b_base+88(FP), CX
+	MOVQ   aInner+80(FP), DX
+	MOVQ   inner+112(FP), BX
+	SHLQ   $0x02, DX
+	MOVQ   aRow+72(FP), SI
+	SHLQ   $0x02, SI
+	LEAQ   (SI)(SI*2), DI
+	LEAQ   (DI)(SI*2), R8
+	LEAQ   (R8)(SI*2), R9
+	LEAQ   (R9)(SI*2), R10
+	LEAQ   (R10)(SI*2), R11
+	LEAQ   (R11)(SI*2), R12
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+	VXORPS X12, X12, X12
+	VXORPS X13, X13, X13
+	TESTQ  BX, BX
+	JZ     vectors1Store
+
+vectors1Inner:
+	VMOVUPS      (CX), Z14
+	VBROADCASTSS (AX), Z15
+	VFMADD231PS  Z14, Z15, Z0
+	VBROADCASTSS (AX)(SI*1), Z15
+	VFMADD231PS  Z14, Z15, Z1
+	VBROADCASTSS (AX)(SI*2), Z15
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (AX)(DI*1), Z15
+	VFMADD231PS  Z14, Z15, Z3
+	VBROADCASTSS (AX)(SI*4), Z15
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (AX)(R8*1), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (AX)(DI*2), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (AX)(R9*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (AX)(SI*8), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (AX)(R10*1), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (AX)(R8*2), Z15
+	VFMADD231PS  Z14, Z15, Z10
+	VBROADCASTSS (AX)(R11*1), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (AX)(DI*4), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (AX)(R12*1), Z15
+	VFMADD231PS  Z14, Z15, Z13
+	ADDQ         DX, AX
+	ADDQ         $0x00000080, CX
+	DECQ         BX
+	JNZ          vectors1Inner
+
+vectors1Store:
+	MOVQ         c_base+0(FP), AX
+	MOVQ         stride+24(FP), CX
+	MOVQ         rows+32(FP), DX
+	SHLQ         $0x02, CX
+	VBROADCASTSS alpha+120(FP), Z14
+	VMULPS       Z14, Z0, Z0
+	VMULPS       Z14, Z1, Z1
+	VMULPS       Z14, Z2, Z2
+	VMULPS       Z14, Z3, Z3
+	VMULPS       Z14, Z4, Z4
+	VMULPS       Z14, Z5, Z5
+	VMULPS       Z14, Z6, Z6
+	VMULPS       Z14, Z7, Z7
+	VMULPS       Z14, Z8, Z8
+	VMULPS       Z14, Z9, Z9
+	VMULPS       Z14, Z10, Z10
+	VMULPS       Z14, Z11, Z11
+	VMULPS       Z14, Z12, Z12
+	VMULPS       Z14, Z13, Z13
+	VBROADCASTSS beta+124(FP), Z14
+	MOVQ         columns+40(FP), BX
+	MOVL         $0x0000ffff, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+
+	// Neither zero is multiplied by what is in c, as that may be no number.
+	MOVL     beta+124(FP), BX
+	ADDL     BX, BX
+	JZ       vectors1RowstrueZero
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z0, Z0
+	VMOVUPS  Z0, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z1, Z1
+	VMOVUPS  Z1, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z2, Z2
+	VMOVUPS  Z2, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z3, Z3
+	VMOVUPS  Z3, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z4, Z4
+	VMOVUPS  Z4, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z5, Z5
+	VMOVUPS  Z5, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z6, Z6
+	VMOVUPS  Z6, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z7, Z7
+	VMOVUPS  Z7, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z8, Z8
+	VMOVUPS  Z8, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z9, Z9
+	VMOVUPS  Z9, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z10, Z10
+	VMOVUPS  Z10, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z11, Z11
+	VMOVUPS  Z11, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z12, Z12
+	VMOVUPS  Z12, K1, (AX)
+	DECQ     DX
+	JZ       done
+	ADDQ     CX, AX
+	VMULPS.Z (AX), Z14, K1, Z15
+	VADDPS   Z15, Z13, Z13
+	VMOVUPS  Z13, K1, (AX)
+	JMP      done
+
+vectors1RowstrueZero:
+	VMOVUPS Z0, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z1, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z2, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z3, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z4, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z5, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z6, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z7, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z8, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z9, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z10, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z11, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z12, K1, (AX)
+	DECQ    DX
+	JZ      done
+	ADDQ    CX, AX
+	VMOVUPS Z13, K1, (AX)
+
 done:
 	VZEROUPPER
 	RET

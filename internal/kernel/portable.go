@@ -63,6 +63,7 @@ var portable = implementation{
 	},
 	gather:  gather,
 	feistel: feistel,
+	gemm:    gemmTile{2, 4, gemm},
 }
 
 // sumLists adds the rows of each list, from 0. The portable loops take all columns,

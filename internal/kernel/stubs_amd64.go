@@ -32,6 +32,9 @@ func decodeBFloat16AVX2(dst []float32, src []uint16)
 func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 
 //go:noescape
+func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+
+//go:noescape
 func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
@@ -57,6 +60,9 @@ func decodeBFloat16AVX512(dst []float32, src []uint16)
 
 //go:noescape
 func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
+
+//go:noescape
+func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
 
 //go:noescape
 func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)

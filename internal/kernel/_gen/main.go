@@ -55,6 +55,7 @@ func main() {
 	ConstraintExpr("!noasm")
 	one = GLOBL("one", RODATA|NOPTR)
 	DATA(0, F32(1))
+	gemmMasks()
 	for _, set := range []isa{avx2, avx512} {
 		for _, t := range []element{float32s, float16s, bfloat16s} {
 			sum(set, t)
@@ -64,6 +65,7 @@ func main() {
 			}
 		}
 		gather(set)
+		gemm(set)
 	}
 	feistel()
 	crc()

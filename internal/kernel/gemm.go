@@ -1,0 +1,278 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+const (
+	// gemmInner is how many products are added up in registers before their sum is added to c. So
+	// long a part of a tile's rows of op(a) stays in the first level of the caches while the panels
+	// of op(b) pass by.
+	gemmInner = 384
+	// gemmPacked is how many numbers are packed at a time at most.
+	gemmPacked = 1 << 20
+	// gemmWork is about how many products are worth handing to another goroutine. To pack a number
+	// takes as long as packWork products.
+	gemmWork = 1 << 20
+	packWork = 16
+	// gemmShares is how many parts each goroutine should find, so that all end at about the same time.
+	gemmShares = 8
+	// gemmAlign is how many numbers a line of the caches has.
+	gemmAlign = 16
+)
+
+// gemmTile multiplies tiles of c of so many rows and columns.
+type gemmTile struct {
+	rows, columns int
+
+	// multiply computes, for at least one and at most a tile's rows and columns,
+	//
+	//	for i := range rows {
+	//		for j := range columns {
+	//			sum := float32(0)
+	//			for l := range inner {
+	//				sum += a[i*aRow+l*aInner] * b[l*tile.columns+j]
+	//			}
+	//			c[i*stride+j] = float32(alpha*sum) + float32(beta*c[i*stride+j])
+	//		}
+	//	}
+	//
+	// but where beta is 0, c is not read. Of a and b it reads as many rows and columns as a whole
+	// tile has.
+	multiply func(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, inner int, alpha, beta float32)
+}
+
+// Product is c = alpha * op(a) op(b) + beta * c, where op transposes if asked to: op(a) is
+// [Rows,Inner], op(b) [Inner,Columns] and c [Rows,Columns]. The rows of a matrix are a stride apart.
+// If Beta is 0, c is not read; if Alpha is 0, a and b are not. c overlaps neither.
+type Product struct {
+	TransA, TransB       bool
+	Rows, Columns, Inner int
+	Alpha                float32
+	A                    []float32
+	AStride              int
+	B                    []float32
+	BStride              int
+	Beta                 float32
+	C                    []float32
+	CStride              int
+}
+
+// Gemm computes products, one after another, in steps of which the parts may run at once:
+//
+//	g.Begin(product, threads)
+//	for g.Next() {
+//		// g.Pack(i) for each i < g.Packs(), and when these are done
+//		// g.Multiply(i) for each i < g.Parts()
+//	}
+//
+// Sums go along the inner dimension, in blocks of fixed length. So a number of c depends on its row of
+// op(a) and its column of op(b) alone: not on where these lie, on the other rows and columns, or on
+// threads. AVX2 and AVX-512 give the same bits, as both fuse each product with the sum. The portable
+// implementation fuses where the compiler does.
+//
+// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
+// ACM TOMS 2008): op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in
+// registers, reads it in order. op(a), of which a tile has few rows, is read where it is. Memory is
+// kept for the next product, 4 MiB at most.
+type Gemm struct {
+	product Product
+	tile    gemmTile
+	threads int
+	packed  []float32 // see Next
+
+	// The step:
+	first, columns int       // of op(b)
+	from, inner    int       // of the inner dimension
+	panels         int       // that the columns are packed in, and how many of them
+	packPanels     int       // are packed by one part,
+	partPanels     int       // are multiplied by one part, and with how many
+	partTiles      int       // tiles of rows
+	edge           []float32 // the rows of op(a) that are fewer than a tile's, packed
+}
+
+// Check panics if a matrix that is read or written is not as large as the product says.
+func (p *Product) Check() {
+	check := func(name string, transposed bool, rows, columns int, data []float32, stride int) {
+		if transposed {
+			rows, columns = columns, rows
+		}
+		if rows < 0 || columns < 0 || rows > 0 && columns > 0 && (stride < columns || !rowFits(rows-1, stride, columns, len(data))) {
+			panic(fmt.Sprintf("kernel: %s is [%d,%d], its rows %d apart, of %d numbers", name, rows, columns, stride, len(data)))
+		}
+	}
+	if p.Alpha != 0 {
+		check("a", p.TransA, p.Rows, p.Inner, p.A, p.AStride)
+		check("b", p.TransB, p.Inner, p.Columns, p.B, p.BStride)
+	}
+	check("c", false, p.Rows, p.Columns, p.C, p.CStride)
+}
+
+// Begin starts a product. It panics as Check does.
+func (g *Gemm) Begin(p Product, threads int) {
+	p.Check()
+	if p.Alpha == 0 || p.Inner == 0 {
+		p.Alpha, p.Inner = 0, 0
+	}
+	*g = Gemm{product: p, tile: active.gemm, threads: max(threads, 1), packed: g.packed}
+}
+
+// Next prepares the next step: as many columns of op(b), and as much of the inner dimension, as are
+// packed at a time. Packed are, block by block of the inner dimension, panels of columns, and behind
+// them the rows of op(a) at its edge. At the end of the product Next forgets the matrices and returns
+// false.
+func (g *Gemm) Next() bool {
+	p, rows, width := &g.product, g.tile.rows, g.tile.columns
+	g.from += g.inner
+	if g.columns == 0 || g.from == p.Inner {
+		g.from, g.first = 0, g.first+g.columns
+	}
+	if p.Rows == 0 || g.first == p.Columns {
+		g.product = Product{}
+		return false
+	}
+	g.columns = min(p.Columns-g.first, (gemmPacked/gemmInner-rows)/width*width)
+	g.panels = ceil(g.columns, width)
+	blocks := gemmPacked / (gemmInner * (g.panels*width + rows))
+	g.inner = min(p.Inner-g.from, blocks*gemmInner)
+	g.packed = room(g.packed, g.inner*(g.panels*width+rows))
+	g.edge = g.packed[g.inner*g.panels*width:]
+
+	g.packPanels = 1 + gemmWork/packWork/(width*gemmInner)
+	tiles, work := ceil(p.Rows, rows), rows*width*max(g.inner, 1)
+	g.partTiles, g.partPanels = 1, g.panels
+	if wanted := gemmShares * g.threads; g.threads > 1 && tiles < wanted {
+		g.partPanels = min(g.panels, max(ceil(g.panels*tiles, wanted), ceil(gemmWork, work)))
+	}
+	if g.partPanels == g.panels {
+		g.partTiles = ceil(gemmWork, work*g.panels)
+	}
+	return true
+}
+
+// room returns at least n numbers of memory from the start of a line of the caches on, as they happen
+// to be.
+func room(memory []float32, n int) []float32 {
+	if n <= len(memory) {
+		return memory
+	}
+	memory = make([]float32, n+gemmAlign)
+	for uintptr(unsafe.Pointer(&memory[0]))%(4*gemmAlign) != 0 {
+		memory = memory[1:]
+	}
+	return memory[:n]
+}
+
+// Packs is how many parts are to be packed.
+func (g *Gemm) Packs() int { return ceil(g.inner, gemmInner) * ceil(g.panels, g.packPanels) }
+
+// Parts is how many parts are to be multiplied.
+func (g *Gemm) Parts() int {
+	return ceil(ceil(g.product.Rows, g.tile.rows), g.partTiles) * ceil(g.panels, g.partPanels)
+}
+
+func ceil(n, by int) int { return (n + by - 1) / by }
+
+// Pack packs part i: some panels of a block, and with the first of them the edge of op(a).
+func (g *Gemm) Pack(i int) {
+	p, width := &g.product, g.tile.columns
+	groups := ceil(g.panels, g.packPanels)
+	from, panel := i/groups*gemmInner, i%groups*g.packPanels
+	inner := min(gemmInner, g.inner-from)
+	column := g.first + panel*width
+	pack(g.panel(from, inner, panel), width, p.B, p.BStride, !p.TransB, g.from+from, inner,
+		column, min(column+g.packPanels*width, g.first+g.columns))
+	if edge := p.Rows % g.tile.rows; panel == 0 && edge > 0 {
+		pack(g.edge[from*g.tile.rows:], g.tile.rows, p.A, p.AStride, p.TransA, g.from+from, inner, p.Rows-edge, p.Rows)
+	}
+}
+
+// panel is where a panel of the block of length inner at from is packed.
+func (g *Gemm) panel(from, inner, panel int) []float32 {
+	return g.packed[(from*g.panels+panel*inner)*g.tile.columns:]
+}
+
+// Multiply multiplies part i: some tiles of rows by some panels.
+func (g *Gemm) Multiply(i int) {
+	p, tile := &g.product, &g.tile
+	groups := ceil(g.panels, g.partPanels)
+	firstPanel, firstRow := i%groups*g.partPanels, i/groups*g.partTiles*tile.rows
+	endPanel, endRow := min(firstPanel+g.partPanels, g.panels), min(firstRow+g.partTiles*tile.rows, p.Rows)
+	for from := 0; from == 0 || from < g.inner; from += gemmInner {
+		inner := min(gemmInner, g.inner-from)
+		beta := float32(1)
+		if g.from+from == 0 {
+			beta = p.Beta
+		}
+		for row := firstRow; row < endRow; row += tile.rows {
+			var a []float32
+			rows, aRow, aInner := min(tile.rows, p.Rows-row), p.AStride, 1
+			switch {
+			case inner == 0:
+			case rows < tile.rows:
+				a, aRow, aInner = g.edge[from*tile.rows:], 1, tile.rows
+			case p.TransA:
+				a, aRow, aInner = p.A[(g.from+from)*p.AStride+row:], 1, p.AStride
+			default:
+				a = p.A[row*p.AStride+g.from+from:]
+			}
+			for panel := firstPanel; panel < endPanel; panel++ {
+				column := g.first + panel*tile.columns
+				tile.multiply(p.C[row*p.CStride+column:], p.CStride, rows, min(tile.columns, g.first+g.columns-column),
+					a, aRow, aInner, g.panel(from, inner, panel), inner, p.Alpha, beta)
+			}
+		}
+	}
+}
+
+// pack packs numbers [first, end), of the inner dimension those from the place from on, in panels of
+// so many. What is left of the last one stays as it is. In the first panel,
+//
+//	dst[l*width+i] = x[(from+l)*stride+first+i] // or, where rows do not follow the inner dimension,
+//	dst[l*width+i] = x[(first+i)*stride+from+l]
+func pack(dst []float32, width int, x []float32, stride int, byInner bool, from, inner, first, end int) {
+	if byInner {
+		for l := range inner {
+			row := x[(from+l)*stride:][first:end]
+			for at := l * width; len(row) > 0; at += inner * width {
+				row = row[copy(dst[at:at+width], row):]
+			}
+		}
+		return
+	}
+	for i := range end - first {
+		at := i/width*width*inner + i%width
+		for _, v := range x[(first+i)*stride+from:][:inner] {
+			dst[at] = v
+			at += width
+		}
+	}
+}
+
+// gemm is gemmTile.multiply for tiles of 2 rows and 4 columns.
+func gemm(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, inner int, alpha, beta float32) {
+	var s00, s01, s02, s03, s10, s11, s12, s13 float32
+	for l := range inner {
+		b := b[4*l:][:4]
+		upper, lower := a[l*aInner], a[l*aInner+aRow]
+		s00 += upper * b[0]
+		s01 += upper * b[1]
+		s02 += upper * b[2]
+		s03 += upper * b[3]
+		s10 += lower * b[0]
+		s11 += lower * b[1]
+		s12 += lower * b[2]
+		s13 += lower * b[3]
+	}
+	sums := [2][4]float32{{s00, s01, s02, s03}, {s10, s11, s12, s13}}
+	for i := range rows {
+		for j, sum := range sums[i][:columns] {
+			sum = float32(alpha * sum)
+			if beta != 0 {
+				sum += float32(beta * c[i*stride+j])
+			}
+			c[i*stride+j] = sum
+		}
+	}
+}
