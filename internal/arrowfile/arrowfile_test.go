@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -334,7 +335,6 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 	for _, s := range []*arrow.Schema{
 		schemaOf(arrow.Field{Name: "v", Type: arrow.PrimitiveTypes.Int32, Nullable: true}),
 		schemaOf(field("v", arrow.PrimitiveTypes.Float64)),
-		schemaOf(slices.Repeat([]arrow.Field{field("v", arrow.PrimitiveTypes.Int32)}, maxFields+1)...),
 		arrow.NewSchema(nil, &metadata),
 		schemaOf(field("v", arrow.FixedSizeListOf(4, arrow.PrimitiveTypes.Float32))),
 		schemaOf(field("v", arrow.LargeListOfNonNullable(arrow.BinaryTypes.LargeString))),
@@ -354,6 +354,15 @@ func (l *limited) Write(p []byte) (int, error) {
 	}
 	l.n -= len(p)
 	return len(p), nil
+}
+
+func TestAFileOfTooManyColumnsIsNotRead(t *testing.T) {
+	c := content{schema: schemaOf(slices.Repeat([]arrow.Field{field("v", arrow.PrimitiveTypes.Int8)}, maxFields+1)...)}
+	var file bytes.Buffer
+	c.write(t, &file)
+	if _, err := ReadLayout(bytes.NewReader(file.Bytes()), int64(file.Len())); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "65 columns") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestWriterReportsAFailedWriteWhereverItHappens(t *testing.T) {

@@ -17,7 +17,7 @@ const (
 	typeLargeList     = 21
 )
 
-// Limits of what is read, far above what is written.
+// Limits of what is read, far above what graphs, stores and checkpoints have.
 const (
 	maxFields   = 64
 	maxMetadata = 64
@@ -30,9 +30,6 @@ const (
 func CheckSchema(s *arrow.Schema) error {
 	if s.HasMetadata() {
 		return errors.New("the schema has metadata")
-	}
-	if s.NumFields() > maxFields {
-		return fmt.Errorf("%d columns are more than %d", s.NumFields(), maxFields)
 	}
 	for _, f := range s.Fields() {
 		if err := checkField(f, true); err != nil {

@@ -76,7 +76,7 @@ func readFooter(f vfs.File, size int64, memory *allowance) (*footer, error) {
 		return nil, err
 	}
 	switch string(end[4:]) {
-	case "PAR1":
+	case magic:
 	case "PARE":
 		return nil, errors.New("it is encrypted; write it anew without encryption")
 	default:

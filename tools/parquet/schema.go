@@ -85,14 +85,17 @@ const (
 
 // Logical types and, by older writers, converted types that are used here.
 const (
+	logicalString    = 1
 	logicalMap       = 2
 	logicalDecimal   = 5
 	logicalInteger   = 10
 	logicalFloat16   = 15
+	convertedUTF8    = 0
 	convertedMap     = 1
 	convertedList    = 3
 	convertedDecimal = 5
 	convertedUint8   = 11
+	convertedUint32  = 13
 	convertedUint64  = 14
 	convertedNothing = -1
 )

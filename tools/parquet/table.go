@@ -4,7 +4,8 @@
 // are ErrInvalid. Before memory is allocated, its size is compared with a limit and with the size
 // of the file.
 //
-// A Table is safe for concurrent use, a Reader is not.
+// It also writes tables of numbers and texts (Writer). A Table is safe for concurrent use, a Reader
+// and a Writer are not.
 package parquet
 
 import (
