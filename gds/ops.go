@@ -12,6 +12,8 @@ type Ops interface {
 	MoveOps
 	DenseOps
 	ElementwiseOps
+	NormOps
+	AttentionOps
 	LossOps
 	OptimizerOps
 }
@@ -56,11 +58,69 @@ type ElementwiseOps interface {
 	// where out > 0, else 0, for out = ReLU's result.
 	ReLU(dst, src Tensor)
 	ReLUGrad(dst, grad, out Tensor)
+	// PReLU is ReLU with a slope below zero (He et al. 2015): dst = src where src > 0, else
+	// slope[0,0] * src. PReLUGrad is its backward pass: dst = grad where src > 0, else
+	// slope[0,0] * grad, and the sum of grad * src over the other elements is added to
+	// gradSlope [1,1].
+	PReLU(dst, src, slope Tensor)
+	PReLUGrad(dst, gradSlope, grad, src, slope Tensor)
+	// Mul computes dst = a * b.
+	Mul(dst, a, b Tensor)
 	// Dropout zeroes each element of src with probability p and scales the
 	// others by 1/(1-p). Element (i,j) is dropped if Float32(Hash(seed,
 	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
 	// backward pass. p must be in [0,1).
 	Dropout(dst, src Tensor, p float32, seed uint64)
+}
+
+// NormOps normalise: columns, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as
+// layer normalisation does (Ba et al. 2016). Vectors are [1,Cols] of src; normal(x) is
+// (x - mean) / sqrt(variance + epsilon).
+type NormOps interface {
+	// SumSquares computes dst[0,j] = sum over i of (src[i,j] - mean[0,j])^2.
+	SumSquares(dst, src, mean Tensor)
+	// NormalizeColumns computes dst = gain * normal(src) + shift with a mean and a variance for
+	// each column.
+	NormalizeColumns(dst, src, mean, variance, gain, shift Tensor, epsilon float32)
+	// NormalizeColumnsSums computes sums [1,2*Cols]: the sums over rows of grad, and of
+	// grad * normal(src).
+	NormalizeColumnsSums(sums, grad, src, mean, variance Tensor, epsilon float32)
+	// NormalizeColumnsGrad is the backward pass of NormalizeColumns where mean and variance are
+	// those of 1/part rows, of which src may be a few, and sums are those of all of them:
+	// dst = gain / sqrt(variance + epsilon) * (grad - part * sums[0,j] - normal(src) * part * sums[0,Cols+j]).
+	// With part 0 mean and variance are constants.
+	NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums Tensor, part, epsilon float32)
+	// NormalizeRows computes dst = gain * normal(src) + shift with the mean and the variance of
+	// each row, and sets stats [Rows,2] to the mean and to 1 / sqrt(variance + epsilon).
+	NormalizeRows(dst, stats, src, gain, shift Tensor, epsilon float32)
+	// NormalizeRowsGrad is its backward pass. With h = gain * grad and means over the row,
+	// dst = (h - mean(h) - normal(src) * mean(h * normal(src))) / sqrt(variance + epsilon).
+	// It adds the sums over rows of grad * normal(src) to gradGain, and of grad to gradShift.
+	NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain Tensor)
+}
+
+// AttentionOps work on the tokens of each row: a matrix [n, T*w] has T tokens of w elements, one
+// after another.
+type AttentionOps interface {
+	// Attention is scaled dot-product attention (Vaswani et al. 2017) among the T tokens of a
+	// row. The tokens of qkv [n, T*3w] are query, key and value, w elements each; each of H heads
+	// takes w/H of them. Head h of token t gets
+	// weights[i,h,t,:] = softmax over u of query[t,h] . key[u,h] / sqrt(w/H) and
+	// dst[i,t,h] = sum over u of weights[i,h,t,u] * value[u,h].
+	// dst is [n, T*w], weights [n, H*T*T].
+	Attention(dst, weights, qkv Tensor, tokens, heads int)
+	// AttentionGrad is its backward pass: dst [n, T*3w] is the gradient with respect to qkv.
+	AttentionGrad(dst, grad, weights, qkv Tensor, tokens, heads int)
+	// SoftmaxRows computes dst[i,:] = softmax(src[i,:]), and SoftmaxRowsGrad, from its result,
+	// dst[i,:] = out[i,:] * (grad[i,:] - grad[i,:] . out[i,:]).
+	SoftmaxRows(dst, src Tensor)
+	SoftmaxRowsGrad(dst, grad, out Tensor)
+	// WeighTokens computes dst[i,:] = sum over t of weights[i,t] * tokens[i,t,:], where weights
+	// are [n,T], tokens [n, T*w] and dst [n,w]. WeighTokensGrad is its backward pass: it sets
+	// gradWeights[i,t] = grad[i,:] . tokens[i,t,:], and adds weights[i,t] * grad[i,:] to
+	// gradTokens[i,t,:].
+	WeighTokens(dst, weights, tokens Tensor)
+	WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens Tensor)
 }
 
 // LossOps compute what a model is trained for and judged by.

@@ -85,6 +85,49 @@ var badCalls = []badCall{
 	{"gradient and output differ in shape", "ReLUGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ReLUGrad(x, x, y) }},
 	{"everything is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, 1, 0) }},
 	{"less than nothing is dropped", "Dropout", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Dropout(x, x, -0.1, 0) }},
+	{"a slope is a row", "PReLU", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.PReLU(x, x, x.Slice(0, 1)) }},
+	{"a slope's gradient is a row", "PReLUGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.PReLUGrad(x, y.Slice(0, 1), x, x, y.Slice(0, 1).Columns(0, 1))
+	}},
+	{"factors differ in shape", "Mul", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Mul(x, x, y) }},
+	{"a mean is too short", "SumSquares", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.SumSquares(y.Slice(0, 1), y, x.Slice(0, 1)) }},
+	{"a gain is too long", "NormalizeColumns", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		row := y.Slice(0, 1)
+		s.NormalizeColumns(y, y, row, row, x.Slice(0, 1), row, 1)
+	}},
+	{"sums of columns are too few", "NormalizeColumnsSums", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		row := y.Slice(0, 1)
+		s.NormalizeColumnsSums(x.Slice(0, 1), y, y, row, row, 1)
+	}},
+	{"sums of columns are those of fewer", "NormalizeColumnsGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		row := y.Slice(0, 1)
+		s.NormalizeColumnsGrad(y, y, y, row, row, row, x.Slice(0, 1), 1, 1)
+	}},
+	{"there is one statistic of a row", "NormalizeRows", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.NormalizeRows(y, y.Columns(0, 1), y, y.Slice(0, 1), y.Slice(0, 1), 1)
+	}},
+	{"a gain's gradient is too short", "NormalizeRowsGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		row := x.Slice(0, 1)
+		s.NormalizeRowsGrad(x, y.Slice(0, 1), row, x, x, x.Columns(0, 2), row)
+	}},
+	{"there are no tokens", "Attention", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Attention(x, x, y, 0, 1) }},
+	{"heads do not divide tokens", "Attention", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Attention(y.Columns(0, 1), y, y, 1, 2)
+	}},
+	{"weights are too few", "Attention", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Attention(y.Columns(0, 1), y.Columns(0, 2), y, 1, 1)
+	}},
+	{"a gradient has the shape of the output", "AttentionGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.AttentionGrad(y.Columns(0, 1), y.Columns(0, 1), y.Columns(0, 1), y, 1, 1)
+	}},
+	{"rows to take the softmax of differ", "SoftmaxRows", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.SoftmaxRows(x, y) }},
+	{"a softmax and its gradient differ", "SoftmaxRowsGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.SoftmaxRowsGrad(x, x, y) }},
+	{"tokens have no weight", "WeighTokens", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.WeighTokens(x.Columns(0, 2), x.Columns(0, 1), x)
+	}},
+	{"tokens have another gradient", "WeighTokensGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.WeighTokensGrad(x.Columns(0, 2), x.Columns(0, 2), x.Columns(0, 2), x.Columns(0, 2), x)
+	}},
 	{"a label is no class", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, gds.Tensor{}, 1)
 	}},

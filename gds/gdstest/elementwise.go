@@ -65,6 +65,55 @@ var elementwiseTests = []test{
 			b.expect(b.read(grad), rows*cols, want)
 		})
 	}},
+	{"PReLU has a slope below zero, in place or not", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			for _, slope := range []float32{0.25, -0.5} {
+				values, grad, before := b.normal(rows*cols), b.normal(rows*cols), b.normal(1)
+				src, g, dst := b.floats(l, rows, cols, values), b.floats(l, rows, cols, grad), b.floats(strided, rows, cols, nil)
+				s, gs := b.floats(shifted, 1, 1, []float32{slope}), b.floats(shifted, 1, 1, before)
+				by := func(i int) float64 {
+					if values[i] > 0 {
+						return 1
+					}
+					return float64(slope)
+				}
+				b.stream.PReLUGrad(dst.Tensor, gs.Tensor, g.Tensor, src.Tensor, s.Tensor)
+				b.expect(b.read(dst), rows*cols, func(i int) (float64, float64) {
+					want := by(i) * float64(grad[i])
+					return want, unit * math.Abs(want)
+				})
+				sum, size := float64(before[0]), math.Abs(float64(before[0]))
+				for i, v := range values {
+					if v <= 0 {
+						sum, size = sum+float64(v)*float64(grad[i]), size+math.Abs(float64(v)*float64(grad[i]))
+					}
+				}
+				b.expect(b.read(gs), 1, func(int) (float64, float64) { return sum, float64(rows*cols+2) * unit * size })
+				b.stream.PReLU(dst.Tensor, src.Tensor, s.Tensor)
+				b.stream.PReLU(src.Tensor, src.Tensor, s.Tensor)
+				want := func(i int) (float64, float64) {
+					v := by(i) * float64(values[i])
+					return v, unit * math.Abs(v)
+				}
+				b.expect(b.read(dst), rows*cols, want)
+				b.expect(b.read(src), rows*cols, want)
+			}
+		})
+	}},
+	{"Mul multiplies, in place or not", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			vx, vy := b.normal(rows*cols), b.normal(rows*cols)
+			x, y, dst := b.floats(l, rows, cols, vx), b.floats(shifted, rows, cols, vy), b.floats(strided, rows, cols, nil)
+			b.stream.Mul(dst.Tensor, x.Tensor, y.Tensor)
+			b.stream.Mul(x.Tensor, x.Tensor, y.Tensor)
+			want := func(i int) (float64, float64) {
+				v := float64(vx[i]) * float64(vy[i])
+				return v, unit * math.Abs(v)
+			}
+			b.expect(b.read(dst), rows*cols, want)
+			b.expect(b.read(x), rows*cols, want)
+		})
+	}},
 	{"Dropout drops by the hash of seed and position, in place or not", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, p := range []float32{0, 0.3, 0.5, 0.999} {

@@ -32,6 +32,8 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"moving", moveTests},
 		{"dense", denseTests},
 		{"elementwise", elementwiseTests},
+		{"normalisation", normTests},
+		{"attention", attentionTests},
 		{"losses", lossTests},
 		{"optimizers", optimizerTests},
 		{"files", fileTests},

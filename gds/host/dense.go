@@ -98,9 +98,6 @@ func (s *stream) withRow(body func(out, row []float32)) error {
 	})
 }
 
-// sumRows is how many rows SumRows adds up before it adds sums.
-const sumRows = 256
-
 var sumRowsOp = kind{name: "SumRows", tensors: 2, run: func(s *stream) error {
 	dst, src := s.op.tensors[0], s.op.tensors[1]
 	if dst.Rows != 1 || dst.Cols != src.Cols {
@@ -110,28 +107,41 @@ var sumRowsOp = kind{name: "SumRows", tensors: 2, run: func(s *stream) error {
 	if err != nil {
 		return err
 	}
-	sums := room(&s.scratch.sums, (src.Rows+sumRows-1)/sumRows*src.Cols)
-	_ = s.loop(src.Rows, sumRows, func(s *stream, p part) error {
+	total := v[0].row(0, 0, src.Cols)
+	scale(total, s.op.beta)
+	s.addUp(total, src.Rows, func(s *stream, sum []float32, lo, hi int) {
 		src := s.views.floats[1]
-		sum := s.scratch.sums[p.lo/sumRows*src.cols:][:src.cols]
-		clear(sum)
-		for i := p.lo; i < p.hi; i++ {
+		for i := lo; i < hi; i++ {
 			for j, value := range src.row(i, 0, src.cols) {
 				sum[j] += value
 			}
 		}
-		return nil
 	})
-	total := v[0].row(0, 0, src.Cols)
-	scale(total, s.op.beta)
-	for ; len(sums) > 0; sums = sums[src.Cols:] {
-		for j, value := range sums[:src.Cols] {
-			total[j] += value
-		}
-	}
 	return nil
 }}
 
 func (s *stream) SumRows(dst gds.Tensor, beta float32, src gds.Tensor) {
 	s.push(op{kind: &sumRowsOp, tensors: [maxTensors]gds.Tensor{dst, src}, beta: beta})
+}
+
+// sumRows is how many rows addUp adds up before it adds sums.
+const sumRows = 256
+
+// addUp adds to total the sums that body adds to sum for rows [lo, hi), over all rows. The order of
+// additions is the same for any number of threads.
+func (s *stream) addUp(total []float32, rows int, body func(s *stream, sum []float32, lo, hi int)) {
+	width := len(total)
+	sums := room(&s.scratch.sums, (rows+sumRows-1)/sumRows*width)
+	s.views.sumBody, s.views.cols = body, width
+	_ = s.loop(rows, sumRows, func(s *stream, p part) error {
+		sum := s.scratch.sums[p.lo/sumRows*s.views.cols:][:s.views.cols]
+		clear(sum)
+		s.views.sumBody(s, sum, p.lo, p.hi)
+		return nil
+	})
+	for ; len(sums) > 0; sums = sums[width:] {
+		for j, value := range sums[:width] {
+			total[j] += value
+		}
+	}
 }

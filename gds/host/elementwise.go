@@ -76,6 +76,92 @@ func (s *stream) ReLUGrad(dst, grad, out gds.Tensor) {
 	s.push(op{kind: &reluGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}})
 }
 
+// Its third tensor, the slope, is of another shape than those that kind.tensors counts.
+var preluOp = kind{name: "PReLU", tensors: 2, run: func(s *stream) error {
+	slope, err := s.slope(2)
+	if err != nil {
+		return err
+	}
+	s.op.alpha = slope
+	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {
+		slope, dst := o.alpha, v[0][:len(v[1])]
+		for i, value := range v[1] {
+			if !(value > 0) {
+				value *= slope
+			}
+			dst[i] = value
+		}
+	})
+}}
+
+// slope is the one element of tensor i.
+func (s *stream) slope(i int) (float32, error) {
+	t := s.op.tensors[i]
+	if t.Rows != 1 || t.Cols != 1 {
+		return 0, errShape
+	}
+	m, err := view[float32](s.device, t, gds.Float32)
+	if err != nil {
+		return 0, err
+	}
+	return m.data[0], nil
+}
+
+func (s *stream) PReLU(dst, src, slope gds.Tensor) {
+	s.push(op{kind: &preluOp, tensors: [maxTensors]gds.Tensor{dst, src, slope}})
+}
+
+var preluGradOp = kind{name: "PReLUGrad", tensors: 5, run: func(s *stream) error {
+	if _, err := s.slope(1); err != nil {
+		return err
+	}
+	slope, err := s.slope(4)
+	if err != nil {
+		return err
+	}
+	if err := sameShape(s.op.tensors[0], s.op.tensors[2], s.op.tensors[3]); err != nil {
+		return err
+	}
+	v, err := s.viewFloats()
+	if err != nil {
+		return err
+	}
+	s.op.alpha = slope
+	s.addUp(v[1].row(0, 0, 1), v[0].rows, func(s *stream, sum []float32, lo, hi int) {
+		v := &s.views.floats
+		for i := lo; i < hi; i++ {
+			src := v[3].row(i, 0, v[3].cols)
+			dst, grad := v[0].row(i, 0, len(src)), v[2].row(i, 0, len(src))
+			for j, value := range src {
+				g := grad[j]
+				if !(value > 0) {
+					sum[0] += float32(g * value)
+					g *= s.op.alpha
+				}
+				dst[j] = g
+			}
+		}
+	})
+	return nil
+}}
+
+func (s *stream) PReLUGrad(dst, gradSlope, grad, src, slope gds.Tensor) {
+	s.push(op{kind: &preluGradOp, tensors: [maxTensors]gds.Tensor{dst, gradSlope, grad, src, slope}})
+}
+
+var mulOp = kind{name: "Mul", tensors: 3, run: func(s *stream) error {
+	return s.elementwise(func(_ *op, _ int, v [maxTensors][]float32) {
+		dst, b := v[0][:len(v[1])], v[2][:len(v[1])]
+		for i, value := range v[1] {
+			dst[i] = value * b[i]
+		}
+	})
+}}
+
+func (s *stream) Mul(dst, a, b gds.Tensor) {
+	s.push(op{kind: &mulOp, tensors: [maxTensors]gds.Tensor{dst, a, b}})
+}
+
 var dropoutOp = kind{name: "Dropout", tensors: 2, run: func(s *stream) error {
 	if p := s.op.alpha; !(p >= 0 && p < 1) {
 		return fmt.Errorf("dropout probability %v: want 0 <= p < 1", p)

@@ -35,11 +35,12 @@ type views struct {
 	multiLabels matrix[int8]
 	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs
 	errorLoss   func(e float64) (loss, slope float64)             // what addErrors runs
-	// What each, elementwise and withRow run.
+	// What each, elementwise and withRow and addUp run.
 	eachBody    func(s *stream, row, lo, hi int)
 	elementBody elementBody
 	rowBody     func(out, row []float32)
-	cols        int // of the rows of eachBody
+	sumBody     func(s *stream, sum []float32, lo, hi int)
+	cols        int // of the rows of eachBody, and of the sums of sumBody
 }
 
 // memory is the bytes from t's first element to its last, and the buffer that they

@@ -17,6 +17,7 @@ type op struct {
 	*kind
 	tensors        [maxTensors]gds.Tensor // of which kind.tensors count
 	alpha, beta    float32
+	tokens, heads  int
 	transA, transB bool
 	seed           uint64
 	adam           gds.AdamOptions

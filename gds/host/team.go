@@ -91,7 +91,9 @@ func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 // scratch is memory for operations that need some, kept for the next ones.
 type scratch struct {
 	gemm           blas.Gemm
-	sums           []float32 // of SumRows
+	sums           []float32 // of addUp
+	columns        []float32 // of NormalizeColumns and its like
+	scores         []float32 // of AttentionGrad
 	losses, powers []float64 // of losses; losses also of ClipNorm
 	rows           []uint32  // of Gather, by 64 bits
 }
