@@ -224,7 +224,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 	}{
 		{"a later version", edit(`"format": 3`, `"format": 4`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 4`, false},
 		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
-		{"a model of the future", edit(`"name": "sign"`, `"name": "hoga"`), `there is no model "hoga"`, false},
+		{"a model of the future", edit(`"name": "sign"`, `"name": "transformer"`), `there is no model "transformer"`, false},
 		{"an optimizer of the future", edit(`"optimizer": "adam"`, `"optimizer": "luck"`), `there is no optimizer "luck"`, false},
 		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "sign: layers 1: must be an integer from 2 to 256", false},
 		{"a setting of the future", edit(`"layers": 3`, `"layers": 3, "heads": 2`), `sign has no setting "heads" in this version`, false},

@@ -105,6 +105,9 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 		_ = f.Close() // says no more than err
 		return nil, err
 	}
+	for _, n := range f.ranks {
+		n.trainRows = f.train[0].Rows()
+	}
 	f.state = State{Spec: f.ranks[0].spec, Options: o, TrainRows: f.train[0].Rows(), StageSeconds: map[string]float64{}}
 	return f, nil
 }

@@ -114,14 +114,178 @@ func crossEntropy64(logits rows64, labels []int32) (sum float64) {
 	return sum
 }
 
-// logits64 is a model on standardized matrices.
-func logits64(s Spec, v values64, x []rows64, seed uint64) rows64 {
-	if s.Model == "sgc" {
-		return v.affine(s.Classes, x...)
+// product is x W^T.
+func (v *values64) product(out int, x rows64) rows64 {
+	w := v.take(out * len(x[0]))
+	y := make(rows64, len(x))
+	for i, row := range x {
+		for o := range out {
+			y[i] = append(y[i], inner64(w[o*len(row):][:len(row)], row))
+		}
 	}
+	return y
+}
+
+func inner64(x, y []float64) (sum float64) {
+	for i, v := range x {
+		sum += v * y[i]
+	}
+	return sum
+}
+
+func softmax64(x []float64) (p []float64) {
+	sum := 0.0
+	for _, v := range x {
+		p = append(p, math.Exp(v))
+		sum += math.Exp(v)
+	}
+	for i := range p {
+		p[i] /= sum
+	}
+	return p
+}
+
+// tokens64 are the rows of x cut into tokens of width elements, one below the other, and
+// rowsOf the same back.
+func tokens64(x rows64, width int) (tokens rows64) {
+	for _, row := range x {
+		for token := range slices.Chunk(row, width) {
+			tokens = append(tokens, slices.Clone(token))
+		}
+	}
+	return tokens
+}
+
+func rowsOf(tokens rows64, count int) (x rows64) {
+	for row := range slices.Chunk(tokens, count) {
+		x = append(x, slices.Concat(row...))
+	}
+	return x
+}
+
+// normal64 is gain * (x - mean) / sqrt(variance + epsilon) + shift of some numbers.
+func normal64(x []float64) (y []float64) {
+	mean, variance := 0.0, 0.0
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		variance += (v - mean) * (v - mean) / float64(len(x))
+	}
+	for _, v := range x {
+		y = append(y, (v-mean)/math.Sqrt(variance+normEpsilon))
+	}
+	return y
+}
+
+// affineColumns multiplies columns by a gain, and adds a shift.
+func (v *values64) affineColumns(x rows64) rows64 {
+	gain, shift := v.take(len(x[0])), v.take(len(x[0]))
+	y := x.clone()
+	for _, row := range y {
+		for j := range row {
+			row[j] = gain[j]*row[j] + shift[j]
+		}
+	}
+	return y
+}
+
+// layerNorm is layerNorm on tokens that are rows.
+func (v *values64) layerNorm(x rows64) rows64 {
+	var y rows64
+	for _, row := range x {
+		y = append(y, normal64(row))
+	}
+	return v.affineColumns(y)
+}
+
+// batchNorm is batchNorm in training, and skips the running mean and variance.
+func (v *values64) batchNorm(x rows64) rows64 {
+	y := x.clone()
+	for j := range x[0] {
+		var column []float64
+		for _, row := range x {
+			column = append(column, row[j])
+		}
+		for i, value := range normal64(column) {
+			y[i][j] = value
+		}
+	}
+	y = v.affineColumns(y)
+	v.take(2 * len(x[0]))
+	return y
+}
+
+// attention is attention on tokens that are rows, count of each row.
+func (v *values64) attention(x rows64, count, heads int) rows64 {
+	width := len(x[0])
+	size := width / heads
+	qkv, attended := v.affine(3*width, x), make(rows64, len(x))
+	for first := 0; first < len(x); first += count {
+		for t := first; t < first+count; t++ {
+			for h := range heads {
+				part := func(token, which int) []float64 { return qkv[token][which*width+h*size:][:size] }
+				var scores []float64
+				for u := first; u < first+count; u++ {
+					scores = append(scores, inner64(part(t, 0), part(u, 1))/math.Sqrt(float64(size)))
+				}
+				out := make([]float64, size)
+				for u, weight := range softmax64(scores) {
+					for i, value := range part(first+u, 2) {
+						out[i] += weight * value
+					}
+				}
+				attended[t] = append(attended[t], out...)
+			}
+		}
+	}
+	return v.affine(width, attended)
+}
+
+// recursiveAttention is recursiveAttention on tokens that are rows, count of each row.
+func (v *values64) recursiveAttention(x rows64, count int) (z rows64) {
+	width := len(x[0])
+	a, b, c, slope := v.take(width), v.take(width), v.take(1)[0], v.take(1)[0]
+	weighed := func(weights []float64, tokens rows64) []float64 {
+		sum := make([]float64, width)
+		for t, weight := range weights {
+			for j, value := range tokens[t] {
+				sum[j] += weight * value
+			}
+		}
+		return sum
+	}
+	for tokens := range slices.Chunk(x, count) {
+		var scores []float64
+		for t, token := range tokens {
+			history := token
+			if t > 0 {
+				history = weighed(softmax64(scores), tokens)
+			}
+			score := inner64(a, history) + inner64(b, token) + c
+			if score < 0 {
+				score *= slope
+			}
+			scores = append(scores, score)
+		}
+		z = append(z, weighed(softmax64(scores), tokens))
+	}
+	return z
+}
+
+// mlp is mlp.
+func (v *values64) mlp(s Spec, layers int, x rows64, seed uint64) rows64 {
 	hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
+	for i := range layers {
+		x = reluDropout(v.affine(hidden, x), dropout, rng.Hash(seed, uint64(i+1)))
+	}
+	return v.affine(s.Classes, x)
+}
+
+// hopLayers is hopLayers.
+func (v *values64) hopLayers(s Spec, x []rows64, seed uint64) rows64 {
 	joined := make(rows64, len(x[0]))
-	for hop := range s.lastHop() + 1 {
+	for hop := range 10 {
 		var xs []rows64
 		for i, id := range s.Matrices {
 			if id.Hop == hop {
@@ -129,16 +293,118 @@ func logits64(s Spec, v values64, x []rows64, seed uint64) rows64 {
 			}
 		}
 		if len(xs) > 0 {
-			for i, row := range v.affine(hidden, xs...) {
+			for i, row := range v.affine(s.Settings.integer("hidden"), xs...) {
 				joined[i] = append(joined[i], row...)
 			}
 		}
 	}
-	y := reluDropout(joined, dropout, rng.Hash(seed, 0))
-	for i := range s.Settings.integer("layers") - 2 {
-		y = reluDropout(v.affine(hidden, y), dropout, rng.Hash(seed, uint64(i+1)))
+	return reluDropout(joined, float32(s.Settings["dropout"]), rng.Hash(seed, 0))
+}
+
+// operatorHops are the matrices of the operators of gradientCases, the input first.
+func operatorHops(s Spec, x []rows64) (operators [][]rows64) {
+	for _, name := range []string{"sym", "rw"} {
+		hops := []rows64{x[0]}
+		for i, id := range s.Matrices {
+			if id.Operator == name {
+				hops = append(hops, x[i])
+			}
+		}
+		if len(hops) > 1 {
+			operators = append(operators, hops)
+		}
 	}
-	return v.affine(s.Classes, y)
+	if len(operators) == 0 {
+		return [][]rows64{{x[0]}}
+	}
+	return operators
+}
+
+// logits64 are models on standardized matrices.
+var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows64{
+	"sgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 { return v.affine(s.Classes, x...) },
+	"ssgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 {
+		var means []rows64
+		for _, hops := range operatorHops(s, x) {
+			mean, alpha := hops[0].clone(), s.Settings["alpha"]
+			for i, row := range mean {
+				for j := range row {
+					sum := 0.0
+					for _, hop := range hops[1:] {
+						sum += hop[i][j]
+					}
+					if len(hops) > 1 {
+						row[j] = alpha*row[j] + (1-alpha)*sum/float64(len(hops)-1)
+					}
+				}
+			}
+			means = append(means, mean)
+		}
+		return v.affine(s.Classes, means...)
+	},
+	"sign": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		return v.mlp(s, s.Settings.integer("layers")-2, v.hopLayers(s, x, seed), seed)
+	},
+	"gamlp": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		hidden := s.Settings.integer("hidden")
+		hops := v.hopLayers(s, x, seed)
+		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden)
+		return v.mlp(s, s.Settings.integer("layers")-2, z, seed)
+	},
+	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
+		operators := operatorHops(s, x)
+		count := 0
+		for _, hops := range operators {
+			count = max(count, len(hops))
+		}
+		var tokens rows64 // all operators' side by side
+		for i := range x[0] {
+			for t := range count {
+				var token []float64
+				for _, hops := range operators {
+					token = append(token, hops[min(t, len(hops)-1)][i]...)
+				}
+				tokens = append(tokens, token)
+			}
+		}
+		h := v.product(hidden, tokens)
+		v.take(count * hidden) // what centring adds
+		for layer := range s.Settings.integer("layers") {
+			gates := v.product(hidden, h)
+			h = v.attention(h, count, s.Settings.integer("heads"))
+			for i, row := range h {
+				for j := range row {
+					row[j] *= gates[i][j]
+				}
+			}
+			h = tokens64(reluDropout(rowsOf(v.layerNorm(h), count), dropout, rng.Hash(seed, uint64(layer+1))), hidden)
+		}
+		w := v.take(hidden)
+		var z rows64
+		for row := range slices.Chunk(h, count) {
+			sum, scores := slices.Clone(row[0]), []float64{}
+			for _, token := range row[1:] {
+				scores = append(scores, 3+inner64(w, token)) // that h_0 adds cancels out
+			}
+			for t, weight := range softmax64(scores) {
+				for j, value := range row[t+1] {
+					sum[j] += weight * value
+				}
+			}
+			z = append(z, sum)
+		}
+		y := v.batchNorm(reluDropout(v.affine(hidden, z), 0, 0))
+		for i, row := range y {
+			for j := range row {
+				row[j] /= 1 - float64(dropout)
+				if rng.Float32(rng.Hash(rng.Hash(seed, 0), uint64(i*len(row)+j))) < dropout {
+					row[j] = 0
+				}
+			}
+		}
+		return v.affine(s.Classes, y)
+	},
 }
 
 // compareGradient compares a gradient with central differences of f at values.
@@ -147,7 +413,14 @@ func compareGradient(t *testing.T, what string, gradient []float32, values []flo
 	if len(gradient) != len(values) {
 		t.Fatalf("%s: a gradient of %d for %d values", what, len(gradient), len(values))
 	}
-	largest := 0.0
+	if largest := compareElements(t, what, gradient, values, f); largest < 0.01 {
+		t.Errorf("%s: the largest gradient is %v: the test could not tell", what, largest)
+	}
+}
+
+// compareElements returns the largest difference.
+func compareElements(t *testing.T, what string, gradient []float32, values []float64, f func() float64) (largest float64) {
+	t.Helper()
 	for i, v := range values {
 		const h = 1e-5 // differences are good to some 1e-10: 2^-53 / h and h^2 of curvature
 		values[i] = v + h
@@ -156,14 +429,38 @@ func compareGradient(t *testing.T, what string, gradient []float32, values []flo
 		below := f()
 		values[i] = v
 		want, got := (above-below)/(2*h), float64(gradient[i])
-		if !(math.Abs(want-got) <= 1e-4*(math.Abs(want)+math.Abs(got))+1e-7) {
+		if !(math.Abs(want-got) <= 1e-4*(math.Abs(want)+math.Abs(got))+3e-7) {
 			t.Errorf("%s: element %d of %d: gradient %v, difference %v", what, i, len(values), got, want)
 		}
 		largest = max(largest, math.Abs(want))
 	}
-	if largest < 0.01 {
-		t.Errorf("%s: the largest gradient is %v: the test could not tell", what, largest)
+	return largest
+}
+
+// compareLearnt compares the gradient of the parameters that are learnt.
+func compareLearnt(t *testing.T, where string, p parameters, gradient []float32, values []float64, f func() float64) {
+	t.Helper()
+	largest := 0.0
+	for _, q := range p.list {
+		if !q.fixed {
+			lo, hi := q.first, q.first+q.rows*q.cols
+			largest = max(largest, compareElements(t, q.name+where, gradient[lo:hi], values[lo:hi], f))
+		}
 	}
+	if largest < 0.01 {
+		t.Errorf("the largest gradient%s is %v: the test could not tell", where, largest)
+	}
+}
+
+// someValues are initial values, and a little more, so that none is zero or one.
+func someValues(p parameters, seed uint64) []float32 {
+	values := p.initial(seed)
+	for _, q := range p.list {
+		for i := q.first; i < q.first+q.rows*q.cols && !q.fixed; i++ {
+			values[i] += 0.1 * float32(rng.Normal(seed, uint64(i)))
+		}
+	}
+	return values
 }
 
 func widen(values []float32) []float64 {
@@ -178,7 +475,11 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 	for _, discrete := range []bool{false, true} {
 		for _, c := range gradientCases {
 			t.Run(fmt.Sprintf("%s, discrete=%t", c.name, discrete), func(t *testing.T) {
-				const rows, globalRows, seed = 9, 12, 99 // as if another rank had the other three
+				const rows, seed = 9, 99
+				globalRows := 12 // as if another rank had the other three
+				if c.alone {
+					globalRows = rows
+				}
 				c.spec.Features, c.spec.Classes = 3, 4
 				dev := openDevice(t, host.Options{Discrete: discrete})
 				n, err := newNetwork(dev, c.spec, rows+2, taskFor(t, true))
@@ -195,7 +496,7 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				inputs := make([]InputScale, len(c.spec.Matrices))
 				x := make([]rows64, len(inputs)) // standardized
 				for k := range inputs {
-					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125}, []float32{2, 1, 0.5}}
+					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125 * float32(k)}, []float32{2, 1, 0.5}}
 					inputs[k] = in
 					for i := range rows {
 						row := make([]float64, 3)
@@ -205,7 +506,7 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 						x[k] = append(x[k], row)
 					}
 				}
-				initial := n.params.initial(6)
+				initial := someValues(n.params, 6)
 				if err := n.upload(n.params.value, initial); err != nil {
 					t.Fatal(err)
 				}
@@ -232,12 +533,12 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				}
 				values := widen(initial)
 				lossOf := func() float64 {
-					return crossEntropy64(logits64(n.spec, values, x, seed), data.labels) / globalRows
+					return crossEntropy64(logits64[n.spec.Model](n.spec, values, x, seed), data.labels) / float64(globalRows)
 				}
-				if want := lossOf(); math.Abs(float64(loss)/globalRows/want-1) > 1e-5 {
-					t.Errorf("loss %v, want %v", loss/globalRows, want)
+				if want := lossOf(); math.Abs(float64(loss)/float64(globalRows)/want-1) > 1e-5 {
+					t.Errorf("loss %v, want %v", loss/float32(globalRows), want)
 				}
-				compareGradient(t, "parameters", gradient, values, lossOf)
+				compareLearnt(t, "", n.params, gradient, values, lossOf)
 			})
 		}
 	}
@@ -259,18 +560,18 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 5) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(*linear)
-				l.forward(p, y, operand{x, 1})
-				l.backward(p, gy, operand{x, 1})
-				l.inputGradient(p, gx, gy)
+				l.forward(p, y, operand{x, 1, 0})
+				l.backward(p, gy, operand{x, 1, 0})
+				l.inputGradient(p, gx, 0, gy)
 			},
 			func(v values64, x rows64) rows64 { return v.affine(3, x) },
 		},
 		{
 			"linear on two inputs that are scaled", 5, 3,
-			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 2, 3) },
+			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 5) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(*linear)
-				xs := []operand{{x.Columns(0, 2), 0.5}, {x.Columns(2, 5), 3}}
+				xs := []operand{{x.Columns(0, 2), 0.5, 0}, {x.Columns(2, 5), 3, 2}}
 				l.forward(p, y, xs...)
 				l.backward(p, gy, xs...)
 				p.Gemm(false, false, 0.5, gy, l.weight.value.Columns(0, 2), 0, gx.Columns(0, 2))
@@ -291,12 +592,12 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 3) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l, scratch := layer.(*linear), gx.Columns(0, 3)
-				l.forward(p, y, operand{x.Columns(0, 3), 1})
-				l.forward(p, scratch, operand{x.Columns(3, 6), 1})
+				l.forward(p, y, operand{x.Columns(0, 3), 1, 0})
+				l.forward(p, scratch, operand{x.Columns(3, 6), 1, 0})
 				p.Axpy(1, scratch, y)
 				for at := 0; at < 6; at += 3 {
-					l.backward(p, gy, operand{x.Columns(at, at+3), 1})
-					l.inputGradient(p, gx.Columns(at, at+3), gy)
+					l.backward(p, gy, operand{x.Columns(at, at+3), 1, 0})
+					l.inputGradient(p, gx.Columns(at, at+3), 0, gy)
 				}
 			},
 			func(v values64, x rows64) rows64 {
@@ -311,7 +612,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"ReLU and dropout", 6, 6,
-			func(*builder) any { return nonlinearity{0.3, 2} },
+			func(*builder) any { return newNonlinearity(0.3, 2) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(nonlinearity)
 				p.Copy(y, x)
@@ -320,6 +621,62 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 				l.backward(p, gx, y)
 			},
 			func(_ values64, x rows64) rows64 { return reluDropout(x, 0.3, rng.Hash(seed, 2)) },
+		},
+		{
+			"PReLU", 6, 6,
+			func(b *builder) any { return newPReLU(&b.parameters, "prelu") },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				layer.(prelu).forward(p, y, x)
+				layer.(prelu).backward(p, gx, gy, x)
+			},
+			func(v values64, x rows64) rows64 {
+				y := x.clone()
+				for _, row := range y {
+					for j, value := range row {
+						row[j] = max(value, 0) + v[0]*min(value, 0)
+					}
+				}
+				return y
+			},
+		},
+		{
+			"layer normalisation of three tokens", 15, 15,
+			func(b *builder) any { return newLayerNorm(b, "norm", 3, 5) },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				layer.(*layerNorm).forward(p, y, x)
+				layer.(*layerNorm).backward(p, gx, gy, x)
+			},
+			func(v values64, x rows64) rows64 { return rowsOf(v.layerNorm(tokens64(x, 5)), 3) },
+		},
+		{
+			"batch normalisation", 4, 4,
+			func(b *builder) any { return newBatchNorm(b, "norm", 4) },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				layer.(*batchNorm).forward(p, y, x)
+				layer.(*batchNorm).backward(p, gx, gy, x)
+			},
+			func(v values64, x rows64) rows64 { return v.batchNorm(x) },
+		},
+		{
+			"attention of two heads among three tokens", 12, 12,
+			func(b *builder) any { return newAttention(b, "attention", 3, 4, 2) },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				layer.(*attention).forward(p, y, x)
+				layer.(*attention).backward(p, gx, gy, x)
+			},
+			func(v values64, x rows64) rows64 { return rowsOf(v.attention(tokens64(x, 4), 3, 2), 3) },
+		},
+		{
+			"recursive attention", 20, 5,
+			func(b *builder) any { return newRecursiveAttention(b, 4, 5) },
+			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+				l := layer.(*recursiveAttention)
+				p.Copy(y, l.forward(p, x))
+				_, gz := l.z.of(p)
+				p.Copy(gz, gy)
+				l.backward(p, gx, x)
+			},
+			func(v values64, x rows64) rows64 { return v.recursiveAttention(tokens64(x, 5), 4) },
 		},
 		{
 			"centring", 4, 4,
@@ -356,7 +713,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 				}
 				tensors[name] = tensor
 			}
-			initial := n.params.initial(8)
+			initial := someValues(n.params, 8)
 			if err := n.upload(n.params.value, initial); err != nil {
 				t.Fatal(err)
 			}

@@ -35,14 +35,19 @@ func sharedToys() (train, valid, test *toy) {
 }
 
 func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
-	for _, spec := range []Spec{toySIGN(3), toySGC3} {
+	for _, spec := range []Spec{toySIGN(3), toySGC3, toySSGC, toyGAMLP, toyHOGA} {
 		train, valid, test := sharedToys()
-		o := Options{Epochs: 4, LearningRate: 0.01, WeightDecay: 1e-4, Seed: 3}
+		o, tolerance := Options{Epochs: 4, LearningRate: 0.01, WeightDecay: 1e-4, Seed: 3}, 1e-4
+		if spec.Model == "hoga" {
+			// Gradients of some of its biases are rounding errors, as those of the keys, and Adam
+			// makes whole steps of them.
+			tolerance = 2e-3
+		}
 		alone := mustFitRanks(t, deal(openDevices(t, 1), 20, train, valid, test), spec, o)
 		for _, world := range []int{2, 3, 8} {
 			r := mustFitRanks(t, deal(openDevices(t, world), 20, train, valid, test), spec, o)
 			for i, e := range r.History {
-				if want := alone.History[i].TrainLoss; math.Abs(e.TrainLoss/want-1) > 1e-4 {
+				if want := alone.History[i].TrainLoss; math.Abs(e.TrainLoss/want-1) > tolerance {
 					t.Errorf("%s on %d devices, epoch %d: loss %v, on one %v", spec.Model, world, e.Number, e.TrainLoss, want)
 				}
 			}

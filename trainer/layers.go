@@ -1,6 +1,9 @@
 package trainer
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -10,6 +13,7 @@ type pass struct {
 	gds.Stream
 	rows       int
 	globalRows int       // of the batch, over all ranks
+	trainRows  int64     // of an epoch of training
 	x          []operand // the input matrices [rows, features], in the order of Spec.Matrices
 	train      bool      // drop out, and prepare for backward
 	seed       uint64    // of dropout, for this step and rank
@@ -27,109 +31,211 @@ func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
 // activation is what a layer puts out, [batch, cols], and the gradient with
 // respect to it. It lies in the network's scratch memory.
 type activation struct {
-	cols      int
-	out, grad gds.Tensor // of the largest batch
+	rows, cols int        // rows 0: as many as the largest batch
+	out        gds.Tensor // of the largest batch
+	grad       gds.Tensor // not of scratch
+	scratch    bool       // has no gradient
 }
 
 // of returns the output and its gradient for the rows of a pass.
 func (a *activation) of(p *pass) (out, grad gds.Tensor) {
+	if a.scratch {
+		return a.out.Slice(0, p.rows), gds.Tensor{}
+	}
 	return a.out.Slice(0, p.rows), a.grad.Slice(0, p.rows)
 }
 
-// operand is a matrix times a number.
+// operand is a matrix times a number, which a linear layer multiplies by the
+// columns of its weights from column at on.
 type operand struct {
 	gds.Tensor
 	scale float32
+	at    int
 }
 
 // linear is an affine layer on the concatenation of its inputs,
 // y = sum over k of x_k W_k^T + b, with the weights [out, sum of inputs] as
 // PyTorch's nn.Linear has them; W_k is a block of columns, so that nothing is
-// ever concatenated.
+// ever concatenated. Inputs that are multiplied by the same block are added up.
 type linear struct {
-	weight, bias *parameter
-	inputs       []int // columns of each x_k
+	weight *parameter
+	bias   *parameter // or nil
 }
 
-func newLinear(p *parameters, name string, out int, inputs ...int) *linear {
-	total := 0
-	for _, n := range inputs {
-		total += n
-	}
-	bound := linearBound(total)
-	l := &linear{
-		weight: p.declare(name+".weight", out, total, bound),
-		bias:   p.declare(name+".bias", 1, out, bound),
-		inputs: inputs,
-	}
+func newLinear(p *parameters, name string, out, inputs int) *linear {
+	l := newProduct(p, name, out, inputs)
+	l.bias = p.declare(name+".bias", 1, out, linearBound(inputs))
+	return l
+}
+
+// newProduct is a linear layer without a bias.
+func newProduct(p *parameters, name string, out, inputs int) *linear {
+	l := &linear{weight: p.declare(name+".weight", out, inputs, linearBound(inputs))}
 	l.weight.decays = true
 	return l
 }
 
-// forward sets y [n,out] from xs [n, inputs[k]].
+// block is the part of a matrix of the shape of the weights that is for x.
+func (x operand) block(weights gds.Tensor) gds.Tensor { return weights.Columns(x.at, x.at+x.Cols) }
+
+// forward sets y [n,out].
 func (l *linear) forward(p *pass, y gds.Tensor, xs ...operand) {
-	at, beta := 0, float32(0)
-	for k, x := range xs {
-		p.Gemm(false, true, x.scale, x.Tensor, l.weight.value.Columns(at, at+l.inputs[k]), beta, y)
-		at, beta = at+l.inputs[k], 1
+	beta := float32(0)
+	for _, x := range xs {
+		p.Gemm(false, true, x.scale, x.Tensor, x.block(l.weight.value), beta, y)
+		beta = 1
 	}
-	p.AddRow(y, l.bias.value)
+	if l.bias != nil {
+		p.AddRow(y, l.bias.value)
+	}
 }
 
 // backward adds to the gradients of weights and bias, from gy = dL/dy.
 func (l *linear) backward(p *pass, gy gds.Tensor, xs ...operand) {
-	at := 0
-	for k, x := range xs {
-		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, l.weight.grad.Columns(at, at+l.inputs[k]))
-		at += l.inputs[k]
+	for _, x := range xs {
+		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, x.block(l.weight.grad))
 	}
-	p.SumRows(l.bias.grad, 1, gy)
+	if l.bias != nil {
+		p.SumRows(l.bias.grad, 1, gy)
+	}
 }
 
-// inputGradient sets gx = dL/dx of a layer with one input of scale 1.
-func (l *linear) inputGradient(p *pass, gx, gy gds.Tensor) {
-	p.Gemm(false, false, 1, gy, l.weight.value, 0, gx)
+// inputGradient sets gx = beta * gx + dL/dx of a layer with one input of scale 1.
+func (l *linear) inputGradient(p *pass, gx gds.Tensor, beta float32, gy gds.Tensor) {
+	p.Gemm(false, false, 1, gy, l.weight.value, beta, gx)
 }
 
-// inputLayer is a linear layer that reads input matrices: its x_k is matrix from[k] of a batch.
+// inputLayer is a linear layer that reads input matrices.
 type inputLayer struct {
 	*linear
-	from []int
-	x    []operand // those of the last pass
+	reads []read
+	x     []operand // of the last pass
 }
 
-// choose picks the layer's inputs.
-func (l *inputLayer) choose(p *pass) []operand {
+// read is an input matrix times a number, for the block of weights from column at on. Layers may
+// share weights, and a layer may read several matrices by one block.
+type read struct {
+	matrix int // of a batch
+	by     float32
+	at     int
+}
+
+// operands are the layer's inputs.
+func (l *inputLayer) operands(p *pass) []operand {
 	l.x = l.x[:0]
-	for _, i := range l.from {
-		l.x = append(l.x, p.x[i])
+	for _, r := range l.reads {
+		x := p.x[r.matrix]
+		l.x = append(l.x, operand{x.Tensor, x.scale * r.by, r.at})
 	}
 	return l.x
 }
 
-func (l *inputLayer) forward(p *pass, y gds.Tensor)   { l.linear.forward(p, y, l.choose(p)...) }
-func (l *inputLayer) backward(p *pass, gy gds.Tensor) { l.linear.backward(p, gy, l.choose(p)...) }
+func (l *inputLayer) forward(p *pass, y gds.Tensor)   { l.linear.forward(p, y, l.operands(p)...) }
+func (l *inputLayer) backward(p *pass, gy gds.Tensor) { l.linear.backward(p, gy, l.operands(p)...) }
 
-// nonlinearity is ReLU and then dropout, in place.
-type nonlinearity struct {
-	dropout float32
-	id      uint64 // tells the dropout layers of a model apart
+// dropout is in place.
+type dropout struct {
+	probability float32
+	id          uint64 // tells the dropout layers of a model apart
 }
 
-func (a nonlinearity) seed(p *pass) uint64 { return rng.Hash(p.seed, a.id) }
+func (d dropout) forward(p *pass, y gds.Tensor) {
+	if p.train && d.probability > 0 {
+		p.Dropout(y, y, d.probability, rng.Hash(p.seed, d.id))
+	}
+}
+
+// backward is the same on the gradient.
+func (d dropout) backward(p *pass, grad gds.Tensor) { d.forward(p, grad) }
+
+// nonlinearity is ReLU and then dropout, in place.
+type nonlinearity struct{ dropout }
+
+func newNonlinearity(probability float32, id uint64) nonlinearity {
+	return nonlinearity{dropout{probability, id}}
+}
 
 func (a nonlinearity) forward(p *pass, y gds.Tensor) {
 	p.ReLU(y, y)
-	if p.train && a.dropout > 0 {
-		p.Dropout(y, y, a.dropout, a.seed(p))
-	}
+	a.dropout.forward(p, y)
 }
 
 // backward turns dL/dy into the gradient with respect to the input. The output
 // y is all that it needs: where an element was dropped y is zero, too.
 func (a nonlinearity) backward(p *pass, grad, y gds.Tensor) {
-	if a.dropout > 0 {
-		p.Dropout(grad, grad, a.dropout, a.seed(p))
-	}
+	a.dropout.backward(p, grad)
 	p.ReLUGrad(grad, grad, y)
+}
+
+// prelu is ReLU with a slope below zero that is learnt, one for all elements (He et al. 2015).
+type prelu struct{ slope *parameter }
+
+func newPReLU(p *parameters, name string) prelu {
+	slope := p.declare(name+".weight", 1, 1, 0)
+	slope.centre = 0.25
+	return prelu{slope}
+}
+
+func (l prelu) forward(p *pass, y, x gds.Tensor) { p.PReLU(y, x, l.slope.value) }
+
+// backward sets gx, which may be gy.
+func (l prelu) backward(p *pass, gx, gy, x gds.Tensor) {
+	p.PReLUGrad(gx, l.slope.grad, gy, x, l.slope.value)
+}
+
+// mlp is linear layers, with ReLU and dropout after each but the last.
+type mlp struct {
+	hidden []hiddenLayer
+	out    *linear
+	logits *activation
+}
+
+type hiddenLayer struct {
+	*linear
+	nonlinearity
+	y *activation
+}
+
+// newMLP declares an MLP of so many hidden layers on inputs columns. Its dropout layers have the ids
+// 1, 2 and so on.
+func newMLP(b *builder, classes, hidden, layers int, probability float32, inputs int) *mlp {
+	m := &mlp{}
+	for i := range layers {
+		m.hidden = append(m.hidden, hiddenLayer{
+			linear:       newLinear(&b.parameters, fmt.Sprintf("hidden-%d", i+1), hidden, inputs),
+			nonlinearity: newNonlinearity(probability, uint64(i+1)),
+			y:            b.activation(hidden),
+		})
+		inputs = hidden
+	}
+	m.out = newLinear(&b.parameters, "out", classes, inputs)
+	m.logits = b.activation(classes)
+	return m
+}
+
+func (m *mlp) forward(p *pass, x gds.Tensor) *activation {
+	for _, h := range m.hidden {
+		y, _ := h.y.of(p)
+		h.linear.forward(p, y, operand{x, 1, 0})
+		h.nonlinearity.forward(p, y)
+		x = y
+	}
+	logits, _ := m.logits.of(p)
+	m.out.forward(p, logits, operand{x, 1, 0})
+	return m.logits
+}
+
+// backward sets gx.
+func (m *mlp) backward(p *pass, gx, x gds.Tensor) {
+	layer := m.out
+	_, grad := m.logits.of(p)
+	for _, h := range slices.Backward(m.hidden) {
+		y, gy := h.y.of(p)
+		layer.backward(p, grad, operand{y, 1, 0})
+		layer.inputGradient(p, gy, 0, grad)
+		h.nonlinearity.backward(p, gy, y)
+		layer, grad = h.linear, gy
+	}
+	layer.backward(p, grad, operand{x, 1, 0})
+	layer.inputGradient(p, gx, 0, grad)
 }

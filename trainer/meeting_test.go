@@ -86,7 +86,7 @@ var meetingKind = kind{
 			m.hidden = append(m.hidden, b.activation(width))
 			m.centring = append(m.centring, newCentring(b, fmt.Sprintf("centring-%d", i), width))
 		}
-		m.out = newLinear(&b.parameters, "out", s.Classes, slices.Repeat([]int{width}, len(s.Matrices))...)
+		m.out = newLinear(&b.parameters, "out", s.Classes, width*len(s.Matrices))
 		return m
 	},
 }
@@ -123,9 +123,9 @@ func (m *meetingModel) backward(p *pass) {
 }
 
 func (m *meetingModel) operands(p *pass) (xs []operand) {
-	for _, h := range m.hidden {
+	for i, h := range m.hidden {
 		y, _ := h.of(p)
-		xs = append(xs, operand{y, 1})
+		xs = append(xs, operand{y, 1, i * h.cols})
 	}
 	return xs
 }
@@ -141,16 +141,35 @@ func meetingSpec(t *testing.T) Spec {
 // TestLayersMayMeetOtherRanks compares the gradient on several devices with central differences of
 // the model on all rows, in float64.
 func TestLayersMayMeetOtherRanks(t *testing.T) {
-	const rows = 11
 	spec := meetingSpec(t)
-	data := noise(3, rows, 2, 4, 3)
+	compareOnDevices(t, spec, func(v values64, x []rows64) rows64 {
+		var hidden []rows64
+		shared := v.take(5*4 + 5)
+		for _, m := range x {
+			again := values64(shared)
+			hidden = append(hidden, centred64(again.affine(5, m)))
+		}
+		v.take(2 * 5) // running means
+		return v.affine(3, hidden...)
+	})
+}
+
+// TestBatchNormalisationIsOverAllRanks does so of a model that has it.
+func TestBatchNormalisationIsOverAllRanks(t *testing.T) {
+	compareOnDevices(t, toyHOGA, func(v values64, x []rows64) rows64 { return logits64["hoga"](toyHOGA, v, x, 0) })
+}
+
+func compareOnDevices(t *testing.T, spec Spec, logits func(v values64, x []rows64) rows64) {
+	t.Helper()
+	const rows = 11
+	data := noise(3, rows, len(spec.Matrices), 4, 3)
 	for _, world := range []int{1, 2, 4, 13} { // of the last, two devices have no rows
 		devices := openDevices(t, world)
 		g, err := newGroup(devices, spec, rows, taskFor(t, true))
 		if err != nil {
 			t.Fatal(err)
 		}
-		initial := g.ranks[0].params.initial(4)
+		initial := someValues(g.ranks[0].params, 4)
 		var sets []Epocher
 		for rank, r := range deal(devices, rows, data, nil, nil) {
 			sets = append(sets, r.Train)
@@ -180,15 +199,7 @@ func TestLayersMayMeetOtherRanks(t *testing.T) {
 			x = append(x, m)
 		}
 		lossOf := func() float64 {
-			v := values64(values)
-			var hidden []rows64
-			shared := v.take(5*4 + 5)
-			for _, m := range x {
-				again := values64(shared)
-				hidden = append(hidden, centred64(again.affine(5, m)))
-			}
-			v.take(2 * 5) // running means
-			return crossEntropy64(v.affine(3, hidden...), data.labels) / rows
+			return crossEntropy64(logits(values, x), data.labels) / rows
 		}
 		if want := lossOf(); math.Abs(loss/rows/want-1) > 1e-5 {
 			t.Errorf("%d devices: loss %v, want %v", world, loss/rows, want)
@@ -198,12 +209,7 @@ func TestLayersMayMeetOtherRanks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, q := range n.params.list {
-				if !q.fixed {
-					lo, hi := q.first, q.first+q.rows*q.cols
-					compareGradient(t, fmt.Sprintf("%s on device %d of %d", q.name, rank, world), gradient[lo:hi], values[lo:hi], lossOf)
-				}
-			}
+			compareLearnt(t, fmt.Sprintf(" on device %d of %d", rank, world), n.params, gradient, values, lossOf)
 		}
 		if err := g.close(); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // kinds lists all models.
-var kinds = []kind{sgcKind, signKind}
+var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind}
 
 // kind is a kind of model: its name, its defaults, and how it is built. All functions are pure.
 type kind struct {
@@ -16,10 +16,12 @@ type kind struct {
 	// the last hop, >= 1, of each operator to use.
 	chooseMatrices func(input MatrixID, last []MatrixID) []MatrixID
 	settings       []Setting
+	// check returns an error if values, each of which its Setting allows, do not go together; nil: all do.
+	check func(Values) error
 	// build declares parameters and activations. The Spec has a value for each setting.
 	build func(Spec, *builder) model
 	// size is the standard deviation that the elements of input matrices are scaled to,
-	// given the number of columns: see group.measureScales.
+	// given the number of columns: see group.measureInputs.
 	size     func(features int) float64
 	defaults Settings // but for the values of settings, and for the weight decay
 	// decay is the default weight decay times the number of training rows.

@@ -19,15 +19,27 @@ var gradientCases = []struct {
 	name  string
 	spec  Spec
 	mixed float64 // fraction of unlabelled rows
+	alone bool    // the model needs all rows of a batch on all ranks
 }{
-	{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0},
-	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0},
-	{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3},
-	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0},
-	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 3, 0.4)}, 0},
-	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Settings: signOf(6, 4, 0)}, 0.2},
-	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Settings: signOf(4, 3, 0.2)}, 0},
-	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0},
+	{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0, false},
+	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0, false},
+	{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3, false},
+	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0, false},
+	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 3, 0.4)}, 0, false},
+	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Settings: signOf(6, 4, 0)}, 0.2, false},
+	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Settings: signOf(4, 3, 0.2)}, 0, false},
+	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
+	{"ssgc on one operator", Spec{Model: "ssgc", Matrices: hops("sym", 2)}, 0, false},
+	{"ssgc on two operators", Spec{Model: "ssgc", Matrices: append(hops("sym", 2), hop("rw", 1)), Settings: Values{"alpha": 0.3}}, 0.2, false},
+	{"ssgc without a share of the input", Spec{Model: "ssgc", Matrices: hops("sym", 2), Settings: Values{"alpha": 0}}, 0, false},
+	{"ssgc on the input alone", Spec{Model: "ssgc", Matrices: hops("sym", 0)}, 0, false},
+	{"gamlp of two layers", Spec{Model: "gamlp", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0, false},
+	{"gamlp of three layers on two operators with dropout", Spec{Model: "gamlp", Matrices: append(hops("sym", 3), hop("rw", 1)), Settings: signOf(5, 3, 0.3)}, 0.2, false},
+	{"gamlp on the input alone", Spec{Model: "gamlp", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
+	{"hoga", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
+	{"hoga of two layers and two heads with dropout", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 2, 2, 0.2)}, 0.2, true},
+	{"hoga on two operators, one with fewer hops", Spec{Model: "hoga", Matrices: append(hops("sym", 2), hop("rw", 1)), Settings: hogaOf(5, 1, 1, 0)}, 0, true},
+	{"hoga on the input alone", Spec{Model: "hoga", Matrices: hops("sym", 0), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
 }
 
 func TestEveryModelHasItsGradientsCompared(t *testing.T) {
@@ -81,7 +93,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"more hops than there are", "sign", store, nil, 3, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
 		{"hops of a store without any", "sgc", hops("sym", 0), nil, 2, "2 hops wanted, but the store has the input features only: propagate with more hops"},
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, -1, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
-		{"a model that is not there", "gcn", store, nil, -1, `there is no model "gcn": the models are sgc, sign`},
+		{"a model that is not there", "gcn", store, nil, -1, `there is no model "gcn": the models are sgc, ssgc, sign, gamlp, hoga`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

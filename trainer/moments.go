@@ -50,6 +50,9 @@ func (g *group) measureInputs(ctx context.Context, train []Epocher) ([]InputScal
 				return err
 			}
 			in := InputScale{Scale: 1, Factor: m.factors(), Mean: make([]float32, len(m.mean))}
+			if i > 0 && g.ranks[0].sharesBlocks() {
+				in.Factor = inputs[0].Factor // what is multiplied by the same weights has the same factors
+			}
 			if deviation := m.deviation(in.Factor); deviation != 0 {
 				in.Scale = float32(g.ranks[0].size / deviation)
 			}

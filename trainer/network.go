@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,12 +19,14 @@ type network struct {
 	task        task
 	spec        Spec
 	batchRows   int
+	trainRows   int64 // of an epoch of training
 	model       model
 	params      parameters
 	size        float64 // see kind
 	inputLayers []*inputLayer
+	blocks      []block
 	scales      []float32  // that the input matrices are multiplied by
-	columns     []columns  // of each input matrix, for training: see group.measureScales
+	columns     []columns  // of each input matrix, for training: see group.measureInputs
 	momentBlock gds.Buffer // for eachRow: pinned, for rows of a matrix
 	pass        pass       // the last
 	lossSum     gds.Tensor // over the rows so far
@@ -66,7 +69,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
 	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
-		size: declared.size, inputLayers: declared.inputLayers, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
+		size: declared.size, inputLayers: declared.inputLayers, blocks: declared.blocks(), scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
 	if err := n.allocate(declared.activations); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
@@ -80,13 +83,14 @@ func (n *network) allocate(activations []*activation) (err error) {
 		return err
 	}
 	for _, a := range activations {
-		if a.out, err = n.mem.matrix("activations", n.batchRows, a.cols, gds.Float32); err != nil {
+		rows := cmp.Or(a.rows, n.batchRows)
+		if a.out, err = n.mem.matrix("activations", rows, a.cols, gds.Float32); err != nil {
 			return err
 		}
-		if !n.task.train {
+		if a.scratch || !n.task.train {
 			continue
 		}
-		if a.grad, err = n.mem.matrix("gradients", n.batchRows, a.cols, gds.Float32); err != nil {
+		if a.grad, err = n.mem.matrix("gradients", rows, a.cols, gds.Float32); err != nil {
 			return err
 		}
 	}
@@ -139,10 +143,10 @@ func (n *network) checkBatch(b *loader.Batch) error {
 // forward enqueues the forward pass of a batch, and returns the logits. It may meet the other ranks.
 func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *activation {
 	p := &n.pass
-	p.rows, p.globalRows, p.train, p.seed = b.Rows, b.GlobalRows, train, dropoutSeed
+	p.rows, p.globalRows, p.trainRows, p.train, p.seed = b.Rows, b.GlobalRows, n.trainRows, train, dropoutSeed
 	p.x = p.x[:0]
 	for i, x := range b.X {
-		p.x = append(p.x, operand{x, n.scales[i]})
+		p.x = append(p.x, operand{x, n.scales[i], 0})
 	}
 	return n.model.forward(p)
 }

@@ -12,9 +12,10 @@ type parameter struct {
 	name        string
 	rows, cols  int
 	first       int     // its first element in the flat vectors
-	bound       float32 // initial values are uniform in [-bound, bound)
+	centre      float32 // initial values are uniform
+	bound       float32 // in [centre-bound, centre+bound)
 	decays      bool    // by weight decay
-	fixed       bool    // has no gradient: only the layer itself changes it, the same on all ranks
+	fixed       bool    // is not learnt: only the layer itself changes it, the same on all ranks
 	value, grad gds.Tensor
 	moments     []gds.Tensor // of the optimizer, [1, rows*cols] each
 }
@@ -79,7 +80,7 @@ func (q *parameter) vector(vector gds.Tensor) gds.Tensor {
 }
 
 // initial returns the initial values of a run: element i of a parameter is
-// bound * (2u - 1) with u = Float32(Hash(Derive(Derive(seed, "init"), name), i)),
+// centre + bound * (2u - 1) with u = Float32(Hash(Derive(Derive(seed, "init"), name), i)),
 // so that a parameter's values do not depend on what else a model has.
 func (p *parameters) initial(seed uint64) []float32 {
 	values := make([]float32, p.count)
@@ -88,7 +89,7 @@ func (p *parameters) initial(seed uint64) []float32 {
 		stream := rng.Derive(seed, q.name)
 		for i := range q.rows * q.cols {
 			u := rng.Float32(rng.Hash(stream, uint64(i)))
-			values[q.first+i] = q.bound * (2*u - 1) // 2*u is exact, so fusing changes nothing
+			values[q.first+i] = q.centre + float32(q.bound*(2*u-1)) // 2*u is exact, so fusing changes nothing
 		}
 	}
 	return values

@@ -79,7 +79,7 @@ func TestPredictionsAreThoseOfTheDefinition(t *testing.T) {
 		spec := c.Spec
 		spec.Settings = maps.Clone(spec.Settings)
 		spec.Settings["dropout"] = 0 // nothing is dropped out
-		want := logits64(spec, widen(c.Parameters), x, 0)
+		want := logits64[spec.Model](spec, widen(c.Parameters), x, 0)
 		var first []float32
 		for _, world := range []int{1, 3} {
 			for _, batch := range []int{60, 59, 7, 1} {

@@ -5,7 +5,7 @@ import "math"
 // sgcKind is Simple Graph Convolution (Wu et al. 2019; preprop-gnn section 2.5): a
 // linear classifier on the last hop alone. With several operators their last
 // hops are concatenated. Each matrix is centred and multiplied by a number of its own,
-// so that its rows have a length of about one (group.measureScales): a weight decay then means
+// so that its rows have a length of about one (group.measureInputs): a weight decay then means
 // the same for features of any unit, number and mean.
 var sgcKind = kind{
 	name:  "sgc",

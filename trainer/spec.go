@@ -64,6 +64,11 @@ func (s Spec) validate() (Spec, *builder, error) {
 			return s, nil, fmt.Errorf("%s: %w", s.Model, err)
 		}
 	}
+	if k.check != nil {
+		if err := k.check(s.Settings); err != nil {
+			return s, nil, fmt.Errorf("%s: %w", s.Model, err)
+		}
+	}
 	seen := map[MatrixID]bool{}
 	for _, id := range s.Matrices {
 		if id.Operator == "" || id.Hop < 0 || id.Hop > maxMatrices || seen[id] {
@@ -98,10 +103,19 @@ type builder struct {
 	inputLayers []*inputLayer
 }
 
-// inputLayer declares a linear layer that reads the input matrices from.
+// inputLayer declares a linear layer on the concatenation of the input matrices from.
 func (b *builder) inputLayer(name string, out int, s Spec, from []int) *inputLayer {
-	widths := slices.Repeat([]int{s.Features}, len(from))
-	r := &inputLayer{linear: newLinear(&b.parameters, name, out, widths...), from: from}
+	var reads []read
+	for k, i := range from {
+		reads = append(reads, read{i, 1, k * s.Features})
+	}
+	return b.reader(newLinear(&b.parameters, name, out, len(from)*s.Features), reads)
+}
+
+// reader declares that a linear layer, with a bias, reads input matrices. If the bias is fixed, it
+// is what centring makes of it, and nothing for features that are centred already.
+func (b *builder) reader(l *linear, reads []read) *inputLayer {
+	r := &inputLayer{linear: l, reads: reads}
 	b.inputLayers = append(b.inputLayers, r)
 	return r
 }
@@ -109,5 +123,19 @@ func (b *builder) inputLayer(name string, out int, s Spec, from []int) *inputLay
 func (b *builder) activation(cols int) *activation {
 	a := &activation{cols: cols}
 	b.activations = append(b.activations, a)
+	return a
+}
+
+// scratch is memory for cols numbers of each row, without a gradient.
+func (b *builder) scratch(cols int) *activation {
+	a := b.activation(cols)
+	a.scratch = true
+	return a
+}
+
+// vector is scratch of one row.
+func (b *builder) vector(cols int) *activation {
+	a := b.scratch(cols)
+	a.rows = 1
 	return a
 }

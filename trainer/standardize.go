@@ -1,6 +1,10 @@
 package trainer
 
-import "github.com/hopfeed/hopfeed/gds"
+import (
+	"slices"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
 
 // InputScale is how a model takes an input matrix: columns are centred and brought to one unit while
 // the model is trained, and the matrix is multiplied by Scale in any case.
@@ -56,14 +60,54 @@ func (n *network) setInputs(inputs []InputScale) error {
 	return nil
 }
 
-// eachInput calls do for the columns [lo, hi) of the weights of each layer that reads an
-// input matrix, which are for matrix i.
-func (n *network) eachInput(do func(r *inputLayer, i, lo, hi int)) {
-	for _, r := range n.inputLayers {
-		at := 0
-		for k, i := range r.from {
-			do(r, i, at, at+r.inputs[k])
-			at += r.inputs[k]
+// block is a part of the weights of layers that read input matrices, as wide as these. All
+// matrices that are multiplied by it have the same factors.
+type block struct {
+	weights    *parameter
+	at, matrix int // its first column; one of its matrices
+}
+
+// blocks are those of all layers.
+func (b *builder) blocks() (all []block) {
+	for _, l := range b.inputLayers {
+		for _, r := range l.reads {
+			known := func(k block) bool { return k.weights == l.weight && k.at == r.at }
+			if !slices.ContainsFunc(all, known) {
+				all = append(all, block{l.weight, r.at, r.matrix})
+			}
+		}
+	}
+	return all
+}
+
+// sharesBlocks tells whether some matrices are multiplied by the same weights.
+func (n *network) sharesBlocks() bool {
+	reads := 0
+	for _, l := range n.inputLayers {
+		reads += len(l.reads)
+	}
+	return reads > len(n.blocks)
+}
+
+// scaleBlocks multiplies the columns of weights, or their gradients, by numbers of the columns of
+// the input.
+func (n *network) scaleBlocks(of func(*parameter) gds.Tensor, by func(columns) gds.Tensor) {
+	for _, b := range n.blocks {
+		if c := n.columns[b.matrix]; c.scaled {
+			n.stream.MulRow(n.block(of(b.weights), b.at), by(c))
+		}
+	}
+}
+
+func valueOf(q *parameter) gds.Tensor    { return q.value }
+func gradientOf(q *parameter) gds.Tensor { return q.grad }
+
+// eachRead calls do for every input matrix that a layer reads: scale is what the matrix is
+// multiplied by, and mean the means of its columns.
+func (n *network) eachRead(do func(l *inputLayer, r read, scale float32, mean gds.Tensor)) {
+	for _, l := range n.inputLayers {
+		for _, r := range l.reads {
+			do(l, r, r.by*n.scales[r.matrix], n.columns[r.matrix].mean)
 		}
 	}
 }
@@ -74,34 +118,37 @@ func (n *network) eachInput(do func(r *inputLayer, i, lo, hi int)) {
 // and W_k is divided by D_k. Only steps are made with standardized features: the parameters
 // of a model, whether in use or saved, are for stored ones.
 func (n *network) standardize() {
-	n.eachInput(func(r *inputLayer, i, lo, hi int) {
-		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
-		n.stream.Gemm(false, true, n.scales[i], c.mean, weights, 1, r.bias.value)
-		if c.scaled {
-			n.stream.MulRow(weights, c.inverse)
+	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
+		if !l.bias.fixed {
+			n.stream.Gemm(false, true, scale, mean, n.block(l.weight.value, r.at), 1, l.bias.value)
 		}
 	})
+	n.scaleBlocks(valueOf, func(c columns) gds.Tensor { return c.inverse })
 }
 
-// restore undoes standardize.
+// restore undoes standardize. A bias that is fixed is zero for standardized features.
 func (n *network) restore() {
-	n.eachInput(func(r *inputLayer, i, lo, hi int) {
-		c, weights := n.columns[i], r.weight.value.Columns(lo, hi)
-		if c.scaled {
-			n.stream.MulRow(weights, c.factor)
+	n.scaleBlocks(valueOf, func(c columns) gds.Tensor { return c.factor })
+	for _, l := range n.inputLayers {
+		if l.bias.fixed {
+			n.stream.Fill(l.bias.value, 0)
 		}
-		n.stream.Gemm(false, true, -n.scales[i], c.mean, weights, 1, r.bias.value)
+	}
+	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
+		n.stream.Gemm(false, true, -scale, mean, n.block(l.weight.value, r.at), 1, l.bias.value)
 	})
 }
 
 // standardizeGradient makes the gradient of the weights for features as they are stored that
 // of those for standardized ones.
 func (n *network) standardizeGradient() {
-	n.eachInput(func(r *inputLayer, i, lo, hi int) {
-		c, grad := n.columns[i], r.weight.grad.Columns(lo, hi)
-		n.stream.Gemm(true, false, -n.scales[i], r.bias.grad, c.mean, 1, grad)
-		if c.scaled {
-			n.stream.MulRow(grad, c.factor)
-		}
+	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
+		n.stream.Gemm(true, false, -scale, l.bias.grad, mean, 1, n.block(l.weight.grad, r.at))
 	})
+	n.scaleBlocks(gradientOf, func(c columns) gds.Tensor { return c.factor })
+}
+
+// block is the part of a matrix of the shape of weights, from column at on, that is for one input matrix.
+func (n *network) block(weights gds.Tensor, at int) gds.Tensor {
+	return weights.Columns(at, at+n.spec.Features)
 }

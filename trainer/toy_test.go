@@ -228,6 +228,18 @@ func signOf(hidden, layers int, dropout float64) Values {
 	return Values{"hidden": float64(hidden), "layers": float64(layers), "dropout": dropout}
 }
 
+// hogaOf are settings of HOGA.
+func hogaOf(hidden, layers, heads int, dropout float64) Values {
+	return Values{"hidden": float64(hidden), "layers": float64(layers), "heads": float64(heads), "dropout": dropout}
+}
+
+// toyHOGA and its like are for three classes of four features.
+var (
+	toyHOGA  = Spec{Model: "hoga", Matrices: hops("sym", 2), Features: 4, Classes: 3, Settings: hogaOf(6, 1, 2, 0)}
+	toyGAMLP = Spec{Model: "gamlp", Matrices: hops("sym", 2), Features: 4, Classes: 3, Settings: signOf(6, 3, 0)}
+	toySSGC  = Spec{Model: "ssgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}
+)
+
 // taskFor is what networks do by default.
 func taskFor(t testing.TB, train bool) task {
 	t.Helper()

@@ -1,0 +1,41 @@
+package trainer
+
+import (
+	"testing"
+
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+func TestStepsAllocateNothing(t *testing.T) {
+	for _, c := range gradientCases {
+		t.Run(c.name, func(t *testing.T) {
+			const rows = 40
+			c.spec.Features, c.spec.Classes = 3, 4
+			dev := openDevice(t, host.Options{Threads: 2})
+			n, err := newNetwork(dev, c.spec, rows, taskFor(t, true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.close()
+			alone := group{ranks: []*network{n}}
+			_, err = alone.eachBatch(t.Context(), []Epocher{noise(1, rows, len(c.spec.Matrices), 3, 4).feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
+				step := 0
+				count := testing.AllocsPerRun(10, func() {
+					step++
+					n.trainBatch(b, uint64(step), stepOptions{number: step, learningRate: 0.01})
+					n.evaluateBatch(b)
+				})
+				if err := n.stream.Synchronize(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if count > 0 {
+					t.Errorf("%v allocations in a step", count)
+				}
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package trainer
+
+import "github.com/hopfeed/hopfeed/gds"
+
+// gamlpKind is GAMLP with recursive attention (Zhang et al. 2022, section 4.2). Each hop has a linear
+// layer with ReLU and dropout of its own, as in SIGN; x_t is its output for a row. The score of a hop
+// depends on what the hops before it come to,
+//
+//	s_t = PReLU(a . sum over j < t of softmax(s_0 ... s_(t-1))_j x_j + b . x_t + c),
+//
+// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t.
+// Matrices are scaled as those of SIGN.
+var gamlpKind = kind{
+	name: "gamlp", about: "a linear layer for each hop, recursive attention over hops, then an MLP",
+	chooseMatrices: allHops,
+	settings: []Setting{
+		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
+		{Name: "layers", Help: "number of layers", Default: 3, Least: 2, Below: 257, Integer: true},
+		{Name: "dropout", Help: "dropout probability", Default: 0.5, Least: 0, Below: 1},
+	},
+	build:    newGAMLP,
+	size:     func(int) float64 { return 1 },
+	defaults: Settings{LearningRate: 0.003, Epochs: 200, Patience: 20, EvalEvery: 1, BatchRows: 512},
+	decay:    3,
+}
+
+type gamlp struct {
+	hops      *hopLayers
+	attention *recursiveAttention
+	mlp       *mlp
+}
+
+func newGAMLP(s Spec, b *builder) model {
+	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
+	hops := newHopLayers(b, s, hidden, probability)
+	return &gamlp{
+		hops:      hops,
+		attention: newRecursiveAttention(b, len(hops.layers), hidden),
+		mlp:       newMLP(b, s.Classes, hidden, s.Settings.integer("layers")-2, probability, hidden),
+	}
+}
+
+func (m *gamlp) forward(p *pass) *activation {
+	return m.mlp.forward(p, m.attention.forward(p, m.hops.forward(p)))
+}
+
+func (m *gamlp) backward(p *pass) {
+	z, gz := m.attention.z.of(p)
+	m.mlp.backward(p, gz, z)
+	x, gx := m.hops.out.of(p)
+	m.attention.backward(p, gx, x)
+	m.hops.backward(p)
+}
+
+// recursiveAttention sums up tokens. As a score is linear in the sum of the tokens before, it is
+// computed from a number for each token, a . x_j.
+type recursiveAttention struct {
+	tokens       int
+	history, hop *linear // a; b and c
+	act          prelu
+	ofHistory    *activation // a . x_j, [n, tokens]
+	before       *activation // what act is applied to
+	scores       *activation
+	weights      *activation // softmax of the scores
+	partial      *activation // for each token, the softmax of the scores before it: [n, tokens*tokens]
+	z            *activation
+}
+
+func newRecursiveAttention(b *builder, tokens, width int) *recursiveAttention {
+	return &recursiveAttention{
+		tokens:    tokens,
+		history:   newProduct(&b.parameters, "attention.history", 1, width),
+		hop:       newLinear(&b.parameters, "attention.hop", 1, width),
+		act:       newPReLU(&b.parameters, "attention.act"),
+		ofHistory: b.activation(tokens),
+		before:    b.activation(tokens),
+		scores:    b.activation(tokens),
+		weights:   b.activation(tokens),
+		partial:   b.activation(tokens * tokens),
+		z:         b.activation(width),
+	}
+}
+
+// forward returns z [n,width], for tokens x.
+func (l *recursiveAttention) forward(p *pass, x gds.Tensor) gds.Tensor {
+	ofHistory, _ := l.ofHistory.of(p)
+	before, _ := l.before.of(p)
+	scores, _ := l.scores.of(p)
+	weights, _ := l.weights.of(p)
+	partial, _ := l.partial.of(p)
+	z, _ := l.z.of(p)
+	all := operand{asTokens(x, l.tokens), 1, 0}
+	l.history.forward(p, asTokens(ofHistory, l.tokens), all)
+	l.hop.forward(p, asTokens(before, l.tokens), all)
+	for t := range l.tokens {
+		score, history := before.Columns(t, t+1), ofHistory.Columns(0, 1)
+		if t > 0 {
+			// The sum has room among the weights, which are set at the end.
+			history = weights.Columns(t, t+1)
+			earlier := token(partial, t, l.tokens).Columns(0, t)
+			p.SoftmaxRows(earlier, scores.Columns(0, t))
+			p.WeighTokens(history, earlier, ofHistory.Columns(0, t))
+		}
+		p.Axpy(1, history, score)
+		l.act.forward(p, scores.Columns(t, t+1), score)
+	}
+	p.SoftmaxRows(weights, scores)
+	p.WeighTokens(z, weights, x)
+	return z
+}
+
+// backward sets gx from the gradient in z.
+func (l *recursiveAttention) backward(p *pass, gx, x gds.Tensor) {
+	ofHistory, gofHistory := l.ofHistory.of(p)
+	before, gbefore := l.before.of(p)
+	_, gscores := l.scores.of(p)
+	weights, gweights := l.weights.of(p)
+	partial, gpartial := l.partial.of(p)
+	_, gz := l.z.of(p)
+	p.Fill(gx, 0)
+	p.WeighTokensGrad(gweights, gx, gz, weights, x)
+	p.SoftmaxRowsGrad(gscores, gweights, weights)
+	p.Fill(gofHistory, 0)
+	for t := l.tokens - 1; t >= 0; t-- {
+		gscore := gbefore.Columns(t, t+1)
+		l.act.backward(p, gscore, gscores.Columns(t, t+1), before.Columns(t, t+1))
+		if t == 0 {
+			p.Axpy(1, gscore, gofHistory.Columns(0, 1))
+			break
+		}
+		earlier, gearlier := token(partial, t, l.tokens).Columns(0, t), token(gpartial, t, l.tokens).Columns(0, t)
+		p.WeighTokensGrad(gearlier, gofHistory.Columns(0, t), gscore, earlier, ofHistory.Columns(0, t))
+		p.SoftmaxRowsGrad(gearlier, gearlier, earlier)
+		p.Axpy(1, gearlier, gscores.Columns(0, t))
+	}
+	all := operand{asTokens(x, l.tokens), 1, 0}
+	for _, part := range []struct {
+		layer *linear
+		grad  gds.Tensor
+	}{{l.history, gofHistory}, {l.hop, gbefore}} {
+		grad := asTokens(part.grad, l.tokens)
+		part.layer.backward(p, grad, all)
+		part.layer.inputGradient(p, asTokens(gx, l.tokens), 1, grad)
+	}
+}
