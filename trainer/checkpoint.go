@@ -18,40 +18,48 @@ import (
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/safetensors"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // CheckpointVersion is the version of checkpoints that this package writes, and
 // the only one that it reads.
-const CheckpointVersion = 3
+const CheckpointVersion = 4
 
 // ErrCheckpoint is returned when a directory holds no checkpoint that this
 // version can read: damaged, incomplete or of another version.
 var ErrCheckpoint = errors.New("no usable checkpoint")
 
-// Checkpoint is the best model that a training has found so far, with its data, options and history. A
-// training is one run or more of the same options with different seeds. RunDir says how it is stored:
+// Checkpoint is the best model that a training has found so far, with its data, options and history,
+// and, while the training is unfinished, all that it needs to go on. A training is one run or more of
+// the same options with different seeds. RunDir says how it is stored:
 //
-//	checkpoint.json              all but the following; names and shapes of the parameters; sizes and SHA-256 of the other files;
-//	                             its own CRC-32C, computed with these eight digits zeroed
-//	parameters-<digest>.arrow    one float32 column "value": the parameters, row-major, one after another
-//	history-<digest>.jsonl       an EpochMetrics a line
-//	split-<digest>.arrow         the columns of a Split: node uint32, split uint8, label int32
+//	checkpoint.json                   all but the following; sizes and SHA-256 of the other files; its own CRC-32C,
+//	                                  computed with these eight digits zeroed
+//	parameters-<digest>.safetensors   the parameters, by name
+//	split-<digest>.arrow              the columns of a Split: node uint32, split uint8, label int32
+//	state-<digest>.safetensors        the State of the run that goes on, if one does
+//	metrics.jsonl                     an EpochMetrics a line; there may be more lines than belong to the checkpoint
+//	config.yaml                       Config, a line for each
 //
-// Once complete, it is a function of the training's input, options and seed.
+// Parameters and split of a finished training are functions of its input, options and seed.
 type Checkpoint struct {
-	Data       DataSet
-	Split      Split
-	Spec       Spec
-	Options    Options // of run Best
-	Batches    Batches
-	Wanted     int            // runs that the training is to have
-	Runs       []Run          // that were begun, in order
-	Best       int            // place in Runs of the one that the parameters are of
-	History    []EpochMetrics // of all runs, in order
-	Scales     []float32      // what each of Spec.Matrices is multiplied by
-	Parameters []float32      // flat, in the order of the model's declarations
+	Data                  DataSet
+	Split                 Split
+	Spec                  Spec
+	Options               Options // of run Best
+	Batches               Batches
+	Config                map[string]string // settings of the program that trains, from which it can do the same again
+	PredictedEpochSeconds float64           // 0: unknown
+	Wanted                int               // runs that the training is to have
+	Runs                  []Run             // that were begun, in order
+	Best                  int               // place in Runs of the one that the parameters are of; -1 if there is a State only
+	Scales                []float32         // what each of Spec.Matrices is multiplied by
+	Parameters            []float32         // flat, in the order of the model's declarations
+
+	History []EpochMetrics // of all runs, in order; LoadCheckpoint leaves it out
+	State   *State         // of the last run, if it goes on; LoadCheckpoint leaves it out
 }
 
 // DataSet is the store that a training reads, and the split that it goes by.
@@ -89,25 +97,23 @@ const (
 	RunFailed      = "failed"
 )
 
-// Run is the state and the results of one run of a training. BestEpoch is 0 if no epoch has ended.
+// Run is one run of a training: its state, and what it has come to, as far as that was saved.
 type Run struct {
-	Seed        uint64   `json:"seed"`
-	State       string   `json:"state"`
-	Reason      string   `json:"reason,omitempty"` // why it has ended early
-	Epochs      int      `json:"epochs"`           // that have ended
-	BestEpoch   int      `json:"best_epoch"`
-	Selection   string   `json:"selection"`
-	TrainLoss   float64  `json:"train_loss"` // of the best epoch, as all that follows
-	ValidMetric *float64 `json:"valid_metric"`
-	TestMetric  *float64 `json:"test_metric"` // nil unless the run has finished
+	Seed   uint64 `json:"seed"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"` // why it has ended early
+	Figures
 }
 
 // EpochMetrics are the metrics of an epoch.
 type EpochMetrics struct {
-	Run         int      `json:"run"` // from 1
-	Epoch       int      `json:"epoch"`
-	TrainLoss   float64  `json:"train_loss"`
-	ValidMetric *float64 `json:"valid_metric"`
+	Run          int      `json:"run"` // from 1
+	Epoch        int      `json:"epoch"`
+	TrainLoss    float64  `json:"train_loss"`
+	ValidMetric  *float64 `json:"valid_metric"`
+	ValidLoss    float64  `json:"valid_loss"` // where there is a ValidMetric
+	Seconds      float64  `json:"seconds"`    // training and validation
+	TrainSeconds float64  `json:"train_seconds"`
 }
 
 // Incomplete says in words which runs of the training did not finish; "" if all did.
@@ -137,34 +143,42 @@ func (c *Checkpoint) Incomplete() string {
 const (
 	// CheckpointFile is the file whose presence makes a directory a checkpoint.
 	CheckpointFile = "checkpoint.json"
+	// MetricsFile and ConfigFile are for people and programs to read while a training goes on.
+	MetricsFile = "metrics.jsonl"
+	ConfigFile  = "config.yaml"
 
-	checkpointKind = "checkpoint"
-	maxJSONBytes   = 16 << 20
+	checkpointKind  = "checkpoint"
+	maxJSONBytes    = 16 << 20
+	maxMetricsBytes = 1 << 30
 )
 
 // checkpointJSON is checkpoint.json.
 type checkpointJSON struct {
-	Format     int         `json:"format"`
-	Kind       string      `json:"kind"`
-	Tool       string      `json:"tool"`
-	Complete   bool        `json:"complete"` // all wanted runs have finished
-	Data       DataSet     `json:"data"`
-	Model      modelJSON   `json:"model"`
-	Training   Options     `json:"training"`
-	Batches    Batches     `json:"batches"`
-	Metric     string      `json:"metric"`
-	Wanted     int         `json:"runs_wanted"`
-	Runs       []Run       `json:"runs"`
-	Best       int         `json:"best_run"` // from 1
-	Shapes     []shapeJSON `json:"shapes"`   // of the parameters
-	Parameters fileJSON    `json:"parameters"`
-	History    fileJSON    `json:"history"`
-	Split      fileJSON    `json:"split"`
-	CRC32C     string      `json:"crc32c"` // last
+	Format     int               `json:"format"`
+	Kind       string            `json:"kind"`
+	Tool       string            `json:"tool"`
+	Complete   bool              `json:"complete"` // all wanted runs have finished
+	Data       DataSet           `json:"data"`
+	Model      modelJSON         `json:"model"`
+	Training   Options           `json:"training"`
+	Batches    Batches           `json:"batches"`
+	Config     map[string]string `json:"config,omitempty"`
+	Predicted  float64           `json:"predicted_epoch_seconds,omitempty"`
+	Metric     string            `json:"metric"`
+	Wanted     int               `json:"runs_wanted"`
+	Runs       []Run             `json:"runs"`
+	Best       int               `json:"best_run"`             // from 1; 0 as long as no epoch has ended
+	Parameters *fileJSON         `json:"parameters,omitempty"` // of run Best
+	Split      fileJSON          `json:"split"`
+	State      *fileJSON         `json:"state,omitempty"`
+	Metrics    fileJSON          `json:"metrics"` // size and digest are those of the lines that belong to the checkpoint
+	CRC32C     string            `json:"crc32c"`  // last
 }
 
-// files are those that belong to the checkpoint.
-func (j *checkpointJSON) files() []*fileJSON { return []*fileJSON{&j.Parameters, &j.History, &j.Split} }
+// files are those that belong to the checkpoint alone.
+func (j *checkpointJSON) files() []*fileJSON {
+	return slices.DeleteFunc([]*fileJSON{j.Parameters, &j.Split, j.State}, func(f *fileJSON) bool { return f == nil })
+}
 
 // modelJSON is a Spec, with the scale of each matrix.
 type modelJSON struct {
@@ -210,12 +224,6 @@ func (m modelJSON) spec() (s Spec, scales []float32, err error) {
 	return s, scales, nil
 }
 
-type shapeJSON struct {
-	Name string `json:"name"`
-	Rows int    `json:"rows"`
-	Cols int    `json:"cols"`
-}
-
 type fileJSON struct {
 	File   string `json:"file"`
 	Size   int64  `json:"size"`
@@ -228,21 +236,22 @@ type namedFile struct {
 	data []byte
 }
 
+func describe(name string, data []byte) fileJSON {
+	return fileJSON{name, int64(len(data)), fmt.Sprintf("%x", sha256.Sum256(data))}
+}
+
 // nameByDigest names a file by its content.
 func nameByDigest(kind, suffix string, data []byte) (namedFile, fileJSON) {
-	digest := fmt.Sprintf("%x", sha256.Sum256(data))
-	name := kind + "-" + digest[:16] + suffix
-	return namedFile{name, data}, fileJSON{name, int64(len(data)), digest}
+	d := describe("", data)
+	d.File = kind + "-" + d.SHA256[:16] + suffix
+	return namedFile{d.File, data}, d
 }
 
 func crcText(data []byte) string { return fmt.Sprintf("%08x", kernel.CRC32C(0, data)) }
 
-var (
-	parametersSchema = arrow.NewSchema([]arrow.Field{{Name: "value", Type: arrow.PrimitiveTypes.Float32}}, nil)
-	splitSchema      = arrow.NewSchema([]arrow.Field{
-		{Name: "node", Type: arrow.PrimitiveTypes.Uint32}, {Name: "split", Type: arrow.PrimitiveTypes.Uint8}, {Name: "label", Type: arrow.PrimitiveTypes.Int32},
-	}, nil)
-)
+var splitSchema = arrow.NewSchema([]arrow.Field{
+	{Name: "node", Type: arrow.PrimitiveTypes.Uint32}, {Name: "split", Type: arrow.PrimitiveTypes.Uint8}, {Name: "label", Type: arrow.PrimitiveTypes.Int32},
+}, nil)
 
 // encodeArrow makes an Arrow file of one record batch.
 func encodeArrow(schema *arrow.Schema, rows int64, columns ...[]byte) ([]byte, error) {
@@ -262,64 +271,88 @@ func encodeArrow(schema *arrow.Schema, rows int64, columns ...[]byte) ([]byte, e
 	return b.Bytes(), err
 }
 
-// MaxBytes estimates the largest size of the checkpoint on disk, once all of its runs are done.
+// MaxBytes estimates the largest size of the checkpoint on disk, while its last run goes on.
 func (c *Checkpoint) MaxBytes() (int64, error) {
-	const head, run, epoch, row = 64 << 10, 1 << 10, 128, 9
+	const head, run, epoch, row = 64 << 10, 1 << 10, 256, 9
 	parameters, err := c.Spec.Parameters()
-	return head + 4*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*(run+int64(c.Options.Epochs)*epoch), err
+	if err != nil {
+		return 0, err
+	}
+	t, err := c.Options.task(true)
+	vectors := int64(1 + 2 + t.optimizer.moments)
+	epochs := int64(c.Wanted+1) * int64(c.Options.Epochs) // in metrics.jsonl, and of the last run in the state
+	return head + 4*vectors*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*run + epochs*epoch, err
 }
 
-// encode returns the text of checkpoint.json and the files that it names.
-func (c *Checkpoint) encode() (text []byte, files []namedFile, err error) {
+// encode returns the text of checkpoint.json, the files that belong to it alone, and metrics.jsonl.
+func (c *Checkpoint) encode() (text []byte, files []namedFile, metrics []byte, err error) {
 	spec, declared, err := c.Spec.normalized()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	if len(c.Parameters) != declared.parameters.count || len(c.Scales) != len(spec.Matrices) {
-		return nil, nil, fmt.Errorf("%d parameters and %d scales for a model that has %d and %d",
-			len(c.Parameters), len(c.Scales), declared.parameters.count, len(spec.Matrices))
+	scales, count := c.Scales, declared.parameters.count
+	if c.Best < 0 && c.State != nil {
+		scales, count = make([]float32, len(c.State.Inputs)), 0
+	}
+	if len(c.Parameters) != count || len(scales) != len(spec.Matrices) {
+		return nil, nil, nil, fmt.Errorf("%d parameters and %d scales for a model that has %d and %d",
+			len(c.Parameters), len(scales), count, len(spec.Matrices))
 	}
 	j := checkpointJSON{
 		Format: CheckpointVersion, Kind: checkpointKind, Tool: "hopfeed " + version.Version, Complete: c.Incomplete() == "",
 		Data:     c.Data,
-		Model:    modelOf(spec, c.Scales),
-		Training: c.Options, Batches: c.Batches, Metric: c.Options.Metric,
-		Wanted: c.Wanted, Runs: c.Runs, Best: c.Best + 1,
-		Shapes: shapesOf(&declared.parameters), CRC32C: zeroCRC,
+		Model:    modelOf(spec, scales),
+		Training: c.Options, Batches: c.Batches, Config: c.Config, Predicted: c.PredictedEpochSeconds, Metric: c.Options.Metric,
+		Wanted: c.Wanted, Runs: c.Runs, Best: c.Best + 1, CRC32C: zeroCRC,
 	}
-	parameters, err := encodeArrow(parametersSchema, int64(len(c.Parameters)), dtype.BytesOf(c.Parameters))
+	add := func(kind, suffix string, data []byte) (f fileJSON) {
+		named, f := nameByDigest(kind, suffix, data)
+		files = append(files, named)
+		return f
+	}
+	if count > 0 {
+		parameters, err := safetensors.Encode(map[string]string{"model": spec.Model}, declared.parameters.tensors(c.Parameters))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		file := add("parameters", ".safetensors", parameters)
+		j.Parameters = &file
+	}
+	split, err := encodeArrow(splitSchema, int64(len(c.Split.Nodes)), dtype.BytesOf(c.Split.Nodes), c.Split.Parts, dtype.BytesOf(c.Split.Labels))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	j.Split = add("split", ".arrow", split)
+	if c.State != nil {
+		state, err := c.State.Encode()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		file := add("state", ".safetensors", state)
+		j.State = &file
 	}
 	var history bytes.Buffer
 	for lines, i := json.NewEncoder(&history), 0; i < len(c.History); i++ {
 		if err := lines.Encode(c.History[i]); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
-	split, err := encodeArrow(splitSchema, int64(len(c.Split.Nodes)), dtype.BytesOf(c.Split.Nodes), c.Split.Parts, dtype.BytesOf(c.Split.Labels))
-	if err != nil {
-		return nil, nil, err
-	}
-	files = make([]namedFile, 3)
-	files[0], j.Parameters = nameByDigest("parameters", ".arrow", parameters)
-	files[1], j.History = nameByDigest("history", ".jsonl", history.Bytes())
-	files[2], j.Split = nameByDigest("split", ".arrow", split)
+	j.Metrics = describe(MetricsFile, history.Bytes())
 	if text, err = json.MarshalIndent(j, "", "  "); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	text = append(text, '\n')
 	at := crcDigits(text)
 	copy(text[at:], crcText(text))
-	return text, files, nil
+	return text, files, history.Bytes(), nil
 }
 
-func shapesOf(p *parameters) []shapeJSON {
-	shapes := make([]shapeJSON, len(p.list))
-	for i, q := range p.list {
-		shapes[i] = shapeJSON{q.name, q.rows, q.cols}
+// tensors are the parameters of a flat vector, by name.
+func (p *parameters) tensors(flat []float32) (all []safetensors.Tensor) {
+	for _, q := range p.list {
+		all = append(all, safetensors.Tensor{Name: q.name, Shape: []int{q.rows, q.cols}, Data: flat[q.first : q.first+q.rows*q.cols]})
 	}
-	return shapes
+	return all
 }
 
 func writeFile(fsys vfs.FS, path string, data []byte) error {
@@ -346,18 +379,23 @@ func crcDigits(text []byte) int {
 	return at + len(key)
 }
 
-// LoadCheckpoint reads and checks a checkpoint. What is wrong with its content
-// is ErrCheckpoint.
-func LoadCheckpoint(fsys vfs.FS, dir string) (*Checkpoint, error) {
-	c, err := loadCheckpoint(fsys, dir)
+// LoadCheckpoint reads and checks a checkpoint, but for the history and the state of an unfinished run. What
+// is wrong with its content is ErrCheckpoint.
+func LoadCheckpoint(fsys vfs.FS, dir string) (*Checkpoint, error) { return load(fsys, dir, false) }
+
+// LoadRun is LoadCheckpoint with the history and, of a training that can go on, the state.
+func LoadRun(fsys vfs.FS, dir string) (*Checkpoint, error) { return load(fsys, dir, true) }
+
+func load(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
+	c, err := loadOnce(fsys, dir, whole)
 	for i := 0; i < 10 && errors.Is(err, fs.ErrNotExist); i++ {
 		// A training may have replaced the checkpoint, and removed its files, between our reads.
-		c, err = loadCheckpoint(fsys, dir)
+		c, err = loadOnce(fsys, dir, whole)
 	}
 	return c, err
 }
 
-func loadCheckpoint(fsys vfs.FS, dir string) (*Checkpoint, error) {
+func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 	path := filepath.Join(dir, CheckpointFile)
 	text, err := readFile(fsys, path, maxJSONBytes)
 	if err != nil {
@@ -367,27 +405,47 @@ func loadCheckpoint(fsys vfs.FS, dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrCheckpoint, err)
 	}
-	for _, file := range []struct {
-		*fileJSON
-		decode func([]byte) error
-	}{
-		{&j.Parameters, func(data []byte) (err error) { c.Parameters, err = decodeParameters(data, j.Shapes); return }},
-		{&j.History, func(data []byte) (err error) { c.History, err = decodeHistory(data, len(c.Runs)); return }},
-		{&j.Split, func(data []byte) (err error) { c.Split, err = decodeSplit(data, j.Data.Nodes, j.Model.Classes); return }},
-	} {
-		path := filepath.Join(dir, file.File)
-		data, err := readFile(fsys, path, file.Size)
+	decode := func(file *fileJSON, data []byte, do func([]byte) error) error {
+		err := file.check(data)
+		if err == nil {
+			err = do(data)
+		}
 		if err != nil {
+			return fmt.Errorf("%s: %w: %w", filepath.Join(dir, file.File), ErrCheckpoint, err)
+		}
+		return nil
+	}
+	read := func(file *fileJSON, do func([]byte) error) error {
+		data, err := readFile(fsys, filepath.Join(dir, file.File), file.Size)
+		if err != nil {
+			return err
+		}
+		return decode(file, data, do)
+	}
+	if j.Parameters != nil {
+		if err := read(j.Parameters, func(data []byte) (err error) { c.Parameters, err = decodeParameters(data, c.Spec); return }); err != nil {
 			return nil, err
 		}
-		if err = file.check(data); err == nil {
-			err = file.decode(data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", path, ErrCheckpoint, err)
+	} else if !whole {
+		return nil, fmt.Errorf("%s: %w: no epoch of its training has ended", path, ErrCheckpoint)
+	}
+	if err := read(&j.Split, func(data []byte) (err error) { c.Split, err = decodeSplit(data, j.Data.Nodes, j.Model.Classes); return }); err != nil {
+		return nil, err
+	}
+	if !whole {
+		return c, nil
+	}
+	if j.State != nil {
+		if err := read(j.State, func(data []byte) (err error) { c.State, err = DecodeState(data); return }); err != nil {
+			return nil, err
 		}
 	}
-	return c, nil
+	metrics, err := readFile(fsys, filepath.Join(dir, MetricsFile), maxMetricsBytes)
+	if err != nil {
+		return nil, err
+	}
+	metrics = metrics[:min(j.Metrics.Size, int64(len(metrics)))]
+	return c, decode(&j.Metrics, metrics, func(data []byte) (err error) { c.History, err = decodeHistory(data, len(c.Runs)); return })
 }
 
 // check compares size and digest of a file with those in checkpoint.json.
@@ -426,11 +484,13 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return nil, nil, fmt.Errorf("corrupt: %w", err)
 	}
-	c := &Checkpoint{Data: j.Data, Options: j.Training, Batches: j.Batches, Wanted: j.Wanted, Runs: j.Runs, Best: j.Best - 1}
-	var declared *builder
+	c := &Checkpoint{
+		Data: j.Data, Options: j.Training, Batches: j.Batches, Config: j.Config, PredictedEpochSeconds: j.Predicted,
+		Wanted: j.Wanted, Runs: j.Runs, Best: j.Best - 1,
+	}
 	var err error
 	if c.Spec, c.Scales, err = j.Model.spec(); err == nil {
-		c.Spec, declared, err = c.Spec.validate() // a file that is wrong, not somebody's options
+		c.Spec, _, err = c.Spec.validate() // a file that is wrong, not somebody's options
 	}
 	if err != nil {
 		return nil, nil, err
@@ -438,10 +498,9 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 	if _, err := c.Options.task(true); err != nil {
 		return nil, nil, err
 	}
-	if want := shapesOf(&declared.parameters); !slices.Equal(j.Shapes, want) {
-		return nil, nil, fmt.Errorf("it has the parameters %v, but %s has %v", j.Shapes, c.Spec.Model, want)
-	}
-	if j.Best < 1 || j.Best > len(j.Runs) || len(j.Runs) > j.Wanted || j.Runs[j.Best-1].BestEpoch < 1 {
+	none := j.Best == 0 && j.Parameters == nil && j.State != nil
+	model := j.Best >= 1 && j.Best <= len(j.Runs) && j.Parameters != nil && j.Runs[j.Best-1].BestEpoch >= 1
+	if !none && !model || len(j.Runs) < 1 || len(j.Runs) > j.Wanted {
 		return nil, nil, fmt.Errorf("its model is of run %d, but %d of %d runs were begun", j.Best, len(j.Runs), j.Wanted)
 	}
 	for i, r := range j.Runs {
@@ -453,6 +512,9 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 		if m := contentFile.FindStringSubmatch(f.File); m == nil || m[2] != "" || f.Size < 0 {
 			return nil, nil, fmt.Errorf("it names a file %q of %d bytes, which no checkpoint has", f.File, f.Size)
 		}
+	}
+	if j.Metrics.File != MetricsFile || j.Metrics.Size < 0 {
+		return nil, nil, fmt.Errorf("its history is in a file %q of %d bytes", j.Metrics.File, j.Metrics.Size)
 	}
 	return c, &j, nil
 }
@@ -472,21 +534,35 @@ func decodeArrow(data []byte, schema *arrow.Schema) (rows int64, columns [][]byt
 	return layout.Batches[0].Rows, columns, nil
 }
 
-func decodeParameters(data []byte, shapes []shapeJSON) ([]float32, error) {
-	rows, columns, err := decodeArrow(data, parametersSchema)
+func decodeParameters(data []byte, spec Spec) ([]float32, error) {
+	_, found, err := safetensors.Decode(data)
 	if err != nil {
 		return nil, err
 	}
-	count := 0
-	for _, s := range shapes {
-		count += s.Rows * s.Cols
+	_, declared, err := spec.validate()
+	if err != nil {
+		return nil, err
 	}
-	if rows != int64(count) {
-		return nil, fmt.Errorf("it holds %d values for %d parameters", rows, count)
+	values := make([]float32, declared.parameters.count)
+	want := declared.parameters.tensors(values)
+	for i, w := range want {
+		if i >= len(found) || found[i].Name != w.Name || !slices.Equal(found[i].Shape, w.Shape) {
+			return nil, fmt.Errorf("it has the parameters %s, but %s has %s", shapesText(found), spec.Model, shapesText(want))
+		}
+		copy(w.Data, found[i].Data)
 	}
-	values := make([]float32, count)
-	copy(dtype.BytesOf(values), columns[0])
+	if len(found) > len(want) {
+		return nil, fmt.Errorf("it has the parameters %s, but %s has %s", shapesText(found), spec.Model, shapesText(want))
+	}
 	return values, nil
+}
+
+func shapesText(all []safetensors.Tensor) string {
+	names := make([]string, len(all))
+	for i, t := range all {
+		names[i] = fmt.Sprint(t.Name, t.Shape)
+	}
+	return strings.Join(names, ", ")
 }
 
 func decodeHistory(data []byte, runs int) (history []EpochMetrics, err error) {

@@ -40,18 +40,18 @@ func checkpointOf(r *Result) *Checkpoint {
 		Batches: Batches{Rows: 20, Shuffle: "rr", ChunkRows: 1, Placement: "device", Devices: 1}, Wanted: 2, Best: 1,
 		Runs: []Run{
 			{Seed: 2, State: RunDiverged, Reason: "too fast"},
-			{Seed: r.Options.Seed, State: RunFinished, Epochs: r.Epochs, BestEpoch: r.BestEpoch, Selection: r.Selection, TrainLoss: r.TrainLoss, ValidMetric: r.ValidMetric},
+			{Seed: r.Options.Seed, State: RunFinished, Figures: r.Figures},
 		},
 	}
 	for _, e := range r.History {
-		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid})
+		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid, e.ValidLoss, e.Seconds, e.TrainSeconds})
 	}
 	return c
 }
 
 // save makes c the checkpoint of a directory, as a training does that has nothing else to do.
 func save(fsys vfs.FS, dir string, c *Checkpoint) error {
-	r, err := OpenRun(fsys, dir, true)
+	r, err := OpenRun(fsys, dir)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
 	}
-	back, err := LoadCheckpoint(vfs.OS(), dir)
+	back, err := LoadRun(vfs.OS(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
 	for n := int64(1); ; n++ {
 		faulty := vfs.NewFault(disk)
 		faulty.FailAt(n, failure)
-		_, err := LoadCheckpoint(faulty, "run")
+		_, err := LoadRun(faulty, "run")
 		if faulty.Operations() < n {
 			if err != nil {
 				t.Error(err)
@@ -124,7 +124,7 @@ func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
 	for n := int64(1); n <= 4; n++ {
 		faulty := vfs.NewFault(disk)
 		faulty.ShortenRead(n)
-		if _, err := LoadCheckpoint(faulty, "run"); !errors.Is(err, ErrCheckpoint) {
+		if _, err := LoadRun(faulty, "run"); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("short read %d: %v", n, err)
 		}
 	}
@@ -161,11 +161,11 @@ func TestAnyDamageToACheckpointIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parameters, history, split := fileOf(t, dir, "parameters"), fileOf(t, dir, "history"), fileOf(t, dir, "split")
+	parameters, split := fileOf(t, dir, "parameters"), fileOf(t, dir, "split")
 	for path, decode := range map[string]func([]byte) error{
 		filepath.Join(dir, CheckpointFile): func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
 		parameters:                         j.Parameters.check,
-		history:                            j.History.check,
+		filepath.Join(dir, MetricsFile):    j.Metrics.check,
 		split:                              j.Split.check,
 	} {
 		name := filepath.Base(path)
@@ -222,7 +222,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 		want   string
 		usable bool // the error is not about the content
 	}{
-		{"a later version", edit(`"format": 3`, `"format": 4`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 4`, false},
+		{"a later version", edit(`"format": 4`, `"format": 5`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 5`, false},
 		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
 		{"a model of the future", edit(`"name": "sign"`, `"name": "transformer"`), `there is no model "transformer"`, false},
 		{"an optimizer of the future", edit(`"optimizer": "adam"`, `"optimizer": "luck"`), `there is no optimizer "luck"`, false},
@@ -244,7 +244,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 			if err := os.Rename(fileOf(t, aside, "parameters"), fileOf(t, dir, "parameters")); err != nil {
 				t.Fatal(err)
 			}
-		}, ".arrow: no usable checkpoint: corrupt: its SHA-256 is", false},
+		}, ".safetensors: no usable checkpoint: corrupt: its SHA-256 is", false},
 		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-", true},
 		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, CheckpointFile)) }, "checkpoint.json", true},
 		{"parameters far too long", func(t *testing.T, dir string) {
@@ -324,7 +324,7 @@ func TestEvaluationGoesBySection(t *testing.T) {
 }
 
 // predict is SIGN of three layers written out, with parameters in the order
-// that checkpoint.json names.
+// that the file has them in.
 func predict(c *Checkpoint, d *toy, row int) int {
 	at := 0
 	take := func(n int) []float32 { at += n; return c.Parameters[at-n : at] }
@@ -403,15 +403,7 @@ func FuzzDecodeParameters(f *testing.F) {
 	if err := save(vfs.OS(), dir, c); err != nil {
 		f.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
-	if err != nil {
-		f.Fatal(err)
-	}
 	data, err := os.ReadFile(fileOf(f, dir, "parameters"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	_, j, err := decodeCheckpoint(text)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -423,7 +415,7 @@ func FuzzDecodeParameters(f *testing.F) {
 		f.Add(damaged)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if values, err := decodeParameters(data, j.Shapes); err == nil && len(values) != len(c.Parameters) {
+		if values, err := decodeParameters(data, c.Spec); err == nil && len(values) != len(c.Parameters) {
 			t.Errorf("%d values", len(values))
 		}
 	})
@@ -432,11 +424,11 @@ func FuzzDecodeParameters(f *testing.F) {
 // FuzzDecodeSplit gives whatever is accepted to what relies on its order.
 func FuzzDecodeSplit(f *testing.F) {
 	c, _ := trainedToy(f)
-	_, files, err := c.encode()
+	_, files, _, err := c.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
-	data := files[2].data
+	data := files[1].data
 	f.Add(data)
 	for at := 8192; at < 8192+200 && at < len(data); at += 3 {
 		damaged := append([]byte(nil), data...)
@@ -481,9 +473,9 @@ func TestACheckpointSaysWhatItsTrainingLacks(t *testing.T) {
 		want   string
 	}{
 		{1, []Run{{State: RunFinished}}, ""},
-		{1, []Run{{State: RunInterrupted, Epochs: 3}}, "training was interrupted after epoch 3 of 9"},
-		{1, []Run{{State: RunInProgress, Epochs: 3}}, "training was running after epoch 3 of 9, when it was saved last"},
-		{3, []Run{{State: RunDiverged, Epochs: 2}, {State: RunFailed, Epochs: 4}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
+		{1, []Run{{State: RunInterrupted, Figures: Figures{Epochs: 3}}}, "training was interrupted after epoch 3 of 9"},
+		{1, []Run{{State: RunInProgress, Figures: Figures{Epochs: 3}}}, "training was running after epoch 3 of 9, when it was saved last"},
+		{3, []Run{{State: RunDiverged, Figures: Figures{Epochs: 2}}, {State: RunFailed, Figures: Figures{Epochs: 4}}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
 	} {
 		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs, Options: Options{Epochs: 9}}).Incomplete(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

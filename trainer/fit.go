@@ -140,6 +140,9 @@ func (f *Fitting) Train(ctx context.Context, report Report) error {
 	return nil
 }
 
+// Steps is the number of batches that the run has trained on. It must not be called while Train trains.
+func (f *Fitting) Steps() int { return f.state.Steps }
+
 // trainEpoch trains on what is left of the epoch.
 func (f *Fitting) trainEpoch(ctx context.Context) error {
 	s := &f.state
@@ -279,10 +282,12 @@ func (f *Fitting) Result() (*Result, error) {
 	}
 	best := s.History[s.Best]
 	r := &Result{
-		Spec: s.Spec, Options: s.Options, Scales: f.ranks[0].scales, Metric: s.Options.Metric,
-		Epochs: len(s.History), BestEpoch: best.Number, Selection: SelectedLast,
-		TrainLoss: best.TrainLoss, ValidMetric: best.Valid, TestMetric: f.testMetric,
-		History: s.History, StageSeconds: maps.Clone(s.StageSeconds),
+		Spec: s.Spec, Options: s.Options, Scales: f.ranks[0].scales, History: s.History,
+		Figures: Figures{
+			Epochs: len(s.History), BestEpoch: best.Number, Selection: SelectedLast, Metric: s.Options.Metric,
+			TrainLoss: best.TrainLoss, ValidMetric: best.Valid, TestMetric: f.testMetric,
+			StageSeconds: maps.Clone(s.StageSeconds),
+		},
 	}
 	if best.Valid != nil {
 		r.Selection = "best validation " + s.Options.Metric

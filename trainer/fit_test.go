@@ -487,18 +487,18 @@ func TestConvergenceIsTheFirstEpochNearThePeak(t *testing.T) {
 
 func TestSummaryOfRuns(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
-	run := func(seed uint64, loss float64, valid, test *float64) *Result {
-		return &Result{Options: Options{Seed: seed}, TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}
+	run := func(seed uint64, loss float64, valid, test *float64) Run {
+		return Run{Seed: seed, Figures: Figures{TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
 	}
-	s := Summarize([]*Result{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
+	s := Summarize([]Run{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
 	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
 		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
 		t.Errorf("%+v", s)
 	}
-	if s = Summarize([]*Result{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
+	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
 		t.Errorf("without validation: %+v", s)
 	}
-	if s = Summarize([]*Result{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
+	if s = Summarize([]Run{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
 		t.Errorf("one run: %+v", s.Valid)
 	}
 }
@@ -507,15 +507,15 @@ func TestTheBetterRunHasTheBetterValidationOrElseTheLowerLoss(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	for _, c := range []struct {
 		name     string
-		r, other Result
+		r, other Figures
 		want     bool
 	}{
-		{"more", Result{TrainLoss: 9, ValidMetric: at(0.6)}, Result{ValidMetric: at(0.5)}, true},
-		{"as much", Result{ValidMetric: at(0.5)}, Result{TrainLoss: 9, ValidMetric: at(0.5)}, false},
-		{"only one was validated", Result{TrainLoss: 9, ValidMetric: at(0)}, Result{}, true},
-		{"only the other was", Result{}, Result{TrainLoss: 9, ValidMetric: at(0)}, false},
-		{"a lower loss", Result{TrainLoss: 1}, Result{TrainLoss: 2}, true},
-		{"the same loss", Result{TrainLoss: 1}, Result{TrainLoss: 1}, false},
+		{"more", Figures{TrainLoss: 9, ValidMetric: at(0.6)}, Figures{ValidMetric: at(0.5)}, true},
+		{"as much", Figures{ValidMetric: at(0.5)}, Figures{TrainLoss: 9, ValidMetric: at(0.5)}, false},
+		{"only one was validated", Figures{TrainLoss: 9, ValidMetric: at(0)}, Figures{}, true},
+		{"only the other was", Figures{}, Figures{TrainLoss: 9, ValidMetric: at(0)}, false},
+		{"a lower loss", Figures{TrainLoss: 1}, Figures{TrainLoss: 2}, true},
+		{"the same loss", Figures{TrainLoss: 1}, Figures{TrainLoss: 1}, false},
 	} {
 		if got := c.r.Better(&c.other); got != c.want {
 			t.Errorf("%s: %t", c.name, got)

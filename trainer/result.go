@@ -21,16 +21,11 @@ type Epoch struct {
 	StepSeconds map[string]float64 `json:"step_seconds,omitempty"`
 }
 
-// Result is the result of Fit. A metric is nil where there were no labelled
+// Figures are what a run of training has come to. A metric is nil where there were no labelled
 // rows to compute it on, or training ended before it was computed. The JSON names are those of the train command.
-type Result struct {
-	Spec             Spec               `json:"-"`
-	Options          Options            `json:"-"`
-	Parameters       []float32          `json:"-"` // of the selected epoch, flat
-	Scales           []float32          `json:"-"` // what the model multiplies each of its input matrices by
-	History          []Epoch            `json:"-"`
-	Epochs           int                `json:"epochs"` // that were run
-	BestEpoch        int                `json:"best_epoch"`
+type Figures struct {
+	Epochs           int                `json:"epochs"`     // that have ended
+	BestEpoch        int                `json:"best_epoch"` // 0 if none has ended
 	Selection        string             `json:"selection"`  // how the epoch was selected
 	TrainLoss        float64            `json:"train_loss"` // of the selected epoch
 	ValidMetric      *float64           `json:"valid_metric"`
@@ -42,6 +37,16 @@ type Result struct {
 	RowsPerSecond    float64            `json:"rows_per_second"` // of training, by the median epoch
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
 	PeakDeviceBytes  int64              `json:"peak_device_bytes"` // of the fullest device, whatever else it held included
+}
+
+// Result is the result of Fit.
+type Result struct {
+	Figures
+	Spec       Spec
+	Options    Options
+	Parameters []float32 // of the selected epoch, flat
+	Scales     []float32 // what the model multiplies each of its input matrices by
+	History    []Epoch
 }
 
 // Spread is a mean and the sample standard deviation around it, 0 for one value.
@@ -84,12 +89,12 @@ type Summary struct {
 }
 
 // Summarize returns the means over at least one run.
-func Summarize(runs []*Result) *Summary {
+func Summarize(runs []Run) *Summary {
 	s := &Summary{StageSeconds: map[string]float64{}}
-	spread := func(value func(*Result) *float64) *Spread {
+	spread := func(value func(*Figures) *float64) *Spread {
 		var values []float64
-		for _, r := range runs {
-			if v := value(r); v != nil {
+		for i := range runs {
+			if v := value(&runs[i].Figures); v != nil {
 				values = append(values, *v)
 			}
 		}
@@ -97,32 +102,32 @@ func Summarize(runs []*Result) *Summary {
 	}
 	count := func(n int) *float64 { f := float64(n); return &f }
 	for _, r := range runs {
-		s.Seeds = append(s.Seeds, r.Options.Seed)
+		s.Seeds = append(s.Seeds, r.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
 		for stage, seconds := range r.StageSeconds {
 			s.StageSeconds[stage] += seconds / float64(len(runs))
 		}
 	}
-	s.TrainLoss = spread(func(r *Result) *float64 { return &r.TrainLoss })
-	s.Valid = spread(func(r *Result) *float64 { return r.ValidMetric })
-	s.Test = spread(func(r *Result) *float64 { return r.TestMetric })
-	s.Epochs = spread(func(r *Result) *float64 { return count(r.Epochs) })
-	s.BestEpoch = spread(func(r *Result) *float64 { return count(r.BestEpoch) })
-	s.ConvergenceEpoch = spread(func(r *Result) *float64 {
+	s.TrainLoss = spread(func(r *Figures) *float64 { return &r.TrainLoss })
+	s.Valid = spread(func(r *Figures) *float64 { return r.ValidMetric })
+	s.Test = spread(func(r *Figures) *float64 { return r.TestMetric })
+	s.Epochs = spread(func(r *Figures) *float64 { return count(r.Epochs) })
+	s.BestEpoch = spread(func(r *Figures) *float64 { return count(r.BestEpoch) })
+	s.ConvergenceEpoch = spread(func(r *Figures) *float64 {
 		if r.ConvergenceEpoch == nil {
 			return nil
 		}
 		return count(*r.ConvergenceEpoch)
 	})
-	s.EpochSeconds = spread(func(r *Result) *float64 { return &r.EpochSeconds })
-	s.LoadWaitSeconds = spread(func(r *Result) *float64 { return &r.LoadWaitSeconds })
-	s.RowsPerSecond = spread(func(r *Result) *float64 { return &r.RowsPerSecond })
+	s.EpochSeconds = spread(func(r *Figures) *float64 { return &r.EpochSeconds })
+	s.LoadWaitSeconds = spread(func(r *Figures) *float64 { return &r.LoadWaitSeconds })
+	s.RowsPerSecond = spread(func(r *Figures) *float64 { return &r.RowsPerSecond })
 	return s
 }
 
 // Better tells whether r is the run to save rather than other: the one with the better
 // validation; where neither has one, the one with the lower training loss.
-func (r *Result) Better(other *Result) bool {
+func (r *Figures) Better(other *Figures) bool {
 	switch {
 	case r.ValidMetric != nil && other.ValidMetric != nil:
 		return *r.ValidMetric > *other.ValidMetric

@@ -12,13 +12,15 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// twoCheckpoints are of one training: they share a file, and differ in another.
+// twoCheckpoints are of one training: they share a file, and differ in others; the second run goes on.
 func twoCheckpoints(t *testing.T) (before, after *Checkpoint) {
 	t.Helper()
 	before, _ = trainedToy(t)
 	other := *before
 	other.Data.Name = "other"
 	other.Parameters = append([]float32{5}, before.Parameters[1:]...)
+	_, other.State = stoppedToy(t)
+	other.Config = map[string]string{"lr": "0.5"}
 	return before, &other
 }
 
@@ -44,7 +46,7 @@ func TestACrashWhileSavingLeavesTheCheckpointBeforeOrTheNewOne(t *testing.T) {
 				survivors = append(survivors, disk.CrashCloneKeeping(seed))
 			}
 			for i, survivor := range survivors {
-				back, err := LoadCheckpoint(survivor, "run")
+				back, err := LoadRun(survivor, "run")
 				switch {
 				case err == nil && reflect.DeepEqual(back, after):
 				case saved == nil:
@@ -61,7 +63,7 @@ func TestACrashWhileSavingLeavesTheCheckpointBeforeOrTheNewOne(t *testing.T) {
 				if entries, err := survivor.ReadDir("run"); err != nil || len(entries) != 4 {
 					t.Errorf("failure %d, survivor %d: afterwards there are %v, %v", n, i, entries, err)
 				}
-				if back, err := LoadCheckpoint(survivor, "run"); err != nil || !reflect.DeepEqual(back, before) {
+				if back, err := LoadRun(survivor, "run"); err != nil || !reflect.DeepEqual(back, before) {
 					t.Errorf("failure %d, survivor %d: saved again, but %v", n, i, err)
 				}
 			}
@@ -78,7 +80,7 @@ func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
 	for n := int64(1); ; n++ {
 		disk := vfs.NewMem()
 		faulty := vfs.NewFault(disk)
-		r, err := OpenRun(faulty, "run", true)
+		r, err := OpenRun(faulty, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +91,7 @@ func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
 		faulty.FailAt(done+n, failure)
 		saved := r.Save(after)
 		ended := faulty.Operations() < done+n
-		if back, err := LoadCheckpoint(disk, "run"); err != nil || !reflect.DeepEqual(back, before) && !reflect.DeepEqual(back, after) {
+		if back, err := LoadRun(disk, "run"); err != nil || !reflect.DeepEqual(back, before) && !reflect.DeepEqual(back, after) {
 			t.Errorf("failure %d: %v", n, err)
 		}
 		if !ended && !errors.Is(saved, failure) {
@@ -99,8 +101,8 @@ func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
 		if err := errors.Join(r.Save(after), r.Close()); err != nil {
 			t.Errorf("after failure %d: %v", n, err)
 		}
-		back, err := LoadCheckpoint(disk, "run")
-		if entries, _ := disk.ReadDir("run"); err != nil || !reflect.DeepEqual(back, after) || len(entries) != 4 {
+		back, err := LoadRun(disk, "run")
+		if entries, _ := disk.ReadDir("run"); err != nil || !reflect.DeepEqual(back, after) || len(entries) != 6 {
 			t.Errorf("after failure %d: %v, %v", n, entries, err)
 		}
 		if ended {
@@ -114,7 +116,7 @@ func TestADirectoryWithoutAnythingSavedIsLeftAsItWas(t *testing.T) {
 	disk := vfs.NewMem()
 	open := func(dir string) {
 		t.Helper()
-		r, err := OpenRun(disk, dir, true)
+		r, err := OpenRun(disk, dir)
 		if err == nil {
 			err = r.Close()
 		}
@@ -135,7 +137,7 @@ func TestADirectoryWithoutAnythingSavedIsLeftAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	open("run")
-	if back, err := LoadCheckpoint(disk, "run"); err != nil || !reflect.DeepEqual(back, before) || exists(disk, "run/.job") {
+	if back, err := LoadRun(disk, "run"); err != nil || !reflect.DeepEqual(back, before) || exists(disk, "run/.job") {
 		t.Errorf("a checkpoint is not as it was: %v", err)
 	}
 }
@@ -145,23 +147,20 @@ func exists(fsys vfs.FS, path string) bool { _, err := fsys.Stat(path); return e
 func TestTheSecondTrainingOfADirectoryIsRefused(t *testing.T) {
 	c, _ := trainedToy(t)
 	disk := vfs.NewMem()
-	first, err := OpenRun(disk, "run", false)
+	first, err := OpenRun(disk, "run")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := OpenRun(disk, "run", true); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "run") {
+		if _, err := OpenRun(disk, "run"); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "run") {
 			t.Errorf("a second training got the directory: %v", err)
 		}
 	}
 	if err := errors.Join(first.Save(c), first.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadCheckpoint(disk, "run"); err != nil {
+	if _, err := LoadRun(disk, "run"); err != nil {
 		t.Error(err)
-	}
-	if _, err := OpenRun(disk, "run", false); !errors.Is(err, ErrRunExists) || !strings.Contains(err.Error(), "--force") {
-		t.Errorf("a checkpoint is replaced unasked: %v", err)
 	}
 }
 
@@ -169,17 +168,18 @@ func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
 	c, _ := trainedToy(t)
 	const lock = "a lock file"
 	for name, makes := range map[string][]string{
-		"a file":                             {"notes.txt"},
-		"a folder":                           {"features/x"},
-		"another program's checkpoint":       {CheckpointFile},
-		"a checkpoint and a file":            {CheckpointFile, "notes.txt"},
-		"parameters without a checkpoint":    {"parameters-0123456789abcdef.arrow"},
-		"an unfinished store":                {lock, ".job/job.json"},
-		"a killed training and a file":       {lock, "notes.txt"},
-		"parameters under another name":      {lock, "parameters.arrow"},
-		"a folder in the place of a history": {lock, "history-0123456789abcdef.jsonl/x"},
-		"a folder with the name of ours":     {".job/notes.txt"},
-		"a file with the name of a lock":     {".job/" + folder.LockName},
+		"a file":                           {"notes.txt"},
+		"a folder":                         {"features/x"},
+		"another program's checkpoint":     {CheckpointFile},
+		"a checkpoint and a file":          {CheckpointFile, "notes.txt"},
+		"parameters without a checkpoint":  {"parameters-0123456789abcdef.safetensors"},
+		"an unfinished store":              {lock, ".job/job.json"},
+		"a killed training and a file":     {lock, "notes.txt"},
+		"parameters under another name":    {lock, "parameters.safetensors"},
+		"a folder in the place of metrics": {lock, "metrics.jsonl/x"},
+		"metrics without a checkpoint":     {"metrics.jsonl"},
+		"a folder with the name of ours":   {".job/notes.txt"},
+		"a file with the name of a lock":   {".job/" + folder.LockName},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := vfs.NewMem()

@@ -57,6 +57,14 @@ type Settings struct {
 	BatchRows    int     `json:"batch"`      // over all devices
 }
 
+// Settings are those that the checkpoint was trained with.
+func (c *Checkpoint) Settings() Settings {
+	return Settings{
+		Values: c.Spec.Settings, LearningRate: c.Options.LearningRate, WeightDecay: c.Options.WeightDecay,
+		Epochs: c.Options.Epochs, Patience: c.Options.Patience, EvalEvery: c.Options.EvalEvery, BatchRows: c.Batches.Rows,
+	}
+}
+
 // Text is one line with all settings, for people.
 func (s Settings) Text() string {
 	var b strings.Builder

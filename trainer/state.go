@@ -1,9 +1,7 @@
 package trainer
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +10,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/safetensors"
 )
 
 // State is a run of training between two batches: all that Resume needs to go on as if the run had
@@ -55,7 +53,8 @@ func (s *State) addStageTime(stage string, start time.Time) float64 {
 	return seconds
 }
 
-// State copies the state of a run, also from its devices. It must not be called while Train trains.
+// State copies the state of a run, also from its devices. It must not be called while Train trains, but by
+// its report.
 func (f *Fitting) State() (*State, error) {
 	s := f.state
 	s.History, s.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
@@ -164,33 +163,41 @@ func (s *State) check() error {
 	return nil
 }
 
-// The encoding of a state is a line of JSON, the header; then float32 vectors, little endian, one
-// after another: Losses, Mean and Factor of each input, Parameters, BestParameters, Moments; and the
-// SHA-256 of all before.
 const (
 	stateKind    = "run-state"
-	stateVersion = 1
+	stateVersion = 2
+	stateKey     = "state" // of the metadata
 )
 
-// stateHeader is the first line.
+// stateHeader is in the metadata of an encoded state, as JSON.
 type stateHeader struct {
-	Kind    string    `json:"kind"`
-	Format  int       `json:"format"`
-	Model   modelJSON `json:"model"`
-	Devices int       `json:"devices"`
-	State   *State    `json:"state"`
+	Kind   string    `json:"kind"`
+	Format int       `json:"format"`
+	Model  modelJSON `json:"model"`
+	State  *State    `json:"state"`
+}
+
+// namedVector is one of the vectors of a state, and its name in the encoding.
+type namedVector struct {
+	name   string
+	values *[]float32
 }
 
 // allVectors are the vectors of a state in the order of its encoding.
-func (s *State) allVectors() []*[]float32 {
-	all := []*[]float32{&s.Losses}
+func (s *State) allVectors() []namedVector {
+	all := []namedVector{{"losses", &s.Losses}}
 	for i := range s.Inputs {
-		all = append(all, &s.Inputs[i].Mean, &s.Inputs[i].Factor)
+		all = append(all, namedVector{fmt.Sprintf("mean-%d", i), &s.Inputs[i].Mean}, namedVector{fmt.Sprintf("factor-%d", i), &s.Inputs[i].Factor})
 	}
-	return append(all, s.vectors()...)
+	for i, v := range s.vectors() {
+		name := []string{"parameters", "best_parameters"}
+		all = append(all, namedVector{append(name, fmt.Sprintf("moment-%d", i-1))[min(i, 2)], v})
+	}
+	return all
 }
 
-// Encode returns the state as bytes, which DecodeState decodes.
+// Encode returns the state as the bytes of a safetensors file: its vectors, flat, and the rest as
+// metadata. It has no checksum: see RunDir.
 func (s *State) Encode() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -199,17 +206,15 @@ func (s *State) Encode() ([]byte, error) {
 	for i, in := range s.Inputs {
 		scales[i] = in.Scale
 	}
-	var b bytes.Buffer
-	header := stateHeader{stateKind, stateVersion, modelOf(s.Spec, scales), len(s.Losses), s}
-	if err := json.NewEncoder(&b).Encode(header); err != nil {
+	header, err := json.Marshal(stateHeader{stateKind, stateVersion, modelOf(s.Spec, scales), s})
+	if err != nil {
 		return nil, err
 	}
+	var tensors []safetensors.Tensor
 	for _, v := range s.allVectors() {
-		b.Write(dtype.BytesOf(*v))
+		tensors = append(tensors, safetensors.Tensor{Name: v.name, Shape: []int{len(*v.values)}, Data: *v.values})
 	}
-	digest := sha256.Sum256(b.Bytes())
-	b.Write(digest[:])
-	return b.Bytes(), nil
+	return safetensors.Encode(map[string]string{stateKey: string(header)}, tensors)
 }
 
 // DecodeState decodes what State.Encode has returned. What is wrong with it is ErrCheckpoint.
@@ -222,16 +227,12 @@ func DecodeState(data []byte) (*State, error) {
 }
 
 func decodeState(data []byte) (*State, error) {
-	end := len(data) - sha256.Size
-	if end < 0 {
-		return nil, fmt.Errorf("corrupt: %d bytes", len(data))
+	metadata, tensors, err := safetensors.Decode(data)
+	if err != nil {
+		return nil, err
 	}
-	if digest := sha256.Sum256(data[:end]); !bytes.Equal(digest[:], data[end:]) {
-		return nil, errors.New("corrupt: its SHA-256 is not the one at its end")
-	}
-	line, rest, _ := bytes.Cut(data[:end], []byte("\n"))
 	var h stateHeader
-	if err := json.Unmarshal(line, &h); err != nil {
+	if err := json.Unmarshal([]byte(metadata[stateKey]), &h); err != nil {
 		return nil, fmt.Errorf("corrupt: %w", err)
 	}
 	if h.Kind != stateKind || h.Format != stateVersion {
@@ -242,10 +243,8 @@ func decodeState(data []byte) (*State, error) {
 		return nil, errors.New("corrupt: it has no state")
 	}
 	var scales []float32
-	var declared *builder
-	var err error
 	if s.Spec, scales, err = h.Model.spec(); err == nil {
-		s.Spec, declared, err = s.Spec.validate()
+		s.Spec, _, err = s.Spec.validate()
 	}
 	if err != nil {
 		return nil, err
@@ -259,22 +258,15 @@ func decodeState(data []byte) (*State, error) {
 	for i, scale := range scales {
 		s.Inputs[i].Scale = scale
 	}
-	for i, v := range s.allVectors() {
-		count := declared.parameters.count
-		if i == 0 {
-			count = h.Devices
-		} else if i <= 2*len(s.Inputs) {
-			count = s.Spec.Features
-		}
-		if count < 0 || count > len(rest)/4 {
-			return nil, fmt.Errorf("corrupt: it ends within vector %d, of %d numbers", i, count)
-		}
-		*v = make([]float32, count)
-		copy(dtype.BytesOf(*v), rest)
-		rest = rest[4*count:]
+	all := s.allVectors()
+	if len(tensors) != len(all) {
+		return nil, fmt.Errorf("corrupt: %d vectors instead of %d", len(tensors), len(all))
 	}
-	if len(rest) > 0 {
-		return nil, fmt.Errorf("corrupt: %d bytes more than it says", len(rest))
+	for i, v := range all {
+		if tensors[i].Name != v.name {
+			return nil, fmt.Errorf("corrupt: %q where %q should be", tensors[i].Name, v.name)
+		}
+		*v.values = tensors[i].Data
 	}
 	return s, s.check()
 }

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"reflect"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/safetensors"
 )
 
 // stoppable is a training whose rows can be cut off.
@@ -282,18 +282,13 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-func TestADamagedStateIsRefused(t *testing.T) {
+func TestAStateThatEndsEarlyIsRefused(t *testing.T) {
 	_, state := stoppedToy(t)
 	data, err := state.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for at := 0; at < len(data); at += 1 + at/50 {
-		damaged := slices.Clone(data)
-		damaged[at] ^= 4
-		if _, err := DecodeState(damaged); !errors.Is(err, ErrCheckpoint) {
-			t.Fatalf("byte %d is another: %v", at, err)
-		}
 		if _, err := DecodeState(data[:at]); !errors.Is(err, ErrCheckpoint) {
 			t.Fatalf("%d bytes: %v", at, err)
 		}
@@ -304,7 +299,7 @@ func TestADamagedStateIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzDecodeState gives the bytes a right digest, so that what is behind it is reached.
+// FuzzDecodeState encodes what is accepted again.
 func FuzzDecodeState(f *testing.F) {
 	dev := openDevice(f, host.Options{})
 	toy := clusters(1, 20, 1, 4, 3, 0).feed(dev, 10)
@@ -326,11 +321,14 @@ func FuzzDecodeState(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(data[:len(data)-sha256.Size])
-	f.Add([]byte(`{"kind":"run-state","format":1,"model":{"name":"sgc","matrices":[{"operator":"x"}],"features":1000000,"classes":1},"devices":-1,"state":{}}` + "\n"))
+	f.Add(data)
+	large, err := safetensors.Encode(map[string]string{stateKey: `{"kind":"run-state","format":2,"model":{"name":"sgc","matrices":[{"operator":"x"}],"features":1000000,"classes":1},"state":{}}`}, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(large)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		digest := sha256.Sum256(data)
-		s, err := DecodeState(append(slices.Clone(data), digest[:]...))
+		s, err := DecodeState(data)
 		if err != nil {
 			return
 		}

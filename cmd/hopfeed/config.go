@@ -1,23 +1,22 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 )
 
 const maxConfigBytes = 1 << 20
 
-// applyConfig sets the flags of c that the command line has not set from a JSON
-// file whose keys are names of flags. No path is no file.
-func (a *app) applyConfig(c *cobra.Command, path string) error {
-	if path == "" {
-		return nil
-	}
+// readYAML decodes a small YAML file (JSON is YAML) that a flag names.
+func (a *app) readYAML(flag, path string, to any) error {
 	f, err := a.fs.Open(path)
 	if err != nil {
 		return err
@@ -28,34 +27,117 @@ func (a *app) applyConfig(c *cobra.Command, path string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	var config map[string]json.RawMessage
-	if err := json.Unmarshal(text[:n], &config); err != nil {
-		return usagef("--config %s: %s", path, err)
+	if err := yaml.Unmarshal(text[:n], to); err != nil {
+		return usagef("--%s %s: %s", flag, path, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return nil
+}
+
+// flagText is the value of a flag that a YAML node stands for: scalars as they are written (a seed has
+// more digits than a float64), lists with commas.
+func flagText(n *yaml.Node) (string, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return n.Value, nil
+	case yaml.SequenceNode:
+		var parts []string
+		for _, e := range n.Content {
+			if e.Kind != yaml.ScalarNode {
+				return "", fmt.Errorf("line %d: want a list of values", e.Line)
+			}
+			parts = append(parts, e.Value)
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", fmt.Errorf("line %d: want a value", n.Line)
+}
+
+// storeKey is the name of the argument STORE in a configuration.
+const storeKey = "store"
+
+// applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names
+// of flags, and returns the store that it names, if any. No path is no file.
+func (a *app) applyConfig(c *cobra.Command, path string) (store string, err error) {
+	if path == "" {
+		return "", nil
+	}
+	var config map[string]yaml.Node
+	if err := a.readYAML("config", path, &config); err != nil {
+		return "", err
 	}
 	given := map[string]bool{}
 	for name := range config {
 		given[name] = c.Flags().Changed(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
+		node := config[name]
+		value, err := flagText(&node)
+		if err != nil {
+			return "", usagef("--config %s: %s: %s", path, name, err)
+		}
+		if name == storeKey {
+			store = value
+			continue
+		}
 		if name == "config" || c.Flags().Lookup(name) == nil {
-			return usagef("--config %s: the command has no flag %q", path, name)
+			return "", usagef("--config %s: the command has no flag %q", path, name)
 		}
 		if given[name] {
 			continue
 		}
-		// Numbers as they are written: a seed has more digits than a float64.
-		value := string(config[name])
-		if config[name][0] == '"' {
-			if err := json.Unmarshal(config[name], &value); err != nil {
-				return usagef("--config %s: %s: %s", path, name, err)
-			}
-		}
 		if err := c.Flags().Set(name, value); err != nil {
-			return usagef("--config %s: %s", path, err)
+			return "", usagef("--config %s: %s", path, err)
 		}
 	}
 	if err := a.useThreads(); err != nil {
-		return err
+		return "", err
 	}
-	return a.useMemory()
+	return store, a.useMemory()
+}
+
+// notSettings are flags of train that do not decide what is trained.
+var notSettings = []string{"run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "json", "quiet", "help", "version"}
+
+// config returns what a training is a function of, by names of flags, with all defaults resolved; what is
+// left to the store (no value, or a negative one) is not in it.
+func (o *trainOptions) config(seed uint64) map[string]string {
+	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		if text := flagValue(f); text != "" && !strings.HasPrefix(text, "-") && !slices.Contains(notSettings, f.Name) {
+			config[f.Name] = text
+		}
+	})
+	return config
+}
+
+func flagValue(f *pflag.Flag) string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return f.Value.String()
+}
+
+// differences lists the settings that differ, the store's name apart.
+func differences(before, now map[string]string) (all []string) {
+	names := map[string]bool{}
+	for name := range before {
+		names[name] = true
+	}
+	for name := range now {
+		names[name] = true
+	}
+	delete(names, storeKey)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if b, n := before[name], now[name]; b != n {
+			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, orNone(b), orNone(n)))
+		}
+	}
+	return all
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
 }

@@ -22,7 +22,7 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.applyConfig(c, "three.json"); err != nil || runtime.GOMAXPROCS(0) != 3 {
+	if _, err := a.applyConfig(c, "three.json"); err != nil || runtime.GOMAXPROCS(0) != 3 {
 		t.Errorf("%v, %d threads", err, runtime.GOMAXPROCS(0))
 	}
 	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage || !strings.Contains(o.stderr, "--threads -3") {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/cmd/hopfeed/demodata"
 	"github.com/hopfeed/hopfeed/format"
@@ -20,7 +21,6 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -277,18 +277,15 @@ func (d *demo) verify(name string) error {
 
 // train trains from storage on <name>-store, and saves the model.
 func (d *demo) train(name, run, model string, change func(*trainOptions)) error {
-	settings, err := trainer.Defaults(model, 0)
-	if err != nil {
+	o := &trainOptions{}
+	o.declareFlags(pflag.NewFlagSet("train", pflag.ContinueOnError))
+	o.store, o.model, o.placement = d.path(name+"-store"), model, placement.Storage
+	o.run, o.saveEvery, o.force = d.path(run), defaultSaveEvery, true
+	if err := o.fillDefaults(); err != nil {
 		return err
 	}
-	settings.WeightDecay = 0
-	o := trainOptions{
-		store: d.path(name + "-store"), model: model, hops: -1, Settings: settings, decayByRows: true,
-		runs: 1, split: -1, placement: placement.Storage, shuffle: placement.Auto,
-		run: d.path(run), saveEvery: defaultSaveEvery, force: true,
-	}
-	change(&o)
-	r, err := runTrain(d.ctx, d.verbs, o)
+	change(o)
+	r, err := runTrain(d.ctx, d.verbs, o, tuneOptions{})
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loa
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Loaders.Close()) }()
-	d, err := openRowSets(s, session.RegionPartition(), 1)
+	d, err := openRowSets(s, session.RegionPartition(), 1, true)
 	if err != nil {
 		return nil, err
 	}

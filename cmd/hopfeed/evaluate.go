@@ -229,7 +229,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		PeakDeviceBytes: s.PeakBytes(), Seeds: []uint64{run.Seed}, Load: s.Loaders[0].Stats(),
+		Settings: c.Settings(), PeakDeviceBytes: s.PeakBytes(), Seeds: []uint64{run.Seed}, Load: s.Loaders[0].Stats(),
 	}
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())

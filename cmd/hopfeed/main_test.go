@@ -255,7 +255,7 @@ func TestExitStatus(t *testing.T) {
 	must(t, base, "import npy unsplit -o unsplitgraph")
 	must(t, base, "propagate unsplitgraph -o unsplitstore --hops 1")
 	write(t, base, "config.json", `{"hiden": 3}`)
-	write(t, base, "notjson.json", `hidden: 3`)
+	write(t, base, "notyaml.yaml", "hidden: [3")
 	for _, c := range []struct {
 		name, line string
 		code       int
@@ -318,7 +318,7 @@ func TestExitStatus(t *testing.T) {
 		{"a model below a graph", "train store --run graph/models/a", exitUsage, "lies in the graph or store /graph"},
 		{"a model in the place of a file", "train store --run config.json", exitUsage, "config.json"},
 		{"an unknown key of the configuration", "train store --config config.json", exitUsage, "hiden"},
-		{"a configuration that is no JSON", "train store --config notjson.json", exitUsage, "notjson.json"},
+		{"a configuration that is no YAML", "train store --config notyaml.yaml", exitUsage, "notyaml.yaml"},
 		{"a directory that is not a demo's", "demo --output store", exitUsage, "is not replaced"},
 		{"a store that is not there", "train nothing", exitFailed, "nothing"},
 		{"arrays that are not there", "import npy nothing -o x", exitFailed, "nothing"},
@@ -482,7 +482,6 @@ func TestDamageStopsWhateverReadsIt(t *testing.T) {
 		{format.PartPath("store/rows", 0), "train store --model sgc --run x"},
 		{"store/index.arrow", "train store --model sgc --run x"},
 		{"run/parameters-*", evaluateLine},
-		{"run/history-*", evaluateLine},
 		{"run/split-*", evaluateLine},
 		{"run/checkpoint.json", evaluateLine},
 	} {
@@ -527,6 +526,9 @@ func TestThreadsDoNotShowInTheBytes(t *testing.T) {
 			t.Errorf("%d files with %s threads, %d with 1", len(got), threads, len(want))
 		}
 		for name := range want {
+			if strings.HasPrefix(name, "run/") && path.Ext(name) != ".safetensors" && path.Ext(name) != ".arrow" {
+				continue // with times
+			}
 			if got[name] != want[name] {
 				t.Errorf("%s differs with %s threads", name, threads)
 			}

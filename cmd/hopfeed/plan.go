@@ -52,7 +52,7 @@ func newPlanCommand(a *app) *cobra.Command {
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2}, "shares of the labelled nodes that train, validate and test")
 	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.fillDefaults(f); err != nil {
+		if err := o.fillDefaults(); err != nil {
 			return nil, err
 		}
 		if len(args) > 0 {

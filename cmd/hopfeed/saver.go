@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,22 +16,22 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// saver records the runs of a training, and saves the best model so far: at the end of each run,
-// and within a run at intervals.
+// saver records the runs of a training, and saves the best model so far and all that is needed to go on:
+// at the end of each run, and within a run at intervals.
 type saver struct {
 	app         *app
 	dir         *trainer.RunDir // nil: nothing is saved
 	store       string
 	minInterval time.Duration // least time between two saves within a run
 
-	checkpoint  trainer.Checkpoint
-	best        *trainer.Result // of the runs that have ended
-	bestRun     int
-	unsavedBest bool // the current run has selected an epoch that was not saved
-	lastSave    time.Time
-	saveTime    time.Duration // of the last save
-	saved       *savedModel   // nil: nothing
-	saveError   error         // of the last save
+	checkpoint trainer.Checkpoint
+	resume     *trainer.State  // of the last of checkpoint.Runs, if that goes on
+	best       *trainer.Result // of the runs that have ended
+	bestRun    int
+	lastSave   time.Time
+	saveTime   time.Duration // of the last save
+	saved      *savedModel   // nil: nothing
+	saveError  error         // of the last save
 }
 
 // savedModel is the model in the directory of a training.
@@ -46,8 +48,8 @@ type savedModel struct {
 const checkpointRowBytes = 48
 
 // openSaver opens the directory of --run, and checks that there is space for two checkpoints:
-// the old one is removed after the new one is complete.
-func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Partition, o *trainOptions, checkpoint trainer.Checkpoint) (*saver, error) {
+// the old one is removed after the new one is complete. A training that was saved there goes on.
+func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Partition, o *trainOptions, checkpoint trainer.Checkpoint) (_ *saver, err error) {
 	s := &saver{app: a, store: o.store, minInterval: o.saveEvery, checkpoint: checkpoint, lastSave: time.Now()}
 	if o.run == "" {
 		return s, nil
@@ -69,17 +71,83 @@ func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Par
 	if err != nil {
 		return nil, err
 	}
-	if s.dir, err = trainer.OpenRun(a.fs, o.run, o.force); err != nil {
+	if s.dir, err = trainer.OpenRun(a.fs, o.run); err != nil {
 		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.dir.Close())
+		}
+	}()
+	if !o.force || o.tried {
+		if _, err := s.dir.LoadTrials(); err != nil {
+			return nil, err
+		}
+	}
+	if !o.force {
+		before, err := s.dir.Load()
+		if err != nil {
+			return nil, err
+		}
+		if before != nil {
+			if err := s.goOn(before); err != nil {
+				return nil, err
+			}
+		}
 	}
 	free, err := a.fs.FreeBytes(o.run)
 	if err == nil && free < 2*bytes {
 		err = fmt.Errorf("%w: --run %s needs %v of disk space, but %v are free", machine.ErrDoesNotFit, o.run, units.Bytes(2*bytes), units.Bytes(free))
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.dir.Close())
+	return s, err
+}
+
+// goOn continues the training that was saved in the directory, if it is unfinished and the same.
+func (s *saver) goOn(before *trainer.Checkpoint) error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%s: %w: %s (--force starts over)", s.dir.Path(), trainer.ErrRunExists, fmt.Sprintf(format, args...))
 	}
-	return s, nil
+	c := &s.checkpoint
+	last := len(before.Runs) - 1
+	ended := last < 0 || before.Runs[last].State == trainer.RunFinished || before.Runs[last].State == trainer.RunDiverged
+	if ended && len(before.Runs) == before.Wanted {
+		return refuse("the training in it has ended")
+	}
+	if differing := differences(before.Config, c.Config); len(differing) > 0 {
+		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
+	}
+	if before.Data != c.Data || !reflect.DeepEqual(before.Split, c.Split) {
+		return refuse("an unfinished training in it is on other rows, of %s", units.Printable(before.Data.Name))
+	}
+	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {
+		return refuse("an unfinished training in it reads other matrices, %v", before.Spec.Matrices)
+	}
+	if s.resume = before.State; !ended && s.resume == nil { // that run begins anew
+		before.Runs = before.Runs[:last]
+		before.History = slices.DeleteFunc(before.History, func(e trainer.EpochMetrics) bool { return e.Run > last })
+		ended = true
+	}
+	c.Runs, c.History, c.Batches = before.Runs, before.History, before.Batches
+	runs := c.Runs
+	if !ended {
+		runs = runs[:last]
+		s.app.note("going on with %s: run %d of %d, after epoch %d", s.dir.Path(), last+1, c.Wanted, c.Runs[last].Epochs)
+	} else {
+		s.app.note("going on with %s: %d of %d runs have ended", s.dir.Path(), len(runs), c.Wanted)
+	}
+	for i := range runs {
+		if runs[i].Epochs > 0 && (s.best == nil || runs[i].Better(&s.best.Figures)) {
+			s.best, s.bestRun = &trainer.Result{Figures: runs[i].Figures}, i
+		}
+	}
+	if s.best != nil && before.Best == s.bestRun { // else the run that goes on is better already
+		s.best.Spec, s.best.Options, s.best.Scales, s.best.Parameters = before.Spec, before.Options, before.Scales, before.Parameters
+	}
+	if before.Best >= 0 {
+		run := c.Runs[before.Best]
+		s.saved = &savedModel{before.Best + 1, run.BestEpoch, run.ValidMetric, run.Metric}
+	}
+	return nil
 }
 
 func (s *saver) close() error {
@@ -89,49 +157,71 @@ func (s *saver) close() error {
 	return s.dir.Close()
 }
 
-// beginRun adds a run.
+// beginRun adds a run, unless the last one goes on.
 func (s *saver) beginRun(seed uint64) {
-	s.checkpoint.Runs = append(s.checkpoint.Runs, trainer.Run{Seed: seed, State: trainer.RunInProgress})
-	s.unsavedBest = false
+	if s.resume == nil {
+		s.checkpoint.Runs = append(s.checkpoint.Runs, trainer.Run{Seed: seed, State: trainer.RunInProgress})
+	} else {
+		s.current().State = trainer.RunInProgress
+	}
 }
 
-// recordEpoch adds an epoch to the history, and saves the best model so far if it is time to.
-func (s *saver) recordEpoch(e trainer.Epoch, best func() (*trainer.Result, error)) {
+// current is the run that goes on, or has ended last.
+func (s *saver) current() *trainer.Run { return &s.checkpoint.Runs[len(s.checkpoint.Runs)-1] }
+
+// recordEpoch adds an epoch to the history.
+func (s *saver) recordEpoch(e trainer.Epoch) {
 	c := &s.checkpoint
-	c.History = append(c.History, trainer.EpochMetrics{Run: len(c.Runs), Epoch: e.Number, TrainLoss: e.TrainLoss, ValidMetric: e.Valid})
-	s.unsavedBest = s.unsavedBest || e.Best
-	// Saving takes at most a tenth of the time.
-	if s.dir == nil || !s.unsavedBest || time.Since(s.lastSave) < max(s.minInterval, 9*s.saveTime) {
+	c.History = append(c.History, trainer.EpochMetrics{
+		Run: len(c.Runs), Epoch: e.Number, TrainLoss: e.TrainLoss, ValidMetric: e.Valid, ValidLoss: e.ValidLoss, Seconds: e.Seconds, TrainSeconds: e.TrainSeconds,
+	})
+}
+
+// stoppedRun is what a run has come to, between two of its batches: a trainer.Fitting.
+type stoppedRun interface {
+	Result() (*trainer.Result, error)
+	State() (*trainer.State, error)
+}
+
+// untilSave is the time until the next save within a run: saving takes at most 3 % of the time.
+func (s *saver) untilSave() time.Duration {
+	return max(s.minInterval, 32*s.saveTime) - time.Since(s.lastSave)
+}
+
+// saveRun saves the current run as it is now, so that it can go on from here.
+func (s *saver) saveRun(p stoppedRun) {
+	r, err := p.Result()
+	if err != nil {
+		return // Train returns the same
+	}
+	state, err := p.State()
+	if err != nil {
+		s.saveError = err
+		s.app.note("saving failed: %s", err)
 		return
 	}
-	r, err := best()
-	if err != nil {
-		return // Fit is told the same
+	best, run := s.best, s.bestRun
+	if r != nil {
+		s.current().Figures = r.Figures
+		// Without validation, a run is compared with others when it has ended.
+		if best == nil || r.ValidMetric != nil && r.Better(&best.Figures) {
+			best, run = r, len(s.checkpoint.Runs)-1
+		}
 	}
-	s.recordResult(r)
-	if s.best == nil || r.Better(s.best) {
-		s.save(r, len(c.Runs)-1)
+	if best == nil && (state == nil || state.Steps == 0 || s.dir.Replaces()) {
+		return // nothing that is worth it
 	}
-	s.unsavedBest = false
-}
-
-// recordResult sets the results of the current run.
-func (s *saver) recordResult(r *trainer.Result) {
-	run := &s.checkpoint.Runs[len(s.checkpoint.Runs)-1]
-	run.Epochs, run.BestEpoch, run.Selection = r.Epochs, r.BestEpoch, r.Selection
-	run.TrainLoss, run.ValidMetric, run.TestMetric = r.TrainLoss, r.ValidMetric, r.TestMetric
+	s.save(best, run, state)
 }
 
 // endRun records how the current run ended, with r (nil if no epoch ended), and saves the best model
-// of all runs.
-func (s *saver) endRun(ctx context.Context, r *trainer.Result, err error) {
+// of all runs. A run that was interrupted or has failed can go on.
+func (s *saver) endRun(ctx context.Context, p stoppedRun, r *trainer.Result, err error) {
 	at := len(s.checkpoint.Runs) - 1
-	run := &s.checkpoint.Runs[at]
+	run := s.current()
+	s.resume = nil
 	if r != nil {
-		s.recordResult(r)
-		if s.best == nil || r.Better(s.best) {
-			s.best, s.bestRun = r, at
-		}
+		run.Figures = r.Figures
 	}
 	switch {
 	case err == nil:
@@ -143,23 +233,37 @@ func (s *saver) endRun(ctx context.Context, r *trainer.Result, err error) {
 	default:
 		run.State, run.Reason = trainer.RunFailed, err.Error()
 	}
+	if s.dir != nil && (run.State == trainer.RunInterrupted || run.State == trainer.RunFailed) && p != nil {
+		s.saveRun(p)
+		return
+	}
+	if r != nil && (s.best == nil || r.Better(&s.best.Figures)) {
+		s.best, s.bestRun = r, at
+	}
 	if s.dir != nil && s.best != nil {
-		s.save(s.best, s.bestRun)
+		s.save(s.best, s.bestRun, nil)
 	}
 }
 
-// save saves the result of a run. If it fails, it prints the error, and training goes on: a later
-// save may succeed, and only the error of the last one counts.
-func (s *saver) save(r *trainer.Result, run int) {
+// save saves the best result, which is that of a run, and the state of the last run, if it goes on. If it
+// fails, it prints the error, and training goes on: a later save may succeed, and only the error of the last
+// one counts.
+func (s *saver) save(best *trainer.Result, run int, state *trainer.State) {
 	c := s.checkpoint
-	c.Spec, c.Options, c.Best, c.Scales, c.Parameters = r.Spec, r.Options, run, r.Scales, r.Parameters
+	c.State, c.Best = state, -1
+	if best != nil {
+		c.Spec, c.Options, c.Best, c.Scales, c.Parameters = best.Spec, best.Options, run, best.Scales, best.Parameters
+	}
 	start := time.Now()
 	s.saveError = s.dir.Save(&c)
 	s.lastSave, s.saveTime = time.Now(), time.Since(start)
-	if s.saveError == nil {
-		s.saved = &savedModel{run + 1, r.BestEpoch, r.ValidMetric, r.Metric}
-	} else {
+	if s.saveError != nil {
 		s.app.note("saving failed: %s", s.saveError)
+		return
+	}
+	s.saved = &savedModel{run: run + 1}
+	if best != nil {
+		s.saved = &savedModel{run + 1, best.BestEpoch, best.ValidMetric, best.Metric}
 	}
 }
 
@@ -202,7 +306,9 @@ func (s *saver) finalError(err error) error {
 	if s.dir != nil {
 		saved = fmt.Sprintf("nothing was saved in %s", s.dir.Path())
 	}
-	if m := s.saved; m != nil {
+	if m := s.saved; m != nil && m.epoch == 0 {
+		saved = fmt.Sprintf("%s holds its state, before the end of the first epoch: the same command goes on", s.dir.Path())
+	} else if m != nil {
 		saved = fmt.Sprintf("%s holds the best epoch so far, %d", s.dir.Path(), m.epoch)
 		if s.saveError != nil {
 			saved = fmt.Sprintf("%s holds what was saved earlier, epoch %d", s.dir.Path(), m.epoch)
@@ -213,7 +319,11 @@ func (s *saver) finalError(err error) error {
 		if m.valid != nil {
 			saved += fmt.Sprintf(" (validation %s %s)", m.metric, percent(m.valid))
 		}
-		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it, train --force starts over", s.dir.Path(), s.store)
+		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it", s.dir.Path(), s.store)
+		if err != nil {
+			saved += ", the same train command goes on"
+		}
+		saved += ", train --force starts over"
 	}
 	if s.saveError != nil {
 		causes, texts = append(causes, s.saveError), append(texts, "saving failed: "+s.saveError.Error())

@@ -48,7 +48,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
 		}
-		c, err := trainer.LoadCheckpoint(d, "run")
+		c, err := trainer.LoadRun(d, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +68,17 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		if o := must(t, d, evaluateLine); !strings.Contains(o.stdout, "interrupted after epoch") {
 			t.Errorf("evaluate does not say that it is incomplete: %s", o.stdout)
 		}
+		// It goes on with the same settings only.
+		if o := hopfeed(t, d, line+" --dropout 0.25 --batch 64"); o.code != exitUsage || !strings.Contains(o.stderr, "other settings: --batch 512 instead of 64 (--force starts over)") {
+			t.Errorf("with other settings: exit status %d: %s", o.code, o.stderr)
+		}
+		must(t, d, line)
+		must(t, d, strings.Replace(line, "--run run", "--run whole", 1))
+		if got, want := lasting(t, d, "run"), lasting(t, d, "whole"); !reflect.DeepEqual(got, want) {
+			t.Errorf("continued: %+v, undisturbed: %+v", got, want)
+		}
 		// It is not lost by starting anew either, as long as there is nothing better to save.
-		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "--force") {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "has ended (--force starts over)") {
 			t.Errorf("again: exit status %d: %s", o.code, o.stderr)
 		}
 		before := tree(t, d, "run")
@@ -83,6 +92,67 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		stop()
 		if o := hopfeedUntil(t, done, d, line+" --force"); o.code != exitInterrupted || !reflect.DeepEqual(tree(t, d, "run"), before) {
 			t.Errorf("interrupted at once: exit status %d: %s", o.code, o.stderr)
+		}
+	}
+}
+
+// lasting is what is saved of a training, without times and without what may differ in the same training.
+func lasting(t *testing.T, fsys vfs.FS, dir string) *trainer.Checkpoint {
+	t.Helper()
+	c, err := trainer.LoadRun(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.PredictedEpochSeconds = 0
+	for i := range c.Runs {
+		r := &c.Runs[i]
+		r.EpochSeconds, r.StageSeconds, r.LoadWaitSeconds, r.RowsPerSecond, r.PeakDeviceBytes = 0, nil, 0, 0, 0
+	}
+	for i := range c.History {
+		c.History[i].Seconds, c.History[i].TrainSeconds = 0, 0
+	}
+	return c
+}
+
+// TestATrainingThatIsKilledEndsTheSame kills trainings at each of their first saves and at some later ones, and lets them
+// go on: once more killed, and then to the end.
+func TestATrainingThatIsKilledEndsTheSame(t *testing.T) {
+	base := disk(t, generateLine, propagateLine)
+	for _, settings := range []string{
+		"--model sign --hidden 4 --epochs 5 --runs 2 --batch 40 --eval-every 2",
+		"--model sgc --epochs 4 --runs 3 --batch 40 --emulate gpu=2,mem=1MiB",
+	} {
+		line := "train store --run run --save-every 0s " + settings
+		d := base.CrashClone()
+		must(t, d, line)
+		want := lasting(t, d, "run")
+		for first := 1; first <= 12; first++ {
+			var killed, again *vfs.Mem
+			d := base.CrashClone()
+			hopfeed(t, &savesCounted{FS: d, do: func(n int) {
+				if n == first {
+					killed = d.CrashCloneKeeping(uint64(n))
+				}
+			}}, line)
+			if killed == nil {
+				break // so many saves there are not
+			}
+			hopfeed(t, &savesCounted{FS: killed, do: func(n int) {
+				if n == 2 {
+					again = killed.CrashCloneKeeping(uint64(first))
+				}
+			}}, line)
+			if again == nil {
+				again = killed // at its end
+			} else if o := hopfeed(t, again, line); o.code != exitDone || !strings.Contains(o.stderr, "going on with run: ") {
+				t.Fatalf("%s, killed at save %d: exit status %d: %s", settings, first, o.code, o.stderr)
+			}
+			if got := lasting(t, again, "run"); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s, killed at save %d: %+v, want %+v", settings, first, got, want)
+			}
+			if entries, err := again.ReadDir("run"); err != nil || len(entries) != 5 {
+				t.Errorf("%s, killed at save %d: there are %v, %v", settings, first, entries, err)
+			}
 		}
 	}
 }
@@ -158,7 +228,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 	result := func(seed uint64, valid float64, parameter float32) *trainer.Result {
 		return &trainer.Result{
 			Spec: spec, Options: trainer.Options{Epochs: 9, LearningRate: 1, Seed: seed}, Scales: []float32{1},
-			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Epochs: 3, BestEpoch: 2, ValidMetric: at(valid), Metric: "accuracy",
+			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Figures: trainer.Figures{Epochs: 3, BestEpoch: 2, ValidMetric: at(valid), Metric: "accuracy"},
 		}
 	}
 	type ending struct {
@@ -199,16 +269,17 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 				}
 				s.beginRun(uint64(i))
 				if r != nil {
-					s.recordEpoch(trainer.Epoch{Number: 1, Best: true}, func() (*trainer.Result, error) { return r, nil })
+					s.recordEpoch(trainer.Epoch{Number: 1, Best: true})
+					s.saveRun(stopped{r})
 				}
-				s.endRun(context.Background(), r, e.err)
+				s.endRun(context.Background(), stopped{r}, r, e.err)
 				if last = nil; !errors.Is(e.err, trainer.ErrDiverged) {
 					last = e.err
 				}
 				// What is there is the best of those until now.
 				if s.saved != nil {
 					now, err := trainer.LoadCheckpoint(m, "run")
-					if err != nil || len(now.Runs) != i+1 || now.Best != s.bestRun {
+					if err != nil || len(now.Runs) != i+1 || now.Best != s.bestRun && e.err == nil {
 						t.Fatalf("after run %d: %+v, %v", i+1, now, err)
 					}
 				}
@@ -239,6 +310,12 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		})
 	}
 }
+
+// stopped is a run without a state.
+type stopped struct{ r *trainer.Result }
+
+func (s stopped) Result() (*trainer.Result, error) { return s.r, nil }
+func (s stopped) State() (*trainer.State, error)   { return nil, nil }
 
 func TestOfTrainingsAtOnceOneGetsTheDirectory(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -22,6 +23,7 @@ import (
 const defaultSaveEvery = 10 * time.Second
 
 type trainOptions struct {
+	flags     *pflag.FlagSet // that the options are the values of
 	store     string
 	model     string
 	hops      int // < 0: all
@@ -36,32 +38,69 @@ type trainOptions struct {
 	chunkRows   int
 	run         string
 	saveEvery   time.Duration
+	maxTime     time.Duration
 	force       bool
+	tried       bool // trials that are logged in run have chosen some of the options
+	validOnly   bool // a trial: the test rows are not read
 }
 
 func newTrainCommand(a *app) *cobra.Command {
 	var o trainOptions
 	var config string
+	var t tuneOptions
 	names, about := trainer.Models()
 	var models strings.Builder
 	for i, name := range names {
 		fmt.Fprintf(&models, "  %-6s %s\n", name, about[i])
 	}
 	c := &cobra.Command{
-		Use:   "train STORE --model NAME",
+		Use:   "train [STORE] --model NAME",
 		Short: "Train a model on a hop store",
 		Long: "Train fits a model to the training rows of a store, selects the epoch with the best validation accuracy\n" +
 			"(the lowest validation loss among equals), and evaluates that on the test rows. It stops after --patience\n" +
 			"epochs without a better one. Without validation rows it trains for --epochs and selects the last epoch.\n\n" +
-			"With --run it saves the best model so far: at the end of each run, at most every --save-every within a run,\n" +
-			"and when training is interrupted, diverges or fails. It writes nothing else. If one of several --runs\n" +
-			"diverges, the others go on, and the exit status is 1.\n\nModels:\n" + models.String() +
-			"\nA flag that is not on the command line is taken from --config, a JSON object whose keys are names of\n" +
-			"flags, or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable(),
-		Args: cobra.ExactArgs(1),
+			"With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch\n" +
+			"(metrics.jsonl), and all that is needed to go on: at the end of each run, at most every --save-every within a\n" +
+			"run, and when training is interrupted or fails. It writes nothing else. A training that was killed, interrupted\n" +
+			"or ended by --max-time goes on when the same command is run again, and ends with the same model. If one of\n" +
+			"several --runs diverges, the others go on, and the exit status is 1.\n\n" +
+			"--grid and --tune first try other settings, each in one run, and choose those with the best validation metric;\n" +
+			"then they train with them. With --run every trial is logged in trials.jsonl there.\n\nModels:\n" + models.String() +
+			"\nA flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags\n" +
+			"(and store for STORE), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable(),
+		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
 	a.declareEmulate(f)
+	o.declareFlags(f)
+	f.StringVar(&o.run, "run", "", "directory to save the training in, and to go on with it from")
+	f.DurationVar(&o.saveEvery, "save-every", defaultSaveEvery, "least time between two saves within a run")
+	f.DurationVar(&o.maxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
+	f.StringVar(&config, "config", "", "YAML file with the values of flags, such as config.yaml of a run")
+	f.StringVar(&t.grid, "grid", "", "YAML file with a list of values for each of some flags: try all combinations")
+	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, weight decay, dropout, hops, operators, batch")
+	f.BoolVar(&o.force, "force", false, forceUsage)
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		store, err := a.applyConfig(c, config)
+		if err != nil {
+			return nil, err
+		}
+		if o.store = store; len(args) > 0 {
+			o.store = args[0]
+		}
+		if o.store == "" {
+			return nil, usagef("train needs a STORE")
+		}
+		if err := o.fillDefaults(); err != nil {
+			return nil, err
+		}
+		return runTrain(ctx, a, &o, t)
+	})
+	return c
+}
+
+// declareFlags adds the flags that decide what is trained.
+func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	o.declarePlacedFlags(f)
 	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
 	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases (default by model and number of training rows)")
@@ -70,25 +109,11 @@ func newTrainCommand(a *app) *cobra.Command {
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
 	f.IntVar(&o.EvalEvery, "eval-every", 1, "number of epochs from one validation to the next")
-	f.StringVar(&o.run, "run", "", "directory to save the best model in")
-	f.DurationVar(&o.saveEvery, "save-every", defaultSaveEvery, "least time between two saves of the best epoch within a run")
-	f.StringVar(&config, "config", "", "JSON file with the values of flags")
-	f.BoolVar(&o.force, "force", false, forceUsage)
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := a.applyConfig(c, config); err != nil {
-			return nil, err
-		}
-		if err := o.fillDefaults(f); err != nil {
-			return nil, err
-		}
-		o.store = args[0]
-		return runTrain(ctx, a, o)
-	})
-	return c
 }
 
 // declarePlacedFlags adds the flags that train and plan share: those that decide a placement.
 func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
+	o.flags = f
 	names, _ := trainer.Models()
 	f.StringVar(&o.model, "model", "sign", "model to train: "+strings.Join(names, ", "))
 	f.IntVar(&o.hops, "hops", -1, "number of hops to use (default all that there are)")
@@ -134,7 +159,13 @@ func (f settingFlag) Set(text string) (err error) {
 	return err
 }
 
-func (f settingFlag) String() string { return "" }
+// String is empty as long as the setting has no value.
+func (f settingFlag) String() string {
+	if v, ok := f.given[f.setting.Name]; ok {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return ""
+}
 
 // Type is what help calls the value.
 func (f settingFlag) Type() string {
@@ -145,7 +176,8 @@ func (f settingFlag) Type() string {
 }
 
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
-func (o *trainOptions) fillDefaults(f *pflag.FlagSet) error {
+func (o *trainOptions) fillDefaults() error {
+	f := o.flags
 	defaults, err := trainer.Defaults(o.model, 0)
 	if err != nil {
 		return usagef("--model: %s", err)
@@ -194,6 +226,8 @@ func (o *trainOptions) validate() error {
 		return usagef("--eval-every %d: must be at least 1", o.EvalEvery)
 	case o.Patience < 0:
 		return usagef("--patience %d: must not be negative", o.Patience)
+	case o.maxTime < 0:
+		return usagef("--max-time %v: must not be negative", o.maxTime)
 	case o.saveEvery < 0:
 		return usagef("--save-every %v: must not be negative", o.saveEvery)
 	case o.chunkRows < 0:
@@ -206,48 +240,89 @@ func (o *trainOptions) validate() error {
 	return nil
 }
 
-func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error) {
-	start := time.Now()
+// runTrain tries settings, if t asks for it, and trains.
+func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (result, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if err := a.checkRunDirectory(o.run, o.force); err != nil {
+	if err := t.validate(); err != nil {
 		return nil, err
 	}
+	if err := a.checkRunDirectory(o.run); err != nil {
+		return nil, err
+	}
+	if o.maxTime > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.maxTime, preprop.ErrMaxTime)
+		defer cancel()
+	}
+	if t.wanted() {
+		best, err := a.tune(ctx, o, t)
+		if err != nil {
+			return nil, err
+		}
+		o = best
+	}
+	r, err := a.train(ctx, o)
+	if r == nil {
+		return nil, err
+	}
+	return r, err
+}
+
+// train makes the runs of a training. The result may come with an error, and is nil if no run has finished.
+func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error) {
+	start := time.Now()
 	store, err := a.openStore(o.store, o.model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
-	spec, part, err := a.planTraining(ctx, store, &o)
+	spec, part, err := a.planTraining(ctx, store, o)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.resolveSettings(spec, session.CountRows(store.Layout(), part.Train)); err != nil {
 		return nil, err
 	}
-	saver, err := a.openSaver(ctx, store, part, &o, trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: o.Epochs}, Wanted: o.runs})
+	saver, err := a.openSaver(ctx, store, part, o, trainer.Checkpoint{
+		Spec: spec, Options: o.training(a.seed), Config: o.config(a.seed), Wanted: o.runs,
+	})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, saver.close()) }()
 	so := o.sessionOptions(store.Layout(), spec, part)
 	so.Machine, so.HeldBytes = a.machine(ctx), o.heldBytes(m)
+	before := saver.checkpoint.Batches
+	if before.Rows > 0 { // the same batches, whatever would be chosen now
+		so.Shuffle, so.ChunkRows = before.Shuffle, 0
+		if before.Shuffle == placement.CR {
+			so.ChunkRows = before.ChunkRows
+		}
+	}
 	s, err := session.Open(ctx, store, so)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-
-	t := &training{app: a, o: &o, spec: spec, part: part, session: s, saver: saver}
-	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), m.Classes)
-	a.notePlacement(s)
-	saver.checkpoint.Batches = trainer.Batches{
+	batches := trainer.Batches{
 		Rows: s.BatchRows, Shuffle: s.Plan.Shuffle, ChunkRows: s.ChunkRows, Placement: s.Plan.Placement, Devices: s.Plan.Devices,
 	}
+	if before.Placement = batches.Placement; before.Rows > 0 && before != batches {
+		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows for %d devices (%s, %d rows together), now it would have %d for %d (%s, %d) (--force starts over)",
+			o.run, trainer.ErrRunExists, before.Rows, before.Devices, before.Shuffle, before.ChunkRows, batches.Rows, batches.Devices, batches.Shuffle, batches.ChunkRows)
+	}
+	saver.checkpoint.Batches = batches
+	if s.Plan.ComputeSeconds > 0 {
+		saver.checkpoint.PredictedEpochSeconds = s.Plan.EpochSeconds
+	}
+	t := &training{app: a, o: o, spec: spec, part: part, session: s, saver: saver}
+	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), m.Classes)
+	a.notePlacement(s)
 	err = saver.finalError(t.runAll(ctx))
-	if len(t.finished) == 0 {
+	if len(t.finished()) == 0 {
 		return nil, err
 	}
 	r := t.result(m.Name)
@@ -255,9 +330,8 @@ func runTrain(ctx context.Context, a *app, o trainOptions) (_ result, err error)
 	return r, err
 }
 
-// checkRunDirectory refuses to write over a model, into a graph or store, or where no
-// directory can be.
-func (a *app) checkRunDirectory(dir string, force bool) error {
+// checkRunDirectory refuses to write into a graph or store, or where no directory can be.
+func (a *app) checkRunDirectory(dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -267,5 +341,5 @@ func (a *app) checkRunDirectory(dir string, force bool) error {
 	if err := a.refuseWithin(filepath.Join(dir, trainer.CheckpointFile)); err != nil {
 		return err
 	}
-	return trainer.CheckRun(a.fs, dir, force)
+	return trainer.CheckRun(a.fs, dir)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
@@ -16,7 +17,8 @@ func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error
 	if err != nil {
 		return err
 	}
-	o.Values = spec.Settings
+	clear(o.Values) // which the flags are the values of
+	maps.Copy(o.Values, spec.Settings)
 	if o.decayByRows {
 		defaults, err := trainer.Defaults(o.model, trainRows)
 		if err != nil {
@@ -27,11 +29,22 @@ func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error
 	return nil
 }
 
+// training are the options of a run.
+func (o *trainOptions) training(seed uint64) trainer.Options {
+	return trainer.Options{
+		Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
+		Seed: seed, EvalEvery: o.EvalEvery, Patience: o.Patience,
+	}
+}
+
 // sessionOptions are those of a session that trains on the rows of p.
 func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p session.Partition) session.Options {
 	so := session.Options{
 		Matrices: spec.Matrices, Rows: []loader.Rows{p.Train, p.Valid, p.Test}, Train: true,
 		BatchRows: o.BatchRows, Placement: o.placement, Shuffle: o.shuffle, ChunkRows: o.chunkRows, Model: spec,
+	}
+	if o.validOnly {
+		so.Rows = so.Rows[:2]
 	}
 	// Of the median epoch: half of the rows if every second epoch is validated, none if fewer are.
 	if o.EvalEvery <= 2 {

@@ -111,13 +111,14 @@ func lossText(loss float64) string {
 
 // result reports the runs that finished.
 func (t *training) result(dataset string) *trained {
-	plan, s := &t.session.Plan, trainer.Summarize(t.finished)
+	finished := t.finished()
+	plan, s := &t.session.Plan, trainer.Summarize(finished)
 	r := &trained{
 		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(),
 		Placement: plan.Placement, Shuffle: plan.Shuffle, Reasons: plan.Reasons, Settings: t.o.Settings,
 		Devices: plan.Devices, Sharded: plan.Sharded,
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), PredictedRemoteRows: plan.RemoteRows,
-		Selection: t.finished[0].Selection, Metric: t.finished[0].Metric,
+		Selection: finished[0].Selection, Metric: finished[0].Metric,
 		StageSeconds: s.StageSeconds, PeakDeviceBytes: s.PeakDeviceBytes, Seeds: s.Seeds,
 		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, rows: t.rows,
 	}

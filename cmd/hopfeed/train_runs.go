@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,17 @@ type training struct {
 	session *session.Session
 	saver   *saver
 
-	rows         [3]int64          // of a run: train, valid, test
-	finished     []*trainer.Result // without the parameters, which the saver keeps, of the best
-	read, remote int64             // training rows in all of these, and how many of them another device held
+	rows         [3]int64 // of a run: train, valid, test
+	read, remote int64    // training rows in all runs that finished here, and how many of them another device held
 }
 
-// runAll makes all runs. It ends with the first that fails, unless that diverges.
+// runAll makes all runs that were not made before. It ends with the first that fails, unless that diverges.
 func (t *training) runAll(ctx context.Context) error {
-	for i := range t.o.runs {
+	done := len(t.saver.checkpoint.Runs)
+	if t.saver.resume != nil {
+		done--
+	}
+	for i := done; i < t.o.runs; i++ {
 		if err := t.run(ctx, i); err != nil {
 			return err
 		}
@@ -36,15 +40,25 @@ func (t *training) runAll(ctx context.Context) error {
 	return nil
 }
 
+// finished are the runs that have finished, now or before.
+func (t *training) finished() (runs []trainer.Run) {
+	for _, r := range t.saver.checkpoint.Runs {
+		if r.State == trainer.RunFinished {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
 // run makes run i.
 func (t *training) run(ctx context.Context, i int) error {
 	a, o, seed := t.app, t.o, t.app.seed+uint64(i)
-	d, err := openRowSets(t.session, t.part, seed)
+	d, err := openRowSets(t.session, t.part, seed, !o.validOnly)
 	if err != nil {
 		return err
 	}
-	if i == 0 {
-		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.test[0].Rows()}
+	if t.rows[0] == 0 {
+		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.testRows()}
 		a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
 		if t.rows[1] == 0 && o.Patience > 0 {
 			o.Patience = 0
@@ -56,16 +70,23 @@ func (t *training) run(ctx context.Context, i int) error {
 	if o.runs > 1 {
 		label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 	}
-	note := a.reportEpochs(label, o.Epochs)
+	ranks, state := d.ranks(t.session), t.saver.resume
 	t.saver.beginRun(seed)
-	r, err := trainer.Fit(ctx, d.ranks(t.session), t.spec, trainer.Options{
-		Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
-		Seed: seed, EvalEvery: o.EvalEvery, Patience: o.Patience,
-	}, func(e trainer.Epoch, best func() (*trainer.Result, error)) {
-		note(e)
-		t.saver.recordEpoch(e, best)
-	})
-	t.saver.endRun(ctx, r, err)
+	var f *trainer.Fitting
+	if state != nil {
+		f, err = trainer.Resume(ranks, state)
+	} else {
+		f, err = trainer.Start(ctx, ranks, t.spec, o.training(seed))
+	}
+	if err != nil {
+		t.saver.endRun(ctx, nil, nil, err)
+		return err
+	}
+	err = t.train(ctx, f, a.reportEpochs(label, o.Epochs))
+	r, resultErr := f.Result()
+	err = cmp.Or(err, resultErr)
+	t.saver.endRun(ctx, f, r, err)
+	err = cmp.Or(err, f.Close())
 	if errors.Is(err, trainer.ErrDiverged) {
 		a.note("%s%s", label, err)
 		return nil
@@ -73,15 +94,49 @@ func (t *training) run(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	figures := *r
-	figures.Parameters = nil
-	t.finished = append(t.finished, &figures)
 	for _, set := range d.train {
 		read, remote := set.Remote()
 		t.read, t.remote = t.read+read, t.remote+remote
 	}
 	return nil
 }
+
+// train trains, and saves the run from time to time: at ends of epochs and, where these are long, between
+// two batches.
+func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
+	s := t.saver
+	pausing, steps := s.dir != nil, 0
+	for {
+		part, stop := context.WithCancelCause(ctx)
+		var pause *time.Timer
+		wait := func() time.Duration { return max(time.Millisecond, s.untilSave()) }
+		if pause = time.AfterFunc(wait(), func() { stop(errPause) }); !pausing {
+			pause.Stop()
+		}
+		err := f.Train(part, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
+			note(e)
+			s.recordEpoch(e)
+			if s.dir != nil && context.Cause(part) == nil {
+				if s.untilSave() <= 0 {
+					s.saveRun(f)
+				}
+				pause.Reset(wait())
+			}
+		})
+		pause.Stop()
+		paused := context.Cause(part) == errPause && ctx.Err() == nil
+		stop(nil)
+		if err == nil || !paused || errors.Is(err, trainer.ErrDiverged) {
+			return err
+		}
+		s.saveRun(f)
+		// What is evaluated begins anew, so a pause that finds no new step is not made again in this epoch.
+		pausing, steps = f.Steps() > steps, f.Steps()
+	}
+}
+
+// errPause ends a part of a run, so that its state can be saved.
+var errPause = errors.New("paused to be saved")
 
 // matrices are the names of those that the model reads.
 func (t *training) matrices() (names []string) {
@@ -91,34 +146,37 @@ func (t *training) matrices() (names []string) {
 	return names
 }
 
-// rowSets are the rows of one run: of each kind, a set for each device.
+// rowSets are the rows of one run: of each kind, a set for each device; test may be nil.
 type rowSets struct{ train, valid, test []*loader.Set }
 
-// openRowSets makes the sets of one run.
-func openRowSets(s *session.Session, p session.Partition, seed uint64) (d rowSets, err error) {
-	for _, set := range []struct {
-		to    *[]*loader.Set
-		rows  loader.Rows
-		order chunk.Order
-	}{
-		{&d.train, p.Train, chunk.Shuffled},
-		{&d.valid, p.Valid, chunk.Sequential},
-		{&d.test, p.Test, chunk.Sequential},
-	} {
-		if *set.to, err = s.Sets(set.rows, set.order, seed); err != nil {
-			return d, err
-		}
+// openRowSets makes the sets of one run, with those to test on or without.
+func openRowSets(s *session.Session, p session.Partition, seed uint64, test bool) (d rowSets, err error) {
+	if d.train, err = s.Sets(p.Train, chunk.Shuffled, seed); err != nil {
+		return d, err
 	}
-	return d, nil
+	if d.valid, err = s.Sets(p.Valid, chunk.Sequential, seed); err != nil || !test {
+		return d, err
+	}
+	d.test, err = s.Sets(p.Test, chunk.Sequential, seed)
+	return d, err
+}
+
+func (d rowSets) testRows() int64 {
+	if d.test == nil {
+		return 0
+	}
+	return d.test[0].Rows()
 }
 
 // ranks pairs each device of the session with its sets.
 func (d rowSets) ranks(s *session.Session) []trainer.Rank {
 	ranks := make([]trainer.Rank, len(s.Devices))
 	for i, device := range s.Devices {
-		ranks[i] = trainer.Rank{Device: device, Data: trainer.Data{
-			Train: d.train[i], Valid: d.valid[i], Test: d.test[i], BatchRows: s.ShareRows(),
-		}}
+		data := trainer.Data{Train: d.train[i], Valid: d.valid[i], BatchRows: s.ShareRows()}
+		if d.test != nil {
+			data.Test = d.test[i]
+		}
+		ranks[i] = trainer.Rank{Device: device, Data: data}
 	}
 	return ranks
 }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// trialsOf are those that are logged in a directory, without times.
+func trialsOf(t *testing.T, fsys vfs.FS, dir string) []tune.Trial {
+	t.Helper()
+	data, err := trainer.ReadTrials(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := tune.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range trials {
+		trials[i].Seconds = 0
+	}
+	return trials
+}
+
+// TestTrialsChooseByValidationAndGoOn also kills the command at each trial that it logs.
+func TestTrialsChooseByValidationAndGoOn(t *testing.T) {
+	base := disk(t, generateLine, propagateLine)
+	write(t, base, "grid.yaml", "lr: [1e-7, 0.3, 1e38]\nhops: [1, 2]\n")
+	for _, line := range []string{
+		"train store --model sgc --epochs 4 --runs 2 --run run --grid grid.yaml",
+		"train store --model sign --hidden 4 --epochs 2 --runs 2 --run run --tune 4",
+	} {
+		whole := base.CrashClone()
+		must(t, whole, line)
+		want, model := trialsOf(t, whole, "run"), lasting(t, whole, "run")
+		best := tune.Best(want)
+		if c := model.Config; c["lr"] != best.Settings["lr"] && best.Settings["lr"] != "" || c["runs"] != "2" || len(model.Runs) != 2 || model.Runs[0].TestMetric == nil {
+			t.Errorf("trained with %v, but the best trial is %+v", c, best)
+		}
+		// The winner's configuration alone trains the same.
+		must(t, whole, "train --config run/config.yaml --run again")
+		if got := lasting(t, whole, "again"); !reflect.DeepEqual(got, model) {
+			t.Errorf("from config.yaml: %+v, want %+v", got, model)
+		}
+		for n := 1; n <= len(want); n++ {
+			d := base.CrashClone()
+			var killed *vfs.Mem
+			hopfeed(t, &trialsCounted{FS: d, do: func(at int) {
+				if at == n {
+					killed = d.CrashCloneKeeping(uint64(n))
+				}
+			}}, line)
+			if killed == nil {
+				t.Fatalf("%s: trial %d is not logged", line, n)
+			}
+			must(t, killed, line)
+			if got := trialsOf(t, killed, "run"); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(lasting(t, killed, "run"), model) {
+				t.Errorf("%s, killed while trial %d is logged: %+v, want %+v", line, n, got, want)
+			}
+		}
+		if o := hopfeed(t, whole, strings.Replace(line, "--runs 2", "--runs 2 --eval-every 2", 1)); o.code != exitUsage || !strings.Contains(o.stderr, "--eval-every (none) instead of 2") {
+			t.Errorf("other settings: exit status %d: %s", o.code, o.stderr)
+		}
+		must(t, whole, line+" --force")
+		if got := trialsOf(t, whole, "run"); !reflect.DeepEqual(got, want) {
+			t.Errorf("again by force: %+v, want %+v", got, want)
+		}
+	}
+}
+
+// trialsCounted is a file system that calls do before trials are saved for the n-th time.
+type trialsCounted struct {
+	vfs.FS
+	n  int
+	do func(n int)
+}
+
+func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
+	if strings.HasSuffix(path, trainer.TrialsFile) {
+		f.n++
+		f.do(f.n)
+	}
+	return f.FS.Create(path)
+}
+
+func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	for text, says := range map[string]string{
+		"lr: [0.1, x]":      `lr: invalid argument "x"`,
+		"lr: []":            "lr has no values",
+		"speed: [1]":        `"speed" is no flag that trials can vary`,
+		"runs: [1, 2]":      `"runs" is no flag that trials can vary`,
+		"dropout: [0, 1.5]": "dropout",
+		"{}":                "it names no flags",
+		"[1]":               "grid.yaml",
+	} {
+		write(t, d, "grid.yaml", text)
+		if o := hopfeed(t, d, "train store --model sign --grid grid.yaml"); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d: %s", text, o.code, o.stderr)
+		}
+	}
+	for line, says := range map[string]string{
+		"--tune -1":                  "must not be negative",
+		"--tune 2 --grid grid.yaml":  "give one of them",
+		"--tune 2 --lr 1e38 --quiet": "none of 2 trials has a validation metric: diverged",
+	} {
+		if o := hopfeed(t, d, "train store --model sgc "+line); o.code == exitDone || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d: %s", line, o.code, o.stderr)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+// Package tune tries settings of a training one after another, and says which were best on the
+// validation rows. It knows neither models nor stores: a trial is a function of settings.
+package tune
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// ErrOther is returned when trials that were made before are not those that are wanted.
+var ErrOther = errors.New("the trials are others")
+
+// Settings are texts by name, as flags and configurations have them.
+type Settings map[string]string
+
+// With returns settings with those of other added or replaced.
+func (s Settings) With(other Settings) Settings {
+	all := maps.Clone(s)
+	maps.Copy(all, other)
+	return all
+}
+
+// Trial is settings, and what came of them.
+type Trial struct {
+	Number   int      `json:"trial"` // from 1
+	Settings Settings `json:"settings"`
+	Outcome
+}
+
+// Outcome is the result of a trial. There is none of test rows, so that nobody chooses by it.
+type Outcome struct {
+	Metric    string   `json:"metric"`
+	Valid     *float64 `json:"valid_metric"` // nil if the trial has failed
+	BestEpoch float64  `json:"best_epoch"`
+	Epochs    float64  `json:"epochs"`
+	Seconds   float64  `json:"seconds"`
+	Failed    string   `json:"failed,omitempty"` // why
+}
+
+// Proposer says what to try after some trials; nil to end. It must be a function of the trials.
+type Proposer func(done []Trial) Settings
+
+// Grid proposes all combinations of values; the last name in alphabetical order varies fastest.
+func Grid(base Settings, values map[string][]string) Proposer {
+	names := slices.Sorted(maps.Keys(values))
+	return func(done []Trial) Settings {
+		n, choice := len(done), Settings{}
+		for _, name := range slices.Backward(names) {
+			v := values[name]
+			if len(v) == 0 {
+				return nil
+			}
+			choice[name] = v[n%len(v)]
+			n /= len(v)
+		}
+		if n > 0 {
+			return nil
+		}
+		return base.With(choice)
+	}
+}
+
+// Dimension is a setting that Random draws.
+type Dimension struct {
+	Name string
+	Draw func(u float64) string // a value for u uniform in [0,1)
+}
+
+// Random proposes the base, and then n-1 random settings that the seed determines.
+func Random(base Settings, space []Dimension, n int, seed uint64) Proposer {
+	seed = rng.Derive(seed, "tune")
+	return func(done []Trial) Settings {
+		at := len(done)
+		switch {
+		case at >= n:
+			return nil
+		case at == 0:
+			return base
+		}
+		choice := Settings{}
+		for _, d := range space {
+			choice[d.Name] = d.Draw(rng.Float64(rng.Hash(rng.Derive(seed, d.Name), uint64(at))))
+		}
+		return base.With(choice)
+	}
+}
+
+// Run makes the trials that are proposed, after those that are done already, and calls record, which may
+// save them, after each. It ends with the first error of try or record; what was done is returned
+// with it.
+func Run(ctx context.Context, propose Proposer, done []Trial, try func(ctx context.Context, number int, s Settings) (Outcome, error), record func([]Trial) error) ([]Trial, error) {
+	for i, t := range done {
+		if s := propose(done[:i]); !maps.Equal(s, t.Settings) {
+			return done, fmt.Errorf("%w: number %d was with %v, and now is %v", ErrOther, i+1, t.Settings, s)
+		}
+	}
+	for {
+		s := propose(done)
+		if s == nil {
+			return done, nil
+		}
+		if err := context.Cause(ctx); err != nil {
+			return done, err
+		}
+		o, err := try(ctx, len(done)+1, s)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, Trial{len(done) + 1, s, o})
+		if err := record(done); err != nil {
+			return done, err
+		}
+	}
+}
+
+// Best is the trial with the best validation metric, the first of equals; nil if none has one.
+func Best(trials []Trial) (best *Trial) {
+	for i, t := range trials {
+		if t.Valid != nil && (best == nil || *t.Valid > *best.Valid) {
+			best = &trials[i]
+		}
+	}
+	return best
+}
+
+// Encode returns trials as JSON, a line each, and Decode is its inverse.
+func Encode(trials []Trial) ([]byte, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	for _, t := range trials {
+		if err := lines.Encode(t); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// Decode reads what Encode has written.
+func Decode(data []byte) (trials []Trial, err error) {
+	lines := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var t Trial
+		if err := lines.Decode(&t); err == io.EOF {
+			return trials, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("trial %d: corrupt: %w", len(trials)+1, err)
+		}
+		if t.Number != len(trials)+1 {
+			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", len(trials)+1, t.Number)
+		}
+		trials = append(trials, t)
+	}
+}
