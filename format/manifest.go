@@ -47,7 +47,7 @@ type Manifest struct {
 	// Of a store.
 	Operators []Operator `json:"operators,omitempty"`
 	Split     int        `json:"split,omitempty"`   // that the regions follow
-	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled or RowsAll
+	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled, RowsAll or RowsChosen
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
 
 	// Input is what the directory was made from: the importer or generator with
@@ -93,6 +93,7 @@ type FileEntry struct {
 const (
 	RowsLabeled = "labeled" // rows that have a label or are in a split
 	RowsAll     = "all"
+	RowsChosen  = "chosen" // rows of nodes that were named
 )
 
 // Limits of what a manifest can say.
@@ -305,8 +306,8 @@ func (m *Manifest) checkOperators() error {
 		}
 		return nil
 	}
-	if m.RowSet != RowsLabeled && m.RowSet != RowsAll {
-		return fmt.Errorf("row_set is %q, neither %q nor %q", m.RowSet, RowsLabeled, RowsAll)
+	if m.RowSet != RowsLabeled && m.RowSet != RowsAll && m.RowSet != RowsChosen {
+		return fmt.Errorf("row_set is %q, none of %q, %q and %q", m.RowSet, RowsLabeled, RowsAll, RowsChosen)
 	}
 	seen := map[string]bool{}
 	hops := 0

@@ -64,6 +64,9 @@ func (s *jobContext) grow(o Options) error {
 	if o.Defaulted.Seed {
 		o.Seed = m.Seed
 	}
+	if o.Nodes != nil {
+		return fmt.Errorf("%s: %w: nodes can be chosen for a new store only (give another directory)", s.storeDir, format.ErrExists)
+	}
 	asked, err := askedOperators(m.Operators, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)

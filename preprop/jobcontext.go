@@ -3,12 +3,14 @@ package preprop
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -63,7 +65,7 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 
 // chooseRows chooses the rows of a new store, and sets its layout and target.
 func (s *jobContext) chooseRows(ctx context.Context) error {
-	table, sizes, err := storeRows(ctx, s.graph, s.options.Rows, s.options.Split, s.options.Seed, func(rows int64) error {
+	table, sizes, err := storeRows(ctx, s.graph, &s.options, func(rows int64) error {
 		need := processBytes + pickedBytes(&s.graph.Manifest, rows)
 		if s.options.MemoryBytes > 0 && need > s.options.MemoryBytes {
 			return errDoesNotFit(s.options.MemoryBytes, need)
@@ -82,6 +84,9 @@ func (s *jobContext) chooseRows(ctx context.Context) error {
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
 		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: int64(len(nodes)),
+	}
+	if s.options.Nodes != nil {
+		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))
 	}
 	for _, operator := range s.options.Operators {
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: s.options.Hops})

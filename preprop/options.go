@@ -19,6 +19,7 @@ type Options struct {
 	Hops      int
 	Operators []Operator   // each from hop 1 to Hops
 	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
+	Nodes     []uint32     // ascending: store the rows of these alone, not Rows, in a new store; nil: Rows
 	DType     format.DType // of the store; default that of the graph's features
 	ChunkRows int          // default format.DefaultChunkRows; see format.NewLayout
 	Split     int          // number of the graph's split by which rows are divided into regions
@@ -94,6 +95,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	if o.Rows == "" {
 		o.Rows = format.RowsLabeled
 	}
+	if o.Nodes != nil {
+		o.Rows = format.RowsChosen
+	}
 	if o.DType == 0 {
 		o.DType = features
 	}
@@ -114,8 +118,14 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
 	case o.Hops > 0 && len(o.Operators) == 0:
 		return o, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
-	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll:
+	case o.Rows == format.RowsChosen && o.Nodes == nil:
+		return o, errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor be repaired (propagate to another directory)")
+	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll && o.Nodes == nil:
 		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
+	case !ascend(o.Nodes):
+		return o, errors.New("the chosen nodes do not ascend")
+	case len(o.Nodes) > 0 && int64(o.Nodes[len(o.Nodes)-1]) >= graph.Nodes:
+		return o, fmt.Errorf("node %d is chosen, but the graph has %d nodes", o.Nodes[len(o.Nodes)-1], graph.Nodes)
 	case !o.DType.IsFloat():
 		return o, fmt.Errorf("features cannot be stored as %s (use float32, float16 or bfloat16)", o.DType)
 	case o.MaxTime < 0:
@@ -154,6 +164,16 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	}
 	o.Operators = slices.SortedFunc(slices.Values(o.Operators), compareOperators)
 	return o, nil
+}
+
+// ascend tells whether each node is greater than the one before.
+func ascend(nodes []uint32) bool {
+	for i := 1; i < len(nodes); i++ {
+		if nodes[i] <= nodes[i-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // checkApart fails if the graph and the store are the same directory, or one is in the

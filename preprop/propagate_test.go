@@ -418,6 +418,69 @@ func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
 	}
 }
 
+// Stores of chosen nodes have the rows that a store of all nodes has, in the regions where they are there.
+func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(3, 100, 5).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, Seed: 4, ChunkRows: 16}
+	rowsOf := func(dir string, o Options) map[uint32]string {
+		t.Helper()
+		if _, err := Propagate(t.Context(), fsys, "graph", dir, o); err != nil {
+			t.Fatal(err)
+		}
+		store, err := format.OpenStore(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		table, err := store.Rows(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := map[uint32]string{}
+		for _, id := range store.Matrices() {
+			data := readMatrix(t, store, id)
+			size := len(data) / len(table.NodeID)
+			for i, v := range table.NodeID {
+				rows[v] += string(data[i*size : (i+1)*size])
+			}
+		}
+		for _, region := range store.Layout().Regions {
+			for _, v := range table.NodeID[region.FirstRow : region.FirstRow+region.Rows] {
+				rows[v] += region.Name
+			}
+		}
+		return rows
+	}
+	all := rowsOf("all", o)
+	for dir, nodes := range map[string][]uint32{"some": {0, 7, 8, 50, 99}, "one": {42}} {
+		o := o
+		o.Nodes = nodes
+		got := rowsOf(dir, o)
+		if len(got) != len(nodes) {
+			t.Errorf("%s: %d rows", dir, len(got))
+		}
+		for _, v := range nodes {
+			if got[v] != all[v] {
+				t.Errorf("%s: another row of node %d", dir, v)
+			}
+		}
+		if _, err := Propagate(t.Context(), fsys, "graph", dir, o); !errors.Is(err, format.ErrExists) || !strings.Contains(err.Error(), "for a new store only") {
+			t.Errorf("again: %v", err)
+		}
+		if _, err := Propagate(t.Context(), fsys, "graph", dir, Options{Hops: 3, Operators: allOperators[:2]}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "chosen") {
+			t.Errorf("grown: %v", err)
+		}
+	}
+	for wants, nodes := range map[string][]uint32{"do not ascend": {3, 3}, "node 100 is chosen, but the graph has 100 nodes": {0, 100}} {
+		o := o
+		o.Nodes = nodes
+		if _, err := Propagate(t.Context(), fsys, "graph", "bad", o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), wants) {
+			t.Errorf("%v: %v", nodes, err)
+		}
+	}
+}
+
 func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 100, 2).write(t, fsys, "graph")

@@ -19,23 +19,36 @@ var regionOrder = []struct {
 	{format.SplitTest, format.RegionTest}, {format.SplitNone, format.RegionRest},
 }
 
+// stores tells, by the row table of the graph, whether the store has a row of node v, which is row i
+// of the table.
+func (o *Options) stores(t *format.RowTable, i, v int64) bool {
+	switch o.Rows {
+	case format.RowsAll:
+		return true
+	case format.RowsChosen:
+		_, chosen := slices.BinarySearch(o.Nodes, uint32(v))
+		return chosen
+	}
+	return labeled(t, i)
+}
+
 // storeRows chooses the nodes of a store, orders them by region of the split, train rows
 // by (format.TrainKey, node) and others by node, and makes the row table of the store. It
 // reads the row table of the graph three times, a chunk at a time. It calls fits with the
 // number of rows before it allocates memory for them.
-func storeRows(ctx context.Context, graph *format.Dir, rowSet string, split int, seed uint64, fits func(rows int64) error) (*format.RowTable, []format.RegionSize, error) {
+func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(rows int64) error) (*format.RowTable, []format.RegionSize, error) {
 	// The table is the one large thing on the heap, which may not double it.
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	// each calls body with each row that the store has: its region, and its place in t.
 	each := func(body func(t *format.RowTable, i, v int64, region int)) error {
 		return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
 			for i := range t.Rows {
-				if rowSet != format.RowsAll && !labeled(t, i) {
+				if !o.stores(t, i, first+i) {
 					continue
 				}
 				part := format.SplitNone
 				if t.NumSplits > 0 {
-					part = t.Splits[i*int64(t.NumSplits)+int64(split)]
+					part = t.Splits[i*int64(t.NumSplits)+int64(o.Split)]
 				}
 				for region, r := range regionOrder {
 					if r.part == part {
@@ -76,7 +89,7 @@ func storeRows(ctx context.Context, graph *format.Dir, rowSet string, split int,
 	}
 	train := out.NodeID[:sizes[0].Rows]
 	slices.SortFunc(train, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(format.TrainKey(seed, a), format.TrainKey(seed, b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(format.TrainKey(o.Seed, a), format.TrainKey(o.Seed, b)), cmp.Compare(a, b))
 	})
 	places := make([]uint32, len(train)) // of train rows, by node
 	for i := range places {

@@ -14,6 +14,7 @@ type target struct {
 	Graph     string            `json:"graph"` // fingerprint
 	Operators []format.Operator `json:"operators"`
 	Rows      string            `json:"row_set"`
+	Nodes     string            `json:"nodes,omitempty"` // digest of the chosen ones
 	Split     int               `json:"split"`
 	Seed      uint64            `json:"seed"`
 	DType     string            `json:"dtype"`
@@ -77,6 +78,7 @@ func (there target) differences(asked target) string {
 	}
 	add("operators", there.operators(), asked.operators())
 	add("--rows", there.Rows, asked.Rows)
+	add("chosen nodes: digest", shortFingerprint(there.Nodes), shortFingerprint(asked.Nodes))
 	add("--split", there.Split, asked.Split)
 	add("--seed", there.Seed, asked.Seed)
 	add("--dtype", there.DType, asked.DType)
