@@ -12,8 +12,10 @@ const (
 	gemmInner = 384
 	// gemmPacked is how many numbers are packed at a time at most.
 	gemmPacked = 1 << 20
-	// gemmWork is about how many products are worth handing to another goroutine. To pack a number
-	// takes as long as packWork products.
+	// gemmRows is how many rows op(a) has at most to be packed where it is transposed.
+	gemmRows = 1024
+	// gemmWork is about how many products are worth handing to another goroutine; to pack a number
+	// takes about as long as packWork of them.
 	gemmWork = 1 << 20
 	packWork = 16
 	// gemmShares is how many parts each goroutine should find, so that all end at about the same time.
@@ -74,8 +76,9 @@ type Product struct {
 //
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
 // ACM TOMS 2008): op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in
-// registers, reads it in order. op(a), of which a tile has few rows, is read where it is. Memory is
-// kept for the next product, 4 MiB at most.
+// registers, reads it in order. op(a), of which a tile has few rows, is read where it is, but for its
+// last rows, where they are fewer than a tile's, and for what is transposed: a tile's numbers would
+// be a row apart. Memory is kept for the next product, 4 MiB at most.
 type Gemm struct {
 	product Product
 	tile    gemmTile
@@ -85,11 +88,12 @@ type Gemm struct {
 	// The step:
 	first, columns int       // of op(b)
 	from, inner    int       // of the inner dimension
-	panels         int       // that the columns are packed in, and how many of them
-	packPanels     int       // are packed by one part,
-	partPanels     int       // are multiplied by one part, and with how many
+	panels         int       // that the columns are packed in
+	inPlace        int       // rows of op(a), those behind them are packed
+	rows           []float32 // where these are
+	shares         int       // that a block is packed in
+	partPanels     int       // are multiplied by one part, with
 	partTiles      int       // tiles of rows
-	edge           []float32 // the rows of op(a) that are fewer than a tile's, packed
 }
 
 // Check panics if a matrix that is read or written is not as large as the product says.
@@ -119,9 +123,9 @@ func (g *Gemm) Begin(p Product, threads int) {
 }
 
 // Next prepares the next step: as many columns of op(b), and as much of the inner dimension, as are
-// packed at a time. Packed are, block by block of the inner dimension, panels of columns, and behind
-// them the rows of op(a) at its edge. At the end of the product Next forgets the matrices and returns
-// false.
+// packed at a time. Packed are, block by block of the inner dimension, panels of columns; and behind
+// all of these, block by block, rows of op(a). At the end of the product Next forgets the matrices and
+// returns false.
 func (g *Gemm) Next() bool {
 	p, rows, width := &g.product, g.tile.rows, g.tile.columns
 	g.from += g.inner
@@ -132,14 +136,19 @@ func (g *Gemm) Next() bool {
 		g.product = Product{}
 		return false
 	}
-	g.columns = min(p.Columns-g.first, (gemmPacked/gemmInner-rows)/width*width)
+	g.inPlace = p.Rows / rows * rows
+	if p.TransA && p.Rows <= gemmRows {
+		g.inPlace = 0
+	}
+	packedRows := g.packedRows()
+	g.columns = min(p.Columns-g.first, (gemmPacked/gemmInner-packedRows)/width*width)
 	g.panels = ceil(g.columns, width)
-	blocks := gemmPacked / (gemmInner * (g.panels*width + rows))
+	blocks := gemmPacked / (gemmInner * (g.panels*width + packedRows))
 	g.inner = min(p.Inner-g.from, blocks*gemmInner)
-	g.packed = room(g.packed, g.inner*(g.panels*width+rows))
-	g.edge = g.packed[g.inner*g.panels*width:]
+	g.packed = room(g.packed, g.inner*(g.panels*width+packedRows))
+	g.rows = g.packed[g.inner*g.panels*width:]
 
-	g.packPanels = 1 + gemmWork/packWork/(width*gemmInner)
+	g.shares = max(1, (g.panels*width+packedRows)*min(g.inner, gemmInner)*packWork/gemmWork)
 	tiles, work := ceil(p.Rows, rows), rows*width*max(g.inner, 1)
 	g.partTiles, g.partPanels = 1, g.panels
 	if wanted := gemmShares * g.threads; g.threads > 1 && tiles < wanted {
@@ -164,8 +173,13 @@ func room(memory []float32, n int) []float32 {
 	return memory[:n]
 }
 
+// packedRows is how many rows of op(a) are packed: of whole tiles.
+func (g *Gemm) packedRows() int {
+	return ceil(g.product.Rows-g.inPlace, g.tile.rows) * g.tile.rows
+}
+
 // Packs is how many parts are to be packed.
-func (g *Gemm) Packs() int { return ceil(g.inner, gemmInner) * ceil(g.panels, g.packPanels) }
+func (g *Gemm) Packs() int { return ceil(g.inner, gemmInner) * g.shares }
 
 // Parts is how many parts are to be multiplied.
 func (g *Gemm) Parts() int {
@@ -174,18 +188,15 @@ func (g *Gemm) Parts() int {
 
 func ceil(n, by int) int { return (n + by - 1) / by }
 
-// Pack packs part i: some panels of a block, and with the first of them the edge of op(a).
+// Pack packs part i: of a block, a share of the inner dimension. So rows that follow the inner
+// dimension are read as a whole.
 func (g *Gemm) Pack(i int) {
-	p, width := &g.product, g.tile.columns
-	groups := ceil(g.panels, g.packPanels)
-	from, panel := i/groups*gemmInner, i%groups*g.packPanels
+	p := &g.product
+	from, share := i/g.shares*gemmInner, i%g.shares
 	inner := min(gemmInner, g.inner-from)
-	column := g.first + panel*width
-	pack(g.panel(from, inner, panel), width, p.B, p.BStride, !p.TransB, g.from+from, inner,
-		column, min(column+g.packPanels*width, g.first+g.columns))
-	if edge := p.Rows % g.tile.rows; panel == 0 && edge > 0 {
-		pack(g.edge[from*g.tile.rows:], g.tile.rows, p.A, p.AStride, p.TransA, g.from+from, inner, p.Rows-edge, p.Rows)
-	}
+	lo, hi := share*inner/g.shares, (share+1)*inner/g.shares
+	pack(g.panel(from, inner, 0), g.tile.columns, inner, p.B, p.BStride, !p.TransB, g.from+from, lo, hi, g.first, g.first+g.columns)
+	pack(g.rows[from*g.packedRows():], g.tile.rows, inner, p.A, p.AStride, p.TransA, g.from+from, lo, hi, g.inPlace, p.Rows)
 }
 
 // panel is where a panel of the block of length inner at from is packed.
@@ -210,8 +221,8 @@ func (g *Gemm) Multiply(i int) {
 			rows, aRow, aInner := min(tile.rows, p.Rows-row), p.AStride, 1
 			switch {
 			case inner == 0:
-			case rows < tile.rows:
-				a, aRow, aInner = g.edge[from*tile.rows:], 1, tile.rows
+			case row >= g.inPlace:
+				a, aRow, aInner = g.rows[from*g.packedRows()+(row-g.inPlace)*inner:], 1, tile.rows
 			case p.TransA:
 				a, aRow, aInner = p.A[(g.from+from)*p.AStride+row:], 1, p.AStride
 			default:
@@ -226,14 +237,16 @@ func (g *Gemm) Multiply(i int) {
 	}
 }
 
-// pack packs numbers [first, end), of the inner dimension those from the place from on, in panels of
-// so many. What is left of the last one stays as it is. In the first panel,
+// pack packs numbers [first, end), from the places [lo, hi) of a block of the inner dimension, in panels
+// of so many numbers. The block starts at from and is inner long. In the first panel,
 //
 //	dst[l*width+i] = x[(from+l)*stride+first+i] // or, where rows do not follow the inner dimension,
 //	dst[l*width+i] = x[(first+i)*stride+from+l]
-func pack(dst []float32, width int, x []float32, stride int, byInner bool, from, inner, first, end int) {
+//
+// What is left of the last panel stays as it is.
+func pack(dst []float32, width, inner int, x []float32, stride int, byInner bool, from, lo, hi, first, end int) {
 	if byInner {
-		for l := range inner {
+		for l := lo; l < hi; l++ {
 			row := x[(from+l)*stride:][first:end]
 			for at := l * width; len(row) > 0; at += inner * width {
 				row = row[copy(dst[at:at+width], row):]
@@ -242,8 +255,8 @@ func pack(dst []float32, width int, x []float32, stride int, byInner bool, from,
 		return
 	}
 	for i := range end - first {
-		at := i/width*width*inner + i%width
-		for _, v := range x[(first+i)*stride+from:][:inner] {
+		at := i/width*width*inner + lo*width + i%width
+		for _, v := range x[(first+i)*stride+from:][lo:hi] {
 			dst[at] = v
 			at += width
 		}
