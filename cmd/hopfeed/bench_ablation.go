@@ -31,7 +31,6 @@ type benchAblationOptions struct {
 
 func newBenchAblationCommand(a *app) *cobra.Command {
 	var o benchAblationOptions
-	models, _ := trainer.Models()
 	c := &cobra.Command{
 		Use:   "ablation STORE",
 		Short: "Measure training with one optimisation of loading after another, from each placement",
@@ -45,7 +44,7 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	}
 	f := c.Flags()
 	a.declareEmulate(f)
-	f.StringSliceVar(&o.models, "models", models, "models to train, separated by commas")
+	f.StringSliceVar(&o.models, "models", []string{"sgc", "sign"}, "models to train, separated by commas")
 	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use, separated by commas (default 2 and all above that the store has)")
 	o.settings = declareModelSettings(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")

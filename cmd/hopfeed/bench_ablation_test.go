@@ -175,7 +175,7 @@ func TestAblationRefusesWhatCannotBeMeasured(t *testing.T) {
 	write(t, d, "figure-9.svg", "mine")
 	for flags, want := range map[string]string{
 		"--placement tape": "tape",
-		"--models hoga":    "hoga",
+		"--models gcn":     "gcn",
 		"--models sgc,":    `--models ""`,
 		"--hops 3":         "propagate with more hops",
 		"--hops 2,-1":      "--hops -1",
