@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // viewTokens views the tensors of Attention or its backward pass, of which output has the shape of the
@@ -63,11 +64,11 @@ var attentionOp = kind{name: "Attention", tensors: 3, run: func(s *stream) error
 				for t := range tokens {
 					w := weights[(h*tokens+t)*tokens:][:tokens]
 					for u := range w {
-						w[u] = scale * dot(head.query(qkv, t), head.key(qkv, u))
+						w[u] = scale * kernel.Dot(head.query(qkv, t), head.key(qkv, u))
 					}
 					softmax(w, w)
 					for u, by := range w {
-						addScaled(head.output(out, t), by, head.value(qkv, u))
+						kernel.AddScaled(head.output(out, t), by, head.value(qkv, u))
 					}
 				}
 			}
@@ -102,13 +103,13 @@ var attentionGradOp = kind{name: "AttentionGrad", tensors: 4, run: func(s *strea
 				for t := range tokens {
 					w, g := weights[(h*tokens+t)*tokens:][:tokens], head.output(grad, t)
 					for u, by := range w {
-						score[u] = dot(g, head.value(qkv, u))
-						addScaled(head.value(dst, u), by, g)
+						score[u] = kernel.Dot(g, head.value(qkv, u))
+						kernel.AddScaled(head.value(dst, u), by, g)
 					}
 					softmaxGrad(score, score, w)
 					for u, by := range score {
-						addScaled(head.query(dst, t), scale*by, head.key(qkv, u))
-						addScaled(head.key(dst, u), scale*by, head.query(qkv, t))
+						kernel.AddScaled(head.query(dst, t), scale*by, head.key(qkv, u))
+						kernel.AddScaled(head.key(dst, u), scale*by, head.query(qkv, t))
 					}
 				}
 			}
@@ -142,7 +143,7 @@ func softmax(dst, src []float32) {
 
 // softmaxGrad is its backward pass; dst may be grad.
 func softmaxGrad(dst, grad, out []float32) {
-	mean := dot(grad, out)
+	mean := kernel.Dot(grad, out)
 	for j, p := range out {
 		dst[j] = p * (grad[j] - mean)
 	}
@@ -212,7 +213,7 @@ var weighTokensOp = kind{name: "WeighTokens", tensors: 3, run: func(s *stream) e
 			out, tokens := v[0].row(i, 0, v[0].cols), v[2].row(i, 0, v[2].cols)
 			clear(out)
 			for t, by := range v[1].row(i, 0, v[1].cols) {
-				addScaled(out, by, tokens[t*len(out):][:len(out)])
+				kernel.AddScaled(out, by, tokens[t*len(out):][:len(out)])
 			}
 		}
 		return nil
@@ -240,8 +241,8 @@ var weighTokensGradOp = kind{name: "WeighTokensGrad", tensors: 5, run: func(s *s
 			gradWeights, gradTokens := v[0].row(i, 0, v[0].cols), v[1].row(i, 0, v[1].cols)
 			grad, tokens := v[2].row(i, 0, v[2].cols), v[4].row(i, 0, v[4].cols)
 			for t, by := range v[3].row(i, 0, v[3].cols) {
-				gradWeights[t] = dot(grad, tokens[t*len(grad):][:len(grad)])
-				addScaled(gradTokens[t*len(grad):][:len(grad)], by, grad)
+				gradWeights[t] = kernel.Dot(grad, tokens[t*len(grad):][:len(grad)])
+				kernel.AddScaled(gradTokens[t*len(grad):][:len(grad)], by, grad)
 			}
 		}
 		return nil

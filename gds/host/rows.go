@@ -1,6 +1,6 @@
 package host
 
-// The loops over a row of operations that normalise and attend. Four sums at a time keep the adders
+// The loops over a row of operations that normalise. Four sums at a time keep the adders
 // busy.
 
 // sum4 adds up x.
@@ -16,30 +16,6 @@ func sum4(x []float32) float32 {
 		a += v
 	}
 	return (a + b) + (c + d)
-}
-
-// dot is the sum of x[i] * y[i].
-func dot(x, y []float32) float32 {
-	var a, b, c, d float32
-	y = y[:len(x)]
-	for ; len(x) >= 4 && len(y) >= 4; x, y = x[4:], y[4:] {
-		a += float32(x[0] * y[0])
-		b += float32(x[1] * y[1])
-		c += float32(x[2] * y[2])
-		d += float32(x[3] * y[3])
-	}
-	for i, v := range x {
-		a += float32(v * y[i])
-	}
-	return (a + b) + (c + d)
-}
-
-// addScaled adds by * x to dst.
-func addScaled(dst []float32, by float32, x []float32) {
-	dst = dst[:len(x)]
-	for i, v := range x {
-		dst[i] += float32(by * v)
-	}
 }
 
 // moments are the mean and the variance of x.

@@ -19,7 +19,7 @@ package kernel
 // functions check.
 type implementation struct {
 	name    string
-	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
+	lanes   int // the vectors of scale, decode and addScaled, which leave what is behind the last whole one of a row; a power of 2
 	columns int // sum takes at most so many,
 	fewest  int // and no fewer than these
 	numbers int // feistel takes so many at a time, a power of 2
@@ -34,6 +34,9 @@ type implementation struct {
 
 	decodeFloat16  func(dst []float32, src []uint16)
 	decodeBFloat16 func(dst []float32, src []uint16)
+
+	dot       func(x, y []float32) float32 // of as many as Dot has sums, or a multiple
+	addScaled func(dst []float32, by float32, x []float32)
 
 	gather func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)
 

@@ -2659,6 +2659,72 @@ done:
 	VZEROUPPER
 	RET
 
+// func dotAVX2(x []float32, y []float32) float32
+// Requires: AVX, AVX2
+TEXT ·dotAVX2(SB), NOSPLIT, $0-52
+	MOVQ  x_base+0(FP), AX
+	MOVQ  y_base+24(FP), CX
+	MOVQ  x_len+8(FP), DX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+
+next:
+	SUBQ    $0x20, DX
+	JL      add
+	VMOVUPS (AX), Y4
+	VMULPS  (CX), Y4, Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVUPS 32(AX), Y4
+	VMULPS  32(CX), Y4, Y4
+	VADDPS  Y4, Y1, Y1
+	VMOVUPS 64(AX), Y4
+	VMULPS  64(CX), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VMOVUPS 96(AX), Y4
+	VMULPS  96(CX), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	ADDQ    $+128, AX
+	ADDQ    $+128, CX
+	JMP     next
+
+add:
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	VMOVSS       X0, ret+48(FP)
+	VZEROUPPER
+	RET
+
+// func addScaledAVX2(dst []float32, by float32, x []float32)
+// Requires: AVX
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+32(FP), CX
+	MOVQ         x_len+40(FP), DX
+	VBROADCASTSS by+24(FP), Y0
+
+next:
+	SUBQ    $0x08, DX
+	JL      done
+	VMULPS  (CX), Y0, Y1
+	VADDPS  (AX), Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, AX
+	JMP     next
+
+done:
+	VZEROUPPER
+	RET
+
 // func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
 TEXT ·sumFloat32AVX512(SB), NOSPLIT, $40-160
@@ -5437,6 +5503,64 @@ vectors1RowstrueZero:
 	JZ      done
 	ADDQ    CX, AX
 	VMOVUPS Z13, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func dotAVX512(x []float32, y []float32) float32
+// Requires: AVX, AVX512F
+TEXT ·dotAVX512(SB), NOSPLIT, $0-52
+	MOVQ   x_base+0(FP), AX
+	MOVQ   y_base+24(FP), CX
+	MOVQ   x_len+8(FP), DX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+next:
+	SUBQ    $0x20, DX
+	JL      add
+	VMOVUPS (AX), Z2
+	VMULPS  (CX), Z2, Z2
+	VADDPS  Z2, Z0, Z0
+	VMOVUPS 64(AX), Z2
+	VMULPS  64(CX), Z2, Z2
+	VADDPS  Z2, Z1, Z1
+	ADDQ    $+128, AX
+	ADDQ    $+128, CX
+	JMP     next
+
+add:
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VADDSS        X1, X0, X0
+	VMOVSS        X0, ret+48(FP)
+	VZEROUPPER
+	RET
+
+// func addScaledAVX512(dst []float32, by float32, x []float32)
+// Requires: AVX, AVX512F
+TEXT ·addScaledAVX512(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+32(FP), CX
+	MOVQ         x_len+40(FP), DX
+	VBROADCASTSS by+24(FP), Z0
+
+next:
+	SUBQ    $0x10, DX
+	JL      done
+	VMULPS  (CX), Z0, Z1
+	VADDPS  (AX), Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, AX
+	JMP     next
 
 done:
 	VZEROUPPER

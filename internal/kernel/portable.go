@@ -61,6 +61,25 @@ var portable = implementation{
 			dst[j] = BFloat16ToFloat32(h)
 		}
 	},
+	dot: func(x, y []float32) float32 {
+		var sums [dotSums]float32
+		for ; len(x) >= dotSums; x, y = x[dotSums:], y[dotSums:] {
+			for i := range sums {
+				sums[i] += float32(x[i] * y[i])
+			}
+		}
+		for n := dotSums / 2; n > 0; n /= 2 {
+			for i := range n {
+				sums[i] += sums[n+i]
+			}
+		}
+		return sums[0]
+	},
+	addScaled: func(dst []float32, by float32, x []float32) {
+		for i, v := range x {
+			dst[i] += float32(by * v)
+		}
+	},
 	gather:  gather,
 	feistel: feistel,
 	gemm:    gemmTile{2, 4, gemm},

@@ -35,6 +35,12 @@ func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes i
 func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
 
 //go:noescape
+func dotAVX2(x []float32, y []float32) float32
+
+//go:noescape
+func addScaledAVX2(dst []float32, by float32, x []float32)
+
+//go:noescape
 func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
@@ -63,6 +69,12 @@ func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes
 
 //go:noescape
 func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+
+//go:noescape
+func dotAVX512(x []float32, y []float32) float32
+
+//go:noescape
+func addScaledAVX512(dst []float32, by float32, x []float32)
 
 //go:noescape
 func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)

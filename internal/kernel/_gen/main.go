@@ -66,6 +66,8 @@ func main() {
 		}
 		gather(set)
 		gemm(set)
+		dot(set)
+		addScaled(set)
 	}
 	feistel()
 	crc()

@@ -1,0 +1,80 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// dotLanes is how many sums kernel.Dot has.
+const dotLanes = 32
+
+// dot emits the kernel behind kernel.Dot, for a length that is a multiple of dotLanes.
+func dot(set isa) {
+	TEXT("dot"+set.name, NOSPLIT, "func(x, y []float32) float32")
+	Pragma("noescape")
+	x, y, left := argument(Param("x").Base()), argument(Param("y").Base()), argument(Param("x").Len())
+	sums := make([]reg.VecVirtual, dotLanes/set.lanes)
+	for i := range sums {
+		sums[i] = set.vector()
+		if set == avx512 {
+			VPXORD(sums[i], sums[i], sums[i])
+		} else {
+			VPXOR(sums[i], sums[i], sums[i])
+		}
+	}
+	Label("next")
+	SUBQ(U8(dotLanes), left)
+	JL(LabelRef("add"))
+	for i := range sums {
+		products := set.vector()
+		VMOVUPS(Mem{Base: x, Disp: 4 * set.lanes * i}, products)
+		VMULPS(Mem{Base: y, Disp: 4 * set.lanes * i}, products, products)
+		VADDPS(products, sums[i], sums[i])
+	}
+	ADDQ(I32(4*dotLanes), x)
+	ADDQ(I32(4*dotLanes), y)
+	JMP(LabelRef("next"))
+	Label("add")
+	for n := len(sums) / 2; n > 0; n /= 2 {
+		for i := range n {
+			VADDPS(sums[n+i], sums[i], sums[i])
+		}
+	}
+	sum, upper := sums[0], set.vector()
+	if set == avx512 {
+		VEXTRACTF64X4(U8(1), sum, upper.AsY())
+		VADDPS(upper.AsY(), sum.AsY(), sum.AsY())
+	}
+	VEXTRACTF128(U8(1), sum.AsY(), upper.AsX())
+	VADDPS(upper.AsX(), sum.AsX(), sum.AsX())
+	VMOVHLPS(sum.AsX(), sum.AsX(), upper.AsX())
+	VADDPS(upper.AsX(), sum.AsX(), sum.AsX())
+	VMOVSHDUP(sum.AsX(), upper.AsX())
+	VADDSS(upper.AsX(), sum.AsX(), sum.AsX())
+	VMOVSS(sum.AsX(), memory(ReturnIndex(0)))
+	VZEROUPPER()
+	RET()
+}
+
+// addScaled emits the kernel behind kernel.AddScaled, for whole vectors.
+func addScaled(set isa) {
+	TEXT("addScaled"+set.name, NOSPLIT, "func(dst []float32, by float32, x []float32)")
+	Pragma("noescape")
+	dst, x, left := argument(Param("dst").Base()), argument(Param("x").Base()), argument(Param("x").Len())
+	by := set.vector()
+	VBROADCASTSS(memory(Param("by")), by)
+	Label("next")
+	SUBQ(U8(set.lanes), left)
+	JL(LabelRef("done"))
+	products := set.vector()
+	VMULPS(Mem{Base: x}, by, products)
+	VADDPS(Mem{Base: dst}, products, products)
+	VMOVUPS(products, Mem{Base: dst})
+	ADDQ(I32(4*set.lanes), x)
+	ADDQ(I32(4*set.lanes), dst)
+	JMP(LabelRef("next"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
