@@ -5,31 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
-	"github.com/hopfeed/hopfeed/tools/ingest"
-	"github.com/hopfeed/hopfeed/tools/session"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // Exit statuses.
 const (
-	exitDone        = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitCorrupt     = 3
-	exitDoesNotFit  = 4
-	exitInterrupted = 130
+	exitDone        = exit.Done
+	exitFailed      = exit.Failed
+	exitUsage       = exit.Options
+	exitCorrupt     = exit.Corrupt
+	exitDoesNotFit  = exit.DoesNotFit
+	exitInterrupted = exit.Interrupted
 )
 
 const exitHelp = `Exit status:
@@ -54,25 +45,14 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 // exitStatus is the status for err. What fails before the verb is running is
 // the command line's fault.
 func exitStatus(ctx context.Context, err error, running bool) int {
-	is := func(targets ...error) bool {
-		for _, t := range targets {
-			if errors.Is(err, t) {
-				return true
-			}
-		}
-		return false
-	}
+	code := exit.Of(err)
 	switch {
-	case !running, is(errUsage, format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, session.ErrOptions, trainer.ErrOptions):
+	case !running, errors.Is(err, errUsage), code == exitUsage:
 		return exitUsage
-	case is(preprop.ErrMaxTime), ctx.Err() != nil && is(context.Canceled, context.Cause(ctx)):
+	case errors.Is(err, preprop.ErrMaxTime), ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))):
 		return exitInterrupted
-	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
-		return exitCorrupt
-	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM):
-		return exitDoesNotFit
 	}
-	return exitFailed
+	return code
 }
 
 // errorLine is what the user reads of err.

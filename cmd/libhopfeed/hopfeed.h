@@ -1,0 +1,127 @@
+/*
+ * Hopfeed as a C library: loaders of hop stores, and the work that makes stores.
+ *
+ * All calls may be made from any thread; calls for one loader one at a time, but for hopfeed_release,
+ * which may be called beside them. No call may be made in a process that was forked after the
+ * library was loaded: the threads of the library are not there, and the call would wait for ever.
+ * Load the library in the child instead.
+ *
+ * Text is UTF-8 and ends with a zero byte. Text that a call returns through a char ** belongs to the
+ * caller, who gives it to hopfeed_free. Options and results are JSON objects; fields of options that
+ * are left out have their default, and unknown ones are an error. Later versions with the same
+ * HOPFEED_API only add: fields, verbs, calls.
+ */
+#ifndef HOPFEED_H
+#define HOPFEED_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HOPFEED_API 1
+
+typedef const char *hopfeed_text;
+typedef uint64_t hopfeed_task;   /* work that runs */
+typedef uint64_t hopfeed_loader; /* an open store, with its buffers */
+typedef uint64_t hopfeed_hold;   /* of a batch */
+
+/* What calls return: HOPFEED_DONE, one of the two below zero, or an error, which
+ * hopfeed_last_error describes. The errors are the exit statuses of the command hopfeed. */
+enum {
+    HOPFEED_DONE = 0,
+    HOPFEED_END = -1,  /* the epoch has no more batches */
+    HOPFEED_WAIT = -2, /* nothing yet: the time is over, call again */
+    HOPFEED_FAILED = 1,
+    HOPFEED_OPTIONS = 2,      /* options that are unknown or contradict each other or the data */
+    HOPFEED_CORRUPT = 3,      /* corrupt or invalid data */
+    HOPFEED_DOES_NOT_FIT = 4, /* into memory or on disk */
+    HOPFEED_INTERRUPTED = 130
+};
+
+/* Element types. */
+enum {
+    HOPFEED_FLOAT32 = 1,
+    HOPFEED_FLOAT16 = 2,
+    HOPFEED_BFLOAT16 = 3,
+    HOPFEED_INT32 = 4,
+    HOPFEED_INT8 = 7
+};
+
+/*
+ * A batch, in memory of the loader, which must not be written to. It is valid until its hold is
+ * released, or the loader closed. Element (r, m, f) of the features is at
+ * features + r*row_bytes + m*matrix_bytes + f*(size of an element). All pointers are null if there
+ * are no rows.
+ */
+typedef struct {
+    hopfeed_hold hold;
+    int64_t index;       /* within the epoch */
+    int64_t rows;        /* of this rank */
+    int64_t global_rows; /* of all ranks */
+    const void *features;
+    int64_t matrices, columns, row_bytes, matrix_bytes;
+    const void *labels; /* [rows, label_columns]: int32 class, or int8 0 and 1; -1 is unlabelled */
+    int64_t label_columns;
+    const uint32_t *row_numbers; /* [rows], in the store */
+    const uint32_t *nodes;       /* [rows], in the graph */
+    int32_t dtype, label_dtype;
+} hopfeed_batch;
+
+/* The HOPFEED_API of the library that is loaded. */
+int32_t hopfeed_api(void);
+
+void hopfeed_free(void *text);
+
+/* What went wrong in the last call of this thread that returned an error. It is valid until the next
+ * call of the thread. */
+hopfeed_text hopfeed_last_error(void);
+
+/*
+ * Work that may take long. hopfeed_start begins it and returns at once; hopfeed_wait waits for it
+ * for some milliseconds, and sets *result to the result or, if it returns HOPFEED_WAIT, to the
+ * progress: {"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}. hopfeed_end
+ * stops it, if it still runs, waits for that, and forgets it; each task takes one.
+ *
+ * Verbs, and their options:
+ *   "inspect"    path: a graph or store. The result is its manifest, and "matrices".
+ *   "propagate"  graph, output, hops, operator, rows, dtype, chunk_rows, split, seed, tolerance,
+ *                scratch, force, dry_run, memory, threads.
+ *   "import"     source (a folder of arrays as `hopfeed import npy` reads it), output, undirected,
+ *                dtype, force, memory, threads.
+ *   "plan"       as "open".
+ *   "open"       store; region ("train"), matrices ([[operator, hop]]; all), batch_rows, world (1)
+ *                and rank: ranks share each batch; placement, shuffle ("auto", "rr", "chunk" or, in
+ *                order, "none"), seed, stored (features keep the stored type), buffers,
+ *                memory (such as "8GiB"; what the machine has), processes (that share it), threads.
+ *                The result has "loader", which the caller closes unless hopfeed_wait did not
+ *                return it, and what the loader brings and why.
+ */
+int32_t hopfeed_start(hopfeed_text verb, hopfeed_text options, hopfeed_task *task);
+int32_t hopfeed_wait(hopfeed_task task, int32_t milliseconds, char **result);
+int32_t hopfeed_end(hopfeed_task task);
+
+/*
+ * hopfeed_epoch begins an epoch at one of its batches, and ends the one that runs, if any. The order
+ * depends on seed, epoch, shuffle and batch rows alone; so with them, epoch and next batch are all
+ * the state that there is to save, and ranks, placement and buffers may differ afterwards.
+ */
+int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch);
+
+/* hopfeed_next waits for the next batch for some milliseconds. It is an error while all buffers are
+ * held. After an error the epoch is over. */
+int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch);
+int32_t hopfeed_release(hopfeed_hold hold);
+
+/* Counters and times of the epochs that have ended, and by which paths files were read. */
+int32_t hopfeed_stats(hopfeed_loader loader, char **result);
+
+/* Closes the loader. The memory of all its batches is gone. */
+int32_t hopfeed_close(hopfeed_loader loader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

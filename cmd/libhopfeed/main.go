@@ -1,0 +1,227 @@
+//go:build cgo
+
+// Command libhopfeed is Hopfeed as a C library, which programs in other languages load:
+//
+//	go build -buildmode=c-shared -o libhopfeed.so ./cmd/libhopfeed
+//
+// hopfeed.h describes it. This file translates between C and Go; tasks.go has the work that takes
+// long, client.go the loaders. No memory of Go is passed to C: batches lie in the loaders' buffers,
+// which are outside of the Go heap, text is copied, and all else is known by number.
+package main
+
+// #include <stdlib.h>
+// #include "hopfeed.h"
+// void hopfeed_set_error(char *text);
+import "C"
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/hopfeed/hopfeed/cmd/exit"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/session"
+)
+
+func main() {} // that of the program that loads the library runs
+
+var (
+	errEnd  = errors.New("the epoch has no more batches")
+	errWait = errors.New("nothing yet")
+)
+
+// table keeps what callers know by number. No number is used again.
+type table[T any] struct {
+	mu   sync.Mutex
+	last uint64
+	of   map[uint64]T
+}
+
+func (t *table[T]) add(v T) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[uint64]T{}
+	}
+	t.last++
+	t.of[t.last] = v
+	return t.last
+}
+
+// get finds, and with remove forgets, what has a number.
+func (t *table[T]) get(number uint64, remove bool) (v T, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, ok := t.of[number]
+	if !ok {
+		return v, fmt.Errorf("%w: number %d is not known: was it closed?", session.ErrOptions, number)
+	}
+	if remove {
+		delete(t.of, number)
+	}
+	return v, nil
+}
+
+var (
+	tasks   table[*task]
+	clients table[*client]
+	holds   table[hold]
+)
+
+// result is what C gets to know of an error.
+func result(err error) C.int32_t {
+	switch {
+	case err == nil:
+		return C.HOPFEED_DONE
+	case err == errEnd:
+		return C.HOPFEED_END
+	case err == errWait:
+		return C.HOPFEED_WAIT
+	}
+	C.hopfeed_set_error(C.CString(err.Error()))
+	if errors.Is(err, errInterrupted) {
+		return C.HOPFEED_INTERRUPTED
+	}
+	return C.int32_t(exit.Of(err))
+}
+
+// text is JSON that belongs to C.
+func text(v any) (*C.char, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return C.CString(string(b)), nil
+}
+
+func milliseconds(n C.int32_t) <-chan time.Time {
+	return time.After(time.Duration(n) * time.Millisecond)
+}
+
+//export hopfeed_api
+func hopfeed_api() C.int32_t { return C.HOPFEED_API }
+
+//export hopfeed_free
+func hopfeed_free(text unsafe.Pointer) { C.free(text) }
+
+//export hopfeed_start
+func hopfeed_start(verb, options C.hopfeed_text, number *C.hopfeed_task) C.int32_t {
+	t, err := start(C.GoString(verb), []byte(C.GoString(options)))
+	if err == nil {
+		*number = C.hopfeed_task(tasks.add(t))
+	}
+	return result(err)
+}
+
+//export hopfeed_wait
+func hopfeed_wait(number C.hopfeed_task, ms C.int32_t, out **C.char) C.int32_t {
+	t, err := tasks.get(uint64(number), false)
+	if err != nil {
+		return result(err)
+	}
+	value, err := t.wait(milliseconds(ms))
+	if err == nil || err == errWait {
+		var failed error
+		if *out, failed = text(value); failed != nil {
+			err = failed
+		}
+	}
+	return result(err)
+}
+
+//export hopfeed_end
+func hopfeed_end(number C.hopfeed_task) C.int32_t {
+	t, err := tasks.get(uint64(number), true)
+	if err == nil {
+		err = t.end()
+	}
+	return result(err)
+}
+
+//export hopfeed_epoch
+func hopfeed_epoch(number C.hopfeed_loader, epoch, batch C.int64_t) C.int32_t {
+	c, err := clients.get(uint64(number), false)
+	if err == nil {
+		err = c.begin(int(epoch), int(batch))
+	}
+	return result(err)
+}
+
+//export hopfeed_next
+func hopfeed_next(number C.hopfeed_loader, ms C.int32_t, out *C.hopfeed_batch) C.int32_t {
+	c, err := clients.get(uint64(number), false)
+	if err != nil {
+		return result(err)
+	}
+	b, err := c.next(milliseconds(ms))
+	if err == nil {
+		describe(b, out)
+		out.hold = C.hopfeed_hold(holds.add(hold{c, b}))
+	}
+	return result(err)
+}
+
+//export hopfeed_release
+func hopfeed_release(number C.hopfeed_hold) C.int32_t {
+	h, err := holds.get(uint64(number), true)
+	if err == nil {
+		h.release()
+	}
+	return result(err)
+}
+
+//export hopfeed_stats
+func hopfeed_stats(number C.hopfeed_loader, out **C.char) C.int32_t {
+	c, err := clients.get(uint64(number), false)
+	if err == nil {
+		*out, err = text(c.session.Loaders[0].Stats())
+	}
+	return result(err)
+}
+
+//export hopfeed_close
+func hopfeed_close(number C.hopfeed_loader) C.int32_t {
+	c, err := clients.get(uint64(number), true)
+	if err == nil {
+		err = c.close()
+	}
+	return result(err)
+}
+
+// describe writes down a batch for C.
+func describe(b *loader.Batch, out *C.hopfeed_batch) {
+	x := b.X[0]
+	*out = C.hopfeed_batch{
+		index: C.int64_t(b.Index), rows: C.int64_t(b.Rows), global_rows: C.int64_t(b.GlobalRows),
+		features: address(x), matrices: C.int64_t(len(b.X)), columns: C.int64_t(x.Cols),
+		row_bytes: C.int64_t(x.Stride * x.DType.Size()), dtype: types[x.DType],
+		labels: address(b.Labels), label_columns: 1, label_dtype: types[b.Labels.DType],
+		row_numbers: (*C.uint32_t)(address(b.RowNumbers)), nodes: (*C.uint32_t)(address(b.NodeIDs)),
+	}
+	if len(b.X) > 1 {
+		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
+	}
+	if b.Labels.DType == gds.Int8 {
+		out.label_columns = C.int64_t(b.Labels.Cols)
+	}
+}
+
+// types are the element types as C knows them.
+var types = map[gds.DType]C.int32_t{
+	dtype.Float32: C.HOPFEED_FLOAT32, dtype.Float16: C.HOPFEED_FLOAT16, dtype.BFloat16: C.HOPFEED_BFLOAT16,
+	dtype.Int32: C.HOPFEED_INT32, dtype.Int8: C.HOPFEED_INT8,
+}
+
+// address is where the elements of a tensor are.
+func address(t gds.Tensor) unsafe.Pointer {
+	if t.Rows == 0 || t.Cols == 0 {
+		return nil
+	}
+	return unsafe.Pointer(&t.Buf.Bytes()[t.Offset])
+}
