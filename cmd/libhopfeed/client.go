@@ -41,7 +41,6 @@ func (o *openOptions) session(ctx context.Context, store *format.Dir) (so sessio
 	bad := func(format string, args ...any) (session.Options, error) {
 		return so, fmt.Errorf("%w: %s", session.ErrOptions, fmt.Sprintf(format, args...))
 	}
-	m := &store.Manifest
 	switch {
 	case o.BatchRows < 1:
 		return bad("batches of %d rows: want 1 or more", o.BatchRows)
@@ -49,8 +48,6 @@ func (o *openOptions) session(ctx context.Context, store *format.Dir) (so sessio
 		return bad("rank %d of %d: ranks count from 0", o.Rank, o.World)
 	case o.World > 1 && o.Shuffle == placement.Auto:
 		return bad("shuffle auto with %d ranks, which could decide differently: want rr, chunk or none", o.World)
-	case m.LabelValues:
-		return bad("%s has values as labels (regression), which batches do not have", store.Path())
 	}
 	so = session.Options{
 		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,

@@ -62,7 +62,9 @@ typedef struct {
     int64_t global_rows; /* of all ranks */
     const void *features;
     int64_t matrices, columns, row_bytes, matrix_bytes;
-    const void *labels; /* [rows, label_columns]: int32 class, or int8 0 and 1; -1 is unlabelled */
+    /* [rows, label_columns]: a class (int32), several labels (int8 0 and 1), in both of which -1 is
+     * unlabelled, or values (float32), where NaN is. */
+    const void *labels;
     int64_t label_columns;
     const uint32_t *row_numbers; /* [rows], in the store */
     const uint32_t *nodes;       /* [rows], in the graph */

@@ -207,7 +207,7 @@ func describe(b *loader.Batch, out *C.hopfeed_batch) {
 	if len(b.X) > 1 {
 		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
 	}
-	if b.Labels.DType == gds.Int8 {
+	if b.Labels.DType != gds.Int32 {
 		out.label_columns = C.int64_t(b.Labels.Cols)
 	}
 }

@@ -1,0 +1,21 @@
+"""What goes wrong, with the message of the engine."""
+
+
+class Error(RuntimeError):
+    """What the engine says of a failure that is none of the others."""
+
+
+class OptionError(Error, ValueError):
+    """Options are unknown, or contradict each other or the data."""
+
+
+class CorruptError(Error):
+    """Data are corrupt or invalid. `hopfeed repair` computes damaged chunks of a store again."""
+
+
+class DoesNotFit(Error, MemoryError):
+    """It does not fit into memory or on disk."""
+
+
+class ForkError(Error):
+    """The process was forked from one that uses hopfeed, or a loader was sent to another process."""

@@ -1,0 +1,130 @@
+"""The library libhopfeed, by ctypes. cmd/libhopfeed/hopfeed.h describes its calls.
+
+ctypes lets other threads of Python run during a call. Calls that wait return after POLL_MS, since
+Python looks for signals such as Ctrl-C between calls only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+from typing import Any, Callable
+
+from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
+
+API = 1
+POLL_MS = 100
+DONE, END, WAIT = 0, -1, -2
+_ERRORS = {2: OptionError, 3: CorruptError, 4: DoesNotFit}
+
+# Element types as numpy spells them. bfloat16, which numpy does not have, is its bits as uint16.
+TYPES = {1: "<f4", 2: "<f2", 3: "<u2", 4: "<i4", 7: "|i1"}
+BFLOAT16 = 3
+
+
+class BatchStruct(ctypes.Structure):
+    """hopfeed_batch."""
+
+    _fields_ = [
+        ("hold", ctypes.c_uint64),
+        ("index", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("global_rows", ctypes.c_int64),
+        ("features", ctypes.c_void_p),
+        ("matrices", ctypes.c_int64),
+        ("columns", ctypes.c_int64),
+        ("row_bytes", ctypes.c_int64),
+        ("matrix_bytes", ctypes.c_int64),
+        ("labels", ctypes.c_void_p),
+        ("label_columns", ctypes.c_int64),
+        ("row_numbers", ctypes.c_void_p),
+        ("nodes", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("label_dtype", ctypes.c_int32),
+    ]
+
+
+_library: ctypes.CDLL | None = None
+_process = 0  # that has loaded it
+
+
+def library() -> ctypes.CDLL:
+    """The library, which is loaded by the first call. In a process that was forked after that, it is an error."""
+    global _library, _process
+    if _library is None:
+        _library, _process = _load(), os.getpid()
+    if not is_usable():
+        raise ForkError(
+            "this process was forked from one that uses hopfeed, whose threads do not exist here: start processes by "
+            "'spawn' (or use hopfeed only after the fork). A loader needs no worker processes: it reads ahead by threads"
+        )
+    return _library
+
+
+def is_usable() -> bool:
+    """Whether the library is loaded, and not by a parent process."""
+    return _library is not None and _process == os.getpid()
+
+
+def _load() -> ctypes.CDLL:
+    path = pathlib.Path(__file__).with_name("libhopfeed.so")
+    if not path.exists():
+        raise ImportError(f"{path} is not there: hopfeed is used as an installed wheel (tools/python/build-wheel makes it)")
+    lib = ctypes.CDLL(str(path))
+    u64, i64, i32, text = ctypes.c_uint64, ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p
+    returned = ctypes.POINTER(ctypes.c_void_p)
+    for name, arguments in {
+        "api": [],
+        "start": [text, text, ctypes.POINTER(u64)],
+        "wait": [u64, i32, returned],
+        "end": [u64],
+        "epoch": [u64, i64, i64],
+        "next": [u64, i32, ctypes.POINTER(BatchStruct)],
+        "release": [u64],
+        "stats": [u64, returned],
+        "close": [u64],
+    }.items():
+        function = getattr(lib, "hopfeed_" + name)
+        function.argtypes, function.restype = arguments, i32
+    lib.hopfeed_free.argtypes, lib.hopfeed_free.restype = [ctypes.c_void_p], None
+    lib.hopfeed_last_error.argtypes, lib.hopfeed_last_error.restype = [], text
+    if (api := lib.hopfeed_api()) != API:
+        raise ImportError(f"{path} has version {api} of the C API, and this package wants {API}: install the wheel again")
+    return lib
+
+
+def check(status: int) -> int:
+    """The status, unless it is an error, which is raised."""
+    if status > 0:
+        message = library().hopfeed_last_error().decode()
+        raise _ERRORS.get(status, Error)(message)
+    return status
+
+
+def take(returned: ctypes.c_void_p) -> Any:
+    """The value of JSON that a call has returned."""
+    try:
+        return json.loads(ctypes.string_at(returned.value or 0))
+    finally:
+        library().hopfeed_free(returned)
+
+
+def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], None] | None = None) -> Any:
+    """The result of a task. An exception meanwhile, such as KeyboardInterrupt, stops it."""
+    lib = library()
+    task = ctypes.c_uint64()
+    given = {k: v for k, v in options.items() if v is not None}
+    check(lib.hopfeed_start(verb.encode(), json.dumps(given).encode(), ctypes.byref(task)))
+    try:
+        while True:
+            returned = ctypes.c_void_p()
+            status = check(lib.hopfeed_wait(task, POLL_MS, ctypes.byref(returned)))
+            value = take(returned)
+            if status == DONE:
+                return value
+            if report:
+                report(value)
+    finally:
+        lib.hopfeed_end(task)

@@ -1,0 +1,133 @@
+"""What makes graphs and stores, and plans: calls of the engine."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._loader import Dataset, Loader, open_options
+from ._progress import Bars, Progress
+
+
+def propagate(
+    graph: str | os.PathLike[str] | Dataset,
+    output: str | os.PathLike[str],
+    *,
+    hops: int | None = None,
+    operator: str | None = None,
+    rows: str | None = None,
+    dtype: str | None = None,
+    chunk_rows: int | None = None,
+    split: int | None = None,
+    seed: int | None = None,
+    tolerance: float | None = None,
+    scratch: str | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    memory: str | None = None,
+    threads: int | None = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Computes propagated features of a graph into the hop store ``output``, as ``hopfeed propagate`` does;
+    its help describes the options. An interrupted call goes on when it is made again.
+
+    :return: what was computed, and how long it took, as ``hopfeed propagate --json`` prints it
+    """
+    options = {k: v for k, v in locals().items() if k != "progress"}
+    options["graph"] = graph.path if isinstance(graph, Dataset) else os.fspath(graph)
+    options["output"] = os.fspath(output)
+    with Bars(progress) as bars:
+        result: dict[str, Any] = _native.run("propagate", options, bars.report)
+    return result
+
+
+def plan(store: str | os.PathLike[str] | Dataset, **options: Any) -> dict[str, Any]:
+    """What a Loader with these options would do, and why, with predicted times of loading an epoch. It
+    measures the machine for about a second.
+
+    :return: ``placement``, ``shuffle``, ``reasons``, and ``alternatives`` with their memory and times
+    """
+    arguments = inspect.signature(Loader).bind(store, **options)
+    arguments.apply_defaults()
+    wishes = open_options(arguments.arguments)
+    del wishes["dataset"]
+    result: dict[str, Any] = _native.run("plan", wishes)
+    return result
+
+
+def import_npy(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    undirected: bool = False,
+    dtype: str | None = None,
+    force: bool = False,
+    memory: str | None = None,
+    threads: int | None = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Makes the graph ``output`` of a folder of numpy arrays, as ``hopfeed import npy`` does."""
+    options = {k: v for k, v in locals().items() if k != "progress"}
+    options["source"], options["output"] = os.fspath(source), os.fspath(output)
+    with Bars(progress) as bars:
+        _native.run("import", options, bars.report)
+    return Dataset(output)
+
+
+def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str = "graph", **options: Any) -> Dataset:
+    """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
+
+    It takes ``x``, ``edge_index``, and, where they are there, ``y``, ``edge_weight`` and the masks
+    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. ``options`` are
+    those of ``import_npy``. The arrays are written to a folder beside ``output`` first, which is
+    removed afterwards.
+    """
+    arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x)}
+    for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
+        if getattr(data, source, None) is not None:
+            arrays[target] = _array(getattr(data, source))
+    masks = [getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
+    if any(mask is not None for mask in masks):
+        arrays["splits"] = _splits(masks)
+    meta = {"name": name, "num_nodes": int(arrays["node_feat"].shape[0])}
+    if data.is_undirected():
+        meta |= {"directed": False, "reverses_stored": True}
+    beside = pathlib.Path(output).absolute().parent
+    with tempfile.TemporaryDirectory(prefix=".hopfeed-pyg-", dir=beside) as folder:
+        for file, array in arrays.items():
+            np.save(os.path.join(folder, file + ".npy"), array)
+        with open(os.path.join(folder, "meta.json"), "w") as f:
+            json.dump(meta, f)
+        return import_npy(folder, output, **options)
+
+
+def _array(tensor: Any) -> np.ndarray[Any, Any]:
+    """A tensor of PyTorch as an array that an import reads."""
+    if str(getattr(tensor, "dtype", "")) == "torch.bfloat16":
+        tensor = tensor.float()
+    array = tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
+    return array.astype(np.int8) if array.dtype == bool else array
+
+
+def _splits(masks: list[Any]) -> np.ndarray[Any, Any]:
+    """Masks [n] or [n, k] of train, valid and test as splits [k, n]: 0, 1, 2, and -1 for none."""
+    out = None
+    for part, mask in enumerate(masks):
+        if mask is None:
+            continue
+        array = _array(mask).astype(bool)
+        array = array.reshape(len(array), -1).T
+        out = np.full(array.shape, -1, np.int8) if out is None else out
+        if out.shape != array.shape:  # one test set of several splits
+            out, array = np.broadcast_arrays(out, array)
+            out = out.copy()
+        out[array] = part
+    assert out is not None
+    return out

@@ -1,0 +1,48 @@
+"""Stores that the tests read, and what numpy says is in them."""
+
+import os
+
+import numpy as np
+
+import hopfeed
+
+NODES, FEATURES, HOPS, CHUNK_ROWS = 700, 5, 2, 16
+
+
+def write_arrays(folder, seed=1, labels=None, nodes=NODES):
+    """A folder in the npy layout: a random directed graph, with some nodes in no split."""
+    rng = np.random.default_rng(seed)
+    arrays = {
+        "edge_index": rng.integers(0, nodes, (2, 6 * nodes)),
+        "node_feat": rng.standard_normal((nodes, FEATURES), dtype=np.float32),
+        "node_label": rng.integers(0, 4, nodes) if labels is None else labels,
+        "splits": rng.choice(np.array([0, 0, 0, 1, 2, -1], np.int8), nodes),
+    }
+    os.makedirs(folder, exist_ok=True)
+    for name, array in arrays.items():
+        np.save(os.path.join(folder, name + ".npy"), array)
+    return arrays
+
+
+def propagated(arrays, hops=HOPS):
+    """D^-1 (A+I) to the powers 0 to hops, times X, in float64: [nodes, hops + 1, features]."""
+    n = len(arrays["node_feat"])
+    a = np.zeros((n, n))
+    a[arrays["edge_index"][1], arrays["edge_index"][0]] = 1  # parallel edges are one
+    np.fill_diagonal(a, 1)
+    a /= a.sum(axis=1, keepdims=True)
+    out = [arrays["node_feat"].astype(np.float64)]
+    for _ in range(hops):
+        out.append(a @ out[-1])
+    return np.stack(out, axis=1)
+
+
+def make(folder, dtype=None, labels=None, **options):
+    """The arrays, and the path of the store that is made of them."""
+    arrays = write_arrays(os.path.join(folder, "arrays"), labels=labels)
+    hopfeed.import_npy(os.path.join(folder, "arrays"), os.path.join(folder, "graph"), progress=False)
+    store = os.path.join(folder, "store")
+    hopfeed.propagate(
+        os.path.join(folder, "graph"), store, hops=HOPS, operator="rw", dtype=dtype, chunk_rows=CHUNK_ROWS, progress=False, **options
+    )
+    return arrays, store

@@ -1,0 +1,422 @@
+"""The package with numpy alone, as it is installed: python -m unittest discover tools/python/tests."""
+
+import gc
+import json
+import multiprocessing
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import hopfeed
+import stores
+
+
+class WithStore(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.arrays, cls.store = stores.make(cls.folder.name)
+        cls.expected = stores.propagated(cls.arrays)
+        cls.train = np.flatnonzero(cls.arrays["splits"] == 0)
+
+
+def epoch(loader):
+    """Copies of nodes, features and labels of an epoch."""
+    parts = [(b["nodes"].copy(), b["x"].copy(), b["labels"].copy()) for b in loader]
+    return tuple(np.concatenate(p) for p in zip(*parts))
+
+
+class Batches(WithStore):
+    def test_every_row_comes_once_with_what_numpy_computes(self):
+        for placement in ("device", "host", "storage"):
+            for shuffle in ("none", "chunk", "rr"):
+                if (placement, shuffle) == ("storage", "rr"):
+                    continue
+                with self.subTest(placement=placement, shuffle=shuffle):
+                    loader = hopfeed.Loader(self.store, 50, shuffle, placement, seed=3)
+                    nodes, x, labels = epoch(loader)
+                    self.assertEqual(len(loader), -(-len(self.train) // 50))
+                    np.testing.assert_array_equal(np.sort(nodes), self.train)
+                    np.testing.assert_allclose(x, self.expected[nodes], rtol=1e-5, atol=1e-6)
+                    np.testing.assert_array_equal(labels, self.arrays["node_label"][nodes])
+                    again = epoch(loader)[0]
+                    self.assertEqual(np.array_equal(nodes, again), shuffle == "none")
+
+    def test_the_order_is_the_same_from_everywhere(self):
+        orders = [epoch(hopfeed.Loader(self.store, 50, "chunk", p, seed=3))[0] for p in ("device", "host", "storage")]
+        np.testing.assert_array_equal(orders[0], orders[1])
+        np.testing.assert_array_equal(orders[0], orders[2])
+
+    def test_ranks_share_each_batch_in_the_same_order(self):
+        alone = list(map(lambda b: b["nodes"].copy(), hopfeed.Loader(self.store, 50, seed=3)))
+        for world in (2, 3):
+            loaders = [hopfeed.Loader(self.store, 50, rank=r, world_size=world, seed=3) for r in range(world)]
+            for k, shares in enumerate(zip(*loaders)):
+                np.testing.assert_array_equal(np.concatenate([b["nodes"] for b in shares]), alone[k])
+                self.assertEqual({b.global_rows for b in shares}, {len(alone[k])})
+            self.assertEqual(k + 1, len(alone))
+
+    def test_hops_and_operators_are_chosen(self):
+        for hops, index in ((1, [0, 1]), ([0, 2], [0, 2]), ([2], [2]), (0, [0])):
+            with self.subTest(hops=hops):
+                nodes, x, _ = epoch(hopfeed.Loader(self.store, 64, hops=hops, operators="rw"))
+                np.testing.assert_allclose(x, self.expected[nodes][:, index], rtol=1e-5, atol=1e-6)
+
+    def test_an_array_for_each_matrix(self):
+        loader = hopfeed.Loader(self.store, 64, stacked=False)
+        self.assertEqual(loader.matrices, ["x/hop-0", "rw/hop-1", "rw/hop-2"])
+        for b in loader:
+            for m, name in enumerate(loader.matrices):
+                np.testing.assert_allclose(b[name], self.expected[b["nodes"]][:, m], rtol=1e-5, atol=1e-6)
+
+    def test_other_regions(self):
+        for region, part in (("valid", 1), ("test", 2)):
+            nodes = epoch(hopfeed.Loader(self.store, 64, "none", region=region))[0]
+            np.testing.assert_array_equal(np.sort(nodes), np.flatnonzero(self.arrays["splits"] == part))
+
+    def test_row_numbers_are_those_of_the_store(self):
+        rows = np.concatenate([b["row_numbers"].copy() for b in hopfeed.Loader(self.store, 64)])
+        np.testing.assert_array_equal(np.sort(rows), np.arange(len(self.train)))
+
+    def test_ranks_without_rows_get_empty_batches(self):
+        loader = hopfeed.Loader(self.store, 2, rank=2, world_size=3)
+        for b in loader:
+            self.assertEqual((b["x"].shape, b["labels"].shape, b.rows), ((0, 3, 5), (0,), 0))
+
+
+class Types(unittest.TestCase):
+    def test_types_and_kinds_of_labels(self):
+        rng = np.random.default_rng(5)
+        several = rng.integers(0, 2, (stores.NODES, 3)).astype(np.int8)
+        values = rng.standard_normal((stores.NODES, 2), dtype=np.float32)
+        for dtype, numpy_type, labels in (("float16", np.float16, several), ("bfloat16", np.uint16, values)):
+            with self.subTest(dtype=dtype), tempfile.TemporaryDirectory() as folder:
+                arrays, store = stores.make(folder, dtype, labels)
+                expected = stores.propagated(arrays)
+                for as_stored in ("stored", "float32"):
+                    for placement in ("device", "host", "storage"):
+                        for b in hopfeed.Loader(store, 50, placement=placement, dtype=as_stored):
+                            x = b["x"]
+                            self.assertEqual(x.dtype, numpy_type if as_stored == "stored" else np.float32)
+                            if x.dtype == np.uint16:
+                                x = (x.astype(np.uint32) << 16).view(np.float32)
+                            np.testing.assert_allclose(x, expected[b["nodes"]], rtol=1e-2, atol=1e-2)
+                            np.testing.assert_array_equal(b["labels"], labels[b["nodes"]])
+                            self.assertEqual(b["labels"].dtype, labels.dtype)
+
+
+class Memory(WithStore):
+    def test_batches_are_the_loaders_memory(self):
+        loader = hopfeed.Loader(self.store, 50, "rr", "host")
+        seen = {b["x"].__array_interface__["data"][0] for _ in range(3) for b in loader}
+        self.assertLessEqual(len(seen), 2, "buffers")
+        for b in loader:
+            with self.assertRaises(ValueError):
+                b["x"][0] = 1
+
+    def test_a_batch_that_is_held_stays_as_it_is(self):
+        loader = hopfeed.Loader(self.store, 50, "rr", "host", buffers=3)
+        held = []
+        for b in loader:
+            if b.index in (0, 2):
+                held.append((b.hold(), b["x"].copy()))
+        for _ in loader:
+            pass
+        for b, before in held:
+            np.testing.assert_array_equal(b["x"], before)
+            b.release()
+            b.release()  # once more does nothing
+
+    def test_holding_all_is_an_error_that_says_so(self):
+        loader = hopfeed.Loader(self.store, 50)
+        batches = []
+        with self.assertRaisesRegex(hopfeed.OptionError, "all 2 batch buffers are held"):
+            for b in loader:
+                batches.append(b.hold())
+        for b in batches:
+            b.release()
+        self.assertEqual(len(epoch(loader)[0]), len(self.train))
+
+    def test_arrays_outlive_the_loader(self):
+        x = next(iter(hopfeed.Loader(self.store, 50, "none", "device"))).hold()["x"]
+        gc.collect()
+        copies = [hopfeed.Loader(self.store, 50, "none", "device") for _ in range(3)]  # may take freed memory
+        np.testing.assert_allclose(x, self.expected[self.order()[:50]], rtol=1e-5, atol=1e-6)
+        del copies
+
+    def order(self):
+        return epoch(hopfeed.Loader(self.store, 50, "none"))[0]
+
+    def test_epochs_take_no_more_memory(self):
+        loader = hopfeed.Loader(self.store, 50)
+
+        def resident():
+            for _ in range(100):
+                for b in loader:
+                    b["x"]
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+        resident(), resident()
+        before = resident()
+        self.assertLess(resident() - before, 4 << 20)
+
+    def test_loaders_that_are_gone_take_no_memory(self):
+        def resident():
+            for _ in range(30):
+                next(iter(hopfeed.Loader(self.store, 50)))
+            gc.collect()
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+        resident(), resident()
+        before = resident()
+        self.assertLess(resident() - before, 8 << 20)
+
+
+class State(WithStore):
+    def test_an_epoch_goes_on_where_it_was_saved_with_other_ranks_and_placement(self):
+        def nodes(loaders):
+            return [np.concatenate([b["nodes"] for b in shares]) for shares in zip(*loaders)]
+
+        def open_all(world, placement):
+            return [hopfeed.Loader(self.store, 50, "chunk", placement, seed=9, rank=r, world_size=world) for r in range(world)]
+
+        whole = open_all(1, "host")
+        want = nodes(whole) + nodes(whole)
+        for world, later in ((1, 2), (2, 3), (3, 1)):
+            for stop in range(1, 2 * len(whole[0]) + 1):
+                first = open_all(world, "storage")
+                got = []
+                while len(got) < stop:
+                    iterators = [iter(loader) for loader in first]
+                    for shares in zip(*iterators):
+                        got.append(np.concatenate([b["nodes"] for b in shares]))
+                        if len(got) == stop:
+                            break
+                states = [json.loads(json.dumps(loader.state_dict())) for loader in first]
+                self.assertEqual(len({json.dumps(s) for s in states}), 1)
+                second = open_all(later, "device")
+                for loader in second:
+                    loader.load_state_dict(states[0])
+                while len(got) < len(want):
+                    got += nodes(second)
+                self.assertEqual([list(g) for g in got], [list(w) for w in want])
+
+    def test_a_state_of_another_order_is_refused(self):
+        state = hopfeed.Loader(self.store, 50, seed=1).state_dict()
+        for change in ({"seed": 2}, {"batch_size": 51}, {"region": "valid"}, {"shuffle": "rr"}):
+            with self.assertRaisesRegex(hopfeed.OptionError, "the state is of a loader with"):
+                hopfeed.Loader(self.store, **{"batch_size": 50, "seed": 1, **change}).load_state_dict(state)
+        for change in ({"version": 2}, {"batch": 10**6}, {"epoch": -1}):
+            with self.assertRaises(hopfeed.OptionError):
+                hopfeed.Loader(self.store, 50, seed=1).load_state_dict({**state, **change})
+
+    def test_epochs_can_be_chosen(self):
+        loader = hopfeed.Loader(self.store, 50)
+        orders = [list(epoch(loader)[0]) for _ in range(3)]
+        loader.set_epoch(1)
+        self.assertEqual(list(epoch(loader)[0]), orders[1])
+        for _ in loader:
+            break  # what is left of an epoch is not made up for
+        loader.set_epoch(2)
+        self.assertEqual(list(epoch(loader)[0]), orders[2])
+
+    def test_of_two_iterations_the_first_ends(self):
+        loader = hopfeed.Loader(self.store, 50)
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        next(second)
+        with self.assertRaisesRegex(hopfeed.Error, "another iteration"):
+            next(first)
+        self.assertEqual(len(list(second)), len(loader) - 1)
+
+
+class Failures(WithStore):
+    def test_options(self):
+        for options, says in (
+            ({"placement": "tape"}, "tape"),
+            ({"shuffle": "rr", "placement": "storage"}, "chunk"),
+            ({"batch_size": 0}, "batches of 0 rows"),
+            ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
+            ({"world_size": 2, "shuffle": "auto"}, "differently"),
+            ({"hops": 7}, "no hop"),
+            ({"operators": "sym"}, "no operator"),
+            ({"dtype": "int8"}, "dtype 'int8'"),
+            ({"memory": "much"}, "memory"),
+            ({"threads": -1}, "-1 threads"),
+        ):
+            with self.subTest(**options), self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.Loader(self.store, **options)
+        with self.assertRaisesRegex(hopfeed.OptionError, "propagate"):
+            hopfeed.Loader(self.store[: -len("store")] + "graph")
+        with self.assertRaises(hopfeed.Error):
+            hopfeed.Loader(self.store, region="night")
+        with self.assertRaises(hopfeed.Error):
+            hopfeed.Dataset("nowhere")
+
+    def test_what_does_not_fit(self):
+        with self.assertRaisesRegex(hopfeed.DoesNotFit, "memory"):
+            hopfeed.Loader(self.store, memory="49MiB", batch_size=10**6, buffers=10**6)
+
+    def test_damage_is_found_during_the_epoch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, store = stores.make(folder)
+            part = pathlib.Path(store, "features/rw/hop-1/part-00000.arrow")
+            row = next(iter(hopfeed.Loader(store, 50)))["x"][7, 1].tobytes()
+            damaged = bytearray(part.read_bytes())
+            damaged[damaged.index(row)] ^= 1
+            part.write_bytes(damaged)
+            loader = hopfeed.Loader(store, 50, placement="storage")
+            with self.assertRaisesRegex(hopfeed.CorruptError, "hop-1"):
+                for _ in loader:
+                    pass
+            with self.assertRaises(hopfeed.CorruptError):
+                hopfeed.Loader(store, placement="host")
+
+    def test_a_closed_loader(self):
+        with hopfeed.Loader(self.store, 50) as loader:
+            iterator = iter(loader)
+            x = next(iterator)["x"]
+        for use in (lambda: next(iterator), lambda: iter(loader), loader.stats):
+            with self.assertRaisesRegex(hopfeed.Error, "closed"):
+                use()
+        self.assertEqual(x.shape, (50, 3, 5))
+
+
+def in_fork(store, loader, queue):
+    messages = []
+    for use in (lambda: next(iter(loader)), lambda: hopfeed.Loader(store), loader.stats):
+        try:
+            use()
+        except hopfeed.ForkError as e:
+            messages.append(str(e))
+    queue.put(messages)
+
+
+def in_spawned(store, queue):
+    queue.put(sum(b.rows for b in hopfeed.Loader(store, 50)))
+
+
+class Processes(WithStore):
+    def test_a_forked_process_is_told_what_to_do(self):
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        process = context.Process(target=in_fork, args=(self.store, hopfeed.Loader(self.store, 50), queue))
+        process.start()
+        messages = queue.get(timeout=30)
+        process.join(30)
+        self.assertEqual((len(messages), process.exitcode), (3, 0))
+        self.assertIn("spawn", messages[0])
+
+    def test_a_spawned_process_loads(self):
+        context = multiprocessing.get_context("spawn")
+        queue = context.Queue()
+        process = context.Process(target=in_spawned, args=(self.store, queue))
+        process.start()
+        self.assertEqual(queue.get(timeout=60), len(self.train))
+        process.join(30)
+
+    def test_a_loader_is_not_sent_to_another_process(self):
+        with self.assertRaisesRegex(hopfeed.ForkError, "no worker processes"):
+            pickle.dumps(hopfeed.Loader(self.store, 50))
+
+    def test_interrupt_ends_the_process_within_a_batch(self):
+        program = (
+            "import hopfeed, itertools, sys\n"
+            f"loader = hopfeed.Loader({self.store!r}, 1, placement='storage')\n"
+            "try:\n"
+            "    for i in itertools.count():\n"
+            "        for b in loader:\n"
+            "            if i == 0 and b.index == 0: print('running', flush=True)\n"
+            "except KeyboardInterrupt:\n"
+            "    print('interrupted', len(list(loader)) == len(loader))\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "running\n")
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=30)
+        self.assertEqual((out, process.returncode), ("interrupted True\n", 0))
+
+    def test_interrupt_ends_a_propagation_which_goes_on_later(self):
+        graph, output = self.store[: -len("store")] + "graph", self.store + "-long"
+        options = {"hops": 40, "operator": "heat:t=100", "rows": "all"}
+        program = (
+            "import hopfeed, re\n"
+            "def seen(state):\n"  # after two hops, of which something is saved
+            "    if any(int(hop) > 2 for task in state['tasks'] for hop in re.findall('hop[- ](\\\\d+)', task['label'])):\n"
+            "        print('running', flush=True)\n"
+            f"hopfeed.propagate({graph!r}, {output!r}, progress=seen, **{options})\n"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "running\n")
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT, errors)
+        self.assertIn("KeyboardInterrupt", errors)
+        result = hopfeed.propagate(graph, output, progress=False, **options)
+        self.assertTrue(result["resumed"] and result["complete"])
+
+
+class Work(WithStore):
+    def test_a_plan_says_where_and_why(self):
+        plan = hopfeed.plan(self.store, batch_size=64, shuffle="auto")
+        self.assertIn(plan["placement"], ("device", "host", "storage"))
+        self.assertTrue(plan["reasons"] and plan["alternatives"])
+        self.assertEqual(plan["rows"], len(self.train))
+        with self.assertRaises(TypeError):
+            hopfeed.plan(self.store, batches=3)
+
+    def test_a_store_grows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, store = stores.make(folder)
+            graph = os.path.join(folder, "graph")
+            self.assertTrue(hopfeed.propagate(graph, store, operator="rw", progress=False)["already_complete"])
+            seen = []
+            hopfeed.propagate(graph, store, hops=3, operator="rw,sym", progress=seen.append)
+            self.assertEqual(hopfeed.Dataset(store).matrices, [("x", 0)] + [(o, h) for o in ("sym", "rw") for h in (1, 2, 3)])
+            with self.assertRaises(hopfeed.OptionError):
+                hopfeed.propagate(graph, store, rows="all", progress=False)
+            with self.assertRaises(hopfeed.OptionError):
+                hopfeed.propagate(graph, store, operator="magic", progress=False)
+
+    def test_stats_count_rows_and_reads(self):
+        loader = hopfeed.Loader(self.store, 50, placement="storage")
+        epoch(loader)
+        stats = loader.stats()
+        self.assertEqual((stats["batches"], stats["rows"]), (len(loader), len(self.train)))
+        self.assertEqual(stats["bytes_read"], 3 * len(self.train) * 4 * stores.FEATURES)
+        self.assertTrue(stats["reads"])
+
+    def test_a_graph_of_arrays_like_those_of_pyg(self):
+        class Data:  # what from_pyg uses of torch_geometric.data.Data
+            edge_index, x = self.arrays["edge_index"], self.arrays["node_feat"]
+            y = self.arrays["node_label"]
+            train_mask, val_mask, test_mask = (self.arrays["splits"] == part for part in range(3))
+
+            def is_undirected(self):
+                return False
+
+        with tempfile.TemporaryDirectory() as folder:
+            graph = os.path.join(folder, "graph")
+            dataset = hopfeed.from_pyg(Data(), graph, name="things", progress=False)
+            self.assertEqual((dataset.kind, dataset.name, dataset.nodes, dataset.classes), ("graph", "things", stores.NODES, 4))
+            hopfeed.propagate(graph, os.path.join(folder, "store"), operator="rw", progress=False)
+            self.assertEqual(os.listdir(folder).count("graph") + os.listdir(folder).count("store"), len(os.listdir(folder)))
+            nodes, x, labels = epoch(hopfeed.Loader(os.path.join(folder, "store"), 50))
+            np.testing.assert_array_equal(np.sort(nodes), self.train)
+            np.testing.assert_allclose(x, self.expected[nodes], rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(labels, self.arrays["node_label"][nodes])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,127 @@
+"""hopfeed.torch, where PyTorch is installed."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import stores
+
+try:
+    import torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+import hopfeed.torch
+
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = PROJECT / "tools/python/examples"
+
+
+def nodes_of_rank(rank, world, store, state, folder):
+    """Loads an epoch as one of the ranks of a group, and saves the nodes of its batches."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=world)
+    loader = hopfeed.torch.Loader(store, 50, seed=4)
+    if state:
+        loader.load_state_dict(state)
+    shares = []
+    for batch in loader:
+        total = torch.tensor([batch.rows])
+        torch.distributed.all_reduce(total)
+        assert total.item() == batch.global_rows
+        shares.append(batch["nodes"])
+    torch.save(shares, os.path.join(folder, f"rank-{rank}"))
+    torch.distributed.destroy_process_group()
+
+
+class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.arrays, cls.store = stores.make(cls.folder.name, "bfloat16")
+        cls.expected = torch.tensor(stores.propagated(cls.arrays), dtype=torch.float32)
+        cls.labels = torch.tensor(cls.arrays["node_label"])
+
+    def test_tensors_are_the_loaders_memory(self):
+        for dtype, want in (("float32", torch.float32), ("stored", torch.bfloat16)):
+            for stacked in (True, False):
+                loader = hopfeed.torch.Loader(self.store, 50, "rr", "host", dtype=dtype, stacked=stacked)
+                places = set()
+                for b in loader:
+                    x = b["x"] if stacked else torch.stack([b[m] for m in loader.matrices], dim=1)
+                    self.assertEqual(x.dtype, want)
+                    torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
+                    self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
+                    places.add(b[next(iter(b))].data_ptr())
+                self.assertLessEqual(len(places), 2)
+
+    def test_a_dataloader_without_workers(self):
+        loader = hopfeed.torch.Loader(self.store, 50, seed=2)
+        want = torch.cat([b["nodes"] for b in loader])
+        loader.set_epoch(0)
+        data = torch.utils.data.DataLoader(loader, batch_size=None)
+        self.assertEqual(len(data), len(loader))
+        self.assertTrue(torch.equal(torch.cat([b["nodes"] for b in data]), want))
+
+    def test_a_dataloader_with_workers_is_told_what_to_do(self):
+        loader = hopfeed.torch.Loader(self.store, 50)
+        with self.assertRaisesRegex(RuntimeError, "num_workers=0|spawn"):
+            next(iter(torch.utils.data.DataLoader(loader, batch_size=None, num_workers=1, multiprocessing_context="fork")))
+        with self.assertRaisesRegex(RuntimeError, "num_workers=0"):
+            next(iter(torch.utils.data.DataLoader(loader, batch_size=None, num_workers=1, multiprocessing_context="spawn")))
+
+    def test_ranks_of_gloo_share_each_batch(self):
+        alone = hopfeed.torch.Loader(self.store, 50, seed=4)
+        want = [b["nodes"].clone() for b in alone]
+        alone.set_epoch(0)
+        for _, b in zip(range(3), alone):
+            state = alone.state_dict()
+        for world, saved in ((2, None), (3, state)):
+            with tempfile.TemporaryDirectory() as folder:
+                torch.multiprocessing.spawn(nodes_of_rank, (world, self.store, saved, folder), world)
+                ranks = [torch.load(os.path.join(folder, f"rank-{r}")) for r in range(world)]
+            got = [torch.cat(shares) for shares in zip(*ranks)]
+            self.assertEqual(len(got), len(want[3:] if saved else want))
+            for a, b in zip(got, want[3:] if saved else want):
+                self.assertTrue(torch.equal(a, b))
+
+    def test_examples_run(self):
+        python = [sys.executable]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        for command, says in (
+            (python + ["sign.py", self.store, "--epochs", "2"], "test accuracy"),
+            (python + ["hoga.py", self.store, "--epochs", "2"], "test accuracy"),
+            (torchrun + ["sign.py", self.store, "--epochs", "2"], "test accuracy"),
+        ):
+            with self.subTest(command=command):
+                environment = dict(os.environ, OMP_NUM_THREADS="1")
+                done = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(done.stdout.count(says), 1, done.stdout)
+
+    def test_the_snippets_of_the_page_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(os.path.join(self.folder.name, "graph"), os.path.join(folder, "graph"))
+            command = [sys.executable, str(PROJECT / ".ci/run_snippets.py"), str(PROJECT / "docs/pytorch.md")]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertNotIn("SKIPPED", done.stdout)
+
+    def test_examples_of_other_packages_run(self):
+        for module, script in (("torch_geometric", "from_pyg.py"), ("pyarrow", "read_with_pyarrow.py")):
+            try:
+                __import__(module)
+            except ImportError:
+                print(f"{module} is not installed: {script} is not tested", file=sys.stderr)
+                continue
+            with self.subTest(script), tempfile.TemporaryDirectory() as folder:
+                arguments = [self.store] if script == "read_with_pyarrow.py" else [os.path.join(folder, "data")]
+                done = subprocess.run([sys.executable, script, *arguments], cwd=EXAMPLES, capture_output=True, text=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
