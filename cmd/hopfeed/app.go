@@ -75,7 +75,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
-		newEvaluateCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
+		newEvaluateCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
 		newVersionCommand(a),
 	)
 	refuseUnknown(root)
@@ -117,7 +117,7 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useThreads(); err != nil {
 			return err
 		}
-		if o := c.Flags().Lookup("output"); o != nil && (o.Changed || o.DefValue != "") {
+		if o := c.Flags().Lookup("output"); o != nil && o.Annotations[fileOutput] == nil && (o.Changed || o.DefValue != "") {
 			if info, err := a.fs.Stat(o.Value.String()); o.Value.String() == "" || err == nil && !info.IsDir() {
 				return usagef("--output %q: want a directory", o.Value)
 			}

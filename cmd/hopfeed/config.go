@@ -15,19 +15,28 @@ import (
 
 const maxConfigBytes = 1 << 20
 
-// readYAML decodes a small YAML file (JSON is YAML) that a flag names.
-func (a *app) readYAML(flag, path string, to any) error {
+// readSmall reads a small file that a flag names.
+func (a *app) readSmall(path string) ([]byte, error) {
 	f, err := a.fs.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	text := make([]byte, maxConfigBytes)
 	n, err := f.ReadAt(text, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// readYAML decodes a small YAML file (JSON is YAML) that a flag names.
+func (a *app) readYAML(flag, path string, to any) error {
+	text, err := a.readSmall(path)
+	if err != nil {
 		return err
 	}
-	if err := yaml.Unmarshal(text[:n], to); err != nil {
+	if err := yaml.Unmarshal(text, to); err != nil {
 		return usagef("--%s %s: %s", flag, path, strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	return nil

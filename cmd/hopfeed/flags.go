@@ -13,3 +13,6 @@ const (
 	scratchUsage   = "folder for scratch files"
 	splitsUsage    = "npy file [k,n] of splits of the nodes, of which --split chooses one"
 )
+
+// fileOutput is the annotation of a flag --output that names a file; others name a directory.
+const fileOutput = "hopfeed_output_is_a_file"

@@ -253,9 +253,11 @@ func (a *app) space(ctx context.Context, o *trainOptions) ([]tune.Dimension, err
 	if err != nil {
 		return nil, err
 	}
-	if err := defaults.resolveSettings(spec, session.CountRows(store.Layout(), part.Train)); err != nil {
+	rows := session.CountRows(store.Layout(), part.Train)
+	if err := defaults.resolveSettings(spec, rows); err != nil {
 		return nil, err
 	}
+	batch := int(min(int64(defaults.BatchRows), rows))
 	var operators []string
 	hops := math.MaxInt // that all operators have
 	last := map[string]int{}
@@ -274,7 +276,7 @@ func (a *app) space(ctx context.Context, o *trainOptions) ([]tune.Dimension, err
 	space := []tune.Dimension{
 		{Name: "lr", Draw: func(u float64) string { return number(defaults.LearningRate * math.Pow(10, 2*u-1)) }},
 		{Name: "weight-decay", Draw: func(u float64) string { return number(defaults.WeightDecay * math.Pow(10, 4*u-2)) }},
-		{Name: "batch", Draw: func(u float64) string { return fmt.Sprint(max(1, defaults.BatchRows>>2<<int(5*u))) }},
+		{Name: "batch", Draw: func(u float64) string { return fmt.Sprint(max(1, batch<<int(5*u)>>2)) }},
 	}
 	if _, ok := defaults.Values["dropout"]; ok {
 		space = append(space, tune.Dimension{Name: "dropout", Draw: func(u float64) string { return number(math.Floor(9*u) / 10) }})

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/report"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type reportOptions struct {
+	runs        []string
+	output      string
+	propagation []string
+	force       bool
+}
+
+func newReportCommand(a *app) *cobra.Command {
+	var o reportOptions
+	c := &cobra.Command{
+		Use:   "report RUN...",
+		Short: "Write a page about trainings: curves, times, comparison",
+		Long: "Report writes one HTML file about trainings that train --run has saved, which may be unfinished: results,\n" +
+			"settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has\n" +
+			"its charts in it, and needs no network.\n\n" +
+			"How long propagation took is written neither in stores nor in runs. Files with what propagate --json has\n" +
+			"printed, given by --propagation, add its share of a run; they are matched by the folder of the store.",
+		Args: cobra.MinimumNArgs(1),
+	}
+	f := c.Flags()
+	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
+	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
+	f.StringSliceVar(&o.propagation, "propagation", nil, "files with what propagate --json has printed")
+	f.BoolVar(&o.force, "force", false, forceUsage)
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.runs = args
+		return runReport(a, o)
+	})
+	return c
+}
+
+// reported is the result of report.
+type reported struct {
+	Runs   []string `json:"runs"`
+	Output string   `json:"output"`
+}
+
+func (r reported) text(w io.Writer) {
+	fmt.Fprintf(w, "saved\t%s, about %s\n", units.Printable(r.Output), count(int64(len(r.Runs)), "training"))
+}
+
+func runReport(a *app, o reportOptions) (result, error) {
+	if info, err := a.fs.Stat(o.output); err == nil && (info.IsDir() || !o.force) {
+		return nil, fmt.Errorf("%s: %w (give another file, or --force)", o.output, format.ErrExists)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
+	seconds, err := a.readPropagations(o.propagation)
+	if err != nil {
+		return nil, err
+	}
+	var runs []report.Run
+	for _, dir := range o.runs {
+		c, err := trainer.LoadRun(a.fs, dir)
+		if err != nil {
+			return nil, err
+		}
+		r := report.Run{Name: filepath.Base(filepath.Clean(dir)), Checkpoint: c}
+		if len(o.runs) > 1 {
+			r.Name = filepath.Clean(dir)
+		}
+		text, err := trainer.ReadTrials(a.fs, dir)
+		if err != nil {
+			return nil, err
+		}
+		if r.Trials, err = tune.Decode(text); err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, trainer.TrialsFile), trainer.ErrCheckpoint, err)
+		}
+		if store := c.Config[storeKey]; store != "" {
+			if store, err = a.fs.Resolve(store); err != nil {
+				return nil, err
+			}
+			r.PropagateSeconds = seconds[store]
+		}
+		runs = append(runs, r)
+	}
+	html, err := report.Page(runs)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.writeFiles(filepath.Dir(o.output), []string{filepath.Base(o.output)}, [][]byte{html}); err != nil {
+		return nil, err
+	}
+	return reported{o.runs, o.output}, nil
+}
+
+// readPropagations reads the seconds of propagations, by folder of the store.
+func (a *app) readPropagations(paths []string) (map[string]float64, error) {
+	seconds := map[string]float64{}
+	for _, path := range paths {
+		text, err := a.readSmall(path)
+		if err != nil {
+			return nil, err
+		}
+		var p struct {
+			Output  string
+			Seconds float64
+		}
+		if err := json.Unmarshal(text, &p); err != nil || p.Output == "" || !(p.Seconds > 0) {
+			return nil, usagef("--propagation %s: it is not what propagate --json prints", path)
+		}
+		store, err := a.fs.Resolve(p.Output)
+		if err != nil {
+			return nil, err
+		}
+		seconds[store] += p.Seconds
+	}
+	return seconds, nil
+}

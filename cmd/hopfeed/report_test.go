@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
+	d := disk(t, generateLine)
+	write(t, d, "grid.yaml", "lr: [0.1, 0.3]\n")
+	write(t, d, "propagation.json", must(t, d, "propagate graph -o store --hops 2 --operator sym --chunk-rows 40 --json").stdout)
+	must(t, d, "train store --model sgc --epochs 3 --runs 2 --run a/run")
+	must(t, d, "train store --model sgc --epochs 2 --run b/run --grid grid.yaml")
+	if o := must(t, d, "report a/run b/run --propagation propagation.json"); !strings.Contains(o.stdout, "report.html, about 2 trainings") {
+		t.Errorf("%s", o.stdout)
+	}
+	page := content(t, d, "report.html")
+	for _, want := range []string{"2 trainings", ">a/run<", "2 trials", "complete, 2 seeds", "propagation / run"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "Not known for") {
+		t.Error("the propagation was not recognised by its store")
+	}
+	must(t, d, "report a/run -o one.html --json")
+	if !strings.Contains(content(t, d, "one.html"), "Not known for run:") {
+		t.Error("an unknown propagation is not named")
+	}
+	write(t, d, "other.json", "{}")
+	for line, code := range map[string]int{
+		"report a/run":                               exitUsage, // it exists
+		"report a/run --force":                       exitDone,
+		"report a/run -o store --force":              exitUsage,
+		"report a/run -o store/x.html":               exitUsage,
+		"report a/run -o x --propagation other.json": exitUsage,
+		"report":              exitUsage,
+		"report nothing":      exitUsage, // report.html exists
+		"report nothing -o x": exitFailed,
+		"report store -o x":   exitFailed,
+	} {
+		if o := hopfeed(t, d, line); o.code != code {
+			t.Errorf("%s: exit status %d, want %d: %s", line, o.code, code, o.stderr)
+		}
+	}
+	metrics := content(t, d, "a/run/metrics.jsonl")
+	write(t, d, "a/run/metrics.jsonl", strings.Replace(metrics, "0", "1", 1))
+	if o := hopfeed(t, d, "report a/run -o x"); o.code != exitCorrupt || !strings.Contains(o.stderr, "a/run/metrics.jsonl") {
+		t.Errorf("damaged metrics: exit status %d: %s", o.code, o.stderr)
+	}
+	if _, err := d.Stat("x"); err == nil {
+		t.Error("a page was written all the same")
+	}
+}

@@ -1,0 +1,268 @@
+// Package report makes a page about trainings that were saved: one HTML file with charts in it, which
+// needs nothing else to be read.
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Run is a training in a directory, which may be unfinished.
+type Run struct {
+	Name string // of the directory
+	*trainer.Checkpoint
+	Trials           []tune.Trial
+	PropagateSeconds float64 // that its store was made in; 0: unknown
+}
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+// content is what the page is filled with.
+type content struct {
+	Version string
+	Runs    []runRow
+	Metric  string
+	Several bool // runs
+	Differ  settingsTable
+	All     settingsTable
+	Charts  []template.HTML // learning curves
+	Stages  template.HTML
+	Epochs  template.HTML // predicted beside measured
+	Table7  []preprocessing
+	Unknown []string // runs whose propagation seconds are not known
+	Trials  []trialsTable
+}
+
+// runRow is a row of the table of runs, as text.
+type runRow struct {
+	Color, Name, Model, Data, State                                    string
+	Valid, Test, Epochs, Best, Epoch, Predicted, Rate, Memory, Seconds string
+}
+
+// settingsTable has a row for each setting.
+type settingsTable struct {
+	Columns []string
+	Rows    [][]string // the setting's name first
+}
+
+// preprocessing is a row of preprop-gnn Table 7.
+type preprocessing struct{ Name, Hops, Propagate, Epoch, Epochs, Training, Share string }
+
+type trialsTable struct {
+	Run     string
+	Columns []string
+	Rows    [][]string // best first
+	Chosen  int        // trial
+}
+
+// Page returns the page about at least one run.
+func Page(runs []Run) ([]byte, error) {
+	c := content{Version: version.Version, Several: len(runs) > 1, Metric: runs[0].Options.Metric}
+	for i, r := range runs {
+		if r.Options.Metric != c.Metric {
+			c.Metric = "metric"
+		}
+		c.Runs = append(c.Runs, r.row(color(i)))
+		c.addPreprocessing(r)
+		if len(r.Trials) > 0 {
+			c.Trials = append(c.Trials, trials(r))
+		}
+	}
+	c.All, c.Differ = settings(runs)
+	c.Charts = []template.HTML{
+		curves("Validation "+c.Metric, runs, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }),
+		curves("Training loss", runs, func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }),
+	}
+	c.Stages, c.Epochs = stages(runs), epochs(runs)
+	var b bytes.Buffer
+	err := page.Execute(&b, c)
+	return b.Bytes(), err
+}
+
+// figures are the means over the runs that finished or, if none has, over all.
+func (r *Run) figures() *trainer.Summary {
+	finished := slices.DeleteFunc(slices.Clone(r.Runs), func(run trainer.Run) bool { return run.State != trainer.RunFinished })
+	if len(finished) == 0 {
+		finished = r.Runs
+	}
+	return trainer.Summarize(finished)
+}
+
+// trainSeconds is the mean time of a run.
+func (r *Run) trainSeconds() (seconds float64) {
+	for _, s := range r.figures().StageSeconds {
+		seconds += s
+	}
+	return seconds
+}
+
+func (r *Run) row(color string) runRow {
+	s := r.figures()
+	row := runRow{
+		Color: color, Name: r.Name, Model: r.Spec.Model, Data: r.Data.Name, State: "complete",
+		Valid: percent(s.Valid), Test: percent(s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
+		Epoch: duration(s.EpochSeconds.Mean), Predicted: "–", Rate: count(s.RowsPerSecond.Mean),
+		Memory: fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20)), Seconds: duration(r.trainSeconds()),
+	}
+	if r.PredictedEpochSeconds > 0 {
+		row.Predicted = duration(r.PredictedEpochSeconds)
+	}
+	if lacks := r.Incomplete(); lacks != "" {
+		row.State = lacks
+	} else if len(r.Runs) > 1 {
+		row.State = fmt.Sprintf("complete, %d seeds", len(r.Runs))
+	}
+	return row
+}
+
+func (c *content) addPreprocessing(r Run) {
+	if r.PropagateSeconds == 0 {
+		c.Unknown = append(c.Unknown, r.Name)
+		return
+	}
+	hops := 0
+	for _, m := range r.Spec.Matrices {
+		hops = max(hops, m.Hop)
+	}
+	s, train := r.figures(), r.trainSeconds()
+	row := preprocessing{
+		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.PropagateSeconds), Epoch: duration(s.EpochSeconds.Mean),
+		Epochs: number(s.Epochs), Training: duration(train), Share: "–",
+	}
+	if train > 0 {
+		row.Share = fmt.Sprintf("%.0f %%", 100*r.PropagateSeconds/train)
+	}
+	c.Table7 = append(c.Table7, row)
+}
+
+// settings are all that some run has, and those that differ.
+func settings(runs []Run) (all, differ settingsTable) {
+	names := map[string]bool{}
+	for _, r := range runs {
+		all.Columns = append(all.Columns, r.Name)
+		for name := range r.Config {
+			names[name] = true
+		}
+	}
+	differ.Columns = all.Columns
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		row, same := []string{name}, true
+		for _, r := range runs {
+			row = append(row, short(r.Config[name]))
+			same = same && r.Config[name] == runs[0].Config[name]
+		}
+		all.Rows = append(all.Rows, row)
+		if !same {
+			differ.Rows = append(differ.Rows, row)
+		}
+	}
+	return all, differ
+}
+
+// short is a setting with at most four digits, if it is a number of many.
+func short(value string) string {
+	if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(value, ".") && len(value) > 8 {
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	}
+	return value
+}
+
+// trials are those of a run, with the settings that they vary.
+func trials(r Run) trialsTable {
+	t := trialsTable{Run: r.Name}
+	names := map[string]bool{}
+	for _, trial := range r.Trials {
+		for name := range trial.Settings {
+			names[name] = names[name] || trial.Settings[name] != r.Trials[0].Settings[name]
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, varies bool) bool { return !varies })
+	varied := slices.Sorted(maps.Keys(names))
+	t.Columns = varied
+	if best := tune.Best(r.Trials); best != nil {
+		t.Chosen = best.Number
+	}
+	sorted := slices.Clone(r.Trials)
+	slices.SortStableFunc(sorted, func(a, b tune.Trial) int {
+		switch {
+		case a.Valid == nil || b.Valid == nil:
+			return boolToInt(a.Valid == nil) - boolToInt(b.Valid == nil)
+		case *a.Valid > *b.Valid:
+			return -1
+		case *a.Valid < *b.Valid:
+			return 1
+		}
+		return 0
+	})
+	for _, trial := range sorted {
+		result := trial.Failed
+		if trial.Valid != nil {
+			result = fmt.Sprintf("%.2f %%", 100**trial.Valid)
+		}
+		row := []string{fmt.Sprint(trial.Number), result, fmt.Sprint(trial.BestEpoch), duration(trial.Seconds)}
+		for _, name := range varied {
+			value := short(trial.Settings[name])
+			if value == "" {
+				value = "default"
+			}
+			row = append(row, value)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func percent(s *trainer.Spread) string {
+	switch {
+	case s == nil:
+		return "–"
+	case s.N > 1:
+		return fmt.Sprintf("%.2f ± %.2f %%", 100*s.Mean, 100*s.Std)
+	}
+	return fmt.Sprintf("%.2f %%", 100*s.Mean)
+}
+
+func number(s *trainer.Spread) string { return fmt.Sprintf("%.0f", s.Mean) }
+
+// duration is a time with three digits.
+func duration(seconds float64) string {
+	switch {
+	case seconds >= 7200:
+		return fmt.Sprintf("%.3g h", seconds/3600)
+	case seconds >= 120:
+		return fmt.Sprintf("%.3g min", seconds/60)
+	case seconds >= 1:
+		return fmt.Sprintf("%.3g s", seconds)
+	}
+	return fmt.Sprintf("%.3g ms", 1000*seconds)
+}
+
+// count is a large number, with spaces between groups of three digits.
+func count(v float64) string {
+	text := fmt.Sprintf("%.0f", v)
+	var groups []string
+	for len(text) > 3 {
+		groups, text = append([]string{text[len(text)-3:]}, groups...), text[:len(text)-3]
+	}
+	return strings.Join(append([]string{text}, groups...), " ")
+}

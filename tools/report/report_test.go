@@ -1,0 +1,131 @@
+package report
+
+import (
+	"encoding/xml"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// saved is a training of several seeds, each of three epochs.
+func saved(name string, seeds int) Run {
+	at := func(v float64) *float64 { return &v }
+	c := &trainer.Checkpoint{
+		Data: trainer.DataSet{Name: "<b>cora</b>"}, Wanted: seeds, PredictedEpochSeconds: 2.5, Config: map[string]string{"lr": "0.123456789", "name": name},
+		Spec: trainer.Spec{Model: "sign", Matrices: []trainer.MatrixID{{Operator: "x"}, {Operator: "sym", Hop: 3}}}, Options: trainer.Options{Metric: "accuracy", Epochs: 3},
+	}
+	for i := range seeds {
+		c.Runs = append(c.Runs, trainer.Run{Seed: uint64(i), State: trainer.RunFinished, Figures: trainer.Figures{
+			Epochs: 3, BestEpoch: 2, ValidMetric: at(0.5 + float64(i)/10), TestMetric: at(0.25), EpochSeconds: 2, RowsPerSecond: 1234567,
+			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1},
+		}})
+		for e := range 3 {
+			c.History = append(c.History, trainer.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), ValidMetric: at(float64(e+i) / 10)})
+		}
+	}
+	return Run{Name: name, Checkpoint: c}
+}
+
+func pageOf(t *testing.T, runs ...Run) string {
+	t.Helper()
+	html, err := Page(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(html)
+}
+
+func TestAPageNeedsNothingElseAndIsWellFormed(t *testing.T) {
+	running := saved("running", 1)
+	running.Runs[0] = trainer.Run{State: trainer.RunInProgress}
+	running.History, running.Best = nil, -1
+	for _, runs := range [][]Run{{saved("one", 1)}, {saved("a & b", 1), saved("several", 3), running}, {running}} {
+		text := pageOf(t, runs...)
+		if found := regexp.MustCompile(`https?:|src=|@import|url\(|<script|NaN|Inf|%!|<b>`).FindString(text); found != "" {
+			t.Errorf("the page has %q", found)
+		}
+		for i, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
+			for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+				if _, err := d.Token(); err == io.EOF {
+					break
+				} else if err != nil {
+					t.Fatalf("chart %d: %v in %s", i, err, svg)
+				}
+			}
+		}
+	}
+}
+
+func TestThePageHasTheFigures(t *testing.T) {
+	one, several := saved("one", 1), saved("several", 3)
+	one.PropagateSeconds = 3
+	at := func(v float64) *float64 { return &v }
+	one.Trials = []tune.Trial{
+		{Number: 1, Settings: tune.Settings{"store": "s"}, Outcome: tune.Outcome{Valid: at(0.5)}},
+		{Number: 2, Settings: tune.Settings{"store": "s", "lr": "9"}, Outcome: tune.Outcome{Failed: "diverged"}},
+		{Number: 3, Settings: tune.Settings{"store": "s", "lr": "0.5"}, Outcome: tune.Outcome{Valid: at(0.75)}},
+	}
+	text := pageOf(t, one, several)
+	for _, want := range []string{
+		"60.00 ± 10.00 %",          // validation of several seeds
+		"1 234 567",                // rows a second
+		"predicted 2.5 s (1.25 ×)", // beside 2 s
+		"6 s, 17 % waiting",
+		"50 %</td>", // 3 s of propagation for a run of 6 s
+		"Not known for several:",
+		"number 3 was chosen",
+		`<tr class="chosen"><td class="n">3</td><td class="n">75.00 %</td>`,
+		`<td class="n">diverged</td>`,
+		"<td>name</td>", // differs
+		"<td>lr</td>",
+		"0.1235",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if differ, _, _ := strings.Cut(text, "<details>"); strings.Contains(differ, "<td>lr</td>") {
+		t.Error("a setting that is the same is among those that differ")
+	}
+	if strings.Index(text, ">75.00 %<") > strings.Index(text, ">diverged<") {
+		t.Error("trials are not in order")
+	}
+}
+
+// TestACurveIsTheMeanOfTheSeeds compares with means by hand.
+func TestACurveIsTheMeanOfTheSeeds(t *testing.T) {
+	r := saved("x", 3)
+	r.History = r.History[:len(r.History)-1] // the last seed stops earlier
+	r.History = append(r.History, trainer.EpochMetrics{Run: 1, Epoch: 4, ValidMetric: r.Runs[0].ValidMetric})
+	c := meanCurve(r, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric })
+	if len(c.x) != 3 || c.best != -1 { // one of three seeds goes on to the fourth epoch
+		t.Fatalf("%+v", c)
+	}
+	for i, want := range []float64{0.1, 0.2, 0.25} {
+		if math.Abs(c.mean[i]-want) > 1e-12 {
+			t.Errorf("epoch %d: %v, want %v", i+1, c.mean[i], want)
+		}
+	}
+	if c.min[0] != 0 || c.max[0] != 0.2 || c.max[2] != 0.3 {
+		t.Errorf("from %v to %v", c.min, c.max)
+	}
+}
+
+func TestTicksAreRoundAndCoverTheRange(t *testing.T) {
+	for _, c := range [][2]float64{{0, 1}, {0.283, 0.806}, {-3, 7000}, {5, 5}, {1e-9, 2e-9}} {
+		ticks := steps(c[0], c[1], 6)
+		if n := len(ticks); n > 9 || ticks[0] > c[0] || ticks[n-1] < c[1]-1e-12*math.Abs(c[1]) {
+			t.Errorf("%v: %v", c, ticks)
+		}
+	}
+	for _, c := range [][2]float64{{0.003, 2}, {1e-12, 5}} {
+		if ticks := powers(c[0], c[1]); len(ticks) < 2 || len(ticks) > 15 {
+			t.Errorf("%v: %v", c, ticks)
+		}
+	}
+}
