@@ -12,8 +12,10 @@ const (
 	gemmInner = 384
 	// gemmPacked is how many numbers are packed at a time at most.
 	gemmPacked = 1 << 20
-	// gemmRows is how many rows op(a) has at most to be packed where it is transposed.
-	gemmRows = 1024
+	// op(a) is packed where it is transposed, has gemmRows at most, and these are gemmApart or more
+	// numbers apart: those of a tile are then far from one another.
+	gemmRows  = 1024
+	gemmApart = 128
 	// gemmWork is about how many products are worth handing to another goroutine; to pack a number
 	// takes about as long as packWork of them.
 	gemmWork = 1 << 20
@@ -77,8 +79,8 @@ type Product struct {
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
 // ACM TOMS 2008): op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in
 // registers, reads it in order. op(a), of which a tile has few rows, is read where it is, but for its
-// last rows, where they are fewer than a tile's, and for what is transposed: a tile's numbers would
-// be a row apart. Memory is kept for the next product, 4 MiB at most.
+// last rows, where they are fewer than a tile's, and mostly where it is transposed. Memory is kept for
+// the next product, 4 MiB at most.
 type Gemm struct {
 	product Product
 	tile    gemmTile
@@ -137,7 +139,7 @@ func (g *Gemm) Next() bool {
 		return false
 	}
 	g.inPlace = p.Rows / rows * rows
-	if p.TransA && p.Rows <= gemmRows {
+	if p.TransA && p.Rows <= gemmRows && p.AStride >= gemmApart {
 		g.inPlace = 0
 	}
 	packedRows := g.packedRows()

@@ -149,7 +149,7 @@ func TestMatricesAreMultipliedAsByThePlainLoop(t *testing.T) {
 				pick([]int{0, 1, 2, 3, 5, 17, 64, 101, gemmInner - 1, gemmInner, gemmInner + 1, 2*gemmInner + 7}, 5))
 		}
 		// Several steps by columns, by the inner dimension, and both; parts of columns, and of rows.
-		for _, s := range [][3]int{{3, 2700, 5}, {5, 1500, 800}, {rows + 1, 2900, 391}, {40, 700, 401}, {1100, 20, 400}, {2, 3, 70_000}} {
+		for _, s := range [][3]int{{3, 2700, 5}, {5, 1500, 800}, {rows + 1, 2900, 391}, {40, 700, 401}, {1100, 20, 400}, {150, 90, 390}, {2, 3, 70_000}} {
 			for range turns {
 				check(s[0], s[1], s[2])
 			}
