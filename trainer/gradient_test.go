@@ -678,18 +678,6 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			},
 			func(v values64, x rows64) rows64 { return v.recursiveAttention(tokens64(x, 5), 4) },
 		},
-		{
-			"centring", 4, 4,
-			func(b *builder) any { return newCentring(b, "centring", 4) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l := layer.(*centring)
-				p.Copy(y, x)
-				l.forward(p, y)
-				p.Copy(gx, gy)
-				l.backward(p, gx)
-			},
-			func(_ values64, x rows64) rows64 { return centred64(x) },
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := openDevice(t, host.Options{Discrete: true})

@@ -113,6 +113,29 @@ func TestPredictionsAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
+// TestPredictionsOfARowDoNotDependOnTheOthers requires the same bits of any batches, of every model.
+func TestPredictionsOfARowDoNotDependOnTheOthers(t *testing.T) {
+	for _, k := range kinds {
+		spec := Spec{Model: k.name, Matrices: hops("sym", 2), Features: 4, Classes: 3}
+		data, dev := clusters(1, 70, 3, 4, 3, 0.2), openDevice(t, host.Options{})
+		fed := data.feed(dev, 32)
+		c := checkpointOf(mustFit(t, dev, spec, Data{Train: fed, BatchRows: 32}, Options{Epochs: 1, LearningRate: 0.01}))
+		var first []float32
+		for _, batch := range []int{70, 33, 3, 1} {
+			values, _, err := predictAll(t.Context(), []gds.Device{dev}, c, data, batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = values
+			}
+			if !sameBits(values, first) {
+				t.Errorf("%s: batches of %d rows give other predictions", k.name, batch)
+			}
+		}
+	}
+}
+
 // comparePredictions compares the values of a row with what the model puts out for it in float64.
 func comparePredictions(t *testing.T, outputs Outputs, logits []float64, values []float32) {
 	t.Helper()
