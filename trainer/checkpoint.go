@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ type DataSet struct {
 type Split struct {
 	Nodes  []uint32 // ascending
 	Parts  []uint8  // of each node: 1 train, 2 valid, 3 test, as stores have it
-	Labels []int32  // of each node, -1 unlabelled
+	Labels []int32  // of each node, -1 unlabelled; of several labels or of values, a number that tells them apart
 }
 
 // Batches says how the batches of a training were formed.
@@ -186,6 +187,7 @@ type modelJSON struct {
 	Matrices []matrixJSON `json:"matrices"`
 	Features int          `json:"features"`
 	Classes  int          `json:"classes"`
+	Target   Target       `json:"target,omitempty"`
 	Settings Values       `json:"settings"`
 }
 
@@ -196,7 +198,7 @@ type matrixJSON struct {
 }
 
 func modelOf(s Spec, scales []float32) modelJSON {
-	m := modelJSON{Name: s.Model, Features: s.Features, Classes: s.Classes, Settings: s.Settings}
+	m := modelJSON{Name: s.Model, Features: s.Features, Classes: s.Classes, Target: s.Target, Settings: s.Settings}
 	for i, id := range s.Matrices {
 		m.Matrices = append(m.Matrices, matrixJSON{id.Operator, id.Hop, scales[i]})
 	}
@@ -206,7 +208,7 @@ func modelOf(s Spec, scales []float32) modelJSON {
 // spec is the inverse of modelOf. Settings that this version's model does not have are an error, since
 // they may change what parameters mean.
 func (m modelJSON) spec() (s Spec, scales []float32, err error) {
-	s = Spec{Model: m.Name, Features: m.Features, Classes: m.Classes, Settings: m.Settings}
+	s = Spec{Model: m.Name, Features: m.Features, Classes: m.Classes, Target: m.Target, Settings: m.Settings}
 	for _, id := range m.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: id.Operator, Hop: id.Hop})
 		scales = append(scales, id.Scale)
@@ -278,7 +280,7 @@ func (c *Checkpoint) MaxBytes() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	t, err := c.Options.task(true)
+	t, err := c.Options.task(c.Spec, true)
 	vectors := int64(1 + 2 + t.optimizer.moments)
 	epochs := int64(c.Wanted+1) * int64(c.Options.Epochs) // in metrics.jsonl, and of the last run in the state
 	return head + 4*vectors*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*run + epochs*epoch, err
@@ -429,7 +431,7 @@ func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 	} else if !whole {
 		return nil, fmt.Errorf("%s: %w: no epoch of its training has ended", path, ErrCheckpoint)
 	}
-	if err := read(&j.Split, func(data []byte) (err error) { c.Split, err = decodeSplit(data, j.Data.Nodes, j.Model.Classes); return }); err != nil {
+	if err := read(&j.Split, func(data []byte) (err error) { c.Split, err = decodeSplit(data, j.Data.Nodes, c.Spec); return }); err != nil {
 		return nil, err
 	}
 	if !whole {
@@ -495,7 +497,7 @@ func decodeCheckpoint(text []byte) (*Checkpoint, *checkpointJSON, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := c.Options.task(true); err != nil {
+	if _, err := c.Options.task(c.Spec, true); err != nil {
 		return nil, nil, err
 	}
 	none := j.Best == 0 && j.Parameters == nil && j.State != nil
@@ -581,7 +583,7 @@ func decodeHistory(data []byte, runs int) (history []EpochMetrics, err error) {
 	}
 }
 
-func decodeSplit(data []byte, nodes int64, classes int) (s Split, err error) {
+func decodeSplit(data []byte, nodes int64, spec Spec) (s Split, err error) {
 	rows, columns, err := decodeArrow(data, splitSchema)
 	if err != nil {
 		return s, err
@@ -590,6 +592,10 @@ func decodeSplit(data []byte, nodes int64, classes int) (s Split, err error) {
 	copy(dtype.BytesOf(s.Nodes), columns[0])
 	copy(s.Parts, columns[1])
 	copy(dtype.BytesOf(s.Labels), columns[2])
+	classes := math.MaxInt
+	if spec.Target == ClassTarget {
+		classes = spec.Classes
+	}
 	for i, node := range s.Nodes {
 		if int64(node) >= nodes || i > 0 && node <= s.Nodes[i-1] || s.Parts[i] < 1 || s.Parts[i] > 3 || s.Labels[i] < -1 || int(s.Labels[i]) >= classes {
 			return s, fmt.Errorf("row %d: node %d after %d, of %d; split %d; label %d of %d classes", i, node, s.Nodes[max(i-1, 0)], nodes, s.Parts[i], s.Labels[i], classes)
@@ -622,14 +628,14 @@ func readFile(fsys vfs.FS, path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// CheckStore returns an error if the model cannot be applied to a store with these matrices,
-// features and classes.
-func (c *Checkpoint) CheckStore(stored []MatrixID, features, classes int) error {
+// CheckStore returns an error if the model cannot be applied to a store with these matrices and
+// features, and so many classes, labels or values.
+func (c *Checkpoint) CheckStore(stored []MatrixID, features, classes int, target Target) error {
 	if c.Spec.Features != features {
 		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d", c.Spec.Features, c.Data.Name, features)
 	}
-	if c.Spec.Classes != classes {
-		return fmt.Errorf("the model was trained on %d classes (data %s), but the store has %d", c.Spec.Classes, c.Data.Name, classes)
+	if c.Spec.Classes != classes || c.Spec.Target != target {
+		return fmt.Errorf("the model was trained on %d %s (data %s), but the store has %d %s", c.Spec.Classes, c.Spec.Target.about(), c.Data.Name, classes, target.about())
 	}
 	var missing []string
 	for _, id := range c.Spec.Matrices {

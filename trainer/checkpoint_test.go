@@ -283,7 +283,7 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			err := c.CheckStore(k.stored, k.features, k.classes)
+			err := c.CheckStore(k.stored, k.features, k.classes, ClassTarget)
 			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}
@@ -436,7 +436,7 @@ func FuzzDecodeSplit(f *testing.F) {
 		f.Add(damaged)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := decodeSplit(data, 99, 3)
+		s, err := decodeSplit(data, 99, Spec{Classes: 3})
 		if err != nil {
 			return
 		}

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -19,22 +20,10 @@ func add[T any](t *testing.T, to map[string]T, name string, v T) {
 	t.Cleanup(func() { delete(to, name) })
 }
 
-// descent is gradient descent with momentum, as a further optimizer would be written.
-var descent = optimizer{
-	moments: 1,
-	step: func(s gds.Stream, o stepOptions, value, grad gds.Tensor, moments []gds.Tensor) {
-		s.Axpy(-0.5, moments[0], moments[0])
-		s.Axpy(1, grad, moments[0])
-		s.Axpy(float32(o.weightDecay), value, moments[0])
-		s.Axpy(float32(-o.learningRate), moments[0], value)
-	},
-}
-
-// TestOptimizersAndSchedulesAreChoices trains a bias alone, by a schedule that halves the rate each
-// epoch, and computes the same in float64.
-func TestOptimizersAndSchedulesAreChoices(t *testing.T) {
-	const rows, batch, epochs, rate, decay = 10, 4, 3, 0.5, 0.25
-	add(t, optimizers, "descent", descent)
+// TestOptimizersAndSchedulesFollowTheirDefinitions trains a bias alone, and computes the same in float64.
+// The weights have no gradient, but decay.
+func TestOptimizersAndSchedulesFollowTheirDefinitions(t *testing.T) {
+	const rows, batch, epochs, rate, decay = 10, 4, 4, 0.5, 0.25
 	var passed []float64
 	add(t, schedules, "halving", func(p float64, of int) float64 {
 		if of != epochs {
@@ -43,47 +32,91 @@ func TestOptimizersAndSchedulesAreChoices(t *testing.T) {
 		passed = append(passed, p)
 		return math.Pow(0.5, math.Floor(p))
 	})
-	dev := openDevice(t, host.Options{})
-	data := noise(1, rows, 1, 1, 3)
-	clear(data.x[0]) // so that weights have no gradient
-	o := Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 2, Optimizer: "descent", Schedule: "halving"}
-	spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 3}
-	r := mustFit(t, dev, spec, Data{Train: data.feed(dev, batch), BatchRows: batch}, o)
-	if want := []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2, 2.4, 2.8}; !slices.EqualFunc(passed, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
-		t.Errorf("asked at %v, want %v", passed, want)
-	}
-
-	_, declared, err := spec.normalized()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := widen(declared.parameters.initial(2)) // three weights, three biases
-	moment := make([]float64, len(values))
-	for epoch := range epochs {
-		for lo := 0; lo < rows; lo += batch {
-			labels := data.labels[lo:min(lo+batch, rows)]
-			for i, v := range slices.Clone(values) {
-				g := decay * v
-				if i >= 3 { // biases do not decay
-					g = 0
-					for _, label := range labels {
-						g += math.Exp(v) / float64(len(labels)) / (math.Exp(values[3]) + math.Exp(values[4]) + math.Exp(values[5]))
-						if int(label) == i-3 {
-							g -= 1 / float64(len(labels))
+	for _, c := range []struct {
+		optimizer, schedule string
+		warmUp, clip        float64
+		rates               [epochs]float64 // at the first step of each epoch
+	}{
+		{optimizer: "sgd", schedule: "halving", rates: [epochs]float64{1, 0.5, 0.25, 0.125}},
+		{optimizer: "sgd", schedule: "constant", clip: 0.1, rates: [epochs]float64{1, 1, 1, 1}},
+		{optimizer: "adam", schedule: "cosine", rates: [epochs]float64{1, 0.5 + math.Sqrt(0.125), 0.5, 0.5 - math.Sqrt(0.125)}},
+		{optimizer: "adam", schedule: "constant", warmUp: 3, clip: 0.2, rates: [epochs]float64{0.25, 0.5, 0.75, 1}},
+		{optimizer: "adamw", schedule: "step", rates: [epochs]float64{1, 1, 0.1, 0.01}},
+		{optimizer: "adamw", schedule: "constant", clip: 1000, rates: [epochs]float64{1, 1, 1, 1}},
+	} {
+		t.Run(fmt.Sprintf("%s, %s, warm-up %v, clip %v", c.optimizer, c.schedule, c.warmUp, c.clip), func(t *testing.T) {
+			dev := openDevice(t, host.Options{})
+			data := noise(1, rows, 1, 1, 3)
+			clear(data.x[0]) // so that weights have no gradient
+			o := Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 2, Optimizer: c.optimizer, Schedule: c.schedule, WarmUp: c.warmUp, ClipNorm: c.clip}
+			spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 3}
+			r := mustFit(t, dev, spec, Data{Train: data.feed(dev, batch), BatchRows: batch}, o)
+			_, declared, err := spec.normalized()
+			if err != nil {
+				t.Fatal(err)
+			}
+			values := widen(declared.parameters.initial(2)) // three weights, three biases
+			first, second := make([]float64, 6), make([]float64, 6)
+			step := 0.0
+			for epoch := range epochs {
+				for lo := 0; lo < rows; lo += batch {
+					step++
+					labels := data.labels[lo:min(lo+batch, rows)]
+					grad, powers := make([]float64, 6), 0.0
+					for _, v := range values[3:] {
+						powers += math.Exp(v)
+					}
+					norm := 0.0
+					for i := 3; i < 6; i++ {
+						for _, label := range labels {
+							grad[i] += math.Exp(values[i]) / powers / float64(len(labels))
+							if int(label) == i-3 {
+								grad[i] -= 1 / float64(len(labels))
+							}
 						}
+						norm += grad[i] * grad[i]
+					}
+					norm = math.Sqrt(norm)
+					part := float64(lo) / rows
+					rate := rate * c.rates[epoch]
+					switch {
+					case c.schedule == "cosine":
+						rate = rate / c.rates[epoch] * (1 + math.Cos(math.Pi*(float64(epoch)+part)/epochs)) / 2
+					case c.warmUp > 0:
+						rate = rate / c.rates[epoch] * min(1, (1+float64(epoch)+part)/4)
+					}
+					for i := range values {
+						g, decays := grad[i], 0.0
+						if c.clip > 0 && norm > c.clip {
+							g *= c.clip / norm
+						}
+						if i < 3 { // biases do not decay
+							decays = decay * values[i]
+						}
+						if c.optimizer == "sgd" {
+							first[i] = 0.9*first[i] + g + decays
+							values[i] -= rate * first[i]
+							continue
+						}
+						if c.optimizer == "adamw" {
+							values[i] -= rate * decays
+						} else {
+							g += decays
+						}
+						first[i], second[i] = 0.9*first[i]+0.1*g, 0.999*second[i]+0.001*g*g
+						values[i] -= rate * first[i] / (1 - math.Pow(0.9, step)) / (math.Sqrt(second[i]/(1-math.Pow(0.999, step))) + 1e-8)
 					}
 				}
-				moment[i] = moment[i]/2 + g
 			}
-			for i := range values {
-				values[i] -= rate * math.Pow(0.5, float64(epoch)) * moment[i]
+			for i, v := range r.Parameters {
+				if math.Abs(float64(v)-values[i]) > 2e-5 {
+					t.Errorf("parameter %d is %v, want %v", i, v, values[i])
+				}
 			}
-		}
+		})
 	}
-	for i, v := range r.Parameters {
-		if math.Abs(float64(v)-values[i]) > 1e-5 {
-			t.Errorf("parameter %d is %v, want %v", i, v, values[i])
-		}
+	if want := []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2, 2.4, 2.8, 3, 3.4, 3.8}; !slices.EqualFunc(passed, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
+		t.Errorf("asked at %v, want %v", passed, want)
 	}
 }
 
@@ -145,7 +178,7 @@ func (a areaTally) score() Score {
 // TestMetricsAreChoices selects and evaluates by a metric that is no sum over rows, on one device and
 // several, and compares it with what the parameters give.
 func TestMetricsAreChoices(t *testing.T) {
-	add(t, metrics, "area", area)
+	add(t, metrics, "area", metric{meter: area, targets: []Target{ClassTarget}})
 	var last float64
 	for _, world := range []int{1, 3} {
 		train, valid, test := clusters(1, 60, 1, 4, 3, 0.5), clusters(2, 50, 1, 4, 3, 0.4), clusters(3, 41, 1, 4, 3, 0.4)
@@ -195,11 +228,11 @@ func TestMetricsAreChoices(t *testing.T) {
 // TestLossesAreChoices halves the loss: by definition the loss is half as large, and Adam, to which the
 // size of gradients does not matter, finds the same.
 func TestLossesAreChoices(t *testing.T) {
-	add(t, losses, "half", loss{func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
-		s.Axpy(1, sum, sum) // doubled, and halved below
-		crossEntropy(s, sum, grad, out, labels, scale/2)
-		s.Axpy(-0.5, sum, sum)
-	}, ClassOutputs})
+	add(t, losses, "half", loss{ClassTarget, func(s gds.Stream, l lossTensors, scale float32) {
+		s.Axpy(1, l.sum, l.sum) // doubled, and halved below
+		crossEntropy(s, l, scale/2)
+		s.Axpy(-0.5, l.sum, l.sum)
+	}})
 	dev := openDevice(t, host.Options{})
 	data := clusters(1, 60, 1, 4, 3, 0.2).feed(dev, 20)
 	fit := func(loss string) *Result {
@@ -220,10 +253,18 @@ func TestChoicesThatThereAreNotAreRefused(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Optimizer: "luck"}, `there is no optimizer "luck": there is adam`},
-		{Options{Schedule: "luck"}, `there is no schedule "luck": there is constant`},
+		{Options{Optimizer: "luck"}, `there is no optimizer "luck": there is adam, adamw, sgd`},
+		{Options{Schedule: "luck"}, `there is no schedule "luck": there is constant, cosine, step`},
+		{Options{Standardize: "luck"}, `there is no standardize "luck": there is matrix, column, none`},
 		{Options{Loss: "luck"}, `there is no loss "luck": there is cross-entropy`},
-		{Options{Metric: "luck"}, `there is no metric "luck": there is accuracy`},
+		{Options{Loss: "mse"}, `the loss "mse" is not for classes: there is cross-entropy`},
+		{Options{Metric: "luck"}, `there is no metric "luck": there is accuracy, macro-f1, micro-f1, roc-auc, loss`},
+		{Options{Metric: "mae"}, `the metric "mae" is not for classes: there is accuracy, macro-f1`},
+		{Options{Metric: "roc-auc"}, `roc-auc is a metric of two classes, or of several labels a row, not of 3 classes`},
+		{Options{ClassWeights: []float64{1, 2}}, `2 class weights for 3 classes`},
+		{Options{ClassWeights: []float64{1, -2, 1}}, `weight -2 of class 1: must be finite and not negative`},
+		{Options{ClipNorm: -1}, `norm to clip at -1: must not be negative`},
+		{Options{WarmUp: math.NaN()}, `warm-up NaN: must not be negative`},
 	} {
 		c.o.Epochs, c.o.LearningRate = 1, 1
 		_, err := Fit(t.Context(), []Rank{{dev, Data{Train: data, BatchRows: 10}}}, toySGC, c.o, nil)

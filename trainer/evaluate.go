@@ -31,7 +31,7 @@ type Evaluation struct {
 // training. The devices share each batch, and a share has at most batchRows rows.
 // Checkpoint.CheckStore tells whether the model can be applied to a store.
 func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
-	t, err := c.Options.task(false)
+	t, err := c.Options.task(c.Spec, false)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 		}
 	}()
 	result = &Evaluation{}
-	var overall tally
+	var overall evaluated
 	for _, s := range sets {
 		if err := g.checkSets(s.Name, s.Rows); err != nil {
 			return nil, err
@@ -53,16 +53,14 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 		if !hasRows(s.Rows[0]) {
 			continue
 		}
-		_, found, err := g.evaluate(ctx, s.Rows)
+		found, err := g.evaluate(ctx, s.Rows)
 		if err != nil {
 			return nil, fmt.Errorf("evaluation on %s: %w", s.Name, err)
 		}
-		result.ByName = append(result.ByName, NamedScore{s.Name, found.score()})
-		overall = addTallies(overall, found)
+		result.ByName = append(result.ByName, NamedScore{s.Name, found.score(t.metric)})
+		overall = overall.add(found)
 	}
-	if overall != nil {
-		result.Overall = overall.score()
-	}
+	result.Overall = overall.score(t.metric)
 	return result, nil
 }
 
@@ -84,33 +82,26 @@ func openTrained(devices []gds.Device, c *Checkpoint, batchRows int, t task) (*g
 
 // evaluate computes the sum of the losses over the labelled rows of a set, and counts what
 // the metric is computed from.
-func (g *group) evaluate(ctx context.Context, sets []Epocher) (loss float64, found tally, err error) {
+func (g *group) evaluate(ctx context.Context, sets []Epocher) (found evaluated, err error) {
 	g.resetLoss()
 	for _, n := range g.ranks {
 		n.meter.reset(n.stream)
 	}
 	if _, err = g.eachBatch(ctx, sets, 0, 0, (*network).evaluateBatch, nil); err != nil {
-		return 0, nil, err
-	}
-	if loss, err = g.readLoss(ctx); err != nil {
-		return 0, nil, err
+		return found, err
 	}
 	err = g.eachRank(func(n *network) error {
+		loss, err := n.readLoss(ctx)
+		if err != nil {
+			return err
+		}
 		t, err := n.meter.read(ctx, n.stream)
 		if err == nil {
-			found = addTallies(found, t)
+			found = found.add(evaluated{float64(loss), t})
 		}
 		return err
 	})
-	return loss, found, err
-}
-
-// addTallies adds b to a, which may be nil.
-func addTallies(a, b tally) tally {
-	if a == nil {
-		return b
-	}
-	return a.add(b)
+	return found, err
 }
 
 // resetLoss sets the sums of losses to zero.

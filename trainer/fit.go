@@ -49,7 +49,7 @@ func Fit(ctx context.Context, ranks []Rank, spec Spec, o Options, report Report)
 // it was stopped, a run gives the same parameters, history and result, bit for bit.
 type Fitting struct {
 	*group
-	schedule           schedule
+	task               task
 	train, valid, test []Epocher // of each rank
 	state              State     // but for what is on the devices
 	testMetric         *float64
@@ -62,8 +62,14 @@ func Start(ctx context.Context, ranks []Rank, spec Spec, o Options) (*Fitting, e
 		return nil, err
 	}
 	f.state.Epoch.Number = 1
-	if f.state.Inputs, err = f.measureInputs(ctx, f.train); err == nil {
-		initial := f.ranks[0].params.initial(o.Seed)
+	initial := f.ranks[0].params.initial(o.Seed)
+	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
+		if f.state.Inputs, err = f.measureInputs(ctx, shares, f.task.standardize); err == nil && f.ranks[0].rescaled != nil {
+			err = f.ranks[0].rescaled.measure(f.group, shares, initial)
+		}
+		return err
+	})
+	if err == nil {
 		err = f.eachRank(func(n *network) error {
 			if err := n.upload(n.params.value, initial); err != nil {
 				return err
@@ -82,11 +88,11 @@ func Start(ctx context.Context, ranks []Rank, spec Spec, o Options) (*Fitting, e
 
 // newFitting gets the memory of a run, and checks its rows.
 func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
-	o, t, err := o.validate()
+	o, t, err := o.validate(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	f = &Fitting{schedule: t.schedule}
+	f = &Fitting{task: t}
 	var devices []gds.Device
 	batchRows := 0
 	for _, r := range ranks {
@@ -160,10 +166,18 @@ func (f *Fitting) trainEpoch(ctx context.Context) error {
 		}
 	}
 	dropoutSeed := rng.Derive(s.Options.Seed, "dropout")
-	waited, err := f.eachBatch(ctx, f.train, e.Number-1, s.Batch, func(n *network, b *loader.Batch) {
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	first := s.Batch
+	waited, err := f.eachBatch(watched, f.train, e.Number-1, first, func(n *network, b *loader.Batch) {
+		// eachBatch has waited for the batch before the last one.
+		if done := b.Index - 2; done >= first && !n.lossIsFinite(done) {
+			stop(f.divergedAt(done))
+		}
 		// A different seed for each step and rank, so that no two drop out the same elements.
 		step := s.Steps + 1
 		n.trainBatch(b, rng.Hash(dropoutSeed, uint64(step*len(f.ranks)+n.rank)), f.stepOptions(step))
+		n.watchLoss(b.Index)
 	}, func(b *loader.Batch) {
 		s.Steps++
 		s.Batch = b.Index + 1
@@ -181,8 +195,10 @@ func (f *Fitting) trainEpoch(ctx context.Context) error {
 		return fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.TrainLoss = loss / float64(s.Rows)
-	if math.IsNaN(e.TrainLoss) || math.IsInf(e.TrainLoss, 0) {
-		return f.diverged(fmt.Sprintf("the loss is %v in epoch %d", e.TrainLoss, e.Number))
+	for batch := max(first, s.Batch-2); batch < s.Batch; batch++ {
+		if slices.ContainsFunc(f.ranks, func(n *network) bool { return !n.lossIsFinite(batch) }) {
+			return f.divergedAt(batch)
+		}
 	}
 	s.Trained = true
 	return nil
@@ -194,9 +210,26 @@ func (f *Fitting) stepOptions(step int) stepOptions {
 	passed := float64(s.Epoch.Number-1) + float64(s.Rows)/float64(s.TrainRows)
 	return stepOptions{
 		number:       step,
-		learningRate: s.Options.LearningRate * f.schedule(passed, s.Options.Epochs),
+		learningRate: s.Options.LearningRate * f.task.schedule(passed, s.Options.Epochs) * warmUp(passed, s.Options.WarmUp),
 		weightDecay:  s.Options.WeightDecay,
+		clip:         s.Options.ClipNorm,
 	}
+}
+
+// DivergedError is ErrDiverged, found after a step of training.
+type DivergedError struct {
+	Epoch int // from 1
+	Batch int // of the epoch, from 0: the first after which the sum of losses was no finite number
+	text  string
+}
+
+func (e *DivergedError) Error() string { return e.text }
+func (e *DivergedError) Unwrap() error { return ErrDiverged }
+
+func (f *Fitting) divergedAt(batch int) error {
+	epoch := f.state.Epoch.Number
+	text := f.diverged(fmt.Sprintf("the loss is no finite number in epoch %d, batch %d", epoch, batch+1)).Error()
+	return &DivergedError{epoch, batch, text}
 }
 
 func (f *Fitting) diverged(how string) error {
@@ -210,16 +243,13 @@ func (f *Fitting) validate(ctx context.Context) error {
 	if !hasRows(f.valid[0]) || e.Number%s.Options.EvalEvery != 0 && e.Number != s.Options.Epochs {
 		return nil
 	}
-	loss, found, err := f.evaluate(ctx, f.valid)
+	found, err := f.evaluate(ctx, f.valid)
 	e.Seconds += s.addStageTime("validate", start)
 	if err != nil {
 		return err
 	}
-	if e.Valid = found.score().Value; e.Valid != nil {
-		e.ValidLoss = loss / float64(found.score().Rows)
-		if !(e.ValidLoss <= math.MaxFloat64) { // no number: the worst there is
-			e.ValidLoss = math.MaxFloat64
-		}
+	if e.Valid = found.score(f.task.metric).Value; e.Valid != nil {
+		e.ValidLoss = found.meanLoss()
 	}
 	return nil
 }
@@ -229,7 +259,7 @@ func (f *Fitting) validate(ctx context.Context) error {
 func (f *Fitting) endEpoch() Epoch {
 	s := &f.state
 	e := s.Epoch
-	if len(s.History) == 0 || e.better(s.History[s.Best]) {
+	if len(s.History) == 0 || e.better(s.History[s.Best], s.Options.Metric) {
 		e.Best = true
 		s.Best = len(s.History)
 		for _, n := range f.ranks {
@@ -242,16 +272,16 @@ func (f *Fitting) endEpoch() Epoch {
 }
 
 // better tells whether an epoch is selected rather than an earlier one: if its validation
-// accuracy is higher or, at the same accuracy, its validation loss is lower. As long as no
+// metric is better or, where it is the same, its validation loss is lower. As long as no
 // epoch was validated, the later one is.
-func (e Epoch) better(than Epoch) bool {
+func (e Epoch) better(than Epoch, metric string) bool {
 	switch {
 	case than.Valid == nil:
 		return true
 	case e.Valid == nil:
 		return false
 	}
-	return *e.Valid > *than.Valid || *e.Valid == *than.Valid && e.ValidLoss < than.ValidLoss
+	return gain(metric, *e.Valid) > gain(metric, *than.Valid) || *e.Valid == *than.Valid && e.ValidLoss < than.ValidLoss
 }
 
 // measureTest evaluates the selected parameters on the test rows.
@@ -263,11 +293,11 @@ func (f *Fitting) measureTest(ctx context.Context) error {
 		return nil
 	}
 	start := time.Now()
-	_, found, err := f.evaluate(ctx, f.test)
+	found, err := f.evaluate(ctx, f.test)
 	if err != nil {
 		return err
 	}
-	f.testMetric = found.score().Value
+	f.testMetric = found.score(f.task.metric).Value
 	f.state.addStageTime("test", start)
 	return nil
 }
@@ -309,22 +339,27 @@ func (f *Fitting) Result() (*Result, error) {
 	r.EpochSeconds = median(whole)
 	r.RowsPerSecond = float64(s.TrainRows) / max(median(train), 1e-9)
 	r.LoadWaitSeconds = s.StageSeconds["load_wait"]
-	r.ConvergenceEpoch = convergence(s.History)
+	r.ConvergenceEpoch = convergence(s.History, s.Options.Metric)
 	r.PeakDeviceBytes = f.peakBytes()
 	return r, nil
 }
 
 // convergence is the first epoch that reached 99 % of the peak validation
-// accuracy (preprop-gnn section 3.3 and Appendix B); nil without validation.
-func convergence(history []Epoch) *int {
-	peak := math.Inf(-1)
+// accuracy (preprop-gnn section 3.3 and Appendix B), or of another metric; where lower is better,
+// that of 99 % of which the lowest value is no more. It is nil without validation.
+func convergence(history []Epoch, metric string) *int {
+	best := math.Inf(-1)
 	for _, e := range history {
 		if e.Valid != nil {
-			peak = max(peak, *e.Valid)
+			best = max(best, gain(metric, *e.Valid))
 		}
 	}
+	least := 0.99 * best
+	if best < 0 {
+		least = best / 0.99
+	}
 	for _, e := range history {
-		if e.Valid != nil && *e.Valid >= 0.99*peak {
+		if e.Valid != nil && gain(metric, *e.Valid) >= least {
 			return &e.Number
 		}
 	}

@@ -285,7 +285,7 @@ func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
 	}{
 		{"features that are no numbers", toySGC, broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
 		{"features that are no numbers, of several layers", toySIGN(1), broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
-		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2: try a learning rate below 1e+38"},
+		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2, batch 1: try a learning rate below 1e+38"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.data.feed(dev, 30), BatchRows: 30}}}, c.spec, Options{Epochs: 5, LearningRate: c.rate}, nil)
@@ -380,7 +380,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
 		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
-		{"several labels a row", severalLabels{data.feed(dev, 8)}, toySGC, 8, o, "batch 0: 5 labels a row (multi-label), which cannot be trained on yet"},
+		{"several labels a row", severalLabels{data.feed(dev, 8)}, toySGC, 8, o, "batch 0: labels [8,5]int8(stride 5, offset 0), but sgc was made for 3 classes (int32)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.train, BatchRows: c.batch}}}, c.spec, c.o, nil)
@@ -475,7 +475,7 @@ func TestConvergenceIsTheFirstEpochNearThePeak(t *testing.T) {
 				history = append(history, Epoch{Number: i + 1, Valid: v})
 			}
 			got := 0
-			if e := convergence(history); e != nil {
+			if e := convergence(history, "accuracy"); e != nil {
 				got = *e
 			}
 			if got != c.want {

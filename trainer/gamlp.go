@@ -20,7 +20,7 @@ var gamlpKind = kind{
 	},
 	build:    newGAMLP,
 	size:     func(int) float64 { return 1 },
-	defaults: Settings{LearningRate: 0.003, Epochs: 200, Patience: 20, EvalEvery: 1, BatchRows: 512},
+	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
 	decay:    3,
 }
 

@@ -114,6 +114,36 @@ func crossEntropy64(logits rows64, labels []int32) (sum float64) {
 	return sum
 }
 
+// loss64 is the sum of the losses of rows, by the definition of a loss.
+func loss64(name string, out rows64, data *toy, units []float64) (sum float64) {
+	if name == "cross-entropy" {
+		return crossEntropy64(out, data.labels)
+	}
+	for i, row := range out {
+		for j, v := range row {
+			at := i*len(row) + j
+			switch name {
+			case "bce":
+				switch p := 1 / (1 + math.Exp(-v)); data.several[at] {
+				case 0:
+					sum -= math.Log(1-p) / float64(len(row))
+				case 1:
+					sum -= math.Log(p) / float64(len(row))
+				}
+			default:
+				if label := float64(data.values[at]); label == label {
+					e := math.Abs(v-label) / units[j]
+					if name == "mse" {
+						e *= e
+					}
+					sum += e / float64(len(row))
+				}
+			}
+		}
+	}
+	return sum
+}
+
 // product is x W^T.
 func (v *values64) product(out int, x rows64) rows64 {
 	w := v.take(out * len(x[0]))
@@ -429,7 +459,7 @@ func compareElements(t *testing.T, what string, gradient []float32, values []flo
 		below := f()
 		values[i] = v
 		want, got := (above-below)/(2*h), float64(gradient[i])
-		if !(math.Abs(want-got) <= 1e-4*(math.Abs(want)+math.Abs(got))+3e-7) {
+		if !(math.Abs(want-got) <= 1e-4*(math.Abs(want)+math.Abs(got))+1e-6) {
 			t.Errorf("%s: element %d of %d: gradient %v, difference %v", what, i, len(values), got, want)
 		}
 		largest = max(largest, math.Abs(want))
@@ -472,17 +502,22 @@ func widen(values []float32) []float64 {
 }
 
 func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
-	for _, discrete := range []bool{false, true} {
-		for _, c := range gradientCases {
-			t.Run(fmt.Sprintf("%s, discrete=%t", c.name, discrete), func(t *testing.T) {
+	for name, loss := range losses {
+		for i, c := range slices.Concat(gradientCases, gradientCases) {
+			discrete := i < len(gradientCases)
+			t.Run(fmt.Sprintf("%s, %s, discrete=%t", c.name, name, discrete), func(t *testing.T) {
 				const rows, seed = 9, 99
 				globalRows := 12 // as if another rank had the other three
 				if c.alone {
 					globalRows = rows
 				}
-				c.spec.Features, c.spec.Classes = 3, 4
+				c.spec.Features, c.spec.Classes, c.spec.Target = 3, 4, loss.target
 				dev := openDevice(t, host.Options{Discrete: discrete})
-				n, err := newNetwork(dev, c.spec, rows+2, taskFor(t, true))
+				task, err := Options{Loss: name}.task(c.spec, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, err := newNetwork(dev, c.spec, rows+2, task)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -493,6 +528,7 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 						data.labels[i] = -1
 					}
 				}
+				data = data.withTarget(loss.target, 4)
 				inputs := make([]InputScale, len(c.spec.Matrices))
 				x := make([]rows64, len(inputs)) // standardized
 				for k := range inputs {
@@ -507,6 +543,13 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 					}
 				}
 				initial := someValues(n.params, 6)
+				means, units := make([]float64, 4), []float64{1, 1, 1, 1}
+				if n.rescaled != nil {
+					means, units = []float64{4, 8, 12, 16}, []float64{0.5, 1, 2, 4}
+					for j := range units {
+						initial[n.rescaled.mean.first+j], initial[n.rescaled.unit.first+j] = float32(means[j]), float32(units[j])
+					}
+				}
 				if err := n.upload(n.params.value, initial); err != nil {
 					t.Fatal(err)
 				}
@@ -533,7 +576,13 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				}
 				values := widen(initial)
 				lossOf := func() float64 {
-					return crossEntropy64(logits64[n.spec.Model](n.spec, values, x, seed), data.labels) / float64(globalRows)
+					out := logits64[n.spec.Model](n.spec, values, x, seed)
+					for _, row := range out {
+						for j := range row {
+							row[j] = means[j] + units[j]*row[j]
+						}
+					}
+					return loss64(name, out, data, units) / float64(globalRows)
 				}
 				if want := lossOf(); math.Abs(float64(loss)/float64(globalRows)/want-1) > 1e-5 {
 					t.Errorf("loss %v, want %v", loss/float32(globalRows), want)
@@ -774,7 +823,9 @@ func TestTheLossAndItsGradientAreThoseOfTheDefinition(t *testing.T) {
 	}
 	sum := upload(1, 1, gds.Float32, dtype.BytesOf([]float32{2}))
 	grad := upload(rows, classes, gds.Float32, dtype.BytesOf(make([]float32, rows*classes)))
-	crossEntropy(stream, sum, grad, upload(rows, classes, gds.Float32, dtype.BytesOf(out.flat())), upload(1, rows, gds.Int32, dtype.BytesOf(labels)), scale)
+	crossEntropy(stream, lossTensors{
+		sum: sum, grad: grad, out: upload(rows, classes, gds.Float32, dtype.BytesOf(out.flat())), labels: upload(1, rows, gds.Int32, dtype.BytesOf(labels)),
+	}, scale)
 	var total [1]float32
 	got := make([]float32, rows*classes)
 	if err := gds.Download(dev, stream, total[:], sum); err != nil {

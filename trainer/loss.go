@@ -2,33 +2,67 @@ package trainer
 
 import "github.com/hopfeed/hopfeed/gds"
 
-// losses are what training can minimise. To add one, write it in a file of its own, and add
-// it here.
-var losses = map[string]loss{"cross-entropy": {crossEntropy, ClassOutputs}}
-
-const defaultLoss = "cross-entropy"
-
-// loss is what training minimises.
-type loss struct {
-	// add enqueues work that adds the sum of the losses of rows to sum [1,1] and, unless grad is the
-	// zero Tensor, sets grad to scale times the gradient of that sum. Out is what the model puts out
-	// for these rows, [rows, classes], as grad; labels are those of loader.Batch. Rows without a label
-	// add nothing, and have no gradient.
-	add func(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32)
-	// outputs is what the loss takes out for.
-	outputs Outputs
+// losses are what training can minimise. To add one, add it here.
+var losses = map[string]loss{
+	"cross-entropy": {ClassTarget, crossEntropy},
+	"bce":           {LabelsTarget, binaryCrossEntropy},
+	"mse":           {ValuesTarget, squaredError},
+	"mae":           {ValuesTarget, absoluteError},
 }
 
-// Outputs says what a trained model tells of a row, and so how Predict converts what it puts out.
-type Outputs string
+// loss is a loss for models of one target. It enqueues work that adds the sum of the losses of rows
+// to t.sum and, unless t.grad is the zero Tensor, sets that to scale times the gradient of the sum.
+// What has no label adds nothing, and has no gradient.
+type loss struct {
+	target Target
+	add    func(s gds.Stream, t lossTensors, scale float32)
+}
 
-const (
-	ClassOutputs Outputs = "class probabilities" // one class a row: softmax; they add up to 1
-	LabelOutputs Outputs = "label probabilities" // several labels a row: the logistic function of each
-	ValueOutputs Outputs = "values"              // regression: as they are put out
-)
+// lossTensors are what a loss is computed from.
+type lossTensors struct {
+	sum       gds.Tensor // [1,1]
+	out, grad gds.Tensor // what the model puts out, [rows, Spec.Classes], and the gradient
+	labels    gds.Tensor // those of loader.Batch
+	weights   gds.Tensor // of classes, [1, Spec.Classes], or the zero Tensor for ones
+	units     gds.Tensor // of values, [1, Spec.Classes]: see rescaled
+}
 
 // crossEntropy is the negative logarithm of the probability that softmax gives a row's class.
-func crossEntropy(s gds.Stream, sum, grad, out, labels gds.Tensor, scale float32) {
-	s.SoftmaxCrossEntropy(sum, grad, out, labels, gds.Tensor{}, scale)
+func crossEntropy(s gds.Stream, t lossTensors, scale float32) {
+	s.SoftmaxCrossEntropy(t.sum, t.grad, t.out, t.labels, t.weights, scale)
+}
+
+// binaryCrossEntropy is the mean over labels of the negative logarithm of the probability that the
+// sigmoid gives what is so.
+func binaryCrossEntropy(s gds.Stream, t lossTensors, scale float32) {
+	s.SigmoidCrossEntropy(t.sum, t.grad, t.out, t.labels, scale)
+}
+
+// squaredError is the mean over values of the squared error, and absoluteError of the absolute error, in
+// units of the training labels.
+func squaredError(s gds.Stream, t lossTensors, scale float32) {
+	s.SquaredError(t.sum, t.grad, t.out, t.labels, t.units, scale)
+}
+
+func absoluteError(s gds.Stream, t lossTensors, scale float32) {
+	s.AbsoluteError(t.sum, t.grad, t.out, t.labels, t.units, scale)
+}
+
+// BalancedWeights are the class weights by which all classes count the same: the number of labelled rows,
+// divided by the number of classes and by that of the rows of a class (as in scikit-learn); 0 for classes
+// without rows. Negative labels are none.
+func BalancedWeights(labels []int32, classes int) []float64 {
+	rows, weights := 0.0, make([]float64, classes)
+	for _, label := range labels {
+		if label >= 0 {
+			rows++
+			weights[label]++
+		}
+	}
+	for class, n := range weights {
+		if n > 0 {
+			weights[class] = rows / (float64(classes) * n)
+		}
+	}
+	return weights
 }

@@ -6,21 +6,48 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// metrics are what models can be selected and judged by: more is better. To add one, write it in a
-// file of its own, and add it here.
-var metrics = map[string]metric{"accuracy": accuracy}
+// metrics are what models can be selected and judged by. To add one, write it in a file of its own,
+// and add it here.
+var metrics = map[string]metric{
+	"accuracy": {meter: accuracy, targets: []Target{ClassTarget}},
+	"macro-f1": {meter: onHost(newConfusion(true)), targets: []Target{ClassTarget, LabelsTarget}},
+	"micro-f1": {meter: onHost(newConfusion(false)), targets: []Target{ClassTarget, LabelsTarget}},
+	"roc-auc":  {meter: rocAUC, targets: []Target{ClassTarget, LabelsTarget}},
+	"mse":      {meter: onHost(newErrorSum(2)), targets: []Target{ValuesTarget}, lower: true},
+	"mae":      {meter: onHost(newErrorSum(1)), targets: []Target{ValuesTarget}, lower: true},
+}
 
-const defaultMetric = "accuracy"
+// lossMetric is the metric that is the mean loss itself. It takes the rows that the default metric of
+// the target counts.
+const lossMetric = "loss"
 
-// metric makes the meter of one device, for batches of up to batchRows rows, and gets memory for what
-// it counts.
-type metric func(mem *memory, s Spec, batchRows int) (meter, error)
+// metric is a metric of models of some targets.
+type metric struct {
+	// meter makes the meter of one device, for batches of up to batchRows rows, and gets memory
+	// for what it counts.
+	meter   func(mem *memory, s Spec, batchRows int) (meter, error)
+	targets []Target
+	lower   bool // lower is better; else it is a fraction of 1, of which more is better
+	loss    bool // it is the mean loss
+}
+
+// LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions
+// of 1, of which more is better.
+func LowerIsBetter(name string) bool { return name == lossMetric || metrics[name].lower }
+
+// gain is a value of a metric, negated if lower is better.
+func gain(metric string, value float64) float64 {
+	if LowerIsBetter(metric) {
+		return -value
+	}
+	return value
+}
 
 // meter counts, on a device, what a metric is computed from.
 type meter interface {
 	// reset enqueues that nothing is counted yet, and add that rows are counted: out is what the
-	// model puts out for them, [rows, classes], labels are those of loader.Batch. Rows without a
-	// label do not count.
+	// model puts out for them, [rows, Spec.Classes], labels are those of loader.Batch. What has
+	// no label does not count.
 	reset(s gds.Stream)
 	add(s gds.Stream, out, labels gds.Tensor)
 	// read waits for all work of the stream, and returns what was counted.
@@ -35,6 +62,39 @@ type tally interface {
 
 // Score is the value of a metric, and the number of labelled rows that it was computed on.
 type Score struct {
-	Value *float64 // a fraction of 1; nil if there are no such rows
+	Value *float64 // nil if there are no such rows, or too few
 	Rows  int64
+}
+
+// evaluated is what an evaluation has found of some rows: the sum of their losses, and a tally.
+type evaluated struct {
+	loss float64
+	tally
+}
+
+// add adds other rows; the zero evaluated has none.
+func (e evaluated) add(other evaluated) evaluated {
+	switch {
+	case e.tally == nil:
+		return other
+	case other.tally == nil:
+		return e
+	}
+	return evaluated{e.loss + other.loss, e.tally.add(other.tally)}
+}
+
+// meanLoss is the mean over the labelled rows. What is no number is the largest there is.
+func (e evaluated) meanLoss() float64 { return finite(e.loss / float64(e.tally.score().Rows)) }
+
+// score is the value of a metric on the rows.
+func (e evaluated) score(m metric) Score {
+	if e.tally == nil {
+		return Score{}
+	}
+	s := e.tally.score()
+	if m.loss && s.Rows > 0 {
+		loss := e.meanLoss()
+		s.Value = &loss
+	}
+	return s
 }

@@ -34,22 +34,23 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 	return do(shares)
 }
 
-// measureInputs finds, in the first batch of training, the mean of each column of the input
+// measureInputs finds, in the ranks' shares of the first batch of training, the mean of each column of the input
 // matrices, the factors of columns whose unit is far from that of others, and the scale that
 // brings each matrix to the size that the model wants (kind.size). Features come in any unit (rows that
 // are divided by their sum are of the size 1/F) and around any mean (which propagation keeps,
 // while it averages out what differs); with these, learning rates and weight decay mean the
 // same for all of them.
-func (g *group) measureInputs(ctx context.Context, train []Epocher) ([]InputScale, error) {
+func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, factors standardization) ([]InputScale, error) {
 	spec := g.ranks[0].spec
 	inputs := make([]InputScale, len(spec.Matrices))
-	return inputs, g.firstBatch(ctx, train, func(shares []*loader.Batch) error {
-		for i := range inputs {
+	for i := range inputs {
+		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Features), Mean: make([]float32, spec.Features)}
+		if factors != nil {
 			m, err := g.moments(ctx, shares, i)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			in := InputScale{Scale: 1, Factor: m.factors(), Mean: make([]float32, len(m.mean))}
+			in.Factor = factors(m)
 			if i > 0 && g.ranks[0].sharesBlocks() {
 				in.Factor = inputs[0].Factor // what is multiplied by the same weights has the same factors
 			}
@@ -57,16 +58,25 @@ func (g *group) measureInputs(ctx context.Context, train []Epocher) ([]InputScal
 				in.Scale = float32(g.ranks[0].size / deviation)
 			}
 			if !(in.Scale > 0 && in.Scale <= math.MaxFloat32) {
-				return fmt.Errorf("%w before it began: %s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
+				return nil, fmt.Errorf("%w before it began: %s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
 			}
 			for j, v := range m.mean {
 				in.Mean[j] = float32(v)
 			}
-			inputs[i] = in
 		}
-		return nil
-	})
+		inputs[i] = in
+	}
+	return inputs, nil
 }
+
+// standardizations are what training can do with its input beside, in effect, centring columns and
+// bringing each matrix to one size: they give the factors of columns. With none (nil), it takes
+// features as they are.
+var standardizations = map[string]standardization{"matrix": moments.factors, "column": moments.columnFactors, "none": nil}
+
+const defaultStandardization = "matrix"
+
+type standardization func(m moments) []float32
 
 // moments are sums over the rows of a matrix, by column.
 type moments struct {
@@ -177,6 +187,20 @@ func (m moments) factors() []float32 {
 		if larger(j) || shown(j) {
 			e := int(max(-maxExponent, min(maxExponent, math.Round(math.Log2(median/unit)))))
 			factors[j] = float32(math.Ldexp(1, e))
+		}
+	}
+	return factors
+}
+
+// columnFactors are the powers of two that bring all columns to a standard deviation of about one,
+// but for those that are constant.
+func (m moments) columnFactors() []float32 {
+	const least = leastDeviation * leastDeviation
+	factors := slices.Repeat([]float32{1}, len(m.mean))
+	for j := range factors {
+		if m.squares[j] > least*m.raw[j] {
+			deviation := math.Sqrt(m.squares[j] / m.rows)
+			factors[j] = float32(math.Ldexp(1, int(max(-maxExponent, min(maxExponent, math.Round(-math.Log2(deviation)))))))
 		}
 	}
 	return factors

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -30,7 +31,9 @@ type network struct {
 	momentBlock gds.Buffer // for eachRow: pinned, for rows of a matrix
 	pass        pass       // the last
 	lossSum     gds.Tensor // over the rows so far
-	lossHost    gds.Buffer // pinned, to read it
+	lossHost    gds.Buffer // pinned, to read it: see readLoss
+	weights     gds.Tensor // of classes, or none
+	rescaled    *rescaled  // nil: not a model of values
 	meter       meter      // nil: to predict only
 	profile     *profile   // nil: none
 	stream      gds.Stream
@@ -46,7 +49,7 @@ const maxBatchRows = 1 << 28
 // the default metric; for training also gradients, the vectors of the default optimizer and
 // the best parameters. It is rounded up to pages of gds.Align bytes for each allocation.
 func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
-	t, err := Options{}.task(train)
+	t, err := Options{}.task(s, train)
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +72,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
 	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
-		size: declared.size, inputLayers: declared.inputLayers, blocks: declared.blocks(), scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
+		size: declared.size, inputLayers: declared.inputLayers, blocks: declared.blocks(), rescaled: declared.rescaled, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
 	if err := n.allocate(declared.activations); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
@@ -97,11 +100,16 @@ func (n *network) allocate(activations []*activation) (err error) {
 	if n.lossSum, err = n.mem.matrix("loss", 1, 1, gds.Float32); err != nil {
 		return err
 	}
-	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, 1, gds.Float32)); err != nil {
+	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, lossSlots, gds.Float32)); err != nil {
 		return err
 	}
-	if n.task.metric != nil {
-		if n.meter, err = n.task.metric(&n.mem, n.spec, n.batchRows); err != nil {
+	if n.task.weights != nil {
+		if n.weights, err = n.mem.matrix("class weights", 1, n.spec.Classes, gds.Float32); err != nil {
+			return err
+		}
+	}
+	if n.task.metric.meter != nil {
+		if n.meter, err = n.task.metric.meter(&n.mem, n.spec, n.batchRows); err != nil {
 			return err
 		}
 	}
@@ -110,10 +118,17 @@ func (n *network) allocate(activations []*activation) (err error) {
 			return err
 		}
 	}
-	if n.mem.dev != nil {
-		n.stream, err = n.mem.dev.NewStream()
+	if n.mem.dev == nil {
+		return nil
 	}
-	return err
+	if n.stream, err = n.mem.dev.NewStream(); err != nil || n.task.weights == nil {
+		return err
+	}
+	weights := make([]float32, len(n.task.weights))
+	for i, w := range n.task.weights {
+		weights[i] = float32(w)
+	}
+	return n.upload(n.weights, weights)
 }
 
 // close waits for all work and frees all memory.
@@ -134,8 +149,11 @@ func (n *network) checkBatch(b *loader.Batch) error {
 			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, b.Rows, n.spec.Features)
 		}
 	}
-	if n.task.metric != nil && b.Labels.DType != gds.Int32 {
-		return fmt.Errorf("batch %d: %d labels a row (multi-label), which cannot be trained on yet", b.Index, b.Labels.Cols)
+	if n.meter == nil {
+		return nil
+	}
+	if err := n.spec.checkLabels(b.Labels); err != nil {
+		return fmt.Errorf("batch %d: %w", b.Index, err)
 	}
 	return nil
 }
@@ -163,7 +181,7 @@ func (n *network) backward() {
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	logits := n.forward(b, true, dropoutSeed)
 	out, grad := logits.of(&n.pass)
-	n.task.loss.add(n.stream, n.lossSum, grad, out, b.Labels, 1/float32(b.GlobalRows))
+	n.addLoss(out, grad, b, 1/float32(b.GlobalRows))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")
@@ -188,6 +206,9 @@ func (n *network) trainBatch(b *loader.Batch, dropoutSeed uint64, o stepOptions)
 // step enqueues a step of the optimizer. Biases do not decay: a model that shrinks towards them
 // predicts how frequent the classes are.
 func (n *network) step(o stepOptions) {
+	if o.clip > 0 {
+		n.stream.ClipNorm(n.params.grad, float32(o.clip))
+	}
 	n.standardize()
 	for _, q := range n.params.list {
 		if q.fixed {
@@ -206,12 +227,41 @@ func (n *network) step(o stepOptions) {
 func (n *network) evaluateBatch(b *loader.Batch) {
 	out, _ := n.forward(b, false, 0).of(&n.pass)
 	n.meter.add(n.stream, out, b.Labels)
-	n.task.loss.add(n.stream, n.lossSum, gds.Tensor{}, out, b.Labels, 0)
+	n.addLoss(out, gds.Tensor{}, b, 0)
+}
+
+// addLoss enqueues the loss of a batch for which the model puts out out.
+func (n *network) addLoss(out, grad gds.Tensor, b *loader.Batch, scale float32) {
+	t := lossTensors{sum: n.lossSum, out: out, grad: grad, labels: b.Labels, weights: n.weights}
+	if n.rescaled != nil {
+		t.units = n.rescaled.unit.value
+	}
+	n.task.loss.add(n.stream, t, scale)
+}
+
+// Places in lossHost: of the sums after the last watchedBatches batches, and of readLoss.
+const (
+	watchedBatches = 3
+	lossSlots      = watchedBatches + 1
+)
+
+func (n *network) lossSlot(i int) gds.Tensor {
+	return gds.NewTensor(n.lossHost, 1, lossSlots, gds.Float32).Columns(i, i+1)
 }
 
 // readLoss waits for all work, and returns the sum of losses on this rank.
 func (n *network) readLoss(ctx context.Context) (float32, error) {
-	n.stream.Copy(gds.NewTensor(n.lossHost, 1, 1, gds.Float32), n.lossSum)
+	n.stream.Copy(n.lossSlot(watchedBatches), n.lossSum)
 	err := n.stream.Synchronize(ctx)
-	return dtype.Float32s(n.lossHost.Bytes())[0], err
+	return dtype.Float32s(n.lossHost.Bytes())[watchedBatches], err
+}
+
+// watchLoss enqueues a copy of the sum of losses up to a batch to the host.
+func (n *network) watchLoss(batch int) { n.stream.Copy(n.lossSlot(batch%watchedBatches), n.lossSum) }
+
+// lossIsFinite tells whether the sum up to a batch is a finite number, once the device is done with it
+// and if watchLoss was called for less than watchedBatches since.
+func (n *network) lossIsFinite(batch int) bool {
+	sum := float64(dtype.Float32s(n.lossHost.Bytes())[batch%watchedBatches])
+	return !math.IsNaN(sum) && !math.IsInf(sum, 0)
 }

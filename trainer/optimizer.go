@@ -4,7 +4,7 @@ import "github.com/hopfeed/hopfeed/gds"
 
 // optimizers are the ways to make a step. To add one, write it in a file of its own, and add
 // it here.
-var optimizers = map[string]optimizer{"adam": adam}
+var optimizers = map[string]optimizer{"adam": adam, "adamw": adamW, "sgd": sgd}
 
 const defaultOptimizer = "adam"
 
@@ -20,16 +20,5 @@ type stepOptions struct {
 	number       int     // 1 for the first
 	learningRate float64 // by the schedule
 	weightDecay  float64 // 0 for parameters that do not decay
-}
-
-// adam is the optimizer of Kingma and Ba 2015, Algorithm 1. Its weight decay is L2: it is added to
-// the gradient.
-var adam = optimizer{
-	moments: 2,
-	step: func(s gds.Stream, o stepOptions, value, grad gds.Tensor, moments []gds.Tensor) {
-		s.Adam(value, grad, moments[0], moments[1], gds.AdamOptions{
-			LearningRate: float32(o.learningRate), Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
-			WeightDecay: float32(o.weightDecay), Step: o.number,
-		})
-	},
+	clip         float64 // largest norm of the gradient of all parameters; 0: any
 }

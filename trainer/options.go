@@ -13,42 +13,92 @@ import (
 type Options struct {
 	Epochs       int     `json:"epochs"`
 	LearningRate float64 `json:"learning_rate"`
-	WeightDecay  float64 `json:"weight_decay"` // L2, added to the gradient of all but biases
+	WeightDecay  float64 `json:"weight_decay"` // of all but biases: see the optimizers
 	Seed         uint64  `json:"seed"`         // of initial values and dropout; the order of rows is the Epocher's
 	EvalEvery    int     `json:"eval_every"`   // epochs between validations; 0: 1. The last epoch is always validated
 	Patience     int     `json:"patience"`     // stop after so many epochs without a better validation; 0: never
 
-	Optimizer string `json:"optimizer"` // "": adam
-	Schedule  string `json:"schedule"`  // of the learning rate; "": constant
-	Loss      string `json:"loss"`      // "": cross-entropy
-	Metric    string `json:"metric"`    // that epochs are selected by; "": accuracy
+	Optimizer   string  `json:"optimizer"`           // "": adam
+	Schedule    string  `json:"schedule"`            // of the learning rate; "": constant
+	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows from almost zero
+	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all parameters; 0: any
+	Loss        string  `json:"loss"`                // "": that of the target
+	Metric      string  `json:"metric"`              // that epochs are selected by; "": that of the target
+	Standardize string  `json:"standardize"`         // what of the input is brought to one unit; "": matrix
+
+	// ClassWeights multiply the losses of rows, by their class; nil: ones.
+	ClassWeights []float64 `json:"class_weights,omitempty"`
 
 	// ProfileFrom is the first epoch that has Epoch.StepSeconds, as all later ones; 0: none.
 	ProfileFrom int `json:"-"`
 }
 
+// Choices lists the names that one of Options can have, for models of a target, the default first. It
+// panics if there is no such option.
+func Choices(option string, target Target) []string {
+	fits := func(names []string, fit func(name string) bool) []string {
+		return slices.DeleteFunc(names, func(name string) bool { return !fit(name) })
+	}
+	var names []string
+	first := ""
+	switch d := targets[target]; option {
+	case "optimizer":
+		names, first = slices.Sorted(maps.Keys(optimizers)), defaultOptimizer
+	case "schedule":
+		names, first = slices.Sorted(maps.Keys(schedules)), defaultSchedule
+	case "standardize":
+		names, first = slices.Sorted(maps.Keys(standardizations)), defaultStandardization
+	case "loss":
+		names, first = fits(slices.Sorted(maps.Keys(losses)), func(name string) bool { return losses[name].target == target }), d.loss
+	case "metric":
+		names = fits(slices.Sorted(maps.Keys(metrics)), func(name string) bool { return slices.Contains(metrics[name].targets, target) })
+		names, first = append(names, lossMetric), d.metric
+	default:
+		panic("trainer: no choice of " + option)
+	}
+	return append([]string{first}, slices.DeleteFunc(names, func(name string) bool { return name == first })...)
+}
+
 // withDefaults fills in defaults.
-func (o Options) withDefaults() Options {
+func (o Options) withDefaults(target Target) Options {
+	d := targets[target]
 	o.EvalEvery = cmp.Or(o.EvalEvery, 1)
 	o.Optimizer, o.Schedule = cmp.Or(o.Optimizer, defaultOptimizer), cmp.Or(o.Schedule, defaultSchedule)
-	o.Loss, o.Metric = cmp.Or(o.Loss, defaultLoss), cmp.Or(o.Metric, defaultMetric)
+	o.Loss, o.Metric = cmp.Or(o.Loss, d.loss), cmp.Or(o.Metric, d.metric)
+	o.Standardize = cmp.Or(o.Standardize, defaultStandardization)
 	return o
 }
 
-// validate checks the options, and fills in defaults. It also returns what they choose for training.
-func (o Options) validate() (Options, task, error) {
-	o = o.withDefaults()
-	t, err := o.task(true)
-	switch {
-	case err != nil:
+// Normalized returns the options for a model with defaults filled in. Those of which no training can be
+// made are ErrOptions.
+func (o Options) Normalized(s Spec) (Options, error) {
+	o, _, err := o.validate(s)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return o, err
+}
+
+// validate checks the options for a model, and fills in defaults. It also returns what they choose for
+// training.
+func (o Options) validate(s Spec) (Options, task, error) {
+	o = o.withDefaults(s.Target)
+	t, err := o.task(s, true)
+	if err != nil {
 		return o, t, err
-	case o.Epochs < 1:
+	}
+	if o.Epochs < 1 {
 		return o, t, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
-	case !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0):
+	}
+	if !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0) {
 		return o, t, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
-	case !(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0):
-		return o, t, fmt.Errorf("weight decay %v: must not be negative", o.WeightDecay)
-	case o.EvalEvery < 0 || o.Patience < 0:
+	}
+	for what, v := range map[string]float64{"weight decay": o.WeightDecay, "warm-up": o.WarmUp, "norm to clip at": o.ClipNorm} {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return o, t, fmt.Errorf("%s %v: must not be negative", what, v)
+		}
+	}
+	if o.EvalEvery < 0 || o.Patience < 0 {
 		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery, o.Patience)
 	}
 	return o, t, nil
@@ -56,34 +106,58 @@ func (o Options) validate() (Options, task, error) {
 
 // task is what a network is made for, and how.
 type task struct {
-	train     bool // else it is only evaluated
-	optimizer optimizer
-	schedule  schedule
-	loss      loss
-	metric    metric
+	train       bool // else it is only evaluated
+	optimizer   optimizer
+	schedule    schedule
+	standardize standardization
+	loss        loss
+	metric      metric
+	weights     []float64 // of classes in the loss; nil: ones
 }
 
-// task finds what the options choose.
-func (o Options) task(train bool) (t task, err error) {
-	o, t.train = o.withDefaults(), train
-	if t.optimizer, err = choose("optimizer", o.Optimizer, optimizers); err != nil {
+// task finds what the options choose for a model.
+func (o Options) task(s Spec, train bool) (t task, err error) {
+	o, t.train, t.weights = o.withDefaults(s.Target), train, o.ClassWeights
+	if t.optimizer, err = choose("optimizer", o.Optimizer, optimizers, s.Target); err != nil {
 		return t, err
 	}
-	if t.schedule, err = choose("schedule", o.Schedule, schedules); err != nil {
+	if t.schedule, err = choose("schedule", o.Schedule, schedules, s.Target); err != nil {
 		return t, err
 	}
-	if t.loss, err = choose("loss", o.Loss, losses); err != nil {
+	if t.standardize, err = choose("standardize", o.Standardize, standardizations, s.Target); err != nil {
 		return t, err
 	}
-	t.metric, err = choose("metric", o.Metric, metrics)
-	return t, err
+	if t.loss, err = choose("loss", o.Loss, losses, s.Target); err != nil {
+		return t, err
+	}
+	if t.metric, err = choose("metric", o.Metric, metrics, s.Target); err != nil {
+		return t, err
+	}
+	if o.Metric == lossMetric {
+		t.metric = metrics[targets[s.Target].metric]
+		t.metric.loss, t.metric.lower = true, true
+	}
+	if t.weights != nil && (s.Target != ClassTarget || len(t.weights) != s.Classes) {
+		return t, fmt.Errorf("%d class weights for %d %s", len(t.weights), s.Classes, s.Target.about())
+	}
+	for class, w := range t.weights {
+		if !(w >= 0 && w <= math.MaxFloat32) {
+			return t, fmt.Errorf("weight %v of class %d: must be finite and not negative", w, class)
+		}
+	}
+	return t, nil
 }
 
-// choose finds what has a name.
-func choose[T any](what, name string, from map[string]T) (T, error) {
-	v, ok := from[name]
-	if !ok {
-		return v, fmt.Errorf("there is no %s %q: there is %s", what, name, strings.Join(slices.Sorted(maps.Keys(from)), ", "))
+// choose finds what one of Options names, in the table of what there is.
+func choose[T any](option, name string, from map[string]T, target Target) (T, error) {
+	v, exists := from[name]
+	choices := Choices(option, target)
+	if slices.Contains(choices, name) {
+		return v, nil
 	}
-	return v, nil
+	text := fmt.Sprintf("there is no %s %q", option, name)
+	if exists {
+		text = fmt.Sprintf("the %s %q is not for %s", option, name, target.about())
+	}
+	return v, fmt.Errorf("%s: there is %s", text, strings.Join(choices, ", "))
 }

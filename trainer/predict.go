@@ -18,11 +18,17 @@ type Predictions struct {
 	Classes []int32   // [Rows], of ClassOutputs: the most probable class, of equals the first; else nil
 }
 
+// Outputs says what a trained model tells of a row, and so how Predict converts what it puts out.
+type Outputs string
+
+const (
+	ClassOutputs Outputs = "class probabilities" // one class a row: softmax; they add up to 1
+	LabelOutputs Outputs = "label probabilities" // several labels a row: the logistic function of each
+	ValueOutputs Outputs = "values"              // regression: as they are put out
+)
+
 // Outputs is what the values of the model's predictions are.
-func (c *Checkpoint) Outputs() (Outputs, error) {
-	t, err := c.Options.task(false)
-	return t.loss.outputs, err
-}
+func (c *Checkpoint) Outputs() Outputs { return targets[c.Spec.Target].outputs }
 
 // PredictBytes is the host memory that Predict takes for batches of up to batchRows rows.
 func (s Spec) PredictBytes(batchRows int) int64 {
@@ -38,11 +44,6 @@ func (s Spec) PredictBytes(batchRows int) int64 {
 // most batchRows rows. While the devices compute a batch, use has the one before. What is predicted of
 // a row does not depend on the rows that share its batch, nor on the number of devices.
 func Predict(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows, use func(*Predictions) error) (err error) {
-	t, err := c.Options.task(false)
-	if err != nil {
-		return err
-	}
-	outputs := t.loss.outputs
 	g, err := openTrained(devices, c, batchRows, task{}) // neither a loss nor a metric: there may be no labels
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func Predict(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows
 			err = closeErr
 		}
 	}()
-	p := &predictor{group: g, outputs: outputs, use: use}
+	p := &predictor{group: g, outputs: c.Outputs(), use: use}
 	if err := p.allocate(); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func Summarize(runs []Run) *Summary {
 func (r *Figures) Better(other *Figures) bool {
 	switch {
 	case r.ValidMetric != nil && other.ValidMetric != nil:
-		return *r.ValidMetric > *other.ValidMetric
+		return gain(r.Metric, *r.ValidMetric) > gain(r.Metric, *other.ValidMetric)
 	case r.ValidMetric == nil && other.ValidMetric == nil:
 		return r.TrainLoss < other.TrainLoss
 	}

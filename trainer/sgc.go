@@ -24,7 +24,7 @@ var sgcKind = kind{
 		return &sgc{out: b.inputLayer("out", s.Classes, s, all), logits: b.activation(s.Classes)}
 	},
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
-	defaults: Settings{LearningRate: 0.3, Epochs: 500, Patience: 50, EvalEvery: 1, BatchRows: 512},
+	defaults: Settings{Options: Options{LearningRate: 0.3, Epochs: 500, Patience: 50}, BatchRows: 512},
 	decay:    0.1,
 }
 

@@ -10,8 +10,9 @@ type Spec struct {
 	Model    string
 	Matrices []MatrixID // what a batch holds, in this order
 	Features int        // columns of each
-	Classes  int
-	Settings Values // settings that are not here have their defaults; those of other models are ignored
+	Classes  int        // columns that the model puts out: one for each class, label or value
+	Target   Target     // what they say of a row
+	Settings Values     // settings that are not here have their defaults; those of other models are ignored
 }
 
 // Limits of a Spec. They are far beyond what is useful, and keep sizes that come from a file
@@ -58,6 +59,9 @@ func (s Spec) validate() (Spec, *builder, error) {
 			return s, nil, fmt.Errorf("a model with %d %s: must be %d to %d", v.value, v.what, v.least, v.most)
 		}
 	}
+	if _, ok := targets[s.Target]; !ok {
+		return s, nil, fmt.Errorf("there is no target %q", s.Target)
+	}
 	s.Settings = k.values(s.Settings)
 	for _, setting := range k.settings {
 		if err := setting.check(s.Settings[setting.Name]); err != nil {
@@ -79,6 +83,9 @@ func (s Spec) validate() (Spec, *builder, error) {
 	s.Matrices = slices.Clone(s.Matrices)
 	b := &builder{size: k.size(s.Features)}
 	b.model = k.build(s, b)
+	if s.Target == ValuesTarget {
+		b.rescale(s)
+	}
 	if b.parameters.count > maxParameters {
 		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, is too large: it has %d parameters",
 			s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.parameters.count)
@@ -101,6 +108,7 @@ type builder struct {
 	parameters  parameters
 	activations []*activation
 	inputLayers []*inputLayer
+	rescaled    *rescaled // nil: not a model of values
 }
 
 // inputLayer declares a linear layer on the concatenation of the input matrices from.

@@ -138,7 +138,7 @@ func (s *State) check() error {
 	if err != nil {
 		return err
 	}
-	_, t, err := s.Options.validate()
+	_, t, err := s.Options.validate(spec)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func decodeState(data []byte) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Options.task(true)
+	t, err := s.Options.task(s.Spec, true)
 	if err != nil {
 		return nil, err
 	}

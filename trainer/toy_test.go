@@ -9,6 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -32,6 +33,9 @@ func openDevice(t testing.TB, o host.Options) gds.Device {
 type toy struct {
 	x        [][]float32 // one [rows, features] for each matrix
 	labels   []int32
+	several  []int8    // instead of labels: see withTarget
+	values   []float32 // or these
+	outputs  int       // of a row
 	features int
 	batch    int
 	shuffle  bool
@@ -65,7 +69,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 			xs = append(xs, x)
 		}
-		labels, err := mem.matrix("toy", 1, d.batch, gds.Int32)
+		labels, err := d.labelMemory(&mem)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -93,13 +97,16 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					return
 				}
 			}
-			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Columns(0, b.Rows)}
-			var y []int32
+			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Slice(0, b.Rows)}
+			if d.outputs == 0 {
+				out.Labels = labels.Columns(0, b.Rows)
+			}
+			var y []byte
 			var rows []uint32
 			host := make([][]float32, len(d.x))
 			for _, span := range b.Spans() {
 				for r := span.First; r < span.First+int64(span.Rows); r++ {
-					y, rows = append(y, d.labels[r]), append(rows, uint32(r))
+					y, rows = append(y, d.labelsOf(int(r))...), append(rows, uint32(r))
 					for k, x := range d.x {
 						host[k] = append(host[k], x[int(r)*d.features:int(r+1)*d.features]...)
 					}
@@ -131,6 +138,55 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 		}
 	}
+}
+
+// withTarget gives rows other labels, of which some are missing: mixtures of those that the classes
+// would be, as far as they agree with the features.
+func (d *toy) withTarget(target Target, outputs int) *toy {
+	other := *d
+	if target == ClassTarget {
+		return &other
+	}
+	other.outputs = outputs
+	for i, label := range d.labels {
+		for j := range outputs {
+			u := rng.Float32(rng.Hash(77, uint64(i*outputs+j)))
+			missing := label < 0 || u < 0.1
+			switch {
+			case target == LabelsTarget && missing:
+				other.several = append(other.several, -1)
+			case target == LabelsTarget:
+				other.several = append(other.several, int8(int(label)>>(j%2)&1))
+			case missing:
+				other.values = append(other.values, float32(math.NaN()))
+			default:
+				other.values = append(other.values, 4*float32(j+1)+float32(label)+u)
+			}
+		}
+	}
+	return &other
+}
+
+// labelsOf are the labels of a row, as bytes.
+func (d *toy) labelsOf(row int) []byte {
+	lo, hi := row*d.outputs, (row+1)*d.outputs
+	switch {
+	case d.several != nil:
+		return dtype.BytesOf(d.several[lo:hi])
+	case d.values != nil:
+		return dtype.BytesOf(d.values[lo:hi])
+	}
+	return dtype.BytesOf(d.labels[row : row+1])
+}
+
+func (d *toy) labelMemory(mem *memory) (gds.Tensor, error) {
+	switch {
+	case d.several != nil:
+		return mem.matrix("toy", d.batch, d.outputs, gds.Int8)
+	case d.values != nil:
+		return mem.matrix("toy", d.batch, d.outputs, gds.Float32)
+	}
+	return mem.matrix("toy", 1, d.batch, gds.Int32)
 }
 
 // deal makes ranks of devices that share batches of so many rows.
@@ -240,10 +296,10 @@ var (
 	toySSGC  = Spec{Model: "ssgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}
 )
 
-// taskFor is what networks do by default.
+// taskFor is what networks of classes do by default.
 func taskFor(t testing.TB, train bool) task {
 	t.Helper()
-	w, err := Options{}.task(train)
+	w, err := Options{}.task(Spec{}, train)
 	if err != nil {
 		t.Fatal(err)
 	}

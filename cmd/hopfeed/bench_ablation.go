@@ -139,6 +139,7 @@ func (a *app) describeMachine() string {
 // ablationCases lists each model with each number of hops, and its possible placements.
 func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
 	m := &store.Manifest
+	target, columns := targetOf(m)
 	if len(o.hops) == 0 {
 		o.hops = hopNumbers(m.Operators)
 	}
@@ -158,7 +159,7 @@ func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationO
 				return nil, usagef("--hops: %s: %s", store.Path(), err)
 			}
 			spec := trainer.Spec{
-				Model: model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
+				Model: model, Matrices: matrices, Features: m.Features, Classes: columns, Target: target,
 				Settings: o.settings,
 			}
 			needs, err := session.Options{

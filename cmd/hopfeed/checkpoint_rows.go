@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"hash/crc32"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// labelledRows are node and label of each row of a store.
+// labelledRows are node and label of each row of a store. Where a row has several labels, or values, a
+// digest stands for the label.
 type labelledRows struct {
 	nodes  []uint32
 	labels []int32
@@ -23,11 +26,38 @@ func readLabelledRows(ctx context.Context, store *format.Dir) (r labelledRows, e
 		if err := store.ReadNodes(ctx, region, r.nodes[lo:hi]); err != nil {
 			return r, err
 		}
-		if err := store.ReadLabels(ctx, region, r.labels[lo:hi]); err != nil {
-			return r, err
+		if target, _ := targetOf(&store.Manifest); target == trainer.ClassTarget {
+			if err := store.ReadLabels(ctx, region, r.labels[lo:hi]); err != nil {
+				return r, err
+			}
 		}
 	}
+	if target, _ := targetOf(&store.Manifest); target != trainer.ClassTarget {
+		return r, store.VisitRows(ctx, func(t *format.RowTable, first int64) {
+			for i := range t.Rows {
+				r.labels[first+i] = labelDigest(t, i)
+			}
+		})
+	}
 	return r, nil
+}
+
+// labelDigest tells the labels of a row apart from those of others; it is -1 if all are missing.
+func labelDigest(t *format.RowTable, row int64) int32 {
+	lo, hi := row*int64(t.LabelColumns), (row+1)*int64(t.LabelColumns)
+	var bytes []byte
+	missing := true
+	if t.MultiLabels != nil {
+		labels := t.MultiLabels[lo:hi]
+		bytes, missing = dtype.BytesOf(labels), !slices.ContainsFunc(labels, func(v int8) bool { return v >= 0 })
+	} else {
+		labels := t.LabelValues[lo:hi]
+		bytes, missing = dtype.BytesOf(labels), !slices.ContainsFunc(labels, func(v float32) bool { return v == v })
+	}
+	if missing {
+		return -1
+	}
+	return int32(crc32.ChecksumIEEE(bytes) >> 1)
 }
 
 // byNode are the numbers of the rows, ordered by node.

@@ -213,7 +213,7 @@ func (d *demo) circuits() error {
 	d.done("evaluate csa32", r)
 	e := r.(*evaluated)
 	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n             input from storage: %s\n",
-		percent(e.Accuracy), e.Rows, readsText(e.Load))
+		percent(e.Value), e.Rows, readsText(e.Load))
 	return nil
 }
 

@@ -168,7 +168,8 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
-	if err := c.CheckStore(store.Matrices(), m.Features, m.Classes); err != nil {
+	target, outputs := targetOf(m)
+	if err := c.CheckStore(store.Matrices(), m.Features, outputs, target); err != nil {
 		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
 	}
 	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
@@ -212,13 +213,13 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
-		Accuracy: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partAccuracy{},
+		Value: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partScore{},
 		RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
 		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
 	}
 	for _, section := range found.ByName {
 		e.names = append(e.names, section.Name)
-		e.Parts[section.Name] = &partAccuracy{section.Value, section.Rows}
+		e.Parts[section.Name] = &partScore{section.Value, section.Rows}
 	}
 	run := c.Runs[c.Best]
 	e.trained = trained{

@@ -55,7 +55,7 @@ func TestEvaluateTestsTheRowsThatTrainingHasTested(t *testing.T) {
 		for _, store := range []string{"store", "again"} {
 			evaluate := "evaluate --json --checkpoint " + run + " " + store
 			o := object(t, must(t, d, evaluate))
-			if o["test_metric"] != trained["test_metric"] || o["accuracy"] != trained["test_metric"] || o["valid_metric"] != nil || o["trained_rows"] != 0.0 || o["same_nodes"] != true {
+			if o["test_metric"] != trained["test_metric"] || o["value"] != trained["test_metric"] || o["valid_metric"] != nil || o["trained_rows"] != 0.0 || o["same_nodes"] != true {
 				t.Errorf("%s: %v, but training has tested %v", evaluate, o, trained["test_metric"])
 			}
 			o = object(t, must(t, d, evaluate+" --rows valid"))

@@ -31,7 +31,7 @@ func TestAnImportSaysWhatItTakesAndValuesGoAllTheWay(t *testing.T) {
 		code int
 		says string
 	}{
-		"train s": {exitUsage, "values (regression), which cannot be trained on yet"},
+		"train s": {exitDone, ", 1 value\n"},
 		"import csv edges.csv -o x --source-column paper": {exitUsage, `--source-column paper: there is no such column (the columns are "", u, v, ts)`},
 		"import csv ratings.csv -o x --ids map":           {exitUsage, "--ids bipartite"},
 		"import csv page.csv -o x":                        {exitCorrupt, "looks like an HTML page"},

@@ -27,7 +27,7 @@ type planOptions struct {
 }
 
 func newPlanCommand(a *app) *cobra.Command {
-	o := planOptions{trainOptions: trainOptions{runs: 1, Settings: trainer.Settings{EvalEvery: 1}}}
+	o := planOptions{trainOptions: trainOptions{runs: 1}}
 	c := &cobra.Command{
 		Use:   "plan [STORE]",
 		Short: "Print where train would keep its input, why, and how long an epoch would take",
@@ -129,7 +129,7 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 	if !part.Scattered() {
 		train, _ := store.Region(format.RegionTrain)
 		var labels []int32
-		if m.Labels == 1 {
+		if target, _ := targetOf(m); m.Labels == 1 && target == trainer.ClassTarget {
 			labels = make([]int32, train.Rows)
 			if err := store.ReadLabels(ctx, train, labels); err != nil {
 				return nil, err

@@ -317,7 +317,7 @@ func (s *saver) finalError(err error) error {
 			saved += fmt.Sprintf(" of run %d", m.run)
 		}
 		if m.valid != nil {
-			saved += fmt.Sprintf(" (validation %s %s)", m.metric, percent(m.valid))
+			saved += fmt.Sprintf(" (validation %s %s)", m.metric, metricText(m.metric, m.valid))
 		}
 		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it", s.dir.Path(), s.store)
 		if err != nil {

@@ -33,6 +33,9 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if want.Options, err = want.Options.Normalized(trainer.Spec{}); err != nil {
+			t.Fatal(err)
+		}
 		o := must(t, d, "train store --json --model "+model+" --run "+model)
 		got, epochs, best := settings(t, o)
 		if !reflect.DeepEqual(got, want) || want.WeightDecay == 0 || want.Patience == 0 {
@@ -48,18 +51,16 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		saved := trainer.Settings{
-			Values:       c.Spec.Settings,
-			LearningRate: c.Options.LearningRate, WeightDecay: c.Options.WeightDecay,
-			Epochs: c.Options.Epochs, Patience: c.Options.Patience, EvalEvery: c.Options.EvalEvery,
-			BatchRows: want.BatchRows, // c.Batches.Rows is that of the largest batch that there was
-		}
+		saved := trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: want.BatchRows} // c.Batches.Rows is that of the largest batch that there was
 		if !reflect.DeepEqual(saved, want) {
 			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)
 		}
 	}
 	given := "train store --json --model sign --hidden 8 --layers 2 --dropout 0.25 --lr 0.125 --weight-decay 0.5 --epochs 9 --patience 2 --eval-every 1 --batch 64"
-	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1, BatchRows: 64}
+	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, BatchRows: 64, Options: trainer.Options{
+		LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1,
+		Optimizer: "adam", Schedule: "constant", Loss: "cross-entropy", Metric: "accuracy", Standardize: "matrix",
+	}}
 	if got, _, _ := settings(t, must(t, d, given)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

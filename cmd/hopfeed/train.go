@@ -29,7 +29,8 @@ type trainOptions struct {
 	hops      int // < 0: all
 	operators []string
 	trainer.Settings
-	decayByRows bool // the weight decay is the model's default for the rows
+	decayByRows bool   // the weight decay is the model's default for the rows
+	weights     string // of classes: numbers, or balancedWeights
 	runs        int
 	split       int // < 0: the store's
 	splits      string
@@ -56,9 +57,14 @@ func newTrainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "train [STORE] --model NAME",
 		Short: "Train a model on a hop store",
-		Long: "Train fits a model to the training rows of a store, selects the epoch with the best validation accuracy\n" +
+		Long: "Train fits a model to the training rows of a store, selects the epoch with the best validation --metric\n" +
 			"(the lowest validation loss among equals), and evaluates that on the test rows. It stops after --patience\n" +
 			"epochs without a better one. Without validation rows it trains for --epochs and selects the last epoch.\n\n" +
+			"What is predicted, and so which --loss and --metric there are, follows from the labels of the store; the first\n" +
+			"of each is the default:\n\n" + choicesTable() + "\n" +
+			"The loss of several labels, or of values, is a mean over them. Values are trained on in units of their standard\n" +
+			"deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two\n" +
+			"classes, or the mean over several labels) are those of scikit-learn.\n\n" +
 			"With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch\n" +
 			"(metrics.jsonl), and all that is needed to go on: at the end of each run, at most every --save-every within a\n" +
 			"run, and when training is interrupted or fails. It writes nothing else. A training that was killed, interrupted\n" +
@@ -103,12 +109,20 @@ func newTrainCommand(a *app) *cobra.Command {
 func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	o.declarePlacedFlags(f)
 	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
-	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases (default by model and number of training rows)")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases; of adamw, decoupled from the gradient (default by model and number of training rows)")
 	f.IntVar(&o.Epochs, "epochs", 0, "largest number of epochs (default by model)")
 	f.IntVar(&o.Patience, "patience", 0, "stop after this many epochs without a better validation; 0: never (default by model)")
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
-	f.IntVar(&o.EvalEvery, "eval-every", 1, "number of epochs from one validation to the next")
+	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
+	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
+	f.StringVar(&o.Schedule, "schedule", choice("schedule"), "of the learning rate: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
+	f.Float64Var(&o.WarmUp, "warm-up", 0, "number of epochs in which the learning rate grows to its full size")
+	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
+	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
+	f.StringVar(&o.Metric, "metric", "", "what epochs are selected and rows are evaluated by (default by labels)")
+	f.StringVar(&o.weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, separated by commas, or balanced (rows / (classes * rows of the class))")
+	f.StringVar(&o.Standardize, "standardize", choice("standardize"), "what of the input is centred and brought to one unit: matrix (each hop of each operator), column (each column of these), or none")
 }
 
 // declarePlacedFlags adds the flags that train and plan share: those that decide a placement.
@@ -175,6 +189,22 @@ func (f settingFlag) Type() string {
 	return "float"
 }
 
+// choice is the default of an option that is the same for all labels.
+func choice(option string) string { return trainer.Choices(option, trainer.ClassTarget)[0] }
+
+// choicesTable lists losses and metrics for help.
+func choicesTable() string {
+	var b strings.Builder
+	for _, c := range []struct {
+		labels string
+		target trainer.Target
+	}{{"classes", trainer.ClassTarget}, {"several labels a row", trainer.LabelsTarget}, {"values", trainer.ValuesTarget}} {
+		fmt.Fprintf(&b, "  %-21s --loss %s\n  %-21s --metric %s\n", c.labels, strings.Join(trainer.Choices("loss", c.target), "|"),
+			"", strings.Join(trainer.Choices("metric", c.target), "|"))
+	}
+	return b.String()
+}
+
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
 func (o *trainOptions) fillDefaults() error {
 	f := o.flags
@@ -222,8 +252,12 @@ func (o *trainOptions) validate() error {
 		return usagef("--lr %v: must be finite and above 0", o.LearningRate)
 	case !(o.WeightDecay >= 0 && o.WeightDecay <= math.MaxFloat64):
 		return usagef("--weight-decay %v: must be finite and not negative", o.WeightDecay)
-	case o.EvalEvery < 1:
+	case o.EvalEvery < 0:
 		return usagef("--eval-every %d: must be at least 1", o.EvalEvery)
+	case !(o.WarmUp >= 0 && o.WarmUp <= math.MaxFloat64):
+		return usagef("--warm-up %v: must be finite and not negative", o.WarmUp)
+	case !(o.ClipNorm >= 0 && o.ClipNorm <= math.MaxFloat64):
+		return usagef("--clip-norm %v: must be finite and not negative", o.ClipNorm)
 	case o.Patience < 0:
 		return usagef("--patience %d: must not be negative", o.Patience)
 	case o.maxTime < 0:
@@ -283,11 +317,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if err != nil {
 		return nil, err
 	}
-	if err := o.resolveSettings(spec, session.CountRows(store.Layout(), part.Train)); err != nil {
+	if err := a.resolveSettings(ctx, store, o, spec, part); err != nil {
 		return nil, err
 	}
 	saver, err := a.openSaver(ctx, store, part, o, trainer.Checkpoint{
-		Spec: spec, Options: o.training(a.seed), Config: o.config(a.seed), Wanted: o.runs,
+		Spec: spec, Options: o.Options, Config: o.config(a.seed), Wanted: o.runs,
 	})
 	if err != nil {
 		return nil, err
@@ -318,8 +352,8 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if s.Plan.ComputeSeconds > 0 {
 		saver.checkpoint.PredictedEpochSeconds = s.Plan.EpochSeconds
 	}
-	t := &training{app: a, o: o, spec: spec, part: part, session: s, saver: saver}
-	a.note("%s on %s: %d features of %s, %d classes", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), m.Classes)
+	t := &training{app: a, o: o, spec: spec, store: store, part: part, session: s, saver: saver}
+	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	a.notePlacement(s)
 	err = saver.finalError(t.runAll(ctx))
 	if len(t.finished()) == 0 {

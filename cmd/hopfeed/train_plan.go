@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
@@ -10,15 +13,17 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// resolveSettings sets the values of all settings of the model, and the weight decay, where it was
-// not given, to the default for this number of training rows.
-func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error {
+// resolveSettings sets what was not given: settings of the model, and what follows from the labels and
+// the numbers of rows.
+func (a *app) resolveSettings(ctx context.Context, store *format.Dir, o *trainOptions, spec trainer.Spec, p session.Partition) error {
 	spec, err := spec.Normalized()
 	if err != nil {
 		return err
 	}
 	clear(o.Values) // which the flags are the values of
 	maps.Copy(o.Values, spec.Settings)
+	layout := store.Layout()
+	trainRows, validRows := session.CountRows(layout, p.Train), session.CountRows(layout, p.Valid)
 	if o.decayByRows {
 		defaults, err := trainer.Defaults(o.model, trainRows)
 		if err != nil {
@@ -26,15 +31,50 @@ func (o *trainOptions) resolveSettings(spec trainer.Spec, trainRows int64) error
 		}
 		o.WeightDecay = defaults.WeightDecay
 	}
-	return nil
+	if o.EvalEvery == 0 {
+		o.EvalEvery = trainer.DefaultEvalEvery(trainRows, validRows, o.Epochs)
+	}
+	if o.ClassWeights, err = a.classWeights(ctx, store, o.weights, spec, p); err != nil {
+		return err
+	}
+	o.Seed = a.seed
+	o.Options, err = o.Options.Normalized(spec)
+	return err
 }
 
-// training are the options of a run.
-func (o *trainOptions) training(seed uint64) trainer.Options {
-	return trainer.Options{
-		Epochs: o.Epochs, LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
-		Seed: seed, EvalEvery: o.EvalEvery, Patience: o.Patience,
+// balancedWeights is the value of --class-weights for weights that make classes count the same.
+const balancedWeights = "balanced"
+
+// classWeights are the weights of classes in the loss, nil if there are none.
+func (a *app) classWeights(ctx context.Context, store *format.Dir, given string, spec trainer.Spec, p session.Partition) ([]float64, error) {
+	if given == "" {
+		return nil, nil
 	}
+	if spec.Target != trainer.ClassTarget {
+		return nil, usagef("--class-weights %s: the labels of %s are not classes", given, store.Path())
+	}
+	if given == balancedWeights {
+		rows := store.Manifest.Rows
+		if err := a.budget.Fits(fmt.Sprintf("counting the classes of %d rows", rows), 8*rows); err != nil {
+			return nil, err
+		}
+		stored, err := readLabelledRows(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		var labels []int32
+		session.Part{Rows: p.Train}.Each(store, func(row int64) { labels = append(labels, stored.labels[row]) })
+		return trainer.BalancedWeights(labels, spec.Classes), nil
+	}
+	var weights []float64
+	for _, text := range strings.Split(given, ",") {
+		w, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			return nil, usagef("--class-weights %s: want numbers separated by commas, or %s", given, balancedWeights)
+		}
+		weights = append(weights, w)
+	}
+	return weights, nil
 }
 
 // sessionOptions are those of a session that trains on the rows of p.
@@ -47,8 +87,13 @@ func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p
 		so.Rows = so.Rows[:2]
 	}
 	// Of the median epoch: half of the rows if every second epoch is validated, none if fewer are.
-	if o.EvalEvery <= 2 {
-		so.ValidRows = session.CountRows(layout, p.Valid) / int64(o.EvalEvery)
+	validRows := session.CountRows(layout, p.Valid)
+	every := o.EvalEvery
+	if every == 0 {
+		every = trainer.DefaultEvalEvery(session.CountRows(layout, p.Train), validRows, o.Epochs)
+	}
+	if every <= 2 {
+		so.ValidRows = validRows / int64(every)
 	}
 	return so
 }
@@ -64,14 +109,20 @@ func (o *trainOptions) heldBytes(m *format.Manifest) (bytes int64) {
 	return bytes
 }
 
-// checkLabels refuses stores whose labels are not classes.
-func checkLabels(m *format.Manifest, store string) error {
+// targetOf is what a model of a store predicts, and in how many columns.
+func targetOf(m *format.Manifest) (target trainer.Target, columns int) {
 	switch {
 	case m.LabelValues:
-		return usagef("the labels of %s are values (regression), which cannot be trained on yet: hopfeed trains on classes", store)
+		return trainer.ValuesTarget, m.Labels
 	case m.Labels > 1:
-		return usagef("%s is multi-label (%d labels a row), which cannot be trained on yet", store, m.Labels)
-	case m.Classes == 0:
+		return trainer.LabelsTarget, m.Labels
+	}
+	return trainer.ClassTarget, m.Classes
+}
+
+// checkLabels refuses stores without labels.
+func checkLabels(m *format.Manifest, store string) error {
+	if _, columns := targetOf(m); columns == 0 {
 		return usagef("%s has no labels to train on", store)
 	}
 	return nil
@@ -83,12 +134,13 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 	if err := checkLabels(m, o.store); err != nil {
 		return spec, part, err
 	}
+	target, columns := targetOf(m)
 	matrices, err := trainer.Matrices(o.model, store.Matrices(), o.operators, o.hops)
 	if err != nil {
 		return spec, part, usagef("%s: %s", o.store, err)
 	}
 	spec = trainer.Spec{
-		Model: o.model, Matrices: matrices, Features: m.Features, Classes: m.Classes,
+		Model: o.model, Matrices: matrices, Features: m.Features, Classes: columns, Target: target,
 		Settings: o.Values,
 	}
 	if part, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {

@@ -67,10 +67,13 @@ func meanStd(s *trainer.Spread) (mean, std *float64) {
 func (t *trained) text(w io.Writer) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	spread := func(mean, std *float64) string {
-		if mean != nil && len(t.Seeds) > 1 {
-			return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
+		switch {
+		case mean == nil || len(t.Seeds) == 1:
+			return metricText(t.Metric, mean)
+		case trainer.LowerIsBetter(t.Metric):
+			return fmt.Sprintf("%s +- %s", lossText(*mean), lossText(*std))
 		}
-		return percent(mean)
+		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0], strings.Join(t.Matrices, ", "))
 	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
@@ -170,7 +173,15 @@ func readsText(stats loader.Stats) string {
 	return strings.Join(parts, ", ")
 }
 
-// percent prints a metric, "-" for none.
+// metricText prints the value of a metric, "-" for none.
+func metricText(metric string, value *float64) string {
+	if value != nil && trainer.LowerIsBetter(metric) {
+		return lossText(*value)
+	}
+	return percent(value)
+}
+
+// percent prints a fraction of 1, "-" for none.
 func percent(p *float64) string {
 	if p == nil || math.IsNaN(*p) {
 		return "-"

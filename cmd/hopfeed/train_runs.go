@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -18,6 +20,7 @@ type training struct {
 	app     *app
 	o       *trainOptions
 	spec    trainer.Spec
+	store   *format.Dir
 	part    session.Partition
 	session *session.Session
 	saver   *saver
@@ -72,19 +75,21 @@ func (t *training) run(ctx context.Context, i int) error {
 	}
 	ranks, state := d.ranks(t.session), t.saver.resume
 	t.saver.beginRun(seed)
+	options := o.Options
+	options.Seed = seed
 	var f *trainer.Fitting
 	if state != nil {
 		f, err = trainer.Resume(ranks, state)
 	} else {
-		f, err = trainer.Start(ctx, ranks, t.spec, o.training(seed))
+		f, err = trainer.Start(ctx, ranks, t.spec, options)
 	}
 	if err != nil {
 		t.saver.endRun(ctx, nil, nil, err)
 		return err
 	}
-	err = t.train(ctx, f, a.reportEpochs(label, o.Epochs))
+	err = t.train(ctx, f, a.reportEpochs(label, o.Metric, o.Epochs))
 	r, resultErr := f.Result()
-	err = cmp.Or(err, resultErr)
+	err = t.nameRows(ctx, d.train, cmp.Or(err, resultErr))
 	t.saver.endRun(ctx, f, r, err)
 	err = cmp.Or(err, f.Close())
 	if errors.Is(err, trainer.ErrDiverged) {
@@ -126,6 +131,9 @@ func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trai
 		pause.Stop()
 		paused := context.Cause(part) == errPause && ctx.Err() == nil
 		stop(nil)
+		if errors.Is(err, errPause) && ctx.Err() != nil { // interrupted while it was to be paused
+			return fmt.Errorf("paused: %w", context.Cause(ctx))
+		}
 		if err == nil || !paused || errors.Is(err, trainer.ErrDiverged) {
 			return err
 		}
@@ -137,6 +145,39 @@ func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trai
 
 // errPause ends a part of a run, so that its state can be saved.
 var errPause = errors.New("paused to be saved")
+
+// namedNodes is how many nodes of a batch an error names.
+const namedNodes = 20
+
+// nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where
+// it was found.
+func (t *training) nameRows(ctx context.Context, sets []*loader.Set, err error) error {
+	var d *trainer.DivergedError
+	if !errors.As(err, &d) {
+		return err
+	}
+	var rows []uint32
+	for _, set := range sets {
+		rows = append(rows, set.RowNumbers(d.Epoch-1, d.Batch)...)
+	}
+	slices.Sort(rows)
+	var nodes []uint32
+	// Rows come in order.
+	readErr := t.store.VisitRows(ctx, func(table *format.RowTable, first int64) {
+		for len(rows) > 0 && int64(rows[0]) < first+table.Rows {
+			nodes, rows = append(nodes, table.NodeID[int64(rows[0])-first]), rows[1:]
+		}
+	})
+	if readErr != nil {
+		return err
+	}
+	slices.Sort(nodes)
+	text := fmt.Sprint(nodes[:min(namedNodes, len(nodes))])
+	if n := len(nodes) - namedNodes; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("%w; the batch is of the nodes %s", err, text)
+}
 
 // matrices are the names of those that the model reads.
 func (t *training) matrices() (names []string) {
@@ -182,13 +223,13 @@ func (d rowSets) ranks(s *session.Session) []trainer.Rank {
 }
 
 // reportEpochs prints an epoch every two seconds, and the last.
-func (a *app) reportEpochs(label string, epochs int) func(trainer.Epoch) {
+func (a *app) reportEpochs(label, metric string, epochs int) func(trainer.Epoch) {
 	const gap = 2 * time.Second
 	last := time.Now()
 	return func(e trainer.Epoch) {
 		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
 			last = now
-			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), percent(e.Valid), e.Seconds)
+			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), metricText(metric, e.Valid), e.Seconds)
 		}
 	}
 }

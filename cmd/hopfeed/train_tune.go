@@ -253,11 +253,10 @@ func (a *app) space(ctx context.Context, o *trainOptions) ([]tune.Dimension, err
 	if err != nil {
 		return nil, err
 	}
-	rows := session.CountRows(store.Layout(), part.Train)
-	if err := defaults.resolveSettings(spec, rows); err != nil {
+	if err := a.resolveSettings(ctx, store, defaults, spec, part); err != nil {
 		return nil, err
 	}
-	batch := int(min(int64(defaults.BatchRows), rows))
+	batch := int(min(int64(defaults.BatchRows), session.CountRows(store.Layout(), part.Train)))
 	var operators []string
 	hops := math.MaxInt // that all operators have
 	last := map[string]int{}

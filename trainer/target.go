@@ -1,0 +1,133 @@
+package trainer
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// Target is what a model predicts of a row, as its labels say.
+type Target string
+
+const (
+	ClassTarget  Target = ""            // one of Spec.Classes classes; labels int32 [1,rows]
+	LabelsTarget Target = "multi-label" // which of Spec.Classes labels it has; labels int8 [rows, Spec.Classes]
+	ValuesTarget Target = "values"      // Spec.Classes numbers (regression); labels float32 [rows, Spec.Classes]
+)
+
+// targets says what labels a target has, the loss and the metric that are used by default, and what
+// Predict gives.
+var targets = map[Target]struct {
+	labels       gds.DType
+	loss, metric string
+	outputs      Outputs
+}{
+	ClassTarget:  {gds.Int32, "cross-entropy", "accuracy", ClassOutputs},
+	LabelsTarget: {gds.Int8, "bce", "micro-f1", LabelOutputs},
+	ValuesTarget: {gds.Float32, "mse", "mse", ValueOutputs},
+}
+
+// about names the labels of the target.
+func (t Target) about() string {
+	switch t {
+	case ClassTarget:
+		return "classes"
+	case LabelsTarget:
+		return "labels"
+	}
+	return "values"
+}
+
+// Outputs says in words what a model puts out for a row.
+func (s Spec) Outputs() string {
+	if s.Classes == 1 {
+		return "1 " + map[Target]string{ClassTarget: "class", LabelsTarget: "label", ValuesTarget: "value"}[s.Target]
+	}
+	return fmt.Sprintf("%d %s", s.Classes, s.Target.about())
+}
+
+// labelBytes is what the labels of a batch take.
+func (s Spec) labelBytes(rows int) int64 {
+	columns := s.Classes
+	if s.Target == ClassTarget {
+		columns = 1
+	}
+	return gds.Bytes(rows, columns, targets[s.Target].labels)
+}
+
+// checkLabels returns an error unless the labels of a batch are those of the target.
+func (s Spec) checkLabels(labels gds.Tensor) error {
+	if want := targets[s.Target].labels; labels.DType != want || s.Target != ClassTarget && labels.Cols != s.Classes {
+		return fmt.Errorf("labels %v, but %s was made for %s (%v)", labels, s.Model, s.Outputs(), want)
+	}
+	return nil
+}
+
+// rescaled is a model of values. The model inside puts out numbers of about one, which are
+// multiplied by a unit and moved by a mean: those of the training labels, one for each column. So a
+// learning rate means the same for values of any size, and out comes what the labels are.
+type rescaled struct {
+	model
+	mean, unit *parameter
+	out        *activation // of the last forward
+}
+
+// rescale makes the model of a builder one of values.
+func (b *builder) rescale(s Spec) {
+	m := &rescaled{model: b.model}
+	m.mean = b.parameters.declare("target.mean", 1, s.Classes, 0)
+	m.unit = b.parameters.declare("target.unit", 1, s.Classes, 0)
+	m.mean.fixed, m.unit.fixed = true, true
+	b.model, b.rescaled = m, m
+}
+
+func (m *rescaled) forward(p *pass) *activation {
+	m.out = m.model.forward(p)
+	y, _ := m.out.of(p)
+	p.MulRow(y, m.unit.value)
+	p.AddRow(y, m.mean.value)
+	return m.out
+}
+
+func (m *rescaled) backward(p *pass) {
+	_, gy := m.out.of(p)
+	p.MulRow(gy, m.unit.value)
+	m.model.backward(p)
+}
+
+// measure sets mean and unit, in the parameters of a run, to mean and standard deviation of the labels of
+// a batch, of which the ranks have shares; 0 and 1 where there are none.
+func (m *rescaled) measure(g *group, shares []*loader.Batch, parameters []float32) error {
+	columns := m.mean.cols
+	count, mean, squares := make([]float64, columns), make([]float64, columns), make([]float64, columns)
+	var labels []float32
+	err := g.eachRank(func(n *network) error {
+		b := shares[n.rank]
+		own := make([]float32, b.Rows*columns)
+		err := gds.Download(n.mem.dev, n.stream, own, b.Labels)
+		labels = append(labels, own...)
+		return err
+	})
+	each := func(do func(j int, v float64)) {
+		for i, v := range labels {
+			if v == v {
+				do(i%columns, float64(v))
+			}
+		}
+	}
+	each(func(j int, v float64) { count[j]++; mean[j] += v })
+	for j := range mean {
+		mean[j] /= max(count[j], 1)
+	}
+	each(func(j int, v float64) { squares[j] += float64((v - mean[j]) * (v - mean[j])) })
+	for j := range mean {
+		unit := float32(math.Sqrt(squares[j] / max(count[j], 1)))
+		if !(unit > 0 && unit <= math.MaxFloat32) {
+			unit = 1
+		}
+		parameters[m.mean.first+j], parameters[m.unit.first+j] = float32(mean[j]), unit
+	}
+	return err
+}
