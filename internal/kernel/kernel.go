@@ -2,9 +2,10 @@
 // converting between float32 and numbers of 16 bits; of loading, gathering rows
 // and drawing their order; and of training, multiplying matrices. The contract of
 // each is the plain loop in its comment.
-// There are three implementations: portable Go, AVX2 with F16C, and AVX-512; the
-// best that the processor has is chosen at start (GODEBUG=cpu.avx512f=off and the
-// like leave some out, the build tag noasm leaves only the portable one).
+// There are three implementations: portable Go, AVX2 with F16C (and FMA, for Gemm),
+// and AVX-512; the best that the processor has is chosen at start
+// (GODEBUG=cpu.avx512f=off and the like leave some out, the build tag noasm leaves
+// only the portable one).
 //
 // All compute the same bits, subnormal numbers and infinities included: a product
 // is rounded before it is added, to nearest even. What is NaN in one is NaN in all,
