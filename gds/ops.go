@@ -54,10 +54,10 @@ type DenseOps interface {
 type ElementwiseOps interface {
 	// Axpy computes y += alpha * x.
 	Axpy(alpha float32, x, y Tensor)
-	// ReLU computes dst = max(src, 0) (NaN stays NaN), and ReLUGrad dst = grad
+	// ReLU computes dst = max(src, 0) (NaN stays NaN), and ReLUGrad dst = scale * grad
 	// where out > 0, else 0, for out = ReLU's result.
 	ReLU(dst, src Tensor)
-	ReLUGrad(dst, grad, out Tensor)
+	ReLUGrad(dst, grad, out Tensor, scale float32)
 	// PReLU is ReLU with a slope below zero (He et al. 2015): dst = src where src > 0, else
 	// slope[0,0] * src. PReLUGrad is its backward pass: dst = grad where src > 0, else
 	// slope[0,0] * grad, and the sum of grad * src over the other elements is added to
@@ -71,6 +71,9 @@ type ElementwiseOps interface {
 	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
 	// backward pass. p must be in [0,1).
 	Dropout(dst, src Tensor, p float32, seed uint64)
+	// ReLUDropout is ReLU and then Dropout. Its backward pass is ReLUGrad with scale
+	// 1/(1-p): out is zero where an element was dropped.
+	ReLUDropout(dst, src Tensor, p float32, seed uint64)
 }
 
 // NormOps normalise: columns, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as

@@ -144,7 +144,7 @@ func (m *hoga) backward(p *pass) {
 	m.out.inputGradient(p, gnormed, 0, glogits)
 	m.dropout.backward(p, gnormed)
 	m.norm.backward(p, gy, gnormed, y)
-	p.ReLUGrad(gy, gy, y)
+	p.ReLUGrad(gy, gy, y, 1)
 	m.head.backward(p, gy, operand{z, 1, 0})
 	m.head.inputGradient(p, gz, 0, gy)
 

@@ -139,9 +139,13 @@ type dropout struct {
 	id          uint64 // tells the dropout layers of a model apart
 }
 
+// in tells whether elements are dropped in a pass.
+func (d dropout) in(p *pass) bool     { return p.train && d.probability > 0 }
+func (d dropout) seed(p *pass) uint64 { return rng.Hash(p.seed, d.id) }
+
 func (d dropout) forward(p *pass, y gds.Tensor) {
-	if p.train && d.probability > 0 {
-		p.Dropout(y, y, d.probability, rng.Hash(p.seed, d.id))
+	if d.in(p) {
+		p.Dropout(y, y, d.probability, d.seed(p))
 	}
 }
 
@@ -156,15 +160,17 @@ func newNonlinearity(probability float32, id uint64) nonlinearity {
 }
 
 func (a nonlinearity) forward(p *pass, y gds.Tensor) {
-	p.ReLU(y, y)
-	a.dropout.forward(p, y)
+	if a.in(p) {
+		p.ReLUDropout(y, y, a.probability, a.seed(p))
+	} else {
+		p.ReLU(y, y)
+	}
 }
 
 // backward turns dL/dy into the gradient with respect to the input. The output
 // y is all that it needs: where an element was dropped y is zero, too.
 func (a nonlinearity) backward(p *pass, grad, y gds.Tensor) {
-	a.dropout.backward(p, grad)
-	p.ReLUGrad(grad, grad, y)
+	p.ReLUGrad(grad, grad, y, 1/(1-a.probability))
 }
 
 // prelu is ReLU with a slope below zero that is learnt, one for all elements (He et al. 2015).

@@ -53,11 +53,11 @@ var elementwiseTests = []test{
 				}
 			}
 			grad, out, dst := b.floats(l, rows, cols, vg), b.floats(l, rows, cols, vo), b.floats(strided, rows, cols, nil)
-			b.stream.ReLUGrad(dst.Tensor, grad.Tensor, out.Tensor)
-			b.stream.ReLUGrad(grad.Tensor, grad.Tensor, out.Tensor)
+			b.stream.ReLUGrad(dst.Tensor, grad.Tensor, out.Tensor, 2.5)
+			b.stream.ReLUGrad(grad.Tensor, grad.Tensor, out.Tensor, 2.5)
 			want := func(i int) (float64, float64) {
 				if vo[i] > 0 {
-					return float64(vg[i]), 0
+					return 2.5 * float64(vg[i]), unit * math.Abs(2.5*float64(vg[i]))
 				}
 				return 0, 0
 			}
@@ -132,6 +132,20 @@ var elementwiseTests = []test{
 				}
 				b.expect(b.read(dst), rows*cols, want)
 				b.expect(b.read(src), rows*cols, want)
+			}
+		})
+	}},
+	{"ReLUDropout is ReLU, then Dropout", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			x := b.normal(rows * cols)
+			src, want, dst := b.floats(l, rows, cols, x), b.floats(dense, rows, cols, nil), b.floats(strided, rows, cols, nil)
+			b.stream.ReLU(want.Tensor, src.Tensor)
+			b.stream.Dropout(want.Tensor, want.Tensor, 0.3, 5)
+			b.stream.ReLUDropout(dst.Tensor, src.Tensor, 0.3, 5)
+			b.stream.ReLUDropout(src.Tensor, src.Tensor, 0.3, 5)
+			values := b.bytes(want)
+			if !bytes.Equal(b.bytes(dst), values) || !bytes.Equal(b.bytes(src), values) {
+				b.Error("other values than of both")
 			}
 		})
 	}},

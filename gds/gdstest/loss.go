@@ -335,7 +335,7 @@ func networkGradients(b *fixture) {
 	s.SoftmaxCrossEntropy(loss.Tensor, gradLogits.Tensor, logits.Tensor, b.ints(labels...).Tensor, gds.Tensor{}, 1)
 	s.Gemm(true, false, 1, out.Tensor, gradLogits.Tensor, 0, gradV.Tensor)
 	s.Gemm(false, true, 1, gradLogits.Tensor, dv.Tensor, 0, gradOut.Tensor)
-	s.ReLUGrad(gradOut.Tensor, gradOut.Tensor, out.Tensor)
+	s.ReLUGrad(gradOut.Tensor, gradOut.Tensor, out.Tensor, 1)
 	s.Dropout(gradOut.Tensor, gradOut.Tensor, p, seed)
 	s.SumRows(gradC.Tensor, 0, gradOut.Tensor)
 	s.Gemm(true, false, 1, dx.Tensor, gradOut.Tensor, 0, gradW.Tensor)

@@ -60,10 +60,10 @@ func (s *stream) ReLU(dst, src gds.Tensor) {
 }
 
 var reluGradOp = kind{name: "ReLUGrad", tensors: 3, run: func(s *stream) error {
-	return s.elementwise(func(_ *op, _ int, v [maxTensors][]float32) {
-		dst, grad := v[0][:len(v[2])], v[1][:len(v[2])]
+	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {
+		scale, dst, grad := o.alpha, v[0][:len(v[2])], v[1][:len(v[2])]
 		for i, value := range v[2] {
-			g := grad[i]
+			g := scale * grad[i]
 			if !(value > 0) {
 				g = 0
 			}
@@ -72,8 +72,8 @@ var reluGradOp = kind{name: "ReLUGrad", tensors: 3, run: func(s *stream) error {
 	})
 }}
 
-func (s *stream) ReLUGrad(dst, grad, out gds.Tensor) {
-	s.push(op{kind: &reluGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}})
+func (s *stream) ReLUGrad(dst, grad, out gds.Tensor, scale float32) {
+	s.push(op{kind: &reluGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}, alpha: scale})
 }
 
 // Its third tensor, the slope, is of another shape than those that kind.tensors counts.
@@ -163,31 +163,65 @@ func (s *stream) Mul(dst, a, b gds.Tensor) {
 }
 
 var dropoutOp = kind{name: "Dropout", tensors: 2, run: func(s *stream) error {
-	if p := s.op.alpha; !(p >= 0 && p < 1) {
-		return fmt.Errorf("dropout probability %v: want 0 <= p < 1", p)
-	}
-	return s.elementwise(func(o *op, at int, v [maxTensors][]float32) {
-		p := o.alpha
-		// rng.Float32(hash) < p, without the conversion: its 24 bits, as a
-		// number, are below the threshold. Scaling by 2^24 is exact.
-		threshold := int64(math.Ceil(float64(p) * (1 << 24)))
-		keep := 1 / (1 - p)
-		// rng.Hash(seed, at+i), with the mixing of the seed done once.
-		state := rng.Mix(o.seed+golden) + uint64(at)*golden
-		dst := v[0][:len(v[1])]
+	return s.dropout(func(o *op, at int, v [maxTensors][]float32) {
+		drop, dst := newDropper(o, at), v[0][:len(v[1])]
 		for i, value := range v[1] {
-			state += golden
-			// All ones, or zero for what is dropped, for the processor
-			// cannot guess a branch here.
-			kept := ^uint32((int64(rng.Mix(state)>>40) - threshold) >> 63)
-			dst[i] = math.Float32frombits(math.Float32bits(value*keep) & kept)
+			dst[i] = drop.next(value)
 		}
 	})
 }}
+
+var reluDropoutOp = kind{name: "ReLUDropout", tensors: 2, run: func(s *stream) error {
+	return s.dropout(func(o *op, at int, v [maxTensors][]float32) {
+		drop, dst := newDropper(o, at), v[0][:len(v[1])]
+		for i, value := range v[1] {
+			dst[i] = drop.next(max(value, 0))
+		}
+	})
+}}
+
+// dropout is elementwise, for a body that drops.
+func (s *stream) dropout(body elementBody) error {
+	if p := s.op.alpha; !(p >= 0 && p < 1) {
+		return fmt.Errorf("dropout probability %v: want 0 <= p < 1", p)
+	}
+	return s.elementwise(body)
+}
+
+// dropper drops one element after another.
+type dropper struct {
+	state     uint64
+	threshold int64
+	keep      float32 // what others are multiplied by
+}
+
+// newDropper starts at the element number at.
+func newDropper(o *op, at int) dropper {
+	return dropper{
+		// rng.Hash(seed, at+i), with the mixing of the seed done once.
+		state: rng.Mix(o.seed+golden) + uint64(at)*golden,
+		// rng.Float32(hash) < p, without the conversion: its 24 bits, as a
+		// number, are below the threshold. Scaling by 2^24 is exact.
+		threshold: int64(math.Ceil(float64(o.alpha) * (1 << 24))),
+		keep:      1 / (1 - o.alpha),
+	}
+}
+
+func (d *dropper) next(value float32) float32 {
+	d.state += golden
+	// All ones, or zero for what is dropped, for the processor
+	// cannot guess a branch here.
+	kept := ^uint32((int64(rng.Mix(d.state)>>40) - d.threshold) >> 63)
+	return math.Float32frombits(math.Float32bits(value*d.keep) & kept)
+}
 
 // golden is the increment of rng.Hash.
 const golden = 0x9e3779b97f4a7c15
 
 func (s *stream) Dropout(dst, src gds.Tensor, p float32, seed uint64) {
 	s.push(op{kind: &dropoutOp, tensors: [maxTensors]gds.Tensor{dst, src}, alpha: p, seed: seed})
+}
+
+func (s *stream) ReLUDropout(dst, src gds.Tensor, p float32, seed uint64) {
+	s.push(op{kind: &reluDropoutOp, tensors: [maxTensors]gds.Tensor{dst, src}, alpha: p, seed: seed})
 }
