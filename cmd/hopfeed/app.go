@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
@@ -123,7 +123,7 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 			}
 		}
 		a.running, a.stop = true, c.Context().Done()
-		defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+		defer offheap.LimitProcess(0)
 		if err := a.useMemory(); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (a *app) useMemory() error {
 	case a.memory < machine.ProgramBytes:
 		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
 	}
-	debug.SetMemoryLimit(int64(a.budget.Bytes)) // for what lives on the heap
+	offheap.LimitProcess(int64(a.budget.Bytes))
 	return nil
 }
 

@@ -33,7 +33,7 @@ var flagExceptions = map[string]string{
 	"import csv --nodes":    "needed only where the input does not tell",
 	"import igb --classes":  "one of two files of labels",
 
-	"report --output":      "a file",
+	"report --output":       "a file",
 	"generate --edges":      "duplicates among them are merged",
 	"generate --labeled":    "also says how they are split",
 	"generate --undirected": "only for rmat",

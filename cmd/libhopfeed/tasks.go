@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -120,7 +120,7 @@ func (r resources) machine(ctx context.Context) (session.Machine, error) {
 	if r.Threads < 0 || r.Processes < 0 {
 		return session.Machine{}, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions, r.Threads, r.Processes)
 	}
-	debug.SetMemoryLimit(int64(budget.Bytes))
+	offheap.LimitProcess(int64(budget.Bytes))
 	return session.ThisMachine(ctx, budget, cmp.Or(r.Threads, threads), host.Emulation{}), nil
 }
 

@@ -6,6 +6,8 @@ package offheap
 import (
 	"errors"
 	"fmt"
+	"math"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -28,6 +30,34 @@ func Peak() int64 { return peak.Load() }
 
 // ResetPeak lets Peak begin at InUse.
 func ResetPeak() { peak.Store(inUse.Load()) }
+
+// codeBytes is about what the program's code and constants take of memory.
+const codeBytes = 16 << 20
+
+// minHeapBytes is the least that the Go heap is limited to: below, the collector would never rest.
+const minHeapBytes = 16 << 20
+
+// noticeable is the size of buffers from which on the limit of the heap follows them.
+const noticeable = 1 << 20
+
+var processLimit atomic.Int64 // 0: none
+
+// LimitProcess limits the memory of the process: what code and buffers leave of it is the Go heap's
+// limit (debug.SetMemoryLimit), now and whenever large buffers come and go. 0 is no limit.
+func LimitProcess(bytes int64) {
+	processLimit.Store(bytes)
+	if bytes == 0 {
+		debug.SetMemoryLimit(math.MaxInt64)
+		return
+	}
+	limitHeap()
+}
+
+func limitHeap() {
+	if limit := processLimit.Load(); limit > 0 {
+		debug.SetMemoryLimit(max(limit-codeBytes-inUse.Load(), minHeapBytes))
+	}
+}
 
 // Buffer is zeroed, page-aligned memory. Its bytes must not be touched after Free.
 type Buffer struct {
@@ -54,6 +84,9 @@ func Alloc(bytes int64) (*Buffer, error) {
 	}
 	for now, most := inUse.Add(bytes), peak.Load(); now > most && !peak.CompareAndSwap(most, now); {
 		most = peak.Load()
+	}
+	if bytes >= noticeable {
+		limitHeap()
 	}
 	return &Buffer{bytes: b}, nil
 }
@@ -89,5 +122,8 @@ func (b *Buffer) Free() error {
 		return nil
 	}
 	inUse.Add(-int64(len(bytes)))
+	if len(bytes) >= noticeable {
+		limitHeap()
+	}
 	return unix.Munmap(bytes)
 }

@@ -2,6 +2,8 @@ package offheap
 
 import (
 	"errors"
+	"math"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,4 +119,34 @@ func TestLockedMemoryIsThereAndCanBeFreed(t *testing.T) {
 			t.Errorf("Lock after Free: %v", err)
 		}
 	}
+}
+
+func TestTheHeapGetsWhatBuffersLeaveOfTheLimit(t *testing.T) {
+	defer LimitProcess(0)
+	before := InUse()
+	const limit = 200 << 20
+	want := func(what string, bytes int64) {
+		t.Helper()
+		if found := debug.SetMemoryLimit(-1); found != bytes {
+			t.Errorf("%s: the heap may have %d bytes, want %d", what, found, bytes)
+		}
+	}
+	LimitProcess(limit)
+	want("at first", limit-codeBytes-before)
+	b, err := Alloc(50 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("with a buffer", limit-codeBytes-before-50<<20)
+	c, err := Alloc(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("with more than the limit", minHeapBytes)
+	if err := errors.Join(b.Free(), c.Free()); err != nil {
+		t.Fatal(err)
+	}
+	want("without buffers", limit-codeBytes-before)
+	LimitProcess(0)
+	want("without a limit", math.MaxInt64)
 }
