@@ -25,6 +25,7 @@ type saver struct {
 	minInterval time.Duration // least time between two saves within a run
 
 	checkpoint trainer.Checkpoint
+	resumed    bool            // the training was saved before
 	resume     *trainer.State  // of the last of checkpoint.Runs, if that goes on
 	best       *trainer.Result // of the runs that have ended
 	bestRun    int
@@ -40,6 +41,10 @@ type savedModel struct {
 	valid      *float64
 	metric     string
 }
+
+// checkpointParameterBytes is what a parameter takes while a run is saved: the vectors of a state and
+// the best parameters of all runs, five of float32, and the same once more as files.
+const checkpointParameterBytes = 2 * 5 * 4
 
 // checkpointRowBytes is what a row takes where the split of a checkpoint is made, or compared
 // with a store: node, label, part and place among the nodes (13 bytes) of the store, and
@@ -122,6 +127,7 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {
 		return refuse("an unfinished training in it reads other matrices, %v", before.Spec.Matrices)
 	}
+	s.resumed = true
 	if s.resume = before.State; !ended && s.resume == nil { // that run begins anew
 		before.Runs = before.Runs[:last]
 		before.History = slices.DeleteFunc(before.History, func(e trainer.EpochMetrics) bool { return e.Run > last })
@@ -190,6 +196,7 @@ func (s *saver) untilSave() time.Duration {
 
 // saveRun saves the current run as it is now, so that it can go on from here.
 func (s *saver) saveRun(p stoppedRun) {
+	start := time.Now()
 	r, err := p.Result()
 	if err != nil {
 		return // Train returns the same
@@ -197,8 +204,10 @@ func (s *saver) saveRun(p stoppedRun) {
 	state, err := p.State()
 	if err != nil {
 		s.saveError = err
-		s.app.note("saving failed: %s", err)
-		return
+		s.app.note("saving the state failed: %s", err)
+		if s.saved != nil {
+			return // from which the run can go on
+		}
 	}
 	best, run := s.best, s.bestRun
 	if r != nil {
@@ -211,11 +220,11 @@ func (s *saver) saveRun(p stoppedRun) {
 	if best == nil && (state == nil || state.Steps == 0 || s.dir.Replaces()) {
 		return // nothing that is worth it
 	}
-	s.save(best, run, state)
+	s.save(best, run, state, start)
 }
 
 // endRun records how the current run ended, with r (nil if no epoch ended), and saves the best model
-// of all runs. A run that was interrupted or has failed can go on.
+// of all runs. A run that was interrupted or has failed can go on; p is nil if it could not start.
 func (s *saver) endRun(ctx context.Context, p stoppedRun, r *trainer.Result, err error) {
 	at := len(s.checkpoint.Runs) - 1
 	run := s.current()
@@ -233,28 +242,29 @@ func (s *saver) endRun(ctx context.Context, p stoppedRun, r *trainer.Result, err
 	default:
 		run.State, run.Reason = trainer.RunFailed, err.Error()
 	}
-	if s.dir != nil && (run.State == trainer.RunInterrupted || run.State == trainer.RunFailed) && p != nil {
-		s.saveRun(p)
+	if run.State == trainer.RunInterrupted || run.State == trainer.RunFailed {
+		if s.dir != nil && p != nil { // else what was saved before is what it can go on from
+			s.saveRun(p)
+		}
 		return
 	}
 	if r != nil && (s.best == nil || r.Better(&s.best.Figures)) {
 		s.best, s.bestRun = r, at
 	}
 	if s.dir != nil && s.best != nil {
-		s.save(s.best, s.bestRun, nil)
+		s.save(s.best, s.bestRun, nil, time.Now())
 	}
 }
 
 // save saves the best result, which is that of a run, and the state of the last run, if it goes on. If it
 // fails, it prints the error, and training goes on: a later save may succeed, and only the error of the last
-// one counts.
-func (s *saver) save(best *trainer.Result, run int, state *trainer.State) {
+// one counts. Start is when the save began.
+func (s *saver) save(best *trainer.Result, run int, state *trainer.State, start time.Time) {
 	c := s.checkpoint
 	c.State, c.Best = state, -1
 	if best != nil {
 		c.Spec, c.Options, c.Best, c.Scales, c.Parameters = best.Spec, best.Options, run, best.Scales, best.Parameters
 	}
-	start := time.Now()
 	s.saveError = s.dir.Save(&c)
 	s.lastSave, s.saveTime = time.Now(), time.Since(start)
 	if s.saveError != nil {

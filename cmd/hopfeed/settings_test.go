@@ -51,6 +51,10 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		evaluated, _, _ := settings(t, must(t, d, "evaluate store --json --checkpoint "+model))
+		if evaluated.BatchRows = want.BatchRows; !reflect.DeepEqual(evaluated, want) {
+			t.Errorf("%s: evaluate says %+v, want %+v", model, evaluated, want)
+		}
 		saved := trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: want.BatchRows} // c.Batches.Rows is that of the largest batch that there was
 		if !reflect.DeepEqual(saved, want) {
 			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)

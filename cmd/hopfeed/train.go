@@ -328,7 +328,10 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	defer func() { err = errors.Join(err, saver.close()) }()
 	so := o.sessionOptions(store.Layout(), spec, part)
-	so.Machine, so.HeldBytes = a.machine(ctx), o.heldBytes(m)
+	so.Machine = a.machine(ctx)
+	if so.HeldBytes, err = o.heldBytes(m, spec); err != nil {
+		return nil, err
+	}
 	before := saver.checkpoint.Batches
 	if before.Rows > 0 { // the same batches, whatever would be chosen now
 		so.Shuffle, so.ChunkRows = before.Shuffle, 0

@@ -99,14 +99,18 @@ func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p
 }
 
 // heldBytes is what the command holds in host memory beside a session.
-func (o *trainOptions) heldBytes(m *format.Manifest) (bytes int64) {
+func (o *trainOptions) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes int64, err error) {
 	if o.splits != "" {
 		bytes += m.Nodes
 	}
 	if o.run != "" {
-		bytes += checkpointRowBytes * m.Rows
+		parameters, err := spec.Parameters()
+		if err != nil {
+			return 0, err
+		}
+		bytes += checkpointRowBytes*m.Rows + checkpointParameterBytes*parameters
 	}
-	return bytes
+	return bytes, nil
 }
 
 // targetOf is what a model of a store predicts, and in how many columns.

@@ -51,6 +51,7 @@ type trained struct {
 	Load                  loader.Stats       `json:"load"`
 	Seconds               float64            `json:"seconds"`
 	Runs                  []trainer.Run      `json:"runs,omitempty"`
+	Resumed               bool               `json:"resumed,omitempty"` // parts of the runs were made before
 	Output                string             `json:"output,omitempty"`
 
 	rows [3]int64 // train, valid, test
@@ -123,7 +124,7 @@ func (t *training) result(dataset string) *trained {
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), PredictedRemoteRows: plan.RemoteRows,
 		Selection: finished[0].Selection, Metric: finished[0].Metric,
 		StageSeconds: s.StageSeconds, PeakDeviceBytes: s.PeakDeviceBytes, Seeds: s.Seeds,
-		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, rows: t.rows,
+		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
 	}
 	if plan.ComputeSeconds > 0 {
 		r.PredictedEpochSeconds = &plan.EpochSeconds

@@ -129,13 +129,13 @@ func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trai
 			}
 		})
 		pause.Stop()
-		paused := context.Cause(part) == errPause && ctx.Err() == nil
+		cause := context.Cause(part)
 		stop(nil)
-		if errors.Is(err, errPause) && ctx.Err() != nil { // interrupted while it was to be paused
-			return fmt.Errorf("paused: %w", context.Cause(ctx))
-		}
-		if err == nil || !paused || errors.Is(err, trainer.ErrDiverged) {
+		switch {
+		case err == nil || cause != errPause || errors.Is(err, trainer.ErrDiverged):
 			return err
+		case ctx.Err() != nil: // meanwhile
+			return context.Cause(ctx)
 		}
 		s.saveRun(f)
 		// What is evaluated begins anew, so a pause that finds no new step is not made again in this epoch.
