@@ -25,7 +25,7 @@ var hogaKind = kind{
 		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
 		{Name: "layers", Help: "number of layers", Default: 1, Least: 1, Below: 257, Integer: true},
 		{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 1, Least: 1, Below: 65, Integer: true},
-		{Name: "dropout", Help: "dropout probability", Default: 0.5, Least: 0, Below: 1},
+		{Name: "dropout", Help: "dropout probability", Default: 0.3, Least: 0, Below: 1},
 	},
 	check: func(v Values) error {
 		if hidden, heads := v.integer("hidden"), v.integer("heads"); hidden%heads != 0 {
@@ -35,8 +35,8 @@ var hogaKind = kind{
 	},
 	build:    newHOGA,
 	size:     func(int) float64 { return 1 },
-	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
-	decay:    3,
+	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
+	decay:    0.3,
 }
 
 type hoga struct {
