@@ -94,6 +94,31 @@ func (w *Writer) removeOutput() error {
 	return w.fsys.Remove(w.outputDir)
 }
 
+// Remove removes a graph or store, finished or not, with all that Hopfeed has made in it. What else is
+// there stays, and the error names it. A directory that is not there is no error. The caller knows whose
+// it is, and that no job works on it.
+func Remove(fsys vfs.FS, dir string) error {
+	found, err := listContents(fsys, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(found.foreign) > 0 {
+		return fmt.Errorf("%s: %w (it is left, and so is the folder around it)", filepath.Join(dir, found.foreign[0]), folder.ErrForeign)
+	}
+	if err := removeExcept(fsys, dir, map[string]bool{}); err != nil {
+		return err
+	}
+	if found.job {
+		if err := removeJob(fsys, dir); err != nil {
+			return err
+		}
+	}
+	return fsys.Remove(dir)
+}
+
 // removeLeftovers removes old versions of the directory that are left beside it because
 // a job was killed after the exchange. w has the lock of the directory.
 func (w *Writer) removeLeftovers() (err error) {

@@ -335,3 +335,34 @@ func (f *replacedAt) Stat(path string) (fs.FileInfo, error) {
 	f.count()
 	return f.FS.Stat(path)
 }
+
+func TestAStoreIsRemovedWithoutWhatAUserHasPutThere(t *testing.T) {
+	fsys, _, _ := replaced(t)
+	write := func(path string) {
+		f, err := fsys.Create(path)
+		if err == nil {
+			err = f.Commit()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/d/rows/thesis.tex")
+	if err := Remove(fsys, "/d"); !errors.Is(err, folder.ErrForeign) || !strings.Contains(err.Error(), "/d/rows/thesis.tex") {
+		t.Errorf("%v", err)
+	}
+	if _, err := OpenStore(fsys, "/d"); err != nil {
+		t.Errorf("it was changed: %v", err)
+	}
+	if err := fsys.Remove("/d/rows/thesis.tex"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second finds nothing
+		if err := Remove(fsys, "/d"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := fsys.Stat("/d"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+}

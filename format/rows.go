@@ -385,6 +385,22 @@ func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
 	})
 }
 
+// ReadOrigIDs reads the original id of each of a region's rows into dst [r.Rows].
+func (d *Dir) ReadOrigIDs(ctx context.Context, r Region, dst []string) error {
+	if !d.Manifest.OrigIDs {
+		return fmt.Errorf("%s: its nodes have no original ids", d.path)
+	}
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+		ids := *t
+		ids.OrigID = make([]string, rows)
+		if err := ids.decodeChunk(0, rows, data, lengths); err != nil {
+			return err
+		}
+		copy(dst[first-r.FirstRow:], ids.OrigID)
+		return nil
+	})
+}
+
 // newTable is an empty table for this many rows, without orig_id.
 func (c rowColumns) newTable(rows int64) *RowTable {
 	t := &RowTable{Rows: rows, NumSplits: c.splits}

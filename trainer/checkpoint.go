@@ -70,6 +70,9 @@ type DataSet struct {
 	Nodes       int64  `json:"nodes"`       // of its graph
 	Split       int    `json:"split"`       // number
 	SplitsFile  bool   `json:"splits_file"` // Split is one of a file's, not of those of the store
+	DType       string `json:"dtype"`       // of the matrices
+	// ClassNames are those of the model's outputs, in order; nil: they have none.
+	ClassNames []string `json:"class_names,omitempty"`
 }
 
 // Split is the rows of a training, by node. It tells what the model was trained on in
@@ -283,7 +286,11 @@ func (c *Checkpoint) MaxBytes() (int64, error) {
 	t, err := c.Options.task(c.Spec, true)
 	vectors := int64(1 + 2 + t.optimizer.moments)
 	epochs := int64(c.Wanted+1) * int64(c.Options.Epochs) // in metrics.jsonl, and of the last run in the state
-	return head + 4*vectors*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*run + epochs*epoch, err
+	names := 0
+	for _, name := range c.Data.ClassNames {
+		names += len(name) + 16
+	}
+	return head + int64(names) + 4*vectors*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*run + epochs*epoch, err
 }
 
 // encode returns the text of checkpoint.json, the files that belong to it alone, and metrics.jsonl.
@@ -628,14 +635,20 @@ func readFile(fsys vfs.FS, path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// CheckStore returns an error if the model cannot be applied to a store with these matrices and
+// CheckStore returns an error if the model cannot be evaluated on a store with these matrices and
 // features, and so many classes, labels or values.
 func (c *Checkpoint) CheckStore(stored []MatrixID, features, classes int, target Target) error {
+	if c.Spec.Features == features && (c.Spec.Classes != classes || c.Spec.Target != target) {
+		return fmt.Errorf("the model was trained on %d %s (data %s), but the store has %d %s", c.Spec.Classes, c.Spec.Target.about(), c.Data.Name, classes, target.about())
+	}
+	return c.CheckInput(stored, features)
+}
+
+// CheckInput returns an error if the model cannot be applied to a store with these matrices and
+// features, whatever its labels are.
+func (c *Checkpoint) CheckInput(stored []MatrixID, features int) error {
 	if c.Spec.Features != features {
 		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d", c.Spec.Features, c.Data.Name, features)
-	}
-	if c.Spec.Classes != classes || c.Spec.Target != target {
-		return fmt.Errorf("the model was trained on %d %s (data %s), but the store has %d %s", c.Spec.Classes, c.Spec.Target.about(), c.Data.Name, classes, target.about())
 	}
 	var missing []string
 	for _, id := range c.Spec.Matrices {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -158,18 +159,9 @@ func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
 		}
 		r.Rows += s.rows
 	}
-	if r.Values == nil { // the first batch is the largest
-		r.Values = make([]float32, r.Rows*r.Columns)
-		if p.outputs == ClassOutputs {
-			r.Classes = make([]int32, r.Rows)
-		}
-	}
-	if r.Rows*r.Columns > cap(r.Values) {
-		return fmt.Errorf("a batch of %d rows after smaller ones", r.Rows)
-	}
-	r.Values = r.Values[:r.Rows*r.Columns]
-	if r.Classes != nil {
-		r.Classes = r.Classes[:r.Rows]
+	r.Values = slices.Grow(r.Values[:0], r.Rows*r.Columns)[:r.Rows*r.Columns]
+	if p.outputs == ClassOutputs {
+		r.Classes = slices.Grow(r.Classes[:0], r.Rows)[:r.Rows]
 	}
 	for rank := range shares {
 		s := &shares[rank]

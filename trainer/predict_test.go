@@ -141,6 +141,29 @@ func TestPredictionsOfARowDoNotDependOnTheOthers(t *testing.T) {
 	}
 }
 
+func TestSetsArePredictedOneAfterAnother(t *testing.T) {
+	c, d := trainedToy(t)
+	devices := []gds.Device{openDevice(t, host.Options{})}
+	want, _, err := predictAll(t.Context(), devices, c, d, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, tail := *d, *d
+	head.labels, tail.labels, tail.x = d.labels[:5], d.labels[5:], nil
+	for _, x := range d.x {
+		tail.x = append(tail.x, x[5*d.features:])
+	}
+	var got []float32
+	sets := []NamedRows{{"valid", sharesOf(&head, devices, 20)}, {"none", []Epocher{nil}}, {"test", sharesOf(&tail, devices, 20)}}
+	err = Predict(t.Context(), devices, c, 20, sets, func(p *Predictions) error {
+		got = append(got, p.Values...)
+		return nil
+	})
+	if err != nil || !sameBits(got, want) {
+		t.Errorf("%v, %v, want %v", err, got, want)
+	}
+}
+
 // comparePredictions compares the values of a row with what the model puts out for it in float64.
 func comparePredictions(t *testing.T, outputs Outputs, logits []float64, values []float32) {
 	t.Helper()

@@ -59,7 +59,8 @@ func newRoot(a *app) *cobra.Command {
 			"  hopfeed propagate GRAPH -o STORE --hops 3 --operator sym\n" +
 			"  hopfeed verify STORE\n" +
 			"  hopfeed train STORE --model sign --run RUN\n" +
-			"  hopfeed evaluate --checkpoint RUN STORE\n\n" + exitHelp,
+			"  hopfeed evaluate --checkpoint RUN STORE\n" +
+			"  hopfeed predict --checkpoint RUN STORE -o OUT.parquet\n\n" + exitHelp,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -75,7 +76,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
-		newEvaluateCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
+		newEvaluateCommand(a), newPredictCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
 		newVersionCommand(a),
 	)
 	refuseUnknown(root)

@@ -96,6 +96,7 @@ func (d *demo) text(w io.Writer) {
 		"train " + at("photo-store") + " --model sgc --runs 5",
 		"train " + at("photo-store") + " --model sign --hidden 64 --epochs 30 --placement device",
 		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store") + " --rows all",
+		"predict --checkpoint " + at("circuit-model") + " " + at("csa32-graph") + " -o " + at("csa32-gates.csv") + " --force",
 		"export npy " + at("photo-store") + " -o " + at("photo-arrays"),
 	} {
 		fmt.Fprintf(w, "    %s %s\n", hopfeed, line)

@@ -18,6 +18,7 @@ var flagExceptions = map[string]string{
 	"export --output":         "a directory of arrays",
 	"propagate --output":      "a store",
 	"bench ablation --output": "a directory of charts",
+	"predict --output":        "a file",
 
 	"propagate --hops":       "what the store shall have, not what is used",
 	"propagate --operator":   "what the store shall have, not what is used",
@@ -25,6 +26,8 @@ var flagExceptions = map[string]string{
 	"propagate --rows":       "which rows are stored, not which are evaluated",
 	"propagate --chunk-rows": "rows of a chunk on disk, not of what is reshuffled",
 	"evaluate --split":       "the split whose rows are evaluated",
+	"predict --rows":         "rows without labels too",
+	"predict --split":        "only of a graph",
 	"status --scratch":       "where the job's folder is now",
 
 	"import --features":     "a file",

@@ -55,6 +55,7 @@ const (
 	propagateLine = "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 16 --seed 7"
 	trainLine     = "train store --model sign --hidden 8 --epochs 12 --batch 50 --lr 0.02 --run run"
 	evaluateLine  = "evaluate --checkpoint run store"
+	predictLine   = "predict --checkpoint run store -o out.parquet"
 	exportLine    = "export npy graph -o arrays"
 	importCSVLine = "import csv edges.csv -o mapped --ids map"
 )
@@ -591,7 +592,7 @@ func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
 }
 
 func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
-	d := disk(t, generateLine, propagateLine, exportLine)
+	d := disk(t, generateLine, propagateLine, exportLine, trainLine)
 	write(t, d, "edges.csv", csvEdges)
 	before := len(tree(t, d, "."))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -605,6 +606,8 @@ func TestAnInterruptedCommandLeavesNothing(t *testing.T) {
 		"train store --emulate gpu=3,mem=4MiB --run x",
 		"verify store",
 		"export npy graph -o x",
+		predictLine,
+		"predict --checkpoint run graph -o x.csv",
 	} {
 		if o := hopfeedUntil(t, ctx, d, line); o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted") {
 			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
@@ -629,6 +632,7 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 		{"train store --model sgc --epochs 3 --run run", []string{generateLine, propagateLine}, evaluateLine},
 		{"train store --model sgc --epochs 3 --run run --force --save-every 0s", []string{generateLine, propagateLine, trainLine}, evaluateLine},
 		{evaluateLine, []string{generateLine, propagateLine, trainLine}, ""},
+		{predictLine, []string{generateLine, propagateLine, trainLine}, ""},
 		{"verify store", []string{generateLine, propagateLine}, ""},
 	} {
 		t.Run(strings.Fields(c.line)[0], func(t *testing.T) {

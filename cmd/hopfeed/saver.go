@@ -60,7 +60,10 @@ func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Par
 		return s, nil
 	}
 	m := &store.Manifest
-	s.checkpoint.Data = trainer.DataSet{Name: m.Name, Fingerprint: m.Fingerprint, Nodes: m.Nodes, Split: m.Split, SplitsFile: o.splits != ""}
+	s.checkpoint.Data = trainer.DataSet{
+		Name: m.Name, Fingerprint: m.Fingerprint, Nodes: m.Nodes, Split: m.Split, SplitsFile: o.splits != "",
+		DType: m.DType, ClassNames: m.ClassNames,
+	}
 	if o.splits != "" || o.split >= 0 {
 		s.checkpoint.Data.Split = max(o.split, 0)
 	}
@@ -121,7 +124,7 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 	if differing := differences(before.Config, c.Config); len(differing) > 0 {
 		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
 	}
-	if before.Data != c.Data || !reflect.DeepEqual(before.Split, c.Split) {
+	if !reflect.DeepEqual(before.Data, c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
 		return refuse("an unfinished training in it is on other rows, of %s", units.Printable(before.Data.Name))
 	}
 	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {

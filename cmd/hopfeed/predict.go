@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/export"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type predictOptions struct {
+	checkpoint, input, output string
+	rows                      string // allRows or a part of the split
+	nodes                     string // file that names nodes of a graph; "": rows
+	split                     int    // of a graph
+	batch                     int
+	placement                 string
+	force                     bool
+}
+
+func newPredictCommand(a *app) *cobra.Command {
+	var o predictOptions
+	c := &cobra.Command{
+		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
+		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
+		Long: "Predict applies a model that train --run has saved to rows of a hop store, labelled or not, and writes a row for\n" +
+			"each. The data need not be those of the training: they need as many features, with the same meaning.\n\n" +
+			"Of a graph, it first propagates the features of the chosen nodes, into a store in a folder beside OUT that it\n" +
+			"removes at the end. The operators, hops and type of the store are those that the model was trained on.\n\n" +
+			"Columns, none with nulls:\n" +
+			"  node_id  number of the node in the graph, from 0\n" +
+			"  orig_id  its id in the input, if the graph has those\n" +
+			"  class    the most probable class: its name, or its number where classes have no names\n" +
+			"  p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several\n" +
+			"  value    of a regression: the predicted value (value_0, value_1, ..., if there are several)\n" +
+			"Rows are in the order of the store: train, valid, test, rest; train rows are shuffled, the others by node.",
+		Args: cobra.ExactArgs(1),
+	}
+	f := c.Flags()
+	a.declareEmulate(f)
+	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
+	f.StringVarP(&o.output, "output", "o", "", "file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
+	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
+	f.StringVar(&o.rows, "rows", allRows, "rows to predict: all, or those that train, valid or test, or the rest")
+	f.StringVar(&o.nodes, "node-file", "", "file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
+	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
+	f.IntVar(&o.batch, "batch", 8000, batchUsage)
+	f.StringVar(&o.placement, "placement", placement.Storage, placementUsage)
+	f.BoolVar(&o.force, "force", false, forceUsage)
+	c.MarkFlagRequired("checkpoint")
+	c.MarkFlagRequired("output")
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.input = args[0]
+		if c.Flags().Changed("node-file") && c.Flags().Changed("rows") {
+			return nil, usagef("--node-file and --rows both choose rows: give one of them")
+		}
+		return runPredict(ctx, a, o)
+	})
+	return c
+}
+
+func (o *predictOptions) validate() error {
+	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+		return err
+	}
+	if err := oneOf("rows", o.rows, allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest); err != nil {
+		return err
+	}
+	if err := oneOf("output", strings.ToLower(filepath.Ext(o.output)), export.TableSuffixes()...); err != nil {
+		return usagef("--output %s: want a name that ends in %s", o.output, strings.Join(export.TableSuffixes(), ", "))
+	}
+	switch {
+	case o.batch < 1:
+		return usagef("--batch %d: must be at least 1", o.batch)
+	case o.split < 0:
+		return usagef("--split %d: must not be negative", o.split)
+	}
+	return nil
+}
+
+// checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or
+// store or what is read, and one that cannot be written.
+func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
+	dir, name := filepath.Split(path)
+	if info, err := a.fs.Stat(path); err == nil && info.IsDir() {
+		return usagef("--output %s: it is a directory", path)
+	}
+	if !force {
+		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
+			if _, err := a.fs.Stat(path); err == nil {
+				return fmt.Errorf("%s: %w (--force replaces it)", path, format.ErrExists)
+			}
+		}
+	}
+	if err := a.refuseWithin(path); err != nil {
+		return err
+	}
+	for _, read := range reads {
+		if err := a.refuseInside(path, read); err != nil {
+			return err
+		}
+	}
+	return a.checkWritable(filepath.Clean(dir), name)
+}
+
+func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err error) {
+	start := time.Now()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := a.checkOutputFile(o.output, o.force, o.checkpoint, o.input); err != nil {
+		return nil, err
+	}
+	c, err := trainer.LoadCheckpoint(a.fs, o.checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	c.Split = trainer.Split{} // of no use here, and large
+	input, err := format.OpenAny(a.fs, o.input)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, input.Close()) }()
+	p := &predicted{Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output, incomplete: c.Incomplete(), trainedOn: c.Data.Name}
+	switch {
+	case input.Manifest.Kind == format.KindGraph:
+		err = a.predictGraph(ctx, c, input, o, p)
+	case o.nodes != "" || o.split > 0:
+		err = usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
+	default:
+		err = a.predictStore(ctx, c, input, o, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Seconds = time.Since(start).Seconds()
+	return p, nil
+}
+
+// predictGraph writes the predictions of nodes of a graph, by way of a store that it makes and removes.
+func (a *app) predictGraph(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
+	began := time.Now()
+	scratch, err := a.openScratchStore(o.output)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, scratch.remove()) }()
+	if err := a.propagateFor(ctx, c, graph, o, scratch.dir); err != nil {
+		return err
+	}
+	store, err := format.OpenStore(a.fs, scratch.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	p.PropagateSeconds = time.Since(began).Seconds()
+	o.rows = allRows // that were chosen
+	return a.predictStore(ctx, c, store, o, p)
+}
+
+// predictStore writes the predictions of rows of a store, and what it did to p.
+func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *format.Dir, o predictOptions, p *predicted) (err error) {
+	if err := c.CheckInput(store.Matrices(), store.Manifest.Features); err != nil {
+		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
+	}
+	table := newPredictionTable(c, store, o.rows)
+	if table.totalRows == 0 {
+		return usagef("%s has no %s rows to predict", o.input, o.rows)
+	}
+	if err := table.checkSpace(a.fs, o.output); err != nil {
+		return err
+	}
+	so := session.Options{
+		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
+		NoLabels: true, RowNumbers: true,
+		Model: c.Spec, HeldBytes: table.memoryBytes() + c.Spec.PredictBytes(o.batch),
+	}
+	for _, r := range table.regions {
+		so.Rows = append(so.Rows, loader.Rows{Region: r.Name})
+	}
+	s, err := session.Open(ctx, store, so)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	a.notePlacement(s)
+	var sections []trainer.NamedRows
+	for i, r := range table.regions {
+		sets, err := s.Sets(so.Rows[i], chunk.Sequential, 0)
+		if err != nil {
+			return err
+		}
+		section := trainer.NamedRows{Name: r.Name + " rows"}
+		for _, set := range sets {
+			section.Rows = append(section.Rows, set)
+		}
+		sections = append(sections, section)
+	}
+	f, err := a.fs.Create(o.output)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if err := table.open(f, o.output); err != nil {
+		return err
+	}
+	began := time.Now()
+	task := a.progress().Start("predict", table.totalRows, progress.Items)
+	err = trainer.Predict(ctx, s.Devices, c, s.ShareRows(), sections, func(found *trainer.Predictions) error {
+		task.Add(int64(found.Rows))
+		return table.add(ctx, found)
+	})
+	task.Done()
+	if err != nil {
+		return err
+	}
+	if err := table.close(); err != nil {
+		return err
+	}
+	if err := f.Commit(); err != nil {
+		return err
+	}
+	seconds := time.Since(began).Seconds()
+	p.Rows, p.Bytes, p.Outputs, p.Columns = table.totalRows, table.written, string(table.outputs), table.columnNames()
+	p.PeakRSSBytes = machine.PeakRSS()
+	p.Placement, p.Reasons, p.Devices = s.Plan.Placement, s.Plan.Reasons, s.Plan.Devices
+	p.RowsPerSecond, p.Load, p.PeakDeviceBytes = float64(p.Rows)/max(seconds, 1e-9), s.Loaders[0].Stats(), s.PeakBytes()
+	for _, id := range c.Spec.Matrices {
+		p.Matrices = append(p.Matrices, id.String())
+	}
+	return nil
+}
+
+// scratchStore is a store that exists while predictions of a graph are computed, in a folder of ours
+// beside them.
+type scratchStore struct {
+	fs     vfs.FS
+	folder string
+	lock   io.Closer
+	dir    string // of the store
+}
+
+// openScratchStore makes the folder, and removes from it what a killed process has left.
+func (a *app) openScratchStore(output string) (*scratchStore, error) {
+	s := &scratchStore{fs: a.fs, folder: output + ".propagated"}
+	s.dir = filepath.Join(s.folder, "store")
+	var err error
+	if s.lock, err = folder.Lock(a.fs, s.folder); err != nil {
+		return nil, err
+	}
+	if err := format.Remove(a.fs, s.dir); err != nil {
+		return nil, errors.Join(err, s.lock.Close())
+	}
+	return s, nil
+}
+
+func (s *scratchStore) remove() error {
+	err := format.Remove(s.fs, s.dir)
+	if err == nil {
+		err = folder.Remove(s.fs, s.folder)
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are
+// chosen.
+func (a *app) propagateFor(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, dir string) error {
+	m := &graph.Manifest
+	if c.Spec.Features != m.Features {
+		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint, o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
+	}
+	po := preprop.Options{
+		Rows: format.RowsAll, Split: o.split, Threads: a.threads, Seed: a.seed, Progress: a.progress(),
+		Note: func(text string) { a.note("%s", text) },
+	}
+	var err error
+	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
+		return fmt.Errorf("%s: %w: %w", o.checkpoint, trainer.ErrCheckpoint, err)
+	}
+	var operators []string
+	for _, id := range c.Spec.Matrices {
+		if id.Operator != format.FeaturesOperator {
+			operators, po.Hops = append(operators, id.Operator), max(po.Hops, id.Hop)
+		}
+	}
+	if po.Operators, err = parseDistinct(operators); err != nil {
+		return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
+	}
+	if po.Nodes, err = a.chooseNodes(ctx, graph, o); err != nil {
+		return err
+	}
+	if po.MemoryBytes = int64(a.budget.Bytes) - 4*int64(len(po.Nodes)); po.MemoryBytes <= 0 {
+		return a.budget.Fits(count(int64(len(po.Nodes)), "chosen node"), 4*int64(len(po.Nodes)))
+	}
+	_, err = preprop.Propagate(ctx, a.fs, o.input, dir, po)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx) // nothing is left that could go on
+	case errors.Is(err, preprop.ErrUnfinished):
+		if parts, ok := err.(interface{ Unwrap() []error }); ok { // without saying that it can go on
+			err = parts.Unwrap()[0]
+		}
+	}
+	return err
+}
+
+// parseDistinct reads operators, of which a spelling may occur several times.
+func parseDistinct(spellings []string) (out []preprop.Operator, err error) {
+	seen := map[string]bool{}
+	for _, spelling := range spellings {
+		if seen[spelling] {
+			continue
+		}
+		seen[spelling] = true
+		operator, err := preprop.ParseOperator(spelling)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, operator)
+	}
+	return out, nil
+}
+
+// predicted is the result of predict.
+type predicted struct {
+	Model            string       `json:"model"`
+	Dataset          string       `json:"dataset"`
+	Checkpoint       string       `json:"checkpoint"`
+	Matrices         []string     `json:"matrices"`
+	Output           string       `json:"output"`
+	Outputs          string       `json:"outputs"` // what the numbers are
+	Columns          []string     `json:"columns"`
+	Rows             int64        `json:"rows"`
+	Bytes            int64        `json:"bytes"`
+	Placement        string       `json:"placement"`
+	Reasons          []string     `json:"reasons"`
+	Devices          int          `json:"devices"`
+	PropagateSeconds float64      `json:"propagate_seconds"` // 0: a store was read
+	RowsPerSecond    float64      `json:"rows_per_second"`   // without propagation
+	PeakDeviceBytes  int64        `json:"peak_device_bytes"`
+	PeakRSSBytes     int64        `json:"peak_rss_bytes"`
+	Load             loader.Stats `json:"load"`
+	Seconds          float64      `json:"seconds"`
+
+	trainedOn  string
+	incomplete string // what the training lacks
+}
+
+func (p *predicted) text(w io.Writer) {
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn), units.Printable(p.Checkpoint))
+	if p.incomplete != "" {
+		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
+	}
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(p.Dataset), p.Placement, readsText(p.Load))
+	if p.PropagateSeconds > 0 {
+		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
+	}
+	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), count(p.Rows, "row"), p.Outputs, units.Bytes(p.Bytes))
+	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", p.Seconds, p.RowsPerSecond)
+}
