@@ -115,7 +115,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	if best == nil {
 		return nil, fmt.Errorf("none of %s has a validation metric: %s", count(int64(len(trials)), "trial"), cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
 	}
-	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), percent(best.Valid), settingsText(best.Settings))
+	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), metricText(best.Metric, best.Valid), settingsText(best.Settings))
 	chosen, err := optionsOf(best.Settings.With(tune.Settings{"runs": fmt.Sprint(o.runs)}))
 	if err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings, base *trainO
 	case err != nil:
 		return tune.Outcome{}, err
 	}
-	a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), percent(r.ValidMetric), *r.BestEpoch)
-	return tune.Outcome{Metric: r.Metric, Valid: r.ValidMetric, BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds}, nil
+	a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
+	return tune.Outcome{Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds}, nil
 }
 
 func settingsText(s tune.Settings) string {
@@ -211,7 +211,7 @@ func (a *app) readGrid(path string, o *trainOptions) (map[string][]string, error
 	}
 	values := map[string][]string{}
 	for name, node := range nodes {
-		if o.flags.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" {
+		if o.flags.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" || name == "metric" {
 			return nil, usagef("--grid %s: %q is no flag that trials can vary", path, name)
 		}
 		items := node.Content

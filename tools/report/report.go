@@ -113,7 +113,7 @@ func (r *Run) row(color string) runRow {
 	s := r.figures()
 	row := runRow{
 		Color: color, Name: r.Name, Model: r.Spec.Model, Data: r.Data.Name, State: "complete",
-		Valid: percent(s.Valid), Test: percent(s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
+		Valid: valueText(r.Options.Metric, s.Valid), Test: valueText(r.Options.Metric, s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
 		Epoch: duration(s.EpochSeconds.Mean), Predicted: "–", Rate: count(s.RowsPerSecond.Mean),
 		Memory: fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20)), Seconds: duration(r.trainSeconds()),
 	}
@@ -198,11 +198,9 @@ func trials(r Run) trialsTable {
 	sorted := slices.Clone(r.Trials)
 	slices.SortStableFunc(sorted, func(a, b tune.Trial) int {
 		switch {
-		case a.Valid == nil || b.Valid == nil:
-			return boolToInt(a.Valid == nil) - boolToInt(b.Valid == nil)
-		case *a.Valid > *b.Valid:
+		case a.Better(b.Outcome):
 			return -1
-		case *a.Valid < *b.Valid:
+		case b.Better(a.Outcome):
 			return 1
 		}
 		return 0
@@ -210,7 +208,7 @@ func trials(r Run) trialsTable {
 	for _, trial := range sorted {
 		result := trial.Failed
 		if trial.Valid != nil {
-			result = fmt.Sprintf("%.2f %%", 100**trial.Valid)
+			result = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
 		}
 		row := []string{fmt.Sprint(trial.Number), result, fmt.Sprint(trial.BestEpoch), duration(trial.Seconds)}
 		for _, name := range varied {
@@ -225,17 +223,16 @@ func trials(r Run) trialsTable {
 	return t
 }
 
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func percent(s *trainer.Spread) string {
+// valueText is a value of a metric: in percent, or in units of its own.
+func valueText(metric string, s *trainer.Spread) string {
+	own := trainer.LowerIsBetter(metric)
 	switch {
 	case s == nil:
 		return "–"
+	case own && s.N > 1:
+		return fmt.Sprintf("%.4g ± %.2g", s.Mean, s.Std)
+	case own:
+		return fmt.Sprintf("%.4g", s.Mean)
 	case s.N > 1:
 		return fmt.Sprintf("%.2f ± %.2f %%", 100*s.Mean, 100*s.Std)
 	}

@@ -97,6 +97,19 @@ func TestThePageHasTheFigures(t *testing.T) {
 	}
 }
 
+func TestErrorsAreInUnitsOfTheirOwnAndLowerIsBetter(t *testing.T) {
+	r := saved("x", 1)
+	r.Options.Metric = "mae"
+	at := func(v float64) *float64 { return &v }
+	for i, v := range []float64{0.75, 0.125} {
+		r.Trials = append(r.Trials, tune.Trial{Number: i + 1, Outcome: tune.Outcome{Metric: "mae", Valid: at(v), Lower: true}})
+	}
+	text := pageOf(t, r)
+	if strings.Index(text, ">0.125<") > strings.Index(text, ">0.75<") || !strings.Contains(text, "number 2 was chosen") || !strings.Contains(text, `<td class="n">0.5</td><td class="n">0.25</td>`) {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestACurveIsTheMeanOfTheSeeds compares with means by hand.
 func TestACurveIsTheMeanOfTheSeeds(t *testing.T) {
 	r := saved("x", 3)

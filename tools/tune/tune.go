@@ -39,6 +39,7 @@ type Trial struct {
 type Outcome struct {
 	Metric    string   `json:"metric"`
 	Valid     *float64 `json:"valid_metric"` // nil if the trial has failed
+	Lower     bool     `json:"lower_is_better,omitempty"`
 	BestEpoch float64  `json:"best_epoch"`
 	Epochs    float64  `json:"epochs"`
 	Seconds   float64  `json:"seconds"`
@@ -121,12 +122,27 @@ func Run(ctx context.Context, propose Proposer, done []Trial, try func(ctx conte
 	}
 }
 
+// Better tells whether an outcome has the better validation metric; one that has none is the worst.
+func (o Outcome) Better(than Outcome) bool {
+	switch {
+	case o.Valid == nil || than.Valid == nil:
+		return o.Valid != nil && than.Valid == nil
+	case o.Lower:
+		return *o.Valid < *than.Valid
+	}
+	return *o.Valid > *than.Valid
+}
+
 // Best is the trial with the best validation metric, the first of equals; nil if none has one.
-func Best(trials []Trial) (best *Trial) {
+func Best(trials []Trial) *Trial {
+	best := &Trial{}
 	for i, t := range trials {
-		if t.Valid != nil && (best == nil || *t.Valid > *best.Valid) {
+		if t.Better(best.Outcome) {
 			best = &trials[i]
 		}
+	}
+	if best.Valid == nil {
+		return nil
 	}
 	return best
 }

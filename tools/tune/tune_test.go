@@ -33,6 +33,12 @@ func TestAGridHasAllCombinations(t *testing.T) {
 	if best := Best(trials); best == nil || best.Number != 3 {
 		t.Errorf("the best is %+v", best)
 	}
+	for i := range trials {
+		trials[i].Lower = true
+	}
+	if best := Best(trials); best == nil || best.Number != 2 {
+		t.Errorf("if lower is better, the best is %+v", best)
+	}
 	if Best(trials[3:]) != nil {
 		t.Error("a trial that failed is the best")
 	}
