@@ -110,6 +110,9 @@ func (o *trainOptions) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes i
 		}
 		bytes += checkpointRowBytes*m.Rows + checkpointParameterBytes*parameters
 	}
+	if o.Metric == "roc-auc" { // a number for each row and label, once more as they are added up
+		bytes += 16 * m.Rows * int64(m.Labels)
+	}
 	return bytes, nil
 }
 
