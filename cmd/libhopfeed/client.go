@@ -31,6 +31,9 @@ type openOptions struct {
 	Seed      uint64   `json:"seed"`
 	Stored    bool     `json:"stored"`
 	Buffers   int      `json:"buffers"`
+
+	Nodes      bool `json:"nodes"`
+	RowNumbers bool `json:"row_numbers"`
 }
 
 // inOrder is the shuffle that reads rows in the order of the store.
@@ -51,7 +54,7 @@ func (o *openOptions) session(ctx context.Context, store *format.Dir) (so sessio
 	}
 	so = session.Options{
 		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
-		Buffers: o.Buffers, AsStored: o.Stored, RowNumbers: true, NodeIDs: true, Placement: o.Placement,
+		Buffers: o.Buffers, AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
 	}
 	if so.Train {
 		so.Shuffle = o.Shuffle

@@ -66,8 +66,8 @@ typedef struct {
      * unlabelled, or values (float32), where NaN is. */
     const void *labels;
     int64_t label_columns;
-    const uint32_t *row_numbers; /* [rows], in the store */
-    const uint32_t *nodes;       /* [rows], in the graph */
+    const uint32_t *row_numbers; /* [rows], in the store; null unless asked for */
+    const uint32_t *nodes;       /* [rows], in the graph; null unless asked for */
     int32_t dtype, label_dtype;
 } hopfeed_batch;
 
@@ -95,8 +95,9 @@ hopfeed_text hopfeed_last_error(void);
  *   "plan"       as "open".
  *   "open"       store; region ("train"), matrices ([[operator, hop]]; all), batch_rows, world (1)
  *                and rank: ranks share each batch; placement, shuffle ("auto", "rr", "chunk" or, in
- *                order, "none"), seed, stored (features keep the stored type), buffers,
- *                memory (such as "8GiB"; what the machine has), processes (that share it), threads.
+ *                order, "none"), seed, stored (features keep the stored type), nodes and row_numbers
+ *                (batches have them), buffers, memory (such as "8GiB"; what the machine has), processes
+ *                (that share it), threads.
  *                The result has "loader", which the caller closes unless hopfeed_wait did not
  *                return it, and what the loader brings and why.
  */

@@ -11,8 +11,8 @@ from sign import train
 
 
 class HOGA(nn.Module):
-    """Each hop of a node is a token. A layer of gated self-attention mixes them; then the hops are added
-    up, with weights that depend on hop 0 and the hop (section 3.2)."""
+    """The hops of a row are tokens. H = X W; then H <- Dropout(ReLU(LayerNorm((H W_g) * MHA(H, H, H)))). The
+    output is linear in h_0 + the sum of a_k h_k, with a = softmax over k >= 1 of w . [h_0 || h_k]."""
 
     def __init__(self, matrices, features, classes, hidden=256, heads=4, dropout=0.3):
         super().__init__()

@@ -60,7 +60,8 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
 
     ``"x"``: features [rows, matrices, features], or, with ``stacked=False``, an array [rows, features]
     for each matrix under its name, such as ``"x/hop-0"`` and ``"sym/hop-1"``. ``"labels"``: [rows], the
-    class, or [rows, L]; -1 (of values NaN) is unlabelled. ``"nodes"`` and ``"row_numbers"``: [rows].
+    class, or [rows, L]; -1 (of values NaN) is unlabelled. ``"nodes"`` and, if asked for, ``"row_numbers"``:
+    [rows].
 
     The arrays are memory of the loader, and must not be written to. They are valid until the next
     batch is asked for, or, after ``hold()``, until ``release()``. Afterwards they show other rows.
@@ -140,6 +141,8 @@ class Loader(Generic[Array]):
     :param operators: the operators to load (None: all)
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
     :param dtype: ``"float32"``, or ``"stored"`` for the type of the store (bfloat16 as uint16)
+    :param nodes: batches have the numbers of their nodes in the graph
+    :param row_numbers: batches have the numbers of their rows in the store
     :param stacked: one array of all matrices, or else one for each
     :param buffers: batches in memory, of which one less may be held (default 2)
     :param memory: such as ``"8GiB"``: what placements may use (default: what the machine has, divided by
@@ -161,6 +164,8 @@ class Loader(Generic[Array]):
         world_size: int = 1,
         seed: int = 0,
         dtype: str = "float32",
+        nodes: bool = True,
+        row_numbers: bool = False,
         stacked: bool = True,
         buffers: int | None = None,
         memory: str | None = None,
@@ -169,6 +174,7 @@ class Loader(Generic[Array]):
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
         self.batch_size, self.seed, self._stacked = batch_size, seed, stacked
+        self._nodes, self._row_numbers = nodes, row_numbers
         handle = _Handle(options)
         self._handle: _Handle | None = handle
         about = handle.about
@@ -249,8 +255,10 @@ class Loader(Generic[Array]):
             for m, name in enumerate(self.matrices):
                 batch[name] = self._features(x[:, m], bfloat16)
         batch["labels"] = self._labels(labels)
-        batch["nodes"] = self._numbers(view(s.nodes, (s.rows,), None, "<u4"))
-        batch["row_numbers"] = self._numbers(view(s.row_numbers, (s.rows,), None, "<u4"))
+        if self._nodes:
+            batch["nodes"] = self._numbers(view(s.nodes, (s.rows,), None, "<u4"))
+        if self._row_numbers:
+            batch["row_numbers"] = self._numbers(view(s.row_numbers, (s.rows,), None, "<u4"))
         return batch
 
     # How arrays of numpy become those of the batch: see hopfeed.torch.
@@ -344,6 +352,8 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         "shuffle": given["shuffle"],
         "seed": given["seed"],
         "stored": given["dtype"] == "stored",
+        "nodes": given["nodes"],
+        "row_numbers": given["row_numbers"],
         "buffers": given["buffers"],
         "memory": given["memory"],
         "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),

@@ -84,8 +84,10 @@ class Batches(WithStore):
             np.testing.assert_array_equal(np.sort(nodes), np.flatnonzero(self.arrays["splits"] == part))
 
     def test_row_numbers_are_those_of_the_store(self):
-        rows = np.concatenate([b["row_numbers"].copy() for b in hopfeed.Loader(self.store, 64)])
+        batches = hopfeed.Loader(self.store, 64, nodes=False, row_numbers=True)
+        rows = np.concatenate([b["row_numbers"].copy() for b in batches])
         np.testing.assert_array_equal(np.sort(rows), np.arange(len(self.train)))
+        self.assertEqual(set(next(iter(batches))), {"x", "labels", "row_numbers"})
 
     def test_ranks_without_rows_get_empty_batches(self):
         loader = hopfeed.Loader(self.store, 2, rank=2, world_size=3)

@@ -1,0 +1,149 @@
+"""Times Hopfeed's loader in Python beside the same loader in Go and torch's fused gather, and SIGN in
+PyTorch from storage beside SIGN with all data in memory. In turn, on the store of load.py.
+
+    python tools/bench/peers/pytorch.py ./hopfeed WORK [--rounds 5] [--threads 2] [--only loading|training]
+
+Needs numpy, torch and the wheel of tools/python; 3 GB of disk in WORK and 5 GB of memory. 900,000 rows of 4
+matrices of 100 features of float32, batches of 8000.
+
+- loading: hopfeed.Loader beside `hopfeed bench load`, each in the ways host rr, host chunk and storage chunk;
+  and index_select of torch from host memory, as load.py has it.
+- training: the first batches of an epoch of the SIGN of tools/python/examples, by hopfeed.torch.Loader from
+  storage, read past the page cache, and with the rows in tensors, of which each batch is gathered by row or
+  copied as one.
+
+Of 15 epochs of loading a round, and 3 of torch and of training, the median counts, after one that
+touches memory for the first time.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+from load import BATCH, FEATURES, MATRICES, ROW_BYTES
+from rounds import THREADS, best, measure, ratio, run
+
+HERE = pathlib.Path(__file__).resolve().parent
+WAYS = {"host rr": ("host", "rr"), "host chunk": ("host", "chunk"), "storage chunk": ("storage", "chunk")}
+LOADING_EPOCHS, TRAINING_EPOCHS, TRAINING_BATCHES = 15, 3, 6
+GATHERED, COPIED, STORED = "SIGN, rows gathered from memory", "SIGN, chunks copied from memory", "SIGN, from storage"
+
+
+def epochs(rows, number, **ways):
+    """Calls ways in turn for a number of epochs, of that many rows, after a first one, and prints median rates."""
+    seconds = {name: [] for name in ways}
+    for _ in range(1 + number):
+        for name, epoch in ways.items():
+            start = time.perf_counter()
+            epoch()
+            seconds[name].append(time.perf_counter() - start)
+    for name, s in seconds.items():
+        print(json.dumps({"name": name, "bytes_per_second": rows * ROW_BYTES / statistics.median(s[1:])}), flush=True)
+
+
+def loading(store, threads):
+    """hopfeed.Loader, in a process of its own: called with `--peer`."""
+    import hopfeed
+
+    for name, (placement, shuffle) in WAYS.items():
+        loader = hopfeed.Loader(store, BATCH, shuffle, placement, nodes=False, threads=threads)
+
+        def epoch():
+            for batch in loader:
+                batch["x"]
+
+        epochs(loader.rows, LOADING_EPOCHS, **{"python " + name: epoch})
+        loader.close()
+
+
+def training(store, threads):
+    """SIGN, in a process of its own: called with `--peer`."""
+    import torch
+
+    import hopfeed.torch
+
+    sys.path.insert(0, str(HERE.parents[1] / "python/examples"))
+    from sign import SIGN
+
+    torch.set_num_threads(threads)
+    classes = hopfeed.Dataset(store).classes
+
+    model = SIGN(MATRICES, FEATURES, classes)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(x, labels):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), labels, ignore_index=-1).backward()
+        optimizer.step()
+
+    loader = hopfeed.torch.Loader(store, BATCH, "chunk", "storage", threads=threads)
+
+    def from_storage():
+        for batch in itertools.islice(loader, TRAINING_BATCHES):
+            step(batch["x"], batch["labels"])
+
+    rows = TRAINING_BATCHES * BATCH
+    parts = [(b["x"].clone(), b["labels"]) for b in loader]
+    x, labels = (torch.cat(p) for p in zip(*parts))
+    del parts
+
+    def gathered():
+        order = torch.randperm(len(x))
+        for first in range(0, rows, BATCH):
+            batch = order[first : first + BATCH]
+            step(x.index_select(0, batch), labels.index_select(0, batch))
+
+    def copied():
+        for first in torch.randperm(len(x) // BATCH)[:TRAINING_BATCHES].tolist():
+            step(x[first * BATCH : (first + 1) * BATCH].clone(), labels[first * BATCH : (first + 1) * BATCH])
+
+    epochs(rows, TRAINING_EPOCHS, **{STORED: from_storage, GATHERED: gathered, COPIED: copied})
+
+
+def main():
+    if sys.argv[1:2] == ["--peer"]:
+        return {"loading": loading, "training": training}[sys.argv[2]](sys.argv[3], int(sys.argv[4]))
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("hopfeed", type=pathlib.Path)
+    p.add_argument("work", type=pathlib.Path, help="of load.py, which makes the store")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--threads", type=int, default=THREADS)
+    p.add_argument("--only", choices=["loading", "training"])
+    o = p.parse_args()
+    store = o.work.resolve() / "load/store"
+
+    def peer(what):
+        lines = run(sys.executable, "-W", "ignore", __file__, "--peer", what, store, o.threads)
+        return {line.pop("name"): line for line in lines}
+
+    def torch_fused():
+        lines = run(sys.executable, "-W", "ignore", HERE / "load.py", "--peer", "fused", o.threads)
+        return {line["name"]: {"bytes_per_second": line["bytes_per_second"]} for line in lines}
+
+    def go():
+        out = {}
+        for name, (placement, shuffle) in WAYS.items():
+            lines = run(o.hopfeed.resolve(), "bench", "load", store, "--placement", placement, "--shuffle", shuffle, "--rounds", LOADING_EPOCHS,
+                        "--variants", "double-buffer,chunk", "--batch", BATCH, "--threads", o.threads, "--json", "--quiet")
+            out |= {"go " + name: {"bytes_per_second": line["bytes_per_second"]} for line in lines if line["variant"] != "memcpy"}
+        return out
+
+    if o.only != "training":
+        r = measure(o.rounds, go, lambda: peer("loading"), torch_fused)
+        for name in WAYS:
+            ratio(r, "bytes_per_second", "python " + name, "go " + name)
+        rival = best(r, "bytes_per_second", [name for name in r if name.startswith("torch")])
+        for name in dict.fromkeys(["torch fused", rival]):
+            ratio(r, "bytes_per_second", "python host rr", name)
+    if o.only != "loading":
+        r = measure(o.rounds, lambda: peer("training"))
+        for rival in (GATHERED, COPIED):
+            ratio(r, "bytes_per_second", rival, STORED)
+
+
+if __name__ == "__main__":
+    main()
