@@ -3,6 +3,7 @@
 
     check_arrow.py make SRC                 writes arrays of a random weighted graph, for hopfeed import npy
     check_arrow.py open DIR...              opens every *.arrow file below DIR as file and as stream
+    check_arrow.py predictions NAME ROWS    opens NAME.arrow, .parquet and .csv, which must have the same rows
     check_arrow.py compare SRC GRAPH STORE  compares a graph made of SRC, and its hop store (sym, 2 hops), with
                                             SRC; both have been exported, to GRAPH-arrays and STORE-arrays
 """
@@ -13,6 +14,8 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
 
 
 def read(path):
@@ -143,8 +146,24 @@ def compare(src, graph, store):
     print(f"{graph}, {store}: {checks} comparisons of pyarrow's values with the arrays that were imported hold")
 
 
+def predictions(name, rows):
+    tables = [read(name + ".arrow"), pq.read_table(name + ".parquet"), pc.read_csv(name + ".csv")]
+    want = tables[0].to_pydict()
+    if tables[0].num_rows != int(rows) or sorted(want["node_id"]) != list(range(int(rows))):
+        sys.exit(f"{name}: {tables[0].num_rows} rows, not one for each of {rows} nodes")
+    for table in tables[1:]:
+        got = table.to_pydict()
+        for column in want:
+            as_written = tables[0].schema.field(column).type.to_pandas_dtype()  # CSV has no types
+            equal(f"{name}: {column}", np.asarray(got[column], as_written), np.asarray(want[column], as_written))
+    for field in tables[0].schema:
+        if field.name.startswith("p_") and not field.type == tables[1].schema.field(field.name).type == pa.float32():
+            sys.exit(f"{name}: {field.name} is {field.type}, not float")
+    print(f"{name}: {rows} rows of {', '.join(want)} are the same in Arrow, Parquet and CSV")
+
+
 if __name__ == "__main__":
-    verbs = {"make": lambda a: make(*a), "open": open_all, "compare": lambda a: compare(*a)}
+    verbs = {"predictions": lambda a: predictions(*a), "make": lambda a: make(*a), "open": open_all, "compare": lambda a: compare(*a)}
     if len(sys.argv) < 3 or sys.argv[1] not in verbs:
         sys.exit(__doc__)
     verbs[sys.argv[1]](sys.argv[2:])

@@ -8,13 +8,12 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // Opens a store, reads the labels of its training rows, and the first chunk of each matrix, which
 // is compared with its checksum.
 func Example() {
-	store, err := format.OpenStore(vfs.OS(), "testdata/v2/store")
+	store, err := format.Open("testdata/v2/store")
 	if err != nil {
 		log.Fatal(err)
 	}

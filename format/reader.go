@@ -27,6 +27,9 @@ type Dir struct {
 // OpenGraph opens a graph directory.
 func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, KindGraph) }
 
+// Open opens a graph or hop store on disk; Manifest.Kind tells which.
+func Open(dir string) (*Dir, error) { return OpenAny(vfs.OS(), dir) }
+
 // OpenStore opens a hop store.
 func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, KindStore) }
 

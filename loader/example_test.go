@@ -10,14 +10,13 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
 // From a store to the batches of an epoch, on the processor.
 func Example() {
 	ctx := context.Background()
-	store, err := format.OpenStore(vfs.OS(), "../format/testdata/v2/store")
+	store, err := format.Open("../format/testdata/v2/store")
 	check(err)
 	defer store.Close()
 	device, err := host.New(host.Options{})

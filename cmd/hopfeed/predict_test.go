@@ -15,6 +15,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // prediction is a row of a table of predictions.
@@ -346,4 +347,51 @@ func (c *cancelAt) Write(p []byte) (int, error) {
 		c.cancel()
 	}
 	return len(p), nil
+}
+
+// Several labels a row have probabilities of their own, and values are those of the targets' unit.
+func TestLabelsAndValuesArePredicted(t *testing.T) {
+	d := vfs.NewMem()
+	var edges, prices strings.Builder
+	edges.WriteString("u,v\n")
+	prices.WriteString("node_id,price,f\n")
+	labels := npy.AppendHeader(nil, npy.Int8, 1, 90, 2)
+	for i := range 90 {
+		fmt.Fprintf(&edges, "%d,%d\n", i, (i+3)%90)
+		fmt.Fprintf(&prices, "%d,%v,%d\n", i, 1000.5+float64(i%3), i%3)
+		labels = append(labels, byte(i%3/2), byte(1-i%3/2))
+	}
+	write(t, d, "edges.csv", edges.String())
+	write(t, d, "prices.csv", prices.String())
+	halves := npy.AppendHeader(nil, npy.Int8, 1, 90)
+	for i := range 90 {
+		halves = append(halves, byte(i%2)) // train, valid
+	}
+	write(t, d, "halves.npy", string(halves))
+	must(t, d, "import csv edges.csv -o priced --node-table prices.csv --id-column node_id --label-column price --labels-as values --undirected")
+	must(t, d, "export npy priced -o arrays")
+	write(t, d, "arrays/node_label.npy", string(labels))
+	if err := d.Remove("arrays/meta.json"); err != nil { // which says that labels are values
+		t.Fatal(err)
+	}
+	must(t, d, "import npy arrays -o labelled")
+	for graph, columns := range map[string][]string{"priced": {"node_id", "value"}, "labelled": {"node_id", "p_0", "p_1"}} {
+		must(t, d, "propagate "+graph+" -o "+graph+"-store --hops 1 --rows all")
+		must(t, d, "train "+graph+"-store --model sgc --epochs 200 --run "+graph+"-run --splits halves.npy")
+		must(t, d, "predict --checkpoint "+graph+"-run "+graph+"-store -o out.csv --force")
+		header, found, _ := readPredictions(t, d, "out.csv")
+		if !slices.Equal(header, columns) || len(found) != 90 {
+			t.Errorf("%s: columns %q, %d rows", graph, header, len(found))
+		}
+		for node, p := range found {
+			i := node % 3
+			if graph == "priced" {
+				if value := 1000.5 + float32(i); p.p[0] < value-0.3 || p.p[0] > value+0.3 {
+					t.Errorf("node %d: %v, want %v", node, p.p, value)
+				}
+			} else if p.p[0] >= 0.5 != (i == 2) || p.p[1] >= 0.5 != (i < 2) {
+				t.Errorf("node %d of kind %d: %v", node, i, p.p)
+			}
+		}
+	}
 }
