@@ -203,7 +203,7 @@ func TestAMergeCanChooseByWhatWaits(t *testing.T) {
 				}
 			}).Then(stage{Queue: 2, Work: func(*pipeline.Worker, int) error { sleep(seconds); return nil }})
 		}
-		slow, fast := produce(5, 0), produce(1, 100)
+		slow, fast := produce(10, 0), produce(3, 100)
 		merged := merge(p, func() *pipeline.Queue[int] {
 			if slow.Len() > 0 { // the rarer ones first
 				return slow
@@ -220,9 +220,10 @@ func TestAMergeCanChooseByWhatWaits(t *testing.T) {
 				break
 			}
 		}
-		// Every fifth or sixth second brings one of the slow producer.
-		if n := len(slices.DeleteFunc(got, func(i int) bool { return i >= 100 })); n != 2 {
-			t.Errorf("%d of 12 batches in %v are of the slow producer, want 2: %v", n, time.Since(start), got)
+		// Of the slow producer's, which come after 10 and 20 seconds, each is next once a fast one
+		// that was waited for has come: after 12 and 21.
+		if want := []int{100, 101, 102, 103, 0, 104, 105, 106, 1, 107, 108, 109}; !slices.Equal(got, want) {
+			t.Errorf("in %v: %v, want %v", time.Since(start), got, want)
 		}
 	})
 }
