@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import weakref
 from typing import Any, Generic, Iterable, Iterator, TypeVar
@@ -41,7 +42,7 @@ class Dataset:
         """The matrices of some operators (None: all) and some hops: a list of them, or all up to a
         number. Hop 0 belongs to all operators."""
         wanted = {operators} if isinstance(operators, str) else None if operators is None else set(operators)
-        numbers = None if hops is None else set(range(hops + 1)) if isinstance(hops, int) else set(hops)
+        numbers = None if hops is None else set(range(hops + 1)) if isinstance(hops, (int, np.integer)) else set(hops)
         names, there = {o for o, _ in self.matrices}, {h for _, h in self.matrices}
         if wanted is not None and not wanted <= names:
             raise OptionError(f"{self.path} has no operator {sorted(wanted - names)} (it has {sorted(names - {'x'})})")
@@ -64,7 +65,8 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     [rows].
 
     The arrays are memory of the loader, and must not be written to. They are valid until the next
-    batch is asked for, or, after ``hold()``, until ``release()``. Afterwards they show other rows.
+    batch is asked for or the loader is iterated over again, or, after ``hold()``, until ``release()``.
+    Afterwards they show other rows.
     """
 
     index: int  #: within the epoch
@@ -88,24 +90,28 @@ class _Handle:
     def __init__(self, options: dict[str, Any]) -> None:
         self.about = _native.run("open", options)
         self.number: int = self.about["loader"]
-        weakref.finalize(self, _close, self.number).atexit = False  # a process that ends gives back all
+        self.holds: set[int] = set()  # of batches that are not released
+        weakref.finalize(self, _close, self.number, self.holds).atexit = False  # a process that ends gives back all
 
 
-def _close(number: int) -> None:
+def _close(number: int, holds: set[int]) -> None:
     if _native.is_usable():  # not in a forked process
         _native.library().hopfeed_close(number)
+        while holds:
+            _native.library().hopfeed_release(holds.pop())
 
 
 class _Hold:
-    __slots__ = ("number", "kept")
+    __slots__ = ("holds", "number", "kept")
 
-    def __init__(self, number: int) -> None:
-        self.number, self.kept = number, False
+    def __init__(self, handle: _Handle, number: int) -> None:
+        self.holds, self.number, self.kept = handle.holds, number, False
+        self.holds.add(number)
 
     def release(self) -> None:
-        number, self.number = self.number, 0
-        if number:
-            _native.check(_native.library().hopfeed_release(number))
+        if self.number in self.holds:
+            self.holds.remove(self.number)
+            _native.check(_native.library().hopfeed_release(self.number))
 
 
 class _View:
@@ -173,10 +179,11 @@ class Loader(Generic[Array]):
     ) -> None:
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
-        self.batch_size, self.seed, self._stacked = batch_size, seed, stacked
-        self._nodes, self._row_numbers = nodes, row_numbers
+        self._stacked, self._nodes, self._row_numbers = stacked, nodes, row_numbers
         handle = _Handle(options)
         self._handle: _Handle | None = handle
+        self._last: _Hold | None = None  # of the batch that the loop has
+        self.batch_size, self.seed = operator.index(batch_size), operator.index(seed)
         about = handle.about
         self.matrices: list[str] = about["matrices"]
         self.placement: str = about["placement"]
@@ -187,8 +194,8 @@ class Loader(Generic[Array]):
         self._identity = {
             "fingerprint": about["fingerprint"],
             "region": region,
-            "seed": seed,
-            "batch_size": batch_size,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
             "chunk_rows": about["chunk_rows"],
             "shuffle": about["shuffle"],
         }
@@ -203,6 +210,7 @@ class Loader(Generic[Array]):
     def __iter__(self) -> Iterator[Batch[Array]]:
         handle = self._open_handle()
         lib, number = _native.library(), handle.number
+        self._release_last()
         epoch, first = self._epoch, self._next
         self._epoch, self._next = epoch + 1, 0
         self._at = (epoch, first)
@@ -219,21 +227,24 @@ class Loader(Generic[Array]):
                 lib = _native.library()
                 if iteration != self._iteration:
                     raise Error("another iteration over this loader has begun, or the loader was closed")
+                self._release_last()
                 status = _native.check(lib.hopfeed_next(handle.number, _native.POLL_MS, ctypes.byref(struct)))
             if status == _native.END:
                 self._at = (epoch + 1, 0)
                 return
-            hold = _Hold(struct.hold)
-            try:
-                batch = self._batch(handle, struct)
-                batch._hold = hold
-                last = struct.index + 1 == self._batches
-                self._at = (epoch + 1, 0) if last else (epoch, struct.index + 1)
-                yield batch
-                del batch
-            finally:
-                if not hold.kept and _native.is_usable():
-                    hold.release()
+            # The caller may keep the batch and drop this generator, whose end must not release it.
+            self._last = hold = _Hold(handle, struct.hold)
+            batch = self._batch(handle, struct)
+            batch._hold = hold
+            last = struct.index + 1 == self._batches
+            self._at = (epoch + 1, 0) if last else (epoch, struct.index + 1)
+            yield batch
+            del batch
+
+    def _release_last(self) -> None:
+        last, self._last = self._last, None
+        if last and not last.kept:
+            last.release()
 
     def _batch(self, handle: _Handle, s: _native.BatchStruct) -> Batch[Array]:
         batch: Batch[Array] = Batch()
@@ -279,6 +290,7 @@ class Loader(Generic[Array]):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch. Without it, the first is 0, and others follow."""
+        epoch = operator.index(epoch)
         self._epoch, self._next, self._at = epoch, 0, (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:

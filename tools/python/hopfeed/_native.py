@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import pathlib
 from typing import Any, Callable
@@ -116,7 +117,8 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
     lib = library()
     task = ctypes.c_uint64()
     given = {k: v for k, v in options.items() if v is not None}
-    check(lib.hopfeed_start(verb.encode(), json.dumps(given).encode(), ctypes.byref(task)))
+    text = json.dumps(given, default=operator.index)  # which integers of numpy have
+    check(lib.hopfeed_start(verb.encode(), text.encode(), ctypes.byref(task)))
     try:
         while True:
             returned = ctypes.c_void_p()

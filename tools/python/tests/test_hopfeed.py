@@ -138,6 +138,27 @@ class Memory(WithStore):
             b.release()
             b.release()  # once more does nothing
 
+    def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self):
+        def stopped_at(loader):
+            for b in loader:
+                return b
+
+        orders = hopfeed.Loader(self.store, 50, "rr", "host", seed=3)
+        firsts = [[b["nodes"].copy() for b in orders][0] for _ in range(3)]
+        for first_of in (lambda loader: next(iter(loader)), stopped_at):
+            loader = hopfeed.Loader(self.store, 50, "rr", "host", seed=3)
+            for want in firsts:  # more epochs than buffers: iterating again takes them back
+                b = first_of(loader)
+                time.sleep(0.05)  # the engine reads ahead as far as it may
+                np.testing.assert_array_equal(b["nodes"], want)
+                np.testing.assert_allclose(b["x"], self.expected[want], rtol=1e-5, atol=1e-6)
+            loader.close()
+            del loader
+            gc.collect()
+            time.sleep(0.05)
+            np.testing.assert_array_equal(b["nodes"], want)
+            np.testing.assert_allclose(b["x"], self.expected[want], rtol=1e-5, atol=1e-6)
+
     def test_holding_all_is_an_error_that_says_so(self):
         loader = hopfeed.Loader(self.store, 50)
         batches = []
@@ -264,6 +285,16 @@ class Failures(WithStore):
             hopfeed.Loader(self.store, region="night")
         with self.assertRaises(hopfeed.Error):
             hopfeed.Dataset("nowhere")
+
+    def test_integers_of_numpy_are_integers(self):
+        one = np.int64(1)
+        loader = hopfeed.Loader(self.store, np.int64(50), hops=one, seed=np.uint8(4), rank=one - 1, world_size=one, buffers=np.int32(3), threads=one)
+        loader.set_epoch(one)
+        want = hopfeed.Loader(self.store, 50, hops=1, seed=4)
+        want.set_epoch(1)
+        for got, expected in zip(epoch(loader), epoch(want)):
+            np.testing.assert_array_equal(got, expected)
+        self.assertEqual(json.dumps(loader.state_dict()), json.dumps(want.state_dict()))
 
     def test_what_does_not_fit(self):
         with self.assertRaisesRegex(hopfeed.DoesNotFit, "memory"):

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import stores
@@ -65,6 +66,13 @@ class Torch(unittest.TestCase):
         data = torch.utils.data.DataLoader(loader, batch_size=None)
         self.assertEqual(len(data), len(loader))
         self.assertTrue(torch.equal(torch.cat([b["nodes"] for b in data]), want))
+
+    def test_a_batch_outlives_the_iteration(self):
+        loader = hopfeed.torch.Loader(self.store, 50, "rr", "host")
+        for data in (loader, torch.utils.data.DataLoader(loader, batch_size=None)):
+            b = next(iter(data))
+            time.sleep(0.05)  # the engine reads ahead as far as it may
+            torch.testing.assert_close(b["x"], self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
 
     def test_a_dataloader_with_workers_is_told_what_to_do(self):
         loader = hopfeed.torch.Loader(self.store, 50)
