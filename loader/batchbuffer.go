@@ -77,9 +77,11 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 		return err
 	}
 	j.buffer, f.inPipeline = f, true
-	for _, e := range l.takeHeld(f) {
+	held := l.takeHeld(f)
+	for i, e := range held {
 		// An error is of a stream of the holder, who sees it there.
 		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
+			l.putHeld(f, held[i:])
 			return context.Cause(w.Context())
 		}
 	}
@@ -102,6 +104,13 @@ func (l *Loader) takeHeld(f *batchBuffer) []gds.Event {
 	return held
 }
 
+// putHeld gives events back that were taken, and not waited for.
+func (l *Loader) putHeld(f *batchBuffer, events []gds.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.held = append(f.held, events...)
+}
+
 // waitForConsumer waits until the consumer's work on the buffer is done, so that the host can write
 // to its device memory. Streams need not wait: finish makes them.
 func (l *Loader) waitForConsumer(w *pipeline.Worker, f *batchBuffer) error {
@@ -111,7 +120,9 @@ func (l *Loader) waitForConsumer(w *pipeline.Worker, f *batchBuffer) error {
 	start := time.Now()
 	err := w.WaitForRoom(f.released)
 	l.waited.Add(int64(time.Since(start)))
-	f.released = nil
+	if w.Context().Err() == nil {
+		f.released = nil // else it may not have happened, and the next epoch waits for it
+	}
 	return err
 }
 
@@ -122,8 +133,9 @@ func (l *Loader) waitReleased(ctx context.Context, f *batchBuffer) error {
 	if f.released != nil {
 		events = append(events, f.released)
 	}
-	for _, e := range events {
+	for i, e := range events {
 		if _ = e.Wait(ctx); ctx.Err() != nil {
+			l.putHeld(f, events[i:])
 			return context.Cause(ctx)
 		}
 	}

@@ -302,3 +302,59 @@ func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 		}
 	})
 }
+
+// The consumer's stream stands still while its epoch is cancelled and another one begins.
+func TestACancelledEpochKeepsItsBatchUntilTheConsumerIsDone(t *testing.T) {
+	for _, placement := range []Placement{Host, Storage} {
+		synctest.Test(t, func(t *testing.T) {
+			slow := newDevice(t, false, host.Options{LinkBytesPerSecond: 1 << 10})
+			pinned, err := slow.AllocPinned(10 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pinned.Free()
+			memory, err := slow.Alloc(10 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer memory.Free()
+			gate := mustStream(t, slow)
+			defer gate.Close()
+			gate.Copy(gds.NewTensor(memory, 1, 10<<10, gds.Uint8), gds.NewTensor(pinned, 1, 10<<10, gds.Uint8))
+
+			spec := storeSpec{dtype: format.Float32, chunkRows: 4, features: 5, labels: 1}
+			device := newDevice(t, true, host.Options{Threads: 2})
+			l := mustOpen(t, Options{Device: device, Store: newStore(t, spec), Matrices: testMatrices, Placement: placement, BatchRows: 8, Buffers: 1})
+			plan := chunk.Plan{BatchRows: 8, ChunkRows: 4, Order: chunk.Shuffled, Seed: 1}
+			s := mustSet(t, l, Rows{Region: "train"}, plan)
+			consumer := mustStream(t, device)
+			consumer.WaitEvent(gate.Record())
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel) // when the loader waits for the consumer
+			var got []copied
+			for b, err := range s.Epoch(ctx, consumer, 0) {
+				if err == nil {
+					got = append(got, copyOut(t, consumer, b))
+				} else if !errors.Is(err, context.Canceled) {
+					t.Fatal(err)
+				}
+			}
+			if len(got) != 1 {
+				t.Fatalf("%d batches", len(got))
+			}
+			if _, err := collect(t, device, s, 1, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := consumer.Close(); err != nil {
+				t.Fatal(err)
+			}
+			plan.Rows = 53
+			for want := range plan.EpochFrom(0, 0) {
+				if err := got[0].differs(want, spec.features, from(0)); err != nil {
+					t.Errorf("%s: %v", placement, err)
+				}
+				break
+			}
+		})
+	}
+}

@@ -32,6 +32,10 @@ const (
 	Storage Placement = "storage" // read from the store's files, chunk by chunk
 )
 
+// ErrInUse is returned when a loader cannot be closed, or begin an epoch, before an epoch that runs
+// has ended or batches that are held are released.
+var ErrInUse = errors.New("loader in use")
+
 // Options describe a loader.
 type Options struct {
 	Device    gds.Device
@@ -284,7 +288,7 @@ func (l *Loader) beginUse() error {
 		return errors.New("loader used after Close")
 	}
 	if l.busy {
-		return errors.New("loader: another epoch is running (the sets of a loader are used one at a time)")
+		return fmt.Errorf("%w: another epoch is running (the sets of a loader are used one at a time)", ErrInUse)
 	}
 	l.busy = true
 	return nil

@@ -64,14 +64,14 @@ func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
 }
 
 // Close waits for the work on the last batches, and releases buffers and files of all loaders. While
-// one of them runs an epoch, or batches are held, it returns an error and closes none: ranks read
+// one of them runs an epoch, or batches are held, it returns ErrInUse and closes none: ranks read
 // from one another.
 func (r Ranks) Close() error {
 	for i, l := range r {
 		err := l.beginUse()
 		if n := len(l.buffers) - len(l.free); err == nil && n > 0 {
 			l.endUse()
-			err = fmt.Errorf("loader: %d batches are still held", n)
+			err = fmt.Errorf("%w: %d batches are still held", ErrInUse, n)
 		}
 		if err != nil {
 			for _, begun := range r[:i] {

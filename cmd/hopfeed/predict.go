@@ -186,6 +186,9 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	if table.totalRows == 0 {
 		return usagef("%s has no %s rows to predict", o.input, o.rows)
 	}
+	if err := a.fs.MkdirAll(filepath.Dir(o.output)); err != nil {
+		return err
+	}
 	if err := table.checkSpace(a.fs, o.output); err != nil {
 		return err
 	}

@@ -68,6 +68,11 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
+	for _, run := range o.runs { // to which a training that goes on adds nothing but its own
+		if err := a.refuseInside(o.output, run); err != nil {
+			return nil, err
+		}
+	}
 	seconds, err := a.readPropagations(o.propagation)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -169,6 +171,9 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings, base *trainO
 	case errors.Is(err, trainer.ErrDiverged):
 		a.note("trial %d: %s: diverged", number, settingsText(s))
 		return tune.Outcome{Failed: "diverged"}, nil
+	case errors.Is(err, machine.ErrDoesNotFit), errors.Is(err, gds.ErrOutOfMemory): // other settings may fit
+		a.note("trial %d: %s: %v", number, settingsText(s), err)
+		return tune.Outcome{Failed: err.Error()}, nil
 	case err != nil:
 		return tune.Outcome{}, err
 	}
@@ -210,8 +215,10 @@ func (a *app) readGrid(path string, o *trainOptions) (map[string][]string, error
 		return nil, err
 	}
 	values := map[string][]string{}
+	settings := pflag.NewFlagSet("trial", pflag.ContinueOnError)
+	new(trainOptions).declareFlags(settings)
 	for name, node := range nodes {
-		if o.flags.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" || name == "metric" {
+		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" || name == "metric" {
 			return nil, usagef("--grid %s: %q is no flag that trials can vary", path, name)
 		}
 		items := node.Content

@@ -379,3 +379,16 @@ func TestDurationsSayWhereTheTimeWent(t *testing.T) {
 		})
 	}
 }
+
+// Both workers of a stage fail, and the next stage has two workers that take the errors.
+func TestErrorsOfSeveralWorkersHoldNobodyUp(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			failing := stage{Workers: 3, AsTheyCome: true, Work: func(_ *pipeline.Worker, i int) error { return itemError{item: i} }}
+			passing := stage{Workers: 2, AsTheyCome: true}
+			if _, err := drain(t.Context(), count(9), failing, passing, passing); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}

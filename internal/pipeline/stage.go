@@ -62,7 +62,10 @@ func (s *Stage[T]) run(in *Queue[T], workers []*Worker) *Queue[T] {
 				break
 			}
 			if e.err != nil {
-				ended <- e.err
+				select {
+				case ended <- e.err:
+				default: // there is an earlier one
+				}
 				break
 			}
 			if e.err = s.process(w, e.item); !send(w, out.entries, e) || e.err != nil {

@@ -77,8 +77,7 @@ type (
 )
 
 const (
-	opRead                = 22     // IORING_OP_READ
-	setupCooperative      = 1 << 8 // results do not interrupt a running thread
+	opRead                = 22 // IORING_OP_READ
 	registerEventFD       = 4
 	mapSubmissionQueue    = 0
 	mapSubmissionEntries  = 0x10000000
@@ -94,7 +93,7 @@ var sharedRing struct {
 }
 
 // acquireRing returns the ring, for one more file, or nil where the system does not have any
-// (kernels before 6.1, containers that forbid it).
+// (old kernels, containers that forbid it).
 func acquireRing() *ring {
 	s := &sharedRing
 	s.Lock()
@@ -136,7 +135,7 @@ func newRing() (*ring, error) {
 }
 
 func (r *ring) open() error {
-	p := ringParameters{flags: setupCooperative}
+	var p ringParameters
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringReads, uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return errno
@@ -162,6 +161,10 @@ func (r *ring) open() error {
 	places := unsafe.Slice(word(p.submission.array), p.submissionEntries) // of entries, in the order of submission
 	for i := range places {
 		places[i] = uint32(i)
+	}
+	// Some sandboxes allow a ring, and no use of it.
+	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, fd, 0, 0, 0, 0, 0); errno != 0 {
+		return errno
 	}
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -238,8 +241,17 @@ func (r *ring) submit() {
 		atomic.StoreUint32(r.submitTail, tail)
 		for count > 0 {
 			n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(count), 0, 0, 0, 0)
-			if errno == 0 { // else it was interrupted, or the kernel is busy
+			switch errno {
+			case 0:
 				count -= int(n)
+			case unix.EINTR, unix.EAGAIN, unix.EBUSY:
+				runtime.Gosched()
+			default: // the reads that the kernel did not take end here
+				for ; count > 0; count-- {
+					tail--
+					r.reads[r.submissions[tail%uint32(len(r.submissions))].id].result <- -int32(errno)
+				}
+				atomic.StoreUint32(r.submitTail, tail)
 			}
 		}
 	}
@@ -252,9 +264,9 @@ func (r *ring) takeResults() {
 		for ; head != atomic.LoadUint32(r.doneTail); head++ {
 			r.submitted.Load()
 			c := r.completions[head%uint32(len(r.completions))]
+			atomic.StoreUint32(r.doneHead, head+1) // before another read can begin, so that the queue never overflows
 			r.reads[c.id].result <- c.result
 		}
-		atomic.StoreUint32(r.doneHead, head)
 		if _, err := r.results.Read(word[:]); err != nil {
 			return
 		}

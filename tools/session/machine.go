@@ -34,11 +34,13 @@ func ThisMachine(ctx context.Context, budget machine.Limit, threads int, emulate
 	})}
 }
 
-// orThis is the machine, or this one where no devices are given.
+// orThis is the machine, with budget, threads and devices of this one where none are given.
 func (m Machine) orThis(ctx context.Context) Machine {
+	this := ThisMachine(ctx, m.Budget, m.Threads, host.Emulation{})
 	if m.Devices.Name == "" {
-		return ThisMachine(ctx, m.Budget, m.Threads, host.Emulation{})
+		return this
 	}
+	m.Budget, m.Threads = this.Budget, this.Threads
 	return m
 }
 

@@ -104,8 +104,15 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 	return s, nil
 }
 
-// Close releases loaders and devices.
-func (s *Session) Close() error { return errors.Join(s.Loaders.Close(), devices.Close(s.Devices)) }
+// Close releases loaders and devices. While an epoch runs or batches are held it is
+// loader.ErrInUse, and closes nothing.
+func (s *Session) Close() error {
+	err := s.Loaders.Close()
+	if errors.Is(err, loader.ErrInUse) {
+		return err
+	}
+	return errors.Join(err, devices.Close(s.Devices))
+}
 
 // Sets makes a set of rows for each device, of which each yields its share of every batch: shuffled
 // as the plan says, or in order. The rows must be among Options.Rows.
