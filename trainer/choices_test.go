@@ -120,6 +120,39 @@ func TestOptimizersAndSchedulesFollowTheirDefinitions(t *testing.T) {
 	}
 }
 
+// Biases of HOGA that are not learnt have gradients, which do not count.
+func TestClippingCountsWhatIsLearnt(t *testing.T) {
+	dev := openDevice(t, host.Options{})
+	o := Options{Epochs: 1, LearningRate: 0.1, Optimizer: "sgd", ClipNorm: 0.01}
+	data := Data{Train: clusters(1, 40, 3, 4, 3, 0).feed(dev, 40), BatchRows: 40}
+	f, err := Start(t.Context(), []Rank{{dev, data}}, toyHOGA, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Train(t.Context(), nil); err != nil { // one step
+		t.Fatal(err)
+	}
+	n := f.ranks[0]
+	clipped, err := n.download(n.params.grad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	powers, fixed := 0.0, 0
+	for _, q := range n.params.list {
+		for i := q.first; i < q.first+q.rows*q.cols; i++ {
+			if q.fixed {
+				fixed++
+			} else {
+				powers += float64(clipped[i]) * float64(clipped[i])
+			}
+		}
+	}
+	if norm := math.Sqrt(powers); fixed == 0 || math.Abs(norm/o.ClipNorm-1) > 1e-5 {
+		t.Errorf("the norm of what is learnt is %v, want %v; %d parameters are not", norm, o.ClipNorm, fixed)
+	}
+}
+
 // areaMeter keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0
 // against the others.
 type areaMeter struct {

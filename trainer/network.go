@@ -207,6 +207,11 @@ func (n *network) trainBatch(b *loader.Batch, dropoutSeed uint64, o stepOptions)
 // predicts how frequent the classes are.
 func (n *network) step(o stepOptions) {
 	if o.clip > 0 {
+		for _, q := range n.params.list {
+			if q.fixed { // its gradient has served standardizeGradient
+				n.stream.Fill(q.grad, 0)
+			}
+		}
 		n.stream.ClipNorm(n.params.grad, float32(o.clip))
 	}
 	n.standardize()

@@ -20,5 +20,5 @@ type stepOptions struct {
 	number       int     // 1 for the first
 	learningRate float64 // by the schedule
 	weightDecay  float64 // 0 for parameters that do not decay
-	clip         float64 // largest norm of the gradient of all parameters; 0: any
+	clip         float64 // largest norm of the gradient of all parameters that are learnt; 0: any
 }

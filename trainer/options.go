@@ -21,7 +21,7 @@ type Options struct {
 	Optimizer   string  `json:"optimizer"`           // "": adam
 	Schedule    string  `json:"schedule"`            // of the learning rate; "": constant
 	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows from almost zero
-	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all parameters; 0: any
+	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all parameters that are learnt; 0: any
 	Loss        string  `json:"loss"`                // "": that of the target
 	Metric      string  `json:"metric"`              // that epochs are selected by; "": that of the target
 	Standardize string  `json:"standardize"`         // what of the input is brought to one unit; "": matrix
