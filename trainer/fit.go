@@ -18,6 +18,9 @@ import (
 // ErrDiverged is returned when the loss is no longer a finite number.
 var ErrDiverged = errors.New("training diverged")
 
+// ErrPaused is returned when training stops because it was asked to.
+var ErrPaused = errors.New("training is paused")
+
 // Report is told of each epoch as it ends. Best gives the result so far, without a test, as
 // Fit would return it if training ended here; it takes a copy of the parameters, so it is
 // asked for only when it is used. It is valid until Report returns.
@@ -125,11 +128,20 @@ func (f *Fitting) Close() error { return f.group.close() }
 // between two batches; unless a device has failed or the loss has diverged, Train can then be called
 // again, and State be taken. Report may be nil.
 func (f *Fitting) Train(ctx context.Context, report Report) error {
+	return f.TrainUntil(ctx, func() bool { return false }, report)
+}
+
+// TrainUntil is Train that asks pause after each batch of training, and before validation: if it is true,
+// it returns ErrPaused. Validation and test are not paused, since they would begin anew.
+func (f *Fitting) TrainUntil(ctx context.Context, pause func() bool, report Report) error {
 	s := &f.state
 	for !s.finished() {
 		if !s.Trained {
-			if err := f.trainEpoch(ctx); err != nil {
+			if err := f.trainEpoch(ctx, pause); err != nil {
 				return err
+			}
+			if pause() {
+				return ErrPaused
 			}
 		}
 		if err := f.validate(ctx); err != nil {
@@ -146,11 +158,8 @@ func (f *Fitting) Train(ctx context.Context, report Report) error {
 	return nil
 }
 
-// Steps is the number of batches that the run has trained on. It must not be called while Train trains.
-func (f *Fitting) Steps() int { return f.state.Steps }
-
 // trainEpoch trains on what is left of the epoch.
-func (f *Fitting) trainEpoch(ctx context.Context) error {
+func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	s := &f.state
 	e, start := &s.Epoch, time.Now()
 	if s.Batch == 0 {
@@ -178,30 +187,49 @@ func (f *Fitting) trainEpoch(ctx context.Context) error {
 		step := s.Steps + 1
 		n.trainBatch(b, rng.Hash(dropoutSeed, uint64(step*len(f.ranks)+n.rank)), f.stepOptions(step))
 		n.watchLoss(b.Index)
-	}, func(b *loader.Batch) {
+	}, func(b *loader.Batch) error {
 		s.Steps++
 		s.Batch = b.Index + 1
 		s.Rows += int64(b.GlobalRows)
+		if s.Rows < s.TrainRows && pause() {
+			return ErrPaused
+		}
+		return nil
 	})
 	var loss float64
-	if err == nil {
-		loss, err = f.readLoss(ctx)
+	if err == nil || errors.Is(err, ErrPaused) {
+		var lossErr error
+		if loss, lossErr = f.readLoss(ctx); lossErr == nil {
+			lossErr = f.checkLoss(loss, first)
+		}
+		err = cmp.Or(lossErr, err)
 	}
 	seconds := s.addStageTime("compute", start)
 	e.Seconds, e.TrainSeconds = e.Seconds+seconds, e.TrainSeconds+seconds
 	s.StageSeconds["compute"] -= waited.Seconds()
 	s.StageSeconds["load_wait"] += waited.Seconds()
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrDiverged): // it says when
+		return err
+	case err != nil:
 		return fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
 	e.TrainLoss = loss / float64(s.Rows)
-	for batch := max(first, s.Batch-2); batch < s.Batch; batch++ {
-		if slices.ContainsFunc(f.ranks, func(n *network) bool { return !n.lossIsFinite(batch) }) {
-			return f.divergedAt(batch)
-		}
-	}
 	s.Trained = true
 	return nil
+}
+
+// checkLoss returns an error if the sum of losses, now that the devices are done, is no finite number.
+// It names the batch, if that was trained on since batch first.
+func (f *Fitting) checkLoss(sum float64, first int) error {
+	if !math.IsNaN(sum) && !math.IsInf(sum, 0) {
+		return nil
+	}
+	batch := max(first, f.state.Batch-watchedBatches)
+	for batch < f.state.Batch-1 && !slices.ContainsFunc(f.ranks, func(n *network) bool { return !n.lossIsFinite(batch) }) {
+		batch++
+	}
+	return f.divergedAt(max(0, min(batch, f.state.Batch-1)))
 }
 
 // stepOptions are the settings of a step of this epoch.

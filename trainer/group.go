@@ -166,9 +166,9 @@ var nothing gds.Tensor
 // ahead of the devices, which is enough that no device waits for this loop. It returns how long it
 // waited for batches.
 //
-// If ctx ends or a batch cannot be had, it stops between two batches: all ranks have enqueued
+// If ctx ends, a batch cannot be had, or whole returns an error, it stops between two batches: all ranks have enqueued
 // the one before, and none anything of the next.
-func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int, share func(n *network, b *loader.Batch), whole func(b *loader.Batch)) (waited time.Duration, err error) {
+func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int, share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (waited time.Duration, err error) {
 	err = g.run(func(n *network) error {
 		var before gds.Event
 		asked := time.Now()
@@ -191,7 +191,9 @@ func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int,
 				return nil
 			}
 			if n.rank == 0 && whole != nil {
-				whole(b)
+				if err := whole(b); err != nil {
+					return err
+				}
 			}
 			done := n.stream.Record()
 			if before != nil {

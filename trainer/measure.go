@@ -43,7 +43,7 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 		steps := 0
 		r.TrainSeconds, err = f.secondsPerRow(ctx, shares, rows, func(n *network, b *loader.Batch) {
 			n.trainBatch(b, uint64(steps), f.stepOptions(steps+1))
-		}, func(*loader.Batch) { steps++ })
+		}, func(*loader.Batch) error { steps++; return nil })
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 }
 
 // secondsPerRow measures the time that share takes for each row of one rank's share.
-func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows float64, share func(n *network, b *loader.Batch), whole func(b *loader.Batch)) (float64, error) {
+func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows float64, share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (float64, error) {
 	repeat := func(times int) error {
 		sets := make([]Epocher, len(shares))
 		for rank, b := range shares {

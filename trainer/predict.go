@@ -112,18 +112,15 @@ func (p *predictor) allocate() error {
 
 // run predicts one set of rows.
 func (p *predictor) run(ctx context.Context, sets []Epocher) error {
-	running, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var failed error
-	begun := 0 // batches
+	var failed error // not that of a device
+	begun := 0       // batches
 	// whole uses the batch before b, whose memory the batch after b takes.
-	whole := func(b *loader.Batch) {
-		if begun > 0 && failed == nil {
-			if failed = p.finish(running, p.slots[(begun-1)%predictSlots]); failed != nil {
-				stop(failed) // before the next batch
-			}
+	whole := func(b *loader.Batch) error {
+		if begun > 0 {
+			failed = p.finish(ctx, p.slots[(begun-1)%predictSlots])
 		}
 		begun++
+		return failed
 	}
 	share := func(n *network, b *loader.Batch) {
 		r := &p.slots[begun%predictSlots][n.rank]
@@ -134,12 +131,12 @@ func (p *predictor) run(ctx context.Context, sets []Epocher) error {
 		}
 		r.done = n.stream.Record()
 	}
-	_, err := p.group.eachBatch(running, sets, 0, 0, share, whole)
+	_, err := p.group.eachBatch(ctx, sets, 0, 0, share, whole)
 	if failed != nil {
 		return failed
 	}
 	if err == nil && begun > 0 {
-		err = p.finish(running, p.slots[(begun-1)%predictSlots])
+		err = p.finish(ctx, p.slots[(begun-1)%predictSlots])
 	}
 	return err
 }

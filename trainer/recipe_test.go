@@ -188,6 +188,48 @@ func TestDivergenceIsFoundInItsBatch(t *testing.T) {
 	}
 }
 
+// However training is paused or resumed, a loss that is no number gets into no history, and where training is
+// only paused, the error says in which batch it was.
+func TestDivergenceIsFoundAcrossPauses(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		for bad := range 3 {
+			train := clusters(1, 30, 1, 4, 3, 0)
+			train.x[0] = slices.Clone(train.x[0])
+			ranks := deal(openDevices(t, 1), 10, train, nil, nil)
+			f, err := Start(t.Context(), ranks, toySGC, Options{Epochs: 1, LearningRate: 0.01})
+			if err != nil {
+				t.Fatal(err)
+			}
+			train.x[0][bad*40] = float32(math.NaN())
+			pause := func() bool { return !resumed }
+			for err = ErrPaused; errors.Is(err, ErrPaused); {
+				err = f.TrainUntil(t.Context(), pause, nil)
+			}
+			if resumed { // as after an interruption when the last batch had just begun
+				var s *State
+				s, err = f.State()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if f, err = Resume(ranks, s); err != nil {
+					t.Fatal(err)
+				}
+				err = f.Train(t.Context(), nil)
+			}
+			var d *DivergedError
+			if !errors.As(err, &d) || d.Epoch != 1 || !resumed && d.Batch != bad || len(f.state.History) > 0 {
+				t.Errorf("resumed %t: %v, want batch %d", resumed, err, bad)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // What a step allocates are the events by which the loop stays two batches ahead of the device.
 func TestStepsAllocateNothingButEvents(t *testing.T) {
 	for _, optimizer := range []string{"adam", "adamw", "sgd"} {

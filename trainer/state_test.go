@@ -341,3 +341,33 @@ func FuzzDecodeState(f *testing.F) {
 		}
 	})
 }
+
+func TestOnlyTrainingIsPaused(t *testing.T) {
+	for _, world := range []int{1, 3} {
+		s := newStoppable()
+		want := s.undisturbed(t, world)
+		evaluated := 0
+		f := s.start(t, s.ranks(t, world, func(set string, _, batch int) error {
+			if set != "train" && batch == 0 {
+				evaluated++
+			}
+			return nil
+		}))
+		pauses := 0
+		for {
+			err := f.TrainUntil(t.Context(), func() bool { return true }, nil)
+			if err == nil {
+				break
+			}
+			if pauses++; !errors.Is(err, ErrPaused) || pauses > 3*10 {
+				t.Fatalf("%d devices, pause %d: %v", world, pauses, err)
+			}
+		}
+		if got := outcomeOf(t, f); !reflect.DeepEqual(got, want) || pauses != 3*10 || evaluated != 3 { // validated twice, tested once
+			t.Errorf("%d devices, %d pauses, %d evaluations: %+v, want %+v", world, pauses, evaluated, got, want)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

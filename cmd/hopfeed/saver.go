@@ -131,6 +131,10 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 		return refuse("an unfinished training in it reads other matrices, %v", before.Spec.Matrices)
 	}
 	s.resumed = true
+	if before.Best >= 0 {
+		run := before.Runs[before.Best]
+		s.saved = &savedModel{before.Best + 1, run.BestEpoch, run.ValidMetric, run.Metric}
+	}
 	if s.resume = before.State; !ended && s.resume == nil { // that run begins anew
 		before.Runs = before.Runs[:last]
 		before.History = slices.DeleteFunc(before.History, func(e trainer.EpochMetrics) bool { return e.Run > last })
@@ -149,12 +153,12 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 			s.best, s.bestRun = &trainer.Result{Figures: runs[i].Figures}, i
 		}
 	}
-	if s.best != nil && before.Best == s.bestRun { // else the run that goes on is better already
+	switch {
+	case s.best == nil:
+	case before.Best != s.bestRun && s.resume == nil: // its parameters were not saved
+		s.best, s.bestRun = nil, 0
+	case before.Best == s.bestRun: // else the run that goes on is better already
 		s.best.Spec, s.best.Options, s.best.Scales, s.best.Parameters = before.Spec, before.Options, before.Scales, before.Parameters
-	}
-	if before.Best >= 0 {
-		run := c.Runs[before.Best]
-		s.saved = &savedModel{before.Best + 1, run.BestEpoch, run.ValidMetric, run.Metric}
 	}
 	return nil
 }
@@ -199,7 +203,7 @@ func (s *saver) untilSave() time.Duration {
 
 // saveRun saves the current run as it is now, so that it can go on from here.
 func (s *saver) saveRun(p stoppedRun) {
-	start := time.Now()
+	defer s.saveTimed(time.Now())
 	r, err := p.Result()
 	if err != nil {
 		return // Train returns the same
@@ -223,8 +227,11 @@ func (s *saver) saveRun(p stoppedRun) {
 	if best == nil && (state == nil || state.Steps == 0 || s.dir.Replaces()) {
 		return // nothing that is worth it
 	}
-	s.save(best, run, state, start)
+	s.save(best, run, state)
 }
+
+// saveTimed ends a save that began at start, or was tried: the next one is not due at once.
+func (s *saver) saveTimed(start time.Time) { s.lastSave, s.saveTime = time.Now(), time.Since(start) }
 
 // endRun records how the current run ended, with r (nil if no epoch ended), and saves the best model
 // of all runs. A run that was interrupted or has failed can go on; p is nil if it could not start.
@@ -255,21 +262,21 @@ func (s *saver) endRun(ctx context.Context, p stoppedRun, r *trainer.Result, err
 		s.best, s.bestRun = r, at
 	}
 	if s.dir != nil && s.best != nil {
-		s.save(s.best, s.bestRun, nil, time.Now())
+		s.save(s.best, s.bestRun, nil)
 	}
 }
 
 // save saves the best result, which is that of a run, and the state of the last run, if it goes on. If it
 // fails, it prints the error, and training goes on: a later save may succeed, and only the error of the last
-// one counts. Start is when the save began.
-func (s *saver) save(best *trainer.Result, run int, state *trainer.State, start time.Time) {
+// one counts.
+func (s *saver) save(best *trainer.Result, run int, state *trainer.State) {
+	defer s.saveTimed(time.Now())
 	c := s.checkpoint
 	c.State, c.Best = state, -1
 	if best != nil {
 		c.Spec, c.Options, c.Best, c.Scales, c.Parameters = best.Spec, best.Options, run, best.Scales, best.Parameters
 	}
 	s.saveError = s.dir.Save(&c)
-	s.lastSave, s.saveTime = time.Now(), time.Since(start)
 	if s.saveError != nil {
 		s.app.note("saving failed: %s", s.saveError)
 		return

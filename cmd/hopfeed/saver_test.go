@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -37,14 +38,8 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, runs := range []int{1, 2} {
 		d := base.CrashClone()
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
 		line := fmt.Sprintf("train store --model sgc --lr 0.001 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
-		o := hopfeedUntil(t, ctx, &savesCounted{FS: d, do: func(n int) {
-			if n == 3 {
-				cancel()
-			}
-		}}, line)
+		o := interruptedAtSave(t, d, 3, line)
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
 		}
@@ -94,6 +89,20 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("interrupted at once: exit status %d: %s", o.code, o.stderr)
 		}
 	}
+}
+
+// interruptedAtSave interrupts a training when it begins to save parameters for the time last, from 1.
+func interruptedAtSave(t *testing.T, d *vfs.Mem, last int, line string) (o outcome) {
+	inBubble(func(t *testing.T) { // where saving takes no time, so that each step can be saved
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		o = hopfeedUntil(t, ctx, &savesCounted{FS: d, do: func(n int) {
+			if n == last {
+				cancel()
+			}
+		}}, line)
+	})(t)
+	return o
 }
 
 // lasting is what is saved of a training, without times and without what may differ in the same training.
@@ -270,9 +279,9 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 				s.beginRun(uint64(i))
 				if r != nil {
 					s.recordEpoch(trainer.Epoch{Number: 1, Best: true})
-					s.saveRun(stopped{r})
+					s.saveRun(stopped{r: r})
 				}
-				s.endRun(context.Background(), stopped{r}, r, e.err)
+				s.endRun(context.Background(), stopped{r: r}, r, e.err)
 				if last = nil; !errors.Is(e.err, trainer.ErrDiverged) {
 					last = e.err
 				}
@@ -311,10 +320,52 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 	}
 }
 
-// stopped is a run without a state.
-type stopped struct{ r *trainer.Result }
+func TestARunWhoseStateWasNotSavedBeginsAnew(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	line := "train store --model sgc --lr 0.05 --epochs 20 --run run --save-every 0s"
+	must(t, d, strings.Replace(line, "--run run", "--run whole", 1))
+	interruptedAtSave(t, d, 2, line)
+	dir, err := trainer.OpenRun(d, "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := dir.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.State = nil; c.Best != 0 {
+		t.Fatalf("the best run is %d", c.Best)
+	}
+	if err := errors.Join(dir.Save(c), dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, d, line)
+	if got, want := lasting(t, d, "run"), lasting(t, d, "whole"); !reflect.DeepEqual(got, want) {
+		t.Errorf("begun anew: %+v, undisturbed: %+v", got, want)
+	}
+}
 
-func (s stopped) Result() (*trainer.Result, error) { return s.r, nil }
+func TestASaveThatFailsIsNotDueAtOnce(t *testing.T) {
+	d, err := trainer.OpenRun(vfs.NewMem(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for name, p := range map[string]stoppedRun{"no result": stopped{err: syscall.EIO}, "nothing to save": stopped{}} {
+		s := &saver{app: &app{quiet: true}, dir: d, minInterval: time.Hour}
+		if s.saveRun(p); s.untilSave() <= 0 {
+			t.Errorf("%s: the next save is due", name)
+		}
+	}
+}
+
+// stopped is a run without a state.
+type stopped struct {
+	r   *trainer.Result
+	err error
+}
+
+func (s stopped) Result() (*trainer.Result, error) { return s.r, s.err }
 func (s stopped) State() (*trainer.State, error)   { return nil, nil }
 
 func TestOfTrainingsAtOnceOneGetsTheDirectory(t *testing.T) {

@@ -110,41 +110,21 @@ func (t *training) run(ctx context.Context, i int) error {
 // two batches.
 func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
 	s := t.saver
-	pausing, steps := s.dir != nil, 0
+	due := func() bool { return s.dir != nil && s.untilSave() <= 0 }
 	for {
-		part, stop := context.WithCancelCause(ctx)
-		var pause *time.Timer
-		wait := func() time.Duration { return max(time.Millisecond, s.untilSave()) }
-		if pause = time.AfterFunc(wait(), func() { stop(errPause) }); !pausing {
-			pause.Stop()
-		}
-		err := f.Train(part, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
+		err := f.TrainUntil(ctx, due, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
 			note(e)
 			s.recordEpoch(e)
-			if s.dir != nil && context.Cause(part) == nil {
-				if s.untilSave() <= 0 {
-					s.saveRun(f)
-				}
-				pause.Reset(wait())
+			if due() {
+				s.saveRun(f)
 			}
 		})
-		pause.Stop()
-		cause := context.Cause(part)
-		stop(nil)
-		switch {
-		case err == nil || cause != errPause || errors.Is(err, trainer.ErrDiverged):
+		if !errors.Is(err, trainer.ErrPaused) {
 			return err
-		case ctx.Err() != nil: // meanwhile
-			return context.Cause(ctx)
 		}
 		s.saveRun(f)
-		// What is evaluated begins anew, so a pause that finds no new step is not made again in this epoch.
-		pausing, steps = f.Steps() > steps, f.Steps()
 	}
 }
-
-// errPause ends a part of a run, so that its state can be saved.
-var errPause = errors.New("paused to be saved")
 
 // namedNodes is how many nodes of a batch an error names.
 const namedNodes = 20
