@@ -7,7 +7,7 @@ of a store with hop 0 to --hops, perhaps with its type.
 
 - fio: libaio, direct, one process, over the files that the loader has open (one or more a matrix); random
   requests of a chunk and of 8 (8 MiB at most), as the loader makes, and consecutive ones of 8 MiB; 1, 2, 4,
-  8 and 16 at a time. The loader has 8 on their way (or as many as threads, if these are more). The best of
+  8 and 16 at a time. The loader has 16 on their way (or as many as threads, if these are more). The best of
   all counts; the best of random requests of the loader's size is given too.
 - hopfeed: `bench load --placement storage`, chunks of the store and 8 of them together reshuffled, and the
   latter without comparing checksums. Every byte becomes a batch.
