@@ -13,15 +13,11 @@ import "github.com/hopfeed/hopfeed/gds"
 var gamlpKind = kind{
 	name: "gamlp", about: "a linear layer for each hop, recursive attention over hops, then an MLP",
 	chooseMatrices: allHops,
-	settings: []Setting{
-		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
-		{Name: "layers", Help: "number of layers", Default: 3, Least: 2, Below: 257, Integer: true},
-		{Name: "dropout", Help: "dropout probability", Default: 0.5, Least: 0, Below: 1},
-	},
-	build:    newGAMLP,
-	size:     func(int) float64 { return 1 },
-	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
-	decay:    3,
+	settings:       mlpSettings(0.5),
+	build:          newGAMLP,
+	size:           func(int) float64 { return 1 },
+	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
+	decay:          3,
 }
 
 type gamlp struct {

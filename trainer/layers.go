@@ -189,6 +189,15 @@ func (l prelu) backward(p *pass, gx, gy, x gds.Tensor) {
 	p.PReLUGrad(gx, l.slope.grad, gy, x, l.slope.value)
 }
 
+// mlpSettings are those of a model that ends in an MLP, with the default of dropout.
+func mlpSettings(dropout float64) []Setting {
+	return []Setting{
+		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
+		{Name: "layers", Help: "number of layers", Default: 3, Least: 2, Below: 257, Integer: true},
+		{Name: "dropout", Help: "dropout probability", Default: dropout, Least: 0, Below: 1},
+	}
+}
+
 // mlp is linear layers, with ReLU and dropout after each but the last.
 type mlp struct {
 	hidden []hiddenLayer

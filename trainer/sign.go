@@ -9,15 +9,11 @@ package trainer
 var signKind = kind{
 	name: "sign", about: "a linear layer for each hop, then an MLP on all of them",
 	chooseMatrices: allHops,
-	settings: []Setting{
-		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
-		{Name: "layers", Help: "number of layers", Default: 3, Least: 2, Below: 257, Integer: true},
-		{Name: "dropout", Help: "dropout probability", Default: 0.7, Least: 0, Below: 1},
-	},
-	build:    newSIGN,
-	size:     func(int) float64 { return 1 },
-	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
-	decay:    3,
+	settings:       mlpSettings(0.7),
+	build:          newSIGN,
+	size:           func(int) float64 { return 1 },
+	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
+	decay:          3,
 }
 
 type sign struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -102,7 +103,7 @@ func plan(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	if err := parse(options, &o); err != nil {
 		return nil, err
 	}
-	store, err := session.OpenStore(o.Store)
+	store, err := format.OpenStore(vfs.OS(), o.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 			err = errors.Join(err, c.close())
 		}
 	}()
-	if c.store, err = session.OpenStore(o.Store); err != nil {
+	if c.store, err = format.OpenStore(vfs.OS(), o.Store); err != nil {
 		return nil, err
 	}
 	so, err := o.session(ctx, c.store)

@@ -390,8 +390,8 @@ type directFile struct {
 
 func (f *directFile) Close() error {
 	err := f.osFile.Close()
-	if f.ring != nil && err == nil {
-		releaseRing()
+	if err == nil {
+		releaseRing(f.ring)
 	}
 	return err
 }
@@ -415,12 +415,7 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) {
-			if f.ring != nil {
-				return f.ring.read(int(fd), p, off)
-			}
-			return unix.Pread(int(fd), p, off)
-		})
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) { return f.ring.read(int(fd), p, off) })
 	}); controlErr != nil {
 		return 0, controlErr
 	}

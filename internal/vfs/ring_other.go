@@ -2,10 +2,12 @@
 
 package vfs
 
-// ring is the queue of reads that other systems have: see ring_linux.go.
+import "golang.org/x/sys/unix"
+
+// ring stands for the queue of reads that Linux has: see ring_linux.go.
 type ring struct{}
 
 func acquireRing() *ring { return nil }
-func releaseRing()       {}
+func releaseRing(*ring)  {}
 
-func (*ring) read(int, []byte, int64) (int, error) { panic("vfs: there is no ring") }
+func (*ring) read(fd int, p []byte, offset int64) (int, error) { return unix.Pread(fd, p, offset) }

@@ -16,7 +16,7 @@ import (
 // store has two hops of 58 rows to train on.
 func Example() {
 	ctx := context.Background()
-	store, err := session.OpenStore(os.Getenv("STORE"))
+	store, err := format.Open(os.Getenv("STORE"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 )
@@ -76,9 +75,6 @@ type Session struct {
 	BatchRows int          // over all devices
 	ChunkRows int          // that are reshuffled together: 1 if rows are
 }
-
-// OpenStore opens a hop store on disk. The caller closes it.
-func OpenStore(dir string) (*format.Dir, error) { return format.OpenStore(vfs.OS(), dir) }
 
 // Open chooses a placement, and opens devices and loaders for it. To predict the time of an epoch
 // of training, it measures for about a second, unless the input is so small that this would take
