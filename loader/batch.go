@@ -19,11 +19,24 @@ type Batch struct {
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor
+	// Blocks are the layers of a sampled mini-batch, in the order in which a model computes them;
+	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
+	// first block, and the destinations of the last are the Rows of the batch.
+	Blocks []Block
 
 	loader *Loader
 	buffer *batchBuffer
 	inStep bool // of the loop; under Loader.mu
 	holds  int  // the same
+}
+
+// Block is one layer of a sampled mini-batch on a device: edges from sources to destinations, by
+// destination. Nodes have local ids, and the destinations are the first of the sources.
+type Block struct {
+	Destinations, Sources int
+	Offsets               gds.Tensor // uint32 [1, Destinations+1]: where the edges of each destination are
+	Indices               gds.Tensor // uint32 [1, edges]: their sources
+	Weights               gds.Tensor // float32 [1, edges]
 }
 
 // Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until

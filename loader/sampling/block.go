@@ -1,0 +1,49 @@
+// Package sampling makes mini-batches for message-passing models out of a graph: samplers choose
+// which in-neighbours of which nodes a batch has (preprop-gnn section 2.2), and a loader brings
+// what they chose, with features, to a device.
+package sampling
+
+// MiniBatch is what a sampler makes of some seeds: a bipartite graph for each layer of a model,
+// and the nodes whose features it needs. Its memory is used again for later mini-batches.
+type MiniBatch struct {
+	Seeds []uint32 // node ids, distinct, in the order of the batch
+	// Blocks are in the order in which a model computes them: the destinations of the last are
+	// the seeds, the sources of each are the destinations of the one before, in the same order,
+	// and the sources of the first are Inputs.
+	Blocks []Block
+	Inputs []uint32 // node ids, distinct; the seeds come first
+	// SeedWeights multiply the losses of seeds, in their order; nil: ones (GraphSAINT, Zeng et
+	// al. 2020, Eq. 2).
+	SeedWeights []float32
+}
+
+// Block is one layer of a mini-batch: edges from sources to destinations, by destination. Nodes
+// have local ids, 0 to Sources-1, and the destinations are the first of the sources.
+type Block struct {
+	Destinations, Sources int
+	// Offsets [Destinations+1] says where the edges of each destination are: those of v are
+	// Offsets[v] to Offsets[v+1].
+	Offsets []uint32
+	// Indices [edges] are the local ids of the edges' sources; those of one destination are
+	// distinct unless the sampler draws with replacement.
+	Indices []uint32
+	// Weights [edges] are the coefficients by which the sum over the edges of a destination of
+	// weight * feature estimates that of all in-neighbours in the graph: see Aggregation.
+	Weights []float32
+}
+
+// Aggregation is the matrix A whose product with features blocks estimate: the edge from u to v
+// has the weight A[v,u] where all edges of v are there, and A[v,u] divided by the expected number
+// of times that it is drawn where they are sampled.
+type Aggregation string
+
+const (
+	// Mean is D^-1 W, without self-loops unless the graph has them.
+	Mean Aggregation = "mean"
+	// Sym is D^-1/2 (W+I) D^-1/2 with degrees of the graph with self-loops, as in propagation.
+	// A self-loop is always in the block.
+	Sym Aggregation = "sym"
+	// Plain is W+I: for models that find coefficients by themselves, as attention does, which
+	// look at edges and not at weights.
+	Plain Aggregation = "plain"
+)
