@@ -103,6 +103,9 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 
 // planStore plans for an existing store.
 func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error) {
+	if len(o.splitNumbers) > 1 {
+		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
+	}
 	store, err := a.openStore(o.store, "plan")
 	if err != nil {
 		return nil, err

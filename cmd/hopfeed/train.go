@@ -29,20 +29,21 @@ type trainOptions struct {
 	hops      int // < 0: all
 	operators []string
 	trainer.Settings
-	decayByRows bool   // the weight decay is the model's default for the rows
-	weights     string // of classes: numbers, or balancedWeights
-	runs        int
-	split       int // < 0: the store's
-	splits      string
-	placement   string
-	shuffle     string
-	chunkRows   int
-	run         string
-	saveEvery   time.Duration
-	maxTime     time.Duration
-	force       bool
-	tried       bool // trials that are logged in run have chosen some of the options
-	validOnly   bool // a trial: the test rows are not read
+	decayByRows  bool   // the weight decay is the model's default for the rows
+	weights      string // of classes: numbers, or balancedWeights
+	runs         int
+	splitNumbers splitNumbers
+	split        int // of splitNumbers, that which is trained on; < 0: the store's
+	splits       string
+	placement    string
+	shuffle      string
+	chunkRows    int
+	run          string
+	saveEvery    time.Duration
+	maxTime      time.Duration
+	force        bool
+	tried        bool // trials that are logged in run have chosen some of the options
+	validOnly    bool // a trial: the test rows are not read
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -134,13 +135,11 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
-	f.IntVar(&o.split, "split", -1, "number of the split to train on (default that of the store)")
+	f.Var(&o.splitNumbers, "split", "number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, chunkRowsUsage)
-	for _, name := range []string{"hops", "split"} {
-		f.Lookup(name).DefValue = "0" // which help leaves out
-	}
+	f.Lookup("hops").DefValue = "0" // which help leaves out
 }
 
 // declareModelSettings adds a flag for each setting of a model. It returns the values of those that are
@@ -223,10 +222,11 @@ func (o *trainOptions) fillDefaults() error {
 			set()
 		}
 	}
-	for flag, value := range map[string]int{"hops": o.hops, "split": o.split} {
-		if f.Changed(flag) && value < 0 {
-			return usagef("--%s %d: must not be negative", flag, value)
-		}
+	if f.Changed("hops") && o.hops < 0 {
+		return usagef("--hops %d: must not be negative", o.hops)
+	}
+	if o.split = -1; len(o.splitNumbers) > 0 {
+		o.split = o.splitNumbers[0]
 	}
 	return nil
 }
@@ -242,6 +242,8 @@ func (o *trainOptions) validate() error {
 		return usagef("--run %s: want a directory to save the model in (for %s runs give --runs %s; for a directory of that name ./%s)", o.run, o.run, o.run, o.run)
 	}
 	switch {
+	case len(o.splitNumbers) > 1 && o.run != "":
+		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, each with a --run of its own)", o.run, o.splitNumbers.String())
 	case o.runs < 1:
 		return usagef("--runs %d: must be at least 1", o.runs)
 	case o.BatchRows < 1:
@@ -297,7 +299,7 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 		}
 		o = best
 	}
-	r, err := a.train(ctx, o)
+	r, err := a.trainSplits(ctx, o)
 	if r == nil {
 		return nil, err
 	}
@@ -359,7 +361,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	a.notePlacement(s)
 	err = saver.finalError(t.runAll(ctx))
-	if len(t.finished()) == 0 {
+	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
 		return nil, err
 	}
 	r := t.result(m.Name)

@@ -48,6 +48,7 @@ type trained struct {
 	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
 	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
 	Seeds                 []uint64           `json:"seeds"`
+	Splits                []int              `json:"splits,omitempty"` // if several were trained on
 	Load                  loader.Stats       `json:"load"`
 	Seconds               float64            `json:"seconds"`
 	Runs                  []trainer.Run      `json:"runs,omitempty"`
@@ -94,8 +95,12 @@ func (t *trained) text(w io.Writer) {
 		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
 	}
 	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	splits := ""
+	if len(t.Splits) > 0 {
+		splits = ", splits " + (*splitNumbers)(&t.Splits).String()
+	}
 	if n := len(t.Seeds); n > 1 {
-		line("runs", "%d, seeds %d to %d", n, t.Seeds[0], t.Seeds[n-1])
+		line("runs", "%d%s, seeds %d to %d", n, splits, t.Seeds[0], t.Seeds[n-1])
 	}
 	if unfinished := len(t.Runs) - len(t.Seeds); unfinished > 0 {
 		line("not counted", "%s that did not finish", count(int64(unfinished), "run"))
@@ -115,15 +120,12 @@ func lossText(loss float64) string {
 
 // result reports the runs that finished.
 func (t *training) result(dataset string) *trained {
-	finished := t.finished()
-	plan, s := &t.session.Plan, trainer.Summarize(finished)
+	plan := &t.session.Plan
 	r := &trained{
 		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(),
 		Placement: plan.Placement, Shuffle: plan.Shuffle, Reasons: plan.Reasons, Settings: t.o.Settings,
 		Devices: plan.Devices, Sharded: plan.Sharded,
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), PredictedRemoteRows: plan.RemoteRows,
-		Selection: finished[0].Selection, Metric: finished[0].Metric,
-		StageSeconds: s.StageSeconds, PeakDeviceBytes: s.PeakDeviceBytes, Seeds: s.Seeds,
 		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
 	}
 	if plan.ComputeSeconds > 0 {
@@ -135,6 +137,16 @@ func (t *training) result(dataset string) *trained {
 	if t.saver.saved != nil {
 		r.Output = t.o.run
 	}
+	r.summarize()
+	return r
+}
+
+// summarize sets the figures of the runs that finished.
+func (r *trained) summarize() {
+	finished := finishedRuns(r.Runs)
+	s := trainer.Summarize(finished)
+	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
+	r.StageSeconds, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
 	r.Epochs, _ = meanStd(s.Epochs)
 	r.BestEpoch, _ = meanStd(s.BestEpoch)
 	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)
@@ -144,7 +156,6 @@ func (t *training) result(dataset string) *trained {
 	r.LoadWaitSeconds, r.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
 	r.RowsPerSecond, r.RowsPerSecondStd = meanStd(s.RowsPerSecond)
 	r.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
-	return r
 }
 
 // shuffleText is what follows "input from storage" in messages.

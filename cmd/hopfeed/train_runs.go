@@ -43,14 +43,14 @@ func (t *training) runAll(ctx context.Context) error {
 	return nil
 }
 
-// finished are the runs that have finished, now or before.
-func (t *training) finished() (runs []trainer.Run) {
-	for _, r := range t.saver.checkpoint.Runs {
+// finishedRuns are the runs that have finished, now or before.
+func finishedRuns(all []trainer.Run) (finished []trainer.Run) {
+	for _, r := range all {
 		if r.State == trainer.RunFinished {
-			runs = append(runs, r)
+			finished = append(finished, r)
 		}
 	}
-	return runs
+	return finished
 }
 
 // run makes run i.

@@ -166,7 +166,7 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings, base *trainO
 	o.validOnly = true
 	quiet := *a
 	quiet.quiet = true
-	r, err := quiet.train(ctx, o)
+	r, err := quiet.trainSplits(ctx, o)
 	switch {
 	case errors.Is(err, trainer.ErrDiverged):
 		a.note("trial %d: %s: diverged", number, settingsText(s))
