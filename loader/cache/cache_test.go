@@ -1,0 +1,565 @@
+package cache
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// trace makes batches of distinct nodes, of which some are much more common than others, as in
+// graphs, and some batches are empty.
+func trace(r *rand.Rand, nodes, batches, most int) [][]uint32 {
+	out := make([][]uint32, batches)
+	for b := range out {
+		seen := make(map[uint32]bool)
+		for range r.IntN(most + 1) {
+			node := uint32(float64(nodes) * math.Pow(r.Float64(), 3))
+			if !seen[node] {
+				seen[node] = true
+				out[b] = append(out[b], node)
+			}
+		}
+	}
+	return out
+}
+
+// memory moves row numbers as a loader moves rows, and fails where a row is not its node's.
+type memory struct {
+	t     *testing.T
+	slots []uint32
+}
+
+func newMemory(t *testing.T, c *Cache) *memory {
+	m := &memory{t, make([]uint32, c.Slots())}
+	fill(m.slots, none)
+	return m
+}
+
+func (m *memory) load(l Load) {
+	for i, node := range l.Nodes {
+		m.slots[l.Slots[i]] = node
+	}
+}
+
+func (m *memory) serve(nodes []uint32, l *Lookup) {
+	m.t.Helper()
+	for i, at := range l.Index {
+		var row uint32
+		if int(at) < len(m.slots) {
+			row = m.slots[at]
+		} else {
+			row = l.Misses[int(at)-len(m.slots)]
+		}
+		if row != nodes[i] {
+			m.t.Fatalf("row %d of the batch is that of node %d, want %d", i, row, nodes[i])
+		}
+	}
+	seen := make(map[uint32]bool)
+	for i, slot := range l.Into {
+		if seen[slot] {
+			m.t.Fatalf("two rows for slot %d", slot)
+		}
+		seen[slot] = true
+		m.slots[slot] = l.Misses[i]
+	}
+}
+
+// run looks up all batches, and checks that every row is that of its node.
+func run(t *testing.T, c *Cache, epochs [][][]uint32) Stats {
+	t.Helper()
+	m := newMemory(t, c)
+	var l Lookup
+	for epoch, batches := range epochs {
+		for b := 0; b < len(batches); {
+			load, n := c.Begin(epoch, slices.Values(batches[b:]))
+			m.load(load)
+			for end := min(len(batches)-b, n) + b; b < end; b++ {
+				hits := 0
+				for _, node := range batches[b] {
+					if c.Contains(node) {
+						hits++
+					}
+				}
+				c.Lookup(batches[b], &l)
+				m.serve(batches[b], &l)
+				if l.Hits() != hits {
+					t.Fatalf("%d hits, want %d", l.Hits(), hits)
+				}
+			}
+		}
+	}
+	return c.Stats()
+}
+
+func allCaches(t *testing.T, nodes, slots int, seed uint64, epochs [][][]uint32) []*Cache {
+	visits, weights := make([]uint32, nodes), make([]float32, nodes)
+	for _, nodes := range epochs[0] {
+		for _, node := range nodes {
+			visits[node]++
+			weights[node]++
+		}
+	}
+	var out []*Cache
+	add := func(c *Cache, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, c)
+	}
+	add(NewOptimal(int64(nodes), slots, math.MaxInt64))
+	add(NewByScore("presampled", slots, visits))
+	add(NewFIFO(int64(nodes), slots))
+	add(NewLRU(int64(nodes), slots))
+	add(NewGNS(slots, weights, seed))
+	return out
+}
+
+// Against every other policy, at every size, and by both measures: rows that were there, where
+// filling a cache is free, and rows that were moved at all.
+func TestNoPolicyBeatsTheOptimalCache(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		nodes := 1 + r.IntN(60)
+		epochs := [][][]uint32{trace(r, nodes, 1+r.IntN(30), 20)}
+		for _, slots := range []int{1, 2, 5, 17, nodes} {
+			var best Stats
+			for i, c := range allCaches(t, nodes, slots, seed, epochs) {
+				s := run(t, c, epochs)
+				if i == 0 {
+					best = s
+					continue
+				}
+				if s.Hits > best.Hits {
+					t.Errorf("seed %d, %d slots: %s has %d hits of %d, optimal %d", seed, slots, s.Policy, s.Hits, s.Lookups, best.Hits)
+				}
+				if moved, least := s.Lookups-s.Hits+s.Loaded, best.Lookups-best.Hits+best.Loaded; moved < least {
+					t.Errorf("seed %d, %d slots: %s moves %d rows, optimal %d", seed, slots, s.Policy, moved, least)
+				}
+			}
+		}
+	}
+}
+
+// bestHits is the largest number of hits that any choice of contents has, by trying all.
+func bestHits(batches [][]uint32, slots int) int {
+	all := make(map[uint32]bool)
+	for _, nodes := range batches {
+		for _, node := range nodes {
+			all[node] = true
+		}
+	}
+	subsets := func(from uint32) (out []uint32) {
+		for s := from; ; s = (s - 1) & from {
+			count := 0
+			for x := s; x > 0; x &= x - 1 {
+				count++
+			}
+			if count <= slots {
+				out = append(out, s)
+			}
+			if s == 0 {
+				return out
+			}
+		}
+	}
+	everything := uint32(0)
+	for node := range all {
+		everything |= 1 << node
+	}
+	hits := make(map[uint32]int) // by content
+	for _, s := range subsets(everything) {
+		hits[s] = 0
+	}
+	for _, nodes := range batches {
+		batch := uint32(0)
+		for _, node := range nodes {
+			batch |= 1 << node
+		}
+		after := make(map[uint32]int)
+		for content, h := range hits {
+			for x := content & batch; x > 0; x &= x - 1 {
+				h++
+			}
+			for _, s := range subsets(content | batch) {
+				if old, ok := after[s]; !ok || h > old {
+					after[s] = h
+				}
+			}
+		}
+		hits = after
+	}
+	best := 0
+	for _, h := range hits {
+		best = max(best, h)
+	}
+	return best
+}
+
+func TestTheOptimalCacheHasAsManyHitsAsTryingAllContents(t *testing.T) {
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		nodes := 1 + r.IntN(7)
+		batches := trace(r, nodes, 1+r.IntN(8), 5)
+		slots := 1 + r.IntN(3)
+		c, err := NewOptimal(int64(nodes), slots, math.MaxInt64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := run(t, c, [][][]uint32{batches}).Hits, bestHits(batches, slots); got != int64(want) {
+			t.Errorf("seed %d: %d hits of %v in %d slots, want %d", seed, got, batches, slots, want)
+		}
+	}
+}
+
+// In windows and over several epochs, of which some are not finished.
+func TestTheOptimalCacheGoesOnAfterItsWindow(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		nodes := 2 + r.IntN(40)
+		epochs := make([][][]uint32, 3)
+		for i := range epochs {
+			epochs[i] = trace(r, nodes, 1+r.IntN(20), 15)
+		}
+		whole, _ := NewOptimal(int64(nodes), 7, math.MaxInt64)
+		windows, _ := NewOptimal(int64(nodes), 7, int64(r.IntN(60)))
+		all, some := run(t, whole, epochs), run(t, windows, epochs)
+		if all.Hits == 0 || some.Lookups != all.Lookups {
+			t.Errorf("seed %d: %+v, in windows %+v", seed, all, some)
+		}
+		if reloaded := int64(3 * whole.Slots()); all.Loaded >= reloaded && all.Loaded > int64(nodes)*3 {
+			t.Errorf("seed %d: %d rows were loaded", seed, all.Loaded)
+		}
+		// An epoch that is left, and one that begins anew.
+		m, l := newMemory(t, whole), Lookup{}
+		copy(m.slots, whole.nodeOf)
+		for range 2 {
+			load, _ := whole.Begin(0, slices.Values(epochs[0]))
+			m.load(load)
+			for _, nodes := range epochs[0][:len(epochs[0])/2] {
+				whole.Lookup(nodes, &l)
+				m.serve(nodes, &l)
+			}
+		}
+	}
+}
+
+func TestTheOptimalCacheKeepsRowsFromOneEpochToTheNext(t *testing.T) {
+	batches := [][]uint32{{0, 1}, {2, 3}, {0, 1}}
+	c, _ := NewOptimal(4, 2, math.MaxInt64)
+	s := run(t, c, [][][]uint32{batches, batches})
+	// Rows 0 and 1 are loaded once, and stay.
+	if s.Loaded != 2 || s.Hits != 8 {
+		t.Errorf("%+v, want 2 rows loaded and 8 hits", s)
+	}
+}
+
+// naive is what FIFO and LRU are, as a list with the next to go at its beginning.
+type naive struct {
+	slots  int
+	rows   []uint32
+	recent bool // LRU
+}
+
+func (n *naive) serve(nodes []uint32) (hits int) {
+	there := slices.Clone(n.rows)
+	for _, node := range nodes {
+		at := slices.Index(n.rows, node)
+		if slices.Contains(there, node) {
+			hits++
+		}
+		if at >= 0 && !n.recent {
+			continue
+		}
+		if at >= 0 {
+			n.rows = slices.Delete(n.rows, at, at+1)
+		}
+		n.rows = append(n.rows, node)
+	}
+	n.rows = n.rows[max(0, len(n.rows)-n.slots):]
+	return hits
+}
+
+func TestFIFOAndLRUAgreeWithANaiveModel(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		nodes := 1 + r.IntN(80)
+		most := []int{1, 10, 100}[seed%3] // batches of one row, as textbooks have it, to larger than the cache
+		batches := trace(r, nodes, 50, most)
+		for _, recent := range []bool{false, true} {
+			slots := 1 + r.IntN(40)
+			c, err := NewFIFO(int64(nodes), slots)
+			if recent {
+				c, err = NewLRU(int64(nodes), slots)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			model, m := naive{slots: c.Slots(), recent: recent}, newMemory(t, c)
+			var l Lookup
+			for b, nodes := range batches {
+				c.Lookup(nodes, &l)
+				m.serve(nodes, &l)
+				if want := model.serve(nodes); l.Hits() != want {
+					t.Fatalf("seed %d, %s, batch %d: %d hits, want %d", seed, c.Stats().Policy, b, l.Hits(), want)
+				}
+				for node := range c.slotOf {
+					if got, want := c.Contains(uint32(node)), slices.Contains(model.rows, uint32(node)); got != want {
+						t.Fatalf("seed %d, %s, batch %d: node %d is cached: %t, want %t", seed, c.Stats().Policy, b, node, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestAStaticCacheHasTheHighestScores(t *testing.T) {
+	for _, c := range []struct {
+		scores []uint32
+		slots  int
+		want   []uint32
+	}{
+		{[]uint32{5, 1, 9, 5, 5}, 3, []uint32{0, 2, 3}},
+		{[]uint32{0, 0, 0}, 2, []uint32{0, 1}},
+		{[]uint32{7, math.MaxUint32, math.MaxUint32}, 2, []uint32{1, 2}},
+		{[]uint32{7, math.MaxUint32, math.MaxUint32}, 1, []uint32{1}},
+		{[]uint32{3, 2, 1}, 9, []uint32{0, 1, 2}},
+		{nil, 9, nil},
+	} {
+		cache, err := NewByScore("degree", c.slots, c.scores)
+		if err != nil {
+			t.Fatal(err)
+		}
+		load, _ := cache.Begin(0, nil)
+		if !slices.Equal(load.Nodes, c.want) {
+			t.Errorf("of scores %v, %d slots hold %v, want %v", c.scores, c.slots, load.Nodes, c.want)
+		}
+		if load, _ = cache.Begin(1, nil); len(load.Nodes) != 0 {
+			t.Errorf("the second epoch loads %v", load.Nodes)
+		}
+	}
+}
+
+// The chance that the first draw is a node is its share of the weights; with two slots the exact
+// probabilities follow by summing over the first draw. Over 20,000 epochs the standard error is below
+// 0.0036, so that 0.016 is more than four of them.
+func TestGNSDrawsInProportionToWeights(t *testing.T) {
+	weights := []float32{1, 2, 3, 4, 0}
+	want := make([]float64, len(weights))
+	for i, w := range weights {
+		p := float64(w) / 10
+		want[i] += p
+		for j, v := range weights {
+			if i != j {
+				want[j] += p * float64(v) / (10 - float64(w))
+			}
+		}
+	}
+	c, err := NewGNS(2, weights, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const epochs = 20000
+	got := make([]float64, len(weights))
+	for epoch := range epochs {
+		c.Begin(epoch, nil)
+		for node := range weights {
+			if c.Contains(uint32(node)) {
+				got[node]++
+			}
+		}
+	}
+	for node := range weights {
+		if p := got[node] / epochs; math.Abs(p-want[node]) > 0.016 {
+			t.Errorf("node %d is cached in %.4f of the epochs, want %.4f", node, p, want[node])
+		}
+	}
+}
+
+func TestGNSIsAFunctionOfTheEpoch(t *testing.T) {
+	weights := make([]float32, 100)
+	for i := range weights {
+		weights[i] = float32(i)
+	}
+	content := func(c *Cache) string { return fmt.Sprint(slices.Sorted(slices.Values(c.nodeOf))) }
+	one, _ := NewGNS(10, weights, 5)
+	var seen []string
+	m := newMemory(t, one)
+	for epoch := range 4 {
+		load, _ := one.Begin(epoch, nil)
+		m.load(load)
+		seen = append(seen, content(one))
+		for slot, node := range one.nodeOf {
+			if m.slots[slot] != node {
+				t.Fatalf("epoch %d: slot %d has the row of node %d, want %d", epoch, slot, m.slots[slot], node)
+			}
+		}
+	}
+	other, _ := NewGNS(10, weights, 5)
+	other.Begin(2, nil)
+	if content(other) != seen[2] || seen[2] == seen[3] {
+		t.Error("the content of an epoch depends on those before, or not on its number")
+	}
+	if few, _ := NewGNS(10, []float32{0, 1, 0}, 5); few != nil {
+		if load, _ := few.Begin(0, nil); !slices.Equal(load.Nodes, []uint32{1}) {
+			t.Errorf("of one node that can be reached, %v are cached", load.Nodes)
+		}
+	}
+}
+
+func TestJointIsAsGoodAsTheBestChoiceLessOneItem(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		kinds := [2]Items{}
+		sizes := [2][]int64{}
+		total, largest := int64(0), 0.0
+		for k := range kinds {
+			n := 1 + r.IntN(6)
+			sizes[k] = make([]int64, n)
+			for i := range n {
+				sizes[k][i] = 1 + r.Int64N(20)
+				total += sizes[k][i]
+				kinds[k].Values = append(kinds[k].Values, float64(r.IntN(30)))
+			}
+			kinds[k].Bytes = func(node uint32) int64 { return sizes[k][node] }
+			largest = max(largest, slices.Max(kinds[k].Values))
+		}
+		budget := r.Int64N(total + 2)
+		best, first := 0.0, len(sizes[0])
+		for subset := range 1 << (first + len(sizes[1])) {
+			value, bytes := 0.0, int64(0)
+			for i := range first + len(sizes[1]) {
+				if subset>>i&1 == 1 {
+					k, node := 0, i
+					if i >= first {
+						k, node = 1, i-first
+					}
+					value, bytes = value+kinds[k].Values[node], bytes+sizes[k][node]
+				}
+			}
+			if bytes <= budget {
+				best = max(best, value)
+			}
+		}
+		rows, lists := Joint(budget, kinds[0], kinds[1])
+		value, bytes := 0.0, int64(0)
+		for k, nodes := range [][]uint32{rows, lists} {
+			for _, node := range nodes {
+				value, bytes = value+kinds[k].Values[node], bytes+sizes[k][node]
+			}
+		}
+		// By density alone it is the best less an item; the best single item makes it at least half.
+		if bytes > budget || value > best || value < best-largest || value < best/2 {
+			t.Errorf("seed %d: %v and %v have value %g and %d bytes of %d; the best is %g", seed, rows, lists, value, bytes, budget, best)
+		}
+	}
+}
+
+func TestJointIsExactWhereAllSizesAreEqual(t *testing.T) {
+	eight := func(uint32) int64 { return 8 }
+	rows, lists := Joint(24, Items{[]float64{5, 1, 0, 9}, eight}, Items{[]float64{2, 6}, eight})
+	if !slices.Equal(rows, []uint32{0, 3}) || !slices.Equal(lists, []uint32{1}) {
+		t.Errorf("rows %v and lists %v, want 0 3 and 1", rows, lists)
+	}
+}
+
+func TestLookupsAllocateNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 7))
+	batches := trace(r, 500, 40, 200)
+	for _, c := range allCaches(t, 500, 100, 1, [][][]uint32{batches}) {
+		var l Lookup
+		epoch := func() {
+			for _, nodes := range batches {
+				c.Lookup(nodes, &l)
+			}
+		}
+		var all iter.Seq[[]uint32] = slices.Values(batches)
+		c.Begin(0, all)
+		epoch()
+		if n := testing.AllocsPerRun(5, epoch); n > 0 {
+			t.Errorf("%s: %g allocations an epoch", c.Stats().Policy, n)
+		}
+		if c.Traced() {
+			if n := testing.AllocsPerRun(5, func() { c.Begin(0, all); epoch() }); n > 10 {
+				t.Errorf("%s: %g allocations to plan an epoch", c.Stats().Policy, n)
+			}
+		}
+	}
+}
+
+func TestSpecsAreReadAndOpened(t *testing.T) {
+	in := Inputs{
+		Nodes: 5, RowBytes: 8, Seed: 1,
+		OutDegrees: func() ([]uint32, error) { return []uint32{1, 5, 2, 0, 3}, nil },
+		Visits:     func() ([]uint32, error) { return []uint32{9, 0, 0, 8, 0}, nil },
+		ListVisits: func() ([]float64, error) { return []float64{0, 900, 0, 0, 0}, nil },
+		ListBytes:  func(uint32) int64 { return 10 },
+		Reach:      func() ([]float32, error) { return []float32{0, 0, 1, 1, 0}, nil },
+	}
+	for _, c := range []struct {
+		text  string
+		slots int
+		want  []uint32 // after Begin; nil: none
+	}{
+		{"degree:2rows", 2, []uint32{1, 4}},
+		{"degree:17", 2, []uint32{1, 4}},
+		{"presampled:16B", 2, []uint32{0, 3}},
+		{"fifo:1KiB", 5, nil},
+		{"lru:3rows", 3, nil},
+		{"gns:2rows", 2, []uint32{2, 3}},
+		{"optimal:1rows", 1, nil},
+		{"ducati:20B", 1, []uint32{0}}, // 10 bytes go to a list
+	} {
+		s, err := Parse(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if again, err := Parse(s.String()); err != nil || again != s {
+			t.Errorf("%s is written as %s, which is %+v, %v", c.text, s, again, err)
+		}
+		o, err := s.Open(in)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		o.Begin(0, func(func([]uint32) bool) {})
+		got := slices.DeleteFunc(slices.Sorted(slices.Values(o.nodeOf)), func(n uint32) bool { return n == none })
+		if o.Slots() != c.slots || !slices.Equal(got, c.want) || o.Stats().Policy != s.Policy {
+			t.Errorf("%s has %d slots with %v, want %d with %v", c.text, o.Slots(), got, c.slots, c.want)
+		}
+		if s.Policy == "ducati" && !slices.Equal(o.Lists, []uint32{1}) {
+			t.Errorf("%s keeps the lists %v", c.text, o.Lists)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                 "none of",
+		"random:1GiB":      `"random"`,
+		"degree":           "degree:1GiB",
+		"lru:":             "no size",
+		"lru:0rows":        "number of rows",
+		"lru:-1rows":       "number of rows",
+		"lru:manyrows":     "number of rows",
+		"lru:0":            "1 byte or more",
+		"lru:much":         "is no size",
+		"lru:1e300GiB":     "is no size",
+		"ducati:100rows":   "in bytes",
+		"degree:1GiB:more": "is no size",
+	} {
+		if s, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %+v, %v; want an error with %q", text, s, err, want)
+		}
+	}
+	if _, err := (Spec{Policy: "lru", Bytes: 7}).Open(in); err == nil || !strings.Contains(err.Error(), "no room for a row of 8 bytes") {
+		t.Errorf("a cache without room for a row: %v", err)
+	}
+	if _, err := NewGNS(1, []float32{1, -1}, 0); err == nil {
+		t.Error("a negative weight went through")
+	}
+	if _, err := NewOfNodes("ducati", 3, []uint32{3}); err == nil {
+		t.Error("a node that there is not went through")
+	}
+}

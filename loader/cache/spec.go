@@ -1,0 +1,190 @@
+package cache
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// Spec is a policy and a size, as --cache has them: POLICY:SIZE.
+type Spec struct {
+	Policy string
+	Bytes  int64 // the size; 0: it is Rows
+	Rows   int64
+}
+
+// Inputs are what policies look at. Of the functions, only those are called that the policy needs.
+type Inputs struct {
+	Nodes    int64
+	RowBytes int64
+	Seed     uint64
+	// OutDegrees counts the lists of in-neighbours that each node is in.
+	OutDegrees func() ([]uint32, error)
+	// Visits counts, over one epoch of sampling, the batches that need the row of each node.
+	Visits func() ([]uint32, error)
+	// ListVisits counts, over the same epoch, the bytes that sampling reads of the adjacency list of
+	// each node, and ListBytes is the size of that list.
+	ListVisits func() ([]float64, error)
+	ListBytes  func(node uint32) int64
+	// Reach is proportional to the probability that a batch reaches each node (mq-gnn Eq. 14-16).
+	Reach func() ([]float32, error)
+}
+
+// Opened is a cache, and what else its policy chose.
+type Opened struct {
+	*Cache
+	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati).
+	Lists []uint32
+}
+
+// kind is a policy that a Spec can name.
+type kind struct {
+	name, help string
+	open       func(s Spec, slots int, in Inputs) (Opened, error)
+}
+
+// policies has a line for each policy.
+var policies = []kind{
+	{"degree", "nodes of the highest out-degree", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		return byScore("degree", slots, in.OutDegrees)
+	}},
+	{"presampled", "nodes that an epoch of sampling visits most", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		return byScore("presampled", slots, in.Visits)
+	}},
+	{"fifo", "rows that were missed last", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		return opened(NewFIFO(in.Nodes, slots))
+	}},
+	{"lru", "rows that were used last", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		return opened(NewLRU(in.Nodes, slots))
+	}},
+	{"gns", "nodes drawn for each epoch", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		weights, err := in.Reach()
+		if err != nil {
+			return Opened{}, err
+		}
+		return opened(NewGNS(slots, weights, in.Seed))
+	}},
+	{"optimal", "rows that are used again soonest", func(_ Spec, slots int, in Inputs) (Opened, error) {
+		return opened(NewOptimal(in.Nodes, slots, traceRows))
+	}},
+	{"ducati", "rows and adjacency lists of the highest value a byte", openDucati},
+}
+
+// traceRows is how many rows of batches the optimal cache looks ahead: 1 GiB while it plans.
+const traceRows = 1 << 28
+
+func opened(c *Cache, err error) (Opened, error) { return Opened{Cache: c}, err }
+
+func byScore(name string, slots int, scores func() ([]uint32, error)) (Opened, error) {
+	s, err := scores()
+	if err != nil {
+		return Opened{}, err
+	}
+	return opened(NewByScore(name, slots, s))
+}
+
+func openDucati(s Spec, _ int, in Inputs) (Opened, error) {
+	visits, err := in.Visits()
+	if err != nil {
+		return Opened{}, err
+	}
+	lists, err := in.ListVisits()
+	if err != nil {
+		return Opened{}, err
+	}
+	values := make([]float64, len(visits))
+	for node, count := range visits {
+		values[node] = float64(count) * float64(in.RowBytes)
+	}
+	rows, listNodes := Joint(s.Bytes, Items{values, func(uint32) int64 { return in.RowBytes }}, Items{lists, in.ListBytes})
+	c, err := NewOfNodes("ducati", in.Nodes, rows)
+	return Opened{c, listNodes}, err
+}
+
+// Policies lists all policies.
+func Policies() []string {
+	var names []string
+	for _, p := range policies {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// Help says what each policy caches, a line each.
+func Help() string {
+	var b strings.Builder
+	for _, p := range policies {
+		fmt.Fprintf(&b, "%-10s  %s\n", p.name, p.help)
+	}
+	return b.String()
+}
+
+// Parse reads "POLICY:SIZE". The size is in bytes (1GiB), or in rows (20000rows).
+func Parse(text string) (Spec, error) {
+	name, size, found := strings.Cut(text, ":")
+	s := Spec{Policy: name}
+	switch {
+	case !slices.Contains(Policies(), name):
+		return s, fmt.Errorf("%q is no cache: its policy %q is none of %v (write POLICY:SIZE, such as degree:1GiB)", text, name, Policies())
+	case !found || size == "":
+		return s, fmt.Errorf("%q is no cache: it has no size (write %s:1GiB or %s:20000rows)", text, name, name)
+	}
+	if rows, ok := strings.CutSuffix(size, "rows"); ok {
+		n, err := strconv.ParseInt(strings.TrimSpace(rows), 10, 64)
+		if err != nil || n < 1 {
+			return s, fmt.Errorf("%q is no cache: %q is no number of rows (want 1rows or more)", text, size)
+		}
+		if name == "ducati" {
+			return s, fmt.Errorf("%q is no cache: ducati shares bytes between rows and adjacency lists, so its size is in bytes", text)
+		}
+		s.Rows = n
+		return s, nil
+	}
+	b, err := units.ParseBytes(size)
+	if err != nil {
+		return s, fmt.Errorf("%q is no cache: %w, or 20000rows", text, err)
+	}
+	if b < 1 {
+		return s, fmt.Errorf("%q is no cache: want a size of 1 byte or more", text)
+	}
+	s.Bytes = int64(b)
+	return s, nil
+}
+
+// String is what Parse reads.
+func (s Spec) String() string {
+	if s.Bytes == 0 {
+		return fmt.Sprintf("%s:%drows", s.Policy, s.Rows)
+	}
+	return fmt.Sprintf("%s:%d", s.Policy, s.Bytes)
+}
+
+// Slots is the number of rows that the cache has room for, of so many.
+func (s Spec) Slots(nodes, rowBytes int64) int64 {
+	rows := s.Rows
+	if s.Bytes > 0 {
+		rows = s.Bytes / max(rowBytes, 1)
+	}
+	return min(rows, nodes)
+}
+
+// Open makes the cache.
+func (s Spec) Open(in Inputs) (Opened, error) {
+	i := slices.IndexFunc(policies, func(p kind) bool { return p.name == s.Policy })
+	if i < 0 {
+		return Opened{}, fmt.Errorf("unknown cache policy %q (want one of %v)", s.Policy, Policies())
+	}
+	slots := s.Slots(in.Nodes, in.RowBytes)
+	if slots < 1 && in.Nodes > 0 {
+		return Opened{}, fmt.Errorf("cache %s has no room for a row of %d bytes", s, in.RowBytes)
+	}
+	o, err := policies[i].open(s, int(min(slots, math.MaxInt32)), in)
+	if err != nil {
+		return Opened{}, fmt.Errorf("cache %s: %w", s, err)
+	}
+	return o, nil
+}
