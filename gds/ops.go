@@ -14,6 +14,7 @@ type Ops interface {
 	ElementwiseOps
 	NormOps
 	AttentionOps
+	EdgeOps
 	LossOps
 	OptimizerOps
 }
@@ -124,6 +125,31 @@ type AttentionOps interface {
 	// gradTokens[i,t,:].
 	WeighTokens(dst, weights, tokens Tensor)
 	WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens Tensor)
+}
+
+// EdgeOps go along the edges of a block: a bipartite graph from S sources to D destinations. The
+// edges of destination v are those with the numbers offsets[0,v] to offsets[0,v+1]-1; offsets are
+// uint32 [1,D+1], ascend, and need not begin at 0. Edge e comes from source indices[0,e]; indices
+// are uint32 [1,E]. Offsets beyond E, or that descend, and indices of no source are errors.
+type EdgeOps interface {
+	// SumEdges computes dst[v,:] = sum over the edges e of v of weights[0,e] * src[indices[0,e],:],
+	// for dst [D,w], src [S,w] and weights [1,E].
+	SumEdges(dst, src, offsets, indices, weights Tensor)
+	// SumEdgesGrad is its backward pass: dst[u,:] = sum over the edges e from u, ascending, of
+	// weights[0,e] * grad[v,:], where v is the destination of e; dst is [S,w] and grad [D,w].
+	SumEdgesGrad(dst, grad, offsets, indices, weights Tensor)
+	// AttendEdges is the attention of GAT (Velickovic et al. 2018, Equations 3 and 4) with H heads
+	// that take w/H columns each of values [S,w]. scores are [S,2H]: columns 2h and 2h+1 are those
+	// of head h for a node as a source and as a destination, and destination v is source v. For
+	// each edge e from u to v, with leaky(x) = x if x > 0, else slope * x,
+	// alpha[e,h] = softmax over the edges of v of leaky(scores[u,2h] + scores[v,2h+1]), and
+	// dst[v,h] = sum over the edges of v of alpha[e,h] * values[u,h].
+	// dst is [D,w]. stats are [D,2H]: the largest exponent of v and head h, and the sum of the
+	// exponentials after it was subtracted; 0 and 1 where v has no edges.
+	AttendEdges(dst, stats, values, scores, offsets, indices Tensor, slope float32)
+	// AttendEdgesGrad is its backward pass. It sets the gradients of values [S,w] and of scores
+	// [S,2H] from grad, that of out = AttendEdges' result.
+	AttendEdgesGrad(gradValues, gradScores, grad, out, stats, values, scores, offsets, indices Tensor, slope float32)
 }
 
 // LossOps compute what a model is trained for and judged by.

@@ -154,6 +154,31 @@ var badCalls = []badCall{
 	{"units are too few", "AbsoluteError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.AbsoluteError(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, x, y.Slice(0, 1), 1)
 	}},
+	{"offsets go beyond the edges", "SumEdgesGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SumEdgesGrad(x, x.Slice(0, 1), gds.NewTensor(y.Buf, 1, 14, gds.Uint32).Columns(11, 13), labelIndices(labels), x.Slice(0, 1).Columns(0, 3)) // all bits are set after y
+	}},
+	{"there are as many offsets as destinations", "SumEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SumEdges(x, x, labelIndices(labels), labelIndices(labels), x.Slice(0, 1).Columns(0, 3))
+	}},
+	{"weights of edges are too few", "SumEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SumEdges(x.Slice(0, 2), x, labelIndices(labels), labelIndices(labels), x.Slice(0, 1).Columns(0, 2))
+	}},
+	{"indices are signed", "SumEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SumEdges(x.Slice(0, 2), x, labelIndices(labels), labels, x.Slice(0, 1).Columns(0, 3))
+	}},
+	{"a node has one score", "AttendEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.AttendEdges(x.Slice(0, 2), x.Slice(0, 2).Columns(0, 1), x, x.Columns(0, 1), labelIndices(labels), labelIndices(labels), 0)
+	}},
+	{"heads do not divide values", "AttendEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.AttendEdges(y.Slice(0, 2), x.Slice(0, 2), y.Slice(0, 3), x, labelIndices(labels), labelIndices(labels), 0)
+	}},
+	{"there are more destinations than sources", "AttendEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.AttendEdges(x.Slice(0, 2), y.Slice(0, 2).Columns(0, 2), x.Slice(0, 1), y.Slice(0, 1).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
+	}},
+	{"a gradient of scores is of fewer nodes", "AttendEdgesGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		two := y.Slice(0, 2).Columns(0, 2)
+		s.AttendEdgesGrad(x, two, x.Slice(0, 2), x.Slice(0, 2), two, x, y.Slice(0, 3).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
+	}},
 	{"a matrix is clipped", "ClipNorm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ClipNorm(x, 1) }},
 	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},
 	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {
@@ -173,6 +198,9 @@ var badCalls = []badCall{
 		s.Adam(x, x, x.Slice(0, 1), x, gds.AdamOptions{Step: 1})
 	}},
 }
+
+// labelIndices are three zeros, as indices.
+func labelIndices(labels gds.Tensor) gds.Tensor { labels.DType = gds.Uint32; return labels }
 
 // foreign is a buffer that the device knows nothing of.
 type foreign struct{ gds.Buffer }

@@ -34,6 +34,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"elementwise", elementwiseTests},
 		{"normalisation", normTests},
 		{"attention", attentionTests},
+		{"edges", edgeTests},
 		{"losses", lossTests},
 		{"optimizers", optimizerTests},
 		{"files", fileTests},

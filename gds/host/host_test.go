@@ -114,8 +114,23 @@ func results(t *testing.T, threads, shift int) []byte {
 	s.SoftmaxCrossEntropy(loss, grad, out, labels, gds.Tensor{}, 1)
 	s.Dropout(gradX, gradX, 0.5, 3)
 	s.Adam(w, gradW, matrix(features, hidden, 10), matrix(features, hidden, 11), gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
+	const degree, heads = 20, 3
+	offsets, indices, weights := matrix(1, rows+1, 12), matrix(1, rows*degree, 13), matrix(1, rows*degree, 14)
+	offsets.DType, indices.DType = gds.Uint32, gds.Uint32
+	for i := range rows + 1 {
+		dtype.Uint32s(offsets.Buf.Bytes()[4*shift:])[i] = uint32(i * degree)
+	}
+	for i := range rows * degree {
+		dtype.Uint32s(indices.Buf.Bytes()[4*shift:])[i] = uint32(rng.Hash(15, uint64(i)) % rows)
+	}
+	edgeSum, edgeGrad, scores := matrix(rows, features, 16), matrix(rows, features, 17), matrix(rows, 2*heads, 18)
+	attended, stats, gradValues, gradScores := matrix(rows, features, 19), matrix(rows, 2*heads, 20), matrix(rows, features, 21), matrix(rows, 2*heads, 22)
+	s.SumEdges(edgeSum, x, offsets, indices, weights)
+	s.SumEdgesGrad(edgeGrad, x, offsets, indices, weights)
+	s.AttendEdges(attended, stats, x, scores, offsets, indices, 0.2)
+	s.AttendEdgesGrad(gradValues, gradScores, x, attended, stats, x, scores, offsets, indices, 0.2)
 	var all []byte
-	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w} {
+	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w, edgeSum, edgeGrad, attended, stats, gradValues, gradScores} {
 		host := make([]byte, gds.Bytes(m.Rows, m.Cols, m.DType))
 		if err := gds.Download(d, s, host, m); err != nil {
 			t.Fatal(err)
@@ -198,6 +213,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		loss, count, labels := tensor(1, 1, gds.Float32), tensor(1, 2, gds.Int64), tensor(1, c.rows, gds.Int32)
 		multi := tensor(c.rows, classes, gds.Int8)
 		index, index64 := tensor(1, c.rows, gds.Uint32), tensor(1, c.rows, gds.Int64)
+		scores, edgeWeights := tensor(c.rows, 4, gds.Float32), tensor(1, c.rows, gds.Float32)
 		chain := func() {
 			s.Copy(x, gds.NewTensor(pinned, c.rows, cols, gds.Float32))
 			s.Convert(half, x)
@@ -231,6 +247,11 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.SoftmaxRowsGrad(y, y, y)
 			s.WeighTokens(y, x.Columns(0, 4), x.Columns(0, 160))
 			s.WeighTokensGrad(x.Columns(0, 4), x.Columns(0, 160), y, x.Columns(0, 4), x.Columns(0, 160))
+			offsets, indices := index.Columns(0, 2), index // all zero
+			s.SumEdges(y.Slice(0, 1), y, offsets, indices, edgeWeights)
+			s.SumEdgesGrad(y, x.Slice(0, 1).Columns(0, classes), offsets, indices, edgeWeights)
+			s.AttendEdges(y.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), scores, offsets, indices, 0.2)
+			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), x.Columns(0, 4), offsets, indices, 0.2)
 			s.SoftmaxCrossEntropy(loss, y, y, labels, gds.Tensor{}, 1)
 			s.SigmoidCrossEntropy(loss, y, y, multi, 1)
 			s.SquaredError(loss, y, y, y, row.Columns(0, classes), 1)
@@ -242,7 +263,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		ofSynchronize := testing.AllocsPerRun(20, func() { mustSynchronize(t, s) })
 		all := testing.AllocsPerRun(20, func() { chain(); mustSynchronize(t, s) })
 		if all > ofSynchronize || ofSynchronize > 2 {
-			t.Errorf("%d threads, %d rows: %v allocations by 39 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
+			t.Errorf("%d threads, %d rows: %v allocations by 43 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
 		}
 		err = s.Close()
 		for _, b := range buffers {

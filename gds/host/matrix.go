@@ -32,6 +32,9 @@ type views struct {
 	labels  []int32
 	counts  []int64
 
+	offsets                   []uint32 // of the edges of destinations, whose sources are index
+	sources, firstEdge, edges int
+
 	multiLabels matrix[int8]
 	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs
 	errorLoss   func(e float64) (loss, slope float64)             // what addErrors runs

@@ -96,6 +96,7 @@ type scratch struct {
 	scores         []float32 // of AttentionGrad
 	losses, powers []float64 // of losses; losses also of ClipNorm
 	rows           []uint32  // of Gather, by 64 bits
+	edges          edgeScratch
 }
 
 // room returns n elements of scratch memory, as they happen to be.

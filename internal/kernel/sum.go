@@ -33,6 +33,58 @@ func SumBFloat16(sums []float32, x []uint16, columns int, nodes []uint32, length
 	sum(active.sumBFloat16, portable.sumBFloat16, 2, sums, x, columns, nodes, lengths, coefficients, byNode)
 }
 
+// SumColumns is SumFloat32 on some columns of a matrix: rows of x, and sums, lie stride numbers apart, of which
+// the first columns count. The coefficients, which may be nil, are in the order of nodes. SumColumns panics
+// where the loop would.
+func SumColumns(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32) {
+	terms, enough := 0, 0 <= columns && columns <= stride
+	for _, k := range lengths {
+		enough = enough && 0 <= k && k <= len(nodes)-terms
+		terms += k
+	}
+	if columns == 0 || len(lengths) == 0 {
+		return
+	}
+	if !enough || coefficients != nil && len(coefficients) < terms || len(sums) < (len(lengths)-1)*stride+columns {
+		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d lists and sums of %d of %d columns in %d numbers",
+			terms, len(nodes), len(coefficients), len(lengths), columns, stride, len(sums)))
+	}
+	nodes = nodes[:terms]
+	if columns < active.fewest || active.lanes == 1 || terms == 0 {
+		sumEach(sums, x, stride, columns, nodes, lengths, coefficients)
+		return
+	}
+	for at := 0; at < columns; {
+		some := min(columns-at, active.columns)
+		if some < active.fewest { // with some columns again: they get the same sums
+			some = active.fewest
+			at = columns - some
+		}
+		distance := min(aheadRows, max(4, aheadBytes/(some*4)))
+		if added := active.sumFloat32(sums[at:], x[min(at, len(x)):], stride, some, nodes, lengths, coefficients, false, distance); added < terms {
+			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x), stride))
+		}
+		at += some
+	}
+}
+
+// sumEach is SumColumns, one row after another.
+func sumEach(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32) {
+	added := 0
+	for l, k := range lengths {
+		sum := sums[l*stride:][:columns]
+		clear(sum)
+		for _, u := range nodes[added : added+k] {
+			by := float32(1)
+			if coefficients != nil {
+				by = coefficients[added]
+			}
+			AddScaled(sum, by, x[int(u)*stride:][:columns])
+			added++
+		}
+	}
+}
+
 // Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to
 // keep the memory busy, and few enough for the first-level cache to keep.
 const (
