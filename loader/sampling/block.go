@@ -6,13 +6,15 @@ package sampling
 // MiniBatch is what a sampler makes of some seeds: a bipartite graph for each layer of a model,
 // and the nodes whose features it needs. Its memory is used again for later mini-batches.
 type MiniBatch struct {
-	Seeds []uint32 // node ids, distinct, in the order of the batch
+	// Seeds are node ids, distinct, in the order of the batch. See Sampler.Sample for those that
+	// graph-wise samplers choose.
+	Seeds []uint32
 	// Blocks are in the order in which a model computes them: the destinations of the last are
 	// the seeds, the sources of each are the destinations of the one before, in the same order,
 	// and the sources of the first are Inputs.
 	Blocks []Block
 	Inputs []uint32 // node ids, distinct; the seeds come first
-	// SeedWeights multiply the losses of seeds, in their order; nil: ones (GraphSAINT, Zeng et
+	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et
 	// al. 2020, Eq. 2).
 	SeedWeights []float32
 }
@@ -25,7 +27,7 @@ type Block struct {
 	// Offsets[v] to Offsets[v+1].
 	Offsets []uint32
 	// Indices [edges] are the local ids of the edges' sources; those of one destination are
-	// distinct unless the sampler draws with replacement.
+	// distinct unless the sampler draws with replacement or the graph has parallel edges.
 	Indices []uint32
 	// Weights [edges] are the coefficients by which the sum over the edges of a destination of
 	// weight * feature estimates that of all in-neighbours in the graph: see Aggregation.
