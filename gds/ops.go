@@ -147,9 +147,9 @@ type EdgeOps interface {
 	// dst is [D,w]. stats are [D,2H]: the largest exponent of v and head h, and the sum of the
 	// exponentials after it was subtracted; 0 and 1 where v has no edges.
 	AttendEdges(dst, stats, values, scores, offsets, indices Tensor, slope float32)
-	// AttendEdgesGrad is its backward pass. It sets the gradients of values [S,w] and of scores
-	// [S,2H] from grad, that of out = AttendEdges' result.
-	AttendEdgesGrad(gradValues, gradScores, grad, out, stats, values, scores, offsets, indices Tensor, slope float32)
+	// AttendEdgesGrad is its backward pass: it sets the gradients of values [S,w] and of scores
+	// [S,2H] from grad [D,w], that of AttendEdges' result.
+	AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices Tensor, slope float32)
 }
 
 // LossOps compute what a model is trained for and judged by.

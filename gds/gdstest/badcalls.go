@@ -177,7 +177,7 @@ var badCalls = []badCall{
 	}},
 	{"a gradient of scores is of fewer nodes", "AttendEdgesGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		two := y.Slice(0, 2).Columns(0, 2)
-		s.AttendEdgesGrad(x, two, x.Slice(0, 2), x.Slice(0, 2), two, x, y.Slice(0, 3).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
+		s.AttendEdgesGrad(x, two, x.Slice(0, 2), two, x, y.Slice(0, 3).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
 	}},
 	{"a matrix is clipped", "ClipNorm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ClipNorm(x, 1) }},
 	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},

@@ -152,7 +152,7 @@ var edgeTests = []test{
 						dst, stats := b.floats(strided, e.destinations, cols, nil), b.floats(dense, e.destinations, 2*heads, nil)
 						gradValues, gradScores := b.floats(l, e.sources, cols, nil), b.floats(strided, e.sources, 2*heads, nil)
 						b.stream.AttendEdges(dst.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, leak)
-						b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, dst.Tensor, stats.Tensor,
+						b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, stats.Tensor,
 							values.Tensor, scores.Tensor, offsets, indices, leak)
 						wideX, wideY, wideGrad := widen(x), widen(y), widen(grad)
 						out, wantStats := e.attend(wideX, wideY, cols, heads, leak)
@@ -199,7 +199,7 @@ var edgeTests = []test{
 			b.stream.SumEdges(sum.Tensor, values.Tensor, offsets, indices, weights)
 			b.stream.SumEdgesGrad(sumGrad.Tensor, grad.Tensor, offsets, indices, weights)
 			b.stream.AttendEdges(out.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, 0.2)
-			b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, grad.Tensor, out.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, 0.2)
+			b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, grad.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, 0.2)
 			text := ""
 			for _, a := range []*array{sum, sumGrad, out, stats, gradValues, gradScores} {
 				text += string(b.bytes(a))

@@ -175,22 +175,15 @@ func (s *stream) SumEdgesGrad(dst, grad, offsets, indices, weights gds.Tensor) {
 }
 
 // viewAttention views the tensors of AttendEdges, or of its backward pass, of which the last two are offsets
-// and indices, and checks shapes: perDestination are [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
-func (s *stream) viewAttention(perDestination, stats, perSource, scores []gds.Tensor, offsets, indices gds.Tensor) error {
+// and indices, and checks shapes: perDestination is [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
+func (s *stream) viewAttention(perDestination, stats gds.Tensor, perSource, scores []gds.Tensor, offsets, indices gds.Tensor) error {
 	w, heads2 := perSource[0].Cols, scores[0].Cols
 	if heads2 < 2 || heads2%2 != 0 || w%(heads2/2) != 0 {
 		return errShape
 	}
-	d, n := perDestination[0].Rows, perSource[0].Rows
-	for _, t := range perDestination {
-		if t.Rows != d || t.Cols != w {
-			return errShape
-		}
-	}
-	for _, t := range stats {
-		if t.Rows != d || t.Cols != heads2 {
-			return errShape
-		}
+	d, n := perDestination.Rows, perSource[0].Rows
+	if perDestination.Cols != w || stats.Rows != d || stats.Cols != heads2 {
+		return errShape
 	}
 	for _, t := range perSource {
 		if t.Rows != n || t.Cols != w {
@@ -230,7 +223,7 @@ func exp32(x float32) float32 { return float32(math.Exp(float64(x))) }
 
 var attendEdgesOp = kind{name: "AttendEdges", tensors: 6, run: func(s *stream) error {
 	t := s.op.tensors
-	if err := s.viewAttention(t[:1], t[1:2], t[2:3], t[3:4], t[4], t[5]); err != nil {
+	if err := s.viewAttention(t[0], t[1], t[2:3], t[3:4], t[4], t[5]); err != nil {
 		return err
 	}
 	room(&s.scratch.edges.alpha, s.views.edges*s.op.heads)
@@ -276,10 +269,10 @@ func (s *stream) AttendEdges(dst, stats, values, scores, offsets, indices gds.Te
 	s.push(op{kind: &attendEdgesOp, tensors: [maxTensors]gds.Tensor{dst, stats, values, scores, offsets, indices}, alpha: slope})
 }
 
-var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 9, run: func(s *stream) error {
+var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *stream) error {
 	t := s.op.tensors
 	gradValues, gradScores, grad := t[0], t[1], t[2]
-	if err := s.viewAttention(t[2:4], t[4:5], []gds.Tensor{gradValues, t[5]}, []gds.Tensor{gradScores, t[6]}, t[7], t[8]); err != nil {
+	if err := s.viewAttention(grad, t[3], []gds.Tensor{gradValues, t[4]}, []gds.Tensor{gradScores, t[5]}, t[6], t[7]); err != nil {
 		return err
 	}
 	heads := s.op.heads
@@ -294,26 +287,29 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 9, run: func(s *s
 	// By destination: the coefficients and the gradients of all edges.
 	err := s.loop(grad.Rows, s.edgeGrain(grad.Rows, grad.Cols+8*heads), func(s *stream, p part) error {
 		v, heads, slope := &s.views, s.op.heads, s.op.alpha
-		gradScores, grad, out, stats, values, scores := v.floats[1], v.floats[2], v.floats[3], v.floats[4], v.floats[5], v.floats[6]
+		gradScores, grad, stats, values, scores := v.floats[1], v.floats[2], v.floats[3], v.floats[4], v.floats[5]
 		size := grad.cols / heads
 		for d := p.lo; d < p.hi; d++ {
 			lo, hi := int(v.offsets[d]), int(v.offsets[d+1])
 			index := v.index[lo:hi]
 			own, stat := scores.row(d, 0, 2*heads), stats.row(d, 0, 2*heads)
-			g, o := grad.row(d, 0, grad.cols), out.row(d, 0, grad.cols)
+			g := grad.row(d, 0, grad.cols)
 			for h := range heads {
-				gh := g[h*size : (h+1)*size]
-				mean, total := kernel.Dot(gh, o[h*size:(h+1)*size]), float32(0)
+				gh, at := g[h*size:(h+1)*size], (lo-v.firstEdge)*heads+h
+				mean, total := float32(0), float32(0)
 				for i, u := range index {
-					before := scores.data[int(u)*scores.stride+2*h] + own[2*h+1]
-					alpha := exp32(leaky(before, slope)-stat[2*h]) / stat[2*h+1]
-					by := alpha * (kernel.Dot(gh, values.row(int(u), h*size, (h+1)*size)) - mean)
-					if !(before > 0) {
+					alpha := exp32(leaky(scores.data[int(u)*scores.stride+2*h]+own[2*h+1], slope)-stat[2*h]) / stat[2*h+1]
+					by := kernel.Dot(gh, values.row(int(u), h*size, (h+1)*size))
+					mean += float32(alpha * by)
+					s.scratch.edges.alpha[at+i*heads], s.scratch.edges.gradScore[at+i*heads] = alpha, by
+				}
+				for i, u := range index {
+					by := s.scratch.edges.alpha[at+i*heads] * (s.scratch.edges.gradScore[at+i*heads] - mean)
+					if !(scores.data[int(u)*scores.stride+2*h]+own[2*h+1] > 0) {
 						by *= slope
 					}
 					total += by
-					at := (lo-v.firstEdge+i)*heads + h
-					s.scratch.edges.alpha[at], s.scratch.edges.gradScore[at] = alpha, by
+					s.scratch.edges.gradScore[at+i*heads] = by
 				}
 				gradScores.row(d, 2*h+1, 2*h+2)[0] = total
 			}
@@ -349,6 +345,6 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 9, run: func(s *s
 	})
 }}
 
-func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, out, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
-	s.push(op{kind: &attendEdgesGradOp, tensors: [maxTensors]gds.Tensor{gradValues, gradScores, grad, out, stats, values, scores, offsets, indices}, alpha: slope})
+func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
+	s.push(op{kind: &attendEdgesGradOp, tensors: [maxTensors]gds.Tensor{gradValues, gradScores, grad, stats, values, scores, offsets, indices}, alpha: slope})
 }

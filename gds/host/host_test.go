@@ -128,7 +128,7 @@ func results(t *testing.T, threads, shift int) []byte {
 	s.SumEdges(edgeSum, x, offsets, indices, weights)
 	s.SumEdgesGrad(edgeGrad, x, offsets, indices, weights)
 	s.AttendEdges(attended, stats, x, scores, offsets, indices, 0.2)
-	s.AttendEdgesGrad(gradValues, gradScores, x, attended, stats, x, scores, offsets, indices, 0.2)
+	s.AttendEdgesGrad(gradValues, gradScores, x, stats, x, scores, offsets, indices, 0.2)
 	var all []byte
 	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w, edgeSum, edgeGrad, attended, stats, gradValues, gradScores} {
 		host := make([]byte, gds.Bytes(m.Rows, m.Cols, m.DType))
@@ -251,7 +251,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.SumEdges(y.Slice(0, 1), y, offsets, indices, edgeWeights)
 			s.SumEdgesGrad(y, x.Slice(0, 1).Columns(0, classes), offsets, indices, edgeWeights)
 			s.AttendEdges(y.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), scores, offsets, indices, 0.2)
-			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), x.Columns(0, 4), offsets, indices, 0.2)
+			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), x.Columns(0, 4), offsets, indices, 0.2)
 			s.SoftmaxCrossEntropy(loss, y, y, labels, gds.Tensor{}, 1)
 			s.SigmoidCrossEntropy(loss, y, y, multi, 1)
 			s.SquaredError(loss, y, y, y, row.Columns(0, classes), 1)

@@ -25,7 +25,7 @@ type op struct {
 }
 
 // maxTensors is how many an operation has at most.
-const maxTensors = 9
+const maxTensors = 8
 
 // kind is what all operations of one name have in common.
 type kind struct {
