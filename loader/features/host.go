@@ -1,0 +1,75 @@
+package features
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/gather"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+)
+
+// Host has all rows in host memory, as they are stored.
+type Host struct {
+	shape
+	memory *offheap.Buffer
+	pool   *gather.Pool
+
+	gathered atomic.Int64 // rows
+}
+
+// LoadHost reads and checks the features of a graph. threads 0 is GOMAXPROCS.
+func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err error) {
+	h := &Host{}
+	if h.shape, err = newShape(graph); err != nil {
+		return nil, err
+	}
+	m, err := graph.Matrix(format.Input)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if h.memory, err = offheap.Alloc(h.rows * h.rowBytes()); err != nil {
+		return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
+	}
+	err = parallel.For(ctx, threads, int64(m.Chunks()), 1, func(k, _ int64) error {
+		first, rows := m.ChunkRowRange(int(k))
+		return m.ReadChunk(int(k), h.memory.Bytes()[first*h.rowBytes():][:int64(rows)*h.rowBytes()])
+	})
+	if err != nil {
+		return nil, errors.Join(err, h.memory.Free())
+	}
+	h.pool = gather.NewPool(threads)
+	return h, nil
+}
+
+// Gather copies rows from memory; see Source.
+func (h *Host) Gather(_ context.Context, dst []byte, as gds.DType, nodes []uint32) error {
+	if err := h.check(dst, as, nodes); err != nil || len(nodes) == 0 {
+		return err
+	}
+	if as == h.dtype {
+		h.pool.Start(dst, h.memory.Bytes(), int(h.rowBytes()), nodes).Wait()
+	} else {
+		h.pool.StartDecode(dtype.Float32s(dst), h.memory.Bytes(), h.dtype, h.columns, nodes).Wait()
+	}
+	h.gathered.Add(int64(len(nodes)))
+	return nil
+}
+
+// Stats tells what was gathered.
+func (h *Host) Stats() Stats {
+	rows := h.gathered.Load()
+	return Stats{Rows: rows, Bytes: rows * h.rowBytes(), Path: "memory"}
+}
+
+// Close frees the rows.
+func (h *Host) Close() error {
+	h.pool.Close()
+	return h.memory.Free()
+}
