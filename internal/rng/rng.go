@@ -51,6 +51,10 @@ func Normal(seed, i uint64) float64 {
 	return math.Sqrt(float64(-2*log(u))) * cosTurn(v)
 }
 
+// Exponential maps a hash to an exponential number of mean 1. Like Normal it is the same on all
+// processors.
+func Exponential(h uint64) float64 { return -log(1 - Float64(h)) }
+
 // log is the natural logarithm of a normal number above 0, to within a few units
 // of the last place. Products are converted so that no processor fuses them with
 // the sum they go into.

@@ -239,6 +239,25 @@ func TestNormalHasTheMomentsAndTheShapeOfItsName(t *testing.T) {
 	}
 }
 
+// The tolerance is 5 standard errors of each share.
+func TestExponentialExceedsXInAShareOfExpMinusX(t *testing.T) {
+	const n = 1 << 16
+	for _, x := range []float64{0, 0.01, 0.5, 1, 3} {
+		above := 0.0
+		for i := range uint64(n) {
+			if Exponential(Hash(4, i)) >= x {
+				above++
+			}
+		}
+		if p := math.Exp(-x); math.Abs(above/n-p) > 5*math.Sqrt(p*(1-p)/n) {
+			t.Errorf("a share of %.5f is %v or more, want %.5f", above/n, x, p)
+		}
+	}
+	if Exponential(0) != 0 || math.IsInf(Exponential(math.MaxUint64), 0) {
+		t.Error("the ends are not 0 and a finite number")
+	}
+}
+
 func TestLogAndCosineAgreeWithTheLibrary(t *testing.T) {
 	const tolerance = 8.0 / (1 << 53)
 	for i := range uint64(200_000) {

@@ -170,6 +170,9 @@ func (f *factors) loop(v uint32) int64 {
 }
 
 func (f *factors) close() error {
+	if f == nil {
+		return nil
+	}
 	var errs []error
 	for _, b := range f.buffers {
 		errs = append(errs, b.Free())

@@ -59,6 +59,12 @@ func (r *relabeler) add(known, nodes, local []uint32) []uint32 {
 	return all[:next]
 }
 
+// find is the local id of a node, and whether it has one.
+func (r *relabeler) find(node uint32) (id uint32, ok bool) {
+	id = r.table[node] - r.base
+	return id, id < uint32(r.known)
+}
+
 // grow makes room for n more elements, without a change of length; sizes double, so that memory is
 // allocated a few times and then no more.
 func grow[T any](s []T, n int) []T {

@@ -1,9 +1,11 @@
 package sampling
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -37,8 +39,19 @@ type Options struct {
 	Fanouts []int
 	// Aggregation is what weights estimate; "": Mean.
 	Aggregation Aggregation
-	// Replace draws with replacement.
+	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat
+	// ones too).
 	Replace bool
+	// ByWeight lets neighbor draw in-neighbours with probabilities proportional to the weights of
+	// their edges.
+	ByWeight bool
+	// Cached tells which nodes locality prefers, Bias times as much as others (1: not at all; 0: 1).
+	// For results that can be repeated, it is a function of the node and the epoch.
+	Cached func(node uint32) bool
+	Bias   float64
+	// Debias makes locality's estimates unbiased, by coefficients of mq-gnn Eq. 13; otherwise all
+	// that are drawn have the same, as in a3gnn.
+	Debias  bool
 	Threads int // of NewMethod; 0: GOMAXPROCS
 }
 
@@ -48,18 +61,43 @@ type Method struct {
 	name     string
 	topology Topology
 	options  Options
-	factors  *factors
 	kind     *methodKind
+	factors  *factors
+	columns  *columns // of FastGCN and GraphSAINT's nodes
 }
 
 // methodKind is an entry of the table of methods.
 type methodKind struct {
-	newSampler func(m *Method) (Sampler, error)
+	newChooser func(m *Method) (chooser, error)
+	prepare    func(m *Method) error // what choosers share; may be nil
+	replace    bool                  // it can draw with replacement
 }
 
 var methodKinds = map[string]*methodKind{
-	"neighbor": {newSampler: newNodeWise},
-	"full":     {newSampler: newNodeWise},
+	"neighbor":           {newChooser: newNeighbor, replace: true},
+	"full":               {newChooser: newUniform},
+	"labor":              {newChooser: newLabor},
+	"labor-1":            {newChooser: newLabor1},
+	"locality":           {newChooser: newLocality, replace: true},
+	"ladies":             {newChooser: newLayerWise(false, false, false), replace: true},
+	"ladies-flat":        {newChooser: newLayerWise(false, true, false), replace: true},
+	"ladies-debias":      {newChooser: newLayerWise(false, false, true)},
+	"ladies-flat-debias": {newChooser: newLayerWise(false, true, true)},
+
+	"fastgcn":             {newChooser: newLayerWise(true, false, false), prepare: squaredColumns, replace: true},
+	"fastgcn-flat":        {newChooser: newLayerWise(true, true, false), prepare: flatColumns, replace: true},
+	"fastgcn-debias":      {newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
+	"fastgcn-flat-debias": {newChooser: newLayerWise(true, true, true), prepare: flatColumns},
+}
+
+func squaredColumns(m *Method) (err error) {
+	m.columns, err = newColumns(m.topology, m.factors, true)
+	return err
+}
+
+func flatColumns(m *Method) (err error) {
+	m.columns, err = newColumns(m.topology, m.factors, false)
+	return err
 }
 
 // Names lists the names of methods.
@@ -80,34 +118,62 @@ func NewMethod(name string, topology Topology, o Options) (_ *Method, err error)
 			return nil, fmt.Errorf("sampler %s: fanout %d of layer %d from the seeds: must be positive, or %d for all", name, f, i, All)
 		}
 	}
+	if err := o.check(name, topology); err != nil {
+		return nil, fmt.Errorf("sampler %s: %w", name, err)
+	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
+	m.options.Fanouts = slices.Clone(o.Fanouts)
 	if m.options.Aggregation == "" {
 		m.options.Aggregation = Mean
 	}
-	m.options.Fanouts = slices.Clone(o.Fanouts)
+	if m.options.Bias == 0 {
+		m.options.Bias = 1
+	}
 	if name == "full" {
 		for i := range m.options.Fanouts {
 			m.options.Fanouts[i] = All
 		}
 	}
-	if m.factors, err = newFactors(topology, m.options.Aggregation, o.Threads); err != nil {
-		return nil, fmt.Errorf("sampler %s: %w", name, err)
+	if m.factors, err = newFactors(topology, m.options.Aggregation, o.Threads); err == nil && kind.prepare != nil {
+		err = kind.prepare(m)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sampler %s: %w", name, err), m.Close())
 	}
 	return m, nil
 }
 
+// check refuses options that the method cannot follow.
+func (o *Options) check(name string, t Topology) error {
+	switch {
+	case o.Replace && !methodKinds[name].replace:
+		return errors.New("it cannot draw with replacement")
+	case o.ByWeight && name != "neighbor":
+		return errors.New("only neighbor draws by the weights of edges")
+	case o.ByWeight && !t.Weighted():
+		return errors.New("the graph has no weights to draw by")
+	case (o.Cached != nil || o.Bias != 0 || o.Debias) && name != "locality":
+		return errors.New("only locality prefers cached nodes")
+	case name == "locality" && o.Cached == nil:
+		return errors.New("locality needs to know which nodes are cached")
+	case o.Bias < 0 || math.IsInf(o.Bias, 0) || math.IsNaN(o.Bias) || o.Bias > 0 && o.Bias < 1:
+		return fmt.Errorf("bias %v towards cached nodes: must be 1 (none) or more", o.Bias)
+	}
+	return nil
+}
+
 // NewSampler makes a sampler for one goroutine, which closes it.
-func (m *Method) NewSampler() (Sampler, error) { return m.kind.newSampler(m) }
+func (m *Method) NewSampler() (Sampler, error) { return newLayered(m) }
 
 // Layers is the number of blocks of a mini-batch.
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
 
 // Close frees what samplers share, after all samplers are closed.
-func (m *Method) Close() error { return m.factors.close() }
+func (m *Method) Close() error { return errors.Join(m.factors.close(), m.columns.close()) }
 
-// begin makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is
+// start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is
 // scratch memory.
-func (m *Method) begin(dst *MiniBatch, seeds []uint32, known *relabeler, local *[]uint32) error {
+func (m *Method) start(dst *MiniBatch, seeds []uint32, known *relabeler, local *[]uint32) error {
 	for i, v := range seeds {
 		if int64(v) >= m.topology.Nodes() {
 			return fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, v, m.topology.Nodes())

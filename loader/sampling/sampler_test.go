@@ -180,15 +180,40 @@ type methodCase struct {
 }
 
 func (c methodCase) String() string {
-	return fmt.Sprintf("%s/%s/fanouts=%v/weighted=%t/replace=%t", c.name, c.options.Aggregation, c.options.Fanouts, c.weighted, c.options.Replace)
+	return fmt.Sprintf("%s/%s/fanouts=%v/weighted=%t/replace=%t/byweight=%t", c.name, c.options.Aggregation, c.options.Fanouts, c.weighted, c.options.Replace, c.options.ByWeight)
+}
+
+// repeats tells whether an edge may be drawn twice.
+func (c methodCase) repeats() bool {
+	return c.options.Replace && (c.name == "neighbor" || c.name == "locality")
 }
 
 func methodCases() (cases []methodCase) {
 	for _, name := range Names() {
 		for _, a := range []Aggregation{Mean, Sym, Plain} {
 			for _, weighted := range []bool{false, true} {
-				for _, replace := range []bool{false, true} {
-					cases = append(cases, methodCase{name, Options{Fanouts: []int{4, 3}, Aggregation: a, Replace: replace}, weighted, true})
+				c := methodCase{name, Options{Fanouts: []int{4, 3}, Aggregation: a}, weighted, true}
+				switch name {
+				case "locality":
+					c.options.Cached = func(u uint32) bool { return u%3 == 0 }
+					c.options.Debias = true
+					c.options.Bias = 4
+				case "ladies", "ladies-flat", "fastgcn", "fastgcn-flat":
+					c.unbiased = false // unless drawn with replacement
+					c.options.Fanouts = []int{14, 12}
+				case "ladies-debias", "ladies-flat-debias", "fastgcn-debias", "fastgcn-flat-debias":
+					c.options.Fanouts = []int{14, 12}
+				}
+				cases = append(cases, c)
+				if methodKinds[name].replace {
+					c.options.Replace, c.unbiased = true, true
+					cases = append(cases, c)
+				}
+				if name == "neighbor" && weighted {
+					c.options.ByWeight = true
+					cases = append(cases, c)
+					c.options.Replace = false
+					cases = append(cases, c)
 				}
 			}
 		}
@@ -206,7 +231,7 @@ func TestMiniBatchesFitTheGraph(t *testing.T) {
 				if err := s.Sample(&b, seeds, Key(1, 2, i)); err != nil {
 					t.Fatal(err)
 				}
-				checkBatch(t, g, &b, c.options.Aggregation, c.options.Replace)
+				checkBatch(t, g, &b, c.options.Aggregation, c.repeats())
 			}
 		})
 	}
@@ -218,7 +243,7 @@ func TestMiniBatchesFitTheGraph(t *testing.T) {
 func TestEstimatesAreUnbiased(t *testing.T) {
 	const draws = 4000
 	for _, c := range methodCases() {
-		if !c.unbiased || len(c.options.Fanouts) != 2 {
+		if !c.unbiased {
 			continue
 		}
 		t.Run(c.String(), func(t *testing.T) {

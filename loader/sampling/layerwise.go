@@ -1,0 +1,203 @@
+package sampling
+
+import (
+	"sort"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// layerWise chooses fanout sources for all destinations of a block together, and then all edges
+// between them. Sources are drawn with probabilities p proportional to the squared norms of columns
+// of the matrix (Aggregation): FastGCN (Chen et al. 2018) of the whole matrix, LADIES (Zou et al.
+// 2019; mq-gnn Eq. 7) of the rows of the block's destinations.
+//
+//   - flat: p is proportional to the norm itself. (mq-gnn Eq. 10 reads p ~ ||HW||, which no sampler
+//     knows; its text says that these norms are taken for equal, and Chen et al. 2022, section 4,
+//     derive p ~ ||column|| from that, without the square.)
+//   - debias: coefficients of mq-gnn Eq. 13. Otherwise they are 1/(fanout p), as for draws with
+//     replacement, which is without bias only if Options.Replace draws so.
+//
+// Self-loops that are always there count neither in norms nor among draws.
+type layerWise struct {
+	m      *Method
+	global *columns // of FastGCN
+	flat   bool
+	debias bool
+
+	all          bool
+	known        *relabeler // of sources that may be drawn
+	sources      []uint32
+	weights      []float64 // of sources: what p is proportional to
+	coefficients []float32 // of sources; 0: not drawn
+	draws        reservoir
+	cumulative   []float64
+	local        []uint32
+}
+
+func newLayerWise(fast, flat, debias bool) func(m *Method) (chooser, error) {
+	return func(m *Method) (chooser, error) {
+		known, err := newRelabeler(m.topology.Nodes())
+		s := &layerWise{m: m, flat: flat, debias: debias, known: known}
+		if fast {
+			s.global = m.columns
+		}
+		return s, err
+	}
+}
+
+func (s *layerWise) close() error { return s.known.close() }
+
+func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error {
+	s.all = fanout == All
+	if s.all {
+		return nil
+	}
+	s.known.forget()
+	s.sources, s.weights, s.coefficients = s.sources[:0], s.weights[:0], s.coefficients[:0]
+	if s.global != nil {
+		s.drawGlobal(fanout, random)
+		return nil
+	}
+	f := s.m.factors
+	err := c.visitLists(nodes, func(v uint32, l List, sources []uint32, weights []float32) {
+		s.local = resize(s.local, len(sources))
+		s.sources = s.known.add(s.sources, sources, s.local)
+		for range len(s.sources) - len(s.weights) {
+			s.weights = append(s.weights, 0)
+		}
+		_, loop := c.choices(v, l)
+		row := f.row(v, l.Degree())
+		for j, id := range s.local {
+			if int64(j) != loop {
+				s.weights[id] += f.square(row, sources, weights, j)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if s.flat {
+		roots(s.weights)
+	}
+	s.draw(fanout, random)
+	return nil
+}
+
+// draw draws among sources by weights, and sets their coefficients.
+func (s *layerWise) draw(fanout int, random uint64) {
+	s.coefficients = resize(s.coefficients, len(s.sources))
+	clear(s.coefficients)
+	if s.m.options.Replace {
+		s.cumulative = resize(s.cumulative, len(s.weights))
+		total := 0.0
+		for i, w := range s.weights {
+			total += w
+			s.cumulative[i] = total
+		}
+		for i := range uint64(fanout) {
+			if total > 0 {
+				id := search(s.cumulative, rng.Float64(rng.At(random, i))*total)
+				s.coefficients[id] += float32(total / (float64(fanout) * s.weights[id]))
+			}
+		}
+		return
+	}
+	s.draws.begin(fanout)
+	for id, w := range s.weights {
+		s.draws.offer(uint32(id), w, rng.At(random, uint64(id)))
+	}
+	debiased := s.draws.unbiased()
+	for i, d := range s.draws.draws {
+		switch {
+		case s.debias || s.draws.candidates <= fanout:
+			s.coefficients[d.candidate] = debiased[i]
+		default:
+			s.coefficients[d.candidate] = float32(s.draws.total / (float64(fanout) * d.weight))
+		}
+	}
+}
+
+// drawGlobal draws among all nodes: those that have been drawn are rejected, and as soon as they are
+// half of the probability, times are drawn for all others, as in reservoir.
+func (s *layerWise) drawGlobal(fanout int, random uint64) {
+	p := s.global
+	number := uint64(0)
+	next := func() (u uint32) {
+		u = p.draw(rng.At(random, number))
+		number++
+		return u
+	}
+	s.local = resize(s.local, 1)
+	one := [1]uint32{}
+	if s.m.options.Replace {
+		for i := 0; i < fanout && p.total() > 0; i++ {
+			one[0] = next()
+			s.sources = s.known.add(s.sources, one[:], s.local)
+			if int(s.local[0]) == len(s.coefficients) {
+				s.coefficients = append(s.coefficients, 0)
+			}
+			s.coefficients[s.local[0]] += float32(p.total() / (float64(fanout) * p.weight(one[0])))
+		}
+		return
+	}
+	left := p.total()
+	for want := min(fanout, p.positive); len(s.sources) < want && left > p.total()/2; {
+		one[0] = next()
+		if s.sources = s.known.add(s.sources, one[:], s.local); len(s.sources) > len(s.weights) {
+			s.weights = append(s.weights, p.weight(one[0]))
+			left -= s.weights[len(s.weights)-1]
+		}
+	}
+	if rest := min(fanout, p.positive) - len(s.sources); rest > 0 {
+		s.draws.begin(rest)
+		for u := range uint32(len(p.cumulative)) {
+			if _, drawn := s.known.find(u); !drawn {
+				s.draws.offer(u, p.weight(u), rng.At(random, number+uint64(u)))
+			}
+		}
+		for _, d := range s.draws.draws {
+			one[0] = d.candidate
+			s.sources = s.known.add(s.sources, one[:], s.local)
+			s.weights = append(s.weights, d.weight)
+		}
+	}
+	s.coefficients = resize(s.coefficients, len(s.sources))
+	if s.debias || p.positive <= fanout {
+		debias(s.coefficients, func(i int) float64 { return s.weights[i] }, p.positive, p.total())
+		return
+	}
+	for i, w := range s.weights {
+		s.coefficients[i] = float32(p.total() / (float64(fanout) * w))
+	}
+}
+
+func (s *layerWise) choose(c *chosenEdges, nodes []uint32) error {
+	if !s.all {
+		if err := c.readLists(false); err != nil {
+			return err
+		}
+	}
+	at := int64(0)
+	for i, v := range nodes {
+		l, loop := c.beginNode(i, v)
+		if s.all {
+			c.addOthers(l, loop)
+			c.endNode()
+			continue
+		}
+		for j, u := range c.listSources[at : at+l.Degree()] {
+			id, ok := s.known.find(u)
+			if ok && int64(j) != loop && s.coefficients[id] != 0 {
+				c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, s.coefficients[id])
+			}
+		}
+		c.endNode()
+		at += l.Degree()
+	}
+	return nil
+}
+
+// search is the first place whose sum is above x, or the last.
+func search(cumulative []float64, x float64) int {
+	return sort.Search(len(cumulative)-1, func(i int) bool { return cumulative[i] > x })
+}
