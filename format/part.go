@@ -1,8 +1,8 @@
 package format
 
 import (
-	"bufio"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
@@ -11,10 +11,6 @@ import (
 
 // partBytes is the largest size of a part, in bytes. Tests make it small.
 var partBytes = int64(4 << 30)
-
-// writeBytes is the size of the buffer for writing files. Most chunks are longer, and go
-// to the file without a copy.
-const writeBytes = 64 << 10
 
 // chunksPerPart is the number of chunks in each part but the last, if a chunk has at most
 // chunkBytes bytes of data.
@@ -45,8 +41,7 @@ type tableWriter struct {
 	nextChunk    int // chunk of the table
 	chunksInPart int // chunks in the present part
 	part         int
-	pending      vfs.PendingFile
-	buffer       *bufio.Writer
+	file         *vfs.Stream
 	out          *arrowfile.Writer
 }
 
@@ -68,12 +63,32 @@ func (w *Writer) startTable(t table, chunksPerPart int) (*tableWriter, error) {
 func (p *tableWriter) path() string { return PartPath(p.table.folder, p.part) }
 
 func (p *tableWriter) startPart() (err error) {
-	if p.pending, err = p.w.fsys.Create(filepath.Join(p.w.outputDir, filepath.FromSlash(p.path()))); err != nil {
+	bytes, err := p.table.fileBytes(p.nextChunk, min(p.chunksPerPart, p.table.chunks-p.nextChunk))
+	if err != nil {
 		return err
 	}
-	p.buffer = bufio.NewWriterSize(p.pending, writeBytes)
-	p.out, err = arrowfile.NewWriter(p.buffer, p.table.schema)
+	if p.file, err = vfs.CreateStream(p.w.fsys, filepath.Join(p.w.outputDir, filepath.FromSlash(p.path())), bytes); err != nil {
+		return err
+	}
+	p.out, err = arrowfile.NewWriter(p.file, p.table.schema)
 	return err
+}
+
+// fileBytes is the size of a part with some chunks. Where lengths depend on content, it is less.
+func (t *table) fileBytes(first, chunks int) (int64, error) {
+	empty, err := arrowfile.NewWriter(io.Discard, t.schema)
+	if err == nil {
+		err = empty.Close()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", t.folder, err)
+	}
+	total := empty.Size()
+	for k := range chunks {
+		data, _ := t.dataBytes(first + k)
+		total += arrowfile.Align + arrowfile.BlockBytes + (data+arrowfile.Align-1)/arrowfile.Align*arrowfile.Align
+	}
+	return total, nil
 }
 
 // beginChunk starts a chunk, in a new part if the present one is full. The caller writes
@@ -118,12 +133,10 @@ func (p *tableWriter) commitPart() error {
 	if err := p.out.Close(); err != nil {
 		return err
 	}
-	if err := p.buffer.Flush(); err != nil {
+	if err := p.file.Commit(); err != nil {
 		return err
 	}
-	if err := p.pending.Commit(); err != nil {
-		return err
-	}
+	p.w.addReceipt(p.file, p.out.Size())
 	p.files = append(p.files, writtenFile{FileEntry{Path: p.path(), Size: p.out.Size(), CRC32C: hex32(p.out.CRC32C())}, p.out.Extents()})
 	return nil
 }
@@ -144,8 +157,8 @@ func (p *tableWriter) close() error {
 
 // abort removes the part being written. The Writer removes the committed ones.
 func (p *tableWriter) abort() error {
-	if p.pending == nil {
+	if p.file == nil {
 		return nil
 	}
-	return p.pending.Abort()
+	return p.file.Abort()
 }

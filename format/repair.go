@@ -1,7 +1,6 @@
 package format
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -89,13 +88,12 @@ func (d *Dir) repairPart(ctx context.Context, t *table, p *part, chunk func(k in
 	if err := d.fsys.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
-	pending, err := d.fsys.Create(path)
+	file, err := vfs.CreateStream(d.fsys, path, entry.Size)
 	if err != nil {
 		return err
 	}
-	defer pending.Abort()
-	buffer := bufio.NewWriterSize(pending, writeBytes)
-	out, err := arrowfile.NewWriter(buffer, t.schema)
+	defer file.Abort()
+	out, err := arrowfile.NewWriter(file, t.schema)
 	if err != nil {
 		return err
 	}
@@ -122,14 +120,14 @@ func (d *Dir) repairPart(ctx context.Context, t *table, p *part, chunk func(k in
 			return err
 		}
 	}
-	if err := errors.Join(out.Close(), buffer.Flush()); err != nil {
+	if err := out.Close(); err != nil {
 		return err
 	}
 	if out.Size() != entry.Size || hex32(out.CRC32C()) != entry.CRC32C {
 		return &CorruptError{path, -1, fmt.Sprintf("it is damaged, and written again it has %d bytes and checksum %s outside of its chunks, want %d and %s, so the file was left as it is (propagate again with --force)",
 			out.Size(), hex32(out.CRC32C()), entry.Size, entry.CRC32C)}
 	}
-	return pending.Commit()
+	return file.Commit()
 }
 
 // RepairRows writes a damaged or missing part of the row table again, as RepairPart does.

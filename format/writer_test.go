@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -462,6 +463,66 @@ func TestSameContentGivesSameBytesWhateverTheOrderOfWriting(t *testing.T) {
 			if errA != nil || errB != nil || string(a) != string(b) {
 				t.Errorf("%s: %s differs", s.name, path)
 			}
+		}
+	}
+}
+
+func TestPartsWrittenPastThePageCacheHaveTheSameBytesAsThroughIt(t *testing.T) {
+	for _, s := range samples() {
+		direct, buffered := vfs.NewMem(), vfs.NewMem()
+		buffered.RefuseDirect()
+		before := offheap.InUse()
+		for _, disk := range []*vfs.Mem{direct, buffered} {
+			if _, err := s.write(disk, "/d", CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left := offheap.InUse() - before; left != 0 {
+			t.Errorf("%s: %d bytes of buffers are not freed", s.name, left)
+		}
+		paths := filesOf(t, direct, "/d")
+		if others := filesOf(t, buffered, "/d"); !slices.Equal(paths, others) {
+			t.Fatalf("%s: there are %q and %q", s.name, paths, others)
+		}
+		for _, path := range paths {
+			a, errA := readFile(direct, path, sizeOf(t, direct, path))
+			b, errB := readFile(buffered, path, sizeOf(t, buffered, path))
+			if errA != nil || errB != nil || string(a) != string(b) {
+				t.Errorf("%s: %s differs", s.name, path)
+			}
+		}
+	}
+}
+
+func TestAReceiptSaysHowPartsWereWritten(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		disk := vfs.NewMem()
+		if refused {
+			disk.RefuseDirect()
+		}
+		const rows = 100_000
+		w, err := Create(disk, "/d", NewLayout([]RegionSize{{RegionAll, rows}}, 1000, 4, Float32), CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Matrix(Input)
+		if err == nil {
+			err = errors.Join(m.Write(make([]byte, rows*16)), m.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := sizeOf(t, disk, "/d/"+PartPath("features/x/hop-0", 0))
+		want := Receipt{Direct: size}
+		if refused {
+			want = Receipt{Buffered: size}
+		}
+		r := w.Receipt()
+		if r.Direct != want.Direct || r.Buffered != want.Buffered || errors.Is(r.Why, vfs.ErrNoDirect) != refused {
+			t.Errorf("refused %v: %+v, want %+v", refused, r, want)
+		}
+		if err := w.Abort(); err != nil {
+			t.Error(err)
 		}
 	}
 }

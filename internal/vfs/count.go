@@ -2,8 +2,8 @@ package vfs
 
 import "sync/atomic"
 
-// Count is an FS that counts the files that are opened and the bytes that pass it. What files and file systems can
-// do beside, such as direct reads, is not to be had through it.
+// Count is an FS that counts the files that are opened and the bytes that pass it. Of what file systems can do
+// beside, direct writes alone are to be had through it.
 type Count struct {
 	FS
 	opened, read, written atomic.Int64
@@ -36,6 +36,18 @@ func (c *Count) Create(path string) (PendingFile, error) {
 	return &countedPending{f, c}, nil
 }
 
+func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+	direct, ok := c.FS.(DirectCreator)
+	if !ok {
+		return nil, 0, pathError("create", path, ErrNoDirect)
+	}
+	f, align, err := direct.CreateDirect(path, bytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &countedDirect{f, c}, align, nil
+}
+
 type countedFile struct {
 	File
 	count *Count
@@ -60,6 +72,17 @@ func (f *countedPending) Write(p []byte) (int, error) {
 
 func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.PendingFile.WriteAt(p, off)
+	f.count.written.Add(int64(n))
+	return n, err
+}
+
+type countedDirect struct {
+	DirectPending
+	count *Count
+}
+
+func (f *countedDirect) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.DirectPending.WriteAt(p, off)
 	f.count.written.Add(int64(n))
 	return n, err
 }

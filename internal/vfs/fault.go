@@ -8,10 +8,10 @@ import (
 
 // Fault is an FS whose operations can be made to fail, for tests that fail
 // operation 1, 2, 3 and so on until a run succeeds. It has the capabilities of
-// the FS that it wraps (Directer always, with ErrNoDirect where that has none).
+// the FS that it wraps (Directer and DirectCreator always, with ErrNoDirect where that has none).
 //
 // Operations are numbered from 1, over everything that touches the disk: each
-// method of FS; ReadAt, Size and Map of files; Write, WriteAt and Commit of
+// method of FS; ReadAt, Size and Map of files; Write, WriteAt, Truncate and Commit of
 // pending files. Close and Abort do not count.
 type Fault struct {
 	fsys FS
@@ -121,7 +121,22 @@ func (f *Fault) Create(path string) (PendingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &faultPending{p, f, path}, nil
+	return &faultPending{faultCommit{p, f, path}, p}, nil
+}
+
+func (f *Fault) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+	direct, ok := f.fsys.(DirectCreator)
+	if !ok {
+		return nil, 0, pathError("create", path, ErrNoDirect)
+	}
+	if err := f.count("create", path); err != nil {
+		return nil, 0, err
+	}
+	p, align, err := direct.CreateDirect(path, bytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &faultDirect{faultCommit{p, f, path}, p}, align, nil
 }
 
 func (f *Fault) MkdirAll(path string) error {
@@ -261,39 +276,67 @@ func (f *faultMapper) Map() (Mapping, error) {
 }
 
 type faultPending struct {
-	PendingFile
-	disk *Fault
-	path string
+	faultCommit
+	pending PendingFile
 }
 
 func (f *faultPending) Write(p []byte) (int, error) {
 	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
 		return 0, err
 	}
-	return f.PendingFile.Write(p)
+	return f.pending.Write(p)
 }
 
 func (f *faultPending) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
 		return 0, err
 	}
-	return f.PendingFile.WriteAt(p, off)
+	return f.pending.WriteAt(p, off)
 }
 
-func (f *faultPending) Commit() error {
+type faultDirect struct {
+	faultCommit
+	pending DirectPending
+}
+
+func (f *faultDirect) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
+		return 0, err
+	}
+	return f.pending.WriteAt(p, off)
+}
+
+func (f *faultDirect) Truncate(size int64) error {
+	if err := f.disk.count("truncate", f.path+TempSuffix); err != nil {
+		return err
+	}
+	return f.pending.Truncate(size)
+}
+
+// faultCommit is the end of a pending file of either kind.
+type faultCommit struct {
+	end interface {
+		Commit() error
+		Abort() error
+	}
+	disk *Fault
+	path string
+}
+
+func (f *faultCommit) Commit() error {
 	if err := f.disk.count("commit", f.path); err != nil {
 		_ = f.Abort()
 		return err
 	}
-	return f.PendingFile.Commit()
+	return f.end.Commit()
 }
 
-func (f *faultPending) Abort() error {
+func (f *faultCommit) Abort() error {
 	f.disk.mu.Lock()
 	dead, err := f.disk.dead(), f.disk.err
 	f.disk.mu.Unlock()
 	if dead {
 		return pathError("remove", f.path+TempSuffix, err)
 	}
-	return f.PendingFile.Abort()
+	return f.end.Abort()
 }

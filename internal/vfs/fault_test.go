@@ -25,6 +25,14 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := pending.Write([]byte("abcd")); return err })
 	do(func() error { _, err := pending.WriteAt([]byte("A"), 0); return err })
 	do(func() error { return pending.Commit() })
+	var direct DirectPending
+	do(func() error { direct, _, err = fsys.(DirectCreator).CreateDirect("/d/c", directAlign); return err })
+	if direct != nil {
+		defer direct.Abort()
+	}
+	do(func() error { _, err := direct.WriteAt(alignedBytes(directAlign, directAlign), 0); return err })
+	do(func() error { return direct.Truncate(1) })
+	do(func() error { return direct.Commit() })
 	do(func() error { return fsys.Rename("/d/a", "/d/b") })
 	do(func() error { _, err := fsys.Stat("/d/b"); return err })
 	do(func() error { _, err := fsys.ReadDir("/d"); return err })
@@ -44,7 +52,7 @@ func everyOperation(fsys FS) (err error) {
 	return err
 }
 
-const operations = 21 // of everyOperation
+const operations = 25 // of everyOperation
 
 func TestEachOperationFailsOnItsNumber(t *testing.T) {
 	failures := 0

@@ -16,12 +16,13 @@ import (
 
 // Mem is a disk in memory for tests: it can be full, and CrashClone gives what
 // a crash would leave of it. Relative paths start at its root, which is all
-// that a new one holds. It is a Directer, and its files are Mappers.
+// that a new one holds. It is a Directer and a DirectCreator, and its files are Mappers.
 type Mem struct {
 	mu             sync.RWMutex // over all nodes too
 	root           *memNode
 	capacity, used int64 // bytes of file content
 	noExchange     bool
+	noDirect       bool
 }
 
 // memNode is a file or a directory.
@@ -61,6 +62,13 @@ func (m *Mem) RefuseExchange() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.noExchange = true
+}
+
+// RefuseDirect makes it a file system on which all writes go through the page cache.
+func (m *Mem) RefuseDirect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noDirect = true
 }
 
 func pathError(op, path string, err error) error {
@@ -134,6 +142,32 @@ func (m *Mem) OpenDirect(path string) (File, int, error) {
 func (m *Mem) Create(path string) (PendingFile, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	f, err := m.create(path)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// CreateDirect takes files of any size, so that tests with small ones come this way.
+func (m *Mem) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.noDirect {
+		return nil, 0, noDirect(path, errors.ErrUnsupported)
+	}
+	f, err := m.create(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if bytes > m.free() {
+		return nil, 0, errors.Join(pathError("allocate", path+TempSuffix, syscall.ENOSPC), m.remove(path+TempSuffix))
+	}
+	f.resize(bytes)
+	return &memDirect{f}, directAlign, nil
+}
+
+func (m *Mem) create(path string) (*memPending, error) {
 	temp := path + TempSuffix
 	if n, _ := m.find(temp); n != nil {
 		if err := m.remove(temp); err != nil {

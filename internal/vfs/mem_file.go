@@ -104,11 +104,7 @@ func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
 	have := int64(len(node.data))
 	end := min(off+int64(len(p)), have+m.free())
 	if end > have {
-		node.data = slices.Grow(node.data, int(end-have))[:end]
-		clear(node.data[have:])
-		if !node.gone {
-			m.used += end - have
-		}
+		f.resize(end)
 	}
 	n := 0
 	if off < end {
@@ -118,6 +114,19 @@ func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
 		return n, pathError("write", f.path+TempSuffix, syscall.ENOSPC)
 	}
 	return n, nil
+}
+
+// resize makes the file shorter, or longer by zeros.
+func (f *memPending) resize(bytes int64) {
+	have := int64(len(f.node.data))
+	if bytes > have {
+		f.node.data = slices.Grow(f.node.data, int(bytes-have))
+	}
+	f.node.data = f.node.data[:bytes]
+	clear(f.node.data[min(have, bytes):])
+	if !f.node.gone {
+		f.disk.used += bytes - have
+	}
 }
 
 func (f *memPending) Commit() error {
@@ -146,5 +155,31 @@ func (f *memPending) Abort() error {
 	if err := m.remove(f.path + TempSuffix); err != nil {
 		return pathError("remove", f.path+TempSuffix, err)
 	}
+	return nil
+}
+
+// memDirect is a memPending that keeps its writes aligned, as they have to be past a page cache.
+type memDirect struct{ *memPending }
+
+func (f *memDirect) WriteAt(p []byte, off int64) (int, error) {
+	if off >= 0 && !aligned(p, off, directAlign) {
+		return 0, pathError("write", f.path+TempSuffix, errUnaligned)
+	}
+	return f.memPending.WriteAt(p, off)
+}
+
+func (f *memDirect) Truncate(size int64) error {
+	m := f.disk
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch more := size - int64(len(f.node.data)); {
+	case f.done:
+		return pathError("truncate", f.path+TempSuffix, fs.ErrClosed)
+	case size < 0:
+		return pathError("truncate", f.path+TempSuffix, fs.ErrInvalid)
+	case more > m.free():
+		return pathError("truncate", f.path+TempSuffix, syscall.ENOSPC)
+	}
+	f.resize(size)
 	return nil
 }

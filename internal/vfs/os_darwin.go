@@ -13,10 +13,10 @@ func exchange(onePath, otherPath string) error {
 	return unix.RenamexNp(onePath, otherPath, unix.RENAME_SWAP)
 }
 
-// openDirect opens a file and keeps its reads out of the page cache. They need
+// openDirect opens a file and keeps its reads and writes out of the page cache. They need
 // no alignment here; asking for it keeps callers honest.
-func openDirect(path string) (*os.File, int, error) {
-	f, err := os.Open(path)
+func openDirect(path string, flags int) (*os.File, int, error) {
+	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -26,3 +26,6 @@ func openDirect(path string) (*os.File, int, error) {
 	}
 	return f, directAlign, nil
 }
+
+// preallocate gives a file its size.
+func preallocate(f *os.File, bytes int64) error { return withoutPath(f.Truncate(bytes)) }

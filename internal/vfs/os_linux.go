@@ -19,10 +19,10 @@ func exchange(onePath, otherPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, onePath, unix.AT_FDCWD, otherPath, unix.RENAME_EXCHANGE)
 }
 
-// openDirect opens a file with O_DIRECT, and tells what its reads must be
+// openDirect opens a file with O_DIRECT, and tells what its reads and writes must be
 // aligned to.
-func openDirect(path string) (*os.File, int, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
+func openDirect(path string, flags int) (*os.File, int, error) {
+	f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -46,7 +46,17 @@ func alignment(fd int) (int, error) {
 		return directAlign, nil // kernels before 6.1 cannot tell; the first read will
 	}
 	if st.Dio_offset_align == 0 {
-		return 0, errors.New("the filesystem reads this file through the page cache only")
+		return 0, errors.New("the filesystem reads and writes this file through the page cache only")
 	}
 	return int(max(directAlign, st.Dio_offset_align, st.Dio_mem_align)), nil
+}
+
+// preallocate gives a file its size and its room on disk, so that writes of its parts need not wait
+// for one another. Where the file system cannot, the file has its size.
+func preallocate(f *os.File, bytes int64) error {
+	err := retryInterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, bytes) })
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EINVAL {
+		return withoutPath(f.Truncate(bytes))
+	}
+	return err
 }

@@ -8,16 +8,19 @@ import (
 )
 
 func (osFS) Create(path string) (PendingFile, error) {
-	temp := path + TempSuffix
-	// A new file rather than the old one emptied: somebody may have it open.
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	f, err := createTemp(path + TempSuffix)
 	if err != nil {
 		return nil, err
 	}
 	return &osPending{File: f, path: path}, nil
+}
+
+// createTemp makes a new file rather than empty the old one, which somebody may have open.
+func createTemp(temp string) (*os.File, error) {
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
 type osPending struct {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is the kernel's queue of reads (io_uring(7)) that all direct files share. Reads that come at
-// the same time are handed to the kernel by one system call, and none of them blocks a thread: with
-// a call for each, reads of 128 KB take twice the processor time.
+// ring is the kernel's queue of reads and writes (io_uring(7)) that all direct files share. Those that
+// come at the same time are handed to the kernel by one system call, and none of them blocks a thread:
+// with a call for each, reads of 128 KB take twice the processor time.
 type ring struct {
 	fd          int
 	memory      [2][]byte // the queues, and the submission entries
@@ -23,26 +23,27 @@ type ring struct {
 	doneTail    *uint32
 	results     *os.File // an eventfd, written to when there are results
 
-	reads   [ringReads]ringRead
-	unused  chan *ringRead // of reads
-	waiting chan *ringRead // for submission; closed with the ring
-	running sync.WaitGroup
-	// submitted orders what submit reads before what the results bring, as the kernel does, where
+	requests [ringRequests]ringRequest
+	unused   chan *ringRequest // of requests
+	waiting  chan *ringRequest // for submission; closed with the ring
+	running  sync.WaitGroup
+	// submitted orders what submit takes before what the results bring, as the kernel does, where
 	// the race detector sees it.
 	submitted atomic.Uint32
 }
 
-// ringRead is a read on its way.
-type ringRead struct {
+// ringRequest is a read or a write on its way.
+type ringRequest struct {
 	id     uint64 // its index
+	opcode uint8
 	fd     int
 	p      []byte
 	offset int64
 	result chan int32 // bytes, or a negative error number
 }
 
-// ringReads is how many reads can be on their way at a time; more wait.
-const ringReads = 128
+// ringRequests is how many requests can be on their way at a time; more wait.
+const ringRequests = 128
 
 // What the kernel and the program share: see linux/io_uring.h.
 type (
@@ -78,6 +79,7 @@ type (
 
 const (
 	opRead                = 22 // IORING_OP_READ
+	opWrite               = 23 // IORING_OP_WRITE
 	registerEventFD       = 4
 	mapSubmissionQueue    = 0
 	mapSubmissionEntries  = 0x10000000
@@ -123,14 +125,14 @@ func releaseRing(r *ring) {
 }
 
 func newRing() (*ring, error) {
-	r := &ring{fd: -1, unused: make(chan *ringRead, ringReads), waiting: make(chan *ringRead, ringReads)}
+	r := &ring{fd: -1, unused: make(chan *ringRequest, ringRequests), waiting: make(chan *ringRequest, ringRequests)}
 	if err := r.open(); err != nil {
 		r.release()
 		return nil, err
 	}
-	for i := range r.reads {
-		r.reads[i] = ringRead{id: uint64(i), result: make(chan int32, 1)}
-		r.unused <- &r.reads[i]
+	for i := range r.requests {
+		r.requests[i] = ringRequest{id: uint64(i), result: make(chan int32, 1)}
+		r.unused <- &r.requests[i]
 	}
 	r.running.Go(r.submit)
 	r.running.Go(r.takeResults)
@@ -139,7 +141,7 @@ func newRing() (*ring, error) {
 
 func (r *ring) open() error {
 	var p ringParameters
-	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringReads, uintptr(unsafe.Pointer(&p)), 0)
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, ringRequests, uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return errno
 	}
@@ -181,9 +183,9 @@ func (r *ring) open() error {
 	return nil
 }
 
-// close waits for the reads on their way, and ends the ring.
+// close waits for the requests on their way, and ends the ring.
 func (r *ring) close() {
-	for range ringReads {
+	for range ringRequests {
 		<-r.unused
 	}
 	close(r.unused)
@@ -209,11 +211,23 @@ func (r *ring) read(fd int, p []byte, offset int64) (int, error) {
 	if r == nil {
 		return unix.Pread(fd, p, offset)
 	}
+	return r.do(opRead, fd, p, offset)
+}
+
+// write is pwrite(2), likewise.
+func (r *ring) write(fd int, p []byte, offset int64) (int, error) {
+	if r == nil {
+		return unix.Pwrite(fd, p, offset)
+	}
+	return r.do(opWrite, fd, p, offset)
+}
+
+func (r *ring) do(opcode uint8, fd int, p []byte, offset int64) (int, error) {
 	q := <-r.unused
 	if q == nil {
 		return 0, unix.EBADF // the last file was closed meanwhile
 	}
-	q.fd, q.p, q.offset = fd, p, offset
+	q.opcode, q.fd, q.p, q.offset = opcode, fd, p, offset
 	r.waiting <- q
 	result := <-q.result
 	q.p = nil
@@ -224,7 +238,7 @@ func (r *ring) read(fd int, p []byte, offset int64) (int, error) {
 	return int(result), nil
 }
 
-// submit hands reads to the kernel.
+// submit hands requests to the kernel.
 func (r *ring) submit() {
 	tail := uint32(0)
 	for q := range r.waiting {
@@ -232,7 +246,7 @@ func (r *ring) submit() {
 		count := 0
 		for more := true; more; {
 			r.submissions[tail%uint32(len(r.submissions))] = submission{
-				opcode: opRead, fd: int32(q.fd), offset: uint64(q.offset),
+				opcode: q.opcode, fd: int32(q.fd), offset: uint64(q.offset),
 				address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(q.p)))), length: uint32(len(q.p)), id: q.id,
 			}
 			tail++
@@ -252,10 +266,10 @@ func (r *ring) submit() {
 				count -= int(n)
 			case unix.EINTR, unix.EAGAIN, unix.EBUSY:
 				runtime.Gosched()
-			default: // the reads that the kernel did not take end here
+			default: // the requests that the kernel did not take end here
 				for ; count > 0; count-- {
 					tail--
-					r.reads[r.submissions[tail%uint32(len(r.submissions))].id].result <- -int32(errno)
+					r.requests[r.submissions[tail%uint32(len(r.submissions))].id].result <- -int32(errno)
 				}
 				atomic.StoreUint32(r.submitTail, tail)
 			}
@@ -263,15 +277,15 @@ func (r *ring) submit() {
 	}
 }
 
-// takeResults ends reads that are done.
+// takeResults ends requests that are done.
 func (r *ring) takeResults() {
 	var word [8]byte
 	for head := uint32(0); ; {
 		for ; head != atomic.LoadUint32(r.doneTail); head++ {
 			r.submitted.Load()
 			c := r.completions[head%uint32(len(r.completions))]
-			atomic.StoreUint32(r.doneHead, head+1) // before another read can begin, so that the queue never overflows
-			r.reads[c.id].result <- c.result
+			atomic.StoreUint32(r.doneHead, head+1) // before another request can begin, so that the queue never overflows
+			r.requests[c.id].result <- c.result
 		}
 		if _, err := r.results.Read(word[:]); err != nil {
 			return

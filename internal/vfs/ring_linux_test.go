@@ -44,7 +44,7 @@ func TestTheRingReadsWhatPreadReads(t *testing.T) {
 		t.Logf("file %d: %d bytes", i, size)
 	}
 	var readers sync.WaitGroup
-	for i := range 2 * ringReads {
+	for i := range 2 * ringRequests {
 		readers.Go(func() {
 			f, content := files[i%2], contents[i%2]
 			for trial := range 20 {
@@ -76,7 +76,7 @@ func TestTheRingEndsAfterTheReadsOnTheirWay(t *testing.T) {
 	}
 	defer f.Close()
 	var readers sync.WaitGroup
-	for range 2 * ringReads {
+	for range 2 * ringRequests {
 		readers.Go(func() {
 			if n, err := r.read(int(f.Fd()), make([]byte, 1<<20), 0); n != 1<<20 && !errors.Is(err, unix.EBADF) {
 				t.Errorf("%d bytes, %v", n, err)

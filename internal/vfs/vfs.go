@@ -15,9 +15,9 @@ import (
 // ErrLocked is returned when another live job holds the lock that Lock asks for.
 var ErrLocked = errors.New("locked by another job")
 
-// ErrNoDirect is returned when a file cannot be read past the page cache
-// (tmpfs, filesystems or platforms that refuse); the text says why.
-var ErrNoDirect = errors.New("direct reads not available")
+// ErrNoDirect is returned when a file cannot be read or written past the page cache
+// (tmpfs, filesystems or platforms that refuse), or need not; the text says why.
+var ErrNoDirect = errors.New("direct reads and writes not available")
 
 // ErrFault is returned by Guard when touching a mapped file failed, which
 // happens when the file was truncated, or its disk failed, after it was mapped.
@@ -85,6 +85,25 @@ type File interface {
 // align bytes. Where that cannot be had the error wraps ErrNoDirect.
 type Directer interface {
 	OpenDirect(path string) (file File, align int, err error)
+}
+
+// DirectCreator is the capability, on an FS, to write files past the page cache.
+type DirectCreator interface {
+	// CreateDirect is Create for a file of about so many bytes, for which it makes room
+	// at once: a full disk shows here. Writes must have offset, length and memory address
+	// aligned to align bytes. Where that cannot be had, or the file is too small for it to
+	// be worth its while, the error wraps ErrNoDirect, and nothing is left.
+	CreateDirect(path string, bytes int64) (file DirectPending, align int, err error)
+}
+
+// DirectPending is a PendingFile that is written past the page cache. Several goroutines may
+// call WriteAt at a time; Truncate, which cuts the file to its size before Commit, Commit and
+// Abort are for one that knows that no WriteAt is running.
+type DirectPending interface {
+	io.WriterAt
+	Truncate(size int64) error
+	Commit() error
+	Abort() error
 }
 
 // Mapper is the capability, on a File, to be mapped into memory, read-only.

@@ -1,0 +1,234 @@
+package vfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenDirect tries a read before it promises any, because filesystems may
+// accept the open and refuse reads.
+func (osFS) OpenDirect(path string) (File, int, error) {
+	// What is wrong with the file itself shows here.
+	buffered, err := openFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer buffered.Close()
+	raw, align, err := openDirect(path, os.O_RDONLY)
+	if err != nil {
+		return nil, 0, noDirect(path, err)
+	}
+	f := &directFile{osFile{raw}, align, acquireRing()}
+	if _, err := f.readAt(alignedBytes(align, align), 0); err != nil && err != io.EOF {
+		f.Close()
+		return nil, 0, noDirect(path, err)
+	}
+	return f, align, nil
+}
+
+// noDirect is the error that direct reads or writes are refused, and why.
+func noDirect(path string, why error) error {
+	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: %w", ErrNoDirect, withoutPath(why))}
+}
+
+// CreateDirect tries a write before it promises any, as OpenDirect does with reads.
+func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, err error) {
+	if bytes < MinDirect {
+		return nil, 0, noDirect(path, errSmall)
+	}
+	temp := path + TempSuffix
+	// What is wrong with the folder, or with what is left there, shows here.
+	buffered, err := createTemp(temp)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := buffered.Close(); err != nil {
+		return nil, 0, errors.Join(err, os.Remove(temp))
+	}
+	raw, align, err := openDirect(temp, os.O_RDWR)
+	if err != nil {
+		return nil, 0, errors.Join(noDirect(path, err), os.Remove(temp))
+	}
+	f := &directPending{osPending{File: raw, path: path}, align, acquireRing()}
+	if err := preallocate(raw, bytes); err != nil {
+		return nil, 0, errors.Join(pathError("allocate", temp, err), f.Abort())
+	}
+	if _, err := f.writeAt(alignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil, 0, errors.Join(noDirect(path, err), f.Abort())
+	} else if err != nil {
+		return nil, 0, errors.Join(pathError("write", temp, err), f.Abort())
+	}
+	return f, align, nil
+}
+
+// MinDirect is the size of files, in bytes, from which on the operating system's files are written directly:
+// direct writes of smaller ones are not worth their calls.
+const MinDirect = 1 << 20
+
+var errSmall = errors.New("the file is small")
+
+// directPending is written past the page cache.
+type directPending struct {
+	osPending
+	align int
+	ring  *ring // nil: there is none
+}
+
+func (f *directPending) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.writeAt(p, off)
+	if err != nil {
+		err = pathError("write", f.Name(), err)
+	}
+	return n, err
+}
+
+func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || !aligned(p, off, f.align) {
+		return 0, errUnaligned
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := conn.Control(func(fd uintptr) {
+		n, err = writeBlocks(p, off, f.align, func(p []byte, off int64) (int, error) { return f.ring.write(int(fd), p, off) })
+	}); controlErr != nil {
+		return 0, fs.ErrClosed
+	}
+	return n, err
+}
+
+// writeBlocks writes all of p. What is interrupted is done again, and what is cut short goes on
+// from its last whole block.
+func writeBlocks(p []byte, off int64, align int, pwrite func([]byte, int64) (int, error)) (n int, err error) {
+	for n < len(p) {
+		m, err := pwrite(p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m < align && m < len(p)-n:
+			return n, io.ErrShortWrite
+		}
+		n += m / align * align
+	}
+	return n, nil
+}
+
+func (f *directPending) Commit() error {
+	defer f.release()
+	return f.osPending.Commit()
+}
+
+func (f *directPending) Abort() error {
+	defer f.release()
+	return f.osPending.Abort()
+}
+
+// release ends the use of the ring, once the file is closed.
+func (f *directPending) release() {
+	releaseRing(f.ring)
+	f.ring = nil
+}
+
+// directAlign is the alignment of direct reads and writes: the page size that drives and
+// filesystems agree on, and what the file format aligns to.
+const directAlign = 4096
+
+// alignedBytes makes memory that starts at a multiple of align.
+func alignedBytes(size, align int) []byte {
+	b := make([]byte, size+align)
+	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
+	return b[skip : skip+size : skip+size]
+}
+
+// aligned tells whether a direct read or write is allowed.
+func aligned(p []byte, off int64, align int) bool {
+	a := uint64(align)
+	return (uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))|uint64(len(p))|uint64(off))%a == 0
+}
+
+var errUnaligned = errors.New("direct read or write whose offset, length or memory is not aligned")
+
+// directFile reads past the page cache.
+type directFile struct {
+	osFile
+	align int
+	ring  *ring // nil: there is none
+}
+
+func (f *directFile) Close() error {
+	err := f.osFile.Close()
+	if err == nil {
+		releaseRing(f.ring)
+	}
+	return err
+}
+
+func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.readAt(p, off)
+	if err != nil && err != io.EOF {
+		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+	}
+	return n, err
+}
+
+// readAt is not os.File.ReadAt, which would go on after the short read at the
+// end of the file from an offset that is not aligned.
+func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || !aligned(p, off, f.align) {
+		return 0, errUnaligned
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := conn.Control(func(fd uintptr) {
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) { return f.ring.read(int(fd), p, off) })
+	}); controlErr != nil {
+		return 0, controlErr
+	}
+	if n == len(p) {
+		err = nil
+	}
+	return n, err
+}
+
+// readBlocks reads until p is full or the file ends. What is interrupted is done
+// again, and what is cut short goes on from its last whole block; a file system
+// that gives no whole block is one that refuses (EINVAL).
+func readBlocks(p []byte, off int64, align int, size func() (int64, error), pread func([]byte, int64) (int, error)) (n int, err error) {
+	for n < len(p) {
+		m, err := pread(p[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m == 0:
+			return n, io.EOF
+		case m%align == 0:
+			n += m
+			continue
+		}
+		end, err := size()
+		if err != nil {
+			return n, err
+		}
+		if off+int64(n+m) >= end {
+			return n + m, io.EOF
+		}
+		if m < align {
+			return n, unix.EINVAL
+		}
+		n += m / align * align
+	}
+	return n, nil
+}
