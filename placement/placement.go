@@ -145,6 +145,7 @@ func (n Needs) staging(f Facts) units.Bytes {
 // Override is what the user asked for; Auto leaves it to Choose.
 type Override struct {
 	Placement string
+	Reason    string // for that placement, if a program has chosen it; "": it was asked for
 	Shuffle   string // "" where nothing is to be shuffled
 }
 
@@ -215,7 +216,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		if why := find(placement, "").Obstacle; why != "" {
 			return d, fmt.Errorf("placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
 		}
-		addReason("placement %s was asked for", placement)
+		addReason("%s", cmp.Or(o.Reason, "placement "+placement+" was asked for"))
 	} else {
 		for _, placement = range []string{Device, Host, Storage, ""} {
 			if placement == "" {

@@ -90,26 +90,81 @@ func (r labelledRows) split(store *format.Dir, p session.Partition) (s trainer.S
 	return s
 }
 
-// partsOf returns the part of each row of a store in the split that a model was trained on. It is nil
-// if the store has other nodes: another number of them, or another label at a labelled one of the
-// split.
-func (r labelledRows) partsOf(store *format.Dir, c *trainer.Checkpoint) []uint8 {
-	if store.Manifest.Nodes != c.Data.Nodes {
-		return nil
-	}
+// comparison is what the nodes of a store are to those that a model was trained on.
+type comparison struct {
+	parts []uint8 // of each row, in the split of the training; nil: the store has other nodes
+	grown bool    // with other nodes: labels are as of the same nodes, but there are more or fewer of them
+}
+
+// compare finds the rows of a store in the split that a model was trained on. The nodes are the same if both were
+// propagated from the same graph, or if there are as many and their labels say so: see sameNodes. Some may be
+// missing among the rows, or have another label.
+func (r labelledRows) compare(store *format.Dir, c *trainer.Checkpoint) (found comparison) {
 	parts := make([]uint8, len(r.nodes))
 	rows, s := r.byNode(), &c.Split
+	most := min(len(r.nodes), len(s.Nodes))
+	trained, stored := make([]int32, 0, most), make([]int32, 0, most)
+	inSplit, inStore := 0, 0 // labelled nodes
+	for _, label := range r.labels {
+		if label >= 0 {
+			inStore++
+		}
+	}
 	for i, node := range s.Nodes {
+		if s.Labels[i] >= 0 {
+			inSplit++
+		}
 		for len(rows) > 0 && r.nodes[rows[0]] < node {
 			rows = rows[1:]
 		}
-		found := len(rows) > 0 && r.nodes[rows[0]] == node
-		if found {
-			parts[rows[0]] = s.Parts[i]
+		if len(rows) == 0 || r.nodes[rows[0]] != node {
+			continue
 		}
-		if s.Labels[i] >= 0 && (!found || r.labels[rows[0]] != s.Labels[i]) {
-			return nil
+		row := rows[0]
+		if parts[row] = s.Parts[i]; s.Labels[i] >= 0 && r.labels[row] >= 0 {
+			trained, stored = append(trained, s.Labels[i]), append(stored, r.labels[row])
 		}
 	}
-	return parts
+	m := &store.Manifest
+	switch {
+	case m.Fingerprint == c.Data.Fingerprint:
+		found.parts = parts
+	case !sameNodes(max(m.Nodes, c.Data.Nodes), inSplit, inStore, trained, stored):
+	case m.Nodes == c.Data.Nodes:
+		found.parts = parts
+	default:
+		found.grown = true
+	}
+	return found
+}
+
+// sameNodes tells whether two graphs have the same nodes, from their labels: of n nodes, the first graph has
+// labels of so many, the second of so many, and both of some by number, which are a and b. The nodes are the
+// same if the number of those, and the part of them that agrees, are nearer to what is possible than to what
+// chance gives: each label belongs to a random node. So a graph is known that was imported again with other edges,
+// without some labels, or with corrected ones. It sorts a and b.
+func sameNodes(n int64, first, second int, a, b []int32) bool {
+	both, agree := float64(len(a)), 0.0
+	for i, label := range a {
+		if label == b[i] {
+			agree++
+		}
+	}
+	slices.Sort(a)
+	slices.Sort(b)
+	chance := 0.0
+	for i, j := 0, 0; i < len(a); {
+		label, inA, inB := a[i], 0.0, 0.0
+		for ; i < len(a) && a[i] == label; i++ {
+			inA++
+		}
+		for ; j < len(b) && b[j] <= label; j++ {
+			if b[j] == label {
+				inB++
+			}
+		}
+		chance += inA * inB / both
+	}
+	overlap := float64(first) * float64(second) / float64(n)
+	return both > 0 && 2*both >= overlap+float64(min(first, second)) && 2*agree >= chance+both
 }

@@ -24,6 +24,7 @@ type evaluateOptions struct {
 	splits            string
 	batch             int
 	placement         string
+	metric            string // "": that of the training
 }
 
 // allRows is the value of --rows for all labelled rows.
@@ -57,6 +58,7 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	f.IntVar(&o.split, "split", -1, "number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
+	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by, as of train (default that of the training)")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	c.MarkFlagRequired("checkpoint")
@@ -93,7 +95,8 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	if err != nil {
 		return e, err
 	}
-	trainedParts := stored.partsOf(store, c)
+	nodes := stored.compare(store, c)
+	trainedParts := nodes.parts
 	e.sameNodes = trainedParts != nil
 	var p session.Partition
 	var split string
@@ -140,6 +143,9 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	}
 	if !e.sameNodes {
 		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), count(c.Data.Nodes, "node"))
+		if nodes.grown {
+			e.about += ", whose labels are the same as far as it goes: if the nodes are, it may have been trained on some of these rows"
+		}
 	}
 	return e, nil
 }
@@ -172,6 +178,12 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err := c.CheckStore(store.Matrices(), m.Features, outputs, target); err != nil {
 		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
 	}
+	if o.metric != "" {
+		c.Options.Metric = o.metric
+		if _, err := c.Options.Normalized(c.Spec); err != nil {
+			return nil, usagef("--metric %s: %s", o.metric, err)
+		}
+	}
 	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
 	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
 		return nil, err
@@ -182,7 +194,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	so := session.Options{
 		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
-		Model: c.Spec, HeldBytes: held,
+		Model: c.Spec, HeldBytes: held + metricBytes(c.Options.Metric, plan.rows, c.Spec),
 	}
 	for _, part := range plan.parts {
 		so.Rows = append(so.Rows, part.Rows)

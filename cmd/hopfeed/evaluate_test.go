@@ -1,9 +1,13 @@
 package main
 
 import (
+	"encoding/binary"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -130,5 +134,159 @@ func TestAStoreWithoutTestRowsSaysWhatElseToEvaluateOn(t *testing.T) {
 	}
 	if o := object(t, must(t, d, "evaluate --json --checkpoint allrun allstore --rows all")); o["trained_rows"] != 300.0 {
 		t.Errorf("%v", o)
+	}
+}
+
+// A graph is imported again: without some of its nodes in the split, with corrected labels, or with a node more.
+// Rows that were trained on are still known, and are not tested unasked.
+func TestRowsOfTrainingAreKnownInAGraphThatHasChanged(t *testing.T) {
+	d := manySplits(t)
+	must(t, d, "train store --model sgc --epochs 5 --run run")
+	store, err := format.OpenStore(d, "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	table, err := store.Rows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := strings.Replace(content(t, d, "arrays/meta.json"), "300", "301", 1)
+	labels, trained := make([]int32, 301), map[uint32]bool{}
+	for row, node := range table.NodeID {
+		labels[node] = table.Labels[row]
+		trained[node] = int64(row) < store.Layout().Regions[0].Rows
+	}
+	splits := []byte(splitNodes(1, 1))
+	splits = splits[len(splits)-300:]
+	for name, c := range map[string]struct {
+		nodes  int
+		change func(node int, label *int32, split *byte)
+	}{
+		"lacks nodes that were trained on": {300, func(node int, label *int32, split *byte) {
+			if trained[uint32(node)] && node%3 == 0 {
+				*label, *split = -1, 255
+			}
+		}},
+		"lacks labels":         {300, func(node int, label *int32, split *byte) { *label -= int32(node%2) * (*label + 1) }},
+		"has corrected labels": {300, func(node int, label *int32, split *byte) { *label = (*label + int32(1-min(1, node%5))) % 3 }},
+		"has a node more":      {301, func(int, *int32, *byte) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := d.CrashClone()
+			labelled := npy.AppendHeader(nil, npy.Int32, 1, int64(c.nodes))
+			first, second := npy.AppendHeader(nil, npy.Int8, 1, 2, int64(c.nodes)), []byte{}
+			for node := range c.nodes {
+				label, split := labels[node], byte(2) // of the new node
+				if node < 300 {
+					split = splits[node]
+				}
+				if c.change(node, &label, &split); label < 0 {
+					label = -1
+				}
+				labelled = binary.LittleEndian.AppendUint32(labelled, uint32(label))
+				first = append(first, split)
+				if split <= 2 {
+					split = 2 - split
+				}
+				second = append(second, split)
+			}
+			write(t, d, "arrays/node_label.npy", string(labelled))
+			if c.nodes > 300 {
+				write(t, d, "arrays/meta.json", meta)
+			}
+			write(t, d, "arrays/splits.npy", string(first)+string(second))
+			features := npy.AppendHeader(nil, npy.Float32, 1, int64(c.nodes), int64(store.Manifest.Features))
+			write(t, d, "arrays/node_feat.npy", string(features)+strings.Repeat("\x00\x00\x80\x3f", c.nodes*store.Manifest.Features))
+			must(t, d, "import npy arrays -o changed")
+			must(t, d, "propagate changed -o changedstore --hops 2 --operator sym")
+			if c.nodes > 300 {
+				o := object(t, must(t, d, "evaluate --json --checkpoint run changedstore"))
+				if o["same_nodes"] != false || !strings.Contains(o["rows_of"].(string), "may have been trained on some of these rows") {
+					t.Errorf("%v", o)
+				}
+				return
+			}
+			if o := object(t, must(t, d, "evaluate --json --checkpoint run changedstore")); o["same_nodes"] != true || o["trained_rows"] != 0.0 {
+				t.Errorf("%v", o)
+			}
+			// The second split tests the training rows of the first.
+			if o := hopfeed(t, d, "evaluate --checkpoint run changedstore --split 1"); o.code != exitUsage || !strings.Contains(o.stderr, "the model was trained on") {
+				t.Errorf("exit status %d: %s%s", o.code, o.stdout, o.stderr)
+			}
+		})
+	}
+}
+
+func TestLabelsTellWhetherNodesAreTheSame(t *testing.T) {
+	// Labels of n nodes, of which a tenth has none.
+	draw := func(seed uint64, n, of int) []int32 {
+		labels := make([]int32, n)
+		for i := range labels {
+			if labels[i] = -1; rng.Hash(seed, uint64(2*i))%10 > 0 {
+				labels[i] = math.MaxInt32 - int32(min(rng.Hash(seed, uint64(2*i+1))%uint64(of), rng.Hash(seed, uint64(i))%uint64(of)))
+			}
+		}
+		return labels
+	}
+	same := func(first, second []int32) bool {
+		var counts [2]int
+		var a, b []int32
+		for i := range first {
+			for k, label := range []int32{first[i], second[i]} {
+				if label >= 0 {
+					counts[k]++
+				}
+			}
+			if first[i] >= 0 && second[i] >= 0 {
+				a, b = append(a, first[i]), append(b, second[i])
+			}
+		}
+		return sameNodes(int64(len(first)), counts[0], counts[1], a, b)
+	}
+	for n := 200; n < 2000; n += 137 {
+		for _, classes := range []int{2, 3, 10} {
+			first, other := draw(1, n, classes), draw(uint64(n), n, classes)
+			if same(first, other) {
+				t.Errorf("%d nodes of %d classes are the same as others", n, classes)
+			}
+			for what, change := range map[string]func(i int, label int32) int32{
+				"nothing has changed":         func(_ int, label int32) int32 { return label },
+				"a fifth has another label":   func(i int, label int32) int32 { return label - int32(1-min(1, i%5)) },
+				"half of the labels are gone": func(i int, label int32) int32 { return max(-1, label-int32(i%2)*math.MaxInt32-int32(i%2)) },
+			} {
+				again := slices.Clone(first)
+				for i, label := range again {
+					if label >= 0 {
+						again[i] = change(i, label)
+					}
+				}
+				if !same(first, again) || !same(again, first) {
+					t.Errorf("%d nodes of %d classes are others where %s", n, classes, what)
+				}
+			}
+		}
+	}
+	if sameNodes(3, 1, 1, nil, nil) {
+		t.Error("nodes without labels in common are the same")
+	}
+}
+
+func TestEvaluateByAnotherMetric(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	for _, metric := range []string{"accuracy", "macro-f1", "loss"} {
+		must(t, d, "train store --model sgc --epochs 1 --eval-every 1 --seed 3 --json --run "+metric+" --metric "+metric)
+	}
+	for _, metric := range []string{"macro-f1", "loss"} { // one epoch, so the same model
+		want := object(t, must(t, d, "evaluate --json --checkpoint "+metric+" store"))
+		got := object(t, must(t, d, "evaluate --json --checkpoint accuracy store --metric "+metric))
+		if got["metric"] != metric || got["value"] != want["value"] || got["test_metric"] != want["test_metric"] || got["value"] == nil {
+			t.Errorf("by %s: %v, want %v", metric, got, want)
+		}
+	}
+	for metric, wants := range map[string]string{"mse": "is not for classes", "best": `there is no metric "best"`, "roc-auc": "two classes"} {
+		if o := hopfeed(t, d, "evaluate --checkpoint accuracy store --metric "+metric); o.code != exitUsage || !strings.Contains(o.stderr, wants) {
+			t.Errorf("--metric %s: exit status %d: %s", metric, o.code, o.stderr)
+		}
 	}
 }

@@ -266,6 +266,7 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		"train hub-store --model sgc --epochs 1 --run hub-run --quiet",
 		"import npy arrays-wide -o wide --edge-layout 2xE --quiet",
 		"propagate wide -o wide-store --hops 1 --operator sym --quiet",
+		"train wide-store --model sgc --epochs 1 --metric roc-auc --run wide-run --quiet",
 	} {
 		if m := inProcess(t, dir, "", line); m.code != exitDone {
 			t.Fatalf("%s: %s", line, m.stderr)
@@ -296,6 +297,11 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "bench load", line: "bench load store --rounds 1 --quiet"},
 		{name: "bench ablation", line: "bench ablation store --models sgc --hops 2 --rounds 1 --epochs 1 --quiet"},
 		{name: "evaluate", line: "evaluate --checkpoint hub-run hub-store --quiet"},
+		{name: "train by ROC-AUC", line: "train wide-store --model sgc --epochs 1 --metric roc-auc --quiet"},
+		{name: "evaluate by ROC-AUC", line: "evaluate --checkpoint wide-run wide-store --rows all --quiet"},
+		{name: "predict rows of a store", line: "predict --checkpoint run store -o OUT/p.parquet --force --quiet"},
+		{name: "predict rows with names and many columns", line: "predict --checkpoint wide-run wide-store -o OUT/p.arrow --force --quiet"},
+		{name: "predict nodes of a hub", line: "predict --checkpoint hub-run hub -o OUT/p.csv --force --quiet"},
 		{name: "train from storage, of a store larger than memory", line: "train large-store --model sign --hidden 16 --layers 2 --batch 1000 --epochs 1 --placement storage --quiet"},
 		{name: "propagate many splits, labels and names", line: "propagate wide -o OUT/s --hops 1 --operator sym --force --quiet"},
 		{name: "export a store", line: "export npy wide-store -o OUT/a --force --quiet"},

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -34,6 +36,7 @@ type predictOptions struct {
 	split                     int    // of a graph
 	batch                     int
 	placement                 string
+	placed                    bool // somebody has asked for the placement
 	force                     bool
 }
 
@@ -69,7 +72,7 @@ func newPredictCommand(a *app) *cobra.Command {
 	c.MarkFlagRequired("checkpoint")
 	c.MarkFlagRequired("output")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.input = args[0]
+		o.input, o.placed = args[0], c.Flags().Changed("placement")
 		if c.Flags().Changed("node-file") && c.Flags().Changed("rows") {
 			return nil, usagef("--node-file and --rows both choose rows: give one of them")
 		}
@@ -98,17 +101,26 @@ func (o *predictOptions) validate() error {
 }
 
 // checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or
-// store or what is read, and one that cannot be written.
+// store or what is read, and one that cannot be written. It removes what a killed process has left of it.
 func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
 	dir, name := filepath.Split(path)
 	if info, err := a.fs.Stat(path); err == nil && info.IsDir() {
 		return usagef("--output %s: it is a directory", path)
 	}
+	lock := filepath.Join(path+jobSuffix, folder.LockName)
+	if locked, err := a.fs.Locked(lock); err != nil || locked {
+		return cmp.Or(err, fmt.Errorf("%s: another process is writing it: %w", path, vfs.ErrLocked))
+	}
 	if !force {
-		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
-			if _, err := a.fs.Stat(path); err == nil {
-				return fmt.Errorf("%s: %w (--force replaces it)", path, format.ErrExists)
-			}
+		if _, err := a.fs.Stat(path); err == nil {
+			return fmt.Errorf("%s: %w (--force replaces it)", path, format.ErrExists)
+		}
+		ours, err := vfs.StateOfLock(a.fs, lock)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if _, err := a.fs.Stat(path + vfs.TempSuffix); err == nil && ours != vfs.Marked {
+			return fmt.Errorf("%s: %w (--force replaces it)", path+vfs.TempSuffix, format.ErrExists)
 		}
 	}
 	if err := a.refuseWithin(path); err != nil {
@@ -141,33 +153,33 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	}
 	defer func() { err = errors.Join(err, input.Close()) }()
 	p := &predicted{Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output, incomplete: c.Incomplete(), trainedOn: c.Data.Name}
-	switch {
-	case input.Manifest.Kind == format.KindGraph:
-		err = a.predictGraph(ctx, c, input, o, p)
-	case o.nodes != "" || o.split > 0:
-		err = usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
-	default:
+	isGraph := input.Manifest.Kind == format.KindGraph
+	if !isGraph && (o.nodes != "" || o.split > 0) {
+		return nil, usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
+	}
+	job, err := a.openPredictionJob(o.output)
+	if err != nil {
+		return nil, err
+	}
+	if isGraph {
+		err = a.predictGraph(ctx, c, input, o, p, job)
+	} else {
 		err = a.predictStore(ctx, c, input, o, p)
 	}
-	if err != nil {
+	if err = errors.Join(err, job.remove()); err != nil {
 		return nil, err
 	}
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
 }
 
-// predictGraph writes the predictions of nodes of a graph, by way of a store that it makes and removes.
-func (a *app) predictGraph(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
+// predictGraph writes the predictions of nodes of a graph, by way of a store that the job removes.
+func (a *app) predictGraph(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, job *predictionJob) (err error) {
 	began := time.Now()
-	scratch, err := a.openScratchStore(o.output)
-	if err != nil {
+	if err := a.propagateFor(ctx, c, graph, o, job.store); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, scratch.remove()) }()
-	if err := a.propagateFor(ctx, c, graph, o, scratch.dir); err != nil {
-		return err
-	}
-	store, err := format.OpenStore(a.fs, scratch.dir)
+	store, err := format.OpenStore(a.fs, job.store)
 	if err != nil {
 		return err
 	}
@@ -186,9 +198,6 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	if table.totalRows == 0 {
 		return usagef("%s has no %s rows to predict", o.input, o.rows)
 	}
-	if err := a.fs.MkdirAll(filepath.Dir(o.output)); err != nil {
-		return err
-	}
 	if err := table.checkSpace(a.fs, o.output); err != nil {
 		return err
 	}
@@ -196,6 +205,9 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
 		NoLabels: true, RowNumbers: true,
 		Model: c.Spec, HeldBytes: table.memoryBytes() + c.Spec.PredictBytes(o.batch),
+	}
+	if !o.placed {
+		so.PlacementReason = "storage: each row is needed once"
 	}
 	for _, r := range table.regions {
 		so.Rows = append(so.Rows, loader.Rows{Region: r.Name})
@@ -253,35 +265,38 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	return nil
 }
 
-// scratchStore is a store that exists while predictions of a graph are computed, in a folder of ours
-// beside them.
-type scratchStore struct {
+// predictionJob is a folder beside the output that is there while predictions are written. By it, a later one
+// knows that a killed process has left the unfinished output. It holds the store of a graph.
+type predictionJob struct {
 	fs     vfs.FS
 	folder string
 	lock   io.Closer
-	dir    string // of the store
+	store  string // directory
 }
 
-// openScratchStore makes the folder, and removes from it what a killed process has left.
-func (a *app) openScratchStore(output string) (*scratchStore, error) {
-	s := &scratchStore{fs: a.fs, folder: output + ".propagated"}
-	s.dir = filepath.Join(s.folder, "store")
+// jobSuffix follows the name of the output.
+const jobSuffix = ".job"
+
+// openPredictionJob makes the folder, and removes from it what a killed process has left.
+func (a *app) openPredictionJob(output string) (*predictionJob, error) {
+	j := &predictionJob{fs: a.fs, folder: output + jobSuffix}
+	j.store = filepath.Join(j.folder, "store")
 	var err error
-	if s.lock, err = folder.Lock(a.fs, s.folder); err != nil {
+	if j.lock, err = folder.Lock(a.fs, j.folder); err != nil {
 		return nil, err
 	}
-	if err := format.Remove(a.fs, s.dir); err != nil {
-		return nil, errors.Join(err, s.lock.Close())
+	if err := format.Remove(a.fs, j.store); err != nil {
+		return nil, errors.Join(err, j.remove())
 	}
-	return s, nil
+	return j, nil
 }
 
-func (s *scratchStore) remove() error {
-	err := format.Remove(s.fs, s.dir)
+func (j *predictionJob) remove() error {
+	err := format.Remove(j.fs, j.store)
 	if err == nil {
-		err = folder.Remove(s.fs, s.folder)
+		err = folder.Remove(j.fs, j.folder)
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, j.lock.Close())
 }
 
 // propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are

@@ -78,6 +78,9 @@ func TestPredictionsHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	if want := []string{"node_id", "class", "p_0", "p_1", "p_2"}; !slices.Equal(header, want) || o["rows"] != 300.0 || o["outputs"] != "class probabilities" || int(o["bytes"].(float64)) != len(content(t, d, "out.csv")) {
 		t.Errorf("columns %q, %v", header, o)
 	}
+	if reasons := fmt.Sprint(o["reasons"]); !strings.Contains(reasons, "each row is needed once") || strings.Contains(reasons, "asked for") {
+		t.Errorf("nobody asked for a placement: %s", reasons)
+	}
 	store, err := format.OpenStore(d, "store")
 	if err != nil {
 		t.Fatal(err)
@@ -226,13 +229,14 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		must(t, d, line)
 	}
 	write(t, d, "there.csv", "mine")
+	write(t, d, "begun.csv.tmp", "mine")
 	write(t, d, "letters.txt", "1\nx\n")
 	write(t, d, "beyond.txt", "300\n")
 	write(t, d, "empty.txt", "\n")
-	if err := d.MkdirAll("taken.csv.propagated"); err != nil {
+	if err := d.MkdirAll("taken.csv.job"); err != nil {
 		t.Fatal(err)
 	}
-	write(t, d, "taken.csv.propagated/thesis.tex", "mine")
+	write(t, d, "taken.csv.job/thesis.tex", "mine")
 	before := tree(t, d, ".")
 	for line, c := range map[string]struct {
 		code int
@@ -240,7 +244,8 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 	}{
 		"store -o out.xlsx":                                     {exitUsage, "ends in .arrow, .csv, .parquet"},
 		"store -o there.csv":                                    {exitUsage, "there.csv: output exists (--force replaces it)"},
-		"store -o taken.csv.propagated":                         {exitUsage, "want a name that ends in"},
+		"store -o begun.csv":                                    {exitUsage, "begun.csv.tmp: output exists"},
+		"store -o taken.csv.job":                                {exitUsage, "want a name that ends in"},
 		"store -o store/out.csv":                                {exitUsage, "to which nothing may be added"},
 		"store -o run/out.csv --force":                          {exitUsage, "lies in run, which this command reads"},
 		"store -o out.csv --rows some":                          {exitUsage, "--rows"},
@@ -258,7 +263,7 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		"graph -o out.csv --node-file no.txt":                   {exitFailed, "no.txt"},
 		"graph -o out.csv --node-file empty.txt --rows all":     {exitUsage, "give one of them"},
 		"plain -o out.csv --rows test":                          {exitUsage, "plain has no test rows"},
-		"graph -o taken.csv":                                    {exitUsage, "taken.csv.propagated: it is there already"},
+		"graph -o taken.csv":                                    {exitUsage, "taken.csv.job: it is there already"},
 		"store -o out.csv --placement device --memory 33554432": {exitDoesNotFit, "memory"},
 		"nothing -o out.csv":                                    {exitFailed, "nothing"},
 	} {
@@ -289,7 +294,14 @@ func (tight) FreeBytes(string) (int64, error) { return 1 << 10, nil }
 // fails otherwise leaves nothing.
 func TestAPredictionThatEndsEarlyLeavesNothing(t *testing.T) {
 	d := disk(t, strings.Replace(generateLine, "--nodes 300 --edges 1500", "--nodes 40 --edges 100", 1), "propagate graph -o store --hops 1", "train store --model sgc --epochs 2 --run run").CrashClone()
-	const line = "predict --checkpoint run graph -o out.csv --threads 1"
+	for _, input := range []string{"graph", "store"} {
+		t.Run(input, func(t *testing.T) {
+			endEarly(t, d.CrashClone(), "predict --checkpoint run "+input+" -o out.csv --threads 1")
+		})
+	}
+}
+
+func endEarly(t *testing.T, d *vfs.Mem, line string) {
 	before := tree(t, d, ".")
 	must(t, d, line)
 	want := content(t, d, "out.csv")
@@ -302,13 +314,13 @@ func TestAPredictionThatEndsEarlyLeavesNothing(t *testing.T) {
 		fault.FailAt(n, syscall.ENOSPC)
 		o := hopfeed(t, fault, line)
 		if fault.Operations() < n {
-			if n < 100 {
+			if n < 50 {
 				t.Errorf("only %d operations", n)
 			}
 			break
 		}
 		after := tree(t, m, ".")
-		removing := after["out.csv"] == want && strings.Contains(o.stderr, " out.csv.propagated") // which failed, last of all
+		removing := after["out.csv"] == want && strings.Contains(o.stderr, " out.csv.job") // which failed, last of all
 		if o.code != exitDone && !removing && !maps.Equal(before, after) {
 			t.Errorf("operation %d failed (%s), and left %q", n, o.stderr, slices.Sorted(maps.Keys(after)))
 		}
@@ -319,7 +331,11 @@ func TestAPredictionThatEndsEarlyLeavesNothing(t *testing.T) {
 		fault = vfs.NewFault(killed)
 		fault.FailFrom(n, errors.New("killed"))
 		hopfeed(t, fault, line)
-		must(t, killed, line+" --force")
+		again := line
+		if _, err := killed.Stat("out.csv"); err == nil { // complete
+			again += " --force"
+		}
+		must(t, killed, again)
 		if content(t, killed, "out.csv") != want {
 			t.Errorf("killed at operation %d, again: other predictions", n)
 		}

@@ -110,10 +110,20 @@ func (o *trainOptions) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes i
 		}
 		bytes += checkpointRowBytes*m.Rows + checkpointParameterBytes*parameters
 	}
-	if o.Metric == "roc-auc" { // a number for each row and label, once more as they are added up
-		bytes += 16 * m.Rows * int64(m.Labels)
+	return bytes + metricBytes(o.Metric, m.Rows, spec), nil
+}
+
+// metricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and
+// label, in a list that grows by copying, and once more as those of sets of rows are added up.
+func metricBytes(metric string, rows int64, spec trainer.Spec) int64 {
+	if metric != "roc-auc" {
+		return 0
 	}
-	return bytes, nil
+	columns := int64(1)
+	if spec.Target == trainer.LabelsTarget {
+		columns = int64(spec.Classes)
+	}
+	return 24 * rows * columns
 }
 
 // targetOf is what a model of a store predicts, and in how many columns.

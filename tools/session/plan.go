@@ -67,7 +67,7 @@ func DescribedPlan(facts placement.Facts, layout format.Layout, compute placemen
 
 // wishes are what the caller asked of the plan.
 func (o Options) wishes() placement.Override {
-	w := placement.Override{Placement: cmp.Or(o.Placement, placement.Auto)}
+	w := placement.Override{Placement: cmp.Or(o.Placement, placement.Auto), Reason: o.PlacementReason}
 	if o.Train {
 		w.Shuffle = cmp.Or(o.Shuffle, placement.Auto)
 	}

@@ -47,6 +47,7 @@ type Options struct {
 	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
 	// reshuffled together if chunks are; 0: a chunk of the store.
 	Placement, Shuffle string
+	PlacementReason    string // if the caller has chosen Placement, and nobody has asked for it
 	ChunkRows          int
 
 	Model     Model // that computes on the devices; nil: none does
