@@ -87,6 +87,7 @@ type Needs struct {
 	ScatteredRows bool
 	// CutChunks tells that the rows that are reshuffled together are not whole chunks of the store.
 	CutChunks bool
+	Once      bool // the input is read once
 
 	TrainRows, ValidRows int64
 	RowBytes             int64 // of a row in all matrices, as stored
@@ -145,7 +146,6 @@ func (n Needs) staging(f Facts) units.Bytes {
 // Override is what the user asked for; Auto leaves it to Choose.
 type Override struct {
 	Placement string
-	Reason    string // for that placement, if a program has chosen it; "": it was asked for
 	Shuffle   string // "" where nothing is to be shuffled
 }
 
@@ -179,7 +179,8 @@ type Decision struct {
 	Alternatives []Alternative
 }
 
-// Choose takes the first of these that is possible (preprop-gnn section 5): device memory with
+// Choose takes storage for an input that is read once, if that is possible, and else the first of these
+// that is (preprop-gnn section 5): device memory with
 // row reshuffling, spread over the devices if one alone is too small; host memory with row
 // reshuffling; storage with chunk reshuffling. From host memory, it reshuffles chunks if gathering
 // rows would keep a device waiting longer, and the whole input can be pinned (with rows, only
@@ -216,9 +217,13 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		if why := find(placement, "").Obstacle; why != "" {
 			return d, fmt.Errorf("placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
 		}
-		addReason("%s", cmp.Or(o.Reason, "placement "+placement+" was asked for"))
+		addReason("placement %s was asked for", placement)
 	} else {
-		for _, placement = range []string{Device, Host, Storage, ""} {
+		order := []string{Device, Host, Storage, ""}
+		if n.Once {
+			order = []string{Storage, Device, Host, ""}
+		}
+		for _, placement = range order {
 			if placement == "" {
 				return d, fmt.Errorf("the input of training %w: %s (needs %s at least)", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
 			}
@@ -296,6 +301,9 @@ func fitReason(f Facts, n Needs, a Alternative) string {
 		return fmt.Sprintf("device: the input (%s) fits its memory", n.Input)
 	case a.Placement == Host:
 		return fmt.Sprintf("host: the input (%s) fits the memory budget of %s", n.Input, f.Budget.Bytes)
+	}
+	if n.Once {
+		return "storage: each row is read once"
 	}
 	return "storage: chunks are read when they are needed"
 }

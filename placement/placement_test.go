@@ -33,6 +33,8 @@ func TestChoose(t *testing.T) {
 		{"storage is taken when asked for", host, Needs{Input: 1}, Override{Storage, Auto}, "storage chunk", "asked for", nil},
 		{"chunks are shuffled in memory when asked for", host, Needs{Input: 1}, Override{Auto, CR}, "device chunk", "asked for", nil},
 		{"what is evaluated is not shuffled", host, Needs{Input: 1}, Override{Auto, ""}, "device ", "fits", nil},
+		{"what is read once is read from storage", gpu, Needs{Input: 1, Once: true}, Override{Auto, ""}, "storage ", "read once", nil},
+		{"what is read once, of which no chunks fit, goes to the device", gpu, Needs{Input: 1, Chunks: 2000, Once: true}, Override{Auto, ""}, "device ", "not storage", nil},
 		{"a device too small for a demand is an error", gpu, Needs{Input: 200}, Override{Device, Auto}, "", "200 B", machine.ErrDoesNotFit},
 		{"a host too small for a demand is an error", gpu, Needs{Input: 2000}, Override{Host, Auto}, "", "memory budget", machine.ErrDoesNotFit},
 		{"rows shuffled one by one must fit a memory", gpu, Needs{Input: 2000}, Override{Auto, RR}, "", "single rows", machine.ErrDoesNotFit},

@@ -36,7 +36,6 @@ type predictOptions struct {
 	split                     int    // of a graph
 	batch                     int
 	placement                 string
-	placed                    bool // somebody has asked for the placement
 	force                     bool
 }
 
@@ -67,12 +66,12 @@ func newPredictCommand(a *app) *cobra.Command {
 	f.StringVar(&o.nodes, "node-file", "", "file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
-	f.StringVar(&o.placement, "placement", placement.Storage, placementUsage)
+	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.MarkFlagRequired("checkpoint")
 	c.MarkFlagRequired("output")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.input, o.placed = args[0], c.Flags().Changed("placement")
+		o.input = args[0]
 		if c.Flags().Changed("node-file") && c.Flags().Changed("rows") {
 			return nil, usagef("--node-file and --rows both choose rows: give one of them")
 		}
@@ -203,11 +202,8 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	}
 	so := session.Options{
 		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
-		NoLabels: true, RowNumbers: true,
+		Once: true, NoLabels: true, RowNumbers: true,
 		Model: c.Spec, HeldBytes: table.memoryBytes() + c.Spec.PredictBytes(o.batch),
-	}
-	if !o.placed {
-		so.PlacementReason = "storage: each row is needed once"
 	}
 	for _, r := range table.regions {
 		so.Rows = append(so.Rows, loader.Rows{Region: r.Name})

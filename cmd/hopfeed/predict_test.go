@@ -78,7 +78,7 @@ func TestPredictionsHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	if want := []string{"node_id", "class", "p_0", "p_1", "p_2"}; !slices.Equal(header, want) || o["rows"] != 300.0 || o["outputs"] != "class probabilities" || int(o["bytes"].(float64)) != len(content(t, d, "out.csv")) {
 		t.Errorf("columns %q, %v", header, o)
 	}
-	if reasons := fmt.Sprint(o["reasons"]); !strings.Contains(reasons, "each row is needed once") || strings.Contains(reasons, "asked for") {
+	if reasons := fmt.Sprint(o["reasons"]); !strings.Contains(reasons, "each row is read once") || strings.Contains(reasons, "asked for") {
 		t.Errorf("nobody asked for a placement: %s", reasons)
 	}
 	store, err := format.OpenStore(d, "store")
@@ -132,7 +132,7 @@ func TestPredictionsAreTheSameBytesHoweverTheyAreComputed(t *testing.T) {
 		must(t, d, "predict --checkpoint run store -o first"+suffix)
 		first := content(t, d, "first"+suffix)
 		for i, flags := range []string{
-			"--placement device", "--placement host", "--placement auto", "--batch 1", "--batch 37 --placement host", "--threads 1", "--memory 200MiB",
+			"--placement device", "--placement host", "--placement storage", "--batch 1", "--batch 37 --placement host", "--threads 1", "--memory 200MiB",
 			"--emulate gpu=2,mem=64MiB --placement device --batch 50", "--emulate gpu=3,mem=64MiB --placement host", "--emulate gpu=1,mem=64MiB",
 		} {
 			if i > 4 && suffix != ".csv" {

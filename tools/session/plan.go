@@ -67,7 +67,7 @@ func DescribedPlan(facts placement.Facts, layout format.Layout, compute placemen
 
 // wishes are what the caller asked of the plan.
 func (o Options) wishes() placement.Override {
-	w := placement.Override{Placement: cmp.Or(o.Placement, placement.Auto), Reason: o.PlacementReason}
+	w := placement.Override{Placement: cmp.Or(o.Placement, placement.Auto)}
 	if o.Train {
 		w.Shuffle = cmp.Or(o.Shuffle, placement.Auto)
 	}
@@ -120,6 +120,7 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 		Staging:       units.Bytes(int64(devices) * each.Staging),
 		Host:          units.Bytes(host),
 		ScatteredRows: o.scattered(),
+		Once:          o.Once,
 		CutChunks:     o.ChunkRows%layout.ChunkRows != 0,
 		TrainRows:     trainRows,
 		ValidRows:     o.ValidRows,

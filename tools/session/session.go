@@ -38,7 +38,8 @@ type Options struct {
 	Train    bool              // on the first of Rows, in a new order each epoch; else all are read in order
 	// ValidRows is how many rows are read in order after an epoch of training, for its predicted time.
 	ValidRows int64
-	BatchRows int // over all devices
+	BatchRows int  // over all devices
+	Once      bool // each row is read once
 	// Of package loader: Buffers is how many batches a device has (0: placement.Buffers), of which
 	// some may be held; AsStored, NoLabels, RowNumbers and NodeIDs say what a batch has.
 	Buffers                                 int
@@ -47,7 +48,6 @@ type Options struct {
 	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
 	// reshuffled together if chunks are; 0: a chunk of the store.
 	Placement, Shuffle string
-	PlacementReason    string // if the caller has chosen Placement, and nobody has asked for it
 	ChunkRows          int
 
 	Model     Model // that computes on the devices; nil: none does
