@@ -1,6 +1,10 @@
 package loader
 
-import "github.com/hopfeed/hopfeed/gds"
+import (
+	"sync"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
 
 // Batch is what one step of training sees. It is valid for work enqueued on the stream that was
 // given to Epoch, until the loop asks for the next batch, or longer, if it is held. Its tensors are
@@ -16,6 +20,8 @@ type Batch struct {
 	// and 1, -1 unlabelled; those that are values float32 [Rows, L], NaN unlabelled.
 	// With Options.NoLabels it is the zero Tensor.
 	Labels gds.Tensor
+	// Weights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
+	Weights gds.Tensor
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor
@@ -24,10 +30,7 @@ type Batch struct {
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
 
-	loader *Loader
-	buffer *batchBuffer
-	inStep bool // of the loop; under Loader.mu
-	holds  int  // the same
+	loan loan
 }
 
 // Block is one layer of a sampled mini-batch on a device: edges from sources to destinations, by
@@ -39,18 +42,43 @@ type Block struct {
 	Weights               gds.Tensor // float32 [1, edges]
 }
 
+// loan is the memory of a batch, lent to the loop for a step, and to those who hold the batch.
+type loan struct {
+	mu       sync.Mutex
+	giveBack func(after []gds.Event)
+	inStep   bool
+	holds    int
+	after    []gds.Event // of those who held it
+}
+
+// Lend begins a step of the loop with the batch. It is for loaders, as EndStep is. giveBack is called
+// when nobody uses the batch any more, with the events after which the memory may be used again,
+// beside that of the step.
+func (b *Batch) Lend(giveBack func(after []gds.Event)) {
+	l := &b.loan
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.giveBack, l.inStep, l.holds, l.after = giveBack, true, 0, nil
+}
+
+// EndStep ends the step of the loop.
+func (b *Batch) EndStep() {
+	l := &b.loan
+	l.mu.Lock()
+	l.inStep = false
+	l.unlock()
+}
+
 // Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until
 // Release. It is called in that step, or by one who holds the batch already; each Hold takes a
 // Release. While all of Options.Buffers are held, the loader waits, so hold fewer, or release from
 // another goroutine. A loader of which batches are held cannot be closed.
 func (b *Batch) Hold() {
-	if b.loader == nil {
-		return
-	}
-	b.loader.mu.Lock()
-	defer b.loader.mu.Unlock()
-	if b.inStep || b.holds > 0 {
-		b.holds++
+	l := &b.loan
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inStep || l.holds > 0 {
+		l.holds++
 	}
 }
 
@@ -58,32 +86,28 @@ func (b *Batch) Hold() {
 // event, which is recorded on the stream that uses the batch; nil: nothing uses it any more. Any
 // goroutine may call it.
 func (b *Batch) Release(after gds.Event) {
-	if b.loader == nil {
+	l := &b.loan
+	l.mu.Lock()
+	if l.holds == 0 {
+		l.mu.Unlock()
 		return
 	}
-	b.loader.mu.Lock()
-	defer b.loader.mu.Unlock()
-	if b.holds == 0 {
-		return
-	}
-	b.holds--
+	l.holds--
 	if after != nil {
-		b.buffer.held = append(b.buffer.held, after)
+		l.after = append(l.after, after)
 	}
-	b.giveBack()
+	l.unlock()
 }
 
-// endStep ends the step of the loop.
-func (b *Batch) endStep() {
-	b.loader.mu.Lock()
-	defer b.loader.mu.Unlock()
-	b.inStep = false
-	b.giveBack()
-}
-
-// giveBack gives the buffer back if nobody uses the batch. Loader.mu is locked.
-func (b *Batch) giveBack() {
-	if !b.inStep && b.holds == 0 {
-		b.loader.free <- b.buffer // there is room for all
+// unlock gives the memory back if nobody uses the batch.
+func (l *loan) unlock() {
+	back, after := l.giveBack, l.after
+	last := !l.inStep && l.holds == 0 && back != nil
+	if last {
+		l.giveBack, l.after = nil, nil
+	}
+	l.mu.Unlock()
+	if last {
+		back(after)
 	}
 }

@@ -24,6 +24,7 @@ type batchBuffer struct {
 	ready      gds.Event   // the batch is assembled, and pinned memory free
 	released   gds.Event   // the work that the loop has enqueued on the batch is done
 	held       []gds.Event // and that of those who held it; under Loader.mu
+	giveBack   func(held []gds.Event)
 
 	raw, x gds.Tensor // its matrices, in the stored type and in that of batches
 }
@@ -49,6 +50,10 @@ func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 	features, stored, columns := l.batchBufferBytes()
 	f = &batchBuffer{capacity: l.o.BatchRows}
+	f.giveBack = func(held []gds.Event) {
+		l.putHeld(f, held)
+		l.free <- f // there is room for all
+	}
 	if f.features, err = l.memory.alloc(features); err != nil {
 		return nil, err
 	}
@@ -104,7 +109,7 @@ func (l *Loader) takeHeld(f *batchBuffer) []gds.Event {
 	return held
 }
 
-// putHeld gives events back that were taken, and not waited for.
+// putHeld adds events of those who held the last batch.
 func (l *Loader) putHeld(f *batchBuffer, events []gds.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +152,6 @@ func (l *Loader) waitReleased(ctx context.Context, f *batchBuffer) error {
 func (l *Loader) layOut(j *job) {
 	f, b := j.buffer, &j.batch
 	b.Index, b.Rows, b.GlobalRows = j.plan.Index, j.plan.Rows, j.plan.GlobalRows
-	b.loader, b.buffer = l, f
 	rows, cols := len(l.o.Matrices)*b.Rows, l.layout.Features
 	if l.source.joined {
 		rows, cols = b.Rows, l.joinedColumns()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
@@ -29,13 +30,42 @@ func newRowColumns(o *Options) rowColumns {
 	case store == nil:
 		return c
 	}
-	c.labelCount = max(1, store.Manifest.Labels)
-	if store.Manifest.LabelValues {
-		c.labelType = gds.Float32
-	} else if c.labelCount > 1 {
-		c.labelType = gds.Int8
-	}
+	c.labelType, c.labelCount = LabelType(&store.Manifest)
 	return c
+}
+
+// LabelType is the type of labels of a store or graph, and how many a row has: Int32 is one class,
+// Int8 several labels, Float32 values.
+func LabelType(m *format.Manifest) (t gds.DType, columns int) {
+	t, columns = gds.Int32, max(1, m.Labels)
+	if m.LabelValues {
+		t = gds.Float32
+	} else if columns > 1 {
+		t = gds.Int8
+	}
+	return t, columns
+}
+
+// readLabels reads the labels of a region's rows, of that type, to dst.
+func readLabels(ctx context.Context, store *format.Dir, r format.Region, t gds.DType, dst []byte) error {
+	switch t {
+	case gds.Int8:
+		return store.ReadMultiLabels(ctx, r, dtype.As[int8](dst))
+	case gds.Float32:
+		return store.ReadLabelValues(ctx, r, dtype.Float32s(dst))
+	}
+	return store.ReadLabels(ctx, r, dtype.Int32s(dst))
+}
+
+// ReadNodeLabels reads the labels of all nodes of a graph: see LabelType.
+func ReadNodeLabels(ctx context.Context, graph *format.Dir) ([]byte, error) {
+	r, ok := graph.Region(format.RegionAll)
+	if !ok {
+		return nil, fmt.Errorf("%s is a store: labels by node are those of a graph", graph.Path())
+	}
+	t, columns := LabelType(&graph.Manifest)
+	labels := make([]byte, r.Rows*int64(columns*t.Size()))
+	return labels, readLabels(ctx, graph, r, t, labels)
 }
 
 // labelBytes is the size of the labels of a row.
@@ -75,14 +105,8 @@ func (l *Loader) readColumns(ctx context.Context) error {
 	}
 	for _, r := range l.regions {
 		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]
-		switch {
-		case l.o.NoLabels:
-		case l.columns.labelType == gds.Int8:
-			err = l.o.Store.ReadMultiLabels(ctx, r.Region, dtype.As[int8](labels))
-		case l.columns.labelType == gds.Float32:
-			err = l.o.Store.ReadLabelValues(ctx, r.Region, dtype.Float32s(labels))
-		default:
-			err = l.o.Store.ReadLabels(ctx, r.Region, dtype.Int32s(labels))
+		if !l.o.NoLabels {
+			err = readLabels(ctx, l.o.Store, r.Region, l.columns.labelType, labels)
 		}
 		if err == nil && l.o.NodeIDs {
 			err = l.o.Store.ReadNodes(ctx, r.Region, l.columns.nodes[r.firstRow:][:r.Rows])

@@ -201,13 +201,14 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 func (j *job) yieldTo(consumer gds.Stream, yield func(*Batch) bool) bool {
 	f, b := j.buffer, &j.batch
 	consumer.WaitEvent(f.ready)
-	f.inPipeline, b.inStep = false, true
+	f.inPipeline = false
+	b.Lend(f.giveBack)
 	defer func() { // since the loop body may end its goroutine
 		f.released = consumer.Record()
 		if j.released != nil {
 			j.released()
 		}
-		b.endStep()
+		b.EndStep()
 	}()
 	return yield(b)
 }

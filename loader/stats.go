@@ -84,11 +84,20 @@ func (s countingStream) Copy(dst, src gds.Tensor) {
 	s.Stream.Copy(dst, src)
 }
 
-// addEpoch adds the figures of an epoch to the statistics. The last of times is that of the loop.
+// addEpoch adds the figures of an epoch to the statistics.
 func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.stats
+	s.AddEpoch(times, batches, rows)
+	s.RemoteRows += remote
+	s.RemoteBytes += remote * l.joinedBytes()
+	s.LoaderWaitSeconds = time.Duration(l.waited.Load()).Seconds()
+}
+
+// AddEpoch adds an epoch of so many batches and rows of this rank. The last of times is that of the
+// loop.
+func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
 	loop, stages := times[len(times)-1], times[:len(times)-1]
 	if s.Stages == nil {
 		for _, t := range stages {
@@ -103,9 +112,6 @@ func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 	}
 	s.Batches += batches
 	s.Rows += rows
-	s.RemoteRows += remote
-	s.RemoteBytes += remote * l.joinedBytes()
 	s.LoopSeconds += loop.Work.Seconds()
 	s.LoopWaitSeconds += loop.Idle.Seconds()
-	s.LoaderWaitSeconds = time.Duration(l.waited.Load()).Seconds()
 }
