@@ -17,7 +17,8 @@ type columns struct {
 	buf        *offheap.Buffer
 }
 
-func newColumns(t Topology, f *factors, squared bool) (*columns, error) {
+// newColumns computes norms, or squared ones; with floor, each node gets the mean of all besides.
+func newColumns(t Topology, f *factors, squared, floor bool) (*columns, error) {
 	buf, err := offheap.Alloc(8 * t.Nodes())
 	if err != nil {
 		return nil, fmt.Errorf("norms of columns: %w", err)
@@ -37,8 +38,18 @@ func newColumns(t Topology, f *factors, squared bool) (*columns, error) {
 	if !squared {
 		roots(p.cumulative)
 	}
+	mean := 0.0
+	if floor {
+		for _, w := range p.cumulative {
+			mean += w
+		}
+		if mean = mean / float64(len(p.cumulative)); mean == 0 {
+			mean = 1
+		}
+	}
 	sum := 0.0
 	for u, w := range p.cumulative {
+		w += mean
 		if w > 0 {
 			p.positive++
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -51,7 +52,9 @@ type Options struct {
 	Bias   float64
 	// Debias makes locality's estimates unbiased, by coefficients of mq-gnn Eq. 13; otherwise all
 	// that are drawn have the same, as in a3gnn.
-	Debias  bool
+	Debias bool
+	// Targets are the nodes that graph-wise methods may choose as seeds; nil: all.
+	Targets []uint32
 	Threads int // of NewMethod; 0: GOMAXPROCS
 }
 
@@ -63,7 +66,10 @@ type Method struct {
 	options  Options
 	kind     *methodKind
 	factors  *factors
-	columns  *columns // of FastGCN and GraphSAINT's nodes
+	columns  *columns   // of FastGCN and saint-node
+	shape    saintShape // of GraphSAINT
+	targets  nodeSet    // that GraphSAINT may choose as seeds
+	buffers  []*offheap.Buffer
 }
 
 // methodKind is an entry of the table of methods.
@@ -71,6 +77,7 @@ type methodKind struct {
 	newChooser func(m *Method) (chooser, error)
 	prepare    func(m *Method) error // what choosers share; may be nil
 	replace    bool                  // it can draw with replacement
+	graphWise  bool                  // it chooses seeds itself
 }
 
 var methodKinds = map[string]*methodKind{
@@ -88,15 +95,19 @@ var methodKinds = map[string]*methodKind{
 	"fastgcn-flat":        {newChooser: newLayerWise(true, true, false), prepare: flatColumns, replace: true},
 	"fastgcn-debias":      {newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
 	"fastgcn-flat-debias": {newChooser: newLayerWise(true, true, true), prepare: flatColumns},
+
+	"saint-node": {newChooser: newSaint, prepare: saintNodes, graphWise: true},
+	"saint-edge": {newChooser: newSaint, prepare: saintEdges, graphWise: true},
+	"saint-rw":   {newChooser: newSaint, prepare: saintWalks, graphWise: true},
 }
 
 func squaredColumns(m *Method) (err error) {
-	m.columns, err = newColumns(m.topology, m.factors, true)
+	m.columns, err = newColumns(m.topology, m.factors, true, false)
 	return err
 }
 
 func flatColumns(m *Method) (err error) {
-	m.columns, err = newColumns(m.topology, m.factors, false)
+	m.columns, err = newColumns(m.topology, m.factors, false, false)
 	return err
 }
 
@@ -134,6 +145,9 @@ func NewMethod(name string, topology Topology, o Options) (_ *Method, err error)
 			m.options.Fanouts[i] = All
 		}
 	}
+	if m.targets, err = newNodeSet(o.Targets, topology.Nodes()); err != nil {
+		return nil, fmt.Errorf("sampler %s: %w", name, err)
+	}
 	if m.factors, err = newFactors(topology, m.options.Aggregation, o.Threads); err == nil && kind.prepare != nil {
 		err = kind.prepare(m)
 	}
@@ -152,6 +166,8 @@ func (o *Options) check(name string, t Topology) error {
 		return errors.New("only neighbor draws by the weights of edges")
 	case o.ByWeight && !t.Weighted():
 		return errors.New("the graph has no weights to draw by")
+	case o.Targets != nil && !methodKinds[name].graphWise:
+		return errors.New("it does not choose seeds")
 	case (o.Cached != nil || o.Bias != 0 || o.Debias) && name != "locality":
 		return errors.New("only locality prefers cached nodes")
 	case name == "locality" && o.Cached == nil:
@@ -169,7 +185,27 @@ func (m *Method) NewSampler() (Sampler, error) { return newLayered(m) }
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
 
 // Close frees what samplers share, after all samplers are closed.
-func (m *Method) Close() error { return errors.Join(m.factors.close(), m.columns.close()) }
+func (m *Method) Close() error {
+	err := errors.Join(m.factors.close(), m.columns.close())
+	for _, b := range m.buffers {
+		err = errors.Join(err, b.Free())
+	}
+	m.buffers = nil
+	return err
+}
+
+// GraphWise tells that samplers choose the seeds themselves.
+func (m *Method) GraphWise() bool { return m.kind.graphWise }
+
+// alloc allocates memory that all samplers share.
+func (m *Method) alloc(bytes int64) ([]byte, error) {
+	b, err := offheap.Alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	m.buffers = append(m.buffers, b)
+	return b.Bytes(), nil
+}
 
 // start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is
 // scratch memory.

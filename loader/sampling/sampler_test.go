@@ -177,6 +177,9 @@ type methodCase struct {
 	options  Options
 	weighted bool // the graph is
 	unbiased bool
+	// tolerance is a share of the exact product beside the standard errors, where the coefficients
+	// themselves are counted.
+	tolerance float64
 }
 
 func (c methodCase) String() string {
@@ -192,8 +195,10 @@ func methodCases() (cases []methodCase) {
 	for _, name := range Names() {
 		for _, a := range []Aggregation{Mean, Sym, Plain} {
 			for _, weighted := range []bool{false, true} {
-				c := methodCase{name, Options{Fanouts: []int{4, 3}, Aggregation: a}, weighted, true}
+				c := methodCase{name: name, options: Options{Fanouts: []int{4, 3}, Aggregation: a}, weighted: weighted, unbiased: true}
 				switch name {
+				case "saint-rw":
+					c.tolerance = 0.04
 				case "locality":
 					c.options.Cached = func(u uint32) bool { return u%3 == 0 }
 					c.options.Debias = true
@@ -237,11 +242,11 @@ func TestMiniBatchesFitTheGraph(t *testing.T) {
 	}
 }
 
-// The mean of 4000 draws of the product with a matrix of ones and of node numbers is compared with
+// The mean of 2000 draws of the product with a matrix of ones and of node numbers is compared with
 // the exact product; 6 standard errors, as the draws show them, are allowed. A coefficient that is
 // wrong by a tenth would be further away than that for most destinations.
 func TestEstimatesAreUnbiased(t *testing.T) {
-	const draws = 4000
+	const draws = 2000
 	for _, c := range methodCases() {
 		if !c.unbiased {
 			continue
@@ -256,6 +261,7 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 			seeds := []uint32{0, 1, 5, 7, 8, 12, 33, 59}
 			var b MiniBatch
 			var sum, squares [60][2]float64
+			var times [60]float64 // that a graph-wise method has chosen the node
 			for i := range draws {
 				if err := s.Sample(&b, seeds, Key(9, 0, i)); err != nil {
 					t.Fatal(err)
@@ -267,6 +273,7 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 						y[0] += float64(block.Weights[e])
 						y[1] += float64(block.Weights[e]) * float64(b.Inputs[block.Indices[e]]%7)
 					}
+					times[b.Inputs[v]]++
 					for k := range y {
 						sum[b.Inputs[v]][k] += y[k]
 						squares[b.Inputs[v]][k] += y[k] * y[k]
@@ -274,15 +281,18 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 				}
 			}
 			for _, v := range seeds {
+				if times[v] == 0 && methodKinds[c.name].graphWise && len(g.In(int64(v))) == 0 {
+					continue // it is in no edge
+				}
 				var exact [2]float64
 				for u, w := range want[v] {
 					exact[0] += w
 					exact[1] += w * float64(u%7)
 				}
 				for k := range exact {
-					mean := sum[v][k] / draws
-					deviation := math.Sqrt(max(0, squares[v][k]/draws-mean*mean) / draws)
-					if math.Abs(mean-exact[k]) > 6*deviation+1e-5*(1+exact[k]) {
+					mean := sum[v][k] / times[v]
+					deviation := math.Sqrt(max(0, squares[v][k]/times[v]-mean*mean) / times[v])
+					if !(math.Abs(mean-exact[k]) <= 6*deviation+(c.tolerance+1e-5)*(1+exact[k])) {
 						t.Errorf("node %d, feature %d: mean %.4f ± %.4f, want %.4f", v, k, mean, deviation, exact[k])
 					}
 				}

@@ -1,0 +1,157 @@
+package sampling
+
+import (
+	"fmt"
+	"math"
+)
+
+// saint samples a subgraph, of which all layers are made (GraphSAINT, Zeng et al. 2020). Its nodes
+// are those of so many independent draws, with replacement:
+//
+//   - saint-node: a node, half of them with probabilities proportional to the squared norms of the
+//     matrix's columns (section 3.4), and half uniform: nodes that are nobody's in-neighbours are
+//     trained on too.
+//   - saint-edge: the two ends of an edge. The destination is uniform among nodes with in-neighbours,
+//     and the source among these, so that an edge of an undirected graph has a probability
+//     proportional to 1/deg(u) + 1/deg(v).
+//   - saint-rw: the nodes of a random walk to in-neighbours, from a uniform root, as long as the
+//     model has layers.
+//
+// Blocks have all edges between these nodes. The coefficient of the edge from u to v is A[v,u] over
+// the probability that u is there if v is (Eq. 2, p(u,v)/p(v)), so that the product is without bias
+// where v is there. The weight of seed v is the number of seeds over p(v) and over the number of
+// nodes that may be seeds: the mean of weight * loss over seeds estimates that of the loss over these.
+//
+// With q(v) for the probability that one draw has v, and q(u,v) for both, p(v) after k draws is
+// 1 - (1-q(v))^k, and p(u,v) = 1 - (1-q(u))^k - (1-q(v))^k + (1-q(u)-q(v)+q(u,v))^k. The paper counts
+// samples instead; here only the q of saint-rw are counted, over many walks.
+type saint struct {
+	m       *Method
+	shape   saintShape
+	k       float64 // draws of the batch
+	known   *relabeler
+	members []uint32 // nodes of the subgraph
+	seeds   []uint32
+	weights []float32 // of seeds
+
+	local  []uint32
+	lists  []List
+	finder edgeFinder
+	// Of the edges that are chosen in a chunk, but for self-loops:
+	places  []uint32 // in chosenEdges
+	edges   []int64
+	sources []uint32
+	heads   []uint32 // destinations
+	q       []float64
+}
+
+// saintShape is what a draw is.
+type saintShape interface {
+	// draw adds the nodes of the draws to s, by saint.add.
+	draw(s *saint, draws int, random uint64) error
+	// one is q(v).
+	one(v uint32) float64
+	// both writes q(u,v) for edges, from sources u to heads v.
+	both(f *edgeFinder, edges []int64, sources, heads []uint32, q []float64) error
+}
+
+func newSaint(m *Method) (chooser, error) {
+	known, err := newRelabeler(m.topology.Nodes())
+	return &saint{m: m, shape: m.shape, known: known}, err
+}
+
+func (s *saint) close() error { return s.known.close() }
+
+func (s *saint) seed(draws int, random uint64) ([]uint32, []float32, error) {
+	s.known.forget()
+	s.members, s.seeds, s.weights, s.k = s.members[:0], s.seeds[:0], s.weights[:0], float64(draws)
+	if s.m.topology.Nodes() > 0 && draws > 0 {
+		if err := s.shape.draw(s, draws, random); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, v := range s.members {
+		if s.m.targets.has(v) {
+			s.seeds = append(s.seeds, v)
+		}
+	}
+	for _, v := range s.seeds {
+		s.weights = append(s.weights, float32(float64(len(s.seeds))/(float64(s.m.targets.count)*s.there(v))))
+	}
+	return s.seeds, s.weights, nil
+}
+
+// add puts nodes into the subgraph.
+func (s *saint) add(nodes []uint32) {
+	s.local = resize(s.local, len(nodes))
+	s.members = s.known.add(s.members, nodes, s.local)
+}
+
+// there is p(v).
+func (s *saint) there(v uint32) float64 { return 1 - power(s.shape.one(v), s.k) }
+
+// power is (1-q)^k.
+func power(q, k float64) float64 { return math.Exp(k * math.Log1p(-min(q, 1))) }
+
+func (s *saint) begin(*chosenEdges, []uint32, int, uint64) error { return nil }
+
+func (s *saint) choose(c *chosenEdges, nodes []uint32) error {
+	if err := c.readLists(false); err != nil {
+		return err
+	}
+	s.places, s.edges, s.sources, s.heads = s.places[:0], s.edges[:0], s.sources[:0], s.heads[:0]
+	at := int64(0)
+	for i, v := range nodes {
+		l, loop := c.beginNode(i, v)
+		for j, u := range c.listSources[at : at+l.Degree()] {
+			if _, ok := s.known.find(u); !ok || int64(j) == loop {
+				continue
+			}
+			if u != v { // which is there for sure
+				s.places, s.edges = append(s.places, uint32(len(c.edges))), append(s.edges, l.First+int64(j))
+				s.sources, s.heads = append(s.sources, u), append(s.heads, v)
+			}
+			c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, 1)
+		}
+		c.endNode()
+		at += l.Degree()
+	}
+	s.q = resize(s.q, len(s.edges))
+	if err := s.shape.both(&s.finder, s.edges, s.sources, s.heads, s.q); err != nil {
+		return err
+	}
+	for i, place := range s.places {
+		u, v := s.shape.one(s.sources[i]), s.shape.one(s.heads[i])
+		both := min(s.q[i], u, v)
+		head := 1 - power(v, s.k)
+		pair := head - power(u, s.k) + power(u+v-both, s.k)
+		c.weights[place] = float32(head / pair)
+	}
+	return nil
+}
+
+// nodeSet is a set of nodes; nil bits: all.
+type nodeSet struct {
+	bits  []uint64
+	count int64
+}
+
+// newNodeSet is the set of these nodes, or of all if nodes is nil.
+func newNodeSet(nodes []uint32, all int64) (nodeSet, error) {
+	if nodes == nil {
+		return nodeSet{count: all}, nil
+	}
+	s := nodeSet{bits: make([]uint64, (all+63)/64)}
+	for _, v := range nodes {
+		if int64(v) >= all {
+			return s, fmt.Errorf("node %d may be a seed: the graph has %d nodes", v, all)
+		}
+		if !s.has(v) {
+			s.bits[v/64] |= 1 << (v % 64)
+			s.count++
+		}
+	}
+	return s, nil
+}
+
+func (s *nodeSet) has(v uint32) bool { return s.bits == nil || s.bits[v/64]>>(v%64)&1 != 0 }

@@ -1,0 +1,345 @@
+package sampling
+
+import (
+	"context"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+// below is a number below n.
+func below(hash uint64, n int64) int64 {
+	x, _ := bits.Mul64(hash, uint64(n))
+	return int64(x)
+}
+
+// nodeDraws draw nodes.
+type nodeDraws struct{ columns *columns }
+
+func saintNodes(m *Method) (err error) {
+	m.columns, err = newColumns(m.topology, m.factors, true, true)
+	m.shape = &nodeDraws{m.columns}
+	return err
+}
+
+func (d *nodeDraws) draw(s *saint, draws int, random uint64) error {
+	nodes := resize(s.sources, draws)
+	for i := range nodes {
+		nodes[i] = d.columns.draw(rng.At(random, uint64(i)))
+	}
+	s.sources = nodes
+	s.add(nodes)
+	return nil
+}
+
+func (d *nodeDraws) one(v uint32) float64 { return d.columns.weight(v) / d.columns.total() }
+
+func (d *nodeDraws) both(_ *edgeFinder, _ []int64, _, _ []uint32, q []float64) error {
+	clear(q)
+	return nil
+}
+
+// edgeDraws draw edges.
+type edgeDraws struct {
+	topology Topology
+	heads    []uint32  // nodes with in-neighbours
+	q        []float64 // [n]
+}
+
+func saintEdges(m *Method) error {
+	n := m.topology.Nodes()
+	b, err := m.alloc(8 * n)
+	if err != nil {
+		return err
+	}
+	d := &edgeDraws{topology: m.topology, q: dtype.As[float64](b)}
+	if b, err = m.alloc(4 * n); err != nil {
+		return err
+	}
+	heads := dtype.Uint32s(b)[:0]
+	if err := visitLists(m.topology, 1, false, func(v int64, sources []uint32, _ []float32) {
+		if len(sources) > 0 {
+			heads = append(heads, uint32(v))
+			d.q[v]++
+		}
+		for _, u := range sources {
+			if int64(u) != v {
+				d.q[u] += 1 / float64(len(sources))
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	d.heads = heads
+	for v := range d.q {
+		d.q[v] /= float64(max(1, len(heads)))
+	}
+	m.shape = d
+	return nil
+}
+
+func (d *edgeDraws) draw(s *saint, draws int, random uint64) error {
+	if len(d.heads) == 0 {
+		return nil
+	}
+	s.heads = resize(s.heads, draws)
+	for i := range s.heads {
+		s.heads[i] = d.heads[below(rng.At(random, uint64(2*i)), int64(len(d.heads)))]
+	}
+	s.add(s.heads)
+	return s.step(d.topology, func(i int) uint64 { return rng.At(random, uint64(2*i+1)) })
+}
+
+// step replaces heads by a random in-neighbour of each, without those that have none, and adds these.
+func (s *saint) step(t Topology, random func(i int) uint64) error {
+	s.lists = resize(s.lists, len(s.heads))
+	if err := t.Lists(s.heads, s.lists); err != nil {
+		return err
+	}
+	s.edges = s.edges[:0]
+	for i, l := range s.lists {
+		if l.Degree() > 0 {
+			s.edges = append(s.edges, l.First+below(random(i), l.Degree()))
+		}
+	}
+	s.heads = s.heads[:len(s.edges)]
+	if len(s.edges) > 0 {
+		if err := t.Sources(s.edges, s.heads); err != nil {
+			return err
+		}
+	}
+	s.add(s.heads)
+	return nil
+}
+
+func (d *edgeDraws) one(v uint32) float64 { return d.q[v] }
+
+func (d *edgeDraws) both(f *edgeFinder, _ []int64, sources, heads []uint32, q []float64) error {
+	clear(q)
+	for range 2 { // edges from sources to heads, and those back
+		if err := f.find(d.topology, sources, heads); err != nil {
+			return err
+		}
+		for i, l := range f.lists {
+			if l.Degree() > 0 {
+				q[i] += float64(f.end[i]-f.first[i]) / float64(l.Degree()) / float64(len(d.heads))
+			}
+		}
+		sources, heads = heads, sources
+	}
+	return nil
+}
+
+// edgeFinder finds edges by their ends.
+type edgeFinder struct {
+	lists      []List  // of the heads
+	first, end []int64 // the edges between each pair are first to end-1
+
+	high, middle []int64
+	open         []uint32 // searches that go on
+	found        []uint32
+}
+
+// find finds the edges from each source to its head. All searches go on together, so that their
+// reads do.
+func (f *edgeFinder) find(t Topology, sources, heads []uint32) error {
+	n := len(heads)
+	f.lists, f.first, f.end = resize(f.lists, n), resize(f.first, n), resize(f.end, n)
+	if err := t.Lists(heads, f.lists); err != nil {
+		return err
+	}
+	for i, l := range f.lists {
+		f.first[i], f.end[i] = l.First, l.First
+	}
+	if err := f.bound(t, f.first, sources, 0); err != nil {
+		return err
+	}
+	return f.bound(t, f.end, sources, 1)
+}
+
+// bound raises low to the first edge of each list whose source is source + above or more.
+func (f *edgeFinder) bound(t Topology, low []int64, sources []uint32, above uint64) error {
+	f.high, f.found = resize(f.high, len(low)), resize(f.found, len(low))
+	for i, l := range f.lists {
+		f.high[i] = l.End
+	}
+	for {
+		f.middle, f.open = f.middle[:0], f.open[:0]
+		for i := range low {
+			if low[i] < f.high[i] {
+				f.middle, f.open = append(f.middle, (low[i]+f.high[i])/2), append(f.open, uint32(i))
+			}
+		}
+		if len(f.open) == 0 {
+			return nil
+		}
+		if err := t.Sources(f.middle, f.found[:len(f.middle)]); err != nil {
+			return err
+		}
+		for k, i := range f.open {
+			if uint64(f.found[k]) < uint64(sources[i])+above {
+				low[i] = f.middle[k] + 1
+			} else {
+				f.high[i] = f.middle[k]
+			}
+		}
+	}
+}
+
+// walkDraws draw random walks.
+type walkDraws struct {
+	topology Topology
+	steps    int
+	walks    float64  // that were counted
+	visits   []uint32 // [n]: walks that come to v, but those from v
+	// pairs [m]: walks that come to both ends of an edge, but those that begin with it.
+	pairs []uint32
+}
+
+// Each node is in about visitsOfNode of the walks that are counted, and there are minWalks or more.
+const (
+	visitsOfNode = 50
+	minWalks     = 1 << 15
+)
+
+func saintWalks(m *Method) error {
+	d := &walkDraws{topology: m.topology, steps: m.Layers()}
+	for _, c := range []struct {
+		counts *[]uint32
+		n      int64
+	}{{&d.visits, m.topology.Nodes()}, {&d.pairs, m.topology.Edges()}} {
+		b, err := m.alloc(4 * c.n)
+		if err != nil {
+			return err
+		}
+		*c.counts = dtype.Uint32s(b)
+	}
+	m.shape = d
+	walks := max(minWalks, m.topology.Nodes()*visitsOfNode/int64(d.steps+1))
+	if m.topology.Nodes() == 0 {
+		return nil
+	}
+	d.walks = float64(walks)
+	random := rng.Start(rng.Derive(0, "walks"))
+	return parallel.For(context.Background(), m.options.Threads, walks, 1<<12, func(lo, hi int64) error {
+		return d.count(lo, hi, random)
+	})
+}
+
+// count adds walks lo to hi-1 to the counts.
+func (d *walkDraws) count(lo, hi int64, random uint64) error {
+	stride := int64(d.steps + 1)
+	nodes := make([][]uint32, 0, stride) // of each walk after each step; a walk that ends stays
+	edges := make([]int64, hi-lo)        // first edges
+	now := make([]uint32, hi-lo)
+	for i := range now {
+		now[i] = uint32(below(rng.At(random, uint64((lo+int64(i))*stride)), d.topology.Nodes()))
+	}
+	nodes = append(nodes, now)
+	lists, next := make([]List, hi-lo), make([]int64, 0, hi-lo)
+	for step := int64(1); step < stride; step++ {
+		if err := d.topology.Lists(now, lists); err != nil {
+			return err
+		}
+		next = next[:0]
+		for i, l := range lists {
+			if l.Degree() > 0 {
+				next = append(next, l.First+below(rng.At(random, uint64((lo+int64(i))*stride+step)), l.Degree()))
+			}
+			if step == 1 {
+				edges[i] = -1
+				if l.Degree() > 0 {
+					edges[i] = next[len(next)-1]
+				}
+			}
+		}
+		sources := make([]uint32, len(next))
+		if len(next) > 0 {
+			if err := d.topology.Sources(next, sources); err != nil {
+				return err
+			}
+		}
+		before := now
+		now = make([]uint32, hi-lo)
+		for i, l := range lists {
+			now[i] = before[i]
+			if l.Degree() > 0 {
+				now[i], sources = sources[0], sources[1:]
+			}
+		}
+		nodes = append(nodes, now)
+	}
+	var sources, heads []uint32
+	var walks []int
+	for i := range int(hi - lo) {
+		for a := range nodes {
+			if contains(nodes[:a], i, nodes[a][i]) {
+				continue
+			}
+			if a > 0 {
+				atomic.AddUint32(&d.visits[nodes[a][i]], 1)
+			}
+			for b := range a {
+				if !contains(nodes[:b], i, nodes[b][i]) {
+					sources, heads = append(sources, nodes[a][i], nodes[b][i]), append(heads, nodes[b][i], nodes[a][i])
+					walks = append(walks, i, i)
+				}
+			}
+		}
+	}
+	var f edgeFinder
+	if err := f.find(d.topology, sources, heads); err != nil {
+		return err
+	}
+	for k, i := range walks {
+		for e := f.first[k]; e < f.end[k]; e++ {
+			if e != edges[i] {
+				atomic.AddUint32(&d.pairs[e], 1)
+			}
+		}
+	}
+	return nil
+}
+
+// contains tells whether walk i came to v in one of these steps.
+func contains(nodes [][]uint32, i int, v uint32) bool {
+	for _, step := range nodes {
+		if step[i] == v {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *walkDraws) draw(s *saint, draws int, random uint64) error {
+	s.heads = resize(s.heads, draws)
+	for i := range s.heads {
+		s.heads[i] = uint32(below(rng.At(random, uint64(i)), d.topology.Nodes()))
+	}
+	s.add(s.heads)
+	for step := range d.steps {
+		offset := uint64(step+1) * uint64(draws)
+		if err := s.step(d.topology, func(i int) uint64 { return rng.At(random, offset+uint64(i)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *walkDraws) one(v uint32) float64 {
+	return 1/float64(len(d.visits)) + float64(d.visits[v])/d.walks
+}
+
+func (d *walkDraws) both(f *edgeFinder, edges []int64, _, heads []uint32, q []float64) error {
+	f.lists = resize(f.lists, len(heads))
+	if err := d.topology.Lists(heads, f.lists); err != nil {
+		return err
+	}
+	for i, e := range edges {
+		q[i] = 1/float64(len(d.visits))/float64(f.lists[i].Degree()) + float64(d.pairs[e])/d.walks
+	}
+	return nil
+}
