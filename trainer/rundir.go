@@ -48,6 +48,7 @@ type RunDir struct {
 	referenced    map[string]bool   // files that checkpoint.json names
 	written       map[string]bool   // of these, by this training
 	plain         map[string][]byte // content of metrics.jsonl, config.yaml and trials.jsonl, as far as they are of this training
+	heldTrials    []byte            // trials.jsonl, until the checkpoint of another training may go
 	commitUnknown bool              // whether checkpoint.json is the one before or the new one
 }
 
@@ -200,9 +201,15 @@ func ReadTrials(fsys vfs.FS, dir string) ([]byte, error) {
 	return data, err
 }
 
-// SaveTrials replaces trials.jsonl. Until a checkpoint is saved, .job stays with it after Close, by which
-// the next training knows the directory.
-func (r *RunDir) SaveTrials(data []byte) error { return r.savePlain(TrialsFile, data) }
+// SaveTrials replaces trials.jsonl; where the directory holds another training, that is left to the first Save.
+// Until a checkpoint is saved, .job stays with it after Close, by which the next training knows the directory.
+func (r *RunDir) SaveTrials(data []byte) error {
+	if r.Replaces() {
+		r.heldTrials = data
+		return nil
+	}
+	return r.savePlain(TrialsFile, data)
+}
 
 // savePlain writes a file of a fixed name, unless it has that content already.
 func (r *RunDir) savePlain(name string, data []byte) error {
@@ -247,6 +254,12 @@ func (r *RunDir) Save(c *Checkpoint) error {
 		if err != nil {
 			return err
 		}
+	}
+	if r.heldTrials != nil {
+		if err := r.savePlain(TrialsFile, r.heldTrials); err != nil {
+			return err
+		}
+		r.heldTrials = nil
 	}
 	if err := r.savePlain(MetricsFile, metrics); err != nil {
 		return err

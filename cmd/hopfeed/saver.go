@@ -87,12 +87,10 @@ func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Par
 			err = errors.Join(err, s.dir.Close())
 		}
 	}()
-	if !o.force || o.tried {
+	if !o.force {
 		if _, err := s.dir.LoadTrials(); err != nil {
 			return nil, err
 		}
-	}
-	if !o.force {
 		before, err := s.dir.Load()
 		if err != nil {
 			return nil, err
@@ -101,6 +99,11 @@ func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Par
 			if err := s.goOn(before); err != nil {
 				return nil, err
 			}
+		}
+	}
+	if o.trials != nil {
+		if err := s.dir.SaveTrials(o.trials); err != nil {
+			return nil, err
 		}
 	}
 	free, err := a.fs.FreeBytes(o.run)

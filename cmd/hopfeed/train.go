@@ -42,8 +42,8 @@ type trainOptions struct {
 	saveEvery    time.Duration
 	maxTime      time.Duration
 	force        bool
-	tried        bool // trials that are logged in run have chosen some of the options
-	validOnly    bool // a trial: the test rows are not read
+	trials       []byte // that have chosen some of the options, as run logs them; nil: none
+	validOnly    bool   // a trial: the test rows are not read
 }
 
 func newTrainCommand(a *app) *cobra.Command {

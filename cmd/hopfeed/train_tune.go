@@ -105,7 +105,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.run)
 	}
 	trials, err := tune.Run(ctx, propose, done, func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
-		return a.try(ctx, number, s, o)
+		return a.try(ctx, number, s)
 	}, record)
 	if err != nil {
 		if ctx.Err() == nil || o.run == "" {
@@ -114,6 +114,9 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on", count(int64(len(trials)), "trial"))}
 	}
 	best := tune.Best(trials)
+	if refused := slices.IndexFunc(trials, func(t tune.Trial) bool { return !strings.HasPrefix(t.Failed, refusedTrial) }) < 0; refused {
+		return nil, usagef("none of %s can be made: %s", count(int64(len(trials)), "trial"), trials[0].Failed)
+	}
 	if best == nil {
 		return nil, fmt.Errorf("none of %s has a validation metric: %s", count(int64(len(trials)), "trial"), cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
 	}
@@ -122,8 +125,9 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	if err != nil {
 		return nil, err
 	}
-	chosen.run, chosen.saveEvery, chosen.force, chosen.tried = o.run, o.saveEvery, o.force, true
-	return chosen, nil
+	chosen.run, chosen.saveEvery, chosen.force = o.run, o.saveEvery, o.force
+	chosen.trials, err = tune.Encode(trials)
+	return chosen, err
 }
 
 // trialsBefore are those that are logged in the directory, if the training in it goes on.
@@ -157,28 +161,37 @@ func (a *app) trialsBefore(dir *trainer.RunDir, propose tune.Proposer, o *trainO
 	return done, nil
 }
 
-// try trains once, without a test.
-func (a *app) try(ctx context.Context, number int, s tune.Settings, base *trainOptions) (tune.Outcome, error) {
+// refusedTrial begins why a trial was not made: its settings contradict each other, or the store.
+const refusedTrial = "refused: "
+
+// try trains once, without a test. Settings that cannot be, or do not fit, do not end the search: a grid has all
+// combinations, and some of them may be meaningless, as heads that do not divide hidden.
+func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
 	o, err := optionsOf(s)
-	if err != nil {
-		return tune.Outcome{}, err
+	var r *trained
+	if err == nil {
+		o.validOnly = true
+		quiet := *a
+		quiet.quiet = true
+		r, err = quiet.train(ctx, o)
 	}
-	o.validOnly = true
-	quiet := *a
-	quiet.quiet = true
-	r, err := quiet.trainSplits(ctx, o)
+	if err == nil {
+		a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
+		return tune.Outcome{Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds}, nil
+	}
+	failed := ""
 	switch {
 	case errors.Is(err, trainer.ErrDiverged):
-		a.note("trial %d: %s: diverged", number, settingsText(s))
-		return tune.Outcome{Failed: "diverged"}, nil
+		failed = "diverged"
 	case errors.Is(err, machine.ErrDoesNotFit), errors.Is(err, gds.ErrOutOfMemory): // other settings may fit
-		a.note("trial %d: %s: %v", number, settingsText(s), err)
-		return tune.Outcome{Failed: err.Error()}, nil
-	case err != nil:
+		failed = err.Error()
+	case exitStatus(ctx, err, true) == exitUsage:
+		failed = refusedTrial + err.Error()
+	default:
 		return tune.Outcome{}, err
 	}
-	a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
-	return tune.Outcome{Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds}, nil
+	a.note("trial %d: %s: %s", number, settingsText(s), failed)
+	return tune.Outcome{Failed: failed}, nil
 }
 
 func settingsText(s tune.Settings) string {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,26 +93,71 @@ func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
 func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	for text, says := range map[string]string{
-		"lr: [0.1, x]":      `lr: invalid argument "x"`,
-		"lr: []":            "lr has no values",
-		"speed: [1]":        `"speed" is no flag that trials can vary`,
-		"runs: [1, 2]":      `"runs" is no flag that trials can vary`,
-		"dropout: [0, 1.5]": "dropout",
-		"{}":                "it names no flags",
-		"[1]":               "grid.yaml",
+		"lr: [0.1, x]": `lr: invalid argument "x"`,
+		"lr: []":       "lr has no values",
+		"speed: [1]":   `"speed" is no flag that trials can vary`,
+		"runs: [1, 2]": `"runs" is no flag that trials can vary`,
+		"{}":           "it names no flags",
+		"[1]":          "grid.yaml",
 	} {
 		write(t, d, "grid.yaml", text)
 		if o := hopfeed(t, d, "train store --model sign --grid grid.yaml"); o.code != exitUsage || !strings.Contains(o.stderr, says) {
 			t.Errorf("%s: exit status %d: %s", text, o.code, o.stderr)
 		}
 	}
+	write(t, d, "far.yaml", "hops: [3, 4]")
 	for line, says := range map[string]string{
 		"--tune -1":                  "must not be negative",
 		"--tune 2 --grid grid.yaml":  "give one of them",
 		"--tune 2 --lr 1e38 --quiet": "none of 2 trials has a validation metric: diverged",
+		"--grid far.yaml":            "none of 2 trials can be made: refused: ",
 	} {
 		if o := hopfeed(t, d, "train store --model sgc "+line); o.code == exitDone || !strings.Contains(o.stderr, says) {
 			t.Errorf("%s: exit status %d: %s", line, o.code, o.stderr)
 		}
+	}
+}
+
+func TestAGridGoesOnAfterSettingsThatCannotBe(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	write(t, d, "grid.yaml", "hidden: [4, 6]\nheads: [2, 3]\n")
+	must(t, d, "train store --model hoga --epochs 2 --run run --grid grid.yaml")
+	var refused []string
+	for _, trial := range trialsOf(t, d, "run") {
+		if (trial.Failed == "") != (trial.Valid != nil) {
+			t.Errorf("%+v", trial)
+		}
+		if trial.Failed != "" {
+			refused = append(refused, trial.Settings["hidden"]+"/"+trial.Settings["heads"]+" "+trial.Failed)
+		}
+	}
+	if len(refused) != 1 || !strings.HasPrefix(refused[0], "4/3 refused: ") || !strings.Contains(refused[0], "must be a multiple") {
+		t.Errorf("%q", refused)
+	}
+}
+
+// --force keeps the training that is there, with its trials, until the new one has saved a model.
+func TestForcedTrialsReplaceNothingBeforeTheTraining(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	write(t, d, "grid.yaml", "lr: [0.1, 0.3]\n")
+	write(t, d, "other.yaml", "lr: [0.2, 0.4, 0.6]\n")
+	const line = "train store --model sgc --epochs 3 --run run --grid "
+	must(t, d, line+"grid.yaml")
+	before := tree(t, d, "run")
+	model := lasting(t, d, "run")
+	var killed []*vfs.Mem
+	must(t, &trialsCounted{FS: d, do: func(int) { killed = append(killed, d.CrashClone()) }}, line+"other.yaml --force")
+	if len(killed) != 1 {
+		t.Fatalf("trials are saved %d times", len(killed))
+	}
+	after := tree(t, killed[0], "run")
+	if after["run/trials.jsonl"] != before["run/trials.jsonl"] || after["run/checkpoint.json"] != before["run/checkpoint.json"] {
+		t.Errorf("when trials are saved, there is %q", slices.Sorted(maps.Keys(after)))
+	}
+	if evaluated := object(t, must(t, killed[0], "evaluate --json --checkpoint run store")); evaluated["test_metric"] != *model.Runs[0].TestMetric {
+		t.Errorf("the model that was to be replaced: %v", evaluated)
+	}
+	if got := trialsOf(t, d, "run"); len(got) != 3 || lasting(t, d, "run").Config["lr"] != tune.Best(got).Settings["lr"] {
+		t.Errorf("%+v", got)
 	}
 }
