@@ -381,3 +381,53 @@ func (s *extentStream) read(dst []byte) error {
 func (s *extentStream) corrupt(reason error) error {
 	return &CorruptError{s.file.Path(), 0, reason.Error()}
 }
+
+// Map maps the files of the topology into memory; Close of the CSC, whose mappings outlive t, ends
+// that. The topology was checked when it was opened, but the files may change, or be cut off: touch
+// the CSC only in vfs.Guard, and check what it holds before it is an index.
+func (t *TopologyFile) Map() (*CSC, error) {
+	c := &CSC{}
+	var mappings []vfs.Mapping
+	c.free = func() error {
+		var errs []error
+		for _, m := range mappings {
+			errs = append(errs, m.Close())
+		}
+		return errors.Join(errs...)
+	}
+	mapped := func(f vfs.File, at, bytes int64) ([]byte, error) {
+		m, ok := f.(vfs.Mapper)
+		if !ok {
+			return nil, fmt.Errorf("%s: this file system cannot map files: load the topology instead", f.Path())
+		}
+		mapping, err := m.Map()
+		if err != nil {
+			return nil, err
+		}
+		mappings = append(mappings, mapping)
+		b := mapping.Bytes()
+		if at > int64(len(b)) || bytes > int64(len(b))-at {
+			return nil, &CorruptError{f.Path(), 0, fmt.Sprintf("%d bytes at byte %d of %d: %v", bytes, at, len(b), errChanged)}
+		}
+		return b[at:][:bytes], nil
+	}
+	n, m := t.raw.Nodes, t.raw.Edges
+	b, err := mapped(t.raw.File, t.raw.OffsetsAt, t.raw.NeighborsAt+edgeBytes*m-t.raw.OffsetsAt)
+	if err != nil {
+		return c.orClose(err)
+	}
+	c.Offsets = dtype.Int64s(b[:offsetBytes*(n+1)])
+	c.Neighbors = dtype.Uint32s(b[t.raw.NeighborsAt-t.raw.OffsetsAt:])
+	if t.Weighted() {
+		if b, err = mapped(t.raw.Weights, t.raw.WeightsAt, edgeBytes*m); err != nil {
+			return c.orClose(err)
+		}
+		if c.Weights = dtype.Float32s(b); c.Weights == nil {
+			c.Weights = []float32{} // weighted, without edges
+		}
+	}
+	return c, nil
+}
+
+// Path is that of the file with the neighbours.
+func (t *TopologyFile) Path() string { return t.raw.File.Path() }

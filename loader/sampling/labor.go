@@ -80,7 +80,9 @@ func (s *labor) choose(c *chosenEdges, nodes []uint32) error {
 		case s.fanout == All || int64(s.fanout) >= d:
 			c.addOthers(l, loop)
 		case s.importance:
-			s.chooseByImportance(c, l, loop, c.listSources[at:at+l.Degree()])
+			if !s.chooseByImportance(c, l, loop, c.listSources[at:at+l.Degree()]) {
+				return errChanged
+			}
 		default:
 			s.chooseBelow(c, l, loop, c.listSources[at:at+l.Degree()])
 		}
@@ -113,13 +115,18 @@ func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32
 }
 
 // chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with c from all terms
-// taken for less than 1, those that are not are set to 1, and so on.
-func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) {
+// taken for less than 1, those that are not are set to 1, and so on. It fails if there are sources
+// that begin has not seen.
+func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) (ok bool) {
 	s.c = s.c[:0]
 	inverses := 0.0
 	for j, u := range sources {
 		if int64(j) != loop {
-			pi := s.pi[s.known.table[u]-s.known.base]
+			id, ok := s.known.find(u)
+			if !ok {
+				return false
+			}
+			pi := s.pi[id]
 			s.c = append(s.c, pi)
 			inverses += 1 / pi
 		}
@@ -153,4 +160,5 @@ func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources [
 			c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, float32(1/p))
 		}
 	}
+	return true
 }

@@ -2,9 +2,11 @@ package sampling
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -129,8 +131,19 @@ func (s *layered) sampleBlock(b *Block, dst *MiniBatch, fanout int, random uint6
 func (c *chosenEdges) beginChunk(nodes []uint32) error {
 	c.lists = resize(c.lists, len(nodes))
 	c.edges, c.weights, c.ends, c.loops = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0]
-	return c.m.topology.Lists(nodes, c.lists)
+	if err := c.m.topology.Lists(nodes, c.lists); err != nil {
+		return err
+	}
+	for i, v := range nodes {
+		if c.m.factors.loop(v) >= c.lists[i].Degree() {
+			return errChanged
+		}
+	}
+	return nil
 }
+
+// errChanged is returned when a mapped topology has changed since it was opened.
+var errChanged = fmt.Errorf("topology: %w: it has changed since it was opened and checked", format.ErrCorrupt)
 
 // endNode ends the edges of a node.
 func (c *chosenEdges) endNode() { c.ends = append(c.ends, uint32(len(c.edges))) }
