@@ -3,6 +3,7 @@ package format
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,6 +78,24 @@ func suffixNumber(s, prefix string) (int, bool) {
 	digits, found := strings.CutPrefix(s, prefix)
 	n, err := strconv.Atoi(digits)
 	return n, found && err == nil && n >= 0 && strconv.Itoa(n) == digits
+}
+
+// Enclosing is the graph or store that a path lies in, or "" where there is none. A file or
+// directory that is made there is one that the manifest does not list, which Verify finds bad.
+func Enclosing(fsys vfs.FS, path string) (dir string, err error) {
+	at, err := fsys.Resolve(path)
+	if err != nil {
+		return "", err
+	}
+	for at != filepath.Dir(at) {
+		at = filepath.Dir(at)
+		_, noManifest := fsys.Stat(filepath.Join(at, manifestName))
+		_, noIndex := fsys.Stat(filepath.Join(at, indexName))
+		if noManifest == nil && noIndex == nil {
+			return at, nil
+		}
+	}
+	return "", nil
 }
 
 // isTableFolder tells whether a graph or store may have parts in the folder.

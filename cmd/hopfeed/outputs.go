@@ -89,22 +89,13 @@ func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) 
 	return nil
 }
 
-// refuseWithin refuses an output somewhere below a graph or store, where it would
-// be what the manifest does not list, which verify finds bad.
+// refuseWithin refuses an output somewhere below a graph or store.
 func (a *app) refuseWithin(output string) error {
-	at, err := a.fs.Resolve(output)
-	if err != nil {
-		return err
+	dir, err := format.Enclosing(a.fs, output)
+	if err == nil && dir != "" {
+		return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, dir)
 	}
-	for at != filepath.Dir(at) {
-		at = filepath.Dir(at)
-		_, noManifest := a.fs.Stat(filepath.Join(at, "manifest.json"))
-		_, noIndex := a.fs.Stat(filepath.Join(at, "index.arrow"))
-		if noManifest == nil && noIndex == nil {
-			return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, at)
-		}
-	}
-	return nil
+	return err
 }
 
 // refuseInside refuses an output in a folder that is read, or in its place.

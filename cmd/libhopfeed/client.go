@@ -2,12 +2,14 @@
 
 package main
 
+// #include "ring.h"
+import "C"
+
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
@@ -37,6 +39,10 @@ type openOptions struct {
 	RowNumbers bool `json:"row_numbers"`
 }
 
+// defaultBuffers is one more than loaders have for a loop in Go: a batch that was released is taken
+// back when the next is put into the ring.
+const defaultBuffers = 3
+
 // inOrder is the shuffle that reads rows in the order of the store.
 const inOrder = "none"
 
@@ -55,7 +61,7 @@ func (o *openOptions) session(ctx context.Context, store *format.Dir) (so sessio
 	}
 	so = session.Options{
 		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
-		Buffers: o.Buffers, AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
+		Buffers: cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
 	}
 	if so.Train {
 		so.Shuffle = o.Shuffle
@@ -130,7 +136,8 @@ type opened struct {
 	Fingerprint string   `json:"fingerprint"` // of the store
 }
 
-// client is an open loader of one rank.
+// client is an open loader of one rank. Its epochs put batches into a ring (ring.h), from which the
+// caller takes them.
 type client struct {
 	store   *format.Dir
 	session *session.Session
@@ -138,23 +145,12 @@ type client struct {
 	stream  gds.Stream
 	buffers int
 
-	mu      sync.Mutex
-	running *epoch        // the last that was begun
-	held    map[hold]bool // batches that callers have
-}
+	ring     *C.hopfeed_ring
+	held     map[C.hopfeed_hold]*loader.Batch // all that are in the ring, or with the caller
+	released []C.hopfeed_hold                 // room for as many as there are buffers
 
-// epoch passes on batches, each of them held.
-type epoch struct {
-	batches chan *loader.Batch // closed at the end
-	err     error              // then
-	stop    context.CancelCauseFunc
-	done    chan struct{}
-}
-
-// hold is a caller's hold on a batch.
-type hold struct {
-	c *client
-	b *loader.Batch
+	stop context.CancelCauseFunc // ends serve
+	done chan struct{}           // when it has ended
 }
 
 func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
@@ -162,7 +158,7 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	if err := parse(options, &o); err != nil {
 		return nil, err
 	}
-	c := &client{held: map[hold]bool{}}
+	c := &client{held: map[C.hopfeed_hold]*loader.Batch{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -194,9 +190,7 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.buffers = o.Buffers; c.buffers == 0 {
-		c.buffers = placement.Buffers
-	}
+	c.buffers = so.Buffers
 	out := &opened{
 		planned: describePlan(c.session.Plan, c.set.Rows()), Batches: c.set.Batches(), Buffers: c.buffers,
 		ChunkRows: c.session.ChunkRows, Fingerprint: c.store.Manifest.Fingerprint,
@@ -208,31 +202,34 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 		out.Matrices = append(out.Matrices, m.String())
 	}
 	out.Loader = clients.add(c)
+	c.released = make([]C.hopfeed_hold, c.buffers)
+	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(out.Loader), C.int64_t(c.buffers), C.int64_t(out.Batches))
+	c.done = make(chan struct{})
+	ctx, c.stop = context.WithCancelCause(context.Background())
+	go c.serve(ctx)
 	return out, nil
 }
 
-// begin begins an epoch at a batch.
-func (c *client) begin(number, first int) error {
-	if number < 0 || first < 0 || first > c.set.Batches() {
-		return fmt.Errorf("%w: epoch %d from batch %d: an epoch has %d batches", session.ErrOptions, number, first, c.set.Batches())
+// serve runs epochs as they are requested.
+func (c *client) serve(ctx context.Context) {
+	defer close(c.done)
+	var epoch, batch C.int64_t
+	for C.hopfeed_ring_wait(c.ring, &epoch, &batch) != 0 {
+		if err := c.run(ctx, int(epoch), int(batch)); err != nil {
+			C.hopfeed_ring_end(c.ring, status(err), C.CString(err.Error()))
+		} else {
+			C.hopfeed_ring_end(c.ring, C.HOPFEED_END, nil)
+		}
 	}
-	c.end()
-	ctx, stop := context.WithCancelCause(context.Background())
-	e := &epoch{batches: make(chan *loader.Batch), stop: stop, done: make(chan struct{})}
-	go func() {
-		defer close(e.done)
-		defer close(e.batches)
-		e.err = c.run(ctx, e, number, first)
-	}()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.running = e
-	return nil
 }
 
-// run passes on the batches of an epoch as soon as they are assembled.
-func (c *client) run(ctx context.Context, e *epoch, number, first int) error {
-	for b, err := range c.set.EpochFrom(ctx, c.stream, number, first) {
+// run puts the batches of an epoch into the ring as soon as they are assembled, until another epoch
+// is requested.
+func (c *client) run(ctx context.Context, epoch, batch int) error {
+	if !c.collect() {
+		return nil
+	}
+	for b, err := range c.set.EpochFrom(ctx, c.stream, epoch, batch) {
 		if err == nil {
 			err = c.stream.Record().Wait(ctx)
 		}
@@ -240,74 +237,40 @@ func (c *client) run(ctx context.Context, e *epoch, number, first int) error {
 			return err
 		}
 		b.Hold()
-		select {
-		case e.batches <- b:
-		case <-ctx.Done():
-			b.Release(nil)
-			return context.Cause(ctx)
+		var described C.hopfeed_batch
+		describe(b, &described)
+		C.hopfeed_ring_put(c.ring, &described)
+		c.held[described.hold] = b
+		if !c.collect() {
+			return nil
 		}
 	}
 	return nil
 }
 
-// end ends the epoch that runs, if any.
-func (c *client) end() {
-	c.mu.Lock()
-	e := c.running
-	c.running = nil
-	c.mu.Unlock()
-	if e != nil {
-		e.stop(errInterrupted)
-		<-e.done
+// collect releases what the caller has released; while all buffers are taken, it waits for that. It
+// reports whether the epoch is still wanted.
+func (c *client) collect() bool {
+	var released C.int64_t
+	wanted := C.hopfeed_ring_collect(c.ring, &c.released[0], &released)
+	for _, hold := range c.released[:released] {
+		c.held[hold].Release(nil)
+		delete(c.held, hold)
 	}
-}
-
-// next waits for the next batch, which the caller holds then.
-func (c *client) next(over <-chan time.Time) (*loader.Batch, error) {
-	c.mu.Lock()
-	e, held := c.running, len(c.held)
-	c.mu.Unlock()
-	switch {
-	case e == nil:
-		return nil, fmt.Errorf("%w: no epoch was begun", session.ErrOptions)
-	case held >= c.buffers:
-		return nil, fmt.Errorf("%w: all %d batch buffers are held: release a batch, or open the loader with more buffers", session.ErrOptions, held)
-	}
-	select {
-	case b, ok := <-e.batches:
-		if !ok && e.err != nil {
-			return nil, e.err
-		} else if !ok {
-			return nil, errEnd
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.held[hold{c, b}] = true
-		return b, nil
-	case <-over:
-		return nil, errWait
-	}
-}
-
-// release gives a batch back, unless close has done so.
-func (h hold) release() {
-	h.c.mu.Lock()
-	defer h.c.mu.Unlock()
-	if h.c.held[h] {
-		delete(h.c.held, h)
-		h.b.Release(nil)
-	}
+	return wanted != 0
 }
 
 // close closes everything that is open.
 func (c *client) close() (err error) {
-	c.end()
-	c.mu.Lock()
-	for h := range c.held {
-		h.b.Release(nil)
+	if c.ring != nil {
+		c.stop(errInterrupted)
+		C.hopfeed_ring_stop(c.ring)
+		<-c.done
+		C.hopfeed_ring_close(c.ring)
 	}
-	clear(c.held)
-	c.mu.Unlock()
+	for _, b := range c.held {
+		b.Release(nil)
+	}
 	if c.stream != nil {
 		err = c.stream.Close()
 	}

@@ -112,9 +112,14 @@ int32_t hopfeed_end(hopfeed_task task);
  */
 int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch);
 
-/* hopfeed_next waits for the next batch for some milliseconds. It is an error while all buffers are
- * held. After an error the epoch is over. */
+/*
+ * hopfeed_next waits for the next batch for some milliseconds. First it releases the hold in *batch,
+ * if that is not 0, and sets it to 0. So an interrupted caller who calls it again loses no batch. It
+ * is an error while all buffers are held. After an error the epoch is over.
+ */
 int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch);
+
+/* hopfeed_release does nothing if the hold was released before, or the loader closed. */
 int32_t hopfeed_release(hopfeed_hold hold);
 
 /* Counters and times of the epochs that have ended, and by which paths files were read. */

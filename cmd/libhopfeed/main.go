@@ -6,7 +6,8 @@
 //
 // hopfeed.h describes it. This file translates between C and Go; tasks.go has the work that takes
 // long, client.go the loaders. No memory of Go is passed to C: batches lie in the loaders' buffers,
-// which are outside of the Go heap, text is copied, and all else is known by number.
+// which are outside of the Go heap, text is copied, and all else is known by number. Epochs are
+// begun, and batches taken and released, without entering Go: ring.c.
 package main
 
 // #include <stdlib.h>
@@ -31,10 +32,8 @@ import (
 
 func main() {} // that of the program that loads the library runs
 
-var (
-	errEnd  = errors.New("the epoch has no more batches")
-	errWait = errors.New("nothing yet")
-)
+// errWait is returned while a task runs.
+var errWait = errors.New("nothing yet")
 
 // table keeps what callers know by number. No number is used again.
 type table[T any] struct {
@@ -71,20 +70,22 @@ func (t *table[T]) get(number uint64, remove bool) (v T, err error) {
 var (
 	tasks   table[*task]
 	clients table[*client]
-	holds   table[hold]
 )
 
 // result is what C gets to know of an error.
 func result(err error) C.int32_t {
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		return C.HOPFEED_DONE
-	case err == errEnd:
-		return C.HOPFEED_END
-	case err == errWait:
+	case errWait:
 		return C.HOPFEED_WAIT
 	}
 	C.hopfeed_set_error(C.CString(err.Error()))
+	return status(err)
+}
+
+// status is the kind of an error.
+func status(err error) C.int32_t {
 	if errors.Is(err, errInterrupted) {
 		return C.HOPFEED_INTERRUPTED
 	}
@@ -140,38 +141,6 @@ func hopfeed_end(number C.hopfeed_task) C.int32_t {
 	t, err := tasks.get(uint64(number), true)
 	if err == nil {
 		err = t.end()
-	}
-	return result(err)
-}
-
-//export hopfeed_epoch
-func hopfeed_epoch(number C.hopfeed_loader, epoch, batch C.int64_t) C.int32_t {
-	c, err := clients.get(uint64(number), false)
-	if err == nil {
-		err = c.begin(int(epoch), int(batch))
-	}
-	return result(err)
-}
-
-//export hopfeed_next
-func hopfeed_next(number C.hopfeed_loader, ms C.int32_t, out *C.hopfeed_batch) C.int32_t {
-	c, err := clients.get(uint64(number), false)
-	if err != nil {
-		return result(err)
-	}
-	b, err := c.next(milliseconds(ms))
-	if err == nil {
-		describe(b, out)
-		out.hold = C.hopfeed_hold(holds.add(hold{c, b}))
-	}
-	return result(err)
-}
-
-//export hopfeed_release
-func hopfeed_release(number C.hopfeed_hold) C.int32_t {
-	h, err := holds.get(uint64(number), true)
-	if err == nil {
-		h.release()
 	}
 	return result(err)
 }

@@ -80,8 +80,9 @@ func (t *task) end() error {
 	t.cancel(errInterrupted)
 	<-t.done
 	if o, ok := t.value.(*opened); ok && t.err == nil && !t.taken {
-		c, err := clients.get(o.Loader, true)
-		return errors.Join(err, c.close())
+		if c, err := clients.get(o.Loader, true); err == nil {
+			return c.close()
+		}
 	}
 	return nil
 }
@@ -184,6 +185,9 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	if err := parse(options, &o); err != nil {
 		return nil, err
 	}
+	if err := refuseWithin(o.Output); err != nil {
+		return nil, err
+	}
 	operators, err := preprop.ParseOperators(cmp.Or(o.Operator, preprop.Sym), value(o.Tolerance, preprop.DefaultTolerance))
 	if err != nil {
 		return nil, fmt.Errorf("%w: operator: %v", session.ErrOptions, err)
@@ -203,6 +207,15 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 		Threads:   m.Threads, MemoryBytes: int64(m.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
 		Note: p.note, Progress: p,
 	})
+}
+
+// refuseWithin refuses an output somewhere below a graph or store.
+func refuseWithin(output string) error {
+	dir, err := format.Enclosing(vfs.OS(), output)
+	if err == nil && dir != "" {
+		return fmt.Errorf("%w: %s lies in the graph or store %s, to which nothing may be added", session.ErrOptions, output, dir)
+	}
+	return err
 }
 
 // value is an option, or its default where it was left out.
@@ -231,6 +244,9 @@ func importArrays(ctx context.Context, options []byte, p *reports) (_ any, err e
 	}
 	m, err := o.machine(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}
 	io := ingest.Options{DType: t, Threads: m.Threads, MemoryBytes: int64(m.Budget.Bytes), Force: o.Force, Progress: p}

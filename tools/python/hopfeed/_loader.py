@@ -72,16 +72,17 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     index: int  #: within the epoch
     rows: int  #: of this rank
     global_rows: int  #: of all ranks: what a sum of losses is divided by
-    _hold: _Hold
+    _number: int  # of its hold
+    _kept = False
 
     def hold(self) -> Batch[Array]:
         """Keeps the memory of the batch until ``release()``. A loader has only ``buffers`` of them."""
-        self._hold.kept = True
+        self._kept = True
         return self
 
     def release(self) -> None:
         """Gives the memory back."""
-        self._hold.release()
+        _native.library().hopfeed_release(self._number)
 
 
 class _Handle:
@@ -90,28 +91,12 @@ class _Handle:
     def __init__(self, options: dict[str, Any]) -> None:
         self.about = _native.run("open", options)
         self.number: int = self.about["loader"]
-        self.holds: set[int] = set()  # of batches that are not released
-        weakref.finalize(self, _close, self.number, self.holds).atexit = False  # a process that ends gives back all
+        weakref.finalize(self, _close, self.number).atexit = False  # a process that ends gives back all
 
 
-def _close(number: int, holds: set[int]) -> None:
+def _close(number: int) -> None:
     if _native.is_usable():  # not in a forked process
         _native.library().hopfeed_close(number)
-        while holds:
-            _native.library().hopfeed_release(holds.pop())
-
-
-class _Hold:
-    __slots__ = ("holds", "number", "kept")
-
-    def __init__(self, handle: _Handle, number: int) -> None:
-        self.holds, self.number, self.kept = handle.holds, number, False
-        self.holds.add(number)
-
-    def release(self) -> None:
-        if self.number in self.holds:
-            self.holds.remove(self.number)
-            _native.check(_native.library().hopfeed_release(self.number))
 
 
 class _View:
@@ -150,7 +135,7 @@ class Loader(Generic[Array]):
     :param nodes: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store
     :param stacked: one array of all matrices, or else one for each
-    :param buffers: batches in memory, of which one less may be held (default 2)
+    :param buffers: batches in memory, of which one less may be held (default 3)
     :param memory: such as ``"8GiB"``: what placements may use (default: what the machine has, divided by
         LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that read and gather (default: all)
@@ -182,7 +167,10 @@ class Loader(Generic[Array]):
         self._stacked, self._nodes, self._row_numbers = stacked, nodes, row_numbers
         handle = _Handle(options)
         self._handle: _Handle | None = handle
-        self._last: _Hold | None = None  # of the batch that the loop has
+        self._struct = _native.BatchStruct()  # of the batch that the loop has
+        self._last: Batch[Array] | None = None  # made of it, unless the loop was interrupted
+        # Arrays of a batch, by where it lies: few places come again and again, and making arrays is slow.
+        self._arrays: dict[tuple[int, int, int], dict[str, Any]] = {}
         self.batch_size, self.seed = operator.index(batch_size), operator.index(seed)
         about = handle.about
         self.matrices: list[str] = about["matrices"]
@@ -210,7 +198,8 @@ class Loader(Generic[Array]):
     def __iter__(self) -> Iterator[Batch[Array]]:
         handle = self._open_handle()
         lib, number = _native.library(), handle.number
-        self._release_last()
+        self._keep_last()
+        lib.hopfeed_release(self._struct.hold)
         epoch, first = self._epoch, self._next
         self._epoch, self._next = epoch + 1, 0
         self._at = (epoch, first)
@@ -220,36 +209,40 @@ class Loader(Generic[Array]):
         return self._batches_of(handle, iteration, epoch)
 
     def _batches_of(self, handle: _Handle, iteration: int, epoch: int) -> Iterator[Batch[Array]]:
-        struct = _native.BatchStruct()
+        # Whatever this does for a batch, it does while the memory is busy and caches hold other
+        # things, so that a line takes ten times what it takes alone.
+        struct, fields = self._struct, _native.BATCH_FIELDS
+        pointer = ctypes.byref(struct)
         while True:
             status = _native.WAIT
             while status == _native.WAIT:
                 lib = _native.library()
                 if iteration != self._iteration:
                     raise Error("another iteration over this loader has begun, or the loader was closed")
-                self._release_last()
-                status = _native.check(lib.hopfeed_next(handle.number, _native.POLL_MS, ctypes.byref(struct)))
-            if status == _native.END:
+                self._keep_last()
+                status = lib.hopfeed_next(handle.number, _native.POLL_MS, pointer)  # releases the last
+            if status:
+                _native.check(status)
                 self._at = (epoch + 1, 0)
                 return
+            hold, index, rows, global_rows, features, labels = fields(struct)
+            arrays = self._arrays.get((features, labels, rows)) or self._make_arrays(handle, struct)
             # The caller may keep the batch and drop this generator, whose end must not release it.
-            self._last = hold = _Hold(handle, struct.hold)
-            batch = self._batch(handle, struct)
-            batch._hold = hold
-            last = struct.index + 1 == self._batches
-            self._at = (epoch + 1, 0) if last else (epoch, struct.index + 1)
+            self._last = batch = self._make_batch(arrays)
+            batch._number = hold
+            batch.index, batch.rows, batch.global_rows = index, rows, global_rows
+            index += 1
+            self._at = (epoch, index) if index < self._batches else (epoch + 1, 0)
             yield batch
             del batch
 
-    def _release_last(self) -> None:
-        last, self._last = self._last, None
-        if last and not last.kept:
-            last.release()
+    def _keep_last(self) -> None:
+        """If the batch that the loop has is held, this is not released with the next one."""
+        last = self._last
+        if last is not None and last._kept and last._number == self._struct.hold:
+            self._struct.hold = 0
 
-    def _batch(self, handle: _Handle, s: _native.BatchStruct) -> Batch[Array]:
-        batch: Batch[Array] = Batch()
-        batch.index, batch.rows, batch.global_rows = s.index, s.rows, s.global_rows
-
+    def _make_arrays(self, handle: _Handle, s: _native.BatchStruct) -> dict[str, Any]:
         def view(address: int | None, shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str) -> np.ndarray[Any, Any]:
             if not address:
                 return np.empty(shape, typestr)
@@ -258,29 +251,26 @@ class Loader(Generic[Array]):
         typestr = _native.TYPES[s.dtype]
         size = int(typestr[2:])
         x = view(s.features, (s.rows, s.matrices, s.columns), (s.row_bytes, s.matrix_bytes or size, size), typestr)
-        labels = view(s.labels, (s.rows,) if s.label_dtype == 4 else (s.rows, s.label_columns), None, _native.TYPES[s.label_dtype])
-        bfloat16 = s.dtype == _native.BFLOAT16
-        if self._stacked:
-            batch["x"] = self._features(x, bfloat16)
-        else:
-            for m, name in enumerate(self.matrices):
-                batch[name] = self._features(x[:, m], bfloat16)
-        batch["labels"] = self._labels(labels)
+        arrays = {"x": x} if self._stacked else {name: x[:, m] for m, name in enumerate(self.matrices)}
+        arrays["labels"] = view(s.labels, (s.rows,) if s.label_dtype == 4 else (s.rows, s.label_columns), None, _native.TYPES[s.label_dtype])
         if self._nodes:
-            batch["nodes"] = self._numbers(view(s.nodes, (s.rows,), None, "<u4"))
+            arrays["nodes"] = view(s.nodes, (s.rows,), None, "<u4")
         if self._row_numbers:
-            batch["row_numbers"] = self._numbers(view(s.row_numbers, (s.rows,), None, "<u4"))
-        return batch
+            arrays["row_numbers"] = view(s.row_numbers, (s.rows,), None, "<u4")
+        if len(self._arrays) >= 64:  # a batch of device memory may lie anywhere
+            self._arrays.clear()
+        arrays = {name: self._as_array(name, array, s.dtype == _native.BFLOAT16) for name, array in arrays.items()}
+        self._arrays[s.features or 0, s.labels or 0, s.rows] = arrays
+        return arrays
 
-    # How arrays of numpy become those of the batch: see hopfeed.torch.
-    def _features(self, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
-        return _read_only(array)
+    # hopfeed.torch has its own of these:
+    def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
+        """What _arrays keeps of an array in the loader's memory."""
+        array.flags.writeable = False
+        return array
 
-    def _labels(self, array: np.ndarray[Any, Any]) -> Any:
-        return _read_only(array)
-
-    def _numbers(self, array: np.ndarray[Any, Any]) -> Any:
-        return _read_only(array)
+    def _make_batch(self, arrays: dict[str, Any]) -> Batch[Array]:
+        return Batch(arrays)
 
     def _open_handle(self) -> _Handle:
         _native.library()
@@ -320,7 +310,8 @@ class Loader(Generic[Array]):
 
     def close(self) -> None:
         """Ends the iteration. The memory is given back when no array refers to it any more."""
-        self._handle = None
+        self._handle = self._last = None
+        self._arrays.clear()
         self._iteration += 1
 
     def __enter__(self) -> Loader[Array]:
@@ -337,11 +328,6 @@ class Loader(Generic[Array]):
 
     def __repr__(self) -> str:
         return f"<hopfeed.Loader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} rows from {self.placement}, shuffle {self.shuffle}>"
-
-
-def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    array.flags.writeable = False
-    return array
 
 
 def open_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import json
 import operator
 import os
 import pathlib
+import struct
 from typing import Any, Callable
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
@@ -47,16 +48,20 @@ class BatchStruct(ctypes.Structure):
     ]
 
 
+# hold, index, rows, global_rows, features and labels of a BatchStruct, faster than one by one.
+BATCH_FIELDS = struct.Struct("@QqqqP32xP").unpack_from
+
 _library: ctypes.CDLL | None = None
-_process = 0  # that has loaded it
+_forked = False  # from the process that has loaded it
 
 
 def library() -> ctypes.CDLL:
     """The library, which is loaded by the first call. In a process that was forked after that, it is an error."""
-    global _library, _process
+    global _library
     if _library is None:
-        _library, _process = _load(), os.getpid()
-    if not is_usable():
+        _library = _load()
+        os.register_at_fork(after_in_child=_mark_forked)
+    if _forked:
         raise ForkError(
             "this process was forked from one that uses hopfeed, whose threads do not exist here: start processes by "
             "'spawn' (or use hopfeed only after the fork). A loader needs no worker processes: it reads ahead by threads"
@@ -66,7 +71,12 @@ def library() -> ctypes.CDLL:
 
 def is_usable() -> bool:
     """Whether the library is loaded, and not by a parent process."""
-    return _library is not None and _process == os.getpid()
+    return _library is not None and not _forked
+
+
+def _mark_forked() -> None:
+    global _forked
+    _forked = True
 
 
 def _load() -> ctypes.CDLL:

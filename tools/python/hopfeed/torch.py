@@ -34,13 +34,13 @@ class Loader(_Loader[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
             raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
         return _Loader.__iter__(self)
 
-    def _features(self, array: np.ndarray[Any, Any], bfloat16: bool) -> torch.Tensor:
-        if bfloat16:
+    def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
+        if name in ("nodes", "row_numbers") or name == "labels" and array.dtype == np.int32:
+            return array  # to be copied
+        if bfloat16 and name != "labels":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
-    def _labels(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64) if array.dtype == np.int32 else array)
-
-    def _numbers(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64))
+    def _make_batch(self, arrays: dict[str, Any]) -> Batch[torch.Tensor]:
+        # Each batch has tensors of its own, since a tensor also has gradients.
+        return Batch({n: a.detach() if isinstance(a, torch.Tensor) else torch.from_numpy(a.astype(np.int64)) for n, a in arrays.items()})

@@ -57,7 +57,7 @@ class Torch(unittest.TestCase):
                     torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
                     self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
                     places.add(b[next(iter(b))].data_ptr())
-                self.assertLessEqual(len(places), 2)
+                self.assertLessEqual(len(places), 3)
 
     def test_a_dataloader_without_workers(self):
         loader = hopfeed.torch.Loader(self.store, 50, seed=2)
