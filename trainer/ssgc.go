@@ -14,7 +14,7 @@ var ssgcKind = kind{
 	},
 	build:    newSSGC,
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
-	defaults: Settings{Options: Options{LearningRate: 0.3, Epochs: 500, Patience: 50}, BatchRows: 512},
+	defaults: Settings{Options: Options{LearningRate: 0.1, Epochs: 500, Patience: 50}, BatchRows: 512},
 	decay:    0.1,
 }
 

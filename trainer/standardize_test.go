@@ -31,6 +31,7 @@ func TestColumnsGetOneUnitWhereTheyHaveUnitsOfTheirOwn(t *testing.T) {
 		want    []int // exponents of the factors, give or take one
 	}{
 		{"units that are close", []func(row, col int) float64{dense(1), dense(10), dense(0.1)}, []int{0, 0, 0}},
+		{"words after many hops", []func(row, col int) float64{dense(1), dense(1.0 / 64), dense(1), dense(64)}, []int{0, 0, 0, 0}},
 		{"rare and frequent words", []func(row, col int) float64{word(2, 1), word(2, 1), word(64, 1), word(10, 1), word(3, 1)}, []int{0, 0, 0, 0, 0}},
 		{"words of which one is seldom and small", []func(row, col int) float64{word(3, 1), word(4, 1), word(5, 1), word(64, 1.0/1024)}, []int{0, 0, 0, 0}},
 		{"one column in thousands", []func(row, col int) float64{dense(1), dense(1), dense(1 << 12)}, []int{0, 0, -12}},
