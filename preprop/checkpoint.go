@@ -102,8 +102,15 @@ func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []sa
 	return layout, blocks
 }
 
-// saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns.
+// saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns. The matrices before
+// its own must be on disk first: a job that goes on from it does not write them.
 func (e *engine) saveCheckpoint(ctx context.Context, at position, matrices []savedMatrix) error {
+	if err := e.finishWrite(); err != nil {
+		return err
+	}
+	if err := e.removeFinishedCheckpoints(); err != nil {
+		return err
+	}
 	c := checkpoint{at, e.hopBuffers[0].columns()}
 	layout, blocks := checkpointLayout(matrices, c.width())
 	start := e.pace.clock()
@@ -112,18 +119,19 @@ func (e *engine) saveCheckpoint(ctx context.Context, at position, matrices []sav
 		return err
 	}
 	defer out.Close()
-	err = parallel.For(ctx, e.Threads, int64(len(blocks)), 1, func(k, _ int64) error {
-		b := blocks[k]
-		return out.write(int(k), matrices[b.matrix].m.rows(b.first, b.end))
-	})
-	if err == nil {
-		err = out.commit()
+	for _, b := range blocks {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := out.write(matrices[b.matrix].m.rows(b.first, b.end)); err != nil {
+			return err
+		}
 	}
-	if err != nil {
+	if err := out.commit(); err != nil {
 		return err
 	}
 	e.pace.measureRate(layout.size(), start)
-	e.pace.saved()
+	e.pace.saved(e.pace.clock())
 	replaced := func(other checkpoint) bool { return other.columnRange == c.columnRange && other != c }
 	if err := e.removeCheckpoints(replaced); err != nil {
 		return err
@@ -180,6 +188,9 @@ func (e *engine) resume(ctx context.Context, c *hopSequence, s columnRange, last
 	}
 	readable := done > c.from && int64(len(e.nodes)) == e.graph.Manifest.Nodes
 	if best.product > 0 && (best.matrix == e.number(c.id(done+1)) || !readable) {
+		if err := e.finishWrite(); err != nil {
+			return at, nil, nil, err
+		}
 		err = e.loadCheckpoint(ctx, best, e.savedMatrices(terms, best.position, x, y))
 		if err == nil {
 			x.id = c.id(c.from + best.matrix - e.number(c.id(c.from+1)))
@@ -191,6 +202,9 @@ func (e *engine) resume(ctx context.Context, c *hopSequence, s columnRange, last
 	}
 	if !readable {
 		return at, nil, nil, nil
+	}
+	if err := e.mayChange(x); err != nil {
+		return at, nil, nil, err
 	}
 	if loaded, err := e.loadFinishedHop(ctx, c.id(done), x); err != nil || !loaded {
 		return at, nil, nil, err
@@ -267,7 +281,8 @@ func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *mat
 	return true, in.load(ctx, m, e.Threads, e.Progress)
 }
 
-// checkpointsCost is what checkpoints take, which there are until the last panel is done.
+// checkpointsCost is what checkpoints take, which there are until the last panel is done. The memory is
+// that of writebackCost.
 func (w *work) checkpointsCost(p *Plan) cost {
 	return cost{scratch: during(computing, lastPanel, p.CheckpointBytes)}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -69,45 +68,36 @@ func (s *columnFileLayout) rows(k int) (first, end int64) { return s.bounds[k], 
 func (s *columnFileLayout) dataBytes() int64 { return s.bounds[s.blocks()] * s.rowBytes }
 func (s *columnFileLayout) size() int64      { return s.dataBytes() + 4*int64(s.blocks()) + 4 }
 
-// columnFileWriter writes a column file, blocks in any order. Close without commit removes
-// it.
+// columnFileWriter writes a column file, blocks in order. Close without commit removes it.
 type columnFileWriter struct {
 	columnFileLayout
-	mu      sync.Mutex // a PendingFile is for one goroutine
-	pending vfs.PendingFile
-	crcs    []uint32
+	file *vfs.Stream
+	crcs []byte // of the blocks so far
 }
 
 func createColumnFile(fsys vfs.FS, path string, layout columnFileLayout) (*columnFileWriter, error) {
-	pending, err := fsys.Create(path)
+	file, err := vfs.CreateStream(fsys, path, layout.size())
 	if err != nil {
 		return nil, err
 	}
-	return &columnFileWriter{columnFileLayout: layout, pending: pending, crcs: make([]uint32, layout.blocks())}, nil
+	return &columnFileWriter{columnFileLayout: layout, file: file, crcs: make([]byte, 0, 4*layout.blocks()+4)}, nil
 }
 
-// write writes block k. It is safe for concurrent use.
-func (s *columnFileWriter) write(k int, data []byte) error {
-	s.crcs[k] = kernel.CRC32C(0, data)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, err := s.pending.WriteAt(data, s.bounds[k]*s.rowBytes)
+// write writes the next block.
+func (s *columnFileWriter) write(data []byte) error {
+	s.crcs = binary.LittleEndian.AppendUint32(s.crcs, kernel.CRC32C(0, data))
+	_, err := s.file.Write(data)
 	return err
 }
 
 func (s *columnFileWriter) commit() error {
-	foot := make([]byte, 0, 4*len(s.crcs)+4)
-	for _, crc := range s.crcs {
-		foot = binary.LittleEndian.AppendUint32(foot, crc)
-	}
-	foot = binary.LittleEndian.AppendUint32(foot, kernel.CRC32C(0, foot))
-	if _, err := s.pending.WriteAt(foot, s.dataBytes()); err != nil {
+	if _, err := s.file.Write(binary.LittleEndian.AppendUint32(s.crcs, kernel.CRC32C(0, s.crcs))); err != nil {
 		return err
 	}
-	return s.pending.Commit()
+	return s.file.Commit()
 }
 
-func (s *columnFileWriter) Close() error { return s.pending.Abort() }
+func (s *columnFileWriter) Close() error { return s.file.Abort() }
 
 // columnFile is a column file that is open for reading.
 type columnFile struct {

@@ -49,7 +49,7 @@ func (c *cost) add(other cost) {
 func (w *work) stages(p *Plan) []cost {
 	return []cost{
 		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.matricesCost(p),
-		w.cutCost(p), w.loadCost(p), w.storeCost(p), w.resultsCost(p), w.checkpointsCost(p),
+		w.cutCost(p), w.loadCost(p), w.writebackCost(p), w.storeCost(p), w.resultsCost(p), w.checkpointsCost(p),
 	}
 }
 

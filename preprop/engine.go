@@ -22,11 +22,13 @@ type engine struct {
 	inputBuffer   *matrix                  // holds the input for several sequences; nil: each loads it
 	hopBuffers    [2]*matrix               // a hop is made from one into the other; without hops the second is nil
 	seriesBuffers []*matrix                // float32, for terms of series
-	label         string                   // which panel it is, for progress
+	panelColumns  int                      // of the widest panel
+	back          writeback
+	label         string // which panel it is, for progress
 }
 
 func (e *engine) close() error {
-	err := e.topologies.Close()
+	err := errors.Join(e.back.close(), e.topologies.Close())
 	for _, p := range e.propagators {
 		err = errors.Join(err, p.buf.Free())
 	}
@@ -126,6 +128,7 @@ func (e *engine) allocate(panels []columnRange) error {
 			e.seriesBuffers = append(e.seriesBuffers, m)
 		}
 	}
+	e.panelColumns = widest
 	return err
 }
 
@@ -138,8 +141,19 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 	}
 	var loaded *input // is in e.inputBuffer
 	for _, c := range e.sequences {
+		if e.pace.savedAny && e.pace.mustStop(ctx, e.writingBytes()) {
+			return errors.Join(endCause(ctx), e.finishWrite())
+		}
+		if e.back.matrix != nil && e.back.matrix.id == c.input.ID { // whether it is needed shows when it is written
+			if err := e.finishWrite(); err != nil {
+				return err
+			}
+		}
 		if !e.needsInput(c, s) {
 			continue
+		}
+		if hop := e.hopBuffers; e.back.matrix != nil && e.back.matrix.buf == hop[0].buf && hop[1] != nil {
+			e.hopBuffers = [2]*matrix{hop[1], hop[0]} // the input is read into the other one meanwhile
 		}
 		last := e.lastUnfinished(c, s)
 		at, x, y, err := e.resume(ctx, c, s, last)
@@ -151,13 +165,16 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 				x = e.inputBuffer
 			}
 			if x != e.inputBuffer || loaded != c.input {
+				if err := e.mayChange(x); err != nil {
+					return err
+				}
 				if err := e.load(ctx, c.input, x, inputFiles[c.input]); err != nil {
 					return err
 				}
 				loaded = c.input
 			}
 			if c.input.ID == format.Input {
-				if err := e.write(ctx, x); err != nil {
+				if err := e.write(x); err != nil {
 					return err
 				}
 			}
@@ -196,6 +213,14 @@ func (e *engine) hops(ctx context.Context, c *hopSequence, at position, last int
 		} else {
 			y = e.hopBuffers[0]
 		}
+		if hop == last {
+			break
+		}
+		next := position{at.matrix + 1, 1, 0}
+		state := e.savedMatrices(c.operator.series(), next, x, y)
+		if e.pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
+			return e.end(ctx, next, state)
+		}
 	}
 	return nil
 }
@@ -209,6 +234,11 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.operator, hop, c.hops, e.label), int64(products)*(p.graph.Nodes()+p.graph.Edges())*x.rowBytes(), progress.Bytes)
 	start := time.Now()
 	y.id = c.id(hop)
+	if err := e.mayChange(y); err != nil {
+		task.Done()
+		return err
+	}
+	begun := e.writingBytes()
 	for at.product <= products {
 		dst, src, with := terms.step(at.product, x, y, e.seriesBuffers)
 		dst.id = c.id(hop)
@@ -216,7 +246,7 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 		// mustStop looks at ctx between blocks, so that those that were begun are finished.
 		added, reached, err := p.hopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool {
 			task.Add(cost * x.rowBytes())
-			return e.pace.mustStop(ctx, state) || e.plan.CheckpointBytes > 0 && e.pace.checkpointDue(state)
+			return e.pace.mustStop(ctx, state+begun) || e.plan.CheckpointBytes > 0 && e.pace.checkpointDue(state)
 		})
 		e.edges[at.matrix] += added
 		e.gathered += added * src.rowBytes()
@@ -236,14 +266,7 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 	}
 	task.Done()
 	e.hopSeconds[at.matrix] += time.Since(start).Seconds()
-	state := e.savedMatrices(terms, at, x, y)
-	within, cancel := e.pace.contextUntilMargin(ctx, stateBytes(state))
-	defer cancel()
-	err := e.write(within, y)
-	if err != nil && within.Err() != nil {
-		return e.end(ctx, at, state)
-	}
-	return err
+	return e.write(y)
 }
 
 // stateBytes is the size of a checkpoint of matrices.
@@ -258,7 +281,7 @@ func stateBytes(matrices []savedMatrix) int64 {
 // pause writes a checkpoint if it is time for one, or ends the job if it is time for that;
 // the error is then why it ends.
 func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) error {
-	if e.pace.mustStop(ctx, stateBytes(state)) {
+	if e.pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
 		return e.end(ctx, at, state)
 	}
 	if e.plan.CheckpointBytes == 0 || !e.pace.checkpointDue(stateBytes(state)) {
@@ -274,6 +297,9 @@ func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) er
 // end writes a last checkpoint if that is worth its time, and returns why the job ends.
 func (e *engine) end(ctx context.Context, at position, state []savedMatrix) error {
 	why := endCause(ctx)
+	if err := e.finishWrite(); err != nil {
+		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
+	}
 	if e.plan.CheckpointBytes > 0 && e.pace.worthSaving(stateBytes(state)) {
 		if err := e.saveCheckpoint(context.WithoutCancel(ctx), at, state); err != nil {
 			why = fmt.Errorf("%w (and the last checkpoint could not be written: %w)", why, err)

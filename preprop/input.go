@@ -57,14 +57,18 @@ func (w *work) inputChunk() int64 {
 	return most
 }
 
-// cutCost is what cutting inputs takes: each thread has a chunk of the input, and its part for one column file. All files
-// are there when the first panel begins, and those of a panel go when it is done.
+// cutCost is what cutting inputs takes: each thread has a chunk of the input, each thread and one more the columns for the
+// files, and each file has a stream. All files are there when the first panel begins, and those of a panel go when it is done.
 func (w *work) cutCost(p *Plan) cost {
 	if !p.InputFiles {
 		return cost{}
 	}
-	c := cost{memory: during(cutting, cutting, int64(w.threads)*(w.inputChunk()+w.inputFileBlock(p)))}
+	var c cost
 	for _, l := range w.inputs {
+		columns := int64(l.ChunkRows * w.columns * w.stored.DType.Size())
+		file := w.inputFileBytes() / int64(p.Panels)
+		memory := int64(w.threads)*chunkBuffer(l) + int64(w.threads+1)*columns + int64(p.Panels)*vfs.StreamBytes(file)
+		c.memory[cutting] = max(c.memory[cutting], memory)
 		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, writing, w.inputFileBytes()), inputPasses: 1})
 	}
 	c.scratch[lastPanel] = c.scratch[writing] / int64(p.Panels)
@@ -100,9 +104,10 @@ func (w *work) loadCost(p *Plan) cost {
 	return c
 }
 
-// chunks calls body with every chunk, from several goroutines, and a function that rounds
-// the columns [first, first+width) of the chunk's i-th row and writes them to dst.
-func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut func(dst []byte, i, first, width int) error) error) error {
+// chunks calls body with every chunk, from several goroutines, what buffer has made, and a function that rounds
+// the columns [first, first+width) of the chunk's i-th row and writes them to dst. emit is then called with the
+// buffers, in the order of chunks.
+func (in *input) chunks(ctx context.Context, threads int, buffer func() []byte, body func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error, emit func([]byte) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
 	buffers, err := newBuffers(threads, chunkBuffer(in.Layout))
@@ -111,16 +116,16 @@ func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut f
 	}
 	defer buffers.Free()
 	var failure lowestError
-	err = parallel.For(ctx, threads, int64(in.Chunks()), 1, func(at, _ int64) error {
+	err = parallel.Ordered(ctx, threads, int64(in.Chunks()), buffer, func(at int64, out []byte) ([]byte, error) {
 		buffer := buffers.get()
 		defer buffers.put(buffer)
 		k := int(at)
 		start, rows := in.ChunkRowRange(k)
 		row, chunk := dtype.Float32s(buffer[:4*features]), buffer[4*features:][:rows*rowBytes]
 		if err := in.ReadChunk(k, chunk); err != nil {
-			return failure.report(start, err)
+			return nil, failure.report(start, err)
 		}
-		err := body(k, func(dst []byte, i, first, width int) error {
+		err := body(k, out, func(dst []byte, i, first, width int) error {
 			values := row[:width]
 			dtype.Decode(values, chunk[i*rowBytes+first*from.Size():][:width*from.Size()], from)
 			if encode(dst, values, unscaled, in.dtype, false) {
@@ -129,10 +134,10 @@ func (in *input) chunks(ctx context.Context, threads int, body func(k int, cut f
 			return notFinite(in.ID, in.node(start+int64(i)), first, dst, values, 1, in.dtype)
 		})
 		if err != nil {
-			return failure.report(start, err)
+			return nil, failure.report(start, err)
 		}
-		return nil
-	})
+		return out, nil
+	}, emit)
 	if failure.err != nil {
 		return failure.err
 	}
@@ -144,7 +149,7 @@ func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Re
 	m.id = in.ID
 	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
-	return in.chunks(ctx, threads, func(k int, cut func(dst []byte, i, first, width int) error) error {
+	return in.chunks(ctx, threads, func() []byte { return nil }, func(k int, _ []byte, cut func(dst []byte, i, first, width int) error) error {
 		start, rows := in.ChunkRowRange(k)
 		for i := range rows {
 			v := in.node(start + int64(i))
@@ -154,7 +159,7 @@ func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Re
 		}
 		task.Add(in.Extent(k).Length)
 		return nil
-	})
+	}, func([]byte) error { return nil })
 }
 
 func (in *input) rows() int64 {
@@ -170,7 +175,7 @@ func (in *input) rows() int64 {
 func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRange, path func(columnRange) string, threads int, p progress.Reporter) error {
 	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
-	size, widest := in.dtype.Size(), 0
+	size, columns := in.dtype.Size(), 0
 	files := make([]*columnFileWriter, len(ranges))
 	for i, s := range ranges {
 		var err error
@@ -178,30 +183,37 @@ func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRan
 			return err
 		}
 		defer files[i].Close()
-		widest = max(widest, s.width())
+		columns += s.width()
 	}
-	buffers, err := newBuffers(threads, int64(in.Layout.ChunkRows*widest*size))
+	buffers, err := newBuffers(threads+1, int64(in.Layout.ChunkRows*columns*size))
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
-	err = in.chunks(ctx, threads, func(k int, cut func(dst []byte, i, first, width int) error) error {
+	k := 0 // chunk that is written next
+	err = in.chunks(ctx, threads, buffers.get, func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error {
 		_, rows := in.ChunkRowRange(k)
-		buffer := buffers.get()
-		defer buffers.put(buffer)
-		for n, s := range ranges {
+		for _, s := range ranges {
 			row := s.width() * size
-			part := buffer[:rows*row]
 			for i := range rows {
-				if err := cut(part[i*row:(i+1)*row], i, s.first, s.width()); err != nil {
+				if err := cut(buffer[i*row:(i+1)*row], i, s.first, s.width()); err != nil {
 					return err
 				}
 			}
-			if err := files[n].write(k, part); err != nil {
+			buffer = buffer[rows*row:]
+		}
+		return nil
+	}, func(buffer []byte) error {
+		_, rows := in.ChunkRowRange(k)
+		for n, s := range ranges {
+			part := rows * s.width() * size
+			if err := files[n].write(buffer[:part]); err != nil {
 				return err
 			}
+			buffer = buffer[part:]
 		}
 		task.Add(in.Extent(k).Length)
+		k++
 		return nil
 	})
 	for _, file := range files {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -36,6 +37,7 @@ type job struct {
 	hopSeconds []float64 // by matrix
 	edges      []int64   // terms that were added up, by matrix
 	gathered   int64     // bytes of rows that were added up
+	account    account
 }
 
 // hopSequence is the hops from+1 to hops of one operator, each made from the one before.
@@ -151,7 +153,13 @@ func (j *job) run(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	if err := e.finishWrite(); err != nil {
+		return err
+	}
+	if err := j.removeFinishedCheckpoints(); err != nil {
+		return err
+	}
+	return context.Cause(ctx) // of a job that is interrupted, the last write was finished first
 }
 
 // directPanels is how many panels are read from the input itself in less time than it takes
@@ -205,31 +213,28 @@ func (j *job) findInputFiles(in *input) ([]columnRange, error) {
 		})
 }
 
-// write writes a matrix, or a range of its columns, if any of these are unfinished.
-func (j *job) write(ctx context.Context, m *matrix) error {
-	if !j.unfinished(m.id, m.columns()) {
-		return nil
+// writeFile writes a matrix to the store, or a range of its columns to a result file. It may run beside
+// anything that does not change the matrix.
+func (j *job) writeFile(ctx context.Context, m *matrix, b *buffers) error {
+	if j.direct != nil {
+		return m.write(ctx, j.direct, j.nodes, j.Threads, b, j.Progress)
 	}
-	k, start := j.number(m.id), j.pace.clock()
-	var err error
-	switch {
-	case j.direct != nil:
-		err = m.write(ctx, j.direct, j.nodes, j.Threads, j.Progress)
-		j.finished[m.id] = err == nil
-	case j.receive != nil:
-		j.receive(m)
-	default:
-		err = m.writeColumnFile(ctx, j.fsys, j.results.path(k, m.columns()), j.results.blockRows, j.nodes, j.Threads)
-	}
-	if err != nil {
-		return err
-	}
-	if j.direct == nil {
+	return m.writeColumnFile(ctx, j.fsys, j.results.path(j.number(m.id), m.columns()), j.results.blockRows, j.nodes, j.Threads, b)
+}
+
+// wrote records that a matrix, or a range of its columns, is on disk. Writing it began at start. The next hop can
+// be computed from what is on disk only if that has the rows of all nodes.
+func (j *job) wrote(m *matrix, start time.Time) {
+	if j.direct != nil {
+		j.finished[m.id] = true
+	} else {
+		k := j.number(m.id)
 		j.resultColumns[k] = append(j.resultColumns[k], m.columns())
 	}
 	j.pace.measureRate(int64(len(j.nodes))*m.rowBytes(), start)
-	j.pace.saved()
-	return nil
+	if j.pace.savedAny = true; len(j.nodes) == int(j.graph.Manifest.Nodes) {
+		j.pace.saved(start)
+	}
 }
 
 // assemble writes the matrices that the store lacks, from result files.

@@ -112,6 +112,10 @@ type optimist struct{ vfs.FS }
 
 func (optimist) FreeBytes(string) (int64, error) { return 1 << 50, nil }
 
+func (o optimist) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
+	return o.FS.(vfs.DirectCreator).CreateDirect(path, bytes)
+}
+
 func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 5))

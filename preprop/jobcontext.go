@@ -181,6 +181,9 @@ func (s *jobContext) work(j *job) (*work, error) {
 	}
 	w.matrices = len(made)
 	var err error
+	if w.matrixBytes, err = s.layout.MatrixBytes(format.Input); err != nil {
+		return nil, err
+	}
 	w.storeBytes, err = storeBytes(g, s.layout, made)
 	return w, err
 }

@@ -121,21 +121,18 @@ func writeStep(rows, rowBytes int64, threads int) int64 {
 	return max(1, min(rows, writeBufferBytes/int64(threads)/rowBytes))
 }
 
-// storeCost is what writing the store takes: matrices in memory go through a buffer for each
-// thread and one more. The files of the store grow until the last panel, or while result files
-// are assembled.
+// storeCost is what the store takes. Its files grow until the last panel, or while result files are
+// assembled.
 func (w *work) storeCost(p *Plan) cost {
 	c := cost{written: w.storeBytes, store: during(assembling, assembling, w.storeBytes)}
 	if !p.ResultFiles {
 		c.store[lastPanel] = w.storeBytes
-		step := writeStep(w.rows, w.storedRowBytes(), w.threads)
-		c.memory = during(writing, writing, int64(w.threads+1)*step*w.storedRowBytes())
 	}
 	return c
 }
 
-// write stores the rows of the given nodes, in this order, as a whole matrix.
-func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32, threads int, p progress.Reporter) error {
+// write stores the rows of the given nodes, in this order, as a whole matrix, through storeBuffers.
+func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32, threads int, b *buffers, p progress.Reporter) error {
 	task := p.Start("write "+m.id.String(), int64(len(nodes))*m.rowBytes(), progress.Bytes)
 	defer task.Done()
 	out, err := store.Matrix(m.id)
@@ -144,15 +141,7 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	}
 	rows := int64(len(nodes))
 	step := writeStep(rows, m.rowBytes(), threads)
-	buffers, err := newBuffers(threads+1, step*m.rowBytes())
-	if err != nil {
-		return err
-	}
-	defer buffers.Free()
-	err = parallel.Ordered(ctx, threads, (rows+step-1)/step, buffers.get,
-		func(k int64, buffer []byte) ([]byte, error) {
-			return m.gather(buffer, nodes[k*step:min(rows, (k+1)*step)]), nil
-		},
+	err = m.gatherInOrder(ctx, nodes, func(k int64) (int64, int64) { return k * step, min(rows, (k+1)*step) }, (rows+step-1)/step, threads, b,
 		func(buffer []byte) error {
 			task.Add(int64(len(buffer)))
 			return out.Write(buffer)
@@ -163,28 +152,36 @@ func (m *matrix) write(ctx context.Context, store *format.Writer, nodes []uint32
 	return out.Close()
 }
 
-// writeColumnFile stores the rows of the given nodes, in this order, in a column file.
-func (m *matrix) writeColumnFile(ctx context.Context, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int) error {
+// writeColumnFile stores the rows of the given nodes, in this order, in a column file, through resultBuffers.
+func (m *matrix) writeColumnFile(ctx context.Context, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int, b *buffers) error {
 	out, err := createColumnFile(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.rowBytes()))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	buffers, err := newBuffers(threads, min(int64(len(nodes)), blockRows)*m.rowBytes())
-	if err != nil {
-		return err
-	}
-	defer buffers.Free()
-	err = parallel.For(ctx, threads, int64(out.blocks()), 1, func(k, _ int64) error {
-		buffer := buffers.get()
-		defer buffers.put(buffer)
-		first, end := out.rows(int(k))
-		return out.write(int(k), m.gather(buffer, nodes[first:end]))
-	})
+	err = m.gatherInOrder(ctx, nodes, func(k int64) (int64, int64) { return out.rows(int(k)) }, int64(out.blocks()), threads, b, out.write)
 	if err != nil {
 		return err
 	}
 	return out.commit()
+}
+
+// gatherInOrder calls emit with the rows of the nodes [first, end) of each of n blocks.
+func (m *matrix) gatherInOrder(ctx context.Context, nodes []uint32, block func(k int64) (first, end int64), n int64, threads int, b *buffers, emit func([]byte) error) error {
+	var held [][]byte // which parallel.Ordered keeps
+	defer func() {
+		for _, buffer := range held {
+			b.put(buffer)
+		}
+	}()
+	take := func() []byte {
+		held = append(held, b.get())
+		return held[len(held)-1]
+	}
+	return parallel.Ordered(ctx, threads, n, take, func(k int64, buffer []byte) ([]byte, error) {
+		first, end := block(k)
+		return m.gather(buffer, nodes[first:end]), nil
+	}, emit)
 }
 
 // lowestError holds the error with the lowest position of those that goroutines report.

@@ -51,8 +51,8 @@ func (p *pace) measureRate(bytes int64, start time.Time) {
 	}
 }
 
-// saved records that all that was computed is on disk.
-func (p *pace) saved() { p.savedAt, p.savedAny = p.clock(), true }
+// saved records that all that was computed up to a time is on disk.
+func (p *pace) saved(upTo time.Time) { p.savedAt, p.savedAny = upTo, true }
 
 // beginHops records that the first hop of a sequence begins.
 func (p *pace) beginHops() {
@@ -80,15 +80,6 @@ func (p *pace) checkpointDue(bytes int64) bool {
 // worthSaving tells whether a job that ends should write a checkpoint of so many bytes: it
 // should not if computing since the last one took less than a quarter of the time.
 func (p *pace) worthSaving(bytes int64) bool { return p.clock().Sub(p.savedAt) >= p.writeTime(bytes)/4 }
-
-// contextUntilMargin is ctx with a deadline that leaves time to write a checkpoint of so
-// many bytes.
-func (p *pace) contextUntilMargin(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
-	if p.deadline.IsZero() {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, p.deadline.Sub(p.clock())-p.margin(bytes), ErrMaxTime)
-}
 
 // endCause is the reason why a job ended early.
 func endCause(ctx context.Context) error {

@@ -60,6 +60,7 @@ type work struct {
 	pickedBytes   int64           // in memory: the rows of the store and their nodes
 	held          int64           // bytes of memory that a repair holds all the time
 	matrices      int             // to be made
+	matrixBytes   int64           // of one of them in the store
 	storeBytes    int64           // of these matrices, and of what else goes to the store
 	threads       int
 	resultFiles   bool // even with one panel, as other processes make the other columns

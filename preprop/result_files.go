@@ -62,19 +62,17 @@ func (p *resultFiles) find() ([][]columnRange, error) {
 	return out, nil
 }
 
-// resultsCost is what result files take. They grow with the panels, and are written through a
-// buffer for each thread. They are read once, a matrix at a time, through two for each thread and
+// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time, through two for each thread and
 // one more; those of a matrix are removed when the store has it.
 func (w *work) resultsCost(p *Plan) cost {
 	if !p.ResultFiles {
 		return cost{}
 	}
-	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.stored.DType.Size())
+	row := w.storedRowBytes()
 	made := w.share(w.rows * row * int64(w.matrices))
 	c := cost{read: made, written: made}
 	c.scratch[writing], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, w.matrices))
-	c.memory = during(writing, writing, int64(w.threads)*columnFileBlock(w.rows, row, width))
-	c.memory[assembling] = int64(w.threads+1) * 2 * columnFileBlock(w.rows, row, row)
+	c.memory[assembling] = int64(w.threads+1)*2*columnFileBlock(w.rows, row, row) + vfs.StreamBytes(w.matrixBytes)
 	return c
 }
 

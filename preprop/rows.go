@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // regionOrder is the regions of a store: where rows of each part of a split go.
@@ -116,7 +117,7 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(row
 // chosen, and the nodes alone afterwards. The table of the graph is read three times.
 func (w *work) rowsCost() cost {
 	c := cost{read: 3 * w.rowTableBytes, memory: during(preparing, assembling, 4*w.rows+w.held)}
-	c.memory[choosing] = w.pickedBytes + w.held
+	c.memory[choosing] = w.pickedBytes + w.held + vfs.StreamBytes(w.rowTableBytes)
 	return c
 }
 

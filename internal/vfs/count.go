@@ -45,7 +45,7 @@ func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	return &countedDirect{f, c}, align, nil
+	return &countedDirect{DirectPending: f, count: c}, align, nil
 }
 
 type countedFile struct {
@@ -76,13 +76,23 @@ func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// countedDirect counts what is written of the file, and not what it is filled up with to whole blocks.
 type countedDirect struct {
 	DirectPending
 	count *Count
+	end   atomic.Int64 // of the last block so far
 }
 
 func (f *countedDirect) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.DirectPending.WriteAt(p, off)
 	f.count.written.Add(int64(n))
+	for end, most := off+int64(n), f.end.Load(); end > most && !f.end.CompareAndSwap(most, end); {
+		most = f.end.Load()
+	}
 	return n, err
+}
+
+func (f *countedDirect) Truncate(size int64) error {
+	f.count.written.Add(min(0, size-f.end.Load()))
+	return f.DirectPending.Truncate(size)
 }

@@ -1,6 +1,9 @@
 package vfs
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 func TestBytesThatPassAreCounted(t *testing.T) {
 	c := NewCount(NewMem())
@@ -21,5 +24,20 @@ func TestBytesThatPassAreCounted(t *testing.T) {
 	r.ReadAt(make([]byte, 5), 10) // two of them
 	if c.Read() != 7 || c.Written() != 14 {
 		t.Errorf("%d read and %d written, want 7 and 14", c.Read(), c.Written())
+	}
+}
+
+func TestOfAStreamTheBytesOfTheFileAreCounted(t *testing.T) {
+	for _, bytes := range []int{0, 1, 100_003} {
+		for _, guess := range []int64{0, 100_003} {
+			c := NewCount(NewMem())
+			s, err := CreateStream(c, "a", guess)
+			if err == nil {
+				err = errors.Join(writeInPieces(s, 0, make([]byte, bytes)), s.Commit())
+			}
+			if err != nil || c.Written() != int64(bytes) {
+				t.Errorf("%d bytes are %d, %v", bytes, c.Written(), err)
+			}
+		}
 	}
 }
