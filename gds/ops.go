@@ -32,6 +32,9 @@ type MoveOps interface {
 	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
 	// any type; index is uint32 or int64 [1, dst.Rows] and must be in range.
 	Gather(dst, src, index Tensor)
+	// Scatter copies rows: dst[index[i],:] = src[i,:], dst and src of one type, any type; index is
+	// uint32 [1, src.Rows], in range and without repetition.
+	Scatter(dst, src, index Tensor)
 	// Fill sets every element of dst, of any type if value is 0.
 	Fill(dst Tensor, value float32)
 }

@@ -73,6 +73,15 @@ var badCalls = []badCall{
 		s.Gather(y, y, labels)
 	}},
 	{"an index is signed", "Gather", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gather(x, x, labels) }},
+	{"a row to scatter to is out of range", "Scatter", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		labels.DType = gds.Uint32
+		s.Scatter(gds.NewTensor(y.Buf, 0, 4, gds.Float32), x, labels)
+	}},
+	{"rows to scatter are others than those of the index", "Scatter", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		labels.DType = gds.Uint32
+		s.Scatter(y, y, labels)
+	}},
+	{"an index to scatter by is signed", "Scatter", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Scatter(x, x, labels) }},
 	{"inner dimensions differ", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, x, 0, x) }},
 	{"inner dimensions differ once transposed", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(true, false, 1, x, y, 0, x) }},
 	{"a product has another shape", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, y, 0, x) }},
@@ -240,6 +249,7 @@ var badCallTests = append([]test{
 		b.stream.Fill(none, 1)
 		b.stream.Copy(none, none)
 		b.stream.Gather(none, none, none)
+		b.stream.Scatter(none, none, none)
 		b.stream.ReLU(none, none)
 		b.stream.AddRow(gds.Tensor{Cols: 3}, x.Tensor)
 		b.stream.MulRow(gds.Tensor{Cols: 3}, x.Tensor)

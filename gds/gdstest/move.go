@@ -3,6 +3,7 @@ package gdstest
 import (
 	"bytes"
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -48,6 +49,25 @@ var moveTests = []test{
 					if !bytes.Equal(b.bytes(dst), want) {
 						b.Errorf("%v from %v by %v: other rows", dst.Tensor, src.Tensor, index.DType)
 					}
+				}
+			}
+		})
+	}},
+	{"Scatter copies rows to those of an index", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			for _, t := range allTypes {
+				targets := 2*rows + 1
+				values, before := b.random(rows*cols*t.Size()), b.random(targets*cols*t.Size())
+				slices.Reverse(before)
+				index, want := make([]uint32, rows), slices.Clone(before)
+				for i := range index {
+					index[i] = uint32((targets - 1 - i*2) % targets) // the last first, then every other
+					copy(want[int(index[i])*cols*t.Size():], values[i*cols*t.Size():][:cols*t.Size()])
+				}
+				src, dst := b.array(l, rows, cols, t, values), b.array(l, targets, cols, t, before)
+				b.stream.Scatter(dst.Tensor, src.Tensor, b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)).Tensor)
+				if !bytes.Equal(b.bytes(dst), want) {
+					b.Errorf("%v to %v: other rows", src.Tensor, dst.Tensor)
 				}
 			}
 		})

@@ -219,6 +219,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.Convert(half, x)
 			s.Gather(x, x.Slice(0, 1), index)
 			s.Gather(x, x.Slice(0, 1), index64)
+			s.Scatter(x.Slice(0, 1), x.Slice(0, 1), index.Slice(0, 1).Columns(0, 1))
 			s.Fill(loss, 0)
 			s.Fill(y, 0.5)
 			s.Gemm(false, false, 1, x, w, 0, y)

@@ -147,6 +147,42 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 	s.push(op{kind: &gatherOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})
 }
 
+var scatterOp = kind{name: "Scatter", tensors: 3, run: func(s *stream) error {
+	dst, src, index := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
+	if !isVector(index, src.Rows) || dst.Cols != src.Cols {
+		return errShape
+	}
+	if src.Rows == 0 || src.Cols == 0 {
+		return nil
+	}
+	if dst.DType != src.DType {
+		return errTypes
+	}
+	if err := s.viewBytes(2); err != nil {
+		return err
+	}
+	rows, err := view[uint32](s.device, index, gds.Uint32)
+	if err != nil {
+		return err
+	}
+	s.views.index = rows.data
+	return s.eachRow(src.Rows, s.views.bytes[1].cols, func(s *stream, p part) error {
+		to, from := s.views.bytes[0], s.views.bytes[1]
+		for i := p.lo; i < p.hi; i++ {
+			row := int64(s.views.index[i])
+			if row >= int64(to.rows) {
+				return errIndex(i, row, to.rows)
+			}
+			copy(to.row(int(row), 0, to.cols), from.row(i, 0, from.cols))
+		}
+		return nil
+	})
+}}
+
+func (s *stream) Scatter(dst, src, index gds.Tensor) {
+	s.push(op{kind: &scatterOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})
+}
+
 // indexBlock is how many row numbers of 64 bits are brought to 32 at a time.
 const indexBlock = 1024
 
