@@ -20,8 +20,8 @@ type Batch struct {
 	// and 1, -1 unlabelled; those that are values float32 [Rows, L], NaN unlabelled.
 	// With Options.NoLabels it is the zero Tensor.
 	Labels gds.Tensor
-	// Weights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
-	Weights gds.Tensor
+	// RowWeights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
+	RowWeights gds.Tensor
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor

@@ -1,0 +1,373 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// batchBuffer is the memory that a batch is assembled in. It grows with the batches. On a device with
+// memory of its own, what the host writes is written to pinned memory first, and copied at once.
+type batchBuffer struct {
+	l      *Loader
+	device gds.Buffer // nil before the first batch
+	pinned gds.Buffer // of what the host writes, unless the host can write to device
+	bytes  atomic.Int64
+
+	batch  loader.Batch
+	x      [1]gds.Tensor
+	blocks []loader.Block
+
+	inPipeline bool      // taken, and not yet passed to the loop
+	ready      gds.Event // the batch is assembled, and pinned memory free
+	released   gds.Event // the work that the loop has enqueued on the batch is done
+	giveBack   func(held []gds.Event)
+
+	mu   sync.Mutex
+	held []gds.Event // after which those who held the batch do not use it any more
+}
+
+// layout is where in its buffer a batch lies, in bytes.
+type layout struct {
+	inputs, staged int // rows of features; those of them that the host gathers
+
+	// On the device:
+	x, raw int64 // rows as float32; as stored, where they are converted or gathered there
+	host   int64 // what the host writes, and all that follows
+
+	// From host on:
+	rows                   int64 // staged rows, as stored
+	labels, weights, nodes int64
+	index, missAt, into    int64 // of cached rows: see job.transfer
+	blocks                 []blockPlace
+	end                    int64
+}
+
+// blockPlace is where a block lies, from layout.host on.
+type blockPlace struct{ offsets, indices, weights int64 }
+
+// align is what parts of a batch are aligned to in a buffer.
+const align = 256
+
+// layOut says where the parts of a job's batch lie.
+func (l *Loader) layOut(j *job) {
+	p, b, f := &j.layout, &j.sample, l.o.Features
+	p.inputs, p.staged = len(b.Inputs), 0
+	cached := l.rows != nil && l.rows.onDevice()
+	at := int64(0)
+	take := func(bytes int64) int64 {
+		start := at
+		at = (at + bytes + align - 1) / align * align
+		return start
+	}
+	stored := int64(p.inputs) * l.rowBytes()
+	p.x, p.raw = 0, 0
+	switch float := f.DType() == gds.Float32; {
+	case l.unified: // the host writes float32
+		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
+	case cached && float:
+		p.x = take(stored)
+		p.raw = p.x
+	case cached:
+		p.x, p.raw = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32)), take(stored)
+	case !float:
+		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
+	}
+	p.host, at = at, 0
+	if !l.unified {
+		if p.staged = p.inputs; cached {
+			p.staged = len(j.lookup.Misses)
+		}
+	}
+	p.rows = take(int64(p.staged) * l.rowBytes())
+	if cached {
+		p.index, p.missAt, p.into = take(4*int64(p.inputs)), take(4*int64(p.staged)), take(4*int64(len(j.lookup.Into)))
+	}
+	if l.o.Labels != nil {
+		p.labels = take(int64(len(b.Seeds) * l.o.Labels.rowBytes()))
+	}
+	p.weights = take(4 * int64(len(b.SeedWeights)))
+	if l.o.NodeIDs {
+		p.nodes = take(4 * int64(len(b.Seeds)))
+	}
+	p.blocks = p.blocks[:0]
+	for i := range b.Blocks {
+		k := &b.Blocks[i]
+		p.blocks = append(p.blocks, blockPlace{take(4 * int64(len(k.Offsets))), take(4 * int64(len(k.Indices))), take(4 * int64(len(k.Weights)))})
+	}
+	p.end = at
+}
+
+// takeBuffer gives a job a free buffer with room for its batch, once nothing uses its memory.
+func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
+	start := time.Now()
+	defer func() { l.waited.Add(int64(time.Since(start))) }()
+	b, err := pipeline.Take(w, l.free)
+	if err != nil {
+		return err
+	}
+	j.buffer, b.inPipeline = b, true
+	held := b.takeHeld()
+	for i, e := range held {
+		// An error is of a stream of the holder, who sees it there.
+		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
+			b.putHeld(held[i:])
+			return context.Cause(w.Context())
+		}
+	}
+	p := &j.layout
+	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.end
+	if b.released != nil && (l.unified || grows) {
+		if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
+			return context.Cause(w.Context())
+		}
+		b.released = nil
+	}
+	if grows {
+		return b.grow(j)
+	}
+	return nil
+}
+
+// grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing
+// uses the memory.
+func (b *batchBuffer) grow(j *job) error {
+	l, p := b.l, &j.layout
+	need := p.host + p.end
+	limit := l.o.MaxBatchBytes
+	if limit > 0 && need > limit {
+		return fmt.Errorf("batch %d needs %v of device memory for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
+			j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
+	}
+	if err := b.release(); err != nil {
+		return err
+	}
+	more := need + need/4
+	if limit > 0 {
+		more = min(more, limit)
+	}
+	var err error
+	if b.device, err = l.o.Device.Alloc(more); err != nil && more > need {
+		more = need
+		b.device, err = l.o.Device.Alloc(need)
+	}
+	if err == nil && !l.unified {
+		b.pinned, err = l.o.Device.AllocPinned(p.end + p.end/4)
+	}
+	if err != nil {
+		return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, p.inputs, err)
+	}
+	b.bytes.Store(more)
+	return nil
+}
+
+// release frees the memory.
+func (b *batchBuffer) release() error {
+	var err error
+	if b.device != nil {
+		err = b.device.Free()
+	}
+	if b.pinned != nil {
+		err = errors.Join(err, b.pinned.Free())
+	}
+	b.device, b.pinned = nil, nil
+	return err
+}
+
+func (b *batchBuffer) takeHeld() []gds.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held := b.held
+	b.held = nil
+	return held
+}
+
+func (b *batchBuffer) putHeld(events []gds.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = append(b.held, events...)
+}
+
+// waitReleased waits until the work on the last batch is done. It ignores errors of that work, which
+// those see who enqueued it.
+func (b *batchBuffer) waitReleased(ctx context.Context) error {
+	events := b.takeHeld()
+	if b.released != nil {
+		events = append(events, b.released)
+	}
+	for i, e := range events {
+		if _ = e.Wait(ctx); ctx.Err() != nil {
+			b.putHeld(events[i:])
+			return context.Cause(ctx)
+		}
+	}
+	b.ready, b.released = nil, nil
+	return nil
+}
+
+// hostMemory is what the host writes, from layout.host on.
+func (b *batchBuffer) hostMemory(p *layout) []byte {
+	if b.pinned != nil {
+		return b.pinned.Bytes()[:p.end]
+	}
+	return b.device.Bytes()[p.host:][:p.end]
+}
+
+// tensor is a matrix on the device, at a place from layout.host on.
+func (b *batchBuffer) tensor(p *layout, at int64, rows, cols int, t gds.DType) gds.Tensor {
+	v := gds.NewTensor(b.device, rows, cols, t)
+	v.Offset = p.host + at
+	return v
+}
+
+// gather finds the rows of a job in the cache, takes a buffer, and writes what the host writes of the
+// batch.
+func (s *Set) gather(w *pipeline.Worker, j *job) error {
+	l, m := s.l, &j.sample
+	if l.o.Cache != nil {
+		l.o.Cache.Lookup(m.Inputs, &j.lookup)
+	}
+	l.layOut(j)
+	if err := l.takeBuffer(w, j); err != nil {
+		return err
+	}
+	b, p := j.buffer, &j.layout
+	given := slices.Equal(m.Seeds, j.seeds) // else the sampler has chosen them
+	batch := &b.batch
+	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, len(m.Seeds), j.plan.GlobalRows
+	if !given {
+		if s.plan.World > 1 {
+			return fmt.Errorf("sampler %s chooses seeds by itself, which several devices cannot share", s.method.name)
+		}
+		batch.GlobalRows = len(m.Seeds)
+	}
+	if err := l.gatherRows(w.Context(), j); err != nil {
+		return err
+	}
+	memory := b.hostMemory(p)
+	if labels := l.o.Labels; labels != nil {
+		batch.Labels = s.writeLabels(memory[p.labels:], j, given)
+	}
+	batch.RowWeights, batch.NodeIDs = gds.Tensor{}, gds.Tensor{}
+	if n := len(m.SeedWeights); n > 0 {
+		copy(dtype.Float32s(memory[p.weights:][:4*n]), m.SeedWeights)
+		batch.RowWeights = b.tensor(p, p.weights, 1, n, gds.Float32)
+	}
+	if l.o.NodeIDs {
+		copy(dtype.Uint32s(memory[p.nodes:][:4*len(m.Seeds)]), m.Seeds)
+		batch.NodeIDs = b.tensor(p, p.nodes, 1, len(m.Seeds), gds.Uint32)
+	}
+	b.blocks = b.blocks[:0]
+	edges := 0
+	for i, at := range p.blocks {
+		k := &m.Blocks[i]
+		copy(dtype.Uint32s(memory[at.offsets:][:4*len(k.Offsets)]), k.Offsets)
+		copy(dtype.Uint32s(memory[at.indices:][:4*len(k.Indices)]), k.Indices)
+		copy(dtype.Float32s(memory[at.weights:][:4*len(k.Weights)]), k.Weights)
+		b.blocks = append(b.blocks, loader.Block{
+			Destinations: k.Destinations, Sources: k.Sources,
+			Offsets: b.tensor(p, at.offsets, 1, len(k.Offsets), gds.Uint32),
+			Indices: b.tensor(p, at.indices, 1, len(k.Indices), gds.Uint32),
+			Weights: b.tensor(p, at.weights, 1, len(k.Weights), gds.Float32),
+		})
+		edges += len(k.Indices)
+	}
+	batch.Blocks, batch.X = b.blocks, b.x[:]
+	l.edges.Add(int64(edges))
+	l.inputs.Add(int64(p.inputs))
+	return nil
+}
+
+// writeLabels writes the labels of a batch. Of seeds that a sampler has chosen, those that are not
+// of the set are unlabelled.
+func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
+	labels, seeds := s.l.o.Labels, j.sample.Seeds
+	size := labels.rowBytes()
+	for i, node := range seeds {
+		to := dst[i*size:][:size]
+		if given || s.isMember(node) {
+			copy(to, labels.Data[int(node)*size:])
+			continue
+		}
+		for k := range to { // -1; as float32 it is NaN
+			to[k] = 0xff
+		}
+	}
+	rows, cols := len(seeds), labels.Columns
+	if labels.Type == gds.Int32 {
+		rows, cols = 1, rows
+	}
+	return j.buffer.tensor(&j.layout, j.layout.labels, rows, cols, labels.Type)
+}
+
+// gatherRows writes the rows of features of a batch that the host brings.
+func (l *Loader) gatherRows(ctx context.Context, j *job) error {
+	b, p, f := j.buffer, &j.layout, l.o.Features
+	missing := p.inputs
+	if l.o.Cache != nil {
+		missing = len(j.lookup.Misses)
+	}
+	l.moved.Add(int64(missing) * l.rowBytes())
+	switch {
+	case l.rows != nil && l.rows.onDevice():
+		memory := b.hostMemory(p)
+		index, missAt := dtype.Uint32s(memory[p.index:][:4*p.inputs]), dtype.Uint32s(memory[p.missAt:][:4*p.staged])
+		slots := uint32(l.o.Cache.Slots())
+		for i, at := range j.lookup.Index {
+			if index[i] = at; at >= slots {
+				index[i], missAt[at-slots] = 0, uint32(i)
+			}
+		}
+		copy(dtype.Uint32s(memory[p.into:][:4*len(j.lookup.Into)]), j.lookup.Into)
+		return f.Gather(ctx, memory[p.rows:][:int64(p.staged)*l.rowBytes()], f.DType(), j.lookup.Misses)
+	case l.rows != nil:
+		return l.rows.gather(ctx, b.device.Bytes()[p.x:][:gds.Bytes(p.inputs, f.Columns(), gds.Float32)], &j.lookup)
+	case l.unified:
+		return f.Gather(ctx, b.device.Bytes()[p.x:][:gds.Bytes(p.inputs, f.Columns(), gds.Float32)], gds.Float32, j.sample.Inputs)
+	}
+	return f.Gather(ctx, b.hostMemory(p)[p.rows:][:int64(p.staged)*l.rowBytes()], f.DType(), j.sample.Inputs)
+}
+
+// transfer enqueues what brings the batch to the device.
+func (j *job) transfer(stream gds.Stream) {
+	b, p, l := j.buffer, &j.layout, j.buffer.l
+	f := l.o.Features
+	x := gds.NewTensor(b.device, p.inputs, f.Columns(), gds.Float32)
+	x.Offset = p.x
+	if b.released != nil {
+		stream.WaitEvent(b.released)
+	}
+	if !l.unified {
+		stream.Copy(b.tensor(p, 0, 1, int(p.end), gds.Uint8), gds.NewTensor(b.pinned, 1, int(p.end), gds.Uint8))
+		l.copiedIn.Add(p.end)
+		rows := b.tensor(p, p.rows, p.staged, f.Columns(), f.DType())
+		raw := rows
+		if l.rows != nil {
+			// Rows that are missed take the place of any row that is there.
+			raw = gds.NewTensor(b.device, p.inputs, f.Columns(), f.DType())
+			raw.Offset = p.raw
+			stream.Gather(raw, l.rows.tensor(), b.tensor(p, p.index, 1, p.inputs, gds.Uint32))
+			stream.Scatter(raw, rows, b.tensor(p, p.missAt, 1, p.staged, gds.Uint32))
+			n := len(j.lookup.Into)
+			stream.Scatter(l.rows.tensor(), rows.Slice(0, n), b.tensor(p, p.into, 1, n, gds.Uint32))
+		}
+		switch {
+		case f.DType() != gds.Float32:
+			stream.Convert(x, raw)
+		case l.rows == nil:
+			x = rows
+		}
+	}
+	b.x[0] = x
+	b.ready = stream.Record()
+}

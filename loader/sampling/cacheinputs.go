@@ -1,0 +1,166 @@
+package sampling
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/loader/cache"
+)
+
+// CacheOptions say what the policies of caches look at.
+type CacheOptions struct {
+	Topology Topology
+	RowBytes int64 // of a row of features, as stored
+	// Method, Nodes and Plan are those of training. A Method that prefers cached nodes is not
+	// possible: take that of uniform neighbours.
+	Method  *Method
+	Nodes   []uint32
+	Plan    chunk.Plan
+	Workers int // that sample at a time; 0: GOMAXPROCS
+}
+
+// OpenCache opens a cache for training on sampled mini-batches.
+func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Opened, error) {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	o.Plan.Rows = int64(len(o.Nodes))
+	if err := o.Plan.Check(); err != nil {
+		return cache.Opened{}, err
+	}
+	v := &visits{o: o}
+	return spec.Open(cache.Inputs{
+		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, Seed: o.Plan.Seed,
+		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology) },
+		Visits:     func() ([]uint32, error) { err := v.count(ctx); return v.rows, err },
+		ListVisits: func() ([]float64, error) { err := v.count(ctx); return v.lists, err },
+		ListBytes:  func(node uint32) int64 { return v.listBytes(node) },
+		Reach:      func() ([]float32, error) { return reach(ctx, o) },
+	})
+}
+
+// visits counts what one epoch of sampling visits (GNNLab's pre-sampling).
+type visits struct {
+	o     CacheOptions
+	rows  []uint32
+	lists []float64 // bytes that are read of each list
+}
+
+// presampledEpoch is an epoch that no training reaches, so that its batches are others.
+const presampledEpoch = -1
+
+// offsetBytes and sourceBytes are what sampling reads of a list: where it is, and each of its edges.
+const (
+	offsetBytes = 8
+	sourceBytes = 4
+)
+
+func (v *visits) count(ctx context.Context) error {
+	if v.rows != nil {
+		return nil
+	}
+	v.rows, v.lists = make([]uint32, v.o.Topology.Nodes()), make([]float64, v.o.Topology.Nodes())
+	e := epochs{v.o.Method, v.o.Nodes, v.o.Plan}
+	return e.visit(ctx, v.o.Workers, presampledEpoch, 0, func(b *MiniBatch) bool {
+		for _, node := range b.Inputs {
+			v.rows[node]++
+		}
+		for i := range b.Blocks {
+			k := &b.Blocks[i]
+			for d, node := range b.Inputs[:k.Destinations] {
+				v.lists[node] += 2*offsetBytes + sourceBytes*float64(k.Offsets[d+1]-k.Offsets[d])
+			}
+		}
+		return true
+	})
+}
+
+func (v *visits) listBytes(node uint32) int64 {
+	var list [1]List
+	if v.o.Topology.Lists([]uint32{node}, list[:]) != nil {
+		return offsetBytes
+	}
+	return offsetBytes + sourceBytes*list[0].Degree()
+}
+
+// eachList calls do for every node with its list, block by block. The sources of one list are
+// contiguous.
+func eachList(ctx context.Context, t Topology, do func(node uint32, sources []uint32)) error {
+	const nodesAtATime = 4096
+	nodes, lists := make([]uint32, 0, nodesAtATime), make([]List, nodesAtATime)
+	var sources []uint32
+	for first := int64(0); first < t.Nodes(); first += nodesAtATime {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		nodes = nodes[:0]
+		for v := first; v < min(first+nodesAtATime, t.Nodes()); v++ {
+			nodes = append(nodes, uint32(v))
+		}
+		if err := t.Lists(nodes, lists[:len(nodes)]); err != nil {
+			return err
+		}
+		sources = resize(sources, int(countEdges(lists[:len(nodes)])))
+		if err := t.ListSources(lists[:len(nodes)], sources); err != nil {
+			return err
+		}
+		rest := sources
+		for i, node := range nodes {
+			n := lists[i].Degree()
+			do(node, rest[:n])
+			rest = rest[n:]
+		}
+	}
+	return nil
+}
+
+// outDegrees counts the lists that each node is in.
+func outDegrees(ctx context.Context, t Topology) ([]uint32, error) {
+	degrees := make([]uint32, t.Nodes())
+	return degrees, eachList(ctx, t, func(_ uint32, sources []uint32) {
+		for _, u := range sources {
+			degrees[u]++
+		}
+	})
+}
+
+// reach is proportional to the probability that a batch reaches each node: the in-degree, if most
+// nodes are trained on (mq-gnn Eq. 14), and else what random walks of as many steps as there are layers
+// reach. The paper prints a step as P(l) = (D A + I) P(l-1) with D = diag(d), where d(v) is the
+// number of sampled neighbours of v by its degree (Eq. 15, 16). Since d is the part of v's
+// neighbours that are sampled, it belongs to the node where a step begins: node u gets
+// P(u) += d(v) P(v) of each v that it is an in-neighbour of.
+func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
+	n := o.Topology.Nodes()
+	p := make([]float32, n)
+	if 2*int64(len(o.Nodes)) > n {
+		return p, eachList(ctx, o.Topology, func(v uint32, sources []uint32) { p[v] = float32(len(sources)) })
+	}
+	for i, node := range o.Nodes {
+		if int64(node) >= n {
+			return nil, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, n)
+		}
+		p[node] = 1 / float32(len(o.Nodes))
+	}
+	before := make([]float32, n)
+	for _, fanout := range o.Method.options.Fanouts {
+		copy(before, p)
+		if err := eachList(ctx, o.Topology, func(v uint32, sources []uint32) {
+			if before[v] == 0 || len(sources) == 0 {
+				return
+			}
+			d := float32(1)
+			if fanout != All {
+				d = min(1, float32(fanout)/float32(len(sources)))
+			}
+			for _, u := range sources {
+				p[u] += d * before[v]
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}

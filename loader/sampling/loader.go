@@ -1,0 +1,221 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
+)
+
+// LoaderOptions describe a loader of sampled mini-batches.
+type LoaderOptions struct {
+	Device   gds.Device
+	Features features.Source // of all nodes; it stays open as long
+	// Labels are those of all nodes, nil: batches have none.
+	Labels *Labels
+	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
+	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
+	// only counts what a device would find.
+	Cache   *cache.Cache
+	Buffers int // batches on the device; 0: 2
+	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far; 0: the
+	// device's own bound.
+	MaxBatchBytes int64
+	Workers       int  // that sample at a time; 0: GOMAXPROCS
+	NodeIDs       bool // batches tell which nodes their rows are
+}
+
+// Labels are the labels of all nodes.
+type Labels struct {
+	Type    gds.DType // see loader.LabelType
+	Columns int
+	Data    []byte // [nodes, Columns]
+}
+
+// ReadLabels reads the labels of all nodes of a graph.
+func ReadLabels(ctx context.Context, graph *format.Dir) (*Labels, error) {
+	t, columns := loader.LabelType(&graph.Manifest)
+	data, err := loader.ReadNodeLabels(ctx, graph)
+	return &Labels{t, columns, data}, err
+}
+
+// rowBytes is the size of the labels of a node.
+func (l *Labels) rowBytes() int { return l.Columns * l.Type.Size() }
+
+// Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be
+// called at any time.
+type Loader struct {
+	o       LoaderOptions
+	unified bool // the host can write to device memory
+	buffers []*batchBuffer
+	free    chan *batchBuffer // neither with a job nor with the loop nor held
+	allJobs []*job
+	jobs    chan *job // that are not in a pipeline
+	rows    *rowCache // nil: no rows are cached
+	began   bool      // the cache
+
+	edges, inputs, moved, copiedIn, waited atomic.Int64
+
+	mu       sync.Mutex
+	busy     bool // an epoch is running
+	closed   bool
+	stats    loader.Stats
+	lookups  cache.Stats           // after the last epoch
+	samplers map[*Method][]Sampler // that no epoch has
+}
+
+// Open opens a loader.
+func Open(o LoaderOptions) (*Loader, error) {
+	switch {
+	case o.Device == nil || o.Features == nil:
+		return nil, errors.New("loader of samples: no device or no features")
+	case o.Buffers < 0 || o.Workers < 0 || o.MaxBatchBytes < 0:
+		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, batches of %d bytes (want 0 or more)", o.Buffers, o.Workers, o.MaxBatchBytes)
+	}
+	if o.Buffers == 0 {
+		o.Buffers = 2
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.rowBytes()) {
+		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.rowBytes())
+	}
+	l := &Loader{o: o, unified: o.Device.Info().Unified, samplers: make(map[*Method][]Sampler)}
+	var err error
+	if l.rows, err = newRowCache(l); err != nil {
+		return nil, err
+	}
+	l.free = make(chan *batchBuffer, o.Buffers)
+	for range o.Buffers {
+		b := &batchBuffer{l: l}
+		b.giveBack = func(held []gds.Event) {
+			b.putHeld(held)
+			l.free <- b // there is room for all
+		}
+		l.buffers = append(l.buffers, b)
+		l.free <- b
+	}
+	// As many as can be anywhere between the first stage and the last: see Set.epoch.
+	l.jobs = make(chan *job, 2*o.Workers+6+o.Buffers)
+	for range cap(l.jobs) {
+		j := &job{}
+		l.allJobs = append(l.allJobs, j)
+		l.jobs <- j
+	}
+	return l, nil
+}
+
+// Stats are the statistics of a loader, over all epochs that have ended.
+type Stats struct {
+	loader.Stats
+	Edges  int64 `json:"edges"`  // of all blocks
+	Inputs int64 `json:"inputs"` // rows of features
+	// MovedBytes is what had to be brought to fast memory: the rows that no cache had, as stored.
+	MovedBytes int64          `json:"moved_bytes"`
+	Cache      *cache.Stats   `json:"cache,omitempty"`
+	Features   features.Stats `json:"features"`
+	BatchBytes int64          `json:"batch_bytes"` // device memory of the largest batch
+}
+
+// Stats tells what the loader did so far.
+func (l *Loader) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{Stats: l.stats, Edges: l.edges.Load(), Inputs: l.inputs.Load(), MovedBytes: l.moved.Load(), Features: l.o.Features.Stats()}
+	s.Stages = append([]loader.StageStats(nil), s.Stages...)
+	s.Placement, s.Memory = loader.Host, l.o.Device.Usage()
+	if _, stored := l.o.Features.(*features.Storage); stored {
+		s.Placement = loader.Storage
+	}
+	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Inputs*l.rowBytes()
+	s.LoaderWaitSeconds = float64(l.waited.Load()) / 1e9
+	if f := s.Features; f.Reads > 0 {
+		s.BytesRead = f.ReadBytes
+		s.Reads = []loader.ReadStats{{Path: f.Path, Reason: f.Reason, Reads: f.Reads, Bytes: f.ReadBytes}}
+	}
+	for _, b := range l.buffers {
+		s.BatchBytes = max(s.BatchBytes, b.bytes.Load())
+	}
+	if l.o.Cache != nil {
+		c := l.lookups
+		s.Cache = &c
+	}
+	return s
+}
+
+// rowBytes is the size of a stored row.
+func (l *Loader) rowBytes() int64 {
+	return gds.Bytes(1, l.o.Features.Columns(), l.o.Features.DType())
+}
+
+// beginUse reserves the loader for an epoch or for Close; it fails if another has it.
+func (l *Loader) beginUse() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return errors.New("loader of samples used after Close")
+	case l.busy:
+		return fmt.Errorf("%w: another epoch is running (the sets of a loader are used one at a time)", loader.ErrInUse)
+	}
+	l.busy = true
+	return nil
+}
+
+func (l *Loader) endUse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = false
+}
+
+// takeSamplers takes a sampler for each worker.
+func (l *Loader) takeSamplers(m *Method) ([]Sampler, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.samplers[m]) < l.o.Workers {
+		s, err := m.NewSampler()
+		if err != nil {
+			return nil, err
+		}
+		l.samplers[m] = append(l.samplers[m], s)
+	}
+	return l.samplers[m], nil
+}
+
+// Close waits for the work on the last batches, and releases memory. While an epoch runs, or batches
+// are held, it returns loader.ErrInUse. Methods of sets must be open until then.
+func (l *Loader) Close() error {
+	if err := l.beginUse(); err != nil {
+		return err
+	}
+	if n := len(l.buffers) - len(l.free); n > 0 {
+		l.endUse()
+		return fmt.Errorf("%w: %d batches are still held", loader.ErrInUse, n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed, l.busy = true, false
+	var errs []error
+	for _, b := range l.buffers {
+		_ = b.waitReleased(context.Background())
+		errs = append(errs, b.release())
+	}
+	for _, list := range l.samplers {
+		for _, s := range list {
+			errs = append(errs, s.Close())
+		}
+	}
+	if l.rows != nil {
+		errs = append(errs, l.rows.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,529 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/internal/graphtest"
+)
+
+// bench is a graph, opened for loaders.
+type bench struct {
+	t        testing.TB
+	graph    *format.Dir
+	topology Topology
+	device   gds.Device
+	features features.Source
+	labels   *Labels
+}
+
+// newBench opens a graph. What it opens is closed after the test, after the loaders.
+func newBench(t testing.TB, g graphtest.Graph, discrete, storage bool) *bench {
+	t.Helper()
+	b := &bench{t: t, graph: graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)}
+	device, err := host.New(host.Options{Threads: 2, Discrete: discrete})
+	b.must(err)
+	b.device = device
+	t.Cleanup(func() { b.must(device.Close()) })
+	b.topology, err = LoadTopology(t.Context(), b.graph, 2)
+	b.must(err)
+	t.Cleanup(func() { b.must(b.topology.Close()) })
+	if storage {
+		b.features, err = features.OpenStorage(t.Context(), b.graph, device, 2, false)
+	} else {
+		b.features, err = features.LoadHost(t.Context(), b.graph, 2)
+	}
+	b.must(err)
+	t.Cleanup(func() { b.must(b.features.Close()) })
+	b.labels, err = ReadLabels(t.Context(), b.graph)
+	b.must(err)
+	return b
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) method(name string, o Options) *Method {
+	b.t.Helper()
+	m, err := NewMethod(name, b.topology, o)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(m.Close()) })
+	return m
+}
+
+func (b *bench) open(o LoaderOptions) *Loader {
+	b.t.Helper()
+	o.Device, o.Features = b.device, b.features
+	l, err := Open(o)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(l.Close()) })
+	return l
+}
+
+func (b *bench) stream() gds.Stream {
+	b.t.Helper()
+	s, err := b.device.NewStream()
+	b.must(err)
+	b.t.Cleanup(func() { b.must(s.Close()) })
+	return s
+}
+
+func read[T dtype.Number](b *bench, s gds.Stream, t gds.Tensor) []T {
+	b.t.Helper()
+	out := make([]T, t.Rows*t.Cols)
+	if len(out) > 0 {
+		b.must(gds.Download(b.device, s, out, t))
+	}
+	return out
+}
+
+// everyThird are seeds in no order.
+func everyThird(nodes int) (out []uint32) {
+	for v := 0; v < nodes; v += 3 {
+		out = append(out, uint32((v*7)%nodes))
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	slices.Reverse(out)
+	return out
+}
+
+// check compares a batch with a sample of its seeds that is made for that.
+func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int, g graphtest.Graph) []uint32 {
+	t := b.t
+	t.Helper()
+	var plan chunk.Batch
+	for plan = range s.plan.EpochFrom(epoch, batch.Index) {
+		break
+	}
+	numbers := make([]uint32, plan.Rows)
+	plan.RowNumbers(numbers)
+	for i, at := range numbers {
+		numbers[i] = s.nodes[at]
+	}
+	if plan.Rows == 0 {
+		if batch.Rows != 0 || len(batch.Blocks) != 0 || len(batch.X) != 1 || batch.X[0].Rows != 0 {
+			t.Fatalf("a batch without rows is %+v", batch)
+		}
+		return nil
+	}
+	sampler, err := s.method.NewSampler()
+	b.must(err)
+	defer sampler.Close()
+	var want MiniBatch
+	b.must(sampler.Sample(&want, numbers, s.key(&job{plan: plan, epoch: epoch})))
+	if batch.Rows != len(want.Seeds) || batch.X[0].Rows != len(want.Inputs) || len(batch.X) != 1 || len(batch.Blocks) != len(want.Blocks) {
+		t.Fatalf("batch %d has %d rows, X %v, %d blocks; want %d, %d, %d", batch.Index, batch.Rows, batch.X, len(batch.Blocks), len(want.Seeds), len(want.Inputs), len(want.Blocks))
+	}
+	x := read[float32](b, stream, batch.X[0])
+	for i, node := range want.Inputs {
+		for c := range g.Columns {
+			if got := x[i*g.Columns+c]; got != graphtest.Value(node, c) {
+				t.Fatalf("epoch %d, batch %d: column %d of input %d, node %d, is %g, want %g", epoch, batch.Index, c, i, node, got, graphtest.Value(node, c))
+			}
+		}
+	}
+	for i, k := range want.Blocks {
+		got := batch.Blocks[i]
+		if got.Destinations != k.Destinations || got.Sources != k.Sources || !slices.Equal(read[uint32](b, stream, got.Offsets), k.Offsets) ||
+			!slices.Equal(read[uint32](b, stream, got.Indices), k.Indices) || !slices.Equal(read[float32](b, stream, got.Weights), k.Weights) {
+			t.Fatalf("batch %d: block %d is not the one that was sampled", batch.Index, i)
+		}
+	}
+	if !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want.Seeds) {
+		t.Fatalf("batch %d: other node ids", batch.Index)
+	}
+	if len(want.SeedWeights) > 0 && !slices.Equal(read[float32](b, stream, batch.RowWeights), want.SeedWeights) || len(want.SeedWeights) == 0 && batch.RowWeights.Buf != nil {
+		t.Fatalf("batch %d: other weights of seeds", batch.Index)
+	}
+	size := b.labels.rowBytes()
+	var labels []byte
+	for _, node := range want.Seeds {
+		labels = append(labels, b.labels.Data[int(node)*size:][:size]...)
+	}
+	var found []byte
+	switch b.labels.Type {
+	case gds.Int32:
+		found = dtype.BytesOf(read[int32](b, stream, batch.Labels))
+	case gds.Int8:
+		found = dtype.BytesOf(read[int8](b, stream, batch.Labels))
+	default:
+		found = dtype.BytesOf(read[float32](b, stream, batch.Labels))
+	}
+	if !slices.Equal(found, labels) {
+		t.Fatalf("batch %d: other labels", batch.Index)
+	}
+	return want.Seeds
+}
+
+func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
+	for _, g := range []graphtest.Graph{
+		{Nodes: 211, Columns: 5, ChunkRows: 50, DType: format.Float32, Labels: 1},
+		{Nodes: 211, Columns: 7, ChunkRows: 50, DType: format.Float16, Labels: 3},
+		{Nodes: 97, Columns: 6, ChunkRows: 10, DType: format.BFloat16, Labels: -2},
+	} {
+		for _, discrete := range []bool{false, true} {
+			for _, storage := range []bool{false, true} {
+				b := newBench(t, g, discrete, storage)
+				m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
+				nodes := everyThird(g.Nodes)
+				plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
+				for _, policy := range append([]string{""}, cache.Policies()...) {
+					name := fmt.Sprintf("%v, discrete %t, storage %t, cache %q", g.DType, discrete, storage, policy)
+					t.Run(name, func(t *testing.T) {
+						outer := b.t
+						b.t = t
+						defer func() { b.t = outer }()
+						o := LoaderOptions{Labels: b.labels, NodeIDs: true, Workers: 3}
+						if policy != "" {
+							spec, err := cache.Parse(policy + ":600")
+							b.must(err)
+							opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+							b.must(err)
+							o.Cache = opened.Cache
+						}
+						l := b.open(o)
+						train, err := l.Set(nodes, m, plan)
+						b.must(err)
+						valid, err := l.Set([]uint32{1, 2, 4, 3}, m, chunk.Plan{BatchRows: 3})
+						b.must(err)
+						stream := b.stream()
+						for epoch := range 3 {
+							for _, s := range []*Set{train, valid} {
+								var seen []uint32
+								for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+									b.must(err)
+									seen = append(seen, b.check(s, stream, batch, epoch, g)...)
+								}
+								slices.Sort(seen)
+								if want := slices.Sorted(slices.Values(s.nodes)); !slices.Equal(seen, want) {
+									t.Fatalf("an epoch has the seeds %v, want %v", seen, want)
+								}
+							}
+						}
+						stats := l.Stats()
+						if stats.Rows != 3*(train.Rows()+4) || stats.Inputs == 0 || stats.Edges == 0 || len(stats.Stages) != 4 {
+							t.Errorf("%+v", stats)
+						}
+						if policy != "" && (stats.Cache.Lookups != stats.Inputs || stats.MovedBytes != (stats.Inputs-stats.Cache.Hits+stats.Cache.Loaded)*l.rowBytes() || stats.Cache.Hits == 0) {
+							t.Errorf("%+v, %+v", stats, stats.Cache)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// batchesOf are the batches of an epoch as text.
+func (b *bench) batchesOf(s *Set, epoch, first int) (out []string) {
+	b.t.Helper()
+	stream := b.stream()
+	for batch, err := range s.EpochFrom(b.t.Context(), stream, epoch, first) {
+		b.must(err)
+		text := fmt.Sprint(batch.Index, batch.Rows, batch.GlobalRows, read[uint32](b, stream, batch.NodeIDs), read[float32](b, stream, batch.X[0]))
+		for _, k := range batch.Blocks {
+			text += fmt.Sprint(read[uint32](b, stream, k.Offsets), read[uint32](b, stream, k.Indices), read[float32](b, stream, k.Weights))
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+var toy = graphtest.Graph{Nodes: 211, Columns: 5, ChunkRows: 50, DType: format.Float32, Labels: 1}
+
+func TestWorkersAndTheFirstBatchChangeNothing(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("labor", Options{Fanouts: []int{3, 2}})
+	plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9}
+	var want []string
+	for _, workers := range []int{1, 2, 7} {
+		l := b.open(LoaderOptions{NodeIDs: true, Workers: workers, Buffers: 1 + workers/2})
+		s, err := l.Set(everyThird(toy.Nodes), m, plan)
+		b.must(err)
+		got := b.batchesOf(s, 1, 0)
+		if want == nil {
+			want = got
+		}
+		if len(got) != s.Batches() || !slices.Equal(got, want) {
+			t.Errorf("%d workers give other batches", workers)
+		}
+		if rest := b.batchesOf(s, 1, 5); !slices.Equal(rest, want[5:]) {
+			t.Error("from batch 5 on there are others")
+		}
+		if other := b.batchesOf(s, 2, 0); slices.Equal(other, want) {
+			t.Error("two epochs are the same")
+		}
+	}
+}
+
+func TestRanksShareEachBatch(t *testing.T) {
+	b := newBench(t, toy, false, false)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	nodes := everyThird(toy.Nodes)[:34]
+	seen := make(map[int]int)
+	for rank := range 4 {
+		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true})
+		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
+		b.must(err)
+		if s.Rows() != 34 || s.Batches() != 3 {
+			t.Fatalf("%d rows, %d batches", s.Rows(), s.Batches())
+		}
+		stream := b.stream()
+		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+			b.must(err)
+			if want := min(16, 34-16*batch.Index); batch.GlobalRows != want {
+				t.Errorf("batch %d: %d rows on all ranks, want %d", batch.Index, batch.GlobalRows, want)
+			}
+			seen[batch.Index] += len(b.check(s, stream, batch, 0, toy))
+		}
+	}
+	if seen[0] != 16 || seen[1] != 16 || seen[2] != 2 { // two ranks have no row of the last
+		t.Errorf("ranks have %v rows", seen)
+	}
+}
+
+func TestSeedsThatASamplerChoosesHaveLabelsOnlyIfTheyAreOfTheSet(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("saint-rw", Options{Fanouts: []int{1, 1}})
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true})
+	nodes := everyThird(toy.Nodes)
+	s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, Order: chunk.Shuffled})
+	b.must(err)
+	stream := b.stream()
+	others := 0
+	for batch, err := range s.Epoch(t.Context(), stream, 0) {
+		b.must(err)
+		ids, labels := read[uint32](b, stream, batch.NodeIDs), read[int32](b, stream, batch.Labels)
+		if batch.Rows != len(ids) || batch.GlobalRows != len(ids) || batch.RowWeights.Cols != len(ids) {
+			t.Fatalf("%d rows, %d on all ranks, %d ids, %d weights", batch.Rows, batch.GlobalRows, len(ids), batch.RowWeights.Cols)
+		}
+		for i, node := range ids {
+			want := graphtest.Label(node)
+			if !slices.Contains(nodes, node) {
+				want = -1
+				others++
+			}
+			if labels[i] != want {
+				t.Errorf("node %d has label %d, want %d", node, labels[i], want)
+			}
+		}
+	}
+	if others == 0 {
+		t.Error("no seed is of another set")
+	}
+	shared, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, World: 2})
+	b.must(err)
+	for _, err := range shared.Epoch(t.Context(), stream, 0) {
+		if err == nil || !strings.Contains(err.Error(), "several devices") {
+			t.Errorf("several devices: %v", err)
+		}
+		break
+	}
+}
+
+func TestBatchesThatAreHeldStay(t *testing.T) {
+	for _, discrete := range []bool{false, true} {
+		b := newBench(t, toy, discrete, false)
+		m := b.method("neighbor", Options{Fanouts: []int{2}})
+		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: 2})
+		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 8, Order: chunk.Shuffled})
+		b.must(err)
+		stream := b.stream()
+		var held *loader.Batch
+		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+			b.must(err)
+			if held == nil {
+				held = batch
+				held.Hold()
+				held.Hold()
+				held.Release(nil)
+			}
+		}
+		b.check(s, stream, held, 0, toy)
+		if err := l.Close(); !errors.Is(err, loader.ErrInUse) {
+			t.Errorf("closed while a batch is held: %v", err)
+		}
+		held.Release(stream.Record())
+		held.Release(nil)
+		// The buffer is used again.
+		if got := len(b.batchesOf(s, 1, 0)); got != s.Batches() || len(l.free) != 2 {
+			t.Errorf("%d batches, %d free buffers", got, len(l.free))
+		}
+	}
+}
+
+func TestAnEpochEndsWhenTheLoopDoesOrTheContext(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	l := b.open(LoaderOptions{NodeIDs: true})
+	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
+	b.must(err)
+	stream := b.stream()
+	before := runtime.NumGoroutine()
+	for _, err := range s.Epoch(t.Context(), stream, 0) {
+		b.must(err)
+		for _, err := range s.Epoch(t.Context(), stream, 0) {
+			if !errors.Is(err, loader.ErrInUse) {
+				t.Errorf("two epochs at a time: %v", err)
+			}
+		}
+		break
+	}
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var last error
+	for batch, err := range s.Epoch(ctx, stream, 0) {
+		if last = err; err == nil && batch.Index == 3 {
+			cancel(cause)
+		}
+	}
+	if last != cause {
+		t.Errorf("the epoch ends with %v", last)
+	}
+	for wait := 0; runtime.NumGoroutine() > before && wait < 1000; wait++ {
+		time.Sleep(time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+	if got := len(b.batchesOf(s, 0, 0)); got != s.Batches() {
+		t.Errorf("%d batches afterwards", got)
+	}
+}
+
+func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	small := b.open(LoaderOptions{MaxBatchBytes: 500})
+	s, err := small.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 40, Order: chunk.Shuffled})
+	b.must(err)
+	stream := b.stream()
+	var last error
+	for _, err := range s.Epoch(t.Context(), stream, 0) {
+		last = err
+	}
+	if last == nil || !strings.Contains(last.Error(), "batch 0 needs") || !strings.Contains(last.Error(), "500 B") {
+		t.Errorf("a batch that is too large: %v", last)
+	}
+	for _, c := range []struct {
+		want  string
+		nodes []uint32
+		plan  chunk.Plan
+	}{
+		{"node 211", []uint32{3, 211}, chunk.Plan{BatchRows: 4}},
+		{"node 3 is twice", []uint32{3, 1, 3}, chunk.Plan{BatchRows: 4}},
+		{"batches of 0 rows", []uint32{3}, chunk.Plan{}},
+	} {
+		if _, err := small.Set(c.nodes, m, c.plan); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1}, {Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
+		if _, err := Open(o); err == nil {
+			t.Errorf("%+v was opened", o)
+		}
+	}
+}
+
+// What is allocated for a batch does not grow with it, once its memory is there.
+func TestABatchAllocatesLittle(t *testing.T) {
+	g := graphtest.Graph{Nodes: 3000, Columns: 16, ChunkRows: 500, DType: format.Float32, Labels: 1}
+	b := newBench(t, g, true, false)
+	m := b.method("neighbor", Options{Fanouts: []int{5, 5}})
+	c, err := cache.NewLRU(int64(g.Nodes), 500)
+	b.must(err)
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: c, Workers: 2})
+	nodes := make([]uint32, g.Nodes)
+	for i := range nodes {
+		nodes[i] = uint32(i)
+	}
+	s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 100, Order: chunk.Shuffled})
+	b.must(err)
+	stream := b.stream()
+	epoch := func(n int) {
+		for _, err := range s.Epoch(t.Context(), stream, n) {
+			b.must(err)
+		}
+	}
+	for n := range 4 {
+		epoch(n)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for n := range 4 {
+		epoch(n)
+	}
+	runtime.ReadMemStats(&after)
+	// A batch has 30 kB of indices and 100 kB of features.
+	if per := (after.TotalAlloc - before.TotalAlloc) / uint64(4*s.Batches()); per > 8<<10 {
+		t.Errorf("%d bytes are allocated for a batch", per)
+	}
+}
+
+func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
+	// 0 <- 1 <- 2, 0 <- 2, 3 alone
+	c := &format.CSC{Offsets: []int64{0, 2, 3, 3, 3}, Neighbors: []uint32{1, 2, 2}}
+	topology := InMemory(c)
+	m, err := NewMethod("full", topology, Options{Fanouts: []int{All, All}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	o := CacheOptions{Topology: topology, RowBytes: 4, Method: m, Nodes: []uint32{0}, Plan: chunk.Plan{BatchRows: 1}, Workers: 2}
+	degrees, err := outDegrees(t.Context(), topology)
+	if err != nil || !slices.Equal(degrees, []uint32{0, 1, 2, 0}) {
+		t.Errorf("out-degrees %v, %v", degrees, err)
+	}
+	o.Plan.Rows = 1
+	v := &visits{o: o}
+	if err := v.count(t.Context()); err != nil || !slices.Equal(v.rows, []uint32{1, 1, 1, 0}) {
+		t.Errorf("visits %v, %v", v.rows, err)
+	}
+	// Node 0 is read for both layers, 1 and 2 for the second; 16 bytes to find a list, 4 an edge.
+	if want := []float64{2 * 24, 20, 16, 0}; !slices.Equal(v.lists, want) {
+		t.Errorf("bytes of lists %v, want %v", v.lists, want)
+	}
+	if v.listBytes(0) != 16 || v.listBytes(3) != 8 {
+		t.Errorf("lists have %d and %d bytes", v.listBytes(0), v.listBytes(3))
+	}
+	// A walk: all of node 0's mass goes to 1 and 2 (d = 1), then again, and that of 1 to 2.
+	p, err := reach(t.Context(), o)
+	if want := []float32{1, 2, 3, 0}; err != nil || !slices.Equal(p, want) {
+		t.Errorf("reach %v, %v, want %v", p, err, want)
+	}
+	half, err := NewMethod("neighbor", topology, Options{Fanouts: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	o.Method = half
+	if p, err = reach(t.Context(), o); err != nil || !slices.Equal(p, []float32{1, 0.5, 0.5, 0}) {
+		t.Errorf("reach with fanout 1: %v, %v", p, err)
+	}
+	o.Nodes = []uint32{0, 1, 3}
+	if p, err = reach(t.Context(), o); err != nil || !slices.Equal(p, []float32{2, 1, 0, 0}) {
+		t.Errorf("reach where most nodes are trained on: %v, %v", p, err)
+	}
+}

@@ -1,0 +1,345 @@
+package sampling
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+)
+
+// Set yields epochs over some seeds.
+type Set struct {
+	l *Loader
+	epochs
+	member []uint64 // a bit for each node: it is one of nodes
+}
+
+// epochs are the mini-batches of any number of epochs.
+type epochs struct {
+	method *Method
+	nodes  []uint32 // seeds
+	plan   chunk.Plan
+}
+
+// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed
+// names the random numbers of samples too. Ranks share each batch as the plan says. A plan that is
+// not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as
+// the policy can.
+func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
+	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
+		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())
+	}
+	s := &Set{l: l, epochs: epochs{method, nodes, plan}, member: make([]uint64, (l.o.Features.Rows()+63)/64)}
+	s.plan.Rows = int64(len(nodes))
+	if plan.Holder != nil {
+		return nil, fmt.Errorf("seeds are held by all ranks")
+	}
+	if err := s.plan.Check(); err != nil {
+		return nil, err
+	}
+	for i, node := range nodes {
+		if int64(node) >= l.o.Features.Rows() {
+			return nil, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, l.o.Features.Rows())
+		}
+		if s.isMember(node) {
+			return nil, fmt.Errorf("node %d is twice among the seeds: they must be distinct", node)
+		}
+		s.member[node/64] |= 1 << (node % 64)
+	}
+	return s, nil
+}
+
+func (s *Set) isMember(node uint32) bool { return s.member[node/64]>>(node%64)&1 == 1 }
+
+// Rows is the number of seeds of an epoch, over all ranks.
+func (s *Set) Rows() int64 { return s.plan.Rows }
+
+// Batches is the number of batches of an epoch.
+func (s *Set) Batches() int { return s.plan.Batches() }
+
+// job is a mini-batch on its way through the stages: sample, gather and transfer. Each is a function
+// of the job alone, which whoever schedules work otherwise can call as well as a pipeline.
+type job struct {
+	plan   chunk.Batch
+	epoch  int
+	seeds  []uint32
+	sample MiniBatch
+	lookup cache.Lookup
+	buffer *batchBuffer
+	layout layout
+}
+
+// jobs yields the jobs of epoch n from batch first on, each in memory that take gives.
+func (s *epochs) jobs(take func() (*job, error), n, first int) iter.Seq2[*job, error] {
+	return func(yield func(*job, error) bool) {
+		for b := range s.plan.EpochFrom(n, first) {
+			j, err := take()
+			if err == nil {
+				j.begin(s, b, n)
+			}
+			if !yield(j, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// begin makes the job that of a batch.
+func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
+	j.plan, j.epoch, j.buffer = b, epoch, nil
+	j.seeds = resize(j.seeds, b.Rows)
+	b.RowNumbers(j.seeds)
+	for i, at := range j.seeds {
+		j.seeds[i] = s.nodes[at]
+	}
+}
+
+// key names the random numbers of a job: those of different ranks differ.
+func (s *epochs) key(j *job) uint64 {
+	key := Key(s.plan.Seed, j.epoch, j.plan.Index)
+	if s.plan.World > 1 {
+		key = rng.Hash(key, uint64(s.plan.Rank))
+	}
+	return key
+}
+
+// sample makes the mini-batch of a job.
+func (s *epochs) sample(sampler Sampler, j *job) error {
+	if len(j.seeds) == 0 {
+		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0], j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
+		return nil
+	}
+	if err := sampler.Sample(&j.sample, j.seeds, s.key(j)); err != nil {
+		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
+	}
+	return nil
+}
+
+// Epoch yields the batches of epoch n in the plan's order: see EpochFrom.
+func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
+	return s.EpochFrom(ctx, stream, n, 0)
+}
+
+// EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is
+// made to wait until its data are there; the buffers are reused once the work that stream has when
+// the loop comes back is done, unless the batch is held. An error is yielded once, last, after the
+// batches that came before it; leaving the loop early, or the end of ctx, stops the pipeline and
+// leaves nothing behind.
+func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		left := false
+		err := s.epoch(ctx, stream, n, first, func(b *loader.Batch) bool {
+			left = !yield(b, nil)
+			return !left
+		})
+		if err != nil && !left {
+			yield(nil, err)
+		}
+	}
+}
+
+func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*loader.Batch) bool) (err error) {
+	l := s.l
+	if err := l.beginUse(); err != nil {
+		return err
+	}
+	defer l.endUse()
+	for _, b := range l.buffers {
+		if err := b.waitReleased(ctx); err != nil {
+			return err
+		}
+	}
+	samplers, err := l.takeSamplers(s.method)
+	if err != nil {
+		return err
+	}
+	// A new stream for each epoch: an error in it ends with the epoch.
+	stream, err := l.o.Device.NewStream()
+	if err != nil {
+		return err
+	}
+	p := pipeline.New(ctx)
+	var batches, rows int64
+	// Deferred, since the loop body may end its goroutine.
+	defer func() {
+		p.Close()
+		if failed := stream.Close(); err == nil {
+			err = failed
+		}
+		// No work of the loader is left.
+		for _, b := range l.buffers {
+			if b.inPipeline {
+				b.inPipeline = false
+				l.free <- b
+			}
+		}
+		for len(l.jobs) > 0 {
+			<-l.jobs
+		}
+		for _, j := range l.allJobs {
+			l.jobs <- j
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.stats.AddEpoch(p.Times(), batches, rows)
+		if l.o.Cache != nil {
+			l.lookups = l.o.Cache.Stats()
+		}
+	}()
+	window := &cacheWindow{s: s, epoch: n}
+	if err := window.begin(ctx, stream, first); err != nil {
+		return err
+	}
+	planned := pipeline.NewQueue[*job](p, 0)
+	p.Go("plan", func(w *pipeline.Worker) {
+		defer planned.Close()
+		for j, err := range s.jobs(func() (*job, error) { return pipeline.Take(w, l.jobs) }, n, first) {
+			if err != nil || !planned.Send(w, j) {
+				return
+			}
+		}
+	})
+	done := planned.Then(pipeline.Stage[*job]{
+		Name: "sample", Workers: len(samplers), Queue: len(samplers),
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(samplers[w.Index()], j) },
+	}).Then(pipeline.Stage[*job]{
+		Name: "gather",
+		Work: func(w *pipeline.Worker, j *job) error {
+			err := window.reach(w.Context(), stream, j.plan.Index)
+			if err == nil {
+				err = s.gather(w, j)
+			}
+			if err == nil {
+				j.transfer(stream)
+			}
+			return err
+		},
+	}).Then(pipeline.Stage[*job]{
+		// What the stage before has enqueued goes on while that gathers the next batch.
+		Name: "transfer", Queue: len(l.buffers),
+		Work: func(w *pipeline.Worker, j *job) error { return w.Wait(j.buffer.ready) },
+	})
+	for j, err := range done.All() {
+		if err != nil {
+			return err
+		}
+		b := j.buffer
+		batches, rows = batches+1, rows+int64(b.batch.Rows)
+		l.jobs <- j // there is room for all
+		if !b.yieldTo(consumer, yield) {
+			break
+		}
+	}
+	return nil
+}
+
+// yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It reports
+// whether the consumer wants more batches.
+func (b *batchBuffer) yieldTo(consumer gds.Stream, yield func(*loader.Batch) bool) bool {
+	consumer.WaitEvent(b.ready)
+	b.inPipeline = false
+	b.batch.Lend(b.giveBack)
+	defer func() { // since the loop body may end its goroutine
+		b.released = consumer.Record()
+		b.batch.EndStep()
+	}()
+	return yield(&b.batch)
+}
+
+// trace yields the inputs of the batches from first on, which it samples for that.
+func (s *Set) trace(ctx context.Context, n, first int, failed *error) iter.Seq[[]uint32] {
+	return func(yield func([]uint32) bool) {
+		*failed = s.visit(ctx, s.l.o.Workers, n, first, func(b *MiniBatch) bool { return yield(b.Inputs) })
+	}
+}
+
+// visit samples the batches of epoch n from first on by so many workers, and calls do for each in order until it
+// returns false.
+func (s *epochs) visit(ctx context.Context, workers, n, first int, do func(*MiniBatch) bool) (err error) {
+	samplers := make([]Sampler, workers)
+	defer func() {
+		for _, sampler := range samplers {
+			if sampler != nil {
+				_ = sampler.Close()
+			}
+		}
+	}()
+	for i := range samplers {
+		if samplers[i], err = s.method.NewSampler(); err != nil {
+			return err
+		}
+	}
+	free := make(chan *job, 2*len(samplers)+4)
+	for range cap(free) {
+		free <- &job{}
+	}
+	p := pipeline.New(ctx)
+	defer p.Close()
+	planned := pipeline.NewQueue[*job](p, 0)
+	p.Go("plan", func(w *pipeline.Worker) {
+		defer planned.Close()
+		for j, err := range s.jobs(func() (*job, error) { return pipeline.Take(w, free) }, n, first) {
+			if err != nil || !planned.Send(w, j) {
+				return
+			}
+		}
+	})
+	for j, err := range planned.Then(pipeline.Stage[*job]{
+		Name: "sample", Workers: len(samplers), Queue: len(samplers),
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(samplers[w.Index()], j) },
+	}).All() {
+		if err != nil {
+			return err
+		}
+		if !do(&j.sample) {
+			return nil
+		}
+		free <- j
+	}
+	return nil
+}
+
+// cacheWindow is the batches of an epoch that Cache.Begin was last called for.
+type cacheWindow struct {
+	s     *Set
+	epoch int
+	end   int // the batch after the last
+}
+
+// reach begins the next window when its first batch comes.
+func (c *cacheWindow) reach(ctx context.Context, stream gds.Stream, batch int) error {
+	if batch < c.end {
+		return nil
+	}
+	return c.begin(ctx, stream, batch)
+}
+
+func (c *cacheWindow) begin(ctx context.Context, stream gds.Stream, batch int) error {
+	l := c.s.l
+	c.end = math.MaxInt
+	// Evaluation between two epochs of training leaves the cache as it is.
+	if l.o.Cache == nil || c.s.plan.Order == chunk.Sequential && l.began && !l.o.Cache.Traced() {
+		return nil
+	}
+	l.began = true
+	var failed error
+	load, batches := l.o.Cache.Begin(c.epoch, c.s.trace(ctx, c.epoch, batch, &failed))
+	if failed != nil {
+		return failed
+	}
+	if batches < math.MaxInt-batch {
+		c.end = batch + batches
+	}
+	l.moved.Add(int64(len(load.Nodes)) * l.rowBytes())
+	if l.rows == nil {
+		return nil
+	}
+	return l.rows.load(ctx, stream, load)
+}

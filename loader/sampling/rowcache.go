@@ -1,0 +1,152 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
+)
+
+// rowCache is the memory of the slots of a cache, as rows are stored: of the device, or of the host,
+// where storage is behind it.
+type rowCache struct {
+	l      *Loader
+	device gds.Buffer // nil: host
+	host   *offheap.Buffer
+
+	misses *offheap.Buffer // of a batch, of the host
+	// For load: rows in pinned memory, and on the device, with their slots behind them.
+	staging, arrival gds.Buffer
+}
+
+// loadRows is how many rows are loaded at a time.
+const loadRows = 4096
+
+// newRowCache allocates the slots of a loader's cache; nil if nothing is to be gained by rows in
+// other memory.
+func newRowCache(l *Loader) (_ *rowCache, err error) {
+	_, stored := l.o.Features.(*features.Storage)
+	if l.o.Cache == nil || l.unified && !stored {
+		return nil, nil
+	}
+	r := &rowCache{l: l}
+	bytes := int64(l.o.Cache.Slots()) * l.rowBytes()
+	if l.unified {
+		r.host, err = offheap.Alloc(bytes)
+	} else {
+		r.device, err = l.o.Device.Alloc(max(bytes, 1))
+	}
+	load := loadRows * (l.rowBytes() + 4)
+	if err == nil {
+		r.staging, err = l.o.Device.AllocPinned(load)
+	}
+	if err == nil && !l.unified {
+		r.arrival, err = l.o.Device.Alloc(load)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cache of %d rows: %w", l.o.Cache.Slots(), err), r.close())
+	}
+	return r, nil
+}
+
+func (r *rowCache) onDevice() bool { return r.device != nil }
+
+// tensor is the slots on the device.
+func (r *rowCache) tensor() gds.Tensor {
+	f := r.l.o.Features
+	return gds.NewTensor(r.device, r.l.o.Cache.Slots(), f.Columns(), f.DType())
+}
+
+// slot is the memory of a slot of the host.
+func (r *rowCache) slot(i uint32) []byte {
+	size := r.l.rowBytes()
+	return r.host.Bytes()[int64(i)*size:][:size]
+}
+
+// load brings rows into their slots, after what is enqueued on stream.
+func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load) error {
+	f, size := r.l.o.Features, r.l.rowBytes()
+	for len(rows.Nodes) > 0 {
+		n := min(loadRows, len(rows.Nodes))
+		memory := r.staging.Bytes()
+		if err := f.Gather(ctx, memory[:int64(n)*size], f.DType(), rows.Nodes[:n]); err != nil {
+			return err
+		}
+		if r.onDevice() {
+			bytes := int(loadRows*size) + 4*n
+			copy(dtype.Uint32s(memory[loadRows*size:][:4*n]), rows.Slots[:n])
+			stream.Copy(gds.NewTensor(r.arrival, 1, bytes, gds.Uint8), gds.NewTensor(r.staging, 1, bytes, gds.Uint8))
+			slots := gds.NewTensor(r.arrival, 1, n, gds.Uint32)
+			slots.Offset = loadRows * size
+			stream.Scatter(r.tensor(), gds.NewTensor(r.arrival, n, f.Columns(), f.DType()), slots)
+			if err := stream.Record().Wait(ctx); err != nil {
+				return err
+			}
+		} else {
+			for i, slot := range rows.Slots[:n] {
+				copy(r.slot(slot), memory[int64(i)*size:][:size])
+			}
+		}
+		rows.Nodes, rows.Slots = rows.Nodes[n:], rows.Slots[n:]
+	}
+	return nil
+}
+
+// gather writes the rows of a batch as float32: those in slots of the host, and those that it reads.
+func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) error {
+	f, size, slots := r.l.o.Features, r.l.rowBytes(), uint32(r.l.o.Cache.Slots())
+	need := int64(len(l.Misses)) * size
+	if r.misses == nil || int64(len(r.misses.Bytes())) < need {
+		if r.misses != nil {
+			if err := r.misses.Free(); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r.misses, err = offheap.Alloc(need + need/4); err != nil {
+			return fmt.Errorf("memory for %d rows that are read: %w", len(l.Misses), err)
+		}
+	}
+	misses := r.misses.Bytes()
+	if err := f.Gather(ctx, misses[:need], f.DType(), l.Misses); err != nil {
+		return err
+	}
+	out, cols := dtype.Float32s(dst), int64(f.Columns())
+	const grain = 1024
+	err := parallel.For(ctx, r.l.o.Workers, int64(len(l.Index)), grain, func(lo, hi int64) error {
+		for i := lo; i < hi; i++ {
+			at := l.Index[i]
+			row := misses[int64(max(at, slots)-slots)*size:]
+			if at < slots {
+				row = r.slot(at)
+			}
+			dtype.Decode(out[i*cols:][:cols], row[:size], f.DType())
+		}
+		return nil
+	})
+	for i, slot := range l.Into {
+		copy(r.slot(slot), misses[int64(i)*size:][:size])
+	}
+	return err
+}
+
+func (r *rowCache) close() error {
+	var errs []error
+	for _, b := range []gds.Buffer{r.device, r.staging, r.arrival} {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
+	}
+	for _, b := range []*offheap.Buffer{r.host, r.misses} {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
+	}
+	return errors.Join(errs...)
+}
