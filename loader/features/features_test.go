@@ -147,6 +147,8 @@ func TestNeighbouringRowsAreOneRead(t *testing.T) {
 		{[]uint32{10}, 1, 2},                            // bytes 4000 to 4400
 		{[]uint32{7, 3, 5, 1, 3}, 1, 1},                 // one page, in any order
 		{[]uint32{25, 1, 15}, 1, 3},                     // pages next to one another
+		{[]uint32{1, 15, 25, 45}, 1, 5},                 // one page in passing
+		{[]uint32{1, 15, 25, 55}, 2, 4},                 // not two, after three
 		{[]uint32{1, 45}, 2, 2},                         // with others between
 		{[]uint32{999, 1000}, 2, 2},                     // two chunks
 		{[]uint32{0, 100, 200, 300, 400, 500}, 6, 6},    // far from one another

@@ -25,7 +25,7 @@ const (
 )
 
 // Storage reads rows from the files of a graph when they are wanted. The rows of one call are sorted,
-// and those in the same or neighbouring pages are one read.
+// and those in the same or close pages are one read.
 //
 // A row is shorter than the chunk that the graph's index has a checksum of. So opening reads every
 // chunk once, compares its checksum, and keeps one for each block of 4 KiB of it, a thousandth of the
@@ -52,10 +52,11 @@ type storedChunk struct {
 	length int64
 }
 
-// run is rows that are one read: sorted[first:end] of blocks [firstBlock, endBlock) of a chunk.
+// run is rows that are one read: sorted[first:end] of blocks [firstBlock, endBlock) of a chunk, of which
+// so many are wanted.
 type run struct {
-	chunk, firstBlock, endBlock int64
-	first, end                  int
+	chunk, firstBlock, endBlock, wanted int64
+	first, end                          int
 }
 
 // readBufferBytes has room for the longest read, which may begin and end within pages.
@@ -173,7 +174,9 @@ func (s *Storage) sort(nodes []uint32) {
 	s.keys, s.sorted = to[:cap(to)], from
 }
 
-// findRuns joins sorted rows into reads.
+// findRuns joins sorted rows into reads. A read goes on over blocks that are not wanted if they are
+// at most half as many as those before it that are: what a disk reads in passing takes less time
+// than another read.
 func (s *Storage) findRuns() {
 	s.runs = s.runs[:0]
 	for i, key := range s.sorted {
@@ -182,12 +185,15 @@ func (s *Storage) findRuns() {
 		first, end := at/blockBytes, (at+s.rowBytes()+blockBytes-1)/blockBytes
 		if last := len(s.runs) - 1; last >= 0 {
 			r := &s.runs[last]
-			if r.chunk == chunk && first <= r.endBlock && end-r.firstBlock <= maxReadBytes/blockBytes {
-				r.endBlock, r.end = max(r.endBlock, end), i+1
+			if r.chunk == chunk && first-r.endBlock <= r.wanted/2 && end-r.firstBlock <= maxReadBytes/blockBytes {
+				if more := end - max(first, r.endBlock); more > 0 {
+					r.wanted, r.endBlock = r.wanted+more, end
+				}
+				r.end = i + 1
 				continue
 			}
 		}
-		s.runs = append(s.runs, run{chunk, first, end, i, i + 1})
+		s.runs = append(s.runs, run{chunk, first, end, end - first, i, i + 1})
 	}
 }
 
