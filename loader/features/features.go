@@ -10,8 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// Source has the feature rows of all nodes. Its calls are for one goroutine at a time; each uses all
-// threads. Stats may be called at any time.
+// Source has the feature rows of all nodes. It is safe for concurrent use; each call uses all threads.
 type Source interface {
 	Rows() int64
 	Columns() int

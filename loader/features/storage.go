@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -40,7 +41,8 @@ type Storage struct {
 	memory gds.Buffer
 	free   chan int64 // places in memory, each of readBufferBytes
 
-	keys, sorted []uint64 // rows of a call: node, then place in the batch
+	mu           sync.Mutex // of a call
+	keys, sorted []uint64   // rows of a call: node, then place in the batch
 	runs         []run
 
 	gathered, reads, readBytes atomic.Int64
@@ -132,6 +134,8 @@ func (s *Storage) Gather(ctx context.Context, dst []byte, as gds.DType, nodes []
 	if err := s.check(dst, as, nodes); err != nil || len(nodes) == 0 {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.sort(nodes)
 	s.findRuns()
 	err := parallel.For(ctx, readers, int64(len(s.runs)), 1, func(i, _ int64) error {
