@@ -10,7 +10,7 @@ matrices of 100 features of float32, batches of 8000.
   and index_select of torch from host memory, as load.py has it.
 - training: the first batches of an epoch of the SIGN of tools/python/examples, by hopfeed.torch.Loader from
   storage, read past the page cache, and with the rows in tensors, of which each batch is gathered by row or
-  copied as one.
+  copied as one. For root, the first has a memory cgroup of 1 GiB, and the store is larger.
 
 Of 15 epochs of loading a round, and 3 of torch and of training, the median counts, after one that
 touches memory for the first time.
@@ -19,6 +19,7 @@ touches memory for the first time.
 import argparse
 import itertools
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -29,6 +30,7 @@ from rounds import THREADS, best, measure, ratio, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 WAYS = {"host rr": ("host", "rr"), "host chunk": ("host", "chunk"), "storage chunk": ("storage", "chunk")}
+MEMORY = 1 << 30
 LOADING_EPOCHS, TRAINING_EPOCHS, TRAINING_BATCHES = 15, 3, 6
 GATHERED, COPIED, STORED = "SIGN, rows gathered from memory", "SIGN, chunks copied from memory", "SIGN, from storage"
 
@@ -60,7 +62,7 @@ def loading(store, threads):
         loader.close()
 
 
-def training(store, threads):
+def training(store, threads, from_memory):
     """SIGN, in a process of its own: called with `--peer`."""
     import torch
 
@@ -81,12 +83,14 @@ def training(store, threads):
         optimizer.step()
 
     loader = hopfeed.torch.Loader(store, BATCH, "chunk", "storage", threads=threads)
+    rows = TRAINING_BATCHES * BATCH
 
     def from_storage():
         for batch in itertools.islice(loader, TRAINING_BATCHES):
             step(batch["x"], batch["labels"])
 
-    rows = TRAINING_BATCHES * BATCH
+    if not from_memory:
+        return epochs(rows, TRAINING_EPOCHS, **{STORED: from_storage})
     parts = [(b["x"].clone(), b["labels"]) for b in loader]
     x, labels = (torch.cat(p) for p in zip(*parts))
     del parts
@@ -101,12 +105,26 @@ def training(store, threads):
         for first in torch.randperm(len(x) // BATCH)[:TRAINING_BATCHES].tolist():
             step(x[first * BATCH : (first + 1) * BATCH].clone(), labels[first * BATCH : (first + 1) * BATCH])
 
-    epochs(rows, TRAINING_EPOCHS, **{STORED: from_storage, GATHERED: gathered, COPIED: copied})
+    epochs(rows, TRAINING_EPOCHS, **{GATHERED: gathered, COPIED: copied})
+
+
+def limit_memory():
+    """Puts this process into a memory cgroup, where one can be made: of version 2, or of version 1."""
+    v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    group = pathlib.Path("/sys/fs/cgroup" if v2 else "/sys/fs/cgroup/memory", "hopfeed-pytorch")
+    group.mkdir(exist_ok=True)
+    (group / ("memory.max" if v2 else "memory.limit_in_bytes")).write_text(str(MEMORY))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def main():
     if sys.argv[1:2] == ["--peer"]:
-        return {"loading": loading, "training": training}[sys.argv[2]](sys.argv[3], int(sys.argv[4]))
+        store, threads = sys.argv[3], int(sys.argv[4])
+        if sys.argv[2] == "loading":
+            return loading(store, threads)
+        if sys.argv[2] == "limited":
+            limit_memory()
+        return training(store, threads, sys.argv[2] == "memory")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("hopfeed", type=pathlib.Path)
     p.add_argument("work", type=pathlib.Path, help="of load.py, which makes the store")
@@ -140,7 +158,7 @@ def main():
         for name in dict.fromkeys(["torch fused", rival]):
             ratio(r, "bytes_per_second", "python host rr", name)
     if o.only != "loading":
-        r = measure(o.rounds, lambda: peer("training"))
+        r = measure(o.rounds, lambda: peer("limited" if os.geteuid() == 0 else "storage"), lambda: peer("memory"))
         for rival in (GATHERED, COPIED):
             ratio(r, "bytes_per_second", rival, STORED)
 
