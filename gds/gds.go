@@ -123,7 +123,8 @@ type Event interface {
 // Stream is a queue of work on one device, run in order. The first operation
 // that fails (shapes that disagree, memory freed) poisons the stream: what
 // follows is skipped, and Event.Wait and Synchronize return that error, which
-// names the operation and its tensors.
+// names the operation and its tensors. A device that checks the values of indices
+// and labels as it computes may have run what was enqueued since.
 //
 // To enqueue is to return at once as long as fewer than QueueLength operations
 // of the stream wait to run; from there on a call may wait until one has run.

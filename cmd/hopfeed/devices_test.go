@@ -94,6 +94,27 @@ func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
 	}
 }
 
+func TestDevicesAreListedWithWhatThereIsNot(t *testing.T) {
+	d := disk(t)
+	var r devicesResult
+	if err := json.Unmarshal([]byte(must(t, d, "devices --json --emulate gpu=2,mem=4MiB").stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, k := range r.Devices {
+		counts[k.Kind] = k.Count
+		if (k.Count == 0) != (k.WhyNone != "") && k.Kind != "emulated" || k.Count > 0 && (k.Name == "" || k.FreeBytes <= 0) {
+			t.Errorf("%+v", k)
+		}
+	}
+	if _, listed := counts["cuda"]; !listed || len(r.Devices) != 3 || counts["emulated"] != 2 || counts["host"] != 1 || r.Devices[0].MemoryBytes != 4<<20 {
+		t.Errorf("%+v", r)
+	}
+	if out := must(t, d, "devices").stdout; !strings.Contains(out, "emulated\tnone: none was asked for\n") || !strings.Contains(out, "host\t1, host, memory of the host: ") {
+		t.Errorf("%s", out)
+	}
+}
+
 // Loaders and trainer together, each step of each device failing once. The bubble fails
 // when all goroutines wait for one another and when one is left, the devices when memory
 // or a stream is.

@@ -1,5 +1,5 @@
-// Package devices lists the devices that a process can compute on: the host, and what it emulates.
-// Listing them opens nothing.
+// Package devices lists the devices that a process can compute on: GPUs, the host, and what it
+// emulates. Listing them opens nothing.
 //
 // A kind of device is a file with a function that describes its devices, and a line in kinds. One
 // that needs a build tag has a second file, for builds without it, whose function says so.
@@ -26,7 +26,7 @@ type Options struct {
 
 // Kind is a number of devices that are all alike.
 type Kind struct {
-	Name    string // "host", "emulated"
+	Name    string // "cuda", "host", "emulated"
 	Count   int
 	WhyNone string   // why Count is 0
 	Info    gds.Info // of the first
@@ -38,7 +38,7 @@ type Kind struct {
 }
 
 // kinds lists all kinds of devices. Those that are asked for, or compute faster, come first.
-var kinds = []func(Options) Kind{emulated, processor}
+var kinds = []func(Options) Kind{emulated, nvidia, processor}
 
 // List lists all kinds, those too of which there are no devices. The host is always there.
 func List(o Options) []Kind {

@@ -30,7 +30,8 @@ func TestTheListKnowsWhatOpenDevicesSay(t *testing.T) {
 			t.Errorf("%s: %v", k.Name, err)
 			continue
 		}
-		if info := opened[0].Info(); info != k.Info || k.Info.MemoryBytes-opened[0].Usage().InUse != k.FreeBytes {
+		// Other programs may use a GPU too.
+		if info := opened[0].Info(); info != k.Info || k.Name != "cuda" && info.MemoryBytes != k.FreeBytes || k.FreeBytes > info.MemoryBytes {
 			t.Errorf("%s: %+v, and listed as %+v with %d bytes free", k.Name, info, k.Info, k.FreeBytes)
 		}
 		for i, d := range opened {
@@ -43,7 +44,7 @@ func TestTheListKnowsWhatOpenDevicesSay(t *testing.T) {
 			t.Errorf("%s: %v", k.Name, err)
 		}
 	}
-	if !names["host"] || !names["emulated"] {
+	if !names["host"] || !names["emulated"] || !names["cuda"] {
 		t.Errorf("%v", names)
 	}
 }
@@ -52,7 +53,7 @@ func TestEmulatedDevicesComeBeforeTheHost(t *testing.T) {
 	if k := Default(Options{Emulate: cards}); k.Name != "emulated" || k.Count != 3 || k.Info.Unified || k.Info.MemoryBytes != 1<<20 {
 		t.Errorf("%+v", k)
 	}
-	if k := Default(Options{}); k.Name != "host" || k.Count != 1 || !k.Info.Unified {
+	if k := Default(Options{}); k.Name == "emulated" || k.Count < 1 {
 		t.Errorf("%+v", k)
 	}
 }
@@ -63,9 +64,9 @@ func TestOpeningMoreDevicesThanThereAreIsAnError(t *testing.T) {
 		n    int
 		says string
 	}{
-		{Default(Options{}), 2, "2 host devices are to be opened, and there are 1"},
+		{processor(Options{}), 2, "2 host devices are to be opened, and there are 1"},
 		{Default(Options{Emulate: cards}), 4, "there are 3"},
-		{Default(Options{}), 0, "0 host devices"},
+		{processor(Options{}), 0, "0 host devices"},
 		{List(Options{})[0], 1, "there is no emulated device: none was asked for"},
 	} {
 		if opened, err := c.kind.Open(c.n); err == nil || opened != nil || !strings.Contains(err.Error(), c.says) {

@@ -1,3 +1,5 @@
+//go:build !cuda
+
 package devices_test
 
 import (
@@ -16,6 +18,10 @@ func Example() {
 	}
 	options := devices.Options{Emulate: cards, HostBytes: 16 << 30}
 	for _, kind := range devices.List(options) {
+		if kind.Count == 0 {
+			fmt.Printf("no %s: %s\n", kind.Name, kind.WhyNone)
+			continue
+		}
 		fmt.Printf("%d %s, memory of its own: %t, %d MiB free\n", kind.Count, kind.Name, !kind.Info.Unified, kind.FreeBytes>>20)
 	}
 	opened, err := devices.Default(options).Open(2)
@@ -29,6 +35,7 @@ func Example() {
 
 	// Output:
 	// 2 emulated, memory of its own: true, 4096 MiB free
+	// no cuda: this program was built without CUDA (see docs/operations.md)
 	// 1 host, memory of its own: false, 16384 MiB free
 	// emulated gpu 1
 }

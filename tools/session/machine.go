@@ -23,15 +23,27 @@ type Machine struct {
 // threads (0: all), with the devices that are emulated, if any. The end of ctx ends the waiting for
 // emulated links.
 func ThisMachine(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) Machine {
+	m, options := machineWithin(ctx, budget, threads, emulate)
+	m.Devices = devices.Default(options)
+	return m
+}
+
+// Devices lists all kinds of devices of this machine, of which ThisMachine has the first that there is.
+func Devices(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) []devices.Kind {
+	_, options := machineWithin(ctx, budget, threads, emulate)
+	return devices.List(options)
+}
+
+func machineWithin(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) (Machine, devices.Options) {
 	if budget == (machine.Limit{}) {
 		budget = machine.Budget()
 	}
 	if threads == 0 {
 		threads = machine.Threads()
 	}
-	return Machine{Budget: budget, Threads: threads, Devices: devices.Default(devices.Options{
+	return Machine{Budget: budget, Threads: threads}, devices.Options{
 		Emulate: emulate, HostBytes: int64(max(1, budget.Bytes-machine.ProgramBytes)), Threads: threads, Stop: ctx.Done(),
-	})}
+	}
 }
 
 // orThis is the machine, with budget, threads and devices of this one where none are given.

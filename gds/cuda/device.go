@@ -1,0 +1,238 @@
+//go:build cuda && cgo && linux
+
+package cuda
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"gorgonia.org/cu"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/cuda/internal/driver"
+	"github.com/hopfeed/hopfeed/gds/internal/readpath"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Count is how many devices there are. The error says why there is none.
+func Count() (int, error) {
+	if err := driver.Load(); err != nil {
+		return 0, err
+	}
+	n, err := cu.NumDevices()
+	if err == nil && n == 0 {
+		err = errors.New("the NVIDIA driver has no device that this process may use (see CUDA_VISIBLE_DEVICES)")
+	}
+	return n, err
+}
+
+// Describe says what device i is, and how many bytes of its memory nobody uses. For that it makes a
+// context, and lets it go.
+func Describe(i int) (info gds.Info, freeBytes int64, err error) {
+	d := &Device{ordinal: i}
+	if err := d.connect(); err != nil {
+		return info, 0, err
+	}
+	err = d.do(func() (err error) {
+		freeBytes, _, err = cu.MemInfo()
+		return err
+	})
+	return d.Info(), freeBytes, errors.Join(err, d.device.ReleasePrimaryCtx())
+}
+
+// Device is a GPU.
+type Device struct {
+	ordinal     int
+	name        string
+	memoryBytes int64
+	processors  int
+	device      cu.Device
+	context     cu.CUContext // the primary one, which other users of the GPU in this process share
+	modules     []cu.Module
+	functions   []C.uintptr_t // by the numbers of kernels
+	setup       cu.Stream     // zeroes new memory
+
+	mu       sync.Mutex
+	usage    gds.Usage
+	buffers  int // allocated
+	streams  int // open
+	closed   bool
+	released bool
+	faults   faultPool
+
+	// idle is held during no call of the driver: functions of the host, which it waits for in some,
+	// take it.
+	idle    sync.Mutex
+	events  []cu.Event // to be recorded again
+	sides   []cu.Stream
+	staging []*stage
+}
+
+var _ gds.Device = (*Device)(nil)
+
+// Open opens device i.
+func Open(i int) (*Device, error) {
+	n, err := Count()
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 || i >= n {
+		return nil, fmt.Errorf("there is no cuda device %d: there are %d", i, n)
+	}
+	d := &Device{ordinal: i}
+	if err := d.connect(); err != nil {
+		return nil, err
+	}
+	err = d.do(func() (err error) {
+		if d.modules, d.functions, err = loadKernels(); err != nil {
+			return err
+		}
+		d.setup, err = cu.MakeStream(cu.NonBlocking)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(d.errorf("%w", err), d.disconnect())
+	}
+	return d, nil
+}
+
+// connect retains the primary context, and asks what the device is.
+func (d *Device) connect() error {
+	err := driver.Load()
+	if err == nil {
+		d.device, err = cu.GetDevice(d.ordinal)
+	}
+	if err == nil {
+		d.name, err = d.device.Name()
+	}
+	if err == nil {
+		d.memoryBytes, err = d.device.TotalMem()
+	}
+	if err == nil {
+		d.processors, err = d.device.Attribute(cu.MultiprocessorCount)
+	}
+	if err == nil {
+		d.context, err = d.device.RetainPrimaryCtx()
+	}
+	if err != nil {
+		return d.errorf("%w", err)
+	}
+	return nil
+}
+
+// do runs f on a thread on which the context is current.
+func (d *Device) do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(d.context); err != nil {
+		return err
+	}
+	return f()
+}
+
+func (d *Device) errorf(format string, args ...any) error {
+	return fmt.Errorf("cuda device %d: "+format, append([]any{d.ordinal}, args...)...)
+}
+
+func (d *Device) Info() gds.Info { return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes} }
+
+func (d *Device) Usage() gds.Usage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.usage
+}
+
+// Close reports streams that are still open and buffers still allocated; these stay usable, and
+// the context goes with the last of them.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return d.errorf("%w", gds.ErrClosed)
+	}
+	d.closed = true
+	var errs []error
+	if d.streams > 0 {
+		errs = append(errs, d.errorf("closed with %d streams open", d.streams))
+	}
+	if d.buffers > 0 {
+		errs = append(errs, d.errorf("closed with %d buffers of %d bytes not freed", d.buffers, d.usage.InUse+d.usage.PinnedInUse))
+	}
+	return errors.Join(append(errs, d.releaseUnused())...)
+}
+
+// releaseUnused lets the context go once the device is closed and nothing of it is in use. d.mu is
+// held.
+func (d *Device) releaseUnused() error {
+	if !d.closed || d.released || d.streams > 0 || d.buffers > 0 {
+		return nil
+	}
+	d.released = true
+	return d.disconnect()
+}
+
+// disconnect lets all go that open, events, waits and reads have made.
+func (d *Device) disconnect() error {
+	d.idle.Lock()
+	events, sides, staging := d.events, append(d.sides, d.setup), d.staging
+	d.events, d.sides, d.staging = nil, nil, nil
+	d.idle.Unlock()
+	err := d.do(func() error {
+		var errs []error
+		for i := range events {
+			errs = append(errs, cu.DestroyEvent(&events[i]))
+		}
+		for _, s := range sides {
+			if s != cu.NoStream {
+				errs = append(errs, s.Destroy())
+			}
+		}
+		for _, s := range staging {
+			errs = append(errs, s.stream.Destroy(), cu.MemFreeHost(s.memory))
+		}
+		errs = append(errs, d.faults.free())
+		for _, m := range d.modules {
+			errs = append(errs, m.Unload())
+		}
+		return errors.Join(errs...)
+	})
+	if err = errors.Join(err, d.device.ReleasePrimaryCtx()); err != nil {
+		return d.errorf("closing: %w", err)
+	}
+	return nil
+}
+
+// take takes one of what is idle, if there is any.
+func take[T any](d *Device, idle *[]T) (one T, ok bool) {
+	d.idle.Lock()
+	defer d.idle.Unlock()
+	n := len(*idle)
+	if n == 0 {
+		return one, false
+	}
+	one, *idle = (*idle)[n-1], (*idle)[:n-1]
+	return one, true
+}
+
+// give gives it back. After the device was released, its context has freed it.
+func give[T any](d *Device, idle *[]T, one T) {
+	d.idle.Lock()
+	defer d.idle.Unlock()
+	*idle = append(*idle, one)
+}
+
+// OpenFile opens a file, for direct reads if its file system has them.
+func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
+	f, err := readpath.Open(fsys, path, d.read)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,149 @@
+//go:build cuda && cgo && linux
+
+package cuda
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+)
+
+// operations numbers the operations that may find values wrong, and events, of all streams.
+var operations atomic.Uint64
+
+// fault is Fault of kernels/common.h: the first thing that a kernel found wrong on a stream. It lies
+// in pinned memory.
+type fault struct {
+	operation      uint64
+	what, reserved uint32 // what is set last
+	row            uint64
+	value, limit   int64
+	column         uint64
+	_              [16]byte // a cache line each
+}
+
+// outcome is a copy of a fault.
+type outcome struct {
+	operation    uint64
+	what         uint32
+	row, column  uint64
+	value, limit int64
+}
+
+func (f *fault) read() outcome {
+	what := atomic.LoadUint32(&f.what)
+	if what == 0 {
+		return outcome{}
+	}
+	return outcome{f.operation, what, f.row, f.column, f.value, f.limit}
+}
+
+// The kinds of faults, as kernels/common.h numbers them, with the operations that have them.
+const (
+	indexOutOfRange = 1 + iota
+	labelOutOfRange
+	labelNotBinary
+	offsetsDescend // and, in the bits from 8 on, which of edgeNames
+	noSuchSource
+)
+
+// err is the error of a fault of an operation before a number, or nil.
+func (o outcome) err(d *Device, before uint64) error {
+	if o.what == 0 || o.operation >= before {
+		return nil
+	}
+	switch o.what & 0xff {
+	case indexOutOfRange:
+		return d.errorf("Gather: index[%d] is row %d of a matrix of %d", o.row, o.value, o.limit)
+	case labelOutOfRange:
+		return d.errorf("SoftmaxCrossEntropy: row %d has label %d, of %d classes", o.row, o.value, o.limit)
+	case labelNotBinary:
+		return d.errorf("SigmoidCrossEntropy: row %d has label %d, not 0 or 1, at place %d", o.row, o.value, o.column)
+	case offsetsDescend:
+		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
+	case noSuchSource:
+		return d.errorf("%s: edge %d comes from source %d, of %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
+	}
+	return d.errorf("a kernel reports fault %d", o.what)
+}
+
+// found is the error of what kernels have found wrong so far in operations before a number.
+func (s *stream) found(before uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.final
+	if !s.ended {
+		o = s.fault.read()
+	}
+	return o.err(s.device, before)
+}
+
+// checked passes a stream's fault, and the number of an operation that may have one.
+func (c *call) checked() {
+	c.number(uint64(uintptr(unsafe.Pointer(c.stream.fault))))
+	c.number(operations.Add(1))
+}
+
+var inheritKernel = newKernel("move", "inherit")
+
+// bequeath enqueues on another stream, which waits for this one, that it takes over a fault of
+// operations before a number.
+func (s *stream) bequeath(to *stream, before uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended { // and nothing was found
+		return
+	}
+	to.enqueue("WaitEvent", nil, func(c *call) {
+		c.number(uint64(uintptr(unsafe.Pointer(to.fault))))
+		c.number(uint64(uintptr(unsafe.Pointer(s.fault))))
+		c.number(before)
+		c.number(operations.Add(1))
+		c.launch(inheritKernel, C.hopfeed_shape{grid_x: 1, grid_y: 1, block_x: 1, block_y: 1})
+	})
+}
+
+// faultPool is pinned memory for the faults of a device's streams. It is used again, but kept as
+// long as the device, since a stream may look at the fault of one that has been closed. What it
+// finds there is of later operations, which are not those it looks for.
+type faultPool struct {
+	slabs []unsafe.Pointer
+	idle  []*fault
+}
+
+const slabFaults = page / int(unsafe.Sizeof(fault{}))
+
+// take is a fault without an error. d.mu is held.
+func (p *faultPool) take(d *Device) (*fault, error) {
+	if len(p.idle) == 0 {
+		slab, err := d.hostAlloc(page)
+		if err != nil {
+			return nil, err
+		}
+		p.slabs = append(p.slabs, slab)
+		for i := range slabFaults {
+			p.idle = append(p.idle, (*fault)(unsafe.Add(slab, i*int(unsafe.Sizeof(fault{})))))
+		}
+	}
+	f := p.idle[len(p.idle)-1]
+	p.idle = p.idle[:len(p.idle)-1]
+	*f = fault{}
+	return f, nil
+}
+
+func (p *faultPool) give(f *fault) { p.idle = append(p.idle, f) }
+
+func (p *faultPool) free() error {
+	var errs []error
+	for _, slab := range p.slabs {
+		errs = append(errs, cu.MemFreeHost(slab))
+	}
+	return errors.Join(errs...)
+}

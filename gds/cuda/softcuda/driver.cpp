@@ -1,0 +1,249 @@
+// A CUDA driver on the processor, for tests: the part of the driver API that gds/cuda calls, over
+// the kernels compiled with shim.h. It is no emulator for users.
+//
+// Streams are threads, so work is asynchronous, and unordered between streams, as on a GPU. Device
+// memory is poisoned when allocated and lies between pages that nobody may touch. A copy from or to
+// memory that is neither a device's nor pinned is an error: on a GPU it would be one silently, by
+// losing its asynchrony. Tests set limits by the functions softcuda_*.
+#include "shim.h"
+#include <chrono>
+#include <condition_variable>
+#include <cuda.h>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define API EXPORT CUresult
+typedef std::unique_lock<std::mutex> Lock;
+
+asm(R"(
+	.text
+	.globl shim_switch
+	.type shim_switch,@function
+shim_switch:
+	push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15
+	mov %rsp,(%rdi); mov %rsi,%rsp
+	pop %r15; pop %r14; pop %r13; pop %r12; pop %rbx; pop %rbp
+	ret
+)");
+
+namespace {
+constexpr int devices = 2;
+constexpr size_t page = 4096;
+
+struct Allocation { size_t bytes; int device; void *mapped; size_t mapped_bytes; };
+std::mutex mu; // of all below
+std::map<uintptr_t, Allocation> memory, pinned; // by their start
+size_t in_use[devices], limit = size_t(1) << 30;
+std::string failing;
+long fails_in;
+bool lost;
+char contexts[devices];
+thread_local CUcontext current;
+
+CUresult begin(const char *name) {
+	Lock l(mu);
+	if (lost) return CUDA_ERROR_LAUNCH_FAILED;
+	return failing == name && fails_in > 0 && --fails_in == 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+int device_of(CUcontext c) { return int((char *)c - contexts); }
+
+#define CALL if (CUresult r = begin(__func__)) return r
+#define CURRENT CALL; if (!current) return CUDA_ERROR_INVALID_CONTEXT
+
+struct Point { // that streams reach
+	std::mutex m;
+	std::condition_variable c;
+	bool reached = false;
+	std::chrono::steady_clock::time_point at;
+	void reach() { Lock l(m); at = std::chrono::steady_clock::now(); reached = true; c.notify_all(); }
+	void wait() { Lock l(m); c.wait(l, [&] { return reached; }); }
+	bool is_reached() { Lock l(m); return reached; }
+};
+} // namespace
+
+struct CUstream_st {
+	std::mutex m;
+	std::condition_variable c;
+	std::deque<std::function<void()>> work;
+	bool stop = false, busy = false;
+	std::thread thread{[this] { run(); }};
+	void run() {
+		for (Lock l(m);;) {
+			c.wait(l, [&] { return stop || !work.empty(); });
+			if (work.empty()) return;
+			auto f = std::move(work.front());
+			work.pop_front();
+			busy = true;
+			l.unlock(); f(); l.lock();
+			busy = false;
+			c.notify_all();
+		}
+	}
+	CUresult add(std::function<void()> f) { Lock l(m); work.push_back(std::move(f)); c.notify_all(); return CUDA_SUCCESS; }
+	void drain() { Lock l(m); c.wait(l, [&] { return work.empty() && !busy; }); }
+	~CUstream_st() { { Lock l(m); stop = true; c.notify_all(); } thread.join(); }
+};
+struct CUevent_st { std::mutex m; std::shared_ptr<Point> point; std::shared_ptr<Point> get() { Lock l(m); return point; } };
+
+namespace {
+std::mutex streams_mu;
+std::set<CUstream_st *> streams;
+// drain_all waits for all work, as freeing memory does.
+void drain_all() { Lock l(streams_mu); for (auto s : streams) s->drain(); }
+
+// map_memory gives memory that begins at a page and lies between pages that nobody may touch.
+CUresult map_memory(std::map<uintptr_t, Allocation> &to, size_t bytes, int device, int fill, uintptr_t *out) {
+	size_t whole = (bytes + page - 1) / page * page;
+	char *p = (char *)mmap(nullptr, whole + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+	mprotect(p, page, PROT_NONE);
+	mprotect(p + page + whole, page, PROT_NONE);
+	memset(p + page, fill, whole);
+	Lock l(mu);
+	to[*out = uintptr_t(p) + page] = {bytes, device, p, whole + 2 * page};
+	return CUDA_SUCCESS;
+}
+CUresult unmap(std::map<uintptr_t, Allocation> &from, uintptr_t p) {
+	drain_all();
+	Lock l(mu);
+	auto i = from.find(p);
+	if (i == from.end()) return CUDA_ERROR_INVALID_VALUE;
+	if (&from == &memory) in_use[i->second.device] -= i->second.bytes;
+	munmap(i->second.mapped, i->second.mapped_bytes);
+	from.erase(i);
+	return CUDA_SUCCESS;
+}
+bool lies_in(const std::map<uintptr_t, Allocation> &m, uintptr_t p, size_t n) {
+	auto i = m.upper_bound(p);
+	return i != m.begin() && (--i, p + n <= i->first + i->second.bytes);
+}
+bool reachable(uintptr_t p, size_t n) { Lock l(mu); return n == 0 || lies_in(memory, p, n) || lies_in(pinned, p, n); }
+CUresult move_rows(CUstream s, uintptr_t dst, size_t dst_pitch, uintptr_t src, size_t src_pitch, size_t width, size_t height) {
+	if (!s || (height > 1 && (dst_pitch < width || src_pitch < width))) return CUDA_ERROR_INVALID_VALUE;
+	if (height == 0 || width == 0) return CUDA_SUCCESS;
+	if (!reachable(dst, (height - 1) * dst_pitch + width) || !reachable(src, (height - 1) * src_pitch + width)) return CUDA_ERROR_INVALID_VALUE;
+	return s->add([=] { for (size_t y = 0; y < height; y++) memmove((void *)(dst + y * dst_pitch), (void *)(src + y * src_pitch), width); });
+}
+} // namespace
+
+// What tests set: the n-th call of a function from now on fails; the memory of each device; whether
+// all devices are lost, as after a kernel that crashed, until they are found again. An idle driver
+// has no memory allocated.
+EXPORT void softcuda_fail(const char *function, int n) { Lock l(mu); failing = function; fails_in = n; }
+EXPORT void softcuda_memory(size_t bytes) { Lock l(mu); limit = bytes; }
+EXPORT void softcuda_lose(int yes) { Lock l(mu); lost = yes; }
+EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1]; for (auto &p : pinned) n += p.second.bytes; return n; }
+
+// For the software cuBLAS: f runs in the order of a stream.
+EXPORT void softcuda_enqueue(CUstream s, std::function<void()> f) { s->add(std::move(f)); }
+
+API cuInit(unsigned) { CALL; return CUDA_SUCCESS; }
+API cuDriverGetVersion(int *v) { *v = 12000; return CUDA_SUCCESS; }
+API cuGetErrorName(CUresult r, const char **s) { *s = r == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR_OF_SOFTCUDA"; return CUDA_SUCCESS; }
+API cuGetErrorString(CUresult, const char **s) { *s = "an error of the software driver"; return CUDA_SUCCESS; }
+API cuDeviceGetCount(int *n) { CALL; *n = devices; return CUDA_SUCCESS; }
+API cuDeviceGet(CUdevice *d, int i) { CALL; *d = i; return i < 0 || i >= devices ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
+API cuDeviceGetName(char *s, int n, CUdevice) { snprintf(s, n, "software GPU"); return CUDA_SUCCESS; }
+API cuDeviceTotalMem_v2(size_t *n, CUdevice) { Lock l(mu); *n = limit; return CUDA_SUCCESS; }
+API cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
+	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : 0;
+	return CUDA_SUCCESS;
+}
+API cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; *c = (CUcontext)&contexts[d]; return CUDA_SUCCESS; }
+API cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+API cuCtxSetCurrent(CUcontext c) { CALL; current = c; return CUDA_SUCCESS; }
+API cuCtxGetCurrent(CUcontext *c) { *c = current; return CUDA_SUCCESS; }
+API cuMemGetInfo_v2(size_t *free, size_t *total) { CURRENT; Lock l(mu); *free = limit - in_use[device_of(current)]; *total = limit; return CUDA_SUCCESS; }
+
+API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
+	CURRENT;
+	if (!n) return CUDA_ERROR_INVALID_VALUE;
+	int d = device_of(current);
+	{
+		Lock l(mu);
+		if (n > limit - in_use[d]) return CUDA_ERROR_OUT_OF_MEMORY;
+		in_use[d] += n;
+	}
+	uintptr_t at;
+	CUresult r = map_memory(memory, n, d, 0xa5, &at);
+	if (r) { Lock l(mu); in_use[d] -= n; } else *p = at;
+	return r;
+}
+API cuMemFree_v2(CUdeviceptr p) { CURRENT; return unmap(memory, p); }
+API cuMemHostAlloc(void **p, size_t n, unsigned) {
+	CURRENT;
+	uintptr_t at;
+	CUresult r = map_memory(pinned, n, 0, 0x5a, &at);
+	if (!r) *p = (void *)at;
+	return r;
+}
+API cuMemFreeHost(void *p) { CURRENT; return unmap(pinned, (uintptr_t)p); }
+
+API cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, CUstream st) { CURRENT; return move_rows(st, d, n, s, n, n, 1); }
+API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s) {
+	CURRENT;
+	if (c->dstMemoryType != CU_MEMORYTYPE_UNIFIED || c->srcMemoryType != CU_MEMORYTYPE_UNIFIED) return CUDA_ERROR_NOT_SUPPORTED;
+	return move_rows(s, c->dstDevice, c->dstPitch, c->srcDevice, c->srcPitch, c->WidthInBytes, c->Height);
+}
+API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream s) {
+	CURRENT;
+	if (c->dstMemoryType != CU_MEMORYTYPE_DEVICE || c->srcMemoryType != CU_MEMORYTYPE_DEVICE || c->Depth != 1) return CUDA_ERROR_NOT_SUPPORTED;
+	return move_rows(s, c->dstDevice, c->dstPitch, c->srcDevice, c->srcPitch, c->WidthInBytes, c->Height);
+}
+API cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, CUstream s) {
+	CURRENT;
+	return reachable(d, n) ? s->add([=] { memset((void *)d, v, n); }) : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuStreamCreate(CUstream *s, unsigned) { CURRENT; Lock l(streams_mu); streams.insert(*s = new CUstream_st); return CUDA_SUCCESS; }
+API cuStreamDestroy_v2(CUstream s) { CURRENT; Lock l(streams_mu); streams.erase(s); delete s; return CUDA_SUCCESS; }
+API cuStreamSynchronize(CUstream s) { CURRENT; s->drain(); return begin("lost"); }
+API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) { CURRENT; auto p = e->get(); return p ? s->add([p] { p->wait(); }) : CUDA_SUCCESS; }
+API cuLaunchHostFunc(CUstream s, CUhostFn f, void *arg) {
+	CURRENT;
+	return s->add([=] { if (begin("lost") == CUDA_SUCCESS) f(arg); });
+}
+API cuEventCreate(CUevent *e, unsigned) { CURRENT; *e = new CUevent_st; return CUDA_SUCCESS; }
+API cuEventDestroy_v2(CUevent e) { CURRENT; delete e; return CUDA_SUCCESS; }
+API cuEventRecord(CUevent e, CUstream s) {
+	CURRENT;
+	auto p = std::make_shared<Point>();
+	{ Lock l(e->m); e->point = p; }
+	return s->add([p] { p->reach(); });
+}
+API cuEventQuery(CUevent e) { CURRENT; auto p = e->get(); return !p || p->is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+API cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
+	CURRENT;
+	auto p = from->get(), q = to->get();
+	if (!p || !q) return CUDA_ERROR_INVALID_HANDLE;
+	if (!p->is_reached() || !q->is_reached()) return CUDA_ERROR_NOT_READY;
+	*ms = std::chrono::duration<float, std::milli>(q->at - p->at).count();
+	return CUDA_SUCCESS;
+}
+
+API cuModuleLoadData(CUmodule *m, const void *image) { CURRENT; *m = (CUmodule)contexts; return strstr((const char *)image, ".version") ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX; }
+API cuModuleUnload(CUmodule) { CURRENT; return CUDA_SUCCESS; }
+API cuModuleGetFunction(CUfunction *f, CUmodule, const char *name) {
+	CURRENT;
+	auto i = shim::kernels().find(name);
+	if (i == shim::kernels().end()) return CUDA_ERROR_NOT_FOUND;
+	*f = (CUfunction)&*i;
+	return CUDA_SUCCESS;
+}
+API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream s, void **params, void **) {
+	CURRENT;
+	if (!gx || !gy || !gz || !bx || !by || !bz || size_t(bx) * by * bz > 1024 || gy > 65535 || gz > 65535) return CUDA_ERROR_INVALID_VALUE;
+	auto *k = (std::pair<const std::string, shim::Kernel> *)f;
+	auto args = k->second.copy(params); // the caller's may go once this returns
+	return s->add([=]() mutable {
+		std::vector<void *> p;
+		for (auto &a : args) p.push_back(&a);
+		shim::launch(k->second.entry, {gx, gy, gz}, {bx, by, bz}, p.data());
+	});
+}

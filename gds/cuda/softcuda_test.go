@@ -1,0 +1,165 @@
+//go:build cuda && cgo && linux
+
+package cuda_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/cuda"
+)
+
+// software is what the software driver lets tests set: see softcuda/driver.cpp.
+type software struct {
+	fail      func(function string, n int32)
+	memory    func(bytes uint64)
+	lose      func(yes int32)
+	allocated func() uint64
+}
+
+// softwareDriver skips a test on another driver, and sets the software driver back after it.
+func softwareDriver(t *testing.T) (s software) {
+	handle, err := purego.Dlopen(os.Getenv("HOPFEED_LIBCUDA"), purego.RTLD_NOW)
+	if err == nil {
+		_, err = purego.Dlsym(handle, "softcuda_fail")
+	}
+	if err != nil {
+		t.Skip("for the software driver alone")
+	}
+	purego.RegisterLibFunc(&s.fail, handle, "softcuda_fail")
+	purego.RegisterLibFunc(&s.memory, handle, "softcuda_memory")
+	purego.RegisterLibFunc(&s.lose, handle, "softcuda_lose")
+	purego.RegisterLibFunc(&s.allocated, handle, "softcuda_allocated")
+	t.Cleanup(func() {
+		s.fail("", 0)
+		s.memory(1 << 30)
+		s.lose(0)
+	})
+	return s
+}
+
+func TestMemoryIsHandedOutUpToWhatTheDeviceHas(t *testing.T) {
+	softwareDriver(t).memory(8 << 20)
+	d := open(t, 0)
+	first, err := d.Alloc(6 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Alloc(3 << 20)
+	if !errors.Is(err, gds.ErrOutOfMemory) || !strings.Contains(err.Error(), "3145728 bytes, 2 MiB of 8 MiB left") {
+		t.Errorf("3 MiB of 2: %v", err)
+	}
+	second, err := d.Alloc(2 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := d.Usage(); u.InUse != 8<<20 || u.Peak != 8<<20 {
+		t.Errorf("%+v", u)
+	}
+	if info, free, err := cuda.Describe(0); err != nil || info != d.Info() || free != 0 {
+		t.Errorf("a full device: %+v, %d bytes free, %v", info, free, err)
+	}
+	if err := errors.Join(first.Free(), second.Free(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// use does a little of everything on a device.
+func use() (err error) {
+	d, err := cuda.Open(0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	s, err := d.NewStream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	pinned, err := d.AllocPinned(8000)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pinned.Free()) }()
+	b, err := d.Alloc(8000)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Free()) }()
+	other, err := d.NewStream()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, other.Close()) }()
+	x := gds.NewTensor(b, 40, 50, gds.Float32)
+	s.Copy(x, gds.NewTensor(pinned, 40, 50, gds.Float32))
+	s.Fill(x.Columns(0, 9), 1)
+	s.SumRows(x.Slice(0, 1), 0, x.Slice(1, 40))
+	other.WaitEvent(s.Record())
+	other.Copy(gds.NewTensor(pinned, 40, 50, gds.Float32).Columns(0, 9), x.Columns(0, 9))
+	return other.Synchronize(context.Background())
+}
+
+func TestEveryCallThatFailsIsAnError(t *testing.T) {
+	soft := softwareDriver(t)
+	for _, function := range []string{
+		"cuDeviceGet", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload",
+		"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventCreate", "cuEventRecord", "cuMemAlloc_v2", "cuMemFree_v2",
+		"cuMemHostAlloc", "cuMemFreeHost", "cuMemsetD8Async", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuLaunchKernel",
+	} {
+		fails := 0
+		for n := 1; ; n++ {
+			soft.fail(function, int32(n))
+			if err := use(); err == nil {
+				break
+			}
+			fails++
+		}
+		if fails == 0 {
+			t.Errorf("%s is not called, or its failure is no error", function)
+		}
+	}
+}
+
+func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {
+	soft := softwareDriver(t)
+	d := open(t, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(3 * 512 * 512 * 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := gds.NewTensor(b, 3*512, 512, gds.Float32)
+	for range 20 {
+		s.Gemm(false, false, 1, x.Slice(0, 512), x.Slice(512, 1024), 0, x.Slice(1024, 1536))
+	}
+	busy := s.Record()
+	waited := make(chan error)
+	go func() { waited <- busy.Wait(context.Background()) }()
+	soft.lose(1)
+	lost := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "cuda device 0") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	lost("waiting", <-waited)
+	s.Fill(x, 1)
+	lost("working", s.Synchronize(context.Background()))
+	_, err = d.Alloc(1)
+	lost("allocating", err)
+	_, err = d.NewStream()
+	lost("opening a stream", err)
+	lost("closing a stream", s.Close())
+	lost("freeing", b.Free())
+	lost("closing", d.Close())
+}

@@ -1,0 +1,36 @@
+//go:build cuda && cgo && linux
+
+package devices
+
+import (
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/cuda"
+)
+
+// nvidia are the GPUs that the NVIDIA driver has. What is free is that of the one with the least.
+func nvidia(Options) Kind {
+	k := Kind{Name: "cuda", Device: func(i, _ int) (gds.Device, error) { return cuda.Open(i) }}
+	n, err := cuda.Count()
+	for i := range n {
+		info, free, e := cuda.Describe(i)
+		if e != nil {
+			err = e
+			break
+		}
+		if i == 0 {
+			k.Info, k.FreeBytes = info, free
+		}
+		if info != k.Info {
+			// Devices that share batches are all alike: those after the first other one are left out.
+			break
+		}
+		k.FreeBytes = min(k.FreeBytes, free)
+		k.Count++
+	}
+	if k.Count == 0 {
+		k.WhyNone = fmt.Sprint(err)
+	}
+	return k
+}

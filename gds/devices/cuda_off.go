@@ -1,0 +1,8 @@
+//go:build !(cuda && cgo && linux)
+
+package devices
+
+// nvidia says that this program cannot reach GPUs.
+func nvidia(Options) Kind {
+	return Kind{Name: "cuda", WhyNone: "this program was built without CUDA (see docs/operations.md)"}
+}
