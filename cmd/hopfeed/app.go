@@ -76,7 +76,7 @@ func newRoot(a *app) *cobra.Command {
 
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
-		newEvaluateCommand(a), newPredictCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newBenchCommand(a),
+		newEvaluateCommand(a), newPredictCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newSampleCommand(a), newBenchCommand(a),
 		newDevicesCommand(a), newVersionCommand(a),
 	)
 	refuseUnknown(root)

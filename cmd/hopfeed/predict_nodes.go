@@ -31,22 +31,28 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptio
 	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {
 		return nil, err
 	}
-	wanted := map[string]uint8{format.RegionTrain: format.SplitTrain, format.RegionValid: format.SplitValid, format.RegionTest: format.SplitTest, format.RegionRest: format.SplitNone}[o.rows]
+	nodes, err := nodesOfPart(ctx, graph, o.rows, o.split)
+	if err == nil && len(nodes) == 0 {
+		err = usagef("%s has no %s rows in split %d: choose others by --rows or --node-file", o.input, o.rows, o.split)
+	}
+	return nodes, err
+}
+
+// nodesOfPart lists the nodes of a part of a split, ascending.
+func nodesOfPart(ctx context.Context, graph *format.Dir, part string, split int) ([]uint32, error) {
+	wanted := map[string]uint8{format.RegionTrain: format.SplitTrain, format.RegionValid: format.SplitValid, format.RegionTest: format.SplitTest, format.RegionRest: format.SplitNone}[part]
 	nodes := []uint32{}
 	err := graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
 		for i := range t.Rows {
-			part := format.SplitNone
+			found := format.SplitNone
 			if t.NumSplits > 0 {
-				part = t.Splits[i*int64(t.NumSplits)+int64(o.split)]
+				found = t.Splits[i*int64(t.NumSplits)+int64(split)]
 			}
-			if part == wanted {
+			if found == wanted {
 				nodes = append(nodes, uint32(first+i))
 			}
 		}
 	})
-	if err == nil && len(nodes) == 0 {
-		err = usagef("%s has no %s rows in split %d: choose others by --rows or --node-file", o.input, o.rows, o.split)
-	}
 	return nodes, err
 }
 

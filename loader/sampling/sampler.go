@@ -194,8 +194,12 @@ func (m *Method) Close() error {
 	return err
 }
 
-// GraphWise tells that samplers choose the seeds themselves.
-func (m *Method) GraphWise() bool { return m.kind.graphWise }
+// ChoosesSeeds tells whether a method is graph-wise: its samplers choose the seeds themselves, of
+// Options.Targets.
+func ChoosesSeeds(name string) bool {
+	k := methodKinds[name]
+	return k != nil && k.graphWise
+}
 
 // alloc allocates memory that all samplers share.
 func (m *Method) alloc(bytes int64) ([]byte, error) {

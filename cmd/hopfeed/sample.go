@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+type sampleOptions struct {
+	sampling.Options
+	sampler     string
+	aggregation string
+	seeds       string // allRows or a part of the split
+	split       int
+	batch       int
+	epochs      int
+	maxBatches  int // of an epoch; 0: all
+	mapped      bool
+}
+
+func newSampleCommand(a *app) *cobra.Command {
+	var o sampleOptions
+	c := &cobra.Command{
+		Use:   "sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
+		Short: "Sample mini-batches of a graph, and measure how fast",
+		Long: "Sample makes the mini-batches that message-passing models are trained on, in all threads, and says how many seeds\n" +
+			"and edges a second it samples, and how many nodes a batch needs the features of. It writes nothing.\n\n" +
+			"Samplers:\n" +
+			"  neighbor         up to fanout in-neighbours of each node\n" +
+			"  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes\n" +
+			"  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias\n" +
+			"  saint-node, saint-edge, saint-rw\n" +
+			"                   subgraphs of so many draws of nodes, edges or random walks as a batch has seeds\n" +
+			"  full             all in-neighbours",
+		Args: cobra.ExactArgs(1),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
+	}
+	f := c.Flags()
+	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
+	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, "in-neighbours of a node, or nodes, of each layer; the first is nearest the seeds, -1 is all")
+	f.IntVar(&o.batch, "batch", 1024, "seeds of a batch")
+	f.IntVar(&o.epochs, "epochs", 1, "times that all seeds are sampled")
+	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
+	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "nodes that are seeds: train, valid, test or all")
+	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
+	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym or plain")
+	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
+	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
+	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
+	return c
+}
+
+// sampleResult is the result of sample.
+type sampleResult struct {
+	Sampler         string  `json:"sampler"`
+	Fanouts         []int   `json:"fanout"`
+	Threads         int     `json:"threads"`
+	Batches         int     `json:"batches"`
+	Seconds         float64 `json:"seconds"` // of sampling alone
+	SeedsPerSecond  float64 `json:"seeds_per_second"`
+	EdgesPerSecond  float64 `json:"edges_per_second"`
+	SeedsPerBatch   float64 `json:"seeds_per_batch"`
+	EdgesPerBatch   float64 `json:"edges_per_batch"`
+	NodesPerBatch   float64 `json:"nodes_per_batch"` // of which features are needed
+	PreparedSeconds float64 `json:"prepared_seconds"`
+}
+
+func (r *sampleResult) text(w io.Writer) {
+	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, count(int64(r.Threads), "thread"))
+	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
+	fmt.Fprintf(w, "seeds/s\t%.4g\n", r.SeedsPerSecond)
+	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
+	fmt.Fprintf(w, "a batch\t%.0f seeds, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
+}
+
+// sampleSeeds lists the seeds.
+func (a *app) sampleSeeds(ctx context.Context, graph *format.Dir, o *sampleOptions) ([]uint32, error) {
+	nodes := []uint32{}
+	if o.seeds == allRows {
+		for v := range graph.Manifest.Nodes {
+			nodes = append(nodes, uint32(v))
+		}
+		return nodes, nil
+	}
+	if err := oneOf("seeds", o.seeds, format.RegionTrain, format.RegionValid, format.RegionTest, allRows); err != nil {
+		return nil, err
+	}
+	if o.split < 0 || o.split >= max(1, graph.Manifest.Splits) {
+		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, graph.Path(), graph.Manifest.Splits)
+	}
+	nodes, err := nodesOfPart(ctx, graph, o.seeds, o.split)
+	if err == nil && len(nodes) == 0 {
+		err = usagef("%s has no %s nodes in split %d: choose others by --seeds", graph.Path(), o.seeds, o.split)
+	}
+	return nodes, err
+}
+
+func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
+	if o.batch < 1 || o.epochs < 1 || o.maxBatches < 0 {
+		return nil, usagef("--batch %d, --epochs %d, --max-batches %d: want 1 or more, and no negative ones", o.batch, o.epochs, o.maxBatches)
+	}
+	if err := oneOf("sampler", o.sampler, sampling.Names()...); err != nil {
+		return nil, err
+	}
+	graph, err := format.OpenGraph(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	if err := a.fitsSampling(graph, &o); err != nil {
+		return nil, err
+	}
+	seeds, err := a.sampleSeeds(ctx, graph, &o)
+	if err != nil {
+		return nil, err
+	}
+	topology, err := openTopology(ctx, a, graph, o.mapped)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, topology.Close()) }()
+	o.Aggregation, o.Threads = sampling.Aggregation(o.aggregation), a.threads
+	if sampling.ChoosesSeeds(o.sampler) {
+		o.Targets = seeds
+	}
+	start := time.Now()
+	method, err := sampling.NewMethod(o.sampler, topology, o.Options)
+	if err != nil {
+		if !errors.Is(err, format.ErrCorrupt) {
+			err = usagef("%v", err)
+		}
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, method.Close()) }()
+	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, PreparedSeconds: time.Since(start).Seconds()}
+	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
+	if err := plan.Check(); err != nil {
+		return nil, usagef("%v", err)
+	}
+	return r, a.sampleEpochs(ctx, r, method, plan, seeds, &o)
+}
+
+// openTopology loads or maps the topology of a graph.
+func openTopology(ctx context.Context, a *app, graph *format.Dir, mapped bool) (sampling.Topology, error) {
+	if mapped {
+		return sampling.MapTopology(ctx, graph)
+	}
+	return sampling.LoadTopology(ctx, graph, a.threads)
+}
+
+// fitsSampling refuses a graph that does not fit: its topology, a table of local ids and places of a
+// batch for each thread, and the factors of the matrix.
+func (a *app) fitsSampling(graph *format.Dir, o *sampleOptions) error {
+	m := &graph.Manifest
+	bytes := 8 * m.Nodes // seeds, and factors or distributions
+	if !o.mapped {
+		bytes += 8 * (m.Nodes + 1)
+		perEdge := int64(4)
+		if m.Weighted {
+			perEdge = 8
+		}
+		bytes += perEdge * m.Edges
+	}
+	bytes += int64(a.threads) * 4 * 2 * m.Nodes
+	what := fmt.Sprintf("sampling %d nodes and %d edges", m.Nodes, m.Edges)
+	if !o.mapped {
+		what += " (--map reads the topology from disk)"
+	}
+	return a.budget.Fits(what, bytes)
+}
+
+// sampledBatch is the memory of one batch.
+type sampledBatch struct {
+	seeds []uint32
+	batch sampling.MiniBatch
+}
+
+// sampleEpochs samples all batches, in all threads, and measures.
+func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *sampling.Method, plan chunk.Plan, nodes []uint32, o *sampleOptions) (err error) {
+	samplers := make(chan sampling.Sampler, a.threads)
+	for range a.threads {
+		s, err := method.NewSampler()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		samplers <- s
+	}
+	each := plan.Batches()
+	if o.maxBatches > 0 {
+		each = min(each, o.maxBatches)
+	}
+	task := a.progress().Start("sample", int64(o.epochs*each), progress.Items)
+	defer task.Done()
+	var seeds, edges, inputs int64
+	memory := make([]sampledBatch, a.threads+1)
+	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
+		s := <-samplers
+		defer func() { samplers <- s }()
+		b.seeds = append(b.seeds[:0], make([]uint32, batch.Rows)...)
+		batch.RowNumbers(b.seeds)
+		for i, at := range b.seeds {
+			b.seeds[i] = nodes[at]
+		}
+		return s.Sample(&b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
+	}
+	for epoch := range o.epochs {
+		batches := make([]chunk.Batch, 0, each)
+		for b := range plan.Epoch(epoch) {
+			if len(batches) == each {
+				break
+			}
+			batches = append(batches, b)
+		}
+		if epoch == 0 { // memory is allocated by the first batches
+			if err := parallel.For(ctx, a.threads, int64(min(len(batches), len(memory))), 1, func(k, _ int64) error {
+				return sample(&memory[k], epoch, batches[k])
+			}); err != nil {
+				return err
+			}
+		}
+		start, taken := time.Now(), 0
+		if err := parallel.Ordered(ctx, a.threads, int64(len(batches)), func() *sampledBatch { taken++; return &memory[taken-1] },
+			func(k int64, b *sampledBatch) (*sampledBatch, error) {
+				return b, sample(b, epoch, batches[k])
+			},
+			func(b *sampledBatch) error {
+				seeds += int64(len(b.batch.Seeds))
+				inputs += int64(len(b.batch.Inputs))
+				for i := range b.batch.Blocks {
+					edges += int64(len(b.batch.Blocks[i].Indices))
+				}
+				r.Batches++
+				task.Add(1)
+				return nil
+			}); err != nil {
+			return err
+		}
+		r.Seconds += time.Since(start).Seconds()
+	}
+	n := float64(max(1, r.Batches))
+	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds
+	r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch = float64(seeds)/n, float64(edges)/n, float64(inputs)/n
+	return nil
+}

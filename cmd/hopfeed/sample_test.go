@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+func sampled(t *testing.T, line string) map[string]any {
+	t.Helper()
+	var r map[string]any
+	if err := json.Unmarshal([]byte(must(t, disk(t, generateLine), line+" --json").stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestSampleMeasuresEverySampler(t *testing.T) {
+	for _, name := range sampling.Names() {
+		line := "sample graph --seeds all --batch 50 --fanout 4,3 --sampler " + name
+		if name == "locality" {
+			continue
+		}
+		r := sampled(t, line)
+		if r["sampler"] != name || r["batches"] != 6.0 {
+			t.Errorf("%s: %v", name, r)
+		}
+		for _, key := range []string{"seeds_per_second", "edges_per_second", "nodes_per_batch"} {
+			if x, ok := r[key].(float64); !ok || x <= 0 {
+				t.Errorf("%s: %s is %v", name, key, r[key])
+			}
+		}
+	}
+}
+
+func TestSampleGivesTheSameBatchesByAnyThreadsLoadedOrMapped(t *testing.T) {
+	want := sampled(t, "sample graph --batch 20 --epochs 2 --threads 1")
+	if want["batches"] != 16.0 {
+		t.Errorf("%v", want)
+	}
+	for _, flags := range []string{"--threads 3", "--threads 2 --map"} {
+		got := sampled(t, "sample graph --batch 20 --epochs 2 "+flags)
+		for _, key := range []string{"batches", "seeds_per_batch", "edges_per_batch", "nodes_per_batch"} {
+			if got[key] != want[key] {
+				t.Errorf("%s: %s is %v, want %v", flags, key, got[key], want[key])
+			}
+		}
+	}
+}
+
+func TestSampleRefuses(t *testing.T) {
+	d := disk(t, generateLine)
+	for _, c := range []struct{ line, want string }{
+		{"sample graph --sampler walk", `--sampler "walk": want one of`},
+		{"sample graph --fanout 3,0", "fanout 0 of layer 1"},
+		{"sample graph --batch 0", "--batch 0"},
+		{"sample graph --seeds rest", `--seeds "rest"`},
+		{"sample graph --split 7", "--split 7"},
+		{"sample graph --by-weight", "the graph has no weights"},
+		{"sample graph --aggregation sum", `no aggregation is called "sum"`},
+	} {
+		o := hopfeed(t, d, c.line)
+		if o.code != exitUsage || !strings.Contains(o.stderr, c.want) {
+			t.Errorf("%s: status %d, %q", c.line, o.code, o.stderr)
+		}
+	}
+}
