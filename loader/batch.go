@@ -29,6 +29,9 @@ type Batch struct {
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
+	// Whole is not nil where a batch is rows of a whole graph, for inference: X is then Whole.X,
+	// Blocks are nil, and NodeIDs say which nodes the Rows are.
+	Whole *WholeGraph
 
 	loan loan
 }
@@ -40,6 +43,13 @@ type Block struct {
 	Offsets               gds.Tensor // uint32 [1, Destinations+1]: where the edges of each destination are
 	Indices               gds.Tensor // uint32 [1, edges]: their sources
 	Weights               gds.Tensor // float32 [1, edges]
+}
+
+// WholeGraph is a graph that is on a device as a whole, for models that compute a layer for all
+// nodes before the next. Destinations and sources of its block are the nodes, by their ids.
+type WholeGraph struct {
+	X gds.Tensor // float32 [nodes, F]
+	Block
 }
 
 // loan is the memory of a batch, lent to the loop for a step, and to those who hold the batch.

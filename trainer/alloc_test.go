@@ -18,8 +18,10 @@ func TestStepsAllocateNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.close()
+			data := noise(1, rows+n.levels.layers*toyMoreSources, len(c.spec.Matrices), 3, 4)
+			data.layers, data.labels = n.levels.layers, data.labels[:rows]
 			alone := group{ranks: []*network{n}}
-			_, err = alone.eachBatch(t.Context(), []Epocher{noise(1, rows, len(c.spec.Matrices), 3, 4).feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
+			_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
 				step := 0
 				count := testing.AllocsPerRun(10, func() {
 					step++

@@ -352,6 +352,17 @@ func operatorHops(s Spec, x []rows64) (operators [][]rows64) {
 
 // logits64 are models on standardized matrices.
 var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows64{
+	"gcn": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed, convolve64)
+	},
+	"sage": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		return v.messagePassing(s, x[0], true, seed, convolve64)
+	},
+	"gat": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed, func(v *values64, b toyBlock, x rows64, out int) rows64 {
+			return v.attendAlong64(b, x, out, s.Settings.integer("heads"))
+		})
+	},
 	"sgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 { return v.affine(s.Classes, x...) },
 	"ssgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 {
 		var means []rows64
@@ -435,6 +446,74 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 		}
 		return v.affine(s.Classes, y)
 	},
+}
+
+// sumAlong64 is A x for the edges of a block.
+func sumAlong64(b toyBlock, x rows64) rows64 {
+	y := make(rows64, b.Destinations)
+	for v := range y {
+		y[v] = make([]float64, len(x[0]))
+	}
+	b.eachEdge(func(v, u int, weight float64) {
+		for j, value := range x[u] {
+			y[v][j] += weight * value
+		}
+	})
+	return y
+}
+
+// attendAlong64 is edgeAttention.
+func (v *values64) attendAlong64(b toyBlock, x rows64, out, heads int) rows64 {
+	w, bias, a := v.take(out*len(x[0])), v.take(out), v.take(2*out)
+	zero := values64(slices.Concat(w, make([]float64, out)))
+	z := zero.affine(out, x)
+	size := out / heads
+	y := make(rows64, b.Destinations)
+	for d := range y {
+		y[d] = slices.Clone(bias)
+		for h := range heads {
+			of := func(row []float64, which int) float64 {
+				return inner64(a[which*out+h*size:][:size], row[h*size:][:size])
+			}
+			var exponents []float64
+			index := b.Indices[b.Offsets[d]:b.Offsets[d+1]]
+			for _, u := range index {
+				e := of(z[u], 0) + of(z[d], 1)
+				exponents = append(exponents, max(e, 0.2*e))
+			}
+			for i, alpha := range softmax64(exponents) {
+				for j := range size {
+					y[d][h*size+j] += alpha * z[index[i]][h*size+j]
+				}
+			}
+		}
+	}
+	return y
+}
+
+// messagePassing is a model on toyBlocks, with a convolution.
+func (v *values64) messagePassing(s Spec, x rows64, self bool, seed uint64, convolve func(v *values64, b toyBlock, x rows64, out int) rows64) rows64 {
+	layers, hidden := s.Settings.integer("layers"), s.Settings.integer("hidden")
+	for i, b := range toyBlocks(layers, len(x)-layers*toyMoreSources) {
+		y := convolve(v, b, x, hidden)
+		if self {
+			for d, row := range v.product(hidden, x[:b.Destinations]) {
+				for j, value := range row {
+					y[d][j] += value
+				}
+			}
+		}
+		if s.Settings["norm"] == 1 {
+			y = v.layerNorm(y)
+		}
+		x = reluDropout(y, float32(s.Settings["dropout"]), rng.Hash(seed, uint64(i+1)))
+	}
+	return v.affine(s.Classes, x)
+}
+
+// convolve64 is sumConvolution.
+func convolve64(v *values64, b toyBlock, x rows64, out int) rows64 {
+	return v.affine(out, sumAlong64(b, x))
 }
 
 // compareGradient compares a gradient with central differences of f at values.
@@ -522,7 +601,10 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer n.close()
-				data := noise(11, rows, len(c.spec.Matrices), 3, 4)
+				layers := n.levels.layers
+				sources := rows + layers*toyMoreSources // of the first block, or the rows themselves
+				data := noise(11, sources, len(c.spec.Matrices), 3, 4)
+				data.layers, data.labels = layers, data.labels[:rows]
 				for i := range data.labels {
 					if float64(i) < c.mixed*rows {
 						data.labels[i] = -1
@@ -533,8 +615,11 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				x := make([]rows64, len(inputs)) // standardized
 				for k := range inputs {
 					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125 * float32(k)}, []float32{2, 1, 0.5}}
+					if layers > 0 {
+						in.Mean = make([]float32, 3)
+					}
 					inputs[k] = in
-					for i := range rows {
+					for i := range sources {
 						row := make([]float64, 3)
 						for j := range row {
 							row[j] = float64(in.Scale) * float64(in.Factor[j]) * (float64(data.x[k][i*3+j]) - float64(in.Mean[j]))

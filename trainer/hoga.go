@@ -27,12 +27,7 @@ var hogaKind = kind{
 		{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 1, Least: 1, Below: 65, Integer: true},
 		{Name: "dropout", Help: "dropout probability", Default: 0.3, Least: 0, Below: 1},
 	},
-	check: func(v Values) error {
-		if hidden, heads := v.integer("hidden"), v.integer("heads"); hidden%heads != 0 {
-			return fmt.Errorf("hidden %d with heads %d: must be a multiple of it", hidden, heads)
-		}
-		return nil
-	},
+	check:    checkHeads,
 	build:    newHOGA,
 	size:     func(int) float64 { return 1 },
 	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},

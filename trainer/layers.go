@@ -15,8 +15,9 @@ type pass struct {
 	globalRows int       // of the batch, over all ranks
 	trainRows  int64     // of an epoch of training
 	x          []operand // the input matrices [rows, features], in the order of Spec.Matrices
-	train      bool      // drop out, and prepare for backward
-	seed       uint64    // of dropout, for this step and rank
+	graphPass
+	train bool   // drop out, and prepare for backward
+	seed  uint64 // of dropout, for this step and rank
 	// meet waits for all ranks, and makes the vectors that they give the sum of all. It returns
 	// false if the program has to end, since another rank has failed: see group.run.
 	meet func(vector gds.Tensor) bool
@@ -32,6 +33,7 @@ func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
 // respect to it. It lies in the network's scratch memory.
 type activation struct {
 	rows, cols int        // rows 0: as many as the largest batch
+	level      int        // of the nodes that rows are of: see levels; 0: the rows of a batch
 	out        gds.Tensor // of the largest batch
 	grad       gds.Tensor // not of scratch
 	scratch    bool       // has no gradient
@@ -39,10 +41,11 @@ type activation struct {
 
 // of returns the output and its gradient for the rows of a pass.
 func (a *activation) of(p *pass) (out, grad gds.Tensor) {
-	if a.scratch {
-		return a.out.Slice(0, p.rows), gds.Tensor{}
+	rows := p.rowsAt(a.level)
+	if a.grad.Rows == 0 {
+		return a.out.Slice(0, rows), gds.Tensor{}
 	}
-	return a.out.Slice(0, p.rows), a.grad.Slice(0, p.rows)
+	return a.out.Slice(0, rows), a.grad.Slice(0, rows)
 }
 
 // operand is a matrix times a number, which a linear layer multiplies by the

@@ -4,14 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
 // kinds lists all models.
-var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind}
+var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind, gcnKind, sageKind, gatKind}
 
 // kind is a kind of model: its name, its defaults, and how it is built. All functions are pure.
 type kind struct {
 	name, about string
+	// aggregation is what the blocks are to estimate that the model computes on; "": it reads no graph, but
+	// matrices of a store.
+	aggregation sampling.Aggregation
 	// chooseMatrices lists the matrices that the model reads, given the input features and
 	// the last hop, >= 1, of each operator to use.
 	chooseMatrices func(input MatrixID, last []MatrixID) []MatrixID
@@ -57,6 +62,15 @@ func Models() (names, about []string) {
 		names, about = append(names, k.name), append(about, k.about)
 	}
 	return names, about
+}
+
+// AggregationOf is what blocks for a model are to estimate; "" if it reads matrices of a store instead.
+func AggregationOf(model string) (sampling.Aggregation, error) {
+	k, err := findKind(model)
+	if err != nil {
+		return "", err
+	}
+	return k.aggregation, nil
 }
 
 func findKind(name string) (*kind, error) {

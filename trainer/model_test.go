@@ -39,7 +39,25 @@ var gradientCases = []struct {
 	{"hoga", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
 	{"hoga of two layers and two heads with dropout", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 2, 2, 0.2)}, 0.2, true},
 	{"hoga on two operators, one with fewer hops", Spec{Model: "hoga", Matrices: append(hops("sym", 2), hop("rw", 1)), Settings: hogaOf(5, 1, 1, 0)}, 0, true},
+	{"gcn of one layer", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(5, 1, 0, 0, 0)}, 0, false},
+	{"gcn of three layers with dropout", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(5, 3, 0.3, 0, 0)}, 0.2, false},
+	{"gcn of two layers with residuals and norms", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(4, 2, 0.2, 1, 1)}, 0, false},
+	{"sage of two layers with dropout", Spec{Model: "sage", Matrices: hops("sym", 0), Settings: blocksOf(5, 2, 0.3, 0, 0)}, 0.2, false},
+	{"sage with norms", Spec{Model: "sage", Matrices: hops("sym", 0), Settings: blocksOf(5, 2, 0, 1, 0)}, 0, false},
+	{"gat of one head", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: blocksOf(4, 1, 0, 0, 0)}, 0, false},
+	{"gat of two layers and two heads with residuals, norms and dropout", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: gatOf(6, 2, 0.2, 2)}, 0.2, false},
 	{"hoga on the input alone", Spec{Model: "hoga", Matrices: hops("sym", 0), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
+}
+
+// blocksOf are settings of models on blocks, and gatOf of one with residuals and norms.
+func blocksOf(hidden, layers int, dropout, norm, residual float64) Values {
+	return Values{"hidden": float64(hidden), "layers": float64(layers), "dropout": dropout, "norm": norm, "residual": residual, "heads": 1}
+}
+
+func gatOf(hidden, layers int, dropout float64, heads int) Values {
+	v := blocksOf(hidden, layers, dropout, 1, 1)
+	v["heads"] = float64(heads)
+	return v
 }
 
 func TestEveryModelHasItsGradientsCompared(t *testing.T) {
@@ -93,7 +111,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"more hops than there are", "sign", store, nil, 3, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
 		{"hops of a store without any", "sgc", hops("sym", 0), nil, 2, "2 hops wanted, but the store has the input features only: propagate with more hops"},
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, -1, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
-		{"a model that is not there", "gcn", store, nil, -1, `there is no model "gcn": the models are sgc, ssgc, sign, gamlp, hoga`},
+		{"a model that is not there", "mlp", store, nil, -1, `there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

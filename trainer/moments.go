@@ -24,7 +24,7 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 		case err == nil && !more:
 			err = errors.New("there is none")
 		case err == nil:
-			err = n.checkBatch(b)
+			err = n.admit(b)
 		}
 		if err != nil {
 			return fmt.Errorf("first batch: %w", g.rankError(rank, err))
@@ -78,7 +78,7 @@ const defaultStandardization = "matrix"
 
 type standardization func(m moments) []float32
 
-// moments are sums over the rows of a matrix, by column.
+// moments are sums over the rows of a matrix, by column; around zero, if it is not to be centred.
 type moments struct {
 	rows    float64
 	mean    []float64
@@ -115,6 +115,9 @@ func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (mom
 	}
 	for j := range m.mean {
 		m.mean[j] /= m.rows
+	}
+	if g.ranks[0].uncentred {
+		clear(m.mean)
 	}
 	return m, eachRow(func(row []float32) {
 		for j, v := range row {

@@ -16,28 +16,30 @@ import (
 // network is a model on a device: parameters, scratch memory for one batch, and
 // the stream that computes it.
 type network struct {
-	rank, ranks int // of so many
-	task        task
-	spec        Spec
-	batchRows   int
-	trainRows   int64 // of an epoch of training
-	model       model
-	params      parameters
-	size        float64 // see kind
-	inputLayers []*inputLayer
-	blocks      []block
-	scales      []float32  // that the input matrices are multiplied by
-	columns     []columns  // of each input matrix, for training: see group.measureInputs
-	momentBlock gds.Buffer // for eachRow: pinned, for rows of a matrix
-	pass        pass       // the last
-	lossSum     gds.Tensor // over the rows so far
-	lossHost    gds.Buffer // pinned, to read it: see readLoss
-	weights     gds.Tensor // of classes, or none
-	rescaled    *rescaled  // nil: not a model of values
-	meter       meter      // nil: to predict only
-	profile     *profile   // nil: none
-	stream      gds.Stream
-	mem         memory
+	rank, ranks  int // of so many
+	task         task
+	spec         Spec
+	batchRows    int
+	trainRows    int64 // of an epoch of training
+	model        model
+	params       parameters
+	size         float64 // see kind
+	inputLayers  []*inputLayer
+	weightBlocks []block
+	levels       levels
+	uncentred    bool
+	scales       []float32  // that the input matrices are multiplied by
+	columns      []columns  // of each input matrix, for training: see group.measureInputs
+	momentBlock  gds.Buffer // for eachRow: pinned, for rows of a matrix
+	pass         pass       // the last
+	lossSum      gds.Tensor // over the rows so far
+	lossHost     gds.Buffer // pinned, to read it: see readLoss
+	weights      gds.Tensor // of classes, or none
+	rescaled     *rescaled  // nil: not a model of values
+	meter        meter      // nil: to predict only
+	profile      *profile   // nil: none
+	stream       gds.Stream
+	mem          memory
 }
 
 // maxBatchRows is far beyond what is useful, and small enough that the bytes of any model fit
@@ -72,7 +74,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
 	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
-		size: declared.size, inputLayers: declared.inputLayers, blocks: declared.blocks(), rescaled: declared.rescaled, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
+		size: declared.size, inputLayers: declared.inputLayers, weightBlocks: declared.weightBlocks(), rescaled: declared.rescaled, levels: levels{layers: declared.blocks}, uncentred: declared.uncentred, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
 	if err := n.allocate(declared.activations); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
@@ -86,6 +88,10 @@ func (n *network) allocate(activations []*activation) (err error) {
 		return err
 	}
 	for _, a := range activations {
+		if a.level != 0 {
+			n.levels.add(a)
+			continue
+		}
 		rows := cmp.Or(a.rows, n.batchRows)
 		if a.out, err = n.mem.matrix("activations", rows, a.cols, gds.Float32); err != nil {
 			return err
@@ -133,7 +139,15 @@ func (n *network) allocate(activations []*activation) (err error) {
 
 // close waits for all work and frees all memory.
 func (n *network) close() error {
-	return errors.Join(n.stream.Close(), n.mem.free())
+	return errors.Join(n.stream.Close(), n.levels.free(), n.mem.free())
+}
+
+// admit returns an error unless the network can compute the batch.
+func (n *network) admit(b *loader.Batch) error {
+	if err := n.checkBatch(b); err != nil {
+		return err
+	}
+	return n.reserve(b)
 }
 
 // checkBatch returns an error unless the batch has the shape that the network was made for.
@@ -145,9 +159,12 @@ func (n *network) checkBatch(b *loader.Batch) error {
 		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model, len(n.spec.Matrices))
 	}
 	for i, x := range b.X {
-		if x.Cols != n.spec.Features || x.Rows != b.Rows || x.DType != gds.Float32 {
-			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, b.Rows, n.spec.Features)
+		if rows := inputRows(b); x.Cols != n.spec.Features || x.Rows != rows || x.DType != gds.Float32 {
+			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, rows, n.spec.Features)
 		}
+	}
+	if err := n.checkBlocks(b); err != nil {
+		return fmt.Errorf("batch %d: %w", b.Index, err)
 	}
 	if n.meter == nil {
 		return nil
@@ -162,6 +179,7 @@ func (n *network) checkBatch(b *loader.Batch) error {
 func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *activation {
 	p := &n.pass
 	p.rows, p.globalRows, p.trainRows, p.train, p.seed = b.Rows, b.GlobalRows, n.trainRows, train, dropoutSeed
+	p.setGraph(b)
 	p.x = p.x[:0]
 	for i, x := range b.X {
 		p.x = append(p.x, operand{x, n.scales[i], 0})

@@ -82,6 +82,9 @@ func (s Spec) validate() (Spec, *builder, error) {
 	}
 	s.Matrices = slices.Clone(s.Matrices)
 	b := &builder{size: k.size(s.Features)}
+	if k.aggregation != "" && len(s.Matrices) != 1 {
+		return s, nil, fmt.Errorf("%s reads features of a graph, not %v", s.Model, s.Matrices)
+	}
 	b.model = k.build(s, b)
 	if s.Target == ValuesTarget {
 		b.rescale(s)
@@ -109,6 +112,8 @@ type builder struct {
 	activations []*activation
 	inputLayers []*inputLayer
 	rescaled    *rescaled // nil: not a model of values
+	blocks      int       // of a batch; 0: the model reads matrices of a store
+	uncentred   bool      // the input is brought to one unit, but not centred
 }
 
 // inputLayer declares a linear layer on the concatenation of the input matrices from.
@@ -131,6 +136,13 @@ func (b *builder) reader(l *linear, reads []read) *inputLayer {
 func (b *builder) activation(cols int) *activation {
 	a := &activation{cols: cols}
 	b.activations = append(b.activations, a)
+	return a
+}
+
+// activationAt is an activation of the rows of a level.
+func (b *builder) activationAt(level, cols int) *activation {
+	a := b.activation(cols)
+	a.level = level
 	return a
 }
 

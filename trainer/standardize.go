@@ -67,8 +67,8 @@ type block struct {
 	at, matrix int // its first column; one of its matrices
 }
 
-// blocks are those of all layers.
-func (b *builder) blocks() (all []block) {
+// weightBlocks are those of all layers.
+func (b *builder) weightBlocks() (all []block) {
 	for _, l := range b.inputLayers {
 		for _, r := range l.reads {
 			known := func(k block) bool { return k.weights == l.weight && k.at == r.at }
@@ -86,13 +86,13 @@ func (n *network) sharesBlocks() bool {
 	for _, l := range n.inputLayers {
 		reads += len(l.reads)
 	}
-	return reads > len(n.blocks)
+	return reads > len(n.weightBlocks)
 }
 
 // scaleBlocks multiplies the columns of weights, or their gradients, by numbers of the columns of
 // the input.
 func (n *network) scaleBlocks(of func(*parameter) gds.Tensor, by func(columns) gds.Tensor) {
-	for _, b := range n.blocks {
+	for _, b := range n.weightBlocks {
 		if c := n.columns[b.matrix]; c.scaled {
 			n.stream.MulRow(n.block(of(b.weights), b.at), by(c))
 		}
@@ -107,7 +107,9 @@ func gradientOf(q *parameter) gds.Tensor { return q.grad }
 func (n *network) eachRead(do func(l *inputLayer, r read, scale float32, mean gds.Tensor)) {
 	for _, l := range n.inputLayers {
 		for _, r := range l.reads {
-			do(l, r, r.by*n.scales[r.matrix], n.columns[r.matrix].mean)
+			if l.bias != nil { // else the input is not centred
+				do(l, r, r.by*n.scales[r.matrix], n.columns[r.matrix].mean)
+			}
 		}
 	}
 }
@@ -130,7 +132,7 @@ func (n *network) standardize() {
 func (n *network) restore() {
 	n.scaleBlocks(valueOf, func(c columns) gds.Tensor { return c.factor })
 	for _, l := range n.inputLayers {
-		if l.bias.fixed {
+		if l.bias != nil && l.bias.fixed {
 			n.stream.Fill(l.bias.value, 0)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
 // openDevice is a host device that must be left clean by the test.
@@ -44,6 +45,7 @@ type toy struct {
 	dev      gds.Device
 	rank     int
 	world    int // that share each batch; 0: 1
+	layers   int // of blocks that batches have: see toyBlocks
 	epochs   int // started
 }
 
@@ -62,7 +64,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 		mem := memory{dev: d.dev}
 		var xs []gds.Tensor
 		for range d.x {
-			x, err := mem.matrix("toy", d.batch, d.features, gds.Float32)
+			x, err := mem.matrix("toy", d.batch+d.layers*toyMoreSources, d.features, gds.Float32)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -97,6 +99,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					return
 				}
 			}
+			blocks := toyBlocks(d.layers, b.Rows)
 			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Slice(0, b.Rows)}
 			if d.outputs == 0 {
 				out.Labels = labels.Columns(0, b.Rows)
@@ -112,8 +115,19 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					}
 				}
 			}
+			for _, block := range blocks {
+				onDevice, err := block.upload(&mem, stream)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				out.Blocks = append(out.Blocks, onDevice)
+			}
 			for k := range d.x {
-				out.X = append(out.X, xs[k].Slice(0, b.Rows))
+				if d.layers > 0 { // the rows of the batch, and others
+					host[k] = d.x[k][:blocks[0].Sources*d.features]
+				}
+				out.X = append(out.X, xs[k].Slice(0, len(host[k])/d.features))
 				if err := gds.Upload(d.dev, stream, out.X[k], host[k]); err != nil {
 					yield(nil, err)
 					return
@@ -136,6 +150,55 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 				yield(nil, err)
 				return
 			}
+		}
+	}
+}
+
+// toyMoreSources is how many more nodes the sources of a toy's block are than its destinations.
+const toyMoreSources = 5
+
+// toyBlocks are blocks of rows at the end, of which destination v has v % 4 edges.
+func toyBlocks(layers, rows int) (blocks []toyBlock) {
+	for i := range layers {
+		b := toyBlock{Destinations: rows + (layers-1-i)*toyMoreSources, Offsets: []uint32{0}}
+		b.Sources = b.Destinations + toyMoreSources
+		for v := range b.Destinations {
+			for e := range v % 4 {
+				b.Indices = append(b.Indices, uint32(rng.Hash(uint64(i), uint64(v*4+e))%uint64(b.Sources)))
+				b.Weights = append(b.Weights, 0.5+rng.Float32(rng.Hash(uint64(i+100), uint64(v*4+e))))
+			}
+			b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+type toyBlock sampling.Block
+
+func (t toyBlock) upload(mem *memory, stream gds.Stream) (b loader.Block, err error) {
+	b = loader.Block{Destinations: t.Destinations, Sources: t.Sources}
+	for _, v := range []struct {
+		to   *gds.Tensor
+		kind gds.DType
+		from []byte
+		n    int
+	}{{&b.Offsets, gds.Uint32, dtype.BytesOf(t.Offsets), len(t.Offsets)}, {&b.Indices, gds.Uint32, dtype.BytesOf(t.Indices), len(t.Indices)}, {&b.Weights, gds.Float32, dtype.BytesOf(t.Weights), len(t.Weights)}} {
+		if *v.to, err = mem.matrix("toy", 1, v.n, v.kind); err != nil {
+			return b, err
+		}
+		if err = gds.Upload(mem.dev, stream, *v.to, v.from); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// eachEdge calls do for the edges of a block, in order.
+func (t toyBlock) eachEdge(do func(v, u int, weight float64)) {
+	for v := range t.Destinations {
+		for e := t.Offsets[v]; e < t.Offsets[v+1]; e++ {
+			do(v, int(t.Indices[e]), float64(t.Weights[e]))
 		}
 	}
 }
