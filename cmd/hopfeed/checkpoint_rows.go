@@ -23,7 +23,11 @@ func readLabelledRows(ctx context.Context, store *format.Dir) (r labelledRows, e
 	r = labelledRows{make([]uint32, store.Manifest.Rows), make([]int32, store.Manifest.Rows)}
 	for _, region := range store.Layout().Regions {
 		lo, hi := region.FirstRow, region.FirstRow+region.Rows
-		if err := store.ReadNodes(ctx, region, r.nodes[lo:hi]); err != nil {
+		if store.Manifest.Kind == format.KindGraph {
+			for row := lo; row < hi; row++ {
+				r.nodes[row] = uint32(row)
+			}
+		} else if err := store.ReadNodes(ctx, region, r.nodes[lo:hi]); err != nil {
 			return r, err
 		}
 		if target, _ := targetOf(&store.Manifest); target == trainer.ClassTarget {

@@ -180,11 +180,11 @@ func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loa
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Loaders.Close()) }()
-	d, err := openRowSets(s, session.RegionPartition(), 1, true)
+	d, err := storeInput{s}.rowSets(session.RegionPartition(), 1, true)
 	if err != nil {
 		return nil, err
 	}
-	return trainer.Fit(ctx, d.ranks(s), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
+	return trainer.Fit(ctx, d.ranks(storeInput{s}), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
 }
 
 // scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
@@ -35,9 +34,10 @@ var rowChoices = []string{format.RegionTest, format.RegionValid, format.RegionTr
 func newEvaluateCommand(a *app) *cobra.Command {
 	var o evaluateOptions
 	c := &cobra.Command{
-		Use:   "evaluate --checkpoint RUN STORE",
-		Short: "Apply a trained model to a hop store",
-		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test rows.\n\n" +
+		Use:   "evaluate --checkpoint RUN STORE|GRAPH",
+		Short: "Apply a trained model to a hop store or a graph",
+		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test rows.\n" +
+			"A model that was trained on a graph is applied to a graph, each of its layers to all nodes before the next.\n\n" +
 			"In a store of the nodes that the model was trained on, these are the test rows of the training's split. In a\n" +
 			"store of other nodes (with the same features and classes) they are the test rows of that store's split.\n" +
 			"--split or --splits choose another split. Test or validation rows that the model was trained on are refused;\n" +
@@ -159,6 +159,27 @@ func splitText(number int, file bool) string {
 	return text
 }
 
+// openEvaluation opens the input of an evaluation. held is what the command holds in host memory beside.
+func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *trainer.Checkpoint, o evaluateOptions, plan evaluation, held int64) (trainingInput, error) {
+	held += metricBytes(c.Options.Metric, plan.rows, c.Spec)
+	if dir.Manifest.Kind == format.KindGraph {
+		in, err := a.openWhole(ctx, dir, c.Spec.Model, held)
+		if err != nil {
+			return nil, err
+		}
+		return in, nil
+	}
+	so := session.Options{Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement, Model: c.Spec, HeldBytes: held}
+	for _, part := range plan.parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
+	s, err := session.Open(ctx, dir, so)
+	if err != nil {
+		return nil, err
+	}
+	return storeInput{s}, nil
+}
+
 func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
 	start := time.Now()
 	if err := o.validate(); err != nil {
@@ -168,7 +189,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	store, err := a.openStore(o.store, c.Spec.Model)
+	store, err := a.openInputOf(o.store, c.Spec.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -192,23 +213,16 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	so := session.Options{
-		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
-		Model: c.Spec, HeldBytes: held + metricBytes(c.Options.Metric, plan.rows, c.Spec),
-	}
-	for _, part := range plan.parts {
-		so.Rows = append(so.Rows, part.Rows)
-	}
-	s, err := session.Open(ctx, store, so)
+	in, err := a.openEvaluation(ctx, store, c, o, plan, held)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	a.notePlacement(s)
+	defer func() { err = errors.Join(err, in.Close()) }()
+	in.note(a)
 
 	var sections []trainer.NamedRows
 	for _, part := range plan.parts {
-		sets, err := s.Sets(part.Rows, chunk.Sequential, 0)
+		sets, err := in.inOrder(part.Rows)
 		if err != nil {
 			return nil, err
 		}
@@ -219,7 +233,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		sections = append(sections, section)
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, s.Devices, c, s.ShareRows(), sections)
+	found, err := trainer.Evaluate(ctx, in.devices(), c, in.shareRows(), sections)
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +250,14 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	run := c.Runs[c.Best]
 	e.trained = trained{
 		Model: c.Spec.Model, Dataset: m.Name,
-		Placement: s.Plan.Placement, Shuffle: "none", Reasons: s.Plan.Reasons,
-		Devices: s.Plan.Devices, Sharded: s.Plan.Sharded,
 		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
 		TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
 		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		Settings: c.Settings(), PeakDeviceBytes: s.PeakBytes(), Seeds: []uint64{run.Seed}, Load: s.Loaders[0].Stats(),
+		Settings: c.Settings(), PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
 	}
+	in.describe(&e.trained)
+	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())
 	}

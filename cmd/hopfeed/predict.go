@@ -15,6 +15,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -46,7 +47,8 @@ func newPredictCommand(a *app) *cobra.Command {
 		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
 		Long: "Predict applies a model that train --run has saved to rows of a hop store, labelled or not, and writes a row for\n" +
 			"each. The data need not be those of the training: they need as many features, with the same meaning.\n\n" +
-			"Of a graph, it first propagates the features of the chosen nodes, into a store in a folder beside OUT that it\n" +
+			"A model that was trained on a graph is applied to nodes of a graph, each of its layers to all of them before the\n" +
+			"next, and rows are in the order of nodes. Otherwise, of a graph, it first propagates the features of the chosen nodes, into a store in a folder beside OUT that it\n" +
 			"removes at the end. The operators, hops and type of the store are those that the model was trained on.\n\n" +
 			"Columns, none with nulls:\n" +
 			"  node_id  number of the node in the graph, from 0\n" +
@@ -160,9 +162,14 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	if err != nil {
 		return nil, err
 	}
-	if isGraph {
+	aggregation, err := trainer.AggregationOf(c.Spec.Model)
+	switch {
+	case err != nil:
+	case aggregation != "":
+		err = a.predictNodes(ctx, c, input, o, p)
+	case isGraph:
 		err = a.predictGraph(ctx, c, input, o, p, job)
-	} else {
+	default:
 		err = a.predictStore(ctx, c, input, o, p)
 	}
 	if err = errors.Join(err, job.remove()); err != nil {
@@ -226,6 +233,60 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 		}
 		sections = append(sections, section)
 	}
+	if err := a.writePredictions(ctx, c, s.Devices, s.ShareRows(), sections, table, o, p); err != nil {
+		return err
+	}
+	p.Placement, p.Reasons, p.Devices, p.Load, p.PeakDeviceBytes = s.Plan.Placement, s.Plan.Reasons, s.Plan.Devices, s.Loaders[0].Stats(), s.PeakBytes()
+	return nil
+}
+
+// predictNodes writes the predictions that a model which reads a graph makes of its nodes.
+func (a *app) predictNodes(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
+	if graph.Manifest.Kind != format.KindGraph {
+		return usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
+	}
+	if err := c.CheckInput(graph.Matrices(), graph.Manifest.Features); err != nil {
+		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
+	}
+	nodes, err := a.chooseNodes(ctx, graph, o)
+	if err != nil {
+		return err
+	}
+	if nodes == nil { // all
+		nodes = make([]uint32, graph.Manifest.Nodes)
+		for v := range nodes {
+			nodes[v] = uint32(v)
+		}
+	}
+	table, err := newNodeTable(ctx, c, graph, nodes)
+	if err != nil {
+		return err
+	}
+	if err := table.checkSpace(a.fs, o.output); err != nil {
+		return err
+	}
+	in, err := a.openWhole(ctx, graph, c.Spec.Model, table.memoryBytes()+c.Spec.PredictBytes(inferenceRows)+12*int64(len(nodes)))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	in.note(a)
+	sets, err := in.inOrder(loader.Rows{List: nodes})
+	if err != nil {
+		return err
+	}
+	if err := a.writePredictions(ctx, c, in.devices(), in.shareRows(), []trainer.NamedRows{{Name: "nodes", Rows: []trainer.Epocher{sets[0]}}}, table, o, p); err != nil {
+		return err
+	}
+	var t trained
+	in.describe(&t)
+	p.Placement, p.Reasons, p.Devices, p.PeakDeviceBytes = t.Placement, t.Reasons, t.Devices, in.PeakBytes()
+	return nil
+}
+
+// writePredictions writes the predictions of rows, which the table describes, to the output.
+func (a *app) writePredictions(ctx context.Context, c *trainer.Checkpoint, devices []gds.Device, batchRows int, sections []trainer.NamedRows,
+	table *predictionTable, o predictOptions, p *predicted) error {
 	f, err := a.fs.Create(o.output)
 	if err != nil {
 		return err
@@ -236,7 +297,7 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	}
 	began := time.Now()
 	task := a.progress().Start("predict", table.totalRows, progress.Items)
-	err = trainer.Predict(ctx, s.Devices, c, s.ShareRows(), sections, func(found *trainer.Predictions) error {
+	err = trainer.Predict(ctx, devices, c, batchRows, sections, func(found *trainer.Predictions) error {
 		task.Add(int64(found.Rows))
 		return table.add(ctx, found)
 	})
@@ -253,8 +314,7 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 	seconds := time.Since(began).Seconds()
 	p.Rows, p.Bytes, p.Outputs, p.Columns = table.totalRows, table.written, string(table.outputs), table.columnNames()
 	p.PeakRSSBytes = machine.PeakRSS()
-	p.Placement, p.Reasons, p.Devices = s.Plan.Placement, s.Plan.Reasons, s.Plan.Devices
-	p.RowsPerSecond, p.Load, p.PeakDeviceBytes = float64(p.Rows)/max(seconds, 1e-9), s.Loaders[0].Stats(), s.PeakBytes()
+	p.RowsPerSecond = float64(p.Rows) / max(seconds, 1e-9)
 	for _, id := range c.Spec.Matrices {
 		p.Matrices = append(p.Matrices, id.String())
 	}

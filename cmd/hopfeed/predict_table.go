@@ -31,6 +31,9 @@ type predictionTable struct {
 	blockRows  int64 // most rows of a block
 	rowIDBytes int64 // of a row, in original ids: a mean
 
+	nodes   []uint32 // of a graph: the rows; nil: those of the regions
+	origIDs []string // of these, if the graph has them
+
 	buffer  *bufio.Writer
 	writer  export.TableWriter
 	written int64 // bytes
@@ -47,13 +50,36 @@ const predictionBlockBytes = 8 << 20
 
 // newPredictionTable is a table of the predictions of a part of a store's rows.
 func newPredictionTable(c *trainer.Checkpoint, store *format.Dir, rows string) *predictionTable {
-	outputs := c.Outputs()
-	t := &predictionTable{store: store, outputs: outputs, columns: c.Spec.Classes}
+	t := &predictionTable{}
 	for _, r := range store.Layout().Regions {
 		if r.Rows > 0 && (rows == allRows || rows == r.Name) {
 			t.regions, t.totalRows = append(t.regions, r), t.totalRows+r.Rows
 		}
 	}
+	t.describe(c, store)
+	return t
+}
+
+// newNodeTable is a table of the predictions of nodes of a graph, in ascending order.
+func newNodeTable(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, nodes []uint32) (*predictionTable, error) {
+	rows := int64(len(nodes))
+	t := &predictionTable{nodes: nodes, totalRows: rows, regions: []format.Region{{Rows: rows}}}
+	t.describe(c, graph)
+	if !graph.Manifest.OrigIDs {
+		return t, nil
+	}
+	err := graph.VisitRows(ctx, func(table *format.RowTable, first int64) {
+		for at := len(t.origIDs); at < len(nodes) && int64(nodes[at]) < first+table.Rows; at++ {
+			t.origIDs = append(t.origIDs, strings.Clone(table.OrigID[int64(nodes[at])-first]))
+		}
+	})
+	return t, err
+}
+
+// describe sets the columns of the table, and the size of its blocks.
+func (t *predictionTable) describe(c *trainer.Checkpoint, store *format.Dir) {
+	outputs := c.Outputs()
+	t.store, t.outputs, t.columns = store, outputs, c.Spec.Classes
 	if len(c.Data.ClassNames) == t.columns {
 		t.names = c.Data.ClassNames
 	}
@@ -83,7 +109,6 @@ func newPredictionTable(c *trainer.Checkpoint, store *format.Dir, rows string) *
 	}
 	chunkRows := int64(store.Layout().ChunkRows)
 	t.blockRows = max(predictionBlockBytes/(t.rowBytes()*chunkRows), 1) * chunkRows
-	return t
 }
 
 // rowTableFileBytes is the size of the row table of a store on disk.
@@ -193,16 +218,24 @@ func (t *predictionTable) writeBlock(ctx context.Context) error {
 		Name: r.Name, FirstRow: r.FirstRow + t.done, Rows: t.rows,
 		FirstChunk: r.FirstChunk + int(t.done/chunkRows), Chunks: int((t.rows + chunkRows - 1) / chunkRows),
 	}
-	nodes := make([]uint32, t.rows)
-	if err := t.store.ReadNodes(ctx, rows, nodes); err != nil {
-		return err
-	}
-	buffers := [][]byte{dtype.BytesOf(nodes)}
+	nodes, ids := make([]uint32, t.rows), []string(nil)
 	if t.store.Manifest.OrigIDs {
-		ids := make([]string, t.rows)
+		ids = make([]string, t.rows)
+	}
+	if t.nodes != nil {
+		copy(nodes, t.nodes[t.done:])
+		if ids != nil {
+			copy(ids, t.origIDs[t.done:])
+		}
+	} else if err := t.store.ReadNodes(ctx, rows, nodes); err != nil {
+		return err
+	} else if ids != nil {
 		if err := t.store.ReadOrigIDs(ctx, rows, ids); err != nil {
 			return err
 		}
+	}
+	buffers := [][]byte{dtype.BytesOf(nodes)}
+	if ids != nil {
 		buffers = append(buffers, textBuffers(t.rows, func(i int64) string { return ids[i] })...)
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // machine is what the command may use of this machine.
@@ -22,10 +23,26 @@ func (a *app) openStore(dir, model string) (*format.Dir, error) {
 	}
 	if d.Manifest.Kind == format.KindGraph {
 		d.Close()
-		return nil, usagef("%s is a graph, and %s reads a hop store: run hopfeed propagate %s -o STORE first "+
-			"(message-passing models, which read graphs, are not in this version)", dir, model, dir)
+		return nil, usagef("%s is a graph, and %s reads a hop store: run hopfeed propagate %s -o STORE first", dir, model, dir)
 	}
 	return d, nil
+}
+
+// openInputOf opens what a model reads: a hop store or, if it passes messages, a graph.
+func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
+	aggregation, err := trainer.AggregationOf(model)
+	if err != nil {
+		return nil, usagef("--model: %s", err)
+	}
+	if aggregation == "" {
+		return a.openStore(dir, model)
+	}
+	d, err := format.OpenAny(a.fs, dir)
+	if err == nil && d.Manifest.Kind != format.KindGraph {
+		d.Close()
+		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", dir, model)
+	}
+	return d, err
 }
 
 // notePlacement prints where the input of a session is read from, and why.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
-	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -44,6 +43,7 @@ type trainOptions struct {
 	force        bool
 	trials       []byte // that have chosen some of the options, as run logs them; nil: none
 	validOnly    bool   // a trial: the test rows are not read
+	samplingOptions
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -56,9 +56,9 @@ func newTrainCommand(a *app) *cobra.Command {
 		fmt.Fprintf(&models, "  %-6s %s\n", name, about[i])
 	}
 	c := &cobra.Command{
-		Use:   "train [STORE] --model NAME",
-		Short: "Train a model on a hop store",
-		Long: "Train fits a model to the training rows of a store, selects the epoch with the best validation --metric\n" +
+		Use:   "train [STORE|GRAPH] --model NAME",
+		Short: "Train a model on a hop store or a graph",
+		Long: "Train fits a model to the training rows of a store, or nodes of a graph, selects the epoch with the best validation --metric\n" +
 			"(the lowest validation loss among equals), and evaluates that on the test rows. It stops after --patience\n" +
 			"epochs without a better one. Without validation rows it trains for --epochs and selects the last epoch.\n\n" +
 			"What is predicted, and so which --loss and --metric there are, follows from the labels of the store; the first\n" +
@@ -74,7 +74,7 @@ func newTrainCommand(a *app) *cobra.Command {
 			"--grid and --tune first try other settings, each in one run, and choose those with the best validation metric;\n" +
 			"then they train with them. With --run every trial is logged in trials.jsonl there.\n\nModels:\n" + models.String() +
 			"\nA flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags\n" +
-			"(and store for STORE), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable(),
+			"(and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable(),
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
@@ -96,7 +96,7 @@ func newTrainCommand(a *app) *cobra.Command {
 			o.store = args[0]
 		}
 		if o.store == "" {
-			return nil, usagef("train needs a STORE")
+			return nil, usagef("train needs a STORE or a GRAPH")
 		}
 		if err := o.fillDefaults(); err != nil {
 			return nil, err
@@ -134,6 +134,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.hops, "hops", -1, "number of hops to use (default all that there are)")
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
+	o.samplingOptions.declareFlags(f)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
 	f.Var(&o.splitNumbers, "split", "number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
@@ -214,7 +215,7 @@ func (o *trainOptions) fillDefaults() error {
 	for flag, set := range map[string]func(){
 		"lr":           func() { o.LearningRate = defaults.LearningRate },
 		"weight-decay": func() { o.WeightDecay, o.decayByRows = 0, true },
-		"batch":        func() { o.BatchRows = defaults.BatchRows },
+		"batch":        func() { o.BatchRows, o.batchByDefault = defaults.BatchRows, true },
 		"epochs":       func() { o.Epochs = defaults.Epochs },
 		"patience":     func() { o.Patience = defaults.Patience },
 	} {
@@ -309,12 +310,15 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 // train makes the runs of a training. The result may come with an error, and is nil if no run has finished.
 func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error) {
 	start := time.Now()
-	store, err := a.openStore(o.store, o.model)
+	store, err := a.openInputOf(o.store, o.model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
+	if err := o.fillGraphDefaults(); err != nil {
+		return nil, err
+	}
 	spec, part, err := a.planTraining(ctx, store, o)
 	if err != nil {
 		return nil, err
@@ -329,37 +333,22 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, saver.close()) }()
-	so := o.sessionOptions(store.Layout(), spec, part)
-	so.Machine = a.machine(ctx)
-	if so.HeldBytes, err = o.heldBytes(m, spec); err != nil {
-		return nil, err
-	}
 	before := saver.checkpoint.Batches
-	if before.Rows > 0 { // the same batches, whatever would be chosen now
-		so.Shuffle, so.ChunkRows = before.Shuffle, 0
-		if before.Shuffle == placement.CR {
-			so.ChunkRows = before.ChunkRows
-		}
-	}
-	s, err := session.Open(ctx, store, so)
+	in, err := a.openInput(ctx, store, o, spec, part, before)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	batches := trainer.Batches{
-		Rows: s.BatchRows, Shuffle: s.Plan.Shuffle, ChunkRows: s.ChunkRows, Placement: s.Plan.Placement, Devices: s.Plan.Devices,
-	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	batches := in.batches()
 	if before.Placement = batches.Placement; before.Rows > 0 && before != batches {
 		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows for %d devices (%s, %d rows together), now it would have %d for %d (%s, %d) (--force starts over)",
 			o.run, trainer.ErrRunExists, before.Rows, before.Devices, before.Shuffle, before.ChunkRows, batches.Rows, batches.Devices, batches.Shuffle, batches.ChunkRows)
 	}
 	saver.checkpoint.Batches = batches
-	if s.Plan.ComputeSeconds > 0 {
-		saver.checkpoint.PredictedEpochSeconds = s.Plan.EpochSeconds
-	}
-	t := &training{app: a, o: o, spec: spec, store: store, part: part, session: s, saver: saver}
+	saver.checkpoint.PredictedEpochSeconds = in.predictedSeconds()
+	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
-	a.notePlacement(s)
+	in.note(a)
 	err = saver.finalError(t.runAll(ctx))
 	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
 		return nil, err

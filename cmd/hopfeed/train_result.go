@@ -120,20 +120,11 @@ func lossText(loss float64) string {
 
 // result reports the runs that finished.
 func (t *training) result(dataset string) *trained {
-	plan := &t.session.Plan
 	r := &trained{
-		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(),
-		Placement: plan.Placement, Shuffle: plan.Shuffle, Reasons: plan.Reasons, Settings: t.o.Settings,
-		Devices: plan.Devices, Sharded: plan.Sharded,
-		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), PredictedRemoteRows: plan.RemoteRows,
-		Load: t.session.Loaders[0].Stats(), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
+		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
+		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
 	}
-	if plan.ComputeSeconds > 0 {
-		r.PredictedEpochSeconds = &plan.EpochSeconds
-	}
-	for _, l := range t.session.Loaders {
-		r.RemoteBytes += l.Stats().RemoteBytes
-	}
+	t.input.describe(r)
 	if t.saver.saved != nil {
 		r.Output = t.o.run
 	}

@@ -8,22 +8,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// training is the runs of a training in one session.
+// training is the runs of a training on one input.
 type training struct {
-	app     *app
-	o       *trainOptions
-	spec    trainer.Spec
-	store   *format.Dir
-	part    session.Partition
-	session *session.Session
-	saver   *saver
+	app   *app
+	o     *trainOptions
+	spec  trainer.Spec
+	store *format.Dir
+	part  session.Partition
+	input trainingInput
+	saver *saver
 
 	rows         [3]int64 // of a run: train, valid, test
 	read, remote int64    // training rows in all runs that finished here, and how many of them another device held
@@ -56,7 +54,7 @@ func finishedRuns(all []trainer.Run) (finished []trainer.Run) {
 // run makes run i.
 func (t *training) run(ctx context.Context, i int) error {
 	a, o, seed := t.app, t.o, t.app.seed+uint64(i)
-	d, err := openRowSets(t.session, t.part, seed, !o.validOnly)
+	d, err := t.input.rowSets(t.part, seed, !o.validOnly)
 	if err != nil {
 		return err
 	}
@@ -73,7 +71,7 @@ func (t *training) run(ctx context.Context, i int) error {
 	if o.runs > 1 {
 		label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 	}
-	ranks, state := d.ranks(t.session), t.saver.resume
+	ranks, state := d.ranks(t.input), t.saver.resume
 	t.saver.beginRun(seed)
 	options := o.Options
 	options.Seed = seed
@@ -131,7 +129,7 @@ const namedNodes = 20
 
 // nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where
 // it was found.
-func (t *training) nameRows(ctx context.Context, sets []*loader.Set, err error) error {
+func (t *training) nameRows(ctx context.Context, sets []rowSet, err error) error {
 	var d *trainer.DivergedError
 	if !errors.As(err, &d) {
 		return err
@@ -145,7 +143,11 @@ func (t *training) nameRows(ctx context.Context, sets []*loader.Set, err error) 
 	// Rows come in order.
 	readErr := t.store.VisitRows(ctx, func(table *format.RowTable, first int64) {
 		for len(rows) > 0 && int64(rows[0]) < first+table.Rows {
-			nodes, rows = append(nodes, table.NodeID[int64(rows[0])-first]), rows[1:]
+			node := rows[0] // of a graph
+			if table.NodeID != nil {
+				node = table.NodeID[int64(node)-first]
+			}
+			nodes, rows = append(nodes, node), rows[1:]
 		}
 	})
 	if readErr != nil {
@@ -165,41 +167,6 @@ func (t *training) matrices() (names []string) {
 		names = append(names, id.String())
 	}
 	return names
-}
-
-// rowSets are the rows of one run: of each kind, a set for each device; test may be nil.
-type rowSets struct{ train, valid, test []*loader.Set }
-
-// openRowSets makes the sets of one run, with those to test on or without.
-func openRowSets(s *session.Session, p session.Partition, seed uint64, test bool) (d rowSets, err error) {
-	if d.train, err = s.Sets(p.Train, chunk.Shuffled, seed); err != nil {
-		return d, err
-	}
-	if d.valid, err = s.Sets(p.Valid, chunk.Sequential, seed); err != nil || !test {
-		return d, err
-	}
-	d.test, err = s.Sets(p.Test, chunk.Sequential, seed)
-	return d, err
-}
-
-func (d rowSets) testRows() int64 {
-	if d.test == nil {
-		return 0
-	}
-	return d.test[0].Rows()
-}
-
-// ranks pairs each device of the session with its sets.
-func (d rowSets) ranks(s *session.Session) []trainer.Rank {
-	ranks := make([]trainer.Rank, len(s.Devices))
-	for i, device := range s.Devices {
-		data := trainer.Data{Train: d.train[i], Valid: d.valid[i], BatchRows: s.ShareRows()}
-		if d.test != nil {
-			data.Test = d.test[i]
-		}
-		ranks[i] = trainer.Rank{Device: device, Data: data}
-	}
-	return ranks
 }
 
 // reportEpochs prints an epoch every two seconds, and the last.

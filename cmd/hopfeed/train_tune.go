@@ -264,7 +264,7 @@ func (a *app) space(ctx context.Context, o *trainOptions) ([]tune.Dimension, err
 	if err != nil {
 		return nil, err
 	}
-	store, err := a.openStore(o.store, o.model)
+	store, err := a.openInputOf(o.store, o.model)
 	if err != nil {
 		return nil, err
 	}

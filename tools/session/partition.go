@@ -10,10 +10,10 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// Partition divides the rows of a store by a split: rows that train, validate, test, or do none
-// of these.
+// Partition divides the rows of a store, or the nodes of a graph, by a split: those that train,
+// validate, test, or do none of these.
 type Partition struct {
-	Train, Valid, Test, Rest loader.Rows // regions of the store, or else lists
+	Train, Valid, Test, Rest loader.Rows // regions of a store, or else lists
 }
 
 // Scattered tells that the parts are lists of rows, not the regions of the store.
@@ -74,7 +74,9 @@ func CountRows(layout format.Layout, rows loader.Rows) int64 {
 // laid out by. It is machine.ErrDoesNotFit if that takes more than the budget.
 func OpenPartition(ctx context.Context, store *format.Dir, split int, file string, budget machine.Limit) (Partition, error) {
 	m := &store.Manifest
-	if file == "" && (split < 0 || split == m.Split) {
+	if file == "" && m.Kind == format.KindGraph {
+		split = max(split, 0)
+	} else if file == "" && (split < 0 || split == m.Split) {
 		return RegionPartition(), nil
 	}
 	if file != "" {
@@ -83,13 +85,18 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 		}
 		return filePartition(ctx, file, store, max(split, 0))
 	}
-	if split >= m.Splits {
+	if split >= m.Splits && split > 0 {
 		return Partition{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, split, m.Splits)
 	}
 	if err := budget.Fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
 		return Partition{}, err
 	}
-	return tablePartition(ctx, store, func(t *format.RowTable, i int64) uint8 { return t.Splits[i*int64(t.NumSplits)+int64(split)] })
+	return tablePartition(ctx, store, func(t *format.RowTable, i, _ int64) uint8 {
+		if t.NumSplits == 0 { // a graph without splits
+			return format.SplitNone
+		}
+		return t.Splits[i*int64(t.NumSplits)+int64(split)]
+	})
 }
 
 // rowListBytes is what the part of a row and its number in the list of that part take.
@@ -115,11 +122,11 @@ func partitionByRow(parts []uint8) Partition {
 }
 
 // tablePartition takes the part of each row of a store from its row table.
-func tablePartition(ctx context.Context, store *format.Dir, part func(t *format.RowTable, i int64) uint8) (Partition, error) {
+func tablePartition(ctx context.Context, store *format.Dir, part func(t *format.RowTable, i, row int64) uint8) (Partition, error) {
 	parts := make([]uint8, store.Manifest.Rows)
 	err := store.VisitRows(ctx, func(t *format.RowTable, first int64) {
 		for i := range t.Rows {
-			parts[first+i] = part(t, i)
+			parts[first+i] = part(t, i, first+i)
 		}
 	})
 	if err != nil {
@@ -164,7 +171,12 @@ func filePartition(ctx context.Context, path string, store *format.Dir, split in
 	if err != nil {
 		return Partition{}, err
 	}
-	return tablePartition(ctx, store, func(t *format.RowTable, i int64) uint8 { return ofNodes[t.NodeID[i]] })
+	return tablePartition(ctx, store, func(t *format.RowTable, i, row int64) uint8 {
+		if t.NodeID == nil { // of a graph
+			return ofNodes[row]
+		}
+		return ofNodes[t.NodeID[i]]
+	})
 }
 
 // eachOfSplit calls do with each element of a row of an array [k,n], in order.
@@ -197,7 +209,7 @@ func eachOfSplit(array *npy.Array, shape []int64, row int64, do func(v int64) er
 // PartitionOf is the partition with the format.Split* of each row: the regions of the store if they
 // agree.
 func PartitionOf(store *format.Dir, parts []uint8) Partition {
-	same := true
+	same := store.Manifest.Kind == format.KindStore
 	for _, part := range RegionPartition().Parts() {
 		part.Each(store, func(row int64) { same = same && parts[row] == part.Split })
 	}

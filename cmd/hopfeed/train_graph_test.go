@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// readJSON decodes what a command has printed.
+func readJSON(t *testing.T, text string, to any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), to); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+}
+
+const graphLine = "train graph --model gcn --hidden 8 --epochs 12 --lr 0.02"
+
+func TestModelsAreTrainedEvaluatedAndAppliedOnAGraph(t *testing.T) {
+	d := disk(t, generateLine)
+	for _, model := range []string{"gcn", "sage", "gat"} {
+		run := "run-" + model
+		line := strings.Replace(graphLine, "gcn", model, 1)
+		var trained struct {
+			Test  float64 `json:"test_metric"`
+			Seeds []int
+			Runs  []struct {
+				Test float64 `json:"test_metric"`
+			}
+		}
+		readJSON(t, must(t, d, line+" --json --runs 2 --seed 3 --run "+run).stdout, &trained)
+		if trained.Test < 0.4 || trained.Test > 1 || len(trained.Seeds) != 2 { // of three classes
+			t.Errorf("%s: %+v", model, trained)
+		}
+		// The model of the better run is applied as it was tested.
+		var evaluated struct {
+			Value float64
+			Rows  int64
+		}
+		readJSON(t, must(t, d, "evaluate graph --json --checkpoint "+run).stdout, &evaluated)
+		must(t, d, "predict graph -o "+run+".csv --checkpoint "+run)
+		must(t, d, "predict graph -o "+run+"-test.csv --rows test --checkpoint "+run)
+		all := strings.Split(strings.TrimSpace(content(t, d, run+".csv")), "\n")
+		if len(all) != 301 {
+			t.Fatalf("%s: %d lines", model, len(all))
+		}
+		for _, line := range strings.Split(strings.TrimSpace(content(t, d, run+"-test.csv")), "\n")[1:] {
+			found := false
+			for _, other := range all {
+				found = found || line == other
+			}
+			if !found {
+				t.Errorf("%s: %q is not among the predictions of all nodes", model, line)
+			}
+		}
+		if evaluated.Rows == 0 || evaluated.Value != trained.Runs[0].Test && evaluated.Value != trained.Runs[1].Test {
+			t.Errorf("%s: evaluated %+v, trained %+v", model, evaluated, trained)
+		}
+	}
+}
+
+// A training on a graph that is stopped goes on to the same bits.
+func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
+	whole, d := disk(t, generateLine), disk(t, generateLine)
+	must(t, whole, graphLine+" --run run")
+	o := hopfeed(t, d, graphLine+" --run run --save-every 0s --max-time 1ns")
+	if o.code == exitDone {
+		t.Fatal("it was not stopped")
+	}
+	must(t, d, graphLine+" --run run")
+	parameters := 0
+	for name, text := range tree(t, whole, "run") {
+		if strings.HasPrefix(name, "run/parameters-") {
+			if parameters++; content(t, d, name) != text {
+				t.Errorf("%s differs", name)
+			}
+		}
+	}
+	if parameters != 1 {
+		t.Errorf("%d files of parameters", parameters)
+	}
+}
+
+func TestAGraphAndAStoreAreToldApart(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	must(t, d, graphLine+" --run run")
+	must(t, d, trainLine+"-of-store")
+	for line, want := range map[string]string{
+		"train store --model gcn":                      "store is a hop store, and gcn reads the graph that it was made of",
+		"train graph --model sign":                     "graph is a graph, and sign reads a hop store: run hopfeed propagate graph",
+		"train store --model sign --sampler full":      "--sampler full: sign reads a hop store",
+		"train graph --model gcn --hops 2":             "--hops: gcn reads a graph, which has no hops",
+		"train graph --model gcn --sampler none":       `--sampler "none"`,
+		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of it",
+		"evaluate store --checkpoint run":              "gcn reads the graph",
+		"evaluate graph --checkpoint run-of-store":     "sign reads a hop store",
+		"predict store -o out.csv --checkpoint run":    "gcn reads the graph",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("hopfeed %s: exit status %d, no %q in %s", line, o.code, want, o.stderr)
+		}
+	}
+}

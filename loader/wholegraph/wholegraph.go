@@ -1,0 +1,251 @@
+// Package wholegraph brings a graph to a device as a whole, features and edges: for inference layer by layer over
+// all nodes, and for training on batches of all of them.
+package wholegraph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+// Options say what is read of a graph.
+type Options struct {
+	Graph       *format.Dir
+	Topology    sampling.Topology
+	Aggregation sampling.Aggregation // of the weights of edges
+	Threads     int                  // 0: GOMAXPROCS
+}
+
+// Graph is on a device until Close. Its sets may be used as long, one epoch at a time for each.
+type Graph struct {
+	device  gds.Device
+	stream  gds.Stream
+	whole   loader.WholeGraph
+	labels  labels
+	buffers []gds.Buffer
+}
+
+// Bytes is the device memory that the graph takes at least: features as float32, offsets, and source and weight of
+// each edge, where as many self-loops may be added as there are nodes.
+func Bytes(m *format.Manifest, a sampling.Aggregation) int64 {
+	edges := m.Edges
+	if a != sampling.Mean {
+		edges += m.Nodes
+	}
+	return gds.Bytes(int(m.Nodes), m.Features, gds.Float32) + 4*(m.Nodes+1) + 8*edges
+}
+
+// Open reads a graph to a device.
+func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err error) {
+	g := &Graph{device: device}
+	if g.stream, err = device.NewStream(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.Close())
+		}
+	}()
+	if g.labels, err = readLabels(ctx, o.Graph); err != nil {
+		return nil, err
+	}
+	if err := g.readFeatures(ctx, o); err != nil {
+		return nil, err
+	}
+	return g, g.readEdges(o)
+}
+
+// Close frees the memory. Work that uses it must be done.
+func (g *Graph) Close() error {
+	errs := []error{g.stream.Close()}
+	for _, b := range g.buffers {
+		errs = append(errs, b.Free())
+	}
+	return errors.Join(errs...)
+}
+
+// alloc is a dense matrix on the device.
+func (g *Graph) alloc(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
+	b, err := g.device.Alloc(gds.Bytes(rows, cols, t))
+	if err != nil {
+		return gds.Tensor{}, fmt.Errorf("%s of a whole graph: %w", what, err)
+	}
+	g.buffers = append(g.buffers, b)
+	return gds.NewTensor(b, rows, cols, t), nil
+}
+
+// upload is a vector on the device.
+func upload[T dtype.Number](g *Graph, what string, t gds.DType, values []T) (gds.Tensor, error) {
+	v, err := g.alloc(what, 1, len(values), t)
+	if err == nil {
+		err = gds.Upload(g.device, g.stream, v, values)
+	}
+	return v, err
+}
+
+// stagingBytes is the memory by way of which features come to the device.
+const stagingBytes = 8 << 20
+
+func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
+	source, err := features.LoadHost(ctx, o.Graph, o.Threads)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	rows, cols := int(source.Rows()), source.Columns()
+	if g.whole.X, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
+		return err
+	}
+	some := max(1, stagingBytes/(4*cols))
+	staging, err := g.device.AllocPinned(gds.Bytes(some, cols, gds.Float32))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, staging.Free()) }()
+	nodes := make([]uint32, 0, some)
+	for lo := 0; lo < rows; lo += some {
+		nodes = nodes[:0]
+		for v := lo; v < min(lo+some, rows); v++ {
+			nodes = append(nodes, uint32(v))
+		}
+		if err := source.Gather(ctx, staging.Bytes(), gds.Float32, nodes); err != nil {
+			return err
+		}
+		g.stream.Copy(g.whole.X.Slice(lo, lo+len(nodes)), gds.NewTensor(staging, len(nodes), cols, gds.Float32))
+		if err := g.stream.Synchronize(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readEdges makes the block of all nodes: that which the full sampler makes of them as seeds.
+func (g *Graph) readEdges(o Options) (err error) {
+	method, err := sampling.NewMethod("full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, method.Close()) }()
+	sampler, err := method.NewSampler()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sampler.Close()) }()
+	seeds := make([]uint32, o.Topology.Nodes())
+	for v := range seeds {
+		seeds[v] = uint32(v)
+	}
+	var batch sampling.MiniBatch
+	if err := sampler.Sample(&batch, seeds, 0); err != nil {
+		return err
+	}
+	b, to := &batch.Blocks[0], &g.whole.Block
+	to.Destinations, to.Sources = b.Destinations, b.Sources
+	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err != nil {
+		return err
+	}
+	if to.Indices, err = upload(g, "sources", gds.Uint32, b.Indices); err != nil {
+		return err
+	}
+	to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
+	return err
+}
+
+// Set yields batches of some nodes, whose memory is on the device.
+type Set struct {
+	rows    int64
+	batches []*loader.Batch
+	seeds   [][]uint32 // of each batch
+}
+
+// Rows is the number of nodes of an epoch.
+func (s *Set) Rows() int64 { return s.rows }
+
+// EpochFrom yields the batches from batch first on: the same in each epoch.
+func (s *Set) EpochFrom(ctx context.Context, _ gds.Stream, _, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for _, b := range s.batches[min(first, len(s.batches)):] {
+			if err := context.Cause(ctx); err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// RowNumbers are the nodes that a batch of any epoch is of.
+func (s *Set) RowNumbers(_, batch int) []uint32 { return s.seeds[batch] }
+
+// Remote is none: see loader.Set.
+func (s *Set) Remote() (read, remote int64) { return 0, 0 }
+
+// Batch is a set of one batch of all nodes, whose blocks, one for each layer, are the whole graph: training on it
+// is full-batch training on nodes, the others have no labels.
+func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
+	n := g.whole.Destinations
+	tensor, err := g.uploadLabels(n, func(label func(row int, node uint32)) {
+		for _, v := range nodes {
+			label(int(v), v)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.whole.X}, Labels: tensor}
+	for range layers {
+		b.Blocks = append(b.Blocks, g.whole.Block)
+	}
+	s := &Set{rows: int64(len(nodes)), batches: []*loader.Batch{b}, seeds: [][]uint32{nodes}}
+	if len(nodes) == 0 {
+		s.batches = nil
+	}
+	return s, nil
+}
+
+// Nodes is a set of nodes, in their order, for inference. Their places in nodes, from first on, are the row numbers.
+func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error) {
+	tensor, err := g.uploadLabels(len(nodes), func(label func(row int, node uint32)) {
+		for i, v := range nodes {
+			label(i, v)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	ids, err := upload(g, "nodes", gds.Uint32, nodes)
+	if err != nil {
+		return nil, err
+	}
+	places := make([]uint32, len(nodes))
+	for i := range places {
+		places[i] = first + uint32(i)
+	}
+	numbers, err := upload(g, "nodes", gds.Uint32, places)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{rows: int64(len(nodes))}
+	for lo := 0; lo < len(nodes); lo += batchRows {
+		hi := min(lo+batchRows, len(nodes))
+		b := &loader.Batch{
+			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{g.whole.X},
+			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: &g.whole,
+		}
+		if b.Labels = tensor.Columns(lo, hi); g.labels.perRow() {
+			b.Labels = tensor.Slice(lo, hi)
+		}
+		s.batches, s.seeds = append(s.batches, b), append(s.seeds, nodes[lo:hi])
+	}
+	return s, nil
+}
