@@ -4,6 +4,44 @@ import "time"
 
 // account says where the time of a job goes.
 type account struct {
-	writing time.Duration // matrices to files, beside other work
-	waiting time.Duration // of other work, for these writes to end
+	preparing  time.Duration // topologies and factors
+	reading    time.Duration // inputs into panels, or first into column files
+	writing    time.Duration // matrices to files, beside other work
+	waiting    time.Duration // of other work, for these writes to end
+	publishing time.Duration // assembling result files, index, manifest
+}
+
+// TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
+// Waiting. The rest of the whole is planning, rows of the store, and scratch files of earlier runs.
+type TimeAccount struct {
+	Preparing  float64 `json:"preparing"` // reading topologies, and computing factors of operators
+	Reading    float64 `json:"reading"`   // the input, first use of the memory for it included
+	Hops       float64 `json:"hops"`      // computing, first use of the memory of the results included
+	Writing    float64 `json:"writing"`
+	Waiting    float64 `json:"waiting"`
+	Publishing float64 `json:"publishing"`
+	// Faster says what would make the job faster: "disk", "cores" or "memory" (with which there would be one panel).
+	Faster string `json:"faster_with"`
+}
+
+// of is the account of a job that took so many seconds for its hops.
+func (a *account) of(hops float64, panels int) TimeAccount {
+	t := TimeAccount{
+		Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), Hops: hops,
+		Writing: a.writing.Seconds(), Waiting: a.waiting.Seconds(), Publishing: a.publishing.Seconds(), Faster: "cores",
+	}
+	switch disk := t.Reading + t.Waiting + t.Publishing; {
+	case panels > 1 && disk > hops:
+		t.Faster = "memory"
+	case disk > hops:
+		t.Faster = "disk"
+	}
+	return t
+}
+
+// timed calls f, and adds the time that it takes to sum.
+func timed(sum *time.Duration, f func() error) error {
+	start := time.Now()
+	defer func() { *sum += time.Since(start) }()
+	return f()
 }

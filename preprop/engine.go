@@ -168,7 +168,7 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 				if err := e.mayChange(x); err != nil {
 					return err
 				}
-				if err := e.load(ctx, c.input, x, inputFiles[c.input]); err != nil {
+				if err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) }); err != nil {
 					return err
 				}
 				loaded = c.input
@@ -232,12 +232,12 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 	need := e.neededNodes[c.operator.Graph]
 	need = need[len(need)-(c.hops-hop+1)*products:]
 	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.operator, hop, c.hops, e.label), int64(products)*(p.graph.Nodes()+p.graph.Edges())*x.rowBytes(), progress.Bytes)
-	start := time.Now()
 	y.id = c.id(hop)
 	if err := e.mayChange(y); err != nil {
 		task.Done()
 		return err
 	}
+	start := time.Now()
 	begun := e.writingBytes()
 	for at.product <= products {
 		dst, src, with := terms.step(at.product, x, y, e.seriesBuffers)

@@ -124,10 +124,14 @@ func (j *job) run(ctx context.Context) error {
 	})
 	e := &engine{job: j, propagators: map[Operator]*propagator{}, neededNodes: map[string][]nodeSet{}}
 	defer e.close()
-	if err := e.prepare(ctx); err != nil {
+	if err := timed(&j.account.preparing, func() error { return e.prepare(ctx) }); err != nil {
 		return err
 	}
-	inputFiles, err := j.cutInputs(ctx, panels)
+	var inputFiles map[*input][]columnRange
+	err := timed(&j.account.reading, func() (err error) {
+		inputFiles, err = j.cutInputs(ctx, panels)
+		return err
+	})
 	if err != nil {
 		return err
 	}

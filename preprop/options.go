@@ -77,7 +77,9 @@ type Result struct {
 	// EdgesProcessed counts the terms that were added up, self-loops included, summed over panels.
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
-	MemoryBudgetBytes      int64   `json:"memory_budget_bytes"`
+	// Time says where Seconds went.
+	Time              TimeAccount `json:"time"`
+	MemoryBudgetBytes int64       `json:"memory_budget_bytes"`
 	Plan
 	BytesRead       int64    `json:"bytes_read"`    // from all files
 	BytesWritten    int64    `json:"bytes_written"` // to all files

@@ -197,6 +197,7 @@ func (s *jobContext) report(j *job, r *Result) {
 	if seconds > 0 {
 		r.GatheredBytesPerSecond = float64(j.gathered) / seconds
 	}
+	r.Time = j.account.of(seconds, j.plan.Panels)
 	r.HopSeconds, r.EdgesProcessed = j.hopSeconds[1:], j.edges[1:]
 	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.fsys.Written()
 	r.Seconds = time.Since(s.start).Seconds()
@@ -296,7 +297,7 @@ func (s *jobContext) workOn(ctx context.Context, j *job, store *format.Writer, r
 	if err := j.run(ctx); err != nil {
 		return err
 	}
-	return s.finish(ctx, j, store, r)
+	return timed(&j.account.publishing, func() error { return s.finish(ctx, j, store, r) })
 }
 
 // findProgress sets what the job has finished before, and writes the rows of the store if

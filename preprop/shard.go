@@ -145,7 +145,7 @@ func (s *jobContext) finishShards(ctx context.Context, j *job, r *Result) error 
 			return errors.Join(s.checkRecordedColumns(j, unfinished), store.Suspend())
 		}
 	}
-	if err := s.finish(ctx, j, store, r); err != nil {
+	if err := timed(&j.account.publishing, func() error { return s.finish(ctx, j, store, r) }); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	return nil
