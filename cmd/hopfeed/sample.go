@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
@@ -26,6 +27,7 @@ type sampleOptions struct {
 	epochs      int
 	maxBatches  int // of an epoch; 0: all
 	mapped      bool
+	cache       string // POLICY:SIZE, or ""
 }
 
 func newSampleCommand(a *app) *cobra.Command {
@@ -38,10 +40,12 @@ func newSampleCommand(a *app) *cobra.Command {
 			"Samplers:\n" +
 			"  neighbor         up to fanout in-neighbours of each node\n" +
 			"  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes\n" +
+			"  locality         the same, where cached nodes are preferred --bias times (a3gnn)\n" +
 			"  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias\n" +
 			"  saint-node, saint-edge, saint-rw\n" +
 			"                   subgraphs of so many draws of nodes, edges or random walks as a batch has seeds\n" +
-			"  full             all in-neighbours",
+			"  full             all in-neighbours\n\n" +
+			"Caches of rows of features (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), of which it counts hits:\n" + cache.Help(),
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
 	}
@@ -56,6 +60,9 @@ func newSampleCommand(a *app) *cobra.Command {
 	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym or plain")
 	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
 	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
+	f.StringVar(&o.cache, "cache", "", "count the nodes of batches that a cache has: POLICY:SIZE")
+	f.Float64Var(&o.Bias, "bias", 0, "locality: how much cached nodes are preferred; 1 is not at all")
+	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
 	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
 	return c
 }
@@ -73,6 +80,8 @@ type sampleResult struct {
 	EdgesPerBatch   float64 `json:"edges_per_batch"`
 	NodesPerBatch   float64 `json:"nodes_per_batch"` // of which features are needed
 	PreparedSeconds float64 `json:"prepared_seconds"`
+	Cache           string  `json:"cache,omitempty"`
+	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
 }
 
 func (r *sampleResult) text(w io.Writer) {
@@ -80,6 +89,9 @@ func (r *sampleResult) text(w io.Writer) {
 	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
 	fmt.Fprintf(w, "seeds/s\t%.4g\n", r.SeedsPerSecond)
 	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
+	if r.Cache != "" {
+		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches\n", r.Cache, 100*r.CacheHitRate)
+	}
 	fmt.Fprintf(w, "a batch\t%.0f seeds, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
 }
 
@@ -133,7 +145,15 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 	if sampling.ChoosesSeeds(o.sampler) {
 		o.Targets = seeds
 	}
+	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
+	if err := plan.Check(); err != nil {
+		return nil, usagef("%v", err)
+	}
 	start := time.Now()
+	rows, err := a.openSampleCache(ctx, graph, topology, plan, seeds, &o)
+	if err != nil {
+		return nil, err
+	}
 	method, err := sampling.NewMethod(o.sampler, topology, o.Options)
 	if err != nil {
 		if !errors.Is(err, format.ErrCorrupt) {
@@ -142,12 +162,43 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, method.Close()) }()
-	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, PreparedSeconds: time.Since(start).Seconds()}
-	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
-	if err := plan.Check(); err != nil {
+	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
+	return r, a.sampleEpochs(ctx, r, method, plan, seeds, rows, &o)
+}
+
+// openSampleCache opens the cache, nil without one, and lets locality know it.
+func (a *app) openSampleCache(ctx context.Context, graph *format.Dir, t sampling.Topology, plan chunk.Plan, seeds []uint32, o *sampleOptions) (*cache.Cache, error) {
+	locality := o.sampler == "locality"
+	if o.cache == "" {
+		if locality {
+			return nil, usagef("--sampler locality prefers cached nodes: it needs a --cache, such as degree:20000rows")
+		}
+		return nil, nil
+	}
+	spec, err := cache.Parse(o.cache)
+	if err != nil {
+		return nil, usagef("--cache: %v", err)
+	}
+	visiting, name := o.Options, o.sampler
+	if locality {
+		visiting.Bias, visiting.Debias, name = 0, false, "neighbor"
+	}
+	method, err := sampling.NewMethod(name, t, visiting)
+	if err != nil {
 		return nil, usagef("%v", err)
 	}
-	return r, a.sampleEpochs(ctx, r, method, plan, seeds, &o)
+	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
+		Topology: t, RowBytes: int64(graph.Manifest.Features * graph.Layout().DType.Size()), Method: method, Nodes: seeds, Plan: plan, Workers: a.threads,
+	})
+	if err = errors.Join(err, method.Close()); err != nil {
+		return nil, err
+	}
+	if locality {
+		if o.Cached = opened.Contains; !opened.Fixed() {
+			return nil, usagef("--cache %s changes from batch to batch: locality needs one that does not (degree, presampled, gns, ducati)", o.cache)
+		}
+	}
+	return opened.Cache, nil
 }
 
 // openTopology loads or maps the topology of a graph.
@@ -186,7 +237,7 @@ type sampledBatch struct {
 }
 
 // sampleEpochs samples all batches, in all threads, and measures.
-func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *sampling.Method, plan chunk.Plan, nodes []uint32, o *sampleOptions) (err error) {
+func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *sampling.Method, plan chunk.Plan, nodes []uint32, rows *cache.Cache, o *sampleOptions) (err error) {
 	samplers := make(chan sampling.Sampler, a.threads)
 	for range a.threads {
 		s, err := method.NewSampler()
@@ -203,6 +254,7 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 	task := a.progress().Start("sample", int64(o.epochs*each), progress.Items)
 	defer task.Done()
 	var seeds, edges, inputs int64
+	var found cache.Lookup
 	memory := make([]sampledBatch, a.threads+1)
 	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
 		s := <-samplers
@@ -222,6 +274,25 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 			}
 			batches = append(batches, b)
 		}
+		// The cache is told of an epoch, and of its batches from k on, when they come.
+		told, at := 0, 0
+		tell := func(k int) (failed error) {
+			_, n := rows.Begin(epoch, func(yield func([]uint32) bool) {
+				var b sampledBatch
+				for ; k < len(batches); k++ {
+					if failed = sample(&b, epoch, batches[k]); failed != nil || !yield(b.batch.Inputs) {
+						return
+					}
+				}
+			})
+			told += min(n, len(batches))
+			return failed
+		}
+		if rows != nil {
+			if err := tell(0); err != nil {
+				return err
+			}
+		}
 		if epoch == 0 { // memory is allocated by the first batches
 			if err := parallel.For(ctx, a.threads, int64(min(len(batches), len(memory))), 1, func(k, _ int64) error {
 				return sample(&memory[k], epoch, batches[k])
@@ -240,6 +311,15 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 				for i := range b.batch.Blocks {
 					edges += int64(len(b.batch.Blocks[i].Indices))
 				}
+				if rows != nil {
+					if at >= told {
+						if err := tell(at); err != nil {
+							return err
+						}
+					}
+					rows.Lookup(b.batch.Inputs, &found)
+				}
+				at++
 				r.Batches++
 				task.Add(1)
 				return nil
@@ -247,6 +327,9 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 			return err
 		}
 		r.Seconds += time.Since(start).Seconds()
+	}
+	if rows != nil {
+		r.CacheHitRate = rows.Stats().HitRate()
 	}
 	n := float64(max(1, r.Batches))
 	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds

@@ -21,7 +21,7 @@ func TestSampleMeasuresEverySampler(t *testing.T) {
 	for _, name := range sampling.Names() {
 		line := "sample graph --seeds all --batch 50 --fanout 4,3 --sampler " + name
 		if name == "locality" {
-			continue
+			line += " --cache degree:100rows --bias 4"
 		}
 		r := sampled(t, line)
 		if r["sampler"] != name || r["batches"] != 6.0 {
@@ -36,16 +36,31 @@ func TestSampleMeasuresEverySampler(t *testing.T) {
 }
 
 func TestSampleGivesTheSameBatchesByAnyThreadsLoadedOrMapped(t *testing.T) {
-	want := sampled(t, "sample graph --batch 20 --epochs 2 --threads 1")
-	if want["batches"] != 16.0 {
+	want := sampled(t, "sample graph --batch 20 --epochs 2 --cache lru:80rows --threads 1")
+	if want["batches"] != 16.0 || want["cache_hit_rate"].(float64) <= 0 {
 		t.Errorf("%v", want)
 	}
 	for _, flags := range []string{"--threads 3", "--threads 2 --map"} {
-		got := sampled(t, "sample graph --batch 20 --epochs 2 "+flags)
-		for _, key := range []string{"batches", "seeds_per_batch", "edges_per_batch", "nodes_per_batch"} {
+		got := sampled(t, "sample graph --batch 20 --epochs 2 --cache lru:80rows "+flags)
+		for _, key := range []string{"batches", "seeds_per_batch", "edges_per_batch", "nodes_per_batch", "cache_hit_rate"} {
 			if got[key] != want[key] {
 				t.Errorf("%s: %s is %v, want %v", flags, key, got[key], want[key])
 			}
+		}
+	}
+}
+
+func TestSampleCountsHitsOfEveryPolicy(t *testing.T) {
+	rates := map[string]float64{}
+	for _, policy := range []string{"degree:60rows", "presampled:60rows", "fifo:60rows", "lru:60rows", "gns:60rows", "optimal:60rows", "ducati:4KiB"} {
+		rates[policy] = sampled(t, "sample graph --batch 20 --epochs 2 --fanout 3,2 --cache "+policy)["cache_hit_rate"].(float64)
+		if rates[policy] <= 0 || rates[policy] >= 1 {
+			t.Errorf("%s: hit rate %v", policy, rates[policy])
+		}
+	}
+	for policy, rate := range rates {
+		if rate > rates["optimal:60rows"] && !strings.HasPrefix(policy, "ducati") {
+			t.Errorf("%s finds %v, more than the optimal cache: %v", policy, rate, rates["optimal:60rows"])
 		}
 	}
 }
@@ -59,6 +74,9 @@ func TestSampleRefuses(t *testing.T) {
 		{"sample graph --seeds rest", `--seeds "rest"`},
 		{"sample graph --split 7", "--split 7"},
 		{"sample graph --by-weight", "the graph has no weights"},
+		{"sample graph --sampler locality", "--cache"},
+		{"sample graph --sampler locality --cache lru:20rows", "changes from batch to batch"},
+		{"sample graph --cache degree", "it has no size"},
 		{"sample graph --aggregation sum", `no aggregation is called "sum"`},
 	} {
 		o := hopfeed(t, d, c.line)
