@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -325,6 +327,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	if err := a.resolveSettings(ctx, store, o, spec, part); err != nil {
 		return nil, err
+	}
+	if m.Kind == format.KindGraph {
+		if err := o.fillSampling(session.CountRows(store.Layout(), part.Train)); err != nil {
+			return nil, err
+		}
 	}
 	saver, err := a.openSaver(ctx, store, part, o, trainer.Checkpoint{
 		Spec: spec, Options: o.Options, Config: o.config(a.seed), Wanted: o.runs,

@@ -3,15 +3,20 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
@@ -22,11 +27,30 @@ import (
 // samplingOptions are those of trainings on a graph.
 type samplingOptions struct {
 	sampler        string
+	fanouts        []int
+	cache          string
 	batchByDefault bool
 }
 
+// fullSampler takes all in-neighbours.
+const fullSampler = "full"
+
 func (o *samplingOptions) declareFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.sampler, "sampler", "", "of models that read a graph: full (all in-neighbours; the default batch is all training nodes)")
+	f.StringVar(&o.sampler, "sampler", "", "of models that read a graph: "+strings.Join(trainSamplers(), ", ")+
+		" (default neighbor; full takes all in-neighbours and, unless --batch says otherwise, all training nodes at once)")
+	f.IntSliceVar(&o.fanouts, "fanout", nil, "number for each layer, the first nearest the seeds: in-neighbours of a node, or nodes of the layer (default 15,10,5, as many as --layers)")
+	f.StringVar(&o.cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+strings.Join(cache.Policies(), ", "))
+}
+
+// trainSamplers are the samplers that models are trained with. Those of GraphSAINT choose the rows of a batch
+// themselves, and locality needs a cache whose content it samples by.
+func trainSamplers() (names []string) {
+	for _, name := range sampling.Names() {
+		if !strings.HasPrefix(name, "saint") && name != "locality" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // fillGraphDefaults checks and completes the options that only models that read a graph have.
@@ -36,20 +60,53 @@ func (o *trainOptions) fillGraphDefaults() error {
 		return usagef("--model: %s", err)
 	}
 	if aggregation == "" {
-		if o.sampler != "" {
-			return usagef("--sampler %s: %s reads a hop store, of which nothing is sampled", o.sampler, o.model)
+		for _, flag := range []string{"sampler", "fanout", "cache"} {
+			if o.flags.Changed(flag) {
+				return usagef("--%s: %s reads a hop store, of which nothing is sampled", flag, o.model)
+			}
 		}
 		return nil
 	}
 	for _, flag := range []string{"hops", "operator", "placement", "shuffle", "chunk-rows"} {
-		if o.flags.Changed(flag) {
+		if f := o.flags.Lookup(flag); f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have
 			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop store)", flag, o.model)
 		}
 	}
 	if o.sampler == "" {
-		o.sampler = "full"
+		o.sampler = "neighbor"
 	}
-	return oneOf("sampler", o.sampler, "full")
+	if err := oneOf("sampler", o.sampler, trainSamplers()...); err != nil {
+		return err
+	}
+	if o.cache != "" {
+		if _, err := cache.Parse(o.cache); err != nil {
+			return usagef("--cache: %s", err)
+		}
+	}
+	return nil
+}
+
+// fillSampling completes the options for the model and the training nodes, when these are known.
+func (o *trainOptions) fillSampling(trainRows int64) error {
+	layers := int(o.Values["layers"])
+	if o.sampler == fullSampler && o.batchByDefault {
+		o.BatchRows = int(trainRows)
+	}
+	if o.sampler == fullSampler {
+		if len(o.fanouts) > 0 {
+			return usagef("--fanout: --sampler full takes all in-neighbours")
+		}
+		return nil
+	}
+	if len(o.fanouts) == 0 {
+		for i := range layers {
+			o.fanouts = append(o.fanouts, max(5, 15-5*i))
+		}
+	}
+	if len(o.fanouts) != layers {
+		return usagef("--fanout has %d numbers for %d layers: give one for each (or another --layers)", len(o.fanouts), layers)
+	}
+	return nil
 }
 
 // inferenceRows is how many rows a model that reads a graph is evaluated on at a time.
@@ -64,6 +121,7 @@ type graphInput struct {
 	// Most nodes whose outputs are computed at once: in training on all, all of them.
 	batchNodes int
 	sets       rowSets
+	sampled    *sampledInput // nil: batches are all nodes
 }
 
 // openWhole brings a graph to the first device of the machine. held is what the command holds in host memory.
@@ -99,29 +157,138 @@ func (a *app) openWhole(ctx context.Context, graph *format.Dir, model string, he
 	return in, nil
 }
 
-func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (*graphInput, error) {
+func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *graphInput, err error) {
+	spec, err = spec.Normalized()
+	if err != nil {
+		return nil, err
+	}
+	layers := int(spec.Settings["layers"])
+	m := &graph.Manifest
+	train := int(session.CountRows(graph.Layout(), part.Train))
+	rows := min(o.BatchRows, train)
+	if all := o.sampler == fullSampler && rows == train; !all || o.cache != "" {
+		held += 8*(m.Nodes+1) + 4*m.Edges + m.Nodes*int64(m.Features)*4 // of sampler and features
+	}
 	in, err := a.openWhole(ctx, graph, o.model, held)
 	if err != nil {
 		return nil, err
 	}
-	spec, err = spec.Normalized()
-	if err != nil {
-		return nil, errors.Join(err, in.Close())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, in.Close())
+		}
+	}()
+	in.layers, in.rows, in.batchNodes = layers, rows, rows
+	if o.sampler == fullSampler && rows == train && o.cache == "" {
+		in.batchNodes = int(m.Nodes)
+		return in, nil
 	}
-	in.layers = int(spec.Settings["layers"])
-	train := int(session.CountRows(graph.Layout(), part.Train))
-	if in.rows = o.BatchRows; o.batchByDefault || in.rows > train {
-		in.rows = train
-	}
-	in.batchNodes = int(graph.Manifest.Nodes)
-	if in.rows < train {
-		return nil, errors.Join(usagef("--batch %d: --sampler full takes all %d training nodes at once", in.rows, train), in.Close())
-	}
-	return in, nil
+	return in, a.openSampled(ctx, graph, o, in, part)
 }
+
+// openSampled opens what samples batches, and brings their features.
+func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOptions, in *graphInput, part session.Partition) (err error) {
+	aggregation, err := trainer.AggregationOf(o.model)
+	if err != nil {
+		return err
+	}
+	s := &sampledInput{}
+	in.sampled = s
+	if s.topology, err = sampling.LoadTopology(ctx, graph, a.threads); err != nil {
+		return err
+	}
+	fanouts := o.fanouts
+	if o.sampler == fullSampler {
+		fanouts = slices.Repeat([]int{sampling.All}, in.layers)
+	}
+	s.method, err = sampling.NewMethod(o.sampler, s.topology, sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Threads: a.threads})
+	if err != nil {
+		return usagef("%s", err)
+	}
+	if s.features, err = features.LoadHost(ctx, graph, a.threads); err != nil {
+		return err
+	}
+	labels, err := sampling.ReadLabels(ctx, graph)
+	if err != nil {
+		return err
+	}
+	lo := sampling.LoaderOptions{Device: in.device, Features: s.features, Labels: labels, Workers: a.threads}
+	if o.cache != "" {
+		spec, err := cache.Parse(o.cache)
+		if err != nil {
+			return usagef("--cache: %s", err)
+		}
+		opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
+			Topology: s.topology, Method: s.method, Nodes: part.Train.List, Plan: in.plan(a.seed), Workers: a.threads,
+			RowBytes: int64(s.features.Columns()) * int64(s.features.DType().Size()),
+		})
+		if err != nil {
+			return err
+		}
+		lo.Cache = opened.Cache
+	}
+	s.loader, err = sampling.Open(lo)
+	return err
+}
+
+// plan is the order of training nodes.
+func (in *graphInput) plan(seed uint64) chunk.Plan {
+	return chunk.Plan{BatchRows: in.rows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
+}
+
+// sampledInput is what batches of training are sampled from.
+type sampledInput struct {
+	topology sampling.Topology
+	method   *sampling.Method
+	features *features.Host
+	loader   *sampling.Loader
+}
+
+func (s *sampledInput) Close() error {
+	var errs []error
+	if s.loader != nil {
+		errs = append(errs, s.loader.Close())
+	}
+	if s.features != nil {
+		errs = append(errs, s.features.Close())
+	}
+	if s.method != nil {
+		errs = append(errs, s.method.Close())
+	}
+	if s.topology != nil {
+		errs = append(errs, s.topology.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// sampledSet is the training nodes of one run.
+type sampledSet struct {
+	*sampling.Set
+	nodes []uint32
+	plan  chunk.Plan
+}
+
+// RowNumbers are the nodes of a batch.
+func (s sampledSet) RowNumbers(epoch, batch int) []uint32 {
+	for b := range s.plan.EpochFrom(epoch, batch) {
+		rows := make([]uint32, b.Rows)
+		b.RowNumbers(rows)
+		for i, row := range rows {
+			rows[i] = s.nodes[row]
+		}
+		return rows
+	}
+	return nil
+}
+
+// Remote is none: see loader.Set.
+func (s sampledSet) Remote() (read, remote int64) { return 0, 0 }
 
 func (in *graphInput) Close() error {
 	var errs []error
+	if in.sampled != nil {
+		errs = append(errs, in.sampled.Close())
+	}
 	if in.whole != nil {
 		errs = append(errs, in.whole.Close())
 	}
@@ -136,22 +303,34 @@ func (in *graphInput) batches() trainer.Batches {
 	return trainer.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: placement.Device, Devices: 1}
 }
 
-func (in *graphInput) rowSets(p session.Partition, _ uint64, test bool) (rowSets, error) {
-	if in.sets.train != nil { // batches of all nodes are the same in each run
-		return in.sets, nil
+func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d rowSets, err error) {
+	d = in.sets // of earlier runs: but for samples, they are the same in each
+	if d.valid == nil {
+		if d.valid, err = in.inOrder(p.Valid); err == nil && test {
+			d.test, err = in.inOrder(p.Test)
+		}
+		if err != nil {
+			return d, err
+		}
 	}
-	var d rowSets
-	train, err := in.whole.Batch(p.Train.List, in.layers)
-	if err != nil {
-		return d, err
+	switch {
+	case in.sampled != nil:
+		plan := in.plan(seed)
+		plan.Rows = int64(len(p.Train.List))
+		set, err := in.sampled.loader.Set(p.Train.List, in.sampled.method, plan)
+		if err != nil {
+			return d, err
+		}
+		d.train = []rowSet{sampledSet{set, p.Train.List, plan}}
+	case d.train == nil:
+		set, err := in.whole.Batch(p.Train.List, in.layers)
+		if err != nil {
+			return d, err
+		}
+		d.train = []rowSet{set}
 	}
-	if d.valid, err = in.inOrder(p.Valid); err == nil && test {
-		d.test, err = in.inOrder(p.Test)
-	}
-	if d.train = []rowSet{train}; err == nil {
-		in.sets = d
-	}
-	return d, err
+	in.sets = d
+	return d, nil
 }
 
 func (in *graphInput) inOrder(rows loader.Rows) ([]rowSet, error) {
@@ -168,4 +347,22 @@ func (in *graphInput) note(a *app) {
 func (in *graphInput) describe(r *trained) {
 	r.Placement, r.Shuffle, r.Devices = placement.Device, placement.RR, 1
 	r.Reasons = []string{"the whole graph is on the device"}
+	if in.sampled == nil {
+		return
+	}
+	stats := in.sampled.loader.Stats()
+	r.Load = stats.Stats
+	r.Sampled = &sampledStats{Edges: stats.Edges, Inputs: stats.Inputs, MovedBytes: stats.MovedBytes}
+	if c := stats.Cache; c != nil {
+		rate := c.HitRate()
+		r.Sampled.HitRate = &rate
+	}
+}
+
+// sampledStats are what all epochs of training have sampled.
+type sampledStats struct {
+	Edges      int64    `json:"edges"`       // of all blocks
+	Inputs     int64    `json:"inputs"`      // nodes whose features batches had
+	MovedBytes int64    `json:"moved_bytes"` // of features that no cache had
+	HitRate    *float64 `json:"cache_hit_rate,omitempty"`
 }

@@ -59,25 +59,32 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnAGraph(t *testing.T) {
 	}
 }
 
-// A training on a graph that is stopped goes on to the same bits.
+// A training on a graph that is stopped goes on to the same bits, on any number of threads.
 func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
-	whole, d := disk(t, generateLine), disk(t, generateLine)
-	must(t, whole, graphLine+" --run run")
-	o := hopfeed(t, d, graphLine+" --run run --save-every 0s --max-time 1ns")
-	if o.code == exitDone {
-		t.Fatal("it was not stopped")
-	}
-	must(t, d, graphLine+" --run run")
-	parameters := 0
-	for name, text := range tree(t, whole, "run") {
-		if strings.HasPrefix(name, "run/parameters-") {
-			if parameters++; content(t, d, name) != text {
-				t.Errorf("%s differs", name)
+	for _, flags := range []string{
+		"--sampler full", "--sampler full --batch 50", "--batch 40", "--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
+		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000",
+	} {
+		whole, d := disk(t, generateLine), disk(t, generateLine)
+		line := graphLine + " --run run --epochs 4 " + flags
+		must(t, whole, line+" --threads 1")
+		if o := hopfeed(t, d, line+" --save-every 0s --max-time 1ns"); o.code == exitDone {
+			t.Fatal("it was not stopped")
+		}
+		must(t, d, line+" --threads 3")
+		must(t, d, "train --config run/config.yaml --run again") // which has all settings
+		parameters := 0
+		for name, text := range tree(t, whole, "run") {
+			if strings.HasPrefix(name, "run/parameters-") {
+				parameters++
+				if content(t, d, name) != text || content(t, d, strings.Replace(name, "run/", "again/", 1)) != text {
+					t.Errorf("%s: %s differs", flags, name)
+				}
 			}
 		}
-	}
-	if parameters != 1 {
-		t.Errorf("%d files of parameters", parameters)
+		if parameters != 1 {
+			t.Errorf("%d files of parameters", parameters)
+		}
 	}
 }
 
@@ -88,9 +95,12 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 	for line, want := range map[string]string{
 		"train store --model gcn":                      "store is a hop store, and gcn reads the graph that it was made of",
 		"train graph --model sign":                     "graph is a graph, and sign reads a hop store: run hopfeed propagate graph",
-		"train store --model sign --sampler full":      "--sampler full: sign reads a hop store",
+		"train store --model sign --sampler full":      "--sampler: sign reads a hop store",
 		"train graph --model gcn --hops 2":             "--hops: gcn reads a graph, which has no hops",
 		"train graph --model gcn --sampler none":       `--sampler "none"`,
+		"train graph --model gcn --fanout 5":           "--fanout has 1 numbers for 2 layers",
+		"train graph --model gcn --cache lru":          "--cache",
+		"train graph --model gcn --sampler saint-rw":   `--sampler "saint-rw"`,
 		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of it",
 		"evaluate store --checkpoint run":              "gcn reads the graph",
 		"evaluate graph --checkpoint run-of-store":     "sign reads a hop store",

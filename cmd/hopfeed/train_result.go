@@ -51,6 +51,7 @@ type trained struct {
 	Splits                []int              `json:"splits,omitempty"` // if several were trained on
 	Load                  loader.Stats       `json:"load"`
 	Seconds               float64            `json:"seconds"`
+	Sampled               *sampledStats      `json:"sampled,omitempty"`
 	Runs                  []trainer.Run      `json:"runs,omitempty"`
 	Resumed               bool               `json:"resumed,omitempty"` // parts of the runs were made before
 	Output                string             `json:"output,omitempty"`
