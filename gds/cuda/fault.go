@@ -52,6 +52,7 @@ const (
 	labelNotBinary
 	offsetsDescend // and, in the bits from 8 on, which of edgeNames
 	noSuchSource
+	targetOutOfRange
 )
 
 // err is the error of a fault of an operation before a number, or nil.
@@ -62,6 +63,8 @@ func (o outcome) err(d *Device, before uint64) error {
 	switch o.what & 0xff {
 	case indexOutOfRange:
 		return d.errorf("Gather: index[%d] is row %d of a matrix of %d", o.row, o.value, o.limit)
+	case targetOutOfRange:
+		return d.errorf("Scatter: index[%d] is row %d of a matrix of %d", o.row, o.value, o.limit)
 	case labelOutOfRange:
 		return d.errorf("SoftmaxCrossEntropy: row %d has label %d, of %d classes", o.row, o.value, o.limit)
 	case labelNotBinary:

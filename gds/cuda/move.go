@@ -107,19 +107,50 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 		if c.err != nil {
 			return
 		}
-		// Rows are moved in the largest units that all of them are multiples of.
-		size := uint64(dst.DType.Size())
-		unit := min(4, bits.TrailingZeros64(to|from|size*uint64(dst.Cols)|size*uint64(dst.Stride)|size*uint64(src.Stride)))
-		c.number(to)
-		c.number(uint64(dst.Stride) * size >> unit)
-		c.number(from)
-		c.number(uint64(src.Stride) * size >> unit)
-		c.number(by)
-		units := dst.Cols * int(size) >> unit
-		c.size(dst.Rows, units)
+		unit := c.rows(to, dst, from, src, by, dst.Rows)
 		c.number(uint64(src.Rows))
 		c.checked()
-		c.each(gatherKernels[unit][which], dst.Rows*units)
+		c.each(gatherKernels[unit.log][which], dst.Rows*unit.cols)
+	})
+}
+
+// rowUnits are what rows are moved in: the largest that all rows are multiples of.
+type rowUnits struct{ log, cols int }
+
+// rows passes two matrices in units, and how many rows are moved by an index.
+func (c *call) rows(to uint64, dst gds.Tensor, from uint64, src gds.Tensor, by uint64, rows int) rowUnits {
+	size := uint64(dst.DType.Size())
+	log := min(4, bits.TrailingZeros64(to|from|size*uint64(dst.Cols)|size*uint64(dst.Stride)|size*uint64(src.Stride)))
+	u := rowUnits{log, dst.Cols * int(size) >> log}
+	c.number(to)
+	c.number(uint64(dst.Stride) * size >> log)
+	c.number(from)
+	c.number(uint64(src.Stride) * size >> log)
+	c.number(by)
+	c.size(rows, u.cols)
+	return u
+}
+
+// scatterKernels are by the logarithm of the unit that they move.
+var scatterKernels = [5]*kernel{
+	newKernel("move", "scatter_1"), newKernel("move", "scatter_2"), newKernel("move", "scatter_4"), newKernel("move", "scatter_8"), newKernel("move", "scatter_16"),
+}
+
+func (s *stream) Scatter(dst, src, index gds.Tensor) {
+	s.enqueue("Scatter", []gds.Tensor{dst, src, index}, func(c *call) {
+		c.require(isVector(index, src.Rows) && dst.Cols == src.Cols, errShape)
+		if c.err != nil || src.Rows == 0 || src.Cols == 0 {
+			return
+		}
+		c.require(dst.DType == src.DType, errTypes)
+		to, from, by := c.address(dst), c.address(src), c.typed(index, gds.Uint32)
+		if c.err != nil {
+			return
+		}
+		unit := c.rows(to, dst, from, src, by, src.Rows)
+		c.number(uint64(dst.Rows))
+		c.checked()
+		c.each(scatterKernels[unit.log], src.Rows*unit.cols)
 	})
 }
 

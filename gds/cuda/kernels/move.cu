@@ -32,6 +32,21 @@ GATHER(gather_4_by_i64, u32, i64)
 GATHER(gather_8_by_i64, u64, i64)
 GATHER(gather_16_by_i64, unit16, i64)
 
+// dst[index[i],:] = src[i,:], of rows of src.
+#define SCATTER(name, Unit) \
+	KERNEL(name, Unit *dst, u64 dst_stride, const Unit *src, u64 src_stride, const u32 *index, u64 rows, u64 cols, u64 targets, Fault *fault, u64 operation) { \
+		FOR_EACH(i, rows * cols) { \
+			u64 row = divide(i, cols), column = i - row * cols, to = index[row]; \
+			if (to < targets) dst[to * dst_stride + column] = src[row * src_stride + column]; \
+			else report(fault, operation, TARGET_OUT_OF_RANGE, row, 0, (i64)to, (i64)targets); \
+		} \
+	}
+SCATTER(scatter_1, u8)
+SCATTER(scatter_2, u16)
+SCATTER(scatter_4, u32)
+SCATTER(scatter_8, u64)
+SCATTER(scatter_16, unit16)
+
 struct Single { typedef float Bits; DEVICE float decode(float v) { return v; } DEVICE float encode(float v) { return v; } };
 struct Half { typedef u16 Bits; DEVICE float decode(u16 v) { return half_to_float(v); } DEVICE u16 encode(float v) { return float_to_half(v); } };
 struct Brain { // bfloat16: the upper half of a float
