@@ -42,6 +42,12 @@ var flagExceptions = map[string]string{
 	"generate --undirected": "only for rmat",
 	"plan --edges":          "also plans the propagation",
 
+	"sample --sampler": "all samplers",
+	"sample --cache":   "only counts",
+	"sample --epochs":  "not of training",
+	"sample --split":   "one, that --seeds refers to",
+	"sample --batch":   "seeds",
+
 	"bench load --placement":     "all, not auto",
 	"bench ablation --placement": "all, not auto",
 	"bench load --shuffle":       "all, not auto",

@@ -36,7 +36,11 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if want.Options, err = want.Options.Normalized(trainer.Spec{}); err != nil {
 			t.Fatal(err)
 		}
-		o := must(t, d, "train store --json --model "+model+" --run "+model)
+		input := "store"
+		if aggregation, _ := trainer.AggregationOf(model); aggregation != "" {
+			input = "graph"
+		}
+		o := must(t, d, "train "+input+" --json --model "+model+" --run "+model)
 		got, epochs, best := settings(t, o)
 		if !reflect.DeepEqual(got, want) || want.WeightDecay == 0 || want.Patience == 0 {
 			t.Errorf("%s: %+v, want %+v", model, got, want)
@@ -51,7 +55,7 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		evaluated, _, _ := settings(t, must(t, d, "evaluate store --json --checkpoint "+model))
+		evaluated, _, _ := settings(t, must(t, d, "evaluate "+input+" --json --checkpoint "+model))
 		if evaluated.BatchRows = want.BatchRows; !reflect.DeepEqual(evaluated, want) {
 			t.Errorf("%s: evaluate says %+v, want %+v", model, evaluated, want)
 		}

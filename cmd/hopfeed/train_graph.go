@@ -38,7 +38,7 @@ const fullSampler = "full"
 func (o *samplingOptions) declareFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.sampler, "sampler", "", "of models that read a graph: "+strings.Join(trainSamplers(), ", ")+
 		" (default neighbor; full takes all in-neighbours and, unless --batch says otherwise, all training nodes at once)")
-	f.IntSliceVar(&o.fanouts, "fanout", nil, "number for each layer, the first nearest the seeds: in-neighbours of a node, or nodes of the layer (default 15,10,5, as many as --layers)")
+	f.IntSliceVar(&o.fanouts, "fanout", nil, "in-neighbours of a node, or nodes, of each layer; the first is nearest the seeds, -1 is all (default 15,10,5, as many as --layers)")
 	f.StringVar(&o.cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+strings.Join(cache.Policies(), ", "))
 }
 
