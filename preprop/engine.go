@@ -287,6 +287,9 @@ func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) er
 	if e.plan.CheckpointBytes == 0 || !e.pace.checkpointDue(stateBytes(state)) {
 		return nil // only a goroutine that looked a moment ago has found that it was time
 	}
+	if err := e.finishWrite(); err != nil { // no checkpoint makes up for that
+		return err
+	}
 	err := e.saveCheckpoint(ctx, at, state)
 	if errors.Is(err, syscall.ENOSPC) { // there may still be room for the results
 		e.plan.CheckpointBytes, err = 0, nil

@@ -107,6 +107,49 @@ func TestAFullDiskEndsAJobThatGoesOnOnceThereIsRoom(t *testing.T) {
 	}
 }
 
+// A write beside the hops that finds the disk full ends the job, whatever is due at that moment: it is not taken
+// for a checkpoint that found no room, which a job does without.
+func TestAMatrixThatFindsNoRoomEndsTheJob(t *testing.T) {
+	graph := slotGraph(t)
+	for name, o := range slotJobs() {
+		for _, files := range []string{"hop-", "result-"} {
+			o := o
+			if o.clock = ticking(new(atomic.Int64)); files == "result-" {
+				o.MemoryBytes, o.Planned = least(t, graph, o), outOfCore
+			}
+			for n := int32(1); n < 12; n++ {
+				o.clock = ticking(new(atomic.Int64))
+				full := &fullOnce{FS: graph.CrashClone(), files: files}
+				full.left.Store(n)
+				_, err := Propagate(context.Background(), full, "graph", "store", o)
+				if full.left.Load() > 0 { // there are fewer files
+					if n == 1 {
+						t.Errorf("%s: no %s file was written", name, files)
+					}
+					break
+				}
+				if !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("%s, no room for %s file %d: %v", name, files, n, err)
+				}
+			}
+		}
+	}
+}
+
+// fullOnce has no room for one of the files whose path has this text.
+type fullOnce struct {
+	vfs.FS
+	files string
+	left  atomic.Int32
+}
+
+func (f *fullOnce) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
+	if strings.Contains(path, f.files) && f.left.Add(-1) == 0 {
+		return nil, 0, syscall.ENOSPC
+	}
+	return f.FS.(vfs.DirectCreator).CreateDirect(path, bytes)
+}
+
 // optimist always has room, so that nothing is refused beforehand.
 type optimist struct{ vfs.FS }
 

@@ -62,8 +62,8 @@ func (p *resultFiles) find() ([][]columnRange, error) {
 	return out, nil
 }
 
-// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time, through two for each thread and
-// one more; those of a matrix are removed when the store has it.
+// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time,
+// through two buffers for each thread and one more; those of a matrix are removed when the store has it.
 func (w *work) resultsCost(p *Plan) cost {
 	if !p.ResultFiles {
 		return cost{}
@@ -80,6 +80,9 @@ func (w *work) resultsCost(p *Plan) cost {
 // all of its columns, and removes the files.
 func (p *resultFiles) assemble(ctx context.Context, store *format.Writer, matrix int, ranges []columnRange, threads int, report progress.Reporter) error {
 	id, rowBytes := p.matrices[matrix], p.features*p.size
+	if gaps := missing(columnRange{0, p.features}, ranges); len(gaps) > 0 {
+		return fmt.Errorf("%s lacks columns %d to %d among the files in %s", id, gaps[0].first, gaps[0].end-1, p.dir)
+	}
 	task := report.Start("assemble "+id.String(), p.rows*int64(rowBytes), progress.Bytes)
 	defer task.Done()
 	out, err := store.Matrix(id)

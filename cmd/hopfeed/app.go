@@ -171,7 +171,7 @@ func count(n int64, thing string) string {
 	switch {
 	case n == 1:
 		return "1 " + thing
-	case strings.HasSuffix(thing, "s"):
+	case strings.HasSuffix(thing, "s"), strings.HasSuffix(thing, "ch"):
 		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)

@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && linux
 
 // Command libhopfeed is Hopfeed as a C library, which programs in other languages load:
 //

@@ -55,6 +55,9 @@ func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, 
 	if err != nil {
 		return nil, 0, errors.Join(noDirect(path, err), os.Remove(temp))
 	}
+	if align > directAlign { // more than the memory of those who write has
+		return nil, 0, errors.Join(noDirect(path, errUnaligned), raw.Close(), os.Remove(temp))
+	}
 	f := &directPending{osPending{File: raw, path: path}, align, acquireRing()}
 	if err := preallocate(raw, bytes); err != nil {
 		return nil, 0, errors.Join(pathError("allocate", temp, err), f.Abort())

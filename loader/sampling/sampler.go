@@ -32,6 +32,9 @@ func Key(seed uint64, epoch, batch int) uint64 {
 // All as a fanout is all in-neighbours.
 const All = -1
 
+// maxFanout is far beyond what is useful, and few enough draws for a batch to end.
+const maxFanout = 1 << 24
+
 // Options say how a method samples.
 type Options struct {
 	// Fanouts has a number for each layer; the first is the layer nearest the seeds. It is the
@@ -125,8 +128,8 @@ func NewMethod(name string, topology Topology, o Options) (_ *Method, err error)
 		return nil, fmt.Errorf("sampler %s: no fanouts: one for each layer of the model, such as 15,10,5", name)
 	}
 	for i, f := range o.Fanouts {
-		if f < 1 && f != All {
-			return nil, fmt.Errorf("sampler %s: fanout %d of layer %d from the seeds: must be positive, or %d for all", name, f, i, All)
+		if (f < 1 || f > maxFanout) && f != All {
+			return nil, fmt.Errorf("sampler %s: fanout %d of layer %d from the seeds: must be 1 to %d, or %d for all", name, f, i, maxFanout, All)
 		}
 	}
 	if err := o.check(name, topology); err != nil {
