@@ -61,6 +61,10 @@ func (o *benchAblationOptions) validate() (err error) {
 		return err
 	}
 	names, _ := trainer.Models()
+	names = slices.DeleteFunc(names, func(model string) bool {
+		aggregation, _ := trainer.AggregationOf(model)
+		return aggregation != "" // reads a graph
+	})
 	for _, model := range o.models {
 		if err := oneOf("models", model, names...); err != nil {
 			return err

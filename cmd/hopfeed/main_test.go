@@ -291,7 +291,7 @@ func TestExitStatus(t *testing.T) {
 		{"a graph that is there", generateLine, exitUsage, "--force"},
 		{"a model that is there", trainLine, exitUsage, "--force"},
 		{"arrays that are there", exportLine, exitUsage, "--force"},
-		{"an unknown model", "train store --model gat", exitUsage, "sgc"},
+		{"an unknown model", "train store --model gnn", exitUsage, "sgc"},
 		{"a graph where a store is needed", "train graph --model sgc", exitUsage, "propagate"},
 		{"more hops than there are", "train store --hops 5", exitUsage, "5 hops"},
 		{"a store without training rows", "train unsplitstore", exitUsage, "no training rows"},
