@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -31,14 +32,15 @@ func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Open
 		return cache.Opened{}, err
 	}
 	v := &visits{o: o}
-	return spec.Open(cache.Inputs{
+	opened, err := spec.Open(cache.Inputs{
 		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, Seed: o.Plan.Seed,
 		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology) },
 		Visits:     func() ([]uint32, error) { err := v.count(ctx); return v.rows, err },
 		ListVisits: func() ([]float64, error) { err := v.count(ctx); return v.lists, err },
-		ListBytes:  func(node uint32) int64 { return v.listBytes(node) },
+		ListBytes:  v.listBytes,
 		Reach:      func() ([]float32, error) { return reach(ctx, o) },
 	})
+	return opened, errors.Join(err, v.failed)
 }
 
 // visits counts what one epoch of sampling visits (GNNLab's pre-sampling).
@@ -46,6 +48,8 @@ type visits struct {
 	o     CacheOptions
 	rows  []uint32
 	lists []float64 // bytes that are read of each list
+	// failed is why listBytes could not tell.
+	failed error
 }
 
 // presampledEpoch is an epoch that no training reaches, so that its batches are others.
@@ -79,8 +83,8 @@ func (v *visits) count(ctx context.Context) error {
 
 func (v *visits) listBytes(node uint32) int64 {
 	var list [1]List
-	if v.o.Topology.Lists([]uint32{node}, list[:]) != nil {
-		return offsetBytes
+	if err := v.o.Topology.Lists([]uint32{node}, list[:]); err != nil {
+		v.failed = err
 	}
 	return offsetBytes + sourceBytes*list[0].Degree()
 }

@@ -23,10 +23,11 @@ type rowCache struct {
 	misses *offheap.Buffer // of a batch, of the host
 	// For load: rows in pinned memory, and on the device, with their slots behind them.
 	staging, arrival gds.Buffer
+	loadRows         int // so many at a time
 }
 
-// loadRows is how many rows are loaded at a time.
-const loadRows = 4096
+// maxLoadRows is how many rows are loaded at a time, of as many slots or more.
+const maxLoadRows = 4096
 
 // newRowCache allocates the slots of a loader's cache; nil if nothing is to be gained by rows in
 // other memory.
@@ -35,14 +36,14 @@ func newRowCache(l *Loader) (_ *rowCache, err error) {
 	if l.o.Cache == nil || l.unified && !stored {
 		return nil, nil
 	}
-	r := &rowCache{l: l}
+	r := &rowCache{l: l, loadRows: min(maxLoadRows, l.o.Cache.Slots())}
 	bytes := int64(l.o.Cache.Slots()) * l.rowBytes()
 	if l.unified {
 		r.host, err = offheap.Alloc(bytes)
 	} else {
 		r.device, err = l.o.Device.Alloc(max(bytes, 1))
 	}
-	load := loadRows * (l.rowBytes() + 4)
+	load := int64(r.loadRows) * (l.rowBytes() + 4)
 	if err == nil {
 		r.staging, err = l.o.Device.AllocPinned(load)
 	}
@@ -73,17 +74,18 @@ func (r *rowCache) slot(i uint32) []byte {
 func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load) error {
 	f, size := r.l.o.Features, r.l.rowBytes()
 	for len(rows.Nodes) > 0 {
-		n := min(loadRows, len(rows.Nodes))
+		n := min(r.loadRows, len(rows.Nodes))
 		memory := r.staging.Bytes()
 		if err := f.Gather(ctx, memory[:int64(n)*size], f.DType(), rows.Nodes[:n]); err != nil {
 			return err
 		}
 		if r.onDevice() {
-			bytes := int(loadRows*size) + 4*n
-			copy(dtype.Uint32s(memory[loadRows*size:][:4*n]), rows.Slots[:n])
+			behind := int64(r.loadRows) * size
+			bytes := int(behind) + 4*n
+			copy(dtype.Uint32s(memory[behind:][:4*n]), rows.Slots[:n])
 			stream.Copy(gds.NewTensor(r.arrival, 1, bytes, gds.Uint8), gds.NewTensor(r.staging, 1, bytes, gds.Uint8))
 			slots := gds.NewTensor(r.arrival, 1, n, gds.Uint32)
-			slots.Offset = loadRows * size
+			slots.Offset = behind
 			stream.Scatter(r.tensor(), gds.NewTensor(r.arrival, n, f.Columns(), f.DType()), slots)
 			if err := stream.Record().Wait(ctx); err != nil {
 				return err
