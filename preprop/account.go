@@ -12,7 +12,7 @@ type account struct {
 }
 
 // TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
-// Waiting. The rest of the whole is planning, rows of the store, and scratch files of earlier runs.
+// Waiting. The rest of the whole is planning, rows of the store, checkpoints, and scratch files of earlier runs.
 type TimeAccount struct {
 	Preparing  float64 `json:"preparing"` // reading topologies, and computing factors of operators
 	Reading    float64 `json:"reading"`   // the input, first use of the memory for it included

@@ -237,7 +237,7 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 		task.Done()
 		return err
 	}
-	start := time.Now()
+	start, paused := time.Now(), time.Duration(0)
 	begun := e.writingBytes()
 	for at.product <= products {
 		dst, src, with := terms.step(at.product, x, y, e.seriesBuffers)
@@ -258,14 +258,14 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 			at.product, at.row = at.product+1, 0
 		}
 		if at.product <= products {
-			if err := e.pause(ctx, at, e.savedMatrices(terms, at, x, y)); err != nil {
+			if err := timed(&paused, func() error { return e.pause(ctx, at, e.savedMatrices(terms, at, x, y)) }); err != nil {
 				task.Done()
 				return err
 			}
 		}
 	}
 	task.Done()
-	e.hopSeconds[at.matrix] += time.Since(start).Seconds()
+	e.hopSeconds[at.matrix] += (time.Since(start) - paused).Seconds()
 	return e.write(y)
 }
 
@@ -300,6 +300,9 @@ func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) er
 // end writes a last checkpoint if that is worth its time, and returns why the job ends.
 func (e *engine) end(ctx context.Context, at position, state []savedMatrix) error {
 	why := endCause(ctx)
+	if m := e.back.matrix; m != nil {
+		e.Note(fmt.Sprintf("stopping once %s is written: to interrupt again ends at once", m.id))
+	}
 	if err := e.finishWrite(); err != nil {
 		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
 	}
