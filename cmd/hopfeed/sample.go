@@ -154,16 +154,21 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 	if err != nil {
 		return nil, err
 	}
-	method, err := sampling.NewMethod(o.sampler, topology, o.Options)
+	method, err := sampling.NewMethod(ctx, o.sampler, topology, o.Options)
 	if err != nil {
-		if !errors.Is(err, format.ErrCorrupt) {
-			err = usagef("%v", err)
-		}
-		return nil, err
+		return nil, samplingUsage(err)
 	}
 	defer func() { err = errors.Join(err, method.Close()) }()
 	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
 	return r, a.sampleEpochs(ctx, r, method, plan, seeds, rows, &o)
+}
+
+// samplingUsage makes options that cannot be an error of usage.
+func samplingUsage(err error) error {
+	if errors.Is(err, sampling.ErrOptions) {
+		return usagef("%v", err)
+	}
+	return err
 }
 
 // openSampleCache opens the cache, nil without one, and lets locality know it.
@@ -183,9 +188,9 @@ func (a *app) openSampleCache(ctx context.Context, graph *format.Dir, t sampling
 	if locality {
 		visiting.Bias, visiting.Debias, name = 0, false, "neighbor"
 	}
-	method, err := sampling.NewMethod(name, t, visiting)
+	method, err := sampling.NewMethod(ctx, name, t, visiting)
 	if err != nil {
-		return nil, usagef("%v", err)
+		return nil, samplingUsage(err)
 	}
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
 		Topology: t, RowBytes: int64(graph.Manifest.Features * graph.Layout().DType.Size()), Method: method, Nodes: seeds, Plan: plan, Workers: a.threads,

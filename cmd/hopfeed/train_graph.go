@@ -201,9 +201,9 @@ func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOption
 	if o.sampler == fullSampler {
 		fanouts = slices.Repeat([]int{sampling.All}, in.layers)
 	}
-	s.method, err = sampling.NewMethod(o.sampler, s.topology, sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Threads: a.threads})
+	s.method, err = sampling.NewMethod(ctx, o.sampler, s.topology, sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Threads: a.threads})
 	if err != nil {
-		return usagef("%s", err)
+		return samplingUsage(err)
 	}
 	if s.features, err = features.LoadHost(ctx, graph, a.threads); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
 
@@ -34,7 +35,7 @@ func BenchmarkSample(b *testing.B) {
 	perm := rand.New(rand.NewPCG(1, 2)).Perm(n)
 	for _, name := range Names() {
 		b.Run("sampler="+name, func(b *testing.B) {
-			m, err := NewMethod(name, t, Options{Fanouts: []int{15, 10, 5}})
+			m, err := NewMethod(context.Background(), name, t, Options{Fanouts: []int{15, 10, 5}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -18,14 +19,14 @@ type columns struct {
 }
 
 // newColumns computes norms, or squared ones; with floor, each node gets the mean of all besides.
-func newColumns(t Topology, f *factors, squared, floor bool) (*columns, error) {
+func newColumns(ctx context.Context, t Topology, f *factors, squared, floor bool) (*columns, error) {
 	buf, err := offheap.Alloc(8 * t.Nodes())
 	if err != nil {
 		return nil, fmt.Errorf("norms of columns: %w", err)
 	}
 	p := &columns{cumulative: dtype.As[float64](buf.Bytes()), buf: buf}
 	// One thread adds the numbers of a column up in the same order every time.
-	if err := visitLists(t, 1, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
+	if err := visitLists(ctx, t, 1, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
 		row, loop := f.row(uint32(v), int64(len(sources))), f.loop(uint32(v))
 		for j, u := range sources {
 			if int64(j) != loop {

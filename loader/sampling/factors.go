@@ -28,7 +28,7 @@ type factors struct {
 // factorGrain is the number of nodes whose factors a goroutine computes at a time.
 const factorGrain = 1 << 12
 
-func newFactors(t Topology, a Aggregation, threads int) (_ *factors, err error) {
+func newFactors(ctx context.Context, t Topology, a Aggregation, threads int) (_ *factors, err error) {
 	f := &factors{added: a == Sym || a == Plain}
 	defer func() {
 		if err != nil {
@@ -36,7 +36,7 @@ func newFactors(t Topology, a Aggregation, threads int) (_ *factors, err error) 
 		}
 	}()
 	if f.added {
-		if err := f.findLoops(t, threads); err != nil {
+		if err := f.findLoops(ctx, t, threads); err != nil {
 			return nil, err
 		}
 	}
@@ -46,15 +46,15 @@ func newFactors(t Topology, a Aggregation, threads int) (_ *factors, err error) 
 		f.mean = true
 	case a == Mean:
 		if f.s, err = f.perNode(t.Nodes()); err == nil {
-			err = f.degrees(t, threads, func(v int64, d float64) { f.s[v] = inverse(d) })
+			err = f.degrees(ctx, t, threads, func(v int64, d float64) { f.s[v] = inverse(d) })
 		}
 	case a == Sym:
 		if f.s, err = f.perNode(t.Nodes()); err == nil {
-			err = f.degrees(t, threads, func(v int64, d float64) { f.s[v] = inverse(math.Sqrt(d)) })
+			err = f.degrees(ctx, t, threads, func(v int64, d float64) { f.s[v] = inverse(math.Sqrt(d)) })
 			f.t = f.s
 		}
 	default:
-		err = fmt.Errorf("no aggregation is called %q: there are %s, %s and %s", a, Mean, Sym, Plain)
+		err = fmt.Errorf("%w: no aggregation is called %q: there are %s, %s and %s", ErrOptions, a, Mean, Sym, Plain)
 	}
 	return f, err
 }
@@ -77,14 +77,14 @@ func (f *factors) perNode(nodes int64) ([]float32, error) {
 }
 
 // findLoops finds the self-loops that the graph has.
-func (f *factors) findLoops(t Topology, threads int) error {
+func (f *factors) findLoops(ctx context.Context, t Topology, threads int) error {
 	b, err := offheap.Alloc(4 * t.Nodes())
 	if err != nil {
 		return err
 	}
 	f.buffers = append(f.buffers, b)
 	loops := dtype.Uint32s(b.Bytes())
-	if err := visitLists(t, threads, false, func(v int64, sources []uint32, _ []float32) {
+	if err := visitLists(ctx, t, threads, false, func(v int64, sources []uint32, _ []float32) {
 		if i, ok := slices.BinarySearch(sources, uint32(v)); ok {
 			loops[v] = uint32(i) + 1
 		}
@@ -98,8 +98,8 @@ func (f *factors) findLoops(t Topology, threads int) error {
 }
 
 // degrees calls set with the weighted in-degree of each node, added self-loops included.
-func (f *factors) degrees(t Topology, threads int, set func(v int64, degree float64)) error {
-	return visitLists(t, threads, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
+func (f *factors) degrees(ctx context.Context, t Topology, threads int, set func(v int64, degree float64)) error {
+	return visitLists(ctx, t, threads, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
 		d := float64(len(sources))
 		if weights != nil {
 			d = 0
@@ -116,8 +116,8 @@ func (f *factors) degrees(t Topology, threads int, set func(v int64, degree floa
 
 // visitLists calls visit with each node's in-neighbours, and with their weights if these are wanted,
 // from several goroutines. The slices are valid in the call.
-func visitLists(t Topology, threads int, weighted bool, visit func(v int64, sources []uint32, weights []float32)) error {
-	return parallel.For(context.Background(), threads, t.Nodes(), factorGrain, func(lo, hi int64) error {
+func visitLists(ctx context.Context, t Topology, threads int, weighted bool, visit func(v int64, sources []uint32, weights []float32)) error {
+	return parallel.For(ctx, threads, t.Nodes(), factorGrain, func(lo, hi int64) error {
 		nodes, lists := make([]uint32, hi-lo), make([]List, hi-lo)
 		for i := range nodes {
 			nodes[i] = uint32(lo + int64(i))

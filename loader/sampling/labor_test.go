@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"math"
 	"testing"
 )
@@ -39,7 +40,7 @@ func TestLaborSamplesFewerNodesOnAsManyEdges(t *testing.T) {
 func TestLabor1KeepsTheVarianceOfTheFanout(t *testing.T) {
 	const fanout = 4
 	g := smallGraph(false)
-	m, err := NewMethod("labor-1", InMemory(g), Options{Fanouts: []int{fanout}})
+	m, err := NewMethod(context.Background(), "labor-1", InMemory(g), Options{Fanouts: []int{fanout}})
 	if err != nil {
 		t.Fatal(err)
 	}

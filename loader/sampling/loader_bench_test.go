@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -52,7 +53,7 @@ func BenchmarkLoad(b *testing.B) {
 	for i, v := range rand.New(rand.NewPCG(1, 2)).Perm(len(nodes)) {
 		nodes[i] = uint32(v)
 	}
-	method, err := NewMethod("neighbor", topology, Options{Fanouts: []int{15, 10, 5}})
+	method, err := NewMethod(context.Background(), "neighbor", topology, Options{Fanouts: []int{15, 10, 5}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (b *bench) must(err error) {
 
 func (b *bench) method(name string, o Options) *Method {
 	b.t.Helper()
-	m, err := NewMethod(name, b.topology, o)
+	m, err := NewMethod(context.Background(), name, b.topology, o)
 	b.must(err)
 	b.t.Cleanup(func() { b.must(m.Close()) })
 	return m
@@ -486,7 +486,7 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 	// 0 <- 1 <- 2, 0 <- 2, 3 alone
 	c := &format.CSC{Offsets: []int64{0, 2, 3, 3, 3}, Neighbors: []uint32{1, 2, 2}}
 	topology := InMemory(c)
-	m, err := NewMethod("full", topology, Options{Fanouts: []int{All, All}})
+	m, err := NewMethod(context.Background(), "full", topology, Options{Fanouts: []int{All, All}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -513,7 +513,7 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 	if want := []float32{1, 2, 3, 0}; err != nil || !slices.Equal(p, want) {
 		t.Errorf("reach %v, %v, want %v", p, err, want)
 	}
-	half, err := NewMethod("neighbor", topology, Options{Fanouts: []int{1}})
+	half, err := NewMethod(context.Background(), "neighbor", topology, Options{Fanouts: []int{1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ func below(hash uint64, n int64) int64 {
 // nodeDraws draw nodes.
 type nodeDraws struct{ columns *columns }
 
-func saintNodes(m *Method) (err error) {
-	m.columns, err = newColumns(m.topology, m.factors, true, true)
+func saintNodes(ctx context.Context, m *Method) (err error) {
+	m.columns, err = newColumns(ctx, m.topology, m.factors, true, true)
 	m.shape = &nodeDraws{m.columns}
 	return err
 }
@@ -49,7 +49,7 @@ type edgeDraws struct {
 	q        []float64 // [n]
 }
 
-func saintEdges(m *Method) error {
+func saintEdges(ctx context.Context, m *Method) error {
 	n := m.topology.Nodes()
 	b, err := m.alloc(8 * n)
 	if err != nil {
@@ -60,7 +60,7 @@ func saintEdges(m *Method) error {
 		return err
 	}
 	heads := dtype.Uint32s(b)[:0]
-	if err := visitLists(m.topology, 1, false, func(v int64, sources []uint32, _ []float32) {
+	if err := visitLists(ctx, m.topology, 1, false, func(v int64, sources []uint32, _ []float32) {
 		if len(sources) > 0 {
 			heads = append(heads, uint32(v))
 			d.q[v]++
@@ -205,7 +205,7 @@ const (
 	minWalks     = 1 << 15
 )
 
-func saintWalks(m *Method) error {
+func saintWalks(ctx context.Context, m *Method) error {
 	d := &walkDraws{topology: m.topology, steps: m.Layers()}
 	for _, c := range []struct {
 		counts *[]uint32
@@ -224,7 +224,7 @@ func saintWalks(m *Method) error {
 	}
 	d.walks = float64(walks)
 	random := rng.Start(rng.Derive(0, "walks"))
-	return parallel.For(context.Background(), m.options.Threads, walks, 1<<12, func(lo, hi int64) error {
+	return parallel.For(ctx, m.options.Threads, walks, 1<<12, func(lo, hi int64) error {
 		return d.count(lo, hi, random)
 	})
 }

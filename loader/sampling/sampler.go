@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,9 +79,9 @@ type Method struct {
 // methodKind is an entry of the table of methods.
 type methodKind struct {
 	newChooser func(m *Method) (chooser, error)
-	prepare    func(m *Method) error // what choosers share; may be nil
-	replace    bool                  // it can draw with replacement
-	graphWise  bool                  // it chooses seeds itself
+	prepare    func(ctx context.Context, m *Method) error // what choosers share; may be nil
+	replace    bool                                       // it can draw with replacement
+	graphWise  bool                                       // it chooses seeds itself
 }
 
 var methodKinds = map[string]*methodKind{
@@ -104,36 +105,39 @@ var methodKinds = map[string]*methodKind{
 	"saint-rw":   {newChooser: newSaint, prepare: saintWalks, graphWise: true},
 }
 
-func squaredColumns(m *Method) (err error) {
-	m.columns, err = newColumns(m.topology, m.factors, true, false)
+func squaredColumns(ctx context.Context, m *Method) (err error) {
+	m.columns, err = newColumns(ctx, m.topology, m.factors, true, false)
 	return err
 }
 
-func flatColumns(m *Method) (err error) {
-	m.columns, err = newColumns(m.topology, m.factors, false, false)
+func flatColumns(ctx context.Context, m *Method) (err error) {
+	m.columns, err = newColumns(ctx, m.topology, m.factors, false, false)
 	return err
 }
 
 // Names lists the names of methods.
 func Names() []string { return slices.Sorted(maps.Keys(methodKinds)) }
 
+// ErrOptions is returned for options that no method has.
+var ErrOptions = errors.New("unusable options")
+
 // NewMethod prepares the method of that name for a topology, which the caller closes after the
-// method.
-func NewMethod(name string, topology Topology, o Options) (_ *Method, err error) {
+// method. Wrong options are ErrOptions.
+func NewMethod(ctx context.Context, name string, topology Topology, o Options) (_ *Method, err error) {
 	kind := methodKinds[name]
 	if kind == nil {
-		return nil, fmt.Errorf("no sampler is called %q: there are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("%w: no sampler is called %q: there are %s", ErrOptions, name, strings.Join(Names(), ", "))
 	}
 	if len(o.Fanouts) == 0 {
-		return nil, fmt.Errorf("sampler %s: no fanouts: one for each layer of the model, such as 15,10,5", name)
+		return nil, fmt.Errorf("%w: sampler %s: no fanouts: one for each layer of the model, such as 15,10,5", ErrOptions, name)
 	}
 	for i, f := range o.Fanouts {
 		if (f < 1 || f > maxFanout) && f != All {
-			return nil, fmt.Errorf("sampler %s: fanout %d of layer %d from the seeds: must be 1 to %d, or %d for all", name, f, i, maxFanout, All)
+			return nil, fmt.Errorf("%w: sampler %s: fanout %d of layer %d from the seeds: must be 1 to %d, or %d for all", ErrOptions, name, f, i, maxFanout, All)
 		}
 	}
 	if err := o.check(name, topology); err != nil {
-		return nil, fmt.Errorf("sampler %s: %w", name, err)
+		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
 	m.options.Fanouts = slices.Clone(o.Fanouts)
@@ -149,10 +153,10 @@ func NewMethod(name string, topology Topology, o Options) (_ *Method, err error)
 		}
 	}
 	if m.targets, err = newNodeSet(o.Targets, topology.Nodes()); err != nil {
-		return nil, fmt.Errorf("sampler %s: %w", name, err)
+		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
-	if m.factors, err = newFactors(topology, m.options.Aggregation, o.Threads); err == nil && kind.prepare != nil {
-		err = kind.prepare(m)
+	if m.factors, err = newFactors(ctx, topology, m.options.Aggregation, o.Threads); err == nil && kind.prepare != nil {
+		err = kind.prepare(ctx, m)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("sampler %s: %w", name, err), m.Close())

@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -86,7 +88,7 @@ func matrix64(c *format.CSC, a Aggregation) [][]float64 {
 
 func newTestMethod(t testing.TB, name string, c *format.CSC, o Options) (*Method, Sampler) {
 	t.Helper()
-	m, err := NewMethod(name, InMemory(c), o)
+	m, err := NewMethod(context.Background(), name, InMemory(c), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +445,7 @@ func TestWhatCannotBeSampledIsRefused(t *testing.T) {
 		{"a node that is not there", "neighbor", Options{Fanouts: []int{1}}, []uint32{7, 60}, "seed 1 is node 60: the graph has 60 nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m, err := NewMethod(c.sampler, InMemory(g), c.options)
+			m, err := NewMethod(context.Background(), c.sampler, InMemory(g), c.options)
 			if err == nil {
 				s, _ := m.NewSampler()
 				err = s.Sample(new(MiniBatch), c.seeds, 1)
@@ -478,6 +480,17 @@ func TestLocalIDsAreForgottenBeforeTheyOverflow(t *testing.T) {
 		known = r.add(known, []uint32{2, 1, 0}, local)
 		if !slices.Equal(known, []uint32{3, 1, 2, 0}) || !slices.Equal(local, []uint32{2, 1, 3}) {
 			t.Fatalf("base %d: known %v, local ids %v", r.base, known, local)
+		}
+	}
+}
+
+func TestPreparingASamplerCanBeInterrupted(t *testing.T) {
+	g := smallGraph(false)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, name := range []string{"fastgcn", "saint-node", "saint-rw"} {
+		if m, err := NewMethod(ctx, name, InMemory(g), Options{Fanouts: []int{2, 2}, Aggregation: Sym}); !errors.Is(err, context.Canceled) || m != nil {
+			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
 }

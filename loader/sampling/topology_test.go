@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ func TestAMappedTopologyGivesTheSameBatches(t *testing.T) {
 			}
 			var batches [2]MiniBatch
 			for i, topology := range []Topology{mapped, loaded} {
-				m, err := NewMethod(c.name, topology, c.options)
+				m, err := NewMethod(context.Background(), c.name, topology, c.options)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +124,7 @@ func TestAMappedTopologyThatChangesIsCorrupt(t *testing.T) {
 				if name == "locality" {
 					o.Cached = func(u uint32) bool { return u < 100 }
 				}
-				m, err := NewMethod(name, mapped, o)
+				m, err := NewMethod(context.Background(), name, mapped, o)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -60,7 +60,7 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 	if err := g.readFeatures(ctx, o); err != nil {
 		return nil, err
 	}
-	return g, g.readEdges(o)
+	return g, g.readEdges(ctx, o)
 }
 
 // Close frees the memory. Work that uses it must be done.
@@ -128,8 +128,8 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 }
 
 // readEdges makes the block of all nodes: that which the full sampler makes of them as seeds.
-func (g *Graph) readEdges(o Options) (err error) {
-	method, err := sampling.NewMethod("full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads})
+func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
+	method, err := sampling.NewMethod(ctx, "full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads})
 	if err != nil {
 		return err
 	}
