@@ -252,7 +252,8 @@ func TestAJobThatKeepsNothingSaysThatItHadTooLittleTime(t *testing.T) {
 	randomGraph(0, 300, 3).write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	ctx, cancel := context.WithCancel(context.Background())
-	left := 1
+	var left atomic.Int64
+	left.Store(1)
 	o.Progress = stopper{&left, cancel}
 	if _, err := Propagate(ctx, fsys, "graph", "store", o); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrTooShort) || !strings.Contains(err.Error(), "still reading the graph") {
 		t.Errorf("ended before the first hop: %v", err)

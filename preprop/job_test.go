@@ -178,9 +178,10 @@ func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
 			o.Shard = Shard{index, count}
 			if random.IntN(2) == 0 { // killed once
 				ctx, cancel := context.WithCancel(context.Background())
-				left := 1 + random.IntN(5)
+				var left atomic.Int64
+				left.Store(1 + random.Int64N(5))
 				o.Progress = stopper{&left, cancel}
-				if _, err := Propagate(ctx, fsys, "graph", "store", o); err == nil && left <= 0 {
+				if _, err := Propagate(ctx, fsys, "graph", "store", o); err == nil && left.Load() <= 0 {
 					t.Errorf("seed %d: a cancelled shard is no error", seed)
 				}
 				cancel()

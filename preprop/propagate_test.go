@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -598,12 +599,12 @@ func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
 
 // stopper cancels when the k-th task starts.
 type stopper struct {
-	k    *int
+	k    *atomic.Int64
 	stop context.CancelFunc
 }
 
 func (s stopper) Start(label string, total int64, unit progress.Unit) progress.Task {
-	if *s.k--; *s.k == 0 {
+	if s.k.Add(-1) == 0 {
 		s.stop()
 	}
 	return progress.Silent.Start(label, total, unit)
@@ -621,11 +622,12 @@ func TestACancelledPropagationGoesOnToTheSameBytes(t *testing.T) {
 		resumed := 0
 		for k := 1; ; k++ {
 			ctx, cancel := context.WithCancel(context.Background())
-			left := k
+			var left atomic.Int64
+			left.Store(int64(k))
 			o.Progress = stopper{&left, cancel}
 			_, err := Propagate(ctx, fsys, "graph", "store", o)
 			cancel()
-			if left > 0 { // fewer tasks than k
+			if left.Load() > 0 { // fewer tasks than k
 				if err != nil || k < 8 {
 					t.Errorf("uninterrupted, %d tasks: %v", k-1, err)
 				}
