@@ -157,25 +157,26 @@ type EdgeOps interface {
 
 // LossOps compute what a model is trained for and judged by.
 type LossOps interface {
-	// All losses are added up over rows: the sum is added to loss [1,1], and, if grad is not the
-	// zero Tensor, grad is set to scale times the gradient of the sum.
+	// All losses are added up over rows, each times its weight in rows [1,n], or as it is if rows is
+	// the zero Tensor: the sum is added to loss [1,1], and, if grad is not the zero Tensor, grad is set
+	// to scale times the gradient of the sum.
 
 	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. The loss of a row is
 	// -weights[label] * log softmax(logits)[label], where weights are [1,C], or the zero Tensor
 	// for ones. Rows with a negative label add nothing and get no gradient. A label >= C is an
 	// error.
-	SoftmaxCrossEntropy(loss, grad, logits, labels, weights Tensor, scale float32)
+	SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows Tensor, scale float32)
 	// SigmoidCrossEntropy takes logits and labels int8 [n,L] of 0 and 1. The loss of a row is the
 	// mean over its L elements of -log(p) where the label is 1 and -log(1-p) where it is 0, with
 	// p = 1 / (1 + exp(-logit)). Elements with a negative label count as zero and get no
 	// gradient. A label above 1 is an error.
-	SigmoidCrossEntropy(loss, grad, logits, labels Tensor, scale float32)
+	SigmoidCrossEntropy(loss, grad, logits, labels, rows Tensor, scale float32)
 	// SquaredError takes predictions out and labels, [n,V], and units [1,V]. With the error
 	// e = (out - label) / unit, the loss of a row is the mean over its V elements of e^2, and of
 	// AbsoluteError of |e|, whose gradient is zero at e = 0. Elements whose label is NaN count
 	// as zero and get no gradient.
-	SquaredError(loss, grad, out, labels, units Tensor, scale float32)
-	AbsoluteError(loss, grad, out, labels, units Tensor, scale float32)
+	SquaredError(loss, grad, out, labels, units, rows Tensor, scale float32)
+	AbsoluteError(loss, grad, out, labels, units, rows Tensor, scale float32)
 	// CountCorrect adds to count, int64 [1,2], the number of rows whose first
 	// largest logit is at their label, and the number of rows that have one.
 	// Negative labels count in neither; a row with a NaN is not correct.

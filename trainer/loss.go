@@ -24,28 +24,29 @@ type lossTensors struct {
 	out, grad gds.Tensor // what the model puts out, [rows, Spec.Classes], and the gradient
 	labels    gds.Tensor // those of loader.Batch
 	weights   gds.Tensor // of classes, [1, Spec.Classes], or the zero Tensor for ones
+	rows      gds.Tensor // weights of rows, those of loader.Batch
 	units     gds.Tensor // of values, [1, Spec.Classes]: see rescaled
 }
 
 // crossEntropy is the negative logarithm of the probability that softmax gives a row's class.
 func crossEntropy(s gds.Stream, t lossTensors, scale float32) {
-	s.SoftmaxCrossEntropy(t.sum, t.grad, t.out, t.labels, t.weights, scale)
+	s.SoftmaxCrossEntropy(t.sum, t.grad, t.out, t.labels, t.weights, t.rows, scale)
 }
 
 // binaryCrossEntropy is the mean over labels of the negative logarithm of the probability that the
 // sigmoid gives what is so.
 func binaryCrossEntropy(s gds.Stream, t lossTensors, scale float32) {
-	s.SigmoidCrossEntropy(t.sum, t.grad, t.out, t.labels, scale)
+	s.SigmoidCrossEntropy(t.sum, t.grad, t.out, t.labels, t.rows, scale)
 }
 
 // squaredError is the mean over values of the squared error, and absoluteError of the absolute error, in
 // units of the training labels.
 func squaredError(s gds.Stream, t lossTensors, scale float32) {
-	s.SquaredError(t.sum, t.grad, t.out, t.labels, t.units, scale)
+	s.SquaredError(t.sum, t.grad, t.out, t.labels, t.units, t.rows, scale)
 }
 
 func absoluteError(s gds.Stream, t lossTensors, scale float32) {
-	s.AbsoluteError(t.sum, t.grad, t.out, t.labels, t.units, scale)
+	s.AbsoluteError(t.sum, t.grad, t.out, t.labels, t.units, t.rows, scale)
 }
 
 // BalancedWeights are the class weights by which all classes count the same: the number of labelled rows,

@@ -255,7 +255,7 @@ func (n *network) evaluateBatch(b *loader.Batch) {
 
 // addLoss enqueues the loss of a batch for which the model puts out out.
 func (n *network) addLoss(out, grad gds.Tensor, b *loader.Batch, scale float32) {
-	t := lossTensors{sum: n.lossSum, out: out, grad: grad, labels: b.Labels, weights: n.weights}
+	t := lossTensors{sum: n.lossSum, out: out, grad: grad, labels: b.Labels, weights: n.weights, rows: b.RowWeights}
 	if n.rescaled != nil {
 		t.units = n.rescaled.unit.value
 	}

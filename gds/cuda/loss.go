@@ -17,8 +17,9 @@ var (
 	countCorrectKernel        = newKernel("loss", "count_correct")
 )
 
-// losses begins a loss of each row of out: it passes where they go, the gradient, or none, and out.
-func (c *call) losses(loss, grad, out gds.Tensor) (losses uint64) {
+// losses begins a loss of each row of out: it passes where they go, the gradient, or none, out, and the
+// weights of rows, or none.
+func (c *call) losses(loss, grad, out, rows gds.Tensor) (losses uint64) {
 	c.require(loss.Rows == 1 && loss.Cols == 1, errShape)
 	c.require(grad == gds.Tensor{} || grad.Rows == out.Rows && grad.Cols == out.Cols, errShape)
 	c.typed(loss, gds.Float32)
@@ -26,6 +27,8 @@ func (c *call) losses(loss, grad, out gds.Tensor) (losses uint64) {
 	c.number(losses)
 	c.matrix(grad)
 	c.matrix(out)
+	c.require(rows == gds.Tensor{} || isVector(rows, out.Rows), errShape)
+	c.vector(rows)
 	return losses
 }
 
@@ -40,11 +43,11 @@ func (c *call) addLosses(loss gds.Tensor, losses uint64, rows int) {
 	c.launch(addLossesKernel, C.hopfeed_shape{grid_x: 1, grid_y: 1, block_x: blockThreads, block_y: 1})
 }
 
-func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights gds.Tensor, scale float32) {
-	s.enqueue("SoftmaxCrossEntropy", []gds.Tensor{loss, grad, logits, labels, weights}, func(c *call) {
+func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows gds.Tensor, scale float32) {
+	s.enqueue("SoftmaxCrossEntropy", []gds.Tensor{loss, grad, logits, labels, weights, rows}, func(c *call) {
 		c.vectors(logits.Rows, labels)
 		c.require(weights == gds.Tensor{} || isVector(weights, logits.Cols), errShape)
-		losses := c.losses(loss, grad, logits)
+		losses := c.losses(loss, grad, logits, rows)
 		c.number(c.typed(labels, gds.Int32))
 		c.vector(weights)
 		c.size(logits.Rows, logits.Cols)
@@ -55,10 +58,10 @@ func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights gds.Ten
 	})
 }
 
-func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels gds.Tensor, scale float32) {
-	s.enqueue("SigmoidCrossEntropy", []gds.Tensor{loss, grad, logits, labels}, func(c *call) {
+func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels, rows gds.Tensor, scale float32) {
+	s.enqueue("SigmoidCrossEntropy", []gds.Tensor{loss, grad, logits, labels, rows}, func(c *call) {
 		c.sameShape(logits, labels)
-		losses := c.losses(loss, grad, logits)
+		losses := c.losses(loss, grad, logits, rows)
 		c.number(c.typed(labels, gds.Int8))
 		c.number(uint64(labels.Stride))
 		c.size(logits.Rows, logits.Cols)
@@ -71,19 +74,19 @@ func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels gds.Tensor, scal
 	})
 }
 
-func (s *stream) SquaredError(loss, grad, out, labels, units gds.Tensor, scale float32) {
-	s.errorLoss("SquaredError", loss, grad, out, labels, units, scale, true)
+func (s *stream) SquaredError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
+	s.errorLoss("SquaredError", loss, grad, out, labels, units, rows, scale, true)
 }
 
-func (s *stream) AbsoluteError(loss, grad, out, labels, units gds.Tensor, scale float32) {
-	s.errorLoss("AbsoluteError", loss, grad, out, labels, units, scale, false)
+func (s *stream) AbsoluteError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
+	s.errorLoss("AbsoluteError", loss, grad, out, labels, units, rows, scale, false)
 }
 
-func (s *stream) errorLoss(name string, loss, grad, out, labels, units gds.Tensor, scale float32, squared bool) {
-	s.enqueue(name, []gds.Tensor{loss, grad, out, labels, units}, func(c *call) {
+func (s *stream) errorLoss(name string, loss, grad, out, labels, units, rows gds.Tensor, scale float32, squared bool) {
+	s.enqueue(name, []gds.Tensor{loss, grad, out, labels, units, rows}, func(c *call) {
 		c.sameShape(out, labels)
 		c.vectors(out.Cols, units)
-		losses := c.losses(loss, grad, out)
+		losses := c.losses(loss, grad, out, rows)
 		c.matrix(labels)
 		c.vector(units)
 		c.size(out.Rows, out.Cols)

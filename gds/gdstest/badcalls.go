@@ -139,29 +139,35 @@ var badCalls = []badCall{
 		s.WeighTokensGrad(x.Columns(0, 2), x.Columns(0, 2), x.Columns(0, 2), x.Columns(0, 2), x)
 	}},
 	{"a label is no class", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, gds.Tensor{}, 1)
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, gds.NewTensor(x.Buf, 3, 0, gds.Float32), labels, gds.Tensor{}, gds.Tensor{}, 1)
 	}},
 	{"labels are too few", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, y, labels, gds.Tensor{}, 1)
+		s.SoftmaxCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, y, labels, gds.Tensor{}, gds.Tensor{}, 1)
 	}},
 	{"a gradient has another shape", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), y, x, labels, gds.Tensor{}, 1)
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), y, x, labels, gds.Tensor{}, gds.Tensor{}, 1)
 	}},
 	{"class weights are too few", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, labels, y.Slice(0, 1), 1)
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, labels, y.Slice(0, 1), gds.Tensor{}, 1)
+	}},
+	{"row weights are too many", "SoftmaxCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SoftmaxCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, labels, gds.Tensor{}, x.Slice(0, 1), 1)
+	}},
+	{"row weights are a column", "SquaredError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SquaredError(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, x, y.Slice(0, 1).Columns(0, x.Cols), x.Columns(0, 1), 1)
 	}},
 	{"labels are of 32 bits", "SigmoidCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SigmoidCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x.Slice(0, 1).Columns(0, 3), labels, 1)
+		s.SigmoidCrossEntropy(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x.Slice(0, 1).Columns(0, 3), labels, gds.Tensor{}, 1)
 	}},
 	{"labels are of another shape", "SigmoidCrossEntropy", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		y.DType = gds.Int8
-		s.SigmoidCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, 1)
+		s.SigmoidCrossEntropy(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, gds.Tensor{}, 1)
 	}},
 	{"values are of another shape", "SquaredError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.SquaredError(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, x.Slice(0, 1), 1)
+		s.SquaredError(x.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, y, x.Slice(0, 1), gds.Tensor{}, 1)
 	}},
 	{"units are too few", "AbsoluteError", func(s gds.Stream, x, y, labels, count gds.Tensor) {
-		s.AbsoluteError(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, x, y.Slice(0, 1), 1)
+		s.AbsoluteError(y.Slice(0, 1).Columns(0, 1), gds.Tensor{}, x, x, y.Slice(0, 1), gds.Tensor{}, 1)
 	}},
 	{"offsets go beyond the edges", "SumEdgesGrad", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.SumEdgesGrad(x, x.Slice(0, 1), gds.NewTensor(y.Buf, 1, 14, gds.Uint32).Columns(11, 13), labelIndices(labels), x.Slice(0, 1).Columns(0, 3)) // all bits are set after y

@@ -84,7 +84,7 @@ var lossTests = []test{
 	{"the loss of huge logits is finite", func(b *fixture) {
 		logits := b.floats(dense, 2, 3, []float32{3e38, -3e38, 0, -3e38, -3e38, -3e38})
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 2, 3, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, b.ints(0, 2).Tensor, gds.Tensor{}, 1)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, b.ints(0, 2).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
 		b.expect(b.read(loss), 1, func(int) (float64, float64) { return math.Log(3), 1e-6 })
 		want := []float64{0, 0, 0, 1.0 / 3, 1.0 / 3, -2.0 / 3}
 		b.expect(b.read(grad), 6, func(i int) (float64, float64) { return want[i], 1e-6 })
@@ -92,7 +92,7 @@ var lossTests = []test{
 	{"the loss of what is not a number is not a number", func(b *fixture) {
 		for _, row := range [][]float32{{float32(math.NaN()), 1}, {1, float32(math.NaN())}, {float32(math.Inf(1)), 1}} {
 			loss := b.floats(dense, 1, 1, []float32{0})
-			b.stream.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 2, row).Tensor, b.ints(0).Tensor, gds.Tensor{}, 1)
+			b.stream.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 2, row).Tensor, b.ints(0).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
 			if got := b.read(loss)[0]; got == got {
 				b.Errorf("the loss of %v is %v", row, got)
 			}
@@ -101,7 +101,7 @@ var lossTests = []test{
 	{"a label beyond the classes is an error that names the row", func(b *fixture) {
 		s := b.newStream()
 		loss, logits := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 4, 3, make([]float32, 12))
-		s.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, logits.Tensor, b.ints(0, 2, 3, -9).Tensor, gds.Tensor{}, 1)
+		s.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, logits.Tensor, b.ints(0, 2, 3, -9).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
 		const want = "row 2 has label 3, of 3 classes"
 		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			b.Errorf("got %v, want %q in it", err, want)
@@ -155,22 +155,22 @@ var lossTests = []test{
 		const rows, classes, h = 6, 5, 1e-5
 		values, labels := b.normal(rows*classes), b.classes(rows, classes)
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, rows, classes, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, gds.Tensor{}, 0.5)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, gds.Tensor{}, gds.Tensor{}, 0.5)
 		logits := widen(values)
 		b.expect(b.read(grad), rows*classes, func(i int) (float64, float64) {
 			return 0.5 * slope(logits, i, h, func() float64 { return crossEntropy(logits, classes, labels) }), 1e-6
 		})
 	}},
-	{"SoftmaxCrossEntropy weighs rows by their class", func(b *fixture) {
+	{"SoftmaxCrossEntropy weighs rows, and their classes", func(b *fixture) {
 		const rows, classes, scale = 150, 4, 0.25
-		values, labels, weights := b.normal(rows*classes), b.classes(rows, classes), []float32{0.5, 2, 0, 1}
+		values, labels, weights, rowWeights := b.normal(rows*classes), b.classes(rows, classes), []float32{0.5, 2, 0, 1}, b.normal(rows)
 		loss, grad := b.floats(dense, 1, 1, []float32{1}), b.floats(strided, rows, classes, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, b.floats(shifted, 1, classes, weights).Tensor, scale)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, b.floats(shifted, 1, classes, weights).Tensor, b.floats(shifted, 1, rows, rowWeights).Tensor, scale)
 		wide, want := widen(values), 1.0
 		gradient := make([]float64, rows*classes)
 		for i, label := range labels {
 			if label >= 0 {
-				row, weight := wide[i*classes:][:classes], float64(weights[label])
+				row, weight := wide[i*classes:][:classes], float64(weights[label])*float64(rowWeights[i])
 				want += weight * crossEntropy(row, classes, labels[i:i+1])
 				for j, p := range softmax(row) {
 					gradient[i*classes+j] = scale * weight * p
@@ -178,7 +178,7 @@ var lossTests = []test{
 				gradient[i*classes+int(label)] -= scale * weight
 			}
 		}
-		b.expect(b.read(loss), 1, func(int) (float64, float64) { return want, 1e-6 * want })
+		b.expect(b.read(loss), 1, func(int) (float64, float64) { return want, 1e-5 })
 		b.expect(b.read(grad), rows*classes, func(i int) (float64, float64) { return gradient[i], 1e-6 })
 	}},
 	{"SigmoidCrossEntropy adds the loss and sets the gradient", func(b *fixture) {
@@ -190,7 +190,7 @@ var lossTests = []test{
 						labels[i] = int8(rng.Hash(b.seed, uint64(i))%3) - 1
 					}
 					y := b.array(l, s[0], s[1], gds.Int8, dtype.BytesOf(labels)).Tensor
-					elementLosses(b, l, s[0], s[1], 3, func(at int, z float64) float64 {
+					b.elementLosses(l, s[0], s[1], 3, func(at int, z float64) float64 {
 						switch p := 1 / (1 + math.Exp(-z)); labels[at] {
 						case 0:
 							return -math.Log(1 - p)
@@ -198,8 +198,8 @@ var lossTests = []test{
 							return -math.Log(p)
 						}
 						return 0
-					}, func(loss, grad, out gds.Tensor, scale float32) {
-						b.stream.SigmoidCrossEntropy(loss, grad, out, y, scale)
+					}, func(loss, grad, out, rows gds.Tensor, scale float32) {
+						b.stream.SigmoidCrossEntropy(loss, grad, out, y, rows, scale)
 					})
 				})
 			}
@@ -211,12 +211,12 @@ var lossTests = []test{
 		} {
 			loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 1, 1, nil)
 			label := b.array(dense, 1, 1, gds.Int8, []byte{byte(c.label)})
-			b.stream.SigmoidCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, 1, 1, []float32{float32(c.logit)}).Tensor, label.Tensor, 1)
+			b.stream.SigmoidCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, 1, 1, []float32{float32(c.logit)}).Tensor, label.Tensor, gds.Tensor{}, 1)
 			b.expect(b.read(loss), 1, func(int) (float64, float64) { return c.loss, 1e-6 * c.loss })
 			b.expect(b.read(grad), 1, func(int) (float64, float64) { return c.grad, 1e-6 * math.Abs(c.grad) })
 		}
 		loss := b.floats(dense, 1, 1, []float32{0})
-		b.stream.SigmoidCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 1, []float32{float32(math.NaN())}).Tensor, b.array(dense, 1, 1, gds.Int8, []byte{1}).Tensor, 1)
+		b.stream.SigmoidCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 1, []float32{float32(math.NaN())}).Tensor, b.array(dense, 1, 1, gds.Int8, []byte{1}).Tensor, gds.Tensor{}, 1)
 		if got := b.read(loss)[0]; got == got {
 			b.Errorf("the loss of NaN is %v", got)
 		}
@@ -243,8 +243,12 @@ var lossTests = []test{
 							return 0
 						}
 					}
-					elementLosses(b, l, s[0], s[1], 6, of(2), func(loss, grad, out gds.Tensor, scale float32) { b.stream.SquaredError(loss, grad, out, y, u, scale) })
-					elementLosses(b, l, s[0], s[1], 6, of(1), func(loss, grad, out gds.Tensor, scale float32) { b.stream.AbsoluteError(loss, grad, out, y, u, scale) })
+					b.elementLosses(l, s[0], s[1], 6, of(2), func(loss, grad, out, rows gds.Tensor, scale float32) {
+						b.stream.SquaredError(loss, grad, out, y, u, rows, scale)
+					})
+					b.elementLosses(l, s[0], s[1], 6, of(1), func(loss, grad, out, rows gds.Tensor, scale float32) {
+						b.stream.AbsoluteError(loss, grad, out, y, u, rows, scale)
+					})
 				})
 			}
 		}
@@ -252,13 +256,13 @@ var lossTests = []test{
 	{"the gradient of no error is zero", func(b *fixture) {
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 1, 2, nil)
 		y, ones := b.floats(dense, 1, 2, []float32{3, -3}).Tensor, b.floats(dense, 1, 2, []float32{1, 1}).Tensor
-		b.stream.AbsoluteError(loss.Tensor, grad.Tensor, y, y, ones, 1)
+		b.stream.AbsoluteError(loss.Tensor, grad.Tensor, y, y, ones, gds.Tensor{}, 1)
 		b.expect(append(b.read(grad), b.read(loss)...), 3, func(int) (float64, float64) { return 0, 0 })
 	}},
 	{"a label above one is an error that names the row", func(b *fixture) {
 		s := b.newStream()
 		x := b.floats(dense, 2, 2, make([]float32, 4))
-		s.SigmoidCrossEntropy(b.floats(dense, 1, 1, []float32{0}).Tensor, gds.Tensor{}, x.Tensor, b.array(dense, 2, 2, gds.Int8, []byte{0, 1, 1, 2}).Tensor, 1)
+		s.SigmoidCrossEntropy(b.floats(dense, 1, 1, []float32{0}).Tensor, gds.Tensor{}, x.Tensor, b.array(dense, 2, 2, gds.Int8, []byte{0, 1, 1, 2}).Tensor, gds.Tensor{}, 1)
 		const want = "row 1 has label 2, not 0 or 1, at place 1"
 		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			b.Errorf("got %v, want %q in it", err, want)
@@ -275,9 +279,9 @@ func softmaxCrossEntropy(b *fixture, l layout, rows, classes int, spread float32
 	const scale, before = 0.125, 2.5
 	logits, y := b.floats(l, rows, classes, values), b.ints(labels...)
 	loss, grad := b.floats(shifted, 1, 1, []float32{before}), b.floats(l, rows, classes, nil)
-	b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, y.Tensor, gds.Tensor{}, scale)
+	b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, y.Tensor, gds.Tensor{}, gds.Tensor{}, scale)
 	alone := b.floats(shifted, 1, 1, []float32{before})
-	b.stream.SoftmaxCrossEntropy(alone.Tensor, gds.Tensor{}, logits.Tensor, y.Tensor, gds.Tensor{}, scale)
+	b.stream.SoftmaxCrossEntropy(alone.Tensor, gds.Tensor{}, logits.Tensor, y.Tensor, gds.Tensor{}, gds.Tensor{}, scale)
 
 	wide := widen(values)
 	want := before + crossEntropy(wide, classes, labels)
@@ -332,7 +336,7 @@ func networkGradients(b *fixture) {
 	s.Gemm(false, false, 1, out.Tensor, dv.Tensor, 0, logits.Tensor)
 	gradLogits, gradOut := b.floats(dense, rows, classes, nil), b.floats(dense, rows, hidden, nil)
 	gradV, gradC, gradW := b.floats(dense, hidden, classes, nil), b.floats(dense, 1, hidden, nil), b.floats(dense, features, hidden, nil)
-	s.SoftmaxCrossEntropy(loss.Tensor, gradLogits.Tensor, logits.Tensor, b.ints(labels...).Tensor, gds.Tensor{}, 1)
+	s.SoftmaxCrossEntropy(loss.Tensor, gradLogits.Tensor, logits.Tensor, b.ints(labels...).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
 	s.Gemm(true, false, 1, out.Tensor, gradLogits.Tensor, 0, gradV.Tensor)
 	s.Gemm(false, true, 1, gradLogits.Tensor, dv.Tensor, 0, gradOut.Tensor)
 	s.ReLUGrad(gradOut.Tensor, gradOut.Tensor, out.Tensor, 1)
@@ -374,28 +378,38 @@ func networkGradients(b *fixture) {
 }
 
 // elementLosses checks a loss that is, for each row, the mean over its elements of what of gives for each
-// of them: its sum, and its gradient by central differences. Values are some spread times normal.
-func elementLosses(b *fixture, l layout, rows, cols int, spread float32, of func(at int, v float64) float64, call func(loss, grad, out gds.Tensor, scale float32)) {
+// of them: its sum, and its gradient by central differences, of rows as they are and weighed. Values are
+// some spread times normal.
+func (b *fixture) elementLosses(l layout, rows, cols int, spread float32, of func(at int, v float64) float64, call func(loss, grad, out, rows gds.Tensor, scale float32)) {
 	b.Helper()
-	values := b.normal(rows * cols)
+	values, weights := b.normal(rows*cols), b.normal(rows)
 	for i := range values {
 		values[i] *= spread
 	}
 	const scale, before, h = 0.125, 2.5, 1e-6
 	out := b.floats(l, rows, cols, values)
-	loss, grad, alone := b.floats(shifted, 1, 1, []float32{before}), b.floats(l, rows, cols, nil), b.floats(shifted, 1, 1, []float32{before})
-	call(loss.Tensor, grad.Tensor, out.Tensor, scale)
-	call(alone.Tensor, gds.Tensor{}, out.Tensor, 0)
-	want := before
-	for i, v := range values {
-		want += of(i, float64(v)) / float64(cols)
+	for _, weighed := range []bool{false, true} {
+		var rowWeights gds.Tensor
+		weight := func(int) float64 { return 1 }
+		if weighed {
+			rowWeights = b.floats(shifted, 1, rows, weights).Tensor
+			weight = func(at int) float64 { return float64(weights[at/cols]) }
+		}
+		loss, grad, alone := b.floats(shifted, 1, 1, []float32{before}), b.floats(l, rows, cols, nil), b.floats(shifted, 1, 1, []float32{before})
+		call(loss.Tensor, grad.Tensor, out.Tensor, rowWeights, scale)
+		call(alone.Tensor, gds.Tensor{}, out.Tensor, rowWeights, 0)
+		want, size := before, before
+		for i, v := range values {
+			l := weight(i) * of(i, float64(v)) / float64(cols)
+			want, size = want+l, size+math.Abs(l)
+		}
+		for _, a := range []*array{loss, alone} {
+			b.expect(b.read(a), 1, func(int) (float64, float64) { return want, 1e-6 * size })
+		}
+		b.expect(b.read(grad), rows*cols, func(i int) (float64, float64) {
+			v := float64(values[i])
+			slope := scale * weight(i) * (of(i, v+h) - of(i, v-h)) / (2 * h * float64(cols))
+			return slope, 1e-6 * (1 + math.Abs(slope))
+		})
 	}
-	for _, a := range []*array{loss, alone} {
-		b.expect(b.read(a), 1, func(int) (float64, float64) { return want, 1e-6 * want })
-	}
-	b.expect(b.read(grad), rows*cols, func(i int) (float64, float64) {
-		v := float64(values[i])
-		slope := scale * (of(i, v+h) - of(i, v-h)) / (2 * h * float64(cols))
-		return slope, 1e-6 * (1 + math.Abs(slope))
-	})
 }

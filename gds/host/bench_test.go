@@ -103,7 +103,7 @@ func BenchmarkSoftmaxCrossEntropy(b *testing.B) {
 				dtype.Int32s(labels.Buf.Bytes())[i] = int32(i % classes)
 			}
 			b.SetBytes(gds.Bytes(rows, classes, gds.Float32))
-			b2.loop(func(s gds.Stream) { s.SoftmaxCrossEntropy(loss, grad, logits, labels, gds.Tensor{}, 1) })
+			b2.loop(func(s gds.Stream) { s.SoftmaxCrossEntropy(loss, grad, logits, labels, gds.Tensor{}, gds.Tensor{}, 1) })
 		})
 	}
 }

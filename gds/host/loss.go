@@ -22,19 +22,25 @@ func (s *stream) viewLabels(labels gds.Tensor, n int) error {
 }
 
 // addLosses adds to the first tensor of the operation the losses of all rows, which body computes of
-// rows [lo, hi). The second tensor is the gradient, or none, and the third what the model puts
-// out.
+// rows [lo, hi). The second tensor is the gradient, or none, the third what the model puts out, and the
+// last the weights of rows, or none: see rowWeight.
 func (s *stream) addLosses(body func(s *stream, p part) (loss float64, err error)) (err error) {
 	loss, grad, out := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
-	v := &s.views.floats
+	v := &s.views
 	for i, t := range s.op.tensors[:3] {
-		if v[i], err = view[float32](s.device, t, gds.Float32); err != nil {
+		if v.floats[i], err = view[float32](s.device, t, gds.Float32); err != nil {
 			return err
 		}
 	}
-	if loss.Rows != 1 || loss.Cols != 1 || grad != (gds.Tensor{}) && sameShape(grad, out) != nil {
+	rows := s.op.tensors[s.op.kind.tensors-1]
+	weights, err := view[float32](s.device, rows, gds.Float32)
+	if err != nil {
+		return err
+	}
+	if loss.Rows != 1 || loss.Cols != 1 || grad != (gds.Tensor{}) && sameShape(grad, out) != nil || rows != (gds.Tensor{}) && !isVector(rows, out.Rows) {
 		return errShape
 	}
+	v.rowWeights = weights.data
 	losses := room(&s.scratch.losses, (out.Rows+lossRows-1)/lossRows)
 	s.views.lossBody = body
 	err = s.loop(out.Rows, lossRows, func(s *stream, p part) (err error) {
@@ -48,11 +54,19 @@ func (s *stream) addLosses(body func(s *stream, p part) (loss float64, err error
 	for _, part := range losses {
 		sum += part
 	}
-	v[0].data[0] += float32(sum)
+	v.floats[0].data[0] += float32(sum)
 	return nil
 }
 
-var softmaxCrossEntropyOp = kind{name: "SoftmaxCrossEntropy", tensors: 5, run: func(s *stream) (err error) {
+// rowWeight is what the loss of row i counts.
+func (s *stream) rowWeight(i int) float64 {
+	if w := s.views.rowWeights; len(w) > 0 {
+		return float64(w[i])
+	}
+	return 1
+}
+
+var softmaxCrossEntropyOp = kind{name: "SoftmaxCrossEntropy", tensors: 6, run: func(s *stream) (err error) {
 	logits, labels, weights := s.op.tensors[2], s.op.tensors[3], s.op.tensors[4]
 	if err := s.viewLabels(labels, logits.Rows); err != nil {
 		return err
@@ -93,9 +107,9 @@ func (s *stream) softmaxCrossEntropy(p part) (loss float64, err error) {
 			powers[j] = math.Exp(float64(value) - float64(largest))
 			sum += powers[j]
 		}
-		weight := 1.0
+		weight := s.rowWeight(i)
 		if weights != nil {
-			weight = float64(weights[label])
+			weight *= float64(weights[label])
 		}
 		loss += float64(weight * (math.Log(sum) + (float64(largest) - float64(row[label]))))
 		if !withGrad {
@@ -110,11 +124,11 @@ func (s *stream) softmaxCrossEntropy(p part) (loss float64, err error) {
 	return loss, nil
 }
 
-func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights gds.Tensor, scale float32) {
-	s.push(op{kind: &softmaxCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, weights}, alpha: scale})
+func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows gds.Tensor, scale float32) {
+	s.push(op{kind: &softmaxCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, weights, rows}, alpha: scale})
 }
 
-var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 4, run: func(s *stream) (err error) {
+var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 5, run: func(s *stream) (err error) {
 	logits, labels := s.op.tensors[2], s.op.tensors[3]
 	if err := sameShape(logits, labels); err != nil {
 		return err
@@ -124,8 +138,9 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 4, run: f
 	}
 	return s.addLosses(func(s *stream, p part) (loss float64, err error) {
 		grad, logits := s.views.floats[1], s.views.floats[2]
-		by := float64(s.op.alpha) / float64(logits.cols)
 		for i := p.lo; i < p.hi; i++ {
+			weight := s.rowWeight(i)
+			by := float64(weight*float64(s.op.alpha)) / float64(logits.cols)
 			out, labels := grad.row(i, 0, grad.cols), s.views.multiLabels.row(i, 0, logits.cols)
 			for j, logit := range logits.row(i, 0, logits.cols) {
 				z, label, g := float64(logit), float64(labels[j]), 0.0
@@ -134,7 +149,7 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 4, run: f
 				}
 				if label >= 0 {
 					power := math.Exp(-math.Abs(z)) // at most one
-					loss += max(z, 0) - z*label + math.Log1p(power)
+					loss += float64(weight * (max(z, 0) - z*label + math.Log1p(power)))
 					g = 1 / (1 + power)
 					if z < 0 {
 						g *= power
@@ -150,15 +165,15 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 4, run: f
 	})
 }}
 
-func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels gds.Tensor, scale float32) {
-	s.push(op{kind: &sigmoidCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels}, alpha: scale})
+func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels, rows gds.Tensor, scale float32) {
+	s.push(op{kind: &sigmoidCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, rows}, alpha: scale})
 }
 
 var (
-	squaredErrorOp = kind{name: "SquaredError", tensors: 5, run: func(s *stream) error {
+	squaredErrorOp = kind{name: "SquaredError", tensors: 6, run: func(s *stream) error {
 		return s.addErrors(func(e float64) (loss, slope float64) { return e * e, 2 * e })
 	}}
-	absoluteErrorOp = kind{name: "AbsoluteError", tensors: 5, run: func(s *stream) error {
+	absoluteErrorOp = kind{name: "AbsoluteError", tensors: 6, run: func(s *stream) error {
 		return s.addErrors(func(e float64) (loss, slope float64) {
 			switch {
 			case e > 0:
@@ -186,8 +201,9 @@ func (s *stream) addErrors(of func(e float64) (loss, slope float64)) (err error)
 	return s.addLosses(func(s *stream, p part) (loss float64, err error) {
 		v := &s.views.floats
 		units := v[4].data
-		by := float64(s.op.alpha) / float64(len(units))
 		for i := p.lo; i < p.hi; i++ {
+			weight := s.rowWeight(i)
+			by := float64(weight*float64(s.op.alpha)) / float64(len(units))
 			grad, labels := v[1].row(i, 0, v[1].cols), v[3].row(i, 0, v[3].cols)
 			for j, value := range v[2].row(i, 0, v[2].cols) {
 				l, slope := 0.0, 0.0
@@ -195,7 +211,7 @@ func (s *stream) addErrors(of func(e float64) (loss, slope float64)) (err error)
 				if label := labels[j]; label == label {
 					l, slope = s.views.errorLoss((float64(value) - float64(label)) / unit)
 				}
-				loss += l
+				loss += float64(weight * l)
 				if grad != nil {
 					grad[j] = float32(by * slope / unit)
 				}
@@ -205,12 +221,12 @@ func (s *stream) addErrors(of func(e float64) (loss, slope float64)) (err error)
 	})
 }
 
-func (s *stream) SquaredError(loss, grad, out, labels, units gds.Tensor, scale float32) {
-	s.push(op{kind: &squaredErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units}, alpha: scale})
+func (s *stream) SquaredError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
+	s.push(op{kind: &squaredErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows}, alpha: scale})
 }
 
-func (s *stream) AbsoluteError(loss, grad, out, labels, units gds.Tensor, scale float32) {
-	s.push(op{kind: &absoluteErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units}, alpha: scale})
+func (s *stream) AbsoluteError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
+	s.push(op{kind: &absoluteErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows}, alpha: scale})
 }
 
 var countCorrectOp = kind{name: "CountCorrect", tensors: 3, run: func(s *stream) error {

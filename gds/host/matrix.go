@@ -36,6 +36,7 @@ type views struct {
 	sources, firstEdge, edges int
 
 	multiLabels matrix[int8]
+	rowWeights  []float32                                         // of losses: see rowWeight
 	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs
 	errorLoss   func(e float64) (loss, slope float64)             // what addErrors runs
 	// What each, elementwise and withRow and addUp run.

@@ -1,8 +1,8 @@
 // What a model is trained for and judged by. A warp takes a row, whose loss goes to losses[row];
-// add_losses adds them up. grad may be null.
+// add_losses adds them up. grad may be null, and so may row_weights, which multiply losses.
 #include "common.h"
 
-KERNEL(softmax_cross_entropy, double *losses, float *grad, u64 grad_stride, const float *logits, u64 logits_stride, const i32 *labels, const float *weights, u64 rows, u64 classes, float scale, Fault *fault, u64 operation) {
+KERNEL(softmax_cross_entropy, double *losses, float *grad, u64 grad_stride, const float *logits, u64 logits_stride, const float *row_weights, const i32 *labels, const float *weights, u64 rows, u64 classes, float scale, Fault *fault, u64 operation) {
 	FOR_EACH_ROW(r, rows) {
 		i32 label = labels[r];
 		if (LANE == 0) losses[r] = 0;
@@ -22,7 +22,7 @@ KERNEL(softmax_cross_entropy, double *losses, float *grad, u64 grad_stride, cons
 		double sum = 0;
 		for (u64 j = LANE; j < classes; j += 32) sum += expf(x[j] - largest);
 		sum = warp_sum(sum);
-		double weight = weights ? weights[label] : 1;
+		double weight = (weights ? (double)weights[label] : 1) * (row_weights ? row_weights[r] : 1);
 		if (LANE == 0) losses[r] = weight * (log(sum) + ((double)largest - (double)x[label]));
 		if (!grad) continue;
 		float by = (float)(weight * scale), whole = (float)sum;
@@ -33,10 +33,10 @@ KERNEL(softmax_cross_entropy, double *losses, float *grad, u64 grad_stride, cons
 	}
 }
 
-KERNEL(sigmoid_cross_entropy, double *losses, float *grad, u64 grad_stride, const float *logits, u64 logits_stride, const i8 *labels, u64 labels_stride, u64 rows, u64 cols, float scale, Fault *fault, u64 operation) {
+KERNEL(sigmoid_cross_entropy, double *losses, float *grad, u64 grad_stride, const float *logits, u64 logits_stride, const float *row_weights, const i8 *labels, u64 labels_stride, u64 rows, u64 cols, float scale, Fault *fault, u64 operation) {
 	FOR_EACH_ROW(r, rows) {
 		double sum = 0;
-		float by = scale / (float)cols;
+		float weight = row_weights ? row_weights[r] : 1, by = weight * scale / (float)cols;
 		for (u64 j = LANE; j < cols; j += 32) {
 			float z = logits[r * logits_stride + j], g = 0;
 			i8 label = labels[r * labels_stride + j];
@@ -49,14 +49,14 @@ KERNEL(sigmoid_cross_entropy, double *losses, float *grad, u64 grad_stride, cons
 			if (grad) grad[r * grad_stride + j] = g;
 		}
 		sum = warp_sum(sum);
-		if (LANE == 0) losses[r] = sum / (double)cols;
+		if (LANE == 0) losses[r] = weight * sum / (double)cols;
 	}
 }
 
 // squared chooses between the squared and the absolute error.
-KERNEL(error_loss, double *losses, float *grad, u64 grad_stride, const float *values, u64 values_stride, const float *labels, u64 labels_stride, const float *units, u64 rows, u64 cols, float scale, u32 squared) {
+KERNEL(error_loss, double *losses, float *grad, u64 grad_stride, const float *values, u64 values_stride, const float *row_weights, const float *labels, u64 labels_stride, const float *units, u64 rows, u64 cols, float scale, u32 squared) {
 	FOR_EACH_ROW(r, rows) {
-		double sum = 0;
+		double sum = 0, weight = row_weights ? row_weights[r] : 1;
 		for (u64 j = LANE; j < cols; j += 32) {
 			double label = labels[r * labels_stride + j], unit = units[j], slope = 0;
 			if (label == label) {
@@ -69,10 +69,10 @@ KERNEL(error_loss, double *losses, float *grad, u64 grad_stride, const float *va
 					slope = e > 0 ? 1 : e < 0 ? -1 : 0;
 				}
 			}
-			if (grad) grad[r * grad_stride + j] = (float)((double)scale / (double)cols * slope / unit);
+			if (grad) grad[r * grad_stride + j] = (float)(weight * (double)scale / (double)cols * slope / unit);
 		}
 		sum = warp_sum(sum);
-		if (LANE == 0) losses[r] = sum / (double)cols;
+		if (LANE == 0) losses[r] = weight * sum / (double)cols;
 	}
 }
 
