@@ -25,6 +25,9 @@ type Batch struct {
 	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
 	// [1, Rows], both if Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor
+	// InputIDs are the nodes of the rows of X of a sampled mini-batch, uint32 [1, rows of X], if its
+	// loader is asked for NodeIDs, which are the first of them.
+	InputIDs gds.Tensor
 	// Blocks are the layers of a sampled mini-batch, in the order in which a model computes them;
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
 	// first block, and the destinations of the last are the Rows of the batch.

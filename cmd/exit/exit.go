@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/ingest"
@@ -35,7 +36,7 @@ func Of(err error) int {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	switch {
-	case is(format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, session.ErrOptions, trainer.ErrOptions):
+	case is(format.ErrExists, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
 		return Options
 	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
 		return Corrupt

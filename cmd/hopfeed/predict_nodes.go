@@ -11,6 +11,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 // chosenBytes bounds the memory for each byte of a file that names nodes.
@@ -31,29 +32,7 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptio
 	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {
 		return nil, err
 	}
-	nodes, err := nodesOfPart(ctx, graph, o.rows, o.split)
-	if err == nil && len(nodes) == 0 {
-		err = usagef("%s has no %s rows in split %d: choose others by --rows or --node-file", o.input, o.rows, o.split)
-	}
-	return nodes, err
-}
-
-// nodesOfPart lists the nodes of a part of a split, ascending.
-func nodesOfPart(ctx context.Context, graph *format.Dir, part string, split int) ([]uint32, error) {
-	wanted := map[string]uint8{format.RegionTrain: format.SplitTrain, format.RegionValid: format.SplitValid, format.RegionTest: format.SplitTest, format.RegionRest: format.SplitNone}[part]
-	nodes := []uint32{}
-	err := graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
-		for i := range t.Rows {
-			found := format.SplitNone
-			if t.NumSplits > 0 {
-				found = t.Splits[i*int64(t.NumSplits)+int64(split)]
-			}
-			if found == wanted {
-				nodes = append(nodes, uint32(first+i))
-			}
-		}
-	})
-	return nodes, err
+	return session.NodesOf(ctx, graph, o.rows, o.split)
 }
 
 // readNodes reads a file that names nodes of a graph, one a line: original ids if the graph has them.

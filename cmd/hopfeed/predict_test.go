@@ -262,7 +262,7 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		"graph -o out.csv --node-file empty.txt":                {exitUsage, "names no node"},
 		"graph -o out.csv --node-file no.txt":                   {exitFailed, "no.txt"},
 		"graph -o out.csv --node-file empty.txt --rows all":     {exitUsage, "give one of them"},
-		"plain -o out.csv --rows test":                          {exitUsage, "plain has no test rows"},
+		"plain -o out.csv --rows test":                          {exitUsage, "plain has no test nodes"},
 		"graph -o taken.csv":                                    {exitUsage, "taken.csv.job: it is there already"},
 		"store -o out.csv --placement device --memory 33554432": {exitDoesNotFit, "memory"},
 		"nothing -o out.csv":                                    {exitFailed, "nothing"},

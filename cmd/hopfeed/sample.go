@@ -15,13 +15,14 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 type sampleOptions struct {
 	sampling.Options
 	sampler     string
 	aggregation string
-	seeds       string // allRows or a part of the split
+	seeds       string // a part of the split, or all
 	split       int
 	batch       int
 	epochs      int
@@ -55,7 +56,7 @@ func newSampleCommand(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 1024, "seeds of a batch")
 	f.IntVar(&o.epochs, "epochs", 1, "times that all seeds are sampled")
 	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
-	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "nodes that are seeds: train, valid, test or all")
+	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "nodes that are seeds: train, valid, test, rest or all")
 	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
 	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym or plain")
 	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
@@ -95,28 +96,6 @@ func (r *sampleResult) text(w io.Writer) {
 	fmt.Fprintf(w, "a batch\t%.0f seeds, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
 }
 
-// sampleSeeds lists the seeds.
-func (a *app) sampleSeeds(ctx context.Context, graph *format.Dir, o *sampleOptions) ([]uint32, error) {
-	nodes := []uint32{}
-	if o.seeds == allRows {
-		for v := range graph.Manifest.Nodes {
-			nodes = append(nodes, uint32(v))
-		}
-		return nodes, nil
-	}
-	if err := oneOf("seeds", o.seeds, format.RegionTrain, format.RegionValid, format.RegionTest, allRows); err != nil {
-		return nil, err
-	}
-	if o.split < 0 || o.split >= max(1, graph.Manifest.Splits) {
-		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, graph.Path(), graph.Manifest.Splits)
-	}
-	nodes, err := nodesOfPart(ctx, graph, o.seeds, o.split)
-	if err == nil && len(nodes) == 0 {
-		err = usagef("%s has no %s nodes in split %d: choose others by --seeds", graph.Path(), o.seeds, o.split)
-	}
-	return nodes, err
-}
-
 func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
 	if o.batch < 1 || o.epochs < 1 || o.maxBatches < 0 {
 		return nil, usagef("--batch %d, --epochs %d, --max-batches %d: want 1 or more, and no negative ones", o.batch, o.epochs, o.maxBatches)
@@ -129,110 +108,22 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
-	if err := a.fitsSampling(graph, &o); err != nil {
-		return nil, err
-	}
-	seeds, err := a.sampleSeeds(ctx, graph, &o)
+	seeds, err := session.NodesOf(ctx, graph, o.seeds, o.split)
 	if err != nil {
 		return nil, err
-	}
-	topology, err := openTopology(ctx, a, graph, o.mapped)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, topology.Close()) }()
-	o.Aggregation, o.Threads = sampling.Aggregation(o.aggregation), a.threads
-	if sampling.ChoosesSeeds(o.sampler) {
-		o.Targets = seeds
 	}
 	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
-	if err := plan.Check(); err != nil {
-		return nil, usagef("%v", err)
-	}
+	o.Aggregation = sampling.Aggregation(o.aggregation)
 	start := time.Now()
-	rows, err := a.openSampleCache(ctx, graph, topology, plan, seeds, &o)
-	if err != nil {
-		return nil, err
-	}
-	method, err := sampling.NewMethod(ctx, o.sampler, topology, o.Options)
-	if err != nil {
-		return nil, samplingUsage(err)
-	}
-	defer func() { err = errors.Join(err, method.Close()) }()
-	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
-	return r, a.sampleEpochs(ctx, r, method, plan, seeds, rows, &o)
-}
-
-// samplingUsage makes options that cannot be an error of usage.
-func samplingUsage(err error) error {
-	if errors.Is(err, sampling.ErrOptions) {
-		return usagef("%v", err)
-	}
-	return err
-}
-
-// openSampleCache opens the cache, nil without one, and lets locality know it.
-func (a *app) openSampleCache(ctx context.Context, graph *format.Dir, t sampling.Topology, plan chunk.Plan, seeds []uint32, o *sampleOptions) (*cache.Cache, error) {
-	locality := o.sampler == "locality"
-	if o.cache == "" {
-		if locality {
-			return nil, usagef("--sampler locality prefers cached nodes: it needs a --cache, such as degree:20000rows")
-		}
-		return nil, nil
-	}
-	spec, err := cache.Parse(o.cache)
-	if err != nil {
-		return nil, usagef("--cache: %v", err)
-	}
-	visiting, name := o.Options, o.sampler
-	if locality {
-		visiting.Bias, visiting.Debias, name = 0, false, "neighbor"
-	}
-	method, err := sampling.NewMethod(ctx, name, t, visiting)
-	if err != nil {
-		return nil, samplingUsage(err)
-	}
-	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Topology: t, RowBytes: int64(graph.Manifest.Features * graph.Layout().DType.Size()), Method: method, Nodes: seeds, Plan: plan, Workers: a.threads,
+	opened, err := session.OpenSampled(ctx, graph, session.SampledOptions{
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: o.Options, Seeds: seeds, Plan: plan, Cache: o.cache, Mapped: o.mapped,
 	})
-	if err = errors.Join(err, method.Close()); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	if locality {
-		if o.Cached = opened.Contains; !opened.Fixed() {
-			return nil, usagef("--cache %s changes from batch to batch: locality needs one that does not (degree, presampled, gns, ducati)", o.cache)
-		}
-	}
-	return opened.Cache, nil
-}
-
-// openTopology loads or maps the topology of a graph.
-func openTopology(ctx context.Context, a *app, graph *format.Dir, mapped bool) (sampling.Topology, error) {
-	if mapped {
-		return sampling.MapTopology(ctx, graph)
-	}
-	return sampling.LoadTopology(ctx, graph, a.threads)
-}
-
-// fitsSampling refuses a graph that does not fit: its topology, a table of local ids and places of a
-// batch for each thread, and the factors of the matrix.
-func (a *app) fitsSampling(graph *format.Dir, o *sampleOptions) error {
-	m := &graph.Manifest
-	bytes := 8 * m.Nodes // seeds, and factors or distributions
-	if !o.mapped {
-		bytes += 8 * (m.Nodes + 1)
-		perEdge := int64(4)
-		if m.Weighted {
-			perEdge = 8
-		}
-		bytes += perEdge * m.Edges
-	}
-	bytes += int64(a.threads) * 4 * 2 * m.Nodes
-	what := fmt.Sprintf("sampling %d nodes and %d edges", m.Nodes, m.Edges)
-	if !o.mapped {
-		what += " (--map reads the topology from disk)"
-	}
-	return a.budget.Fits(what, bytes)
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
+	return r, a.sampleEpochs(ctx, r, opened.Method, plan, seeds, opened.Cache, &o)
 }
 
 // sampledBatch is the memory of one batch.

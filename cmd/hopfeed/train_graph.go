@@ -16,7 +16,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
-	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
@@ -121,7 +120,7 @@ type graphInput struct {
 	// Most nodes whose outputs are computed at once: in training on all, all of them.
 	batchNodes int
 	sets       rowSets
-	sampled    *sampledInput // nil: batches are all nodes
+	sampled    *session.Sampled // nil: batches are all nodes
 }
 
 // openWhole brings a graph to the first device of the machine. held is what the command holds in host memory.
@@ -192,73 +191,20 @@ func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOption
 	if err != nil {
 		return err
 	}
-	s := &sampledInput{}
-	in.sampled = s
-	if s.topology, err = sampling.LoadTopology(ctx, graph, a.threads); err != nil {
-		return err
-	}
 	fanouts := o.fanouts
 	if o.sampler == fullSampler {
 		fanouts = slices.Repeat([]int{sampling.All}, in.layers)
 	}
-	s.method, err = sampling.NewMethod(ctx, o.sampler, s.topology, sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Threads: a.threads})
-	if err != nil {
-		return samplingUsage(err)
-	}
-	if s.features, err = features.LoadHost(ctx, graph, a.threads); err != nil {
-		return err
-	}
-	labels, err := sampling.ReadLabels(ctx, graph)
-	if err != nil {
-		return err
-	}
-	lo := sampling.LoaderOptions{Device: in.device, Features: s.features, Labels: labels, Workers: a.threads}
-	if o.cache != "" {
-		spec, err := cache.Parse(o.cache)
-		if err != nil {
-			return usagef("--cache: %s", err)
-		}
-		opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-			Topology: s.topology, Method: s.method, Nodes: part.Train.List, Plan: in.plan(a.seed), Workers: a.threads,
-			RowBytes: int64(s.features.Columns()) * int64(s.features.DType().Size()),
-		})
-		if err != nil {
-			return err
-		}
-		lo.Cache = opened.Cache
-	}
-	s.loader, err = sampling.Open(lo)
+	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation},
+		Seeds: part.Train.List, Plan: in.plan(a.seed), Cache: o.cache, Device: in.device, Placement: placement.Host,
+	})
 	return err
 }
 
 // plan is the order of training nodes.
 func (in *graphInput) plan(seed uint64) chunk.Plan {
 	return chunk.Plan{BatchRows: in.rows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
-}
-
-// sampledInput is what batches of training are sampled from.
-type sampledInput struct {
-	topology sampling.Topology
-	method   *sampling.Method
-	features *features.Host
-	loader   *sampling.Loader
-}
-
-func (s *sampledInput) Close() error {
-	var errs []error
-	if s.loader != nil {
-		errs = append(errs, s.loader.Close())
-	}
-	if s.features != nil {
-		errs = append(errs, s.features.Close())
-	}
-	if s.method != nil {
-		errs = append(errs, s.method.Close())
-	}
-	if s.topology != nil {
-		errs = append(errs, s.topology.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // sampledSet is the training nodes of one run.
@@ -317,7 +263,7 @@ func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d ro
 	case in.sampled != nil:
 		plan := in.plan(seed)
 		plan.Rows = int64(len(p.Train.List))
-		set, err := in.sampled.loader.Set(p.Train.List, in.sampled.method, plan)
+		set, err := in.sampled.Loader.Set(p.Train.List, in.sampled.Method, plan)
 		if err != nil {
 			return d, err
 		}
@@ -350,7 +296,7 @@ func (in *graphInput) describe(r *trained) {
 	if in.sampled == nil {
 		return
 	}
-	stats := in.sampled.loader.Stats()
+	stats := in.sampled.Loader.Stats()
 	r.Load = stats.Stats
 	r.Sampled = &sampledStats{Edges: stats.Edges, Inputs: stats.Inputs, MovedBytes: stats.MovedBytes}
 	if c := stats.Cache; c != nil {

@@ -98,7 +98,7 @@ func (l *Loader) layOut(j *job) {
 	}
 	p.weights = take(4 * int64(len(b.SeedWeights)))
 	if l.o.NodeIDs {
-		p.nodes = take(4 * int64(len(b.Seeds)))
+		p.nodes = take(4 * int64(p.inputs))
 	}
 	p.blocks = p.blocks[:0]
 	for i := range b.Blocks {
@@ -146,8 +146,8 @@ func (b *batchBuffer) grow(j *job) error {
 	need := p.host + p.end
 	limit := l.o.MaxBatchBytes
 	if limit > 0 && need > limit {
-		return fmt.Errorf("batch %d needs %v of device memory for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
-			j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
+		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
+			gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
 	}
 	if err := b.release(); err != nil {
 		return err
@@ -258,14 +258,15 @@ func (s *Set) gather(w *pipeline.Worker, j *job) error {
 	if labels := l.o.Labels; labels != nil {
 		batch.Labels = s.writeLabels(memory[p.labels:], j, given)
 	}
-	batch.RowWeights, batch.NodeIDs = gds.Tensor{}, gds.Tensor{}
+	batch.RowWeights, batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}, gds.Tensor{}
 	if n := len(m.SeedWeights); n > 0 {
 		copy(dtype.Float32s(memory[p.weights:][:4*n]), m.SeedWeights)
 		batch.RowWeights = b.tensor(p, p.weights, 1, n, gds.Float32)
 	}
 	if l.o.NodeIDs {
-		copy(dtype.Uint32s(memory[p.nodes:][:4*len(m.Seeds)]), m.Seeds)
-		batch.NodeIDs = b.tensor(p, p.nodes, 1, len(m.Seeds), gds.Uint32)
+		copy(dtype.Uint32s(memory[p.nodes:][:4*p.inputs]), m.Inputs)
+		batch.InputIDs = b.tensor(p, p.nodes, 1, p.inputs, gds.Uint32)
+		batch.NodeIDs = batch.InputIDs.Columns(0, len(m.Seeds)) // which come first
 	}
 	b.blocks = b.blocks[:0]
 	edges := 0

@@ -30,7 +30,7 @@ type LoaderOptions struct {
 	// device's own bound.
 	MaxBatchBytes int64
 	Workers       int  // that sample at a time; 0: GOMAXPROCS
-	NodeIDs       bool // batches tell which nodes their rows are
+	NodeIDs       bool // batches tell which nodes their rows and inputs are
 }
 
 // Labels are the labels of all nodes.

@@ -150,7 +150,7 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 			t.Fatalf("batch %d: block %d is not the one that was sampled", batch.Index, i)
 		}
 	}
-	if !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want.Seeds) {
+	if !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want.Seeds) || !slices.Equal(read[uint32](b, stream, batch.InputIDs), want.Inputs) {
 		t.Fatalf("batch %d: other node ids", batch.Index)
 	}
 	if len(want.SeedWeights) > 0 && !slices.Equal(read[float32](b, stream, batch.RowWeights), want.SeedWeights) || len(want.SeedWeights) == 0 && batch.RowWeights.Buf != nil {

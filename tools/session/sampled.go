@@ -1,0 +1,291 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement"
+)
+
+// SampledOptions say how mini-batches of a graph are sampled and, if there is a Device, how they get
+// features and labels.
+type SampledOptions struct {
+	Machine Machine // its Budget and Threads
+	Sampler string  // one of sampling.Names
+	// Sampling are the options of the sampler. Its Targets, Cached and Threads are set here.
+	Sampling sampling.Options
+	Seeds    []uint32   // distinct nodes
+	Plan     chunk.Plan // of the seeds; its Rows are set here
+	Cache    string     // of rows of features, POLICY:SIZE; "": none
+	Mapped   bool       // map the topology from disk instead of loading it
+
+	// Device is where batches are assembled; nil: they are sampled only, and there is no Loader.
+	Device gds.Device
+	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host
+	// memory, if they fit.
+	Placement string
+	Buffers   int   // batches on the device, of which some may be held; 0: placement.Buffers
+	NodeIDs   bool  // batches tell which nodes their rows and inputs are
+	HeldBytes int64 // of host memory that the caller takes beside
+}
+
+// Sampled is a graph that is open for sampling.
+type Sampled struct {
+	Topology sampling.Topology
+	Method   *sampling.Method
+	Cache    *cache.Cache // nil: none
+	// Of a Device:
+	Features  features.Source
+	Loader    *sampling.Loader
+	Placement string // placement.Host or Storage
+	Reason    string // of it, in words
+
+	maxBatchBytes int64 // 0: as much as the device has
+}
+
+// OpenSampled opens topology, sampler and cache of a graph and, for a device, features, labels and
+// loader. Options that cannot be met are ErrOptions or sampling.ErrOptions; machine.ErrDoesNotFit
+// says that the budget does not allow them. The graph must stay open until Close.
+func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *Sampled, err error) {
+	o.Machine = o.Machine.orThis(ctx)
+	o.Buffers = cmp.Or(o.Buffers, placement.Buffers)
+	o.Plan.Rows = int64(len(o.Seeds))
+	if err := o.Plan.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if sampling.ChoosesSeeds(o.Sampler) {
+		if o.Plan.World > 1 {
+			return nil, fmt.Errorf("%w: sampler %s chooses the seeds of a batch by itself, which %d ranks cannot share", ErrOptions, o.Sampler, o.Plan.World)
+		}
+		o.Sampling.Targets = o.Seeds
+	}
+	o.Sampling.Threads = o.Machine.Threads
+	s := &Sampled{}
+	if err := s.place(graph, &o); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if o.Mapped {
+		s.Topology, err = sampling.MapTopology(ctx, graph)
+	} else {
+		s.Topology, err = sampling.LoadTopology(ctx, graph, o.Machine.Threads)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.openCache(ctx, graph, &o); err != nil {
+		return nil, err
+	}
+	if s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling); err != nil {
+		return nil, err
+	}
+	if o.Device != nil {
+		return s, s.openLoader(ctx, graph, &o)
+	}
+	return s, nil
+}
+
+// locality is the sampler that prefers cached nodes.
+const locality = "locality"
+
+// openCache opens the cache, if there is one, and lets locality know it.
+func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
+	if o.Cache == "" {
+		if o.Sampler == locality {
+			return fmt.Errorf("%w: sampler locality prefers cached nodes: it needs a cache, such as degree:20000rows", ErrOptions)
+		}
+		return nil
+	}
+	spec, err := cache.Parse(o.Cache)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	// What the policy looks at is sampled without the cache.
+	visiting, name := o.Sampling, o.Sampler
+	if name == locality {
+		visiting.Bias, visiting.Debias, name = 0, false, "neighbor"
+	}
+	method, err := sampling.NewMethod(ctx, name, s.Topology, visiting)
+	if err != nil {
+		return err
+	}
+	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
+		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: o.Machine.Threads,
+	})
+	if err = errors.Join(err, method.Close()); err != nil {
+		return err
+	}
+	if s.Cache = opened.Cache; o.Sampler == locality {
+		if o.Sampling.Cached = opened.Contains; !opened.Fixed() {
+			return fmt.Errorf("%w: cache %s changes from batch to batch: sampler locality needs one that does not (degree, presampled, gns, ducati)", ErrOptions, o.Cache)
+		}
+	}
+	return nil
+}
+
+func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
+	labels, err := sampling.ReadLabels(ctx, graph)
+	if err != nil {
+		return err
+	}
+	if s.Placement == placement.Storage {
+		stored, err := features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
+		if err != nil {
+			return err
+		}
+		s.Features = stored
+	} else {
+		loaded, err := features.LoadHost(ctx, graph, o.Machine.Threads)
+		if err != nil {
+			return err
+		}
+		s.Features = loaded
+	}
+	s.Loader, err = sampling.Open(sampling.LoaderOptions{
+		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
+		MaxBatchBytes: s.maxBatchBytes, Workers: o.Machine.Threads, NodeIDs: o.NodeIDs,
+	})
+	return err
+}
+
+// place decides where the features live, and refuses what does not fit into the budget.
+func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
+	m := &graph.Manifest
+	what := fmt.Sprintf("sampling %d nodes and %d edges", m.Nodes, m.Edges)
+	if !o.Mapped {
+		what += " (less if the topology is mapped from disk)"
+	}
+	need := o.HeldBytes + o.samplingBytes(m)
+	if o.Device == nil {
+		return o.Machine.Budget.Fits(what, need)
+	}
+	switch o.Placement {
+	case "", placement.Auto, placement.Host, placement.Storage:
+	default:
+		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement, placement.Auto, placement.Host, placement.Storage)
+	}
+	labelType, labelColumns := loader.LabelType(m)
+	need += m.Nodes * int64(labelColumns*labelType.Size())
+	all := featureBytes(graph) * m.Nodes
+	inMemory := o.Machine.Budget.Fits(what+" with all features in memory", need+all)
+	switch {
+	case o.Placement == placement.Storage:
+		s.Placement, s.Reason = placement.Storage, "as was asked for"
+	case inMemory == nil:
+		s.Placement, s.Reason = placement.Host, fmt.Sprintf("all features fit into memory: %s", units.Bytes(all))
+	case o.Placement == placement.Host:
+		return inMemory
+	default:
+		s.Placement, s.Reason = placement.Storage, inMemory.Error()
+	}
+	if s.Placement == placement.Host {
+		need += all
+	} else if o.Cache != "" && o.Device.Info().Unified {
+		if spec, err := cache.Parse(o.Cache); err == nil {
+			need += spec.Slots(m.Nodes, featureBytes(graph)) * featureBytes(graph)
+		}
+	}
+	if err := o.Machine.Budget.Fits(what+" with features in storage", need); err != nil {
+		return err
+	}
+	if left := int64(o.Machine.Budget.Bytes-machine.ProgramBytes) - need; o.Device.Info().Unified && o.Machine.Budget.By != "" {
+		s.maxBatchBytes = max(1, left/int64(o.Buffers+1)) // one for the samples on their way
+	}
+	return nil
+}
+
+// samplingBytes is the host memory of topology and sampler: seeds, factors or distributions of nodes,
+// and for each thread a table of local ids and places of a batch.
+func (o *SampledOptions) samplingBytes(m *format.Manifest) int64 {
+	bytes := 8*m.Nodes + int64(o.Machine.Threads)*4*2*m.Nodes
+	if !o.Mapped {
+		perEdge := int64(4)
+		if m.Weighted {
+			perEdge = 8
+		}
+		bytes += 8*(m.Nodes+1) + perEdge*m.Edges
+	}
+	return bytes
+}
+
+// featureBytes is the size of a row of features, as stored.
+func featureBytes(graph *format.Dir) int64 {
+	l := graph.Layout()
+	return gds.Bytes(1, l.Features, l.DType)
+}
+
+// Close closes all that is open. While an epoch runs, or batches are held, it is loader.ErrInUse, and
+// closes nothing.
+func (s *Sampled) Close() error {
+	var errs []error
+	if s.Loader != nil {
+		if err := s.Loader.Close(); errors.Is(err, loader.ErrInUse) {
+			return err
+		} else if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if s.Features != nil {
+		errs = append(errs, s.Features.Close())
+	}
+	if s.Method != nil {
+		errs = append(errs, s.Method.Close())
+	}
+	if s.Topology != nil {
+		errs = append(errs, s.Topology.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// NodesOf lists the nodes of a part of a split of a graph, ascending: train, valid, test, rest, or
+// format.RegionAll. It is ErrOptions if there is no such part or split, or no node in it.
+func NodesOf(ctx context.Context, graph *format.Dir, part string, split int) ([]uint32, error) {
+	m := &graph.Manifest
+	wanted := slices.IndexFunc(RegionPartition().Parts(), func(p Part) bool { return p.Name == part })
+	switch {
+	case part == format.RegionAll:
+		nodes := make([]uint32, m.Nodes)
+		for v := range nodes {
+			nodes[v] = uint32(v)
+		}
+		return nodes, nil
+	case wanted < 0:
+		return nil, fmt.Errorf("%w: there is no part %q of a split: want %s, %s, %s, %s or %s", ErrOptions, part,
+			format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest, format.RegionAll)
+	case split < 0 || split >= max(1, m.Splits):
+		return nil, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, graph.Path(), m.Splits)
+	}
+	nodes := []uint32{}
+	of := RegionPartition().Parts()[wanted].Split
+	err := graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
+		for i := range t.Rows {
+			found := format.SplitNone
+			if t.NumSplits > 0 {
+				found = t.Splits[i*int64(t.NumSplits)+int64(split)]
+			}
+			if found == of {
+				nodes = append(nodes, uint32(first+i))
+			}
+		}
+	})
+	if err == nil && len(nodes) == 0 {
+		err = fmt.Errorf("%w: %s has no %s nodes in split %d", ErrOptions, graph.Path(), part, split)
+	}
+	return nodes, err
+}
