@@ -4,6 +4,7 @@ import "time"
 
 // account says where the time of a job goes.
 type account struct {
+	planning   time.Duration // opening the graph, choosing rows, measuring the machine
 	preparing  time.Duration // topologies and factors
 	reading    time.Duration // inputs into panels, or first into column files
 	writing    time.Duration // matrices to files, beside other work
@@ -12,8 +13,9 @@ type account struct {
 }
 
 // TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
-// Waiting. The rest of the whole is planning, rows of the store, checkpoints, and scratch files of earlier runs.
+// Waiting. The rest of the whole is writing the rows of the store, checkpoints, and scratch files of earlier runs.
 type TimeAccount struct {
+	Planning   float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
 	Preparing  float64 `json:"preparing"` // reading topologies, and computing factors of operators
 	Reading    float64 `json:"reading"`   // the input, first use of the memory for it included
 	Hops       float64 `json:"hops"`      // computing, first use of the memory of the results included
@@ -27,7 +29,7 @@ type TimeAccount struct {
 // of is the account of a job that took so many seconds for its hops.
 func (a *account) of(hops float64, panels int) TimeAccount {
 	t := TimeAccount{
-		Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), Hops: hops,
+		Planning: a.planning.Seconds(), Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), Hops: hops,
 		Writing: a.writing.Seconds(), Waiting: a.waiting.Seconds(), Publishing: a.publishing.Seconds(), Faster: "cores",
 	}
 	switch disk := t.Reading + t.Waiting + t.Publishing; {

@@ -206,7 +206,7 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 	if err != nil || s.options.Hardware != nil || p.ReadBytes+p.WrittenBytes < measureFromBytes {
 		return p, err
 	}
-	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, s.options.MemoryBytes); err != nil {
+	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {
 		return nil, err
 	}
 	j.pace.rate = r.write

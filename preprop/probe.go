@@ -50,14 +50,15 @@ var defaultRates = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e
 // measured.
 const measureFromBytes = 1 << 30
 
-// measure measures the rates of this machine in a second or two: reading the graph past the
+// measure measures the rates of this machine in a second or less: reading the graph past the
 // page cache, writing a file without a name to the folder scratch, using new memory, and
-// hops over a random graph with as many edges a node. It uses no more memory than budget.
-func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, budget int64) (*rates, error) {
-	r := defaultRates
-	room := int64(1 << 30) // less may be at hand from a moment ago, which a machine that is shared takes its time to give
+// hops over a random graph with as many edges a node. It uses no more memory than budget, and of
+// that an eighth of what a plan of the job needs.
+func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, p *Plan, budget int64) (*rates, error) {
+	const least, most = 256 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
+	r, room := defaultRates, max(least, min(most, p.MemoryBytes/8))
 	if budget > 0 {
-		room = max(8<<20, min(room, budget-processBytes-w.pickedBytes)) // rows have been picked
+		room = max(8<<20, min(room, (budget-processBytes-w.pickedBytes)/2)) // rows have been picked
 	}
 	var err error
 	if r.read, err = measureRead(ctx, fsys, in, int(max(1, min(int64(w.threads), room/max(w.inputChunk(), 1))))); err != nil {
@@ -66,16 +67,22 @@ func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *wor
 	if rate, err := measureWrite(fsys, scratch); err == nil {
 		r.write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
-	if r.touch, err = measureTouch(ctx, room, w.threads); err != nil || len(w.sequences) == 0 || w.nodes == 0 {
+	const narrow, wide = 64, 512
+	var matrices [2]*matrix
+	for i := range matrices {
+		if matrices[i], err = newMatrix(room/2/wide, wide/w.stored.DType.Size(), w.stored.DType); err != nil {
+			return nil, err
+		}
+		defer matrices[i].buf.Free()
+	}
+	if r.touch, err = measureTouch(ctx, matrices, w.threads); err != nil || len(w.sequences) == 0 || w.nodes == 0 {
 		return &r, err
 	}
-	const narrow, wide = 64, 512
-	room = min(room/2, 256<<20)
-	short, err := measureHop(ctx, w, narrow, room)
+	short, err := measureHop(ctx, w, narrow, matrices)
 	if err != nil {
 		return nil, err
 	}
-	long, err := measureHop(ctx, w, wide, room)
+	long, err := measureHop(ctx, w, wide, matrices)
 	r.byte = max(0, (long-short)/(wide-narrow))
 	r.edge = max(0, short-float64(r.byte*narrow))
 	return &r, err
@@ -126,24 +133,20 @@ func measureRead(ctx context.Context, fsys vfs.FS, in *input, threads int) (floa
 	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// measureWrite measures writing a file durably. The file has no name while it is written,
-// so that nothing of it is left if the process is killed. Before that its name is random,
-// since shards of a job may measure at the same time.
+// measureWrite measures writing a file durably, by a stream as the job's files. The file has
+// no name while it is written, so that nothing of it is left if the process is killed. Before
+// that its name is random, since shards of a job may measure at the same time.
 func measureWrite(fsys vfs.FS, folder string) (float64, error) {
-	const bytes, step = 64 << 20, 4 << 20
+	const bytes, step = 64 << 20, 1 << 20
 	path := filepath.Join(nearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
 	start := time.Now()
-	f, err := fsys.Create(path)
+	f, err := vfs.CreateStream(fsys, path, bytes)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Abort()
 	if err := fsys.Remove(path + vfs.TempSuffix); err != nil {
 		return 0, err
-	}
-	durable, ok := f.(interface{ Sync() error })
-	if !ok {
-		return 0, errors.ErrUnsupported
 	}
 	block := make([]byte, step)
 	for i := range block {
@@ -154,25 +157,27 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 			return 0, err
 		}
 	}
-	if err := durable.Sync(); err != nil {
+	if err := f.Sync(); err != nil {
 		return 0, err
 	}
 	return bytes / max(1e-9, time.Since(start).Seconds()), nil
 }
 
-// measureTouch measures using room bytes of memory for the first time.
-func measureTouch(ctx context.Context, room int64, threads int) (float64, error) {
-	buf, err := offheap.Alloc(room)
-	if err != nil {
-		return 0, err
+// measureTouch measures using the memory of matrices for the first time.
+func measureTouch(ctx context.Context, matrices [2]*matrix, threads int) (float64, error) {
+	start, total := time.Now(), 0
+	for _, m := range matrices {
+		b := m.buf.Bytes()
+		err := parallel.For(ctx, threads, int64(len(b)), 4<<20, func(lo, hi int64) error {
+			touch(b[lo:hi])
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		total += len(b)
 	}
-	defer buf.Free()
-	start := time.Now()
-	err = parallel.For(ctx, threads, room, 4<<20, func(lo, hi int64) error {
-		touch(buf.Bytes()[lo:hi])
-		return nil
-	})
-	return float64(room) / max(1e-9, time.Since(start).Seconds()), err
+	return float64(total) / max(1e-9, time.Since(start).Seconds()), nil
 }
 
 // touch writes to each page of memory, so that the kernel allocates it.
@@ -183,11 +188,12 @@ func touch(bytes []byte) {
 }
 
 // measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in
-// two matrices of room bytes together.
-func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64, error) {
-	edges := min(4<<20, room/16)
-	features := rowBytes / w.stored.DType.Size()
-	nodes := min(w.nodes, room/2/int64(rowBytes))
+// two matrices, whose widths it sets.
+func measureHop(ctx context.Context, w *work, rowBytes int, matrices [2]*matrix) (float64, error) {
+	src, dst := matrices[0], matrices[1]
+	room := min(int64(len(src.buf.Bytes())), 128<<20)
+	edges := min(2<<20, room/16)
+	nodes := min(w.nodes, room/int64(rowBytes))
 	degree := max(1, min(w.edges/w.nodes, edges/nodes))
 	g, err := newMemoryTopology(nodes, nodes*degree, false)
 	if err != nil {
@@ -201,18 +207,8 @@ func measureHop(ctx context.Context, w *work, rowBytes int, room int64) (float64
 	for e := range g.Neighbors {
 		g.Neighbors[e] = random.Uint32N(uint32(nodes))
 	}
-	src, err := newMatrix(nodes, features, w.stored.DType)
-	if err != nil {
-		return 0, err
-	}
-	defer src.buf.Free()
-	dst, err := newMatrix(nodes, features, w.stored.DType)
-	if err != nil {
-		return 0, err
-	}
-	defer dst.buf.Free()
-	for _, m := range []*matrix{src, dst} { // pages that were never written share one page of zeros
-		touch(m.buf.Bytes())
+	for _, m := range matrices {
+		m.features = rowBytes / m.dtype.Size()
 	}
 	ones, err := offheap.Alloc(4 * nodes)
 	if err != nil {

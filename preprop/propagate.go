@@ -169,6 +169,7 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	if j.plan, err = s.plan(ctx, j); err != nil {
 		return nil, err
 	}
+	j.account.planning = time.Since(s.start)
 	r := s.result(j.plan)
 	if err := s.checkDisk(j.plan); err != nil || s.options.DryRun {
 		return r, err

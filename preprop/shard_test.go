@@ -111,6 +111,19 @@ type syncing struct {
 	*vfs.Mem
 	mu   sync.Mutex
 	seen []string
+
+	synced int // how often files were
+}
+
+func (s *syncing) list() error {
+	entries, err := s.ReadDir("folder")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced++
+	for _, e := range entries {
+		s.seen = append(s.seen, e.Name())
+	}
+	return err
 }
 
 type syncingFile struct {
@@ -118,36 +131,48 @@ type syncingFile struct {
 	fsys *syncing
 }
 
+func (f *syncingFile) Sync() error { return f.fsys.list() }
+
 func (s *syncing) Create(path string) (vfs.PendingFile, error) {
 	f, err := s.Mem.Create(path)
 	return &syncingFile{f, s}, err
 }
 
-func (f *syncingFile) Sync() error {
-	entries, err := f.fsys.ReadDir("folder")
-	f.fsys.mu.Lock()
-	defer f.fsys.mu.Unlock()
-	for _, e := range entries {
-		f.fsys.seen = append(f.fsys.seen, e.Name())
+type syncingDirect struct {
+	vfs.DirectPending
+	fsys *syncing
+}
+
+func (f *syncingDirect) Sync() error { return f.fsys.list() }
+
+func (s *syncing) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
+	f, align, err := s.Mem.CreateDirect(path, bytes)
+	if err != nil {
+		return nil, 0, err
 	}
-	return err
+	return &syncingDirect{f, s}, align, nil
 }
 
 func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {
-	fsys := &syncing{Mem: vfs.NewMem()}
-	if err := fsys.MkdirAll("folder"); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for range 3 {
-		wg.Go(func() {
-			if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
-				t.Errorf("rate %v, %v", rate, err)
-			}
-		})
-	}
-	wg.Wait()
-	if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 {
-		t.Errorf("at the end %v, meanwhile %v, %v", entries, fsys.seen, err)
+	for _, refuse := range []bool{false, true} {
+		fsys := &syncing{Mem: vfs.NewMem()}
+		if refuse {
+			fsys.RefuseDirect()
+		}
+		if err := fsys.MkdirAll("folder"); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
+					t.Errorf("rate %v, %v", rate, err)
+				}
+			})
+		}
+		wg.Wait()
+		if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 || fsys.synced != 3 {
+			t.Errorf("at the end %v, meanwhile %v, synced %d times, %v", entries, fsys.seen, fsys.synced, err)
+		}
 	}
 }

@@ -160,6 +160,33 @@ func (s *Stream) failure() error {
 	return s.err
 }
 
+// Sync waits until whole blocks are written, and makes them durable. It is for measuring: to commit is enough.
+func (s *Stream) Sync() error {
+	var file any = s.buffered
+	if s.direct == nil {
+		if err := s.buffer.Flush(); err != nil {
+			return err
+		}
+	} else {
+		file = s.direct
+		var blocks [streamBlocks - 1][]byte // all but the one that is being filled
+		for i := range blocks {
+			blocks[i] = s.receive()
+		}
+		for _, block := range blocks {
+			s.free <- block
+		}
+		if err := s.failure(); err != nil {
+			return err
+		}
+	}
+	durable, ok := file.(interface{ Sync() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return durable.Sync()
+}
+
 // Commit writes what is left, and commits the file.
 func (s *Stream) Commit() error {
 	if s.done {
