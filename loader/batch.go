@@ -35,6 +35,8 @@ type Batch struct {
 	// Whole is not nil where a batch is rows of a whole graph, for inference: X is then Whole.X,
 	// Blocks are nil, and NodeIDs say which nodes the Rows are.
 	Whole *WholeGraph
+	// Traffic is what this rank's share of the batch had of features.
+	Traffic Traffic
 
 	loan loan
 }

@@ -159,6 +159,8 @@ func (l *Loader) layOut(j *job) {
 	f.x = gds.NewTensor(f.features, rows, cols, l.batchType())
 	f.raw = gds.NewTensor(f.stored, rows, cols, l.layout.DType)
 	b.X = make([]gds.Tensor, len(l.o.Matrices))
+	b.Traffic = Traffic{Rows: int64(b.Rows) * int64(len(b.X))}
+	b.Traffic.AddBytes(l.o.Placement, int64(b.Rows)*l.joinedBytes())
 	l.setMatrices(b, f.x)
 	l.layOutColumns(b, f.columns)
 }

@@ -372,6 +372,21 @@ func TestTheBytesThatMoveAreCounted(t *testing.T) {
 			if s := l.Stats(); s.AssembledBytes != 2*c.assembled || s.CopiedInBytes != 2*c.copiedIn {
 				t.Errorf("in two epochs %d bytes were assembled and %d copied in, want %d and %d", s.AssembledBytes, s.CopiedInBytes, 2*c.assembled, 2*c.copiedIn)
 			}
+			var got Traffic
+			stream := mustStream(t, device)
+			for b, err := range set.Epoch(t.Context(), stream, 2) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.Add(b.Traffic)
+			}
+			if err := stream.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := Traffic{Rows: 3 * train}
+			if want.AddBytes(c.placement, vectors); got != want || got.Bytes() != vectors {
+				t.Errorf("the batches of an epoch had %+v, want %+v", got, want)
+			}
 		})
 	}
 }

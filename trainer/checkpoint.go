@@ -22,6 +22,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/safetensors"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
 )
 
 // CheckpointVersion is the version of checkpoints that this package writes, and
@@ -118,6 +119,8 @@ type EpochMetrics struct {
 	ValidLoss    float64  `json:"valid_loss"` // where there is a ValidMetric
 	Seconds      float64  `json:"seconds"`    // training and validation
 	TrainSeconds float64  `json:"train_seconds"`
+
+	Traffic loader.Traffic `json:"traffic"` // of training
 }
 
 // Incomplete says in words which runs of the training did not finish; "" if all did.
@@ -278,7 +281,7 @@ func encodeArrow(schema *arrow.Schema, rows int64, columns ...[]byte) ([]byte, e
 
 // MaxBytes estimates the largest size of the checkpoint on disk, while its last run goes on.
 func (c *Checkpoint) MaxBytes() (int64, error) {
-	const head, run, epoch, row = 64 << 10, 1 << 10, 256, 9
+	const head, run, epoch, row = 64 << 10, 2 << 10, 512, 9
 	parameters, err := c.Spec.Parameters()
 	if err != nil {
 		return 0, err

@@ -44,7 +44,7 @@ func checkpointOf(r *Result) *Checkpoint {
 		},
 	}
 	for _, e := range r.History {
-		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid, e.ValidLoss, e.Seconds, e.TrainSeconds})
+		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid, e.ValidLoss, e.Seconds, e.TrainSeconds, e.Traffic})
 	}
 	return c
 }

@@ -186,6 +186,7 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 		// A different seed for each step and rank, so that no two drop out the same elements.
 		step := s.Steps + 1
 		n.trainBatch(b, rng.Hash(dropoutSeed, uint64(step*len(f.ranks)+n.rank)), f.stepOptions(step))
+		e.Traffic.Add(b.Traffic)
 		n.watchLoss(b.Index)
 	}, func(b *loader.Batch) error {
 		s.Steps++
@@ -363,7 +364,9 @@ func (f *Fitting) Result() (*Result, error) {
 	whole, train := make([]float64, len(s.History)), make([]float64, len(s.History))
 	for i, e := range s.History {
 		whole[i], train[i] = e.Seconds, e.TrainSeconds
+		r.EpochTraffic.Add(e.Traffic)
 	}
+	r.EpochTraffic = r.EpochTraffic.Per(len(s.History))
 	r.EpochSeconds = median(whole)
 	r.RowsPerSecond = float64(s.TrainRows) / max(median(train), 1e-9)
 	r.LoadWaitSeconds = s.StageSeconds["load_wait"]

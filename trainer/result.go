@@ -1,6 +1,10 @@
 package trainer
 
-import "math"
+import (
+	"math"
+
+	"github.com/hopfeed/hopfeed/loader"
+)
 
 // SelectedLast is the Selection of a Result without validation.
 const SelectedLast = "last epoch (none was validated)"
@@ -14,6 +18,8 @@ type Epoch struct {
 	Best         bool     `json:"best"`       // selected so far: see Fit
 	Seconds      float64  `json:"seconds"`    // training and validation
 	TrainSeconds float64  `json:"train_seconds"`
+	// Traffic is what the batches of training had of features, over all devices.
+	Traffic loader.Traffic `json:"traffic"`
 	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward"
 	// (with the loss), "backward", "optimizer" and, with several devices, "reduce" (adding
 	// their gradients); nil unless Options.ProfileFrom asks for it. The host then waits for
@@ -36,6 +42,7 @@ type Figures struct {
 	LoadWaitSeconds  float64            `json:"load_wait_seconds"`
 	RowsPerSecond    float64            `json:"rows_per_second"` // of training, by the median epoch
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
+	EpochTraffic     loader.Traffic     `json:"epoch_traffic"`     // mean over the epochs
 	PeakDeviceBytes  int64              `json:"peak_device_bytes"` // of the fullest device, whatever else it held included
 }
 
@@ -85,7 +92,8 @@ type Summary struct {
 	EpochSeconds, LoadWaitSeconds, RowsPerSecond *Spread
 
 	StageSeconds    map[string]float64
-	PeakDeviceBytes int64 // the largest
+	EpochTraffic    loader.Traffic // mean, as StageSeconds
+	PeakDeviceBytes int64          // the largest
 }
 
 // Summarize returns the means over at least one run.
@@ -104,10 +112,12 @@ func Summarize(runs []Run) *Summary {
 	for _, r := range runs {
 		s.Seeds = append(s.Seeds, r.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
+		s.EpochTraffic.Add(r.EpochTraffic)
 		for stage, seconds := range r.StageSeconds {
 			s.StageSeconds[stage] += seconds / float64(len(runs))
 		}
 	}
+	s.EpochTraffic = s.EpochTraffic.Per(len(runs))
 	s.TrainLoss = spread(func(r *Figures) *float64 { return &r.TrainLoss })
 	s.Valid = spread(func(r *Figures) *float64 { return r.ValidMetric })
 	s.Test = spread(func(r *Figures) *float64 { return r.TestMetric })

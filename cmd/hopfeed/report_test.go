@@ -23,6 +23,15 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	if strings.Contains(page, "Not known for") {
 		t.Error("the propagation was not recognised by its store")
 	}
+	must(t, d, "train graph --model sage --epochs 2 --hidden 4 --batch 60 --cache gns:50rows --run c/run")
+	must(t, d, "report a/run c/run -o both.html")
+	if page := content(t, d, "both.html"); !strings.Contains(page, "% cached") || !strings.Contains(page, "<title>c/run: ") || !strings.Contains(page, "<title>a/run: ") {
+		t.Error("trainings on a store and on a graph are not compared")
+	}
+	// The first content of the cache is loaded before the first epoch.
+	if metrics := content(t, d, "c/run/metrics.jsonl"); strings.Contains(metrics, `"cached_rows":0`) || strings.Count(metrics, `"loaded_rows":0`) != 1 {
+		t.Errorf("%s", metrics)
+	}
 	must(t, d, "report a/run -o one.html --json")
 	if !strings.Contains(content(t, d, "one.html"), "Not known for run:") {
 		t.Error("an unknown propagation is not named")

@@ -190,6 +190,7 @@ func (s *saver) recordEpoch(e trainer.Epoch) {
 	c := &s.checkpoint
 	c.History = append(c.History, trainer.EpochMetrics{
 		Run: len(c.Runs), Epoch: e.Number, TrainLoss: e.TrainLoss, ValidMetric: e.Valid, ValidLoss: e.ValidLoss, Seconds: e.Seconds, TrainSeconds: e.TrainSeconds,
+		Traffic: e.Traffic,
 	})
 }
 

@@ -296,19 +296,5 @@ func (in *graphInput) describe(r *trained) {
 	if in.sampled == nil {
 		return
 	}
-	stats := in.sampled.Loader.Stats()
-	r.Load = stats.Stats
-	r.Sampled = &sampledStats{Edges: stats.Edges, Inputs: stats.Inputs, MovedBytes: stats.MovedBytes}
-	if c := stats.Cache; c != nil {
-		rate := c.HitRate()
-		r.Sampled.HitRate = &rate
-	}
-}
-
-// sampledStats are what all epochs of training have sampled.
-type sampledStats struct {
-	Edges      int64    `json:"edges"`       // of all blocks
-	Inputs     int64    `json:"inputs"`      // nodes whose features batches had
-	MovedBytes int64    `json:"moved_bytes"` // of features that no cache had
-	HitRate    *float64 `json:"cache_hit_rate,omitempty"`
+	r.Load = in.sampled.Loader.Stats().Stats
 }

@@ -44,6 +44,7 @@ type trained struct {
 	LoadWaitSecondsStd    *float64           `json:"load_wait_seconds_std"`
 	RowsPerSecond         *float64           `json:"rows_per_second"`
 	RowsPerSecondStd      *float64           `json:"rows_per_second_std"`
+	EpochTraffic          loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
 	ConvergenceEpoch      *float64           `json:"convergence_epoch"`
 	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
 	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
@@ -51,7 +52,6 @@ type trained struct {
 	Splits                []int              `json:"splits,omitempty"` // if several were trained on
 	Load                  loader.Stats       `json:"load"`
 	Seconds               float64            `json:"seconds"`
-	Sampled               *sampledStats      `json:"sampled,omitempty"`
 	Runs                  []trainer.Run      `json:"runs,omitempty"`
 	Resumed               bool               `json:"resumed,omitempty"` // parts of the runs were made before
 	Output                string             `json:"output,omitempty"`
@@ -138,7 +138,7 @@ func (r *trained) summarize() {
 	finished := finishedRuns(r.Runs)
 	s := trainer.Summarize(finished)
 	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
-	r.StageSeconds, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.PeakDeviceBytes, s.Seeds
+	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes, s.Seeds
 	r.Epochs, _ = meanStd(s.Epochs)
 	r.BestEpoch, _ = meanStd(s.BestEpoch)
 	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)

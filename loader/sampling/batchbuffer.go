@@ -284,8 +284,13 @@ func (s *Set) gather(w *pipeline.Worker, j *job) error {
 		edges += len(k.Indices)
 	}
 	batch.Blocks, batch.X = b.blocks, b.x[:]
-	l.edges.Add(int64(edges))
-	l.inputs.Add(int64(p.inputs))
+	batch.Traffic = loader.Traffic{Rows: int64(p.inputs), Edges: int64(edges)}
+	if l.o.Cache != nil {
+		batch.Traffic.CachedRows = int64(j.lookup.Hits())
+	}
+	missed := batch.Traffic.Rows - batch.Traffic.CachedRows
+	batch.Traffic.CacheBytes = batch.Traffic.CachedRows * l.rowBytes()
+	batch.Traffic.AddBytes(l.placement(), missed*l.rowBytes())
 	return nil
 }
 
@@ -314,11 +319,6 @@ func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
 // gatherRows writes the rows of features of a batch that the host brings.
 func (l *Loader) gatherRows(ctx context.Context, j *job) error {
 	b, p, f := j.buffer, &j.layout, l.o.Features
-	missing := p.inputs
-	if l.o.Cache != nil {
-		missing = len(j.lookup.Misses)
-	}
-	l.moved.Add(int64(missing) * l.rowBytes())
 	switch {
 	case l.rows != nil && l.rows.onDevice():
 		memory := b.hostMemory(p)

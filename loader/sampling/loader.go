@@ -62,12 +62,13 @@ type Loader struct {
 	rows    *rowCache // nil: no rows are cached
 	began   bool      // the cache
 
-	edges, inputs, moved, copiedIn, waited atomic.Int64
+	copiedIn, waited atomic.Int64
 
 	mu       sync.Mutex
 	busy     bool // an epoch is running
 	closed   bool
 	stats    loader.Stats
+	traffic  loader.Traffic        // of all batches
 	lookups  cache.Stats           // after the last epoch
 	samplers map[*Method][]Sampler // that no epoch has
 }
@@ -117,10 +118,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 // Stats are the statistics of a loader, over all epochs that have ended.
 type Stats struct {
 	loader.Stats
-	Edges  int64 `json:"edges"`  // of all blocks
-	Inputs int64 `json:"inputs"` // rows of features
-	// MovedBytes is what had to be brought to fast memory: the rows that no cache had, as stored.
-	MovedBytes int64          `json:"moved_bytes"`
+	Traffic    loader.Traffic `json:"traffic"` // of the batches that were yielded
 	Cache      *cache.Stats   `json:"cache,omitempty"`
 	Features   features.Stats `json:"features"`
 	BatchBytes int64          `json:"batch_bytes"` // device memory of the largest batch
@@ -130,13 +128,10 @@ type Stats struct {
 func (l *Loader) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Stats: l.stats, Edges: l.edges.Load(), Inputs: l.inputs.Load(), MovedBytes: l.moved.Load(), Features: l.o.Features.Stats()}
+	s := Stats{Stats: l.stats, Traffic: l.traffic, Features: l.o.Features.Stats()}
 	s.Stages = append([]loader.StageStats(nil), s.Stages...)
-	s.Placement, s.Memory = loader.Host, l.o.Device.Usage()
-	if _, stored := l.o.Features.(*features.Storage); stored {
-		s.Placement = loader.Storage
-	}
-	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Inputs*l.rowBytes()
+	s.Placement, s.Memory = l.placement(), l.o.Device.Usage()
+	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Traffic.Rows*l.rowBytes()
 	s.LoaderWaitSeconds = float64(l.waited.Load()) / 1e9
 	if f := s.Features; f.Reads > 0 {
 		s.BytesRead = f.ReadBytes
@@ -150,6 +145,14 @@ func (l *Loader) Stats() Stats {
 		s.Cache = &c
 	}
 	return s
+}
+
+// placement is where the features are.
+func (l *Loader) placement() loader.Placement {
+	if _, stored := l.o.Features.(*features.Storage); stored {
+		return loader.Storage
+	}
+	return loader.Host
 }
 
 // rowBytes is the size of a stored row.

@@ -135,6 +135,13 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 	if batch.Rows != len(want.Seeds) || batch.X[0].Rows != len(want.Inputs) || len(batch.X) != 1 || len(batch.Blocks) != len(want.Blocks) {
 		t.Fatalf("batch %d has %d rows, X %v, %d blocks; want %d, %d, %d", batch.Index, batch.Rows, batch.X, len(batch.Blocks), len(want.Seeds), len(want.Inputs), len(want.Blocks))
 	}
+	edges := int64(0)
+	for _, k := range want.Blocks {
+		edges += int64(len(k.Indices))
+	}
+	if batch.Traffic.Rows != int64(len(want.Inputs)) || batch.Traffic.Edges != edges {
+		t.Fatalf("batch %d has %+v, want %d rows and %d edges", batch.Index, batch.Traffic, len(want.Inputs), edges)
+	}
 	x := read[float32](b, stream, batch.X[0])
 	for i, node := range want.Inputs {
 		for c := range g.Columns {
@@ -222,11 +229,18 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 							}
 						}
 						stats := l.Stats()
-						if stats.Rows != 3*(train.Rows()+4) || stats.Inputs == 0 || stats.Edges == 0 || len(stats.Stages) != 4 {
+						traffic := stats.Traffic
+						if stats.Rows != 3*(train.Rows()+4) || traffic.Rows == 0 || traffic.Edges == 0 || len(stats.Stages) != 4 {
 							t.Errorf("%+v", stats)
 						}
-						if policy != "" && (stats.Cache.Lookups != stats.Inputs || stats.MovedBytes != (stats.Inputs-stats.Cache.Hits+stats.Cache.Loaded)*l.rowBytes() || stats.Cache.Hits == 0) {
-							t.Errorf("%+v, %+v", stats, stats.Cache)
+						want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
+						if policy != "" {
+							want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits, stats.Cache.Loaded
+							want.CacheBytes = want.CachedRows * l.rowBytes()
+						}
+						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+						if traffic != want || (traffic.StorageBytes > 0) != storage || policy != "" && traffic.HitRate() == 0 {
+							t.Errorf("%+v, want %+v", traffic, want)
 						}
 					})
 				}

@@ -167,6 +167,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	}
 	p := pipeline.New(ctx)
 	var batches, rows int64
+	var traffic loader.Traffic
 	// Deferred, since the loop body may end its goroutine.
 	defer func() {
 		p.Close()
@@ -189,6 +190,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.stats.AddEpoch(p.Times(), batches, rows)
+		l.traffic.Add(traffic)
 		if l.o.Cache != nil {
 			l.lookups = l.o.Cache.Stats()
 		}
@@ -217,6 +219,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 				err = s.gather(w, j)
 			}
 			if err == nil {
+				j.buffer.batch.Traffic.Add(window.takeLoaded())
 				j.transfer(stream)
 			}
 			return err
@@ -232,6 +235,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 		b := j.buffer
 		batches, rows = batches+1, rows+int64(b.batch.Rows)
+		traffic.Add(b.batch.Traffic)
 		l.jobs <- j // there is room for all
 		if !b.yieldTo(consumer, yield) {
 			break
@@ -311,6 +315,14 @@ type cacheWindow struct {
 	s     *Set
 	epoch int
 	end   int // the batch after the last
+
+	loaded loader.Traffic // of rows that were brought into the cache, and not yet counted in a batch
+}
+
+func (c *cacheWindow) takeLoaded() loader.Traffic {
+	t := c.loaded
+	c.loaded = loader.Traffic{}
+	return t
 }
 
 // reach begins the next window when its first batch comes.
@@ -337,7 +349,8 @@ func (c *cacheWindow) begin(ctx context.Context, stream gds.Stream, batch int) e
 	if batches < math.MaxInt-batch {
 		c.end = batch + batches
 	}
-	l.moved.Add(int64(len(load.Nodes)) * l.rowBytes())
+	c.loaded.LoadedRows += int64(len(load.Nodes))
+	c.loaded.AddBytes(l.placement(), int64(len(load.Nodes))*l.rowBytes())
 	if l.rows == nil {
 		return nil
 	}

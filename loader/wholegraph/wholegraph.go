@@ -203,6 +203,8 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 		return nil, err
 	}
 	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.whole.X}, Labels: tensor}
+	b.Traffic = loader.Traffic{Rows: int64(n), Edges: int64(layers) * int64(g.whole.Indices.Cols)}
+	b.Traffic.AddBytes(loader.Device, gds.Bytes(n, g.whole.X.Cols, gds.Float32))
 	for range layers {
 		b.Blocks = append(b.Blocks, g.whole.Block)
 	}

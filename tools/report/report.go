@@ -28,7 +28,7 @@ type Run struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"trafficColors": func() any { return places }}).Parse(pageText))
 
 // content is what the page is filled with.
 type content struct {
@@ -41,6 +41,8 @@ type content struct {
 	Charts  []template.HTML // learning curves
 	Stages  template.HTML
 	Epochs  template.HTML // predicted beside measured
+	Trade   template.HTML // accuracy against epoch time
+	Traffic template.HTML
 	Table7  []preprocessing
 	Unknown []string // runs whose propagation seconds are not known
 	Trials  []trialsTable
@@ -86,7 +88,10 @@ func Page(runs []Run) ([]byte, error) {
 		curves("Validation "+c.Metric, runs, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }),
 		curves("Training loss", runs, func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }),
 	}
-	c.Stages, c.Epochs = stages(runs), epochs(runs)
+	c.Stages, c.Epochs, c.Traffic = stages(runs), epochs(runs), traffic(runs)
+	if c.Several {
+		c.Trade = tradeoff(runs)
+	}
 	var b bytes.Buffer
 	err := page.Execute(&b, c)
 	return b.Bytes(), err

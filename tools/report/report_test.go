@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -22,10 +23,10 @@ func saved(name string, seeds int) Run {
 	for i := range seeds {
 		c.Runs = append(c.Runs, trainer.Run{Seed: uint64(i), State: trainer.RunFinished, Figures: trainer.Figures{
 			Epochs: 3, BestEpoch: 2, ValidMetric: at(0.5 + float64(i)/10), TestMetric: at(0.25), EpochSeconds: 2, RowsPerSecond: 1234567,
-			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1},
+			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1}, EpochTraffic: loader.Traffic{Rows: 300, HostBytes: 3 << 20},
 		}})
 		for e := range 3 {
-			c.History = append(c.History, trainer.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), ValidMetric: at(float64(e+i) / 10)})
+			c.History = append(c.History, trainer.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), TrainSeconds: 1.5, ValidMetric: at(float64(e+i) / 10)})
 		}
 	}
 	return Run{Name: name, Checkpoint: c}
@@ -140,5 +141,51 @@ func TestTicksAreRoundAndCoverTheRange(t *testing.T) {
 		if ticks := powers(c[0], c[1]); len(ticks) < 2 || len(ticks) > 15 {
 			t.Errorf("%v: %v", c, ticks)
 		}
+	}
+}
+
+// TestTrainingsOnStoresAndGraphsAreCompared draws three trainings of the same metric: the points, who is on the frontier, and what
+// their epochs moved.
+func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	sign, sage, slow := saved("sign", 1), saved("sage", 3), saved("slow", 1)
+	sage.Spec = trainer.Spec{Model: "sage"}
+	for i := range sage.Runs {
+		sage.Runs[i].TestMetric = at(0.25 + float64(i)/100)
+		sage.Runs[i].EpochTraffic = loader.Traffic{Rows: 1000, CachedRows: 250, StorageBytes: 6 << 20, CacheBytes: 3 << 20}
+	}
+	for i := range sage.History {
+		sage.History[i].TrainSeconds = 15
+	}
+	for i := range slow.History {
+		slow.History[i].TrainSeconds = 30
+	}
+	slow.Runs[0].EpochTraffic = loader.Traffic{}
+	text := pageOf(t, sign, sage, slow)
+	for _, want := range []string{
+		"<title>sign: 25.00 %, 1.5 s</title></circle>", "<title>sage: 26.00 ± 1.00 %, 15 s</title></rect>", "<title>slow: 25.00 %, 30 s</title></circle>",
+		">3 MiB<", ">9 MiB (3 ×), 25 % cached<", ">unknown<",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	var on []string
+	for _, p := range frontier(points([]Run{slow, sage, sign}), false) {
+		on = append(on, p.name)
+	}
+	if got := strings.Join(on, " "); got != "sign sage" {
+		t.Errorf("on the frontier are %q", got)
+	}
+	if got := frontier(points([]Run{slow, sage, sign}), true); len(got) != 1 || got[0].name != "sign" {
+		t.Errorf("where lower is better, %+v", got)
+	}
+	slow.Options.Metric = "mae"
+	if text := pageOf(t, sign, slow); !strings.Contains(text, "The trainings have different metrics.") {
+		t.Error("trainings of different metrics are compared")
+	}
+	slow.Options.Metric, slow.History = sign.Options.Metric, nil
+	if text := pageOf(t, sign, slow); !strings.Contains(text, "Fewer than two trainings have been tested.") {
+		t.Error("a training without an epoch is compared")
 	}
 }
