@@ -215,7 +215,7 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	case err != nil:
 		return fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	e.TrainLoss = loss / float64(s.Rows)
+	e.TrainLoss = loss / float64(max(1, s.Rows))
 	s.Trained = true
 	return nil
 }
@@ -236,7 +236,7 @@ func (f *Fitting) checkLoss(sum float64, first int) error {
 // stepOptions are the settings of a step of this epoch.
 func (f *Fitting) stepOptions(step int) stepOptions {
 	s := &f.state
-	passed := float64(s.Epoch.Number-1) + float64(s.Rows)/float64(s.TrainRows)
+	passed := float64(s.Epoch.Number-1) + min(1, float64(s.Rows)/float64(s.TrainRows)) // samplers may choose more rows
 	return stepOptions{
 		number:       step,
 		learningRate: s.Options.LearningRate * f.task.schedule(passed, s.Options.Epochs) * warmUp(passed, s.Options.WarmUp),

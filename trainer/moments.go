@@ -13,13 +13,16 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// firstBatch calls do with the ranks' shares of the first batch of an epoch.
+// firstBatch calls do with the ranks' shares of the first batch of an epoch that has rows.
 func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares []*loader.Batch) error) error {
 	shares := make([]*loader.Batch, len(g.ranks))
 	for rank, n := range g.ranks {
 		next, stop := iter.Pull2(sets[rank].EpochFrom(ctx, n.stream, 0, 0))
 		defer stop()
 		b, err, more := next()
+		for err == nil && more && b.GlobalRows == 0 { // of a sampler that chooses rows
+			b, err, more = next()
+		}
 		switch {
 		case err == nil && !more:
 			err = errors.New("there is none")

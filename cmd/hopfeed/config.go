@@ -112,7 +112,7 @@ var notSettings = []string{"run", "config", "force", "save-every", "max-time", "
 func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
-		if text := flagValue(f); text != "" && !strings.HasPrefix(text, "-") && !slices.Contains(notSettings, f.Name) {
+		if text := flagValue(f); text != "" && (!strings.HasPrefix(text, "-") || f.Name == "fanout") && !slices.Contains(notSettings, f.Name) {
 			config[f.Name] = text
 		}
 	})

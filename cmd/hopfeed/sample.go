@@ -62,7 +62,7 @@ func newSampleCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
 	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
 	f.StringVar(&o.cache, "cache", "", "count the nodes of batches that a cache has: POLICY:SIZE")
-	f.Float64Var(&o.Bias, "bias", 0, "locality: how much cached nodes are preferred; 1 is not at all")
+	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
 	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
 	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
 	return c

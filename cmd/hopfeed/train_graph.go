@@ -28,29 +28,26 @@ type samplingOptions struct {
 	sampler        string
 	fanouts        []int
 	cache          string
+	bias           trainer.Values // "bias" of locality, if it is given
 	batchByDefault bool
 }
 
-// fullSampler takes all in-neighbours.
-const fullSampler = "full"
+// fullSampler takes all in-neighbours, and localitySampler prefers cached nodes.
+const (
+	fullSampler     = "full"
+	localitySampler = "locality"
+)
 
 func (o *samplingOptions) declareFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.sampler, "sampler", "", "of models that read a graph: "+strings.Join(trainSamplers(), ", ")+
-		" (default neighbor; full takes all in-neighbours and, unless --batch says otherwise, all training nodes at once)")
+	f.StringVar(&o.sampler, "sampler", "", "of models that read a graph: "+strings.Join(sampling.Names(), ", ")+
+		" (default neighbor; full takes all in-neighbours and, unless --batch says otherwise, all training nodes at once; --batch of saint-node, saint-edge and saint-rw is a number of draws)")
 	f.IntSliceVar(&o.fanouts, "fanout", nil, "in-neighbours of a node, or nodes, of each layer; the first is nearest the seeds, -1 is all (default 15,10,5, as many as --layers)")
 	f.StringVar(&o.cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+strings.Join(cache.Policies(), ", "))
+	o.bias = trainer.Values{}
+	f.Var(settingFlag{trainer.Setting{Name: "bias"}, o.bias}, "bias", biasUsage)
 }
 
-// trainSamplers are the samplers that models are trained with. Those of GraphSAINT choose the rows of a batch
-// themselves, and locality needs a cache whose content it samples by.
-func trainSamplers() (names []string) {
-	for _, name := range sampling.Names() {
-		if !strings.HasPrefix(name, "saint") && name != "locality" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+const biasUsage = "locality: how many times as likely as others cached nodes are sampled; 1 is as likely"
 
 // fillGraphDefaults checks and completes the options that only models that read a graph have.
 func (o *trainOptions) fillGraphDefaults() error {
@@ -59,7 +56,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 		return usagef("--model: %s", err)
 	}
 	if aggregation == "" {
-		for _, flag := range []string{"sampler", "fanout", "cache"} {
+		for _, flag := range []string{"sampler", "fanout", "cache", "bias"} {
 			if o.flags.Changed(flag) {
 				return usagef("--%s: %s reads a hop store, of which nothing is sampled", flag, o.model)
 			}
@@ -74,13 +71,19 @@ func (o *trainOptions) fillGraphDefaults() error {
 	if o.sampler == "" {
 		o.sampler = "neighbor"
 	}
-	if err := oneOf("sampler", o.sampler, trainSamplers()...); err != nil {
+	if err := oneOf("sampler", o.sampler, sampling.Names()...); err != nil {
 		return err
 	}
 	if o.cache != "" {
 		if _, err := cache.Parse(o.cache); err != nil {
 			return usagef("--cache: %s", err)
 		}
+	}
+	if locality := o.sampler == localitySampler; locality != (len(o.bias) > 0) {
+		if locality {
+			return usagef("--sampler locality prefers cached nodes: say how much by --bias, such as 4 (1 is not at all)")
+		}
+		return usagef("--bias: sampler %s does not look at what is cached (use --sampler locality)", o.sampler)
 	}
 	return nil
 }
@@ -91,9 +94,9 @@ func (o *trainOptions) fillSampling(trainRows int64) error {
 	if o.sampler == fullSampler && o.batchByDefault {
 		o.BatchRows = int(trainRows)
 	}
-	if o.sampler == fullSampler {
+	if o.takesAllEdges() {
 		if len(o.fanouts) > 0 {
-			return usagef("--fanout: --sampler full takes all in-neighbours")
+			return usagef("--fanout: --sampler %s takes all edges of the nodes that it has chosen", o.sampler)
 		}
 		return nil
 	}
@@ -106,6 +109,11 @@ func (o *trainOptions) fillSampling(trainRows int64) error {
 		return usagef("--fanout has %d numbers for %d layers: give one for each (or another --layers)", len(o.fanouts), layers)
 	}
 	return nil
+}
+
+// takesAllEdges tells that a sampler has no fanouts.
+func (o *samplingOptions) takesAllEdges() bool {
+	return o.sampler == fullSampler || sampling.ChoosesSeeds(o.sampler)
 }
 
 // inferenceRows is how many rows a model that reads a graph is evaluated on at a time.
@@ -165,6 +173,9 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	m := &graph.Manifest
 	train := int(session.CountRows(graph.Layout(), part.Train))
 	rows := min(o.BatchRows, train)
+	if sampling.ChoosesSeeds(o.sampler) {
+		rows = o.BatchRows // draws
+	}
 	if all := o.sampler == fullSampler && rows == train; !all || o.cache != "" {
 		held += 8*(m.Nodes+1) + 4*m.Edges + m.Nodes*int64(m.Features)*4 // of sampler and features
 	}
@@ -182,7 +193,11 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 		in.batchNodes = int(m.Nodes)
 		return in, nil
 	}
-	return in, a.openSampled(ctx, graph, o, in, part)
+	if err := a.openSampled(ctx, graph, o, in, part); err != nil {
+		return nil, err
+	}
+	in.batchNodes = in.sampled.Method.MostSeeds(rows)
+	return in, nil
 }
 
 // openSampled opens what samples batches, and brings their features.
@@ -192,12 +207,13 @@ func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOption
 		return err
 	}
 	fanouts := o.fanouts
-	if o.sampler == fullSampler {
+	if o.takesAllEdges() {
 		fanouts = slices.Repeat([]int{sampling.All}, in.layers)
 	}
+	// What is cached does not depend on --seed: a run is a function of its own seed, and all runs share the cache.
 	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
-		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation},
-		Seeds: part.Train.List, Plan: in.plan(a.seed), Cache: o.cache, Device: in.device, Placement: placement.Host,
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.bias["bias"]},
+		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: placement.Host,
 	})
 	return err
 }
@@ -208,23 +224,12 @@ func (in *graphInput) plan(seed uint64) chunk.Plan {
 }
 
 // sampledSet is the training nodes of one run.
-type sampledSet struct {
-	*sampling.Set
-	nodes []uint32
-	plan  chunk.Plan
-}
+type sampledSet struct{ *sampling.Set }
 
 // RowNumbers are the nodes of a batch.
 func (s sampledSet) RowNumbers(epoch, batch int) []uint32 {
-	for b := range s.plan.EpochFrom(epoch, batch) {
-		rows := make([]uint32, b.Rows)
-		b.RowNumbers(rows)
-		for i, row := range rows {
-			rows[i] = s.nodes[row]
-		}
-		return rows
-	}
-	return nil
+	nodes, _ := s.BatchNodes(context.Background(), epoch, batch) // as far as they can be had: they explain an error
+	return nodes
 }
 
 // Remote is none: see loader.Set.
@@ -261,13 +266,11 @@ func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d ro
 	}
 	switch {
 	case in.sampled != nil:
-		plan := in.plan(seed)
-		plan.Rows = int64(len(p.Train.List))
-		set, err := in.sampled.Loader.Set(p.Train.List, in.sampled.Method, plan)
+		set, err := in.sampled.Loader.Set(p.Train.List, in.sampled.Method, in.plan(seed))
 		if err != nil {
 			return d, err
 		}
-		d.train = []rowSet{sampledSet{set, p.Train.List, plan}}
+		d.train = []rowSet{sampledSet{set}}
 	case d.train == nil:
 		set, err := in.whole.Batch(p.Train.List, in.layers)
 		if err != nil {

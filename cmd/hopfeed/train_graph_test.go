@@ -63,7 +63,9 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnAGraph(t *testing.T) {
 func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	for _, flags := range []string{
 		"--sampler full", "--sampler full --batch 50", "--batch 40", "--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
-		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000",
+		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000", "--fanout -1,3 --batch 40",
+		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --schedule cosine", "--sampler saint-rw --batch 30 --cache fifo:50rows",
+		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows", "--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows",
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)
 		line := graphLine + " --run run --epochs 4 " + flags
@@ -88,23 +90,64 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	}
 }
 
+// A run is a function of its own seed, whatever runs come before it and share the cache.
+func TestARunThatPrefersCachedNodesIsAFunctionOfItsSeed(t *testing.T) {
+	d := disk(t, generateLine)
+	line := "train graph --json --model sage --hidden 8 --epochs 3 --batch 40 --sampler locality --fanout 3,3 --bias 8 --cache gns:60rows"
+	var two, one struct {
+		Runs []struct {
+			Loss float64 `json:"train_loss"`
+		}
+	}
+	readJSON(t, must(t, d, line+" --runs 2 --seed 3").stdout, &two)
+	readJSON(t, must(t, d, line+" --seed 4").stdout, &one)
+	if len(two.Runs) != 2 || two.Runs[1] != one.Runs[0] || two.Runs[0] == two.Runs[1] {
+		t.Errorf("the losses of runs 3 and 4 are %v, and of run 4 alone %v", two.Runs, one.Runs)
+	}
+}
+
+func TestSubgraphsAreTrainedOn(t *testing.T) {
+	d := disk(t, generateLine)
+	for _, sampler := range []string{"saint-node", "saint-edge", "saint-rw"} {
+		for _, model := range []string{"gcn", "sage", "gat"} {
+			var trained struct {
+				Test float64 `json:"test_metric"`
+				Loss float64 `json:"train_loss"`
+			}
+			readJSON(t, must(t, d, strings.Replace(graphLine, "gcn", model, 1)+" --json --batch 40 --epochs 20 --sampler "+sampler).stdout, &trained)
+			if trained.Test < 0.4 || !(trained.Loss > 0 && trained.Loss < 1.2) { // of three classes, whose loss begins at log 3
+				t.Errorf("%s, %s: %+v", sampler, model, trained)
+			}
+		}
+	}
+	// One draw a batch, of which some have no training node.
+	must(t, d, graphLine+" --batch 1 --epochs 2 --sampler saint-node")
+}
+
 func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	must(t, d, graphLine+" --run run")
 	must(t, d, trainLine+"-of-store")
 	for line, want := range map[string]string{
-		"train store --model gcn":                      "store is a hop store, and gcn reads the graph that it was made of",
-		"train graph --model sign":                     "graph is a graph, and sign reads a hop store: run hopfeed propagate graph",
-		"train store --model sign --sampler full":      "--sampler: sign reads a hop store",
-		"train graph --model gcn --hops 2":             "--hops: gcn reads a graph, which has no hops",
-		"train graph --model gcn --sampler none":       `--sampler "none"`,
-		"train graph --model gcn --fanout 5":           "--fanout has 1 numbers for 2 layers",
-		"train graph --model gcn --cache lru":          "--cache",
-		"train graph --model gcn --sampler saint-rw":   `--sampler "saint-rw"`,
-		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of it",
-		"evaluate store --checkpoint run":              "gcn reads the graph",
-		"evaluate graph --checkpoint run-of-store":     "sign reads a hop store",
-		"predict store -o out.csv --checkpoint run":    "gcn reads the graph",
+		"train store --model gcn":                                                    "store is a hop store, and gcn reads the graph that it was made of",
+		"train graph --model sign":                                                   "graph is a graph, and sign reads a hop store: run hopfeed propagate graph",
+		"train store --model sign --sampler full":                                    "--sampler: sign reads a hop store",
+		"train graph --model gcn --hops 2":                                           "--hops: gcn reads a graph, which has no hops",
+		"train graph --model gcn --sampler none":                                     `--sampler "none"`,
+		"train graph --model gcn --fanout 5":                                         "--fanout has 1 numbers for 2 layers",
+		"train graph --model gcn --cache lru":                                        "--cache",
+		"train graph --model gcn --sampler saint-rw --fanout 5,5":                    "--fanout: --sampler saint-rw takes all edges",
+		"train graph --model gcn --sampler locality --cache degree:9rows":            "say how much by --bias",
+		"train graph --model gcn --sampler locality --bias 4":                        "it needs a cache",
+		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "must be 1 (none) or more",
+		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "must be 1 (none) or more",
+		"train graph --model gcn --sampler locality --bias 4 --cache lru:9rows":      "changes from batch to batch",
+		"train graph --model gcn --bias 4":                                           "--bias: sampler neighbor does not look",
+		"train store --model sign --bias 4":                                          "--bias: sign reads a hop store",
+		"train graph --model gat --hidden 5 --heads 2":                               "must be a multiple of it",
+		"evaluate store --checkpoint run":                                            "gcn reads the graph",
+		"evaluate graph --checkpoint run-of-store":                                   "sign reads a hop store",
+		"predict store -o out.csv --checkpoint run":                                  "gcn reads the graph",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("hopfeed %s: exit status %d, no %q in %s", line, o.code, want, o.stderr)

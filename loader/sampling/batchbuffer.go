@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -242,13 +241,10 @@ func (s *Set) gather(w *pipeline.Worker, j *job) error {
 		return err
 	}
 	b, p := j.buffer, &j.layout
-	given := slices.Equal(m.Seeds, j.seeds) // else the sampler has chosen them
+	given := !s.method.kind.graphWise // else the sampler has chosen them
 	batch := &b.batch
 	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, len(m.Seeds), j.plan.GlobalRows
 	if !given {
-		if s.plan.World > 1 {
-			return fmt.Errorf("sampler %s chooses seeds by itself, which several devices cannot share", s.method.name)
-		}
 		batch.GlobalRows = len(m.Seeds)
 	}
 	if err := l.gatherRows(w.Context(), j); err != nil {

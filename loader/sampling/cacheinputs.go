@@ -66,7 +66,10 @@ func (v *visits) count(ctx context.Context) error {
 		return nil
 	}
 	v.rows, v.lists = make([]uint32, v.o.Topology.Nodes()), make([]float64, v.o.Topology.Nodes())
-	e := epochs{v.o.Method, v.o.Nodes, v.o.Plan}
+	e, err := newEpochs(v.o.Method, v.o.Nodes, v.o.Plan)
+	if err != nil {
+		return err
+	}
 	return e.visit(ctx, v.o.Workers, presampledEpoch, 0, func(b *MiniBatch) bool {
 		for _, node := range b.Inputs {
 			v.rows[node]++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -346,13 +347,51 @@ func TestSeedsThatASamplerChoosesHaveLabelsOnlyIfTheyAreOfTheSet(t *testing.T) {
 	if others == 0 {
 		t.Error("no seed is of another set")
 	}
-	shared, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, World: 2})
-	b.must(err)
-	for _, err := range shared.Epoch(t.Context(), stream, 0) {
-		if err == nil || !strings.Contains(err.Error(), "several devices") {
-			t.Errorf("several devices: %v", err)
+	if _, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, World: 2}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "several devices") {
+		t.Errorf("several devices: %v", err)
+	}
+}
+
+// The mean over 60 epochs of the seeds of an epoch is compared with the number of nodes that may be seeds: an
+// epoch has less than one batch more, and 6 standard errors are allowed.
+func TestAnEpochOfSeedsThatASamplerChoosesHasAboutAsManyAsThereAreNodes(t *testing.T) {
+	const epochs = 60
+	b := newBench(t, toy, false, false)
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true})
+	nodes := everyThird(toy.Nodes)
+	stream := b.stream()
+	for _, name := range []string{"saint-node", "saint-edge", "saint-rw"} {
+		m := b.method(name, Options{Fanouts: []int{1, 1}, Targets: nodes})
+		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 5, Order: chunk.Shuffled, Seed: 3})
+		b.must(err)
+		sum, squares, most := 0.0, 0.0, 0
+		for epoch := range epochs {
+			seeds, batches := 0, 0
+			for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+				b.must(err)
+				if want, err := s.BatchNodes(t.Context(), epoch, batch.Index); err != nil || !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want) {
+					t.Fatalf("%s: batch %d of epoch %d has other nodes than %d (%v)", name, batch.Index, epoch, want, err)
+				}
+				seeds, batches, most = seeds+batch.Rows, batches+1, max(most, batch.Rows)
+			}
+			if batches != s.Batches() {
+				t.Fatalf("%s: %d batches, want %d", name, batches, s.Batches())
+			}
+			sum += float64(seeds)
+			squares += float64(seeds) * float64(seeds)
 		}
-		break
+		mean := sum / epochs
+		tolerance := 6 * math.Sqrt((squares/epochs-mean*mean)/epochs)
+		if each := mean / float64(s.Batches()); mean < float64(s.Rows())-tolerance || mean > float64(s.Rows())+each+tolerance || s.Rows() != int64(len(nodes)) {
+			t.Errorf("%s: %v seeds in an epoch of %d batches, want %d to %.1f more, ± %.1f", name, mean, s.Batches(), s.Rows(), each, tolerance)
+		}
+		if bound := m.MostSeeds(5); most > bound || bound > 15 {
+			t.Errorf("%s: %d seeds in a batch, at most %d were said", name, most, bound)
+		}
+	}
+	m := b.method("saint-node", Options{Fanouts: []int{1}, Targets: nodes[:1]})
+	if _, err := l.Set(nodes[:1], m, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "draw more") {
+		t.Errorf("batches without seeds: %v", err)
 	}
 }
 

@@ -29,21 +29,23 @@ type epochs struct {
 }
 
 // Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed
-// names the random numbers of samples too. Ranks share each batch as the plan says. A plan that is
+// names the random numbers of samples too. If the method chooses seeds itself, a batch has
+// plan.BatchRows draws, and an epoch so many batches that they have about as many seeds as there are
+// nodes. Ranks share each batch as the plan says. A plan that is
 // not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as
 // the policy can.
 func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
 	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
 		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())
 	}
-	s := &Set{l: l, epochs: epochs{method, nodes, plan}, member: make([]uint64, (l.o.Features.Rows()+63)/64)}
-	s.plan.Rows = int64(len(nodes))
 	if plan.Holder != nil {
 		return nil, fmt.Errorf("seeds are held by all ranks")
 	}
-	if err := s.plan.Check(); err != nil {
+	e, err := newEpochs(method, nodes, plan)
+	if err != nil {
 		return nil, err
 	}
+	s := &Set{l: l, epochs: e, member: make([]uint64, (l.o.Features.Rows()+63)/64)}
 	for i, node := range nodes {
 		if int64(node) >= l.o.Features.Rows() {
 			return nil, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, l.o.Features.Rows())
@@ -58,8 +60,49 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 
 func (s *Set) isMember(node uint32) bool { return s.member[node/64]>>(node%64)&1 == 1 }
 
-// Rows is the number of seeds of an epoch, over all ranks.
-func (s *Set) Rows() int64 { return s.plan.Rows }
+// newEpochs plans epochs over nodes: see Loader.Set.
+func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) {
+	s := epochs{method, nodes, plan}
+	s.plan.Rows = int64(len(nodes))
+	if err := s.plan.Check(); err != nil || !method.kind.graphWise {
+		return s, err
+	}
+	if plan.World > 1 {
+		return s, fmt.Errorf("%w: sampler %s chooses the seeds of a batch itself, which several devices cannot share", ErrOptions, method.name)
+	}
+	for i, node := range nodes {
+		if int64(node) >= method.topology.Nodes() {
+			return s, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, method.topology.Nodes())
+		}
+	}
+	mean := method.meanSeeds(plan.BatchRows, nodes)
+	if len(nodes) > 0 && mean < 0.5 {
+		return s, fmt.Errorf("%w: sampler %s: batches of %d draws have %.2g of the %d seeds on average: draw more", ErrOptions, method.name, plan.BatchRows, mean, len(nodes))
+	}
+	batches := int64(math.Ceil(float64(len(nodes)) / max(mean, 0.5)))
+	s.plan.Rows, s.plan.DropLast = batches*int64(plan.BatchRows), false
+	return s, s.plan.Check()
+}
+
+// Rows is the number of seeds of an epoch, over all ranks; if the sampler chooses them, about.
+func (s *Set) Rows() int64 { return int64(len(s.nodes)) }
+
+// BatchNodes are the seeds of a batch of an epoch, of this rank.
+func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
+	if !s.method.kind.graphWise {
+		for b := range s.plan.EpochFrom(epoch, batch) {
+			var j job
+			j.begin(&s.epochs, b, epoch)
+			return j.seeds, nil
+		}
+		return nil, nil
+	}
+	err = s.visit(ctx, 1, epoch, batch, func(b *MiniBatch) bool {
+		nodes = b.Seeds
+		return false
+	})
+	return nodes, err
+}
 
 // Batches is the number of batches of an epoch.
 func (s *Set) Batches() int { return s.plan.Batches() }
@@ -95,6 +138,10 @@ func (s *epochs) jobs(take func() (*job, error), n, first int) iter.Seq2[*job, e
 func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
 	j.plan, j.epoch, j.buffer = b, epoch, nil
 	j.seeds = resize(j.seeds, b.Rows)
+	if s.method.kind.graphWise { // it looks at their number alone
+		clear(j.seeds)
+		return
+	}
 	b.RowNumbers(j.seeds)
 	for i, at := range j.seeds {
 		j.seeds[i] = s.nodes[at]

@@ -49,6 +49,8 @@ type saint struct {
 type saintShape interface {
 	// draw adds the nodes of the draws to s, by saint.add.
 	draw(s *saint, draws int, random uint64) error
+	// nodes is the most that a draw has.
+	nodes() int
 	// one is q(v).
 	one(v uint32) float64
 	// both writes q(u,v) for edges, from sources u to heads v.
@@ -79,6 +81,25 @@ func (s *saint) seed(draws int, random uint64) ([]uint32, []float32, error) {
 		s.weights = append(s.weights, float32(float64(len(s.seeds))/(float64(s.m.targets.count)*s.there(v))))
 	}
 	return s.seeds, s.weights, nil
+}
+
+// MostSeeds is the most seeds that a sampler makes a batch of, if it is asked for so many.
+func (m *Method) MostSeeds(asked int) int {
+	if m.shape == nil {
+		return asked
+	}
+	return int(min(int64(asked)*int64(m.shape.nodes()), m.targets.count))
+}
+
+// meanSeeds is how many seeds so many draws of a graph-wise method have on average, of some nodes that may
+// be seeds.
+func (m *Method) meanSeeds(draws int, of []uint32) (seeds float64) {
+	for _, v := range of {
+		if m.targets.has(v) {
+			seeds += 1 - power(m.shape.one(v), float64(draws))
+		}
+	}
+	return seeds
 }
 
 // add puts nodes into the subgraph.

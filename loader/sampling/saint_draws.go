@@ -35,6 +35,8 @@ func (d *nodeDraws) draw(s *saint, draws int, random uint64) error {
 	return nil
 }
 
+func (d *nodeDraws) nodes() int { return 1 }
+
 func (d *nodeDraws) one(v uint32) float64 { return d.columns.weight(v) / d.columns.total() }
 
 func (d *nodeDraws) both(_ *edgeFinder, _ []int64, _, _ []uint32, q []float64) error {
@@ -114,6 +116,8 @@ func (s *saint) step(t Topology, random func(i int) uint64) error {
 	s.add(s.heads)
 	return nil
 }
+
+func (d *edgeDraws) nodes() int { return 2 }
 
 func (d *edgeDraws) one(v uint32) float64 { return d.q[v] }
 
@@ -328,6 +332,8 @@ func (d *walkDraws) draw(s *saint, draws int, random uint64) error {
 	}
 	return nil
 }
+
+func (d *walkDraws) nodes() int { return d.steps + 1 }
 
 func (d *walkDraws) one(v uint32) float64 {
 	return 1/float64(len(d.visits)) + float64(d.visits[v])/d.walks
