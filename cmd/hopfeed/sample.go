@@ -160,7 +160,7 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 		for i, at := range b.seeds {
 			b.seeds[i] = nodes[at]
 		}
-		return s.Sample(&b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
+		return s.Sample(ctx, &b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
 	}
 	for epoch := range o.epochs {
 		batches := make([]chunk.Batch, 0, each)

@@ -50,7 +50,7 @@ func BenchmarkSample(b *testing.B) {
 				for j := range seeds {
 					seeds[j] = uint32(perm[(i*len(seeds)+j)%n])
 				}
-				if err := s.Sample(&batch, seeds, Key(1, 0, i)); err != nil {
+				if err := s.Sample(b.Context(), &batch, seeds, Key(1, 0, i)); err != nil {
 					b.Fatal(err)
 				}
 			}

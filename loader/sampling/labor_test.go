@@ -20,7 +20,7 @@ func TestLaborSamplesFewerNodesOnAsManyEdges(t *testing.T) {
 			for j := range seeds {
 				seeds[j] = uint32((300*i + j) % 2000)
 			}
-			if err := s.Sample(&b, seeds, Key(1, 0, i)); err != nil {
+			if err := s.Sample(t.Context(), &b, seeds, Key(1, 0, i)); err != nil {
 				t.Fatal(err)
 			}
 			nodes[name] += float64(len(b.Inputs))
@@ -52,7 +52,7 @@ func TestLabor1KeepsTheVarianceOfTheFanout(t *testing.T) {
 	defer c.close()
 	s := c.(*labor)
 	nodes := []uint32{0, 2, 4, 5, 7, 8, 20, 31}
-	edges := chosenEdges{m: m}
+	edges := chosenEdges{m: m, ctx: t.Context()}
 	probability := map[int64]float64{}
 	for i := range uint64(3000) { // until each edge has come
 		if err := s.begin(&edges, nodes, fanout, i); err != nil {

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -39,13 +40,14 @@ type chooser interface {
 type seeder interface {
 	// seed chooses by so many draws. The seeds are valid until the next call, and so are their
 	// weights.
-	seed(draws int, key uint64) (seeds []uint32, weights []float32, err error)
+	seed(ctx context.Context, draws int, key uint64) (seeds []uint32, weights []float32, err error)
 }
 
 // chosenEdges are the edges that are chosen of a chunk of nodes. Choosers say which edges, by
 // number, and how often they expect each to be chosen; what the rest needs is read at once.
 type chosenEdges struct {
 	m       *Method
+	ctx     context.Context // of the call of Sample
 	lists   []List
 	edges   []int64   // by number; of an added self-loop any
 	sources []uint32  // of edges
@@ -71,11 +73,12 @@ func newLayered(m *Method) (_ Sampler, err error) {
 
 func (s *layered) Close() error { return errors.Join(s.chooser.close(), s.known.close()) }
 
-func (s *layered) Sample(dst *MiniBatch, seeds []uint32, key uint64) error {
+func (s *layered) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error {
+	s.edges.ctx = ctx
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
 		var err error
-		if seeds, weights, err = chosen.seed(len(seeds), rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
+		if seeds, weights, err = chosen.seed(ctx, len(seeds), rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
 			return err
 		}
 	}
@@ -127,8 +130,22 @@ func (s *layered) sampleBlock(b *Block, dst *MiniBatch, fanout int, random uint6
 	return nil
 }
 
+// checkedDraws is how many draws are made between two looks at the context: a few milliseconds.
+const checkedDraws = 1 << 16
+
+// interrupted is the cause of the end of ctx, in each checkedDraws-th draw, or nil.
+func interrupted(ctx context.Context, draw int) error {
+	if draw%checkedDraws != 0 {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
 // beginChunk reads where the edges of nodes are, and chooses none yet.
 func (c *chosenEdges) beginChunk(nodes []uint32) error {
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
 	c.lists = resize(c.lists, len(nodes))
 	c.edges, c.weights, c.ends, c.loops = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0]
 	if err := c.m.topology.Lists(nodes, c.lists); err != nil {

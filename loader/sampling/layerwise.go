@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"sort"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -55,8 +56,7 @@ func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uin
 	s.known.forget()
 	s.sources, s.weights, s.coefficients = s.sources[:0], s.weights[:0], s.coefficients[:0]
 	if s.global != nil {
-		s.drawGlobal(fanout, random)
-		return nil
+		return s.drawGlobal(c.ctx, fanout, random)
 	}
 	f := s.m.factors
 	err := c.visitLists(nodes, func(v uint32, l List, sources []uint32, weights []float32) {
@@ -79,12 +79,11 @@ func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uin
 	if s.flat {
 		roots(s.weights)
 	}
-	s.draw(fanout, random)
-	return nil
+	return s.draw(c.ctx, fanout, random)
 }
 
 // draw draws among sources by weights, and sets their coefficients.
-func (s *layerWise) draw(fanout int, random uint64) {
+func (s *layerWise) draw(ctx context.Context, fanout int, random uint64) error {
 	s.coefficients = resize(s.coefficients, len(s.sources))
 	clear(s.coefficients)
 	if s.m.options.Replace {
@@ -94,18 +93,23 @@ func (s *layerWise) draw(fanout int, random uint64) {
 			total += w
 			s.cumulative[i] = total
 		}
-		for i := range uint64(fanout) {
-			if total > 0 {
-				id := search(s.cumulative, rng.Float64(rng.At(random, i))*total)
-				s.coefficients[id] += float32(total / (float64(fanout) * s.weights[id]))
+		for i := 0; i < fanout && total > 0; i++ {
+			if err := interrupted(ctx, i); err != nil {
+				return err
 			}
+			id := search(s.cumulative, rng.Float64(rng.At(random, uint64(i)))*total)
+			s.coefficients[id] += float32(total / (float64(fanout) * s.weights[id]))
 		}
-		return
+		return nil
 	}
 	s.draws.begin(fanout)
 	for id, w := range s.weights {
+		if err := interrupted(ctx, id); err != nil {
+			return err
+		}
 		s.draws.offer(uint32(id), w, rng.At(random, uint64(id)))
 	}
+	s.draws.finish()
 	debiased := s.draws.unbiased()
 	for i, d := range s.draws.draws {
 		switch {
@@ -115,11 +119,12 @@ func (s *layerWise) draw(fanout int, random uint64) {
 			s.coefficients[d.candidate] = float32(s.draws.total / (float64(fanout) * d.weight))
 		}
 	}
+	return nil
 }
 
 // drawGlobal draws among all nodes: those that have been drawn are rejected, and as soon as they are
 // half of the probability, times are drawn for all others, as in reservoir.
-func (s *layerWise) drawGlobal(fanout int, random uint64) {
+func (s *layerWise) drawGlobal(ctx context.Context, fanout int, random uint64) error {
 	p := s.global
 	number := uint64(0)
 	next := func() (u uint32) {
@@ -131,6 +136,9 @@ func (s *layerWise) drawGlobal(fanout int, random uint64) {
 	one := [1]uint32{}
 	if s.m.options.Replace {
 		for i := 0; i < fanout && p.total() > 0; i++ {
+			if err := interrupted(ctx, i); err != nil {
+				return err
+			}
 			one[0] = next()
 			s.sources = s.known.add(s.sources, one[:], s.local)
 			if int(s.local[0]) == len(s.coefficients) {
@@ -138,10 +146,13 @@ func (s *layerWise) drawGlobal(fanout int, random uint64) {
 			}
 			s.coefficients[s.local[0]] += float32(p.total() / (float64(fanout) * p.weight(one[0])))
 		}
-		return
+		return nil
 	}
 	left := p.total()
 	for want := min(fanout, p.positive); len(s.sources) < want && left > p.total()/2; {
+		if err := interrupted(ctx, int(number)); err != nil {
+			return err
+		}
 		one[0] = next()
 		if s.sources = s.known.add(s.sources, one[:], s.local); len(s.sources) > len(s.weights) {
 			s.weights = append(s.weights, p.weight(one[0]))
@@ -151,10 +162,14 @@ func (s *layerWise) drawGlobal(fanout int, random uint64) {
 	if rest := min(fanout, p.positive) - len(s.sources); rest > 0 {
 		s.draws.begin(rest)
 		for u := range uint32(len(p.cumulative)) {
+			if err := interrupted(ctx, int(u)); err != nil {
+				return err
+			}
 			if _, drawn := s.known.find(u); !drawn {
 				s.draws.offer(u, p.weight(u), rng.At(random, number+uint64(u)))
 			}
 		}
+		s.draws.finish()
 		for _, d := range s.draws.draws {
 			one[0] = d.candidate
 			s.sources = s.known.add(s.sources, one[:], s.local)
@@ -164,11 +179,12 @@ func (s *layerWise) drawGlobal(fanout int, random uint64) {
 	s.coefficients = resize(s.coefficients, len(s.sources))
 	if s.debias || p.positive <= fanout {
 		debias(s.coefficients, func(i int) float64 { return s.weights[i] }, p.positive, p.total())
-		return
+		return nil
 	}
 	for i, w := range s.weights {
 		s.coefficients[i] = float32(p.total() / (float64(fanout) * w))
 	}
+	return nil
 }
 
 func (s *layerWise) choose(c *chosenEdges, nodes []uint32) error {

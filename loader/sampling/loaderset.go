@@ -158,12 +158,12 @@ func (s *epochs) key(j *job) uint64 {
 }
 
 // sample makes the mini-batch of a job.
-func (s *epochs) sample(sampler Sampler, j *job) error {
+func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0], j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
 		return nil
 	}
-	if err := sampler.Sample(&j.sample, j.seeds, s.key(j)); err != nil {
+	if err := sampler.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
 		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
 	}
 	return nil
@@ -257,7 +257,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	})
 	done := planned.Then(pipeline.Stage[*job]{
 		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(samplers[w.Index()], j) },
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
 	}).Then(pipeline.Stage[*job]{
 		Name: "gather",
 		Work: func(w *pipeline.Worker, j *job) error {
@@ -344,7 +344,7 @@ func (s *epochs) visit(ctx context.Context, workers, n, first int, do func(*Mini
 	})
 	for j, err := range planned.Then(pipeline.Stage[*job]{
 		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(samplers[w.Index()], j) },
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
 	}).All() {
 		if err != nil {
 			return err

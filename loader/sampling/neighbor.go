@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"math/bits"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -46,6 +47,9 @@ func (u *uniform) choose(c *chosenEdges, nodes []uint32) error {
 		case u.fanout == All || k >= d && !u.replace:
 			c.addAll(l.First, d)
 		case u.replace:
+			if err := context.Cause(c.ctx); err != nil {
+				return err
+			}
 			if d > 0 {
 				u.draw(c, l.First, d, k)
 			}

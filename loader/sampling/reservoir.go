@@ -1,6 +1,9 @@
 package sampling
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"sort"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -12,8 +15,9 @@ import (
 // Spirakis 2006, and a3gnn Algorithm 2, keep the greatest rand^(1/w), which is exp(-time).)
 type reservoir struct {
 	k     int
-	draws []draw // by time
+	draws []draw // by time, when finished
 
+	latest     float64 // k draws are at this time or before
 	candidates int     // of positive weight
 	total      float64 // of all weights
 
@@ -25,7 +29,13 @@ type draw struct {
 	candidate    uint32
 }
 
-func (r *reservoir) begin(k int) { r.k, r.draws, r.candidates, r.total = k, r.draws[:0], 0, 0 }
+// insertedDraws is up to how many draws each is inserted in its place. More are collected, up to twice as many
+// as are wanted, and then sorted, since moving the later ones would take quadratic time.
+const insertedDraws = 64
+
+func (r *reservoir) begin(k int) {
+	r.k, r.draws, r.candidates, r.total, r.latest = k, r.draws[:0], 0, 0, math.Inf(1)
+}
 
 // offer adds a candidate, whose random number is hash.
 func (r *reservoir) offer(candidate uint32, weight float64, hash uint64) {
@@ -34,20 +44,40 @@ func (r *reservoir) offer(candidate uint32, weight float64, hash uint64) {
 	}
 	r.candidates++
 	r.total += weight
-	full := len(r.draws) == r.k
-	if full && rng.Float64(hash) >= float64(r.draws[r.k-1].time*weight) {
+	if rng.Float64(hash) >= float64(r.latest*weight) {
 		return // the time times the weight, -log(1-x), is x or more
 	}
 	d := draw{rng.Exponential(hash) / weight, weight, candidate}
-	at := sort.Search(len(r.draws), func(i int) bool { return r.draws[i].time > d.time })
-	switch {
-	case !full:
-		r.draws = append(r.draws, d)
-	case at == r.k:
+	if d.time >= r.latest {
 		return
+	}
+	if r.k > insertedDraws {
+		if r.draws = append(r.draws, d); len(r.draws) >= 2*r.k {
+			r.finish()
+		}
+		return
+	}
+	at := sort.Search(len(r.draws), func(i int) bool { return r.draws[i].time > d.time })
+	if len(r.draws) < r.k {
+		r.draws = append(r.draws, d)
 	}
 	copy(r.draws[at+1:], r.draws[at:])
 	r.draws[at] = d
+	if len(r.draws) == r.k {
+		r.latest = r.draws[r.k-1].time
+	}
+}
+
+// finish leaves the draws, in their order. It is called after the last offer.
+func (r *reservoir) finish() {
+	if r.k <= insertedDraws {
+		return
+	}
+	slices.SortStableFunc(r.draws, func(a, b draw) int { return cmp.Compare(a.time, b.time) })
+	if len(r.draws) >= r.k {
+		r.draws = r.draws[:r.k]
+		r.latest = r.draws[r.k-1].time
+	}
 }
 
 // unbiased is a coefficient for each draw, by which the sum of coefficient * value estimates the sum

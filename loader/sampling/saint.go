@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"fmt"
 	"math"
 )
@@ -48,7 +49,7 @@ type saint struct {
 // saintShape is what a draw is.
 type saintShape interface {
 	// draw adds the nodes of the draws to s, by saint.add.
-	draw(s *saint, draws int, random uint64) error
+	draw(ctx context.Context, s *saint, draws int, random uint64) error
 	// nodes is the most that a draw has.
 	nodes() int
 	// one is q(v).
@@ -64,11 +65,11 @@ func newSaint(m *Method) (chooser, error) {
 
 func (s *saint) close() error { return s.known.close() }
 
-func (s *saint) seed(draws int, random uint64) ([]uint32, []float32, error) {
+func (s *saint) seed(ctx context.Context, draws int, random uint64) ([]uint32, []float32, error) {
 	s.known.forget()
 	s.members, s.seeds, s.weights, s.k = s.members[:0], s.seeds[:0], s.weights[:0], float64(draws)
 	if s.m.topology.Nodes() > 0 && draws > 0 {
-		if err := s.shape.draw(s, draws, random); err != nil {
+		if err := s.shape.draw(ctx, s, draws, random); err != nil {
 			return nil, nil, err
 		}
 	}

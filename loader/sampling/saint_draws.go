@@ -25,9 +25,12 @@ func saintNodes(ctx context.Context, m *Method) (err error) {
 	return err
 }
 
-func (d *nodeDraws) draw(s *saint, draws int, random uint64) error {
+func (d *nodeDraws) draw(ctx context.Context, s *saint, draws int, random uint64) error {
 	nodes := resize(s.sources, draws)
 	for i := range nodes {
+		if err := interrupted(ctx, i); err != nil {
+			return err
+		}
 		nodes[i] = d.columns.draw(rng.At(random, uint64(i)))
 	}
 	s.sources = nodes
@@ -83,7 +86,7 @@ func saintEdges(ctx context.Context, m *Method) error {
 	return nil
 }
 
-func (d *edgeDraws) draw(s *saint, draws int, random uint64) error {
+func (d *edgeDraws) draw(_ context.Context, s *saint, draws int, random uint64) error {
 	if len(d.heads) == 0 {
 		return nil
 	}
@@ -318,13 +321,16 @@ func contains(nodes [][]uint32, i int, v uint32) bool {
 	return false
 }
 
-func (d *walkDraws) draw(s *saint, draws int, random uint64) error {
+func (d *walkDraws) draw(ctx context.Context, s *saint, draws int, random uint64) error {
 	s.heads = resize(s.heads, draws)
 	for i := range s.heads {
 		s.heads[i] = uint32(below(rng.At(random, uint64(i)), d.topology.Nodes()))
 	}
 	s.add(s.heads)
 	for step := range d.steps {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
 		offset := uint64(step+1) * uint64(draws)
 		if err := s.step(d.topology, func(i int) uint64 { return rng.At(random, offset+uint64(i)) }); err != nil {
 			return err

@@ -29,7 +29,7 @@ func TestSeedWeightsGiveTheMeanLossOfAllTargets(t *testing.T) {
 			var b MiniBatch
 			sum, squares := 0.0, 0.0
 			for i := range draws {
-				if err := s.Sample(&b, make([]uint32, 12), Key(2, 0, i)); err != nil {
+				if err := s.Sample(t.Context(), &b, make([]uint32, 12), Key(2, 0, i)); err != nil {
 					t.Fatal(err)
 				}
 				y := 0.0
@@ -61,7 +61,7 @@ func TestSubgraphsAreInduced(t *testing.T) {
 	for _, name := range []string{"saint-node", "saint-edge", "saint-rw"} {
 		_, s := newTestMethod(t, name, g, Options{Fanouts: []int{1, 1}})
 		var b MiniBatch
-		if err := s.Sample(&b, make([]uint32, 9), 7); err != nil {
+		if err := s.Sample(t.Context(), &b, make([]uint32, 9), 7); err != nil {
 			t.Fatal(err)
 		}
 		if len(b.Seeds) == 0 || len(b.Seeds) > 27 || len(b.Inputs) != len(b.Seeds) {

@@ -20,8 +20,8 @@ type Sampler interface {
 	// Sample makes dst the mini-batch of seeds, which are distinct. The result is a function of the
 	// method, the seeds and the key (see Key) alone. Graph-wise samplers choose seeds themselves,
 	// as many nodes, edges or walks as there are seeds, and use their number only: dst.Seeds says
-	// which they are. After an error dst is not valid.
-	Sample(dst *MiniBatch, seeds []uint32, key uint64) error
+	// which they are. After an error dst is not valid. If ctx ends, Sample soon returns its cause.
+	Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error
 	io.Closer
 }
 

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
 // fromLists is the graph with these in-neighbours of each node.
@@ -235,7 +237,7 @@ func TestMiniBatchesFitTheGraph(t *testing.T) {
 			_, s := newTestMethod(t, c.name, g, c.options)
 			var b MiniBatch
 			for i, seeds := range [][]uint32{{0, 1, 5, 7}, {1}, {}, {59, 58, 57, 2, 3, 0}} {
-				if err := s.Sample(&b, seeds, Key(1, 2, i)); err != nil {
+				if err := s.Sample(t.Context(), &b, seeds, Key(1, 2, i)); err != nil {
 					t.Fatal(err)
 				}
 				checkBatch(t, g, &b, c.options.Aggregation, c.repeats())
@@ -265,7 +267,7 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 			var sum, squares [60][2]float64
 			var times [60]float64 // that a graph-wise method has chosen the node
 			for i := range draws {
-				if err := s.Sample(&b, seeds, Key(9, 0, i)); err != nil {
+				if err := s.Sample(t.Context(), &b, seeds, Key(9, 0, i)); err != nil {
 					t.Fatal(err)
 				}
 				block := &b.Blocks[0]
@@ -313,7 +315,7 @@ func TestABatchIsAFunctionOfSeedEpochAndBatch(t *testing.T) {
 		var want [batches]MiniBatch
 		var b MiniBatch
 		for i := range want {
-			if err := s.Sample(&b, seeds(i), Key(1, i%3, i)); err != nil {
+			if err := s.Sample(t.Context(), &b, seeds(i), Key(1, i%3, i)); err != nil {
 				t.Fatal(err)
 			}
 			want[i] = clone(&b)
@@ -329,7 +331,7 @@ func TestABatchIsAFunctionOfSeedEpochAndBatch(t *testing.T) {
 				defer s.Close()
 				var b MiniBatch
 				for i := batches - 1 - worker; i >= 0; i -= 3 {
-					if err := s.Sample(&b, seeds(i), Key(1, i%3, i)); err != nil {
+					if err := s.Sample(t.Context(), &b, seeds(i), Key(1, i%3, i)); err != nil {
 						t.Error(err)
 						return
 					}
@@ -351,7 +353,7 @@ func TestSamplesOfAKeyDifferFromThoseOfOthers(t *testing.T) {
 	for seed := range uint64(3) {
 		for epoch := range 3 {
 			for batch := range 3 {
-				if err := s.Sample(&b, []uint32{0, 2, 4}, Key(seed, epoch, batch)); err != nil {
+				if err := s.Sample(t.Context(), &b, []uint32{0, 2, 4}, Key(seed, epoch, batch)); err != nil {
 					t.Fatal(err)
 				}
 				seen[fmt.Sprint(b)] = true
@@ -380,7 +382,7 @@ func TestSubsetsAreUniform(t *testing.T) {
 	subsets, edges := map[uint64]float64{}, make([]float64, 100)
 	var b MiniBatch
 	for i := range draws {
-		if err := s.Sample(&b, []uint32{0, 1}, Key(5, 0, i)); err != nil {
+		if err := s.Sample(t.Context(), &b, []uint32{0, 1}, Key(5, 0, i)); err != nil {
 			t.Fatal(err)
 		}
 		block := &b.Blocks[0]
@@ -416,7 +418,7 @@ func TestSamplingAllocatesNothingAfterWarmUp(t *testing.T) {
 		seeds := []uint32{0, 1, 5, 7, 12, 40}
 		sample := func() {
 			for i := range 20 {
-				if err := s.Sample(&b, seeds, Key(1, 0, i)); err != nil {
+				if err := s.Sample(t.Context(), &b, seeds, Key(1, 0, i)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -448,10 +450,10 @@ func TestWhatCannotBeSampledIsRefused(t *testing.T) {
 			m, err := NewMethod(context.Background(), c.sampler, InMemory(g), c.options)
 			if err == nil {
 				s, _ := m.NewSampler()
-				err = s.Sample(new(MiniBatch), c.seeds, 1)
+				err = s.Sample(t.Context(), new(MiniBatch), c.seeds, 1)
 				if err == nil {
-					err = s.Sample(new(MiniBatch), []uint32{1, 2}, 1)
-				} else if again := s.Sample(new(MiniBatch), []uint32{1, 2}, 1); again != nil {
+					err = s.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1)
+				} else if again := s.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1); again != nil {
 					t.Errorf("after the error: %v", again)
 				}
 			}
@@ -491,6 +493,83 @@ func TestPreparingASamplerCanBeInterrupted(t *testing.T) {
 	for _, name := range []string{"fastgcn", "saint-node", "saint-rw"} {
 		if m, err := NewMethod(ctx, name, InMemory(g), Options{Fanouts: []int{2, 2}, Aggregation: Sym}); !errors.Is(err, context.Canceled) || m != nil {
 			t.Errorf("%s: %v, %v", name, m, err)
+		}
+	}
+}
+
+// endingContext ends when it has been looked at so many times.
+type endingContext struct {
+	context.Context
+	looks, most int
+}
+
+func (c *endingContext) Err() error {
+	if c.looks++; c.looks > c.most {
+		return context.Canceled
+	}
+	return nil
+}
+
+// However long a sample takes, it looks at its context again and again: among nodes, and among draws.
+func TestSamplingCanBeInterrupted(t *testing.T) {
+	for _, c := range methodCases() {
+		_, s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
+		if err := s.Sample(&endingContext{Context: t.Context()}, new(MiniBatch), []uint32{0, 1, 5}, 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: %v", c, err)
+		}
+		if err := s.Sample(t.Context(), new(MiniBatch), []uint32{0, 1, 5}, 1); err != nil {
+			t.Errorf("%v, after an interruption: %v", c, err)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		fanout int
+		seeds  int
+		looks  int // at least, in a whole sample
+	}{
+		{"ladies", 40 * checkedDraws, 2, 40},
+		{"fastgcn-flat", 40 * checkedDraws, 2, 40},
+		{"locality", 20 * checkedDraws, 2, 40},
+		{"neighbor", checkedDraws, 12, 12},
+		{"saint-node", 1, 10 * checkedDraws, 10},
+	} {
+		o := Options{Fanouts: []int{c.fanout}, Replace: c.name != "saint-node"}
+		if c.name == "locality" {
+			o.Cached = func(v uint32) bool { return v%2 == 0 }
+		}
+		_, s := newTestMethod(t, c.name, smallGraph(false), o)
+		seeds := make([]uint32, c.seeds)
+		for i := range seeds {
+			seeds[i] = uint32(i + 10)
+		}
+		ctx := &endingContext{Context: t.Context(), most: math.MaxInt}
+		if err := s.Sample(ctx, new(MiniBatch), seeds, 1); err != nil || ctx.looks < c.looks {
+			t.Errorf("%s looks %d times whether it goes on, want %d; %v", c.name, ctx.looks, c.looks, err)
+		}
+		if err := s.Sample(&endingContext{Context: t.Context(), most: ctx.looks / 2}, new(MiniBatch), seeds, 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s, interrupted after half of it: %v", c.name, err)
+		}
+	}
+}
+
+func TestAReservoirHasTheDrawsOfLeastTime(t *testing.T) {
+	for _, c := range []struct{ candidates, k int }{{0, 3}, {5, 9}, {300, 1}, {300, 64}, {300, 65}, {300, 100}, {300, 300}, {300, 1000}} {
+		var r reservoir
+		for round := range uint64(5) { // its memory is used again
+			var want []draw
+			r.begin(c.k)
+			for i := range c.candidates {
+				weight, hash := float64(i%7), rng.Hash(round, uint64(i))
+				r.offer(uint32(i), weight, hash)
+				if weight > 0 {
+					want = append(want, draw{rng.Exponential(hash) / weight, weight, uint32(i)})
+				}
+			}
+			r.finish()
+			slices.SortFunc(want, func(a, b draw) int { return cmp.Compare(a.time, b.time) })
+			if r.candidates != len(want) || !slices.Equal(r.draws, want[:min(c.k, len(want))]) {
+				t.Fatalf("%d of %d candidates: %v", c.k, c.candidates, r.draws)
+			}
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestAMappedTopologyGivesTheSameBatches(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := s.Sample(&batches[i], []uint32{0, 4, 5, 50}, 3); err != nil {
+				if err := s.Sample(t.Context(), &batches[i], []uint32{0, 4, 5, 50}, 3); err != nil {
 					t.Fatal(err)
 				}
 				if err := errors.Join(s.Close(), m.Close()); err != nil {
@@ -139,7 +139,7 @@ func TestAMappedTopologyThatChangesIsCorrupt(t *testing.T) {
 				for i := range seeds {
 					seeds[i] = uint32(i)
 				}
-				if err := s.Sample(new(MiniBatch), seeds, 1); !errors.Is(err, format.ErrCorrupt) {
+				if err := s.Sample(t.Context(), new(MiniBatch), seeds, 1); !errors.Is(err, format.ErrCorrupt) {
 					t.Errorf("%s, %s, %s: the error is %v", name, a, damage, err)
 				}
 				if err := errors.Join(s.Close(), m.Close(), mapped.Close()); err != nil {

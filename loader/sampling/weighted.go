@@ -53,7 +53,9 @@ func (s *weighted) choose(c *chosenEdges, nodes []uint32) error {
 		case s.fanout == All || int64(s.fanout) >= d && !s.replace:
 			c.addOthers(l, loop)
 		case s.replace:
-			s.drawEach(c, l, loop, at)
+			if err := s.drawEach(c, l, loop, at); err != nil {
+				return err
+			}
 		default:
 			s.drawSubset(c, l, loop, at)
 		}
@@ -83,6 +85,7 @@ func (s *weighted) drawSubset(c *chosenEdges, l List, loop, at int64) {
 			s.draws.offer(uint32(j), s.weight(c, at+j), rng.At(s.random, s.number+uint64(j)))
 		}
 	}
+	s.draws.finish()
 	var coefficients []float32
 	if s.debias {
 		coefficients = s.draws.unbiased()
@@ -98,7 +101,7 @@ func (s *weighted) drawSubset(c *chosenEdges, l List, loop, at int64) {
 }
 
 // drawEach draws with replacement.
-func (s *weighted) drawEach(c *chosenEdges, l List, loop, at int64) {
+func (s *weighted) drawEach(c *chosenEdges, l List, loop, at int64) error {
 	s.cumulative = resize(s.cumulative, int(l.Degree()))
 	total := 0.0
 	for j := range l.Degree() {
@@ -108,9 +111,12 @@ func (s *weighted) drawEach(c *chosenEdges, l List, loop, at int64) {
 		s.cumulative[j] = total
 	}
 	if total == 0 {
-		return
+		return nil
 	}
 	for i := range uint64(s.fanout) {
+		if err := interrupted(c.ctx, int(i)); err != nil {
+			return err
+		}
 		x := rng.Float64(rng.At(s.random, s.number+i)) * total
 		j := int64(sort.Search(len(s.cumulative)-1, func(j int) bool { return s.cumulative[j] > x }))
 		w := 1 / float64(s.fanout) * float64(l.Degree()-min(loop+1, 1)) // as if uniform
@@ -119,4 +125,5 @@ func (s *weighted) drawEach(c *chosenEdges, l List, loop, at int64) {
 		}
 		c.edges, c.weights = append(c.edges, l.First+j), append(c.weights, float32(w))
 	}
+	return nil
 }

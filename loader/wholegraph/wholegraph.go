@@ -144,7 +144,7 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 		seeds[v] = uint32(v)
 	}
 	var batch sampling.MiniBatch
-	if err := sampler.Sample(&batch, seeds, 0); err != nil {
+	if err := sampler.Sample(ctx, &batch, seeds, 0); err != nil {
 		return err
 	}
 	b, to := &batch.Blocks[0], &g.whole.Block
