@@ -41,7 +41,7 @@ func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
 		if spec.Model == "hoga" {
 			// Gradients of some of its biases are rounding errors, as those of the keys, and Adam
 			// makes whole steps of them.
-			tolerance = 2e-3
+			tolerance = 4e-3
 		}
 		alone := mustFitRanks(t, deal(openDevices(t, 1), 20, train, valid, test), spec, o)
 		for _, world := range []int{2, 3, 8} {

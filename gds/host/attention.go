@@ -124,18 +124,7 @@ func (s *stream) AttentionGrad(dst, grad, weights, qkv gds.Tensor, tokens, heads
 
 // softmax of a row; dst may be src.
 func softmax(dst, src []float32) {
-	if len(src) == 0 {
-		return
-	}
-	largest := src[0]
-	for _, v := range src {
-		largest = max(largest, v)
-	}
-	sum := float32(0)
-	for j, v := range src {
-		dst[j] = float32(math.Exp(float64(v - largest)))
-		sum += dst[j]
-	}
+	sum := kernel.Exp(dst, src, kernel.Max(src))
 	for j := range src {
 		dst[j] /= sum
 	}

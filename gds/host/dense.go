@@ -5,6 +5,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/blas"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 var gemmOp = kind{name: "Gemm", tensors: 3, run: (*stream).gemm}
@@ -56,11 +57,7 @@ func scale(x []float32, beta float32) {
 }
 
 var addRowOp = kind{name: "AddRow", tensors: 2, run: func(s *stream) error {
-	return s.withRow(func(out, row []float32) {
-		for j, value := range row {
-			out[j] += value
-		}
-	})
+	return s.withRow(func(out, row []float32) { kernel.AddScaled(out, 1, row) })
 }}
 
 func (s *stream) AddRow(dst, row gds.Tensor) {
@@ -112,9 +109,7 @@ var sumRowsOp = kind{name: "SumRows", tensors: 2, run: func(s *stream) error {
 	s.addUp(total, src.Rows, func(s *stream, sum []float32, lo, hi int) {
 		src := s.views.floats[1]
 		for i := lo; i < hi; i++ {
-			for j, value := range src.row(i, 0, src.cols) {
-				sum[j] += value
-			}
+			kernel.AddScaled(sum, 1, src.row(i, 0, src.cols))
 		}
 	})
 	return nil

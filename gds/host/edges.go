@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -218,9 +217,6 @@ func leaky(x, slope float32) float32 {
 	return slope * x
 }
 
-// exp32 is the exponential function, rounded to float32.
-func exp32(x float32) float32 { return float32(math.Exp(float64(x))) }
-
 var attendEdgesOp = kind{name: "AttendEdges", tensors: 6, run: func(s *stream) error {
 	t := s.op.tensors
 	if err := s.viewAttention(t[0], t[1], t[2:3], t[3:4], t[4], t[5]); err != nil {
@@ -238,17 +234,13 @@ var attendEdgesOp = kind{name: "AttendEdges", tensors: 6, run: func(s *stream) e
 			for h := range heads {
 				// The edges of v lie side by side for each head.
 				alpha := s.scratch.edges.alpha[(lo-v.firstEdge)*heads+h*len(index):][:len(index)]
-				largest, sum := float32(math.Inf(-1)), float32(0)
 				for i, u := range index {
 					alpha[i] = leaky(scores.data[int(u)*scores.stride+2*h]+own[2*h+1], slope)
-					largest = max(largest, alpha[i])
 				}
-				for i, x := range alpha {
-					alpha[i] = exp32(x - largest)
-					sum += alpha[i]
-				}
-				if len(index) == 0 {
-					largest, sum = 0, 1
+				largest, sum := float32(0), float32(1)
+				if len(index) > 0 {
+					largest = kernel.Max(alpha)
+					sum = kernel.Exp(alpha, alpha, largest)
 				}
 				for i := range alpha {
 					alpha[i] /= sum
@@ -294,22 +286,30 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *s
 			index := v.index[lo:hi]
 			own, stat := scores.row(d, 0, 2*heads), stats.row(d, 0, 2*heads)
 			g := grad.row(d, 0, grad.cols)
+			at := (lo - v.firstEdge) * heads
+			alpha, gradScore := s.scratch.edges.alpha[at:][:len(index)*heads], s.scratch.edges.gradScore[at:][:len(index)*heads]
+			for i, u := range index {
+				for h := range heads {
+					alpha[i*heads+h] = leaky(scores.data[int(u)*scores.stride+2*h]+own[2*h+1], slope) - stat[2*h]
+				}
+			}
+			kernel.Exp(alpha, alpha, 0)
 			for h := range heads {
-				gh, at := g[h*size:(h+1)*size], (lo-v.firstEdge)*heads+h
+				gh := g[h*size : (h+1)*size]
 				mean, total := float32(0), float32(0)
 				for i, u := range index {
-					alpha := exp32(leaky(scores.data[int(u)*scores.stride+2*h]+own[2*h+1], slope)-stat[2*h]) / stat[2*h+1]
 					by := kernel.Dot(gh, values.row(int(u), h*size, (h+1)*size))
-					mean += float32(alpha * by)
-					s.scratch.edges.alpha[at+i*heads], s.scratch.edges.gradScore[at+i*heads] = alpha, by
+					alpha[i*heads+h] /= stat[2*h+1]
+					mean += float32(alpha[i*heads+h] * by)
+					gradScore[i*heads+h] = by
 				}
 				for i, u := range index {
-					by := s.scratch.edges.alpha[at+i*heads] * (s.scratch.edges.gradScore[at+i*heads] - mean)
+					by := alpha[i*heads+h] * (gradScore[i*heads+h] - mean)
 					if !(scores.data[int(u)*scores.stride+2*h]+own[2*h+1] > 0) {
 						by *= slope
 					}
 					total += by
-					s.scratch.edges.gradScore[at+i*heads] = by
+					gradScore[i*heads+h] = by
 				}
 				gradScores.row(d, 2*h+1, 2*h+2)[0] = total
 			}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // lossRows is how many rows' losses are added up before sums are added.
@@ -96,30 +97,18 @@ func (s *stream) softmaxCrossEntropy(p part) (loss float64, err error) {
 			continue
 		}
 		row := logits.row(i, 0, logits.cols)
-		largest := row[0]
-		for _, value := range row {
-			if value > largest {
-				largest = value
-			}
-		}
-		sum := 0.0
-		for j, value := range row {
-			powers[j] = math.Exp(float64(value) - float64(largest))
-			sum += powers[j]
-		}
+		largest := kernel.Max(row)
+		sum := kernel.Exp(powers, row, largest)
 		weight := s.rowWeight(i)
 		if weights != nil {
 			weight *= float64(weights[label])
 		}
-		loss += float64(weight * (math.Log(sum) + (float64(largest) - float64(row[label]))))
+		loss += float64(weight * (math.Log(float64(sum)) + (float64(largest) - float64(row[label]))))
 		if !withGrad {
 			continue
 		}
 		powers[label] -= sum // softmax - 1, times sum
-		by := weight * float64(s.op.alpha) / sum
-		for j := range out {
-			out[j] = float32(by * powers[j])
-		}
+		kernel.Scale(out, float32(weight*float64(s.op.alpha)/float64(sum)), powers)
 	}
 	return loss, nil
 }
@@ -136,19 +125,25 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 5, run: f
 	if s.views.multiLabels, err = view[int8](s.device, labels, gds.Int8); err != nil {
 		return err
 	}
+	room(&s.scratch.powers, s.device.options.Threads*logits.Cols)
 	return s.addLosses(func(s *stream, p part) (loss float64, err error) {
 		grad, logits := s.views.floats[1], s.views.floats[2]
+		powers := s.scratch.powers[p.thread*logits.cols:][:logits.cols]
 		for i := p.lo; i < p.hi; i++ {
 			weight := s.rowWeight(i)
 			by := float64(weight*float64(s.op.alpha)) / float64(logits.cols)
-			out, labels := grad.row(i, 0, grad.cols), s.views.multiLabels.row(i, 0, logits.cols)
-			for j, logit := range logits.row(i, 0, logits.cols) {
+			out, labels, row := grad.row(i, 0, grad.cols), s.views.multiLabels.row(i, 0, logits.cols), logits.row(i, 0, logits.cols)
+			for j, logit := range row {
+				powers[j] = math.Float32frombits(math.Float32bits(logit) | 1<<31) // its magnitude, negated
+			}
+			kernel.Exp(powers, powers, 0) // at most one
+			for j, logit := range row {
 				z, label, g := float64(logit), float64(labels[j]), 0.0
 				if label > 1 {
 					return 0, fmt.Errorf("row %d has label %v, not 0 or 1, at place %d", i, label, j)
 				}
 				if label >= 0 {
-					power := math.Exp(-math.Abs(z)) // at most one
+					power := float64(powers[j])
 					loss += float64(weight * (max(z, 0) - z*label + math.Log1p(power)))
 					g = 1 / (1 + power)
 					if z < 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -65,13 +66,14 @@ func (d *Device) NewStream() (gds.Stream, error) {
 	d.streams++
 	s := &stream{device: d, stopped: make(chan struct{})}
 	s.more.L = &s.mu
-	s.team.help = func() { s.takeParts(); s.team.helpers.Done() }
+	s.team.init(s)
 	go s.serve()
 	return s, nil
 }
 
 func (s *stream) serve() {
 	defer close(s.stopped)
+	defer s.team.stop()
 	var work []op
 	for {
 		s.mu.Lock()
@@ -134,6 +136,7 @@ func (e *event) reach(err error) {
 
 var recordOp = kind{name: "Record", always: true, run: func(s *stream) error {
 	s.op.event.reach(s.err)
+	runtime.Gosched() // who waits for the event may have no other processor to run on: see helper
 	return nil
 }}
 

@@ -1,21 +1,22 @@
 package host
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/internal/blas"
 )
 
-// team runs the loop of an operation on the stream's goroutine and others. It allocates nothing:
+// team runs the loop of an operation on the stream's goroutine and helpers. It allocates nothing:
 // the body of a loop is a plain function, which finds the operation and its views in the stream.
 type team struct {
 	body     func(s *stream, p part) error
 	n, grain int
-	next     atomic.Int64 // part
-	threads  atomic.Int64 // that have started
-	help     func()       // what another goroutine does, made once
-	helpers  sync.WaitGroup
+	next     atomic.Int64   // part
+	threads  atomic.Int64   // that have started
+	helpers  []helper       // one less than threads of the device
+	busy     sync.WaitGroup // helpers that are asked, or help
 
 	failed sync.Mutex
 	err    error // of a part, the first
@@ -24,6 +25,42 @@ type team struct {
 // part is a range [lo, hi) of a loop, and the number of the thread that it runs on.
 type part struct{ thread, lo, hi int }
 
+// helper is a goroutine that helps with loops. Between loops it looks for the next one a number of times
+// (helperLooks), as there are several a millisecond, and to wake a thread takes about as long as a small
+// one. Meanwhile it lets others run.
+type helper struct {
+	state atomic.Int32
+	run   func() // what the goroutine does, made once
+}
+
+// States of a helper.
+const (
+	absent  = iota // there is no goroutine
+	looking        // for a loop to help with
+	asked          // to help with the loop of the moment
+	helping
+)
+
+// helperLooks is how often a helper looks for a loop, which takes some 50 us in all if nothing else runs.
+const helperLooks = 300
+
+func (t *team) init(s *stream) {
+	t.helpers = make([]helper, s.device.options.Threads-1)
+	for i := range t.helpers {
+		h := &t.helpers[i]
+		h.run = func() { h.help(s) }
+	}
+}
+
+// stop waits until all helpers have ended.
+func (t *team) stop() {
+	for i := range t.helpers {
+		for t.helpers[i].state.Load() != absent {
+			runtime.Gosched()
+		}
+	}
+}
+
 // loop calls body for consecutive parts that cover [0, n), grain long, the last shorter. They are
 // the same for any number of threads. After an error no further part is started.
 func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
@@ -31,14 +68,36 @@ func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
 	t.body, t.n, t.grain, t.err = body, n, max(grain, 1), nil
 	t.next.Store(0)
 	t.threads.Store(0)
-	helpers := min(s.device.options.Threads, (n+t.grain-1)/t.grain) - 1
-	for range helpers {
-		t.helpers.Add(1)
-		go t.help()
+	helpers := t.helpers[:max(0, min(len(t.helpers), (n+t.grain-1)/t.grain-1))]
+	t.busy.Add(len(helpers))
+	for i := range helpers {
+		if h := &helpers[i]; h.state.Swap(asked) == absent {
+			go h.run()
+		}
 	}
 	s.takeParts()
-	t.helpers.Wait()
+	for i := range helpers {
+		if helpers[i].state.CompareAndSwap(asked, looking) { // it has not begun
+			t.busy.Done()
+		}
+	}
+	t.busy.Wait()
 	return t.err
+}
+
+func (h *helper) help(s *stream) {
+	for looks := 0; ; looks++ {
+		switch {
+		case h.state.CompareAndSwap(asked, helping):
+			s.takeParts()
+			h.state.Store(looking)
+			s.team.busy.Done()
+			looks = 0
+		case looks > helperLooks && h.state.CompareAndSwap(looking, absent):
+			return
+		}
+		runtime.Gosched()
+	}
 }
 
 func (s *stream) takeParts() {
@@ -90,13 +149,14 @@ func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 
 // scratch is memory for operations that need some, kept for the next ones.
 type scratch struct {
-	gemm           blas.Gemm
-	sums           []float32 // of addUp
-	columns        []float32 // of NormalizeColumns and its like
-	scores         []float32 // of AttentionGrad
-	losses, powers []float64 // of losses; losses also of ClipNorm
-	rows           []uint32  // of Gather, by 64 bits
-	edges          edgeScratch
+	gemm    blas.Gemm
+	sums    []float32 // of addUp
+	columns []float32 // of NormalizeColumns and its like
+	scores  []float32 // of AttentionGrad
+	losses  []float64 // of losses and of ClipNorm
+	powers  []float32 // of the classes of a row, for each thread
+	rows    []uint32  // of Gather, by 64 bits
+	edges   edgeScratch
 }
 
 // room returns n elements of scratch memory, as they happen to be.

@@ -16,6 +16,9 @@ const (
 	// numbers apart: those of a tile are then far from one another.
 	gemmRows  = 1024
 	gemmApart = 128
+	// op(b) is not packed where it is not transposed, its rows are less than gemmApart numbers apart, and
+	// no more rows of op(a) than these are multiplied by it.
+	gemmFewRows = 64
 	// gemmWork is about how many products are worth handing to another goroutine; to pack a number
 	// takes about as long as packWork of them.
 	gemmWork = 1 << 20
@@ -36,7 +39,7 @@ type gemmTile struct {
 	//		for j := range columns {
 	//			sum := float32(0)
 	//			for l := range inner {
-	//				sum += a[i*aRow+l*aInner] * b[l*tile.columns+j]
+	//				sum += a[i*aRow+l*aInner] * b[l*bInner+j]
 	//			}
 	//			c[i*stride+j] = float32(alpha*sum) + float32(beta*c[i*stride+j])
 	//		}
@@ -44,7 +47,7 @@ type gemmTile struct {
 	//
 	// but where beta is 0, c is not read. Of a and b it reads as many rows and columns as a whole
 	// tile has.
-	multiply func(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, inner int, alpha, beta float32)
+	multiply func(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32)
 }
 
 // Product is c = alpha * op(a) op(b) + beta * c, where op transposes if asked to: op(a) is
@@ -79,8 +82,8 @@ type Product struct {
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
 // ACM TOMS 2008): op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in
 // registers, reads it in order. op(a), of which a tile has few rows, is read where it is, but for its
-// last rows, where they are fewer than a tile's, and mostly where it is transposed. Memory is kept for
-// the next product, 4 MiB at most.
+// last rows, where they are fewer than a tile's, and mostly where it is transposed; and so is op(b),
+// but for its last columns, where few rows are multiplied by it. Memory is kept for the next product, 4 MiB at most.
 type Gemm struct {
 	product Product
 	tile    gemmTile
@@ -90,7 +93,8 @@ type Gemm struct {
 	// The step:
 	first, columns int       // of op(b)
 	from, inner    int       // of the inner dimension
-	panels         int       // that the columns are packed in
+	panels         int       // of columns
+	direct         int       // of these, the first, that are read where they are
 	inPlace        int       // rows of op(a), those behind them are packed
 	rows           []float32 // where these are
 	shares         int       // that a block is packed in
@@ -144,14 +148,19 @@ func (g *Gemm) Next() bool {
 	}
 	packedRows := g.packedRows()
 	g.columns = min(p.Columns-g.first, (gemmPacked/gemmInner-packedRows)/width*width)
-	g.panels = ceil(g.columns, width)
-	blocks := gemmPacked / (gemmInner * (g.panels*width + packedRows))
+	g.panels, g.direct = ceil(g.columns, width), 0
+	tiles := ceil(p.Rows, rows)
+	if !p.TransB && p.Rows <= gemmFewRows && p.BStride < gemmApart {
+		g.direct = g.columns / width
+	}
+	packed := (g.panels-g.direct)*width + packedRows
+	blocks := gemmPacked / (gemmInner * max(packed, 1))
 	g.inner = min(p.Inner-g.from, blocks*gemmInner)
-	g.packed = room(g.packed, g.inner*(g.panels*width+packedRows))
-	g.rows = g.packed[g.inner*g.panels*width:]
+	g.packed = room(g.packed, g.inner*packed)
+	g.rows = g.packed[g.inner*(g.panels-g.direct)*width:]
 
-	g.shares = max(1, (g.panels*width+packedRows)*min(g.inner, gemmInner)*packWork/gemmWork)
-	tiles, work := ceil(p.Rows, rows), rows*width*max(g.inner, 1)
+	g.shares = ceil(packed*min(g.inner, gemmInner)*packWork, gemmWork)
+	work := rows * width * max(g.inner, 1)
 	g.partTiles, g.partPanels = 1, g.panels
 	if wanted := gemmShares * g.threads; g.threads > 1 && tiles < wanted {
 		g.partPanels = min(g.panels, max(ceil(g.panels*tiles, wanted), ceil(gemmWork, work)))
@@ -197,13 +206,13 @@ func (g *Gemm) Pack(i int) {
 	from, share := i/g.shares*gemmInner, i%g.shares
 	inner := min(gemmInner, g.inner-from)
 	lo, hi := share*inner/g.shares, (share+1)*inner/g.shares
-	pack(g.panel(from, inner, 0), g.tile.columns, inner, p.B, p.BStride, !p.TransB, g.from+from, lo, hi, g.first, g.first+g.columns)
+	pack(g.panel(from, inner, g.direct), g.tile.columns, inner, p.B, p.BStride, !p.TransB, g.from+from, lo, hi, g.first+g.direct*g.tile.columns, g.first+g.columns)
 	pack(g.rows[from*g.packedRows():], g.tile.rows, inner, p.A, p.AStride, p.TransA, g.from+from, lo, hi, g.inPlace, p.Rows)
 }
 
 // panel is where a panel of the block of length inner at from is packed.
 func (g *Gemm) panel(from, inner, panel int) []float32 {
-	return g.packed[(from*g.panels+panel*inner)*g.tile.columns:]
+	return g.packed[(from*(g.panels-g.direct)+(panel-g.direct)*inner)*g.tile.columns:]
 }
 
 // Multiply multiplies part i: some tiles of rows by some panels.
@@ -232,8 +241,17 @@ func (g *Gemm) Multiply(i int) {
 			}
 			for panel := firstPanel; panel < endPanel; panel++ {
 				column := g.first + panel*tile.columns
+				var b []float32
+				bInner := tile.columns
+				switch {
+				case inner == 0:
+				case panel < g.direct:
+					b, bInner = p.B[(g.from+from)*p.BStride+column:], p.BStride
+				default:
+					b = g.panel(from, inner, panel)
+				}
 				tile.multiply(p.C[row*p.CStride+column:], p.CStride, rows, min(tile.columns, g.first+g.columns-column),
-					a, aRow, aInner, g.panel(from, inner, panel), inner, p.Alpha, beta)
+					a, aRow, aInner, b, bInner, inner, p.Alpha, beta)
 			}
 		}
 	}
@@ -266,10 +284,10 @@ func pack(dst []float32, width, inner int, x []float32, stride int, byInner bool
 }
 
 // gemm is gemmTile.multiply for tiles of 2 rows and 4 columns.
-func gemm(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, inner int, alpha, beta float32) {
+func gemm(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32) {
 	var s00, s01, s02, s03, s10, s11, s12, s13 float32
 	for l := range inner {
-		b := b[4*l:][:4]
+		b := b[bInner*l:][:4]
 		upper, lower := a[l*aInner], a[l*aInner+aRow]
 		s00 += upper * b[0]
 		s01 += upper * b[1]

@@ -1,7 +1,7 @@
 // Package kernel holds inner loops: of propagation, summing rows of a matrix and
 // converting between float32 and numbers of 16 bits; of loading, gathering rows
-// and drawing their order; and of training, multiplying matrices. The contract of
-// each is the plain loop in its comment.
+// and drawing their order; and of training, multiplying matrices and exponentials. The
+// contract of each is the plain loop in its comment.
 // There are three implementations: portable Go, AVX2 with F16C (and FMA, for Gemm),
 // and AVX-512; the best that the processor has is chosen at start
 // (GODEBUG=cpu.avx512f=off and the like leave some out, the build tag noasm leaves
@@ -20,7 +20,7 @@ package kernel
 // functions check.
 type implementation struct {
 	name    string
-	lanes   int // the vectors of scale, decode and addScaled, which leave what is behind the last whole one of a row; a power of 2
+	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
 	columns int // sum takes at most so many,
 	fewest  int // and no fewer than these
 	numbers int // feistel takes so many at a time, a power of 2
@@ -38,6 +38,9 @@ type implementation struct {
 
 	dot       func(x, y []float32) float32 // of as many as Dot has sums, or a multiple
 	addScaled func(dst []float32, by float32, x []float32)
+	scaled    func(dst []float32, by float32, x []float32)
+	exp       func(dst, src []float32, less float32) (sum float32)
+	largest   func(x []float32) float32
 
 	gather func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)
 

@@ -7,23 +7,249 @@
 DATA one<>+0(SB)/4, $(1.0)
 GLOBL one<>(SB), RODATA|NOPTR, $4
 
-DATA gemmMask<>+0(SB)/4, $0xffffffff
-DATA gemmMask<>+4(SB)/4, $0xffffffff
-DATA gemmMask<>+8(SB)/4, $0xffffffff
-DATA gemmMask<>+12(SB)/4, $0xffffffff
-DATA gemmMask<>+16(SB)/4, $0xffffffff
-DATA gemmMask<>+20(SB)/4, $0xffffffff
-DATA gemmMask<>+24(SB)/4, $0xffffffff
-DATA gemmMask<>+28(SB)/4, $0xffffffff
-DATA gemmMask<>+32(SB)/4, $0x00000000
-DATA gemmMask<>+36(SB)/4, $0x00000000
-DATA gemmMask<>+40(SB)/4, $0x00000000
-DATA gemmMask<>+44(SB)/4, $0x00000000
-DATA gemmMask<>+48(SB)/4, $0x00000000
-DATA gemmMask<>+52(SB)/4, $0x00000000
-DATA gemmMask<>+56(SB)/4, $0x00000000
-DATA gemmMask<>+60(SB)/4, $0x00000000
-GLOBL gemmMask<>(SB), RODATA|NOPTR, $64
+DATA laneMask<>+0(SB)/4, $0xffffffff
+DATA laneMask<>+4(SB)/4, $0xffffffff
+DATA laneMask<>+8(SB)/4, $0xffffffff
+DATA laneMask<>+12(SB)/4, $0xffffffff
+DATA laneMask<>+16(SB)/4, $0xffffffff
+DATA laneMask<>+20(SB)/4, $0xffffffff
+DATA laneMask<>+24(SB)/4, $0xffffffff
+DATA laneMask<>+28(SB)/4, $0xffffffff
+DATA laneMask<>+32(SB)/4, $0xffffffff
+DATA laneMask<>+36(SB)/4, $0xffffffff
+DATA laneMask<>+40(SB)/4, $0xffffffff
+DATA laneMask<>+44(SB)/4, $0xffffffff
+DATA laneMask<>+48(SB)/4, $0xffffffff
+DATA laneMask<>+52(SB)/4, $0xffffffff
+DATA laneMask<>+56(SB)/4, $0xffffffff
+DATA laneMask<>+60(SB)/4, $0xffffffff
+DATA laneMask<>+64(SB)/4, $0x00000000
+DATA laneMask<>+68(SB)/4, $0x00000000
+DATA laneMask<>+72(SB)/4, $0x00000000
+DATA laneMask<>+76(SB)/4, $0x00000000
+DATA laneMask<>+80(SB)/4, $0x00000000
+DATA laneMask<>+84(SB)/4, $0x00000000
+DATA laneMask<>+88(SB)/4, $0x00000000
+DATA laneMask<>+92(SB)/4, $0x00000000
+DATA laneMask<>+96(SB)/4, $0x00000000
+DATA laneMask<>+100(SB)/4, $0x00000000
+DATA laneMask<>+104(SB)/4, $0x00000000
+DATA laneMask<>+108(SB)/4, $0x00000000
+DATA laneMask<>+112(SB)/4, $0x00000000
+DATA laneMask<>+116(SB)/4, $0x00000000
+DATA laneMask<>+120(SB)/4, $0x00000000
+DATA laneMask<>+124(SB)/4, $0x00000000
+GLOBL laneMask<>(SB), RODATA|NOPTR, $128
+
+DATA expConstants<>+0(SB)/4, $0xc2d00000
+DATA expConstants<>+4(SB)/4, $0xc2d00000
+DATA expConstants<>+8(SB)/4, $0xc2d00000
+DATA expConstants<>+12(SB)/4, $0xc2d00000
+DATA expConstants<>+16(SB)/4, $0xc2d00000
+DATA expConstants<>+20(SB)/4, $0xc2d00000
+DATA expConstants<>+24(SB)/4, $0xc2d00000
+DATA expConstants<>+28(SB)/4, $0xc2d00000
+DATA expConstants<>+32(SB)/4, $0xc2d00000
+DATA expConstants<>+36(SB)/4, $0xc2d00000
+DATA expConstants<>+40(SB)/4, $0xc2d00000
+DATA expConstants<>+44(SB)/4, $0xc2d00000
+DATA expConstants<>+48(SB)/4, $0xc2d00000
+DATA expConstants<>+52(SB)/4, $0xc2d00000
+DATA expConstants<>+56(SB)/4, $0xc2d00000
+DATA expConstants<>+60(SB)/4, $0xc2d00000
+DATA expConstants<>+64(SB)/4, $0x42b20000
+DATA expConstants<>+68(SB)/4, $0x42b20000
+DATA expConstants<>+72(SB)/4, $0x42b20000
+DATA expConstants<>+76(SB)/4, $0x42b20000
+DATA expConstants<>+80(SB)/4, $0x42b20000
+DATA expConstants<>+84(SB)/4, $0x42b20000
+DATA expConstants<>+88(SB)/4, $0x42b20000
+DATA expConstants<>+92(SB)/4, $0x42b20000
+DATA expConstants<>+96(SB)/4, $0x42b20000
+DATA expConstants<>+100(SB)/4, $0x42b20000
+DATA expConstants<>+104(SB)/4, $0x42b20000
+DATA expConstants<>+108(SB)/4, $0x42b20000
+DATA expConstants<>+112(SB)/4, $0x42b20000
+DATA expConstants<>+116(SB)/4, $0x42b20000
+DATA expConstants<>+120(SB)/4, $0x42b20000
+DATA expConstants<>+124(SB)/4, $0x42b20000
+DATA expConstants<>+128(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+132(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+136(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+140(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+144(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+148(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+152(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+156(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+160(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+164(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+168(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+172(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+176(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+180(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+184(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+188(SB)/4, $0x3fb8aa3b
+DATA expConstants<>+192(SB)/4, $0x4b400000
+DATA expConstants<>+196(SB)/4, $0x4b400000
+DATA expConstants<>+200(SB)/4, $0x4b400000
+DATA expConstants<>+204(SB)/4, $0x4b400000
+DATA expConstants<>+208(SB)/4, $0x4b400000
+DATA expConstants<>+212(SB)/4, $0x4b400000
+DATA expConstants<>+216(SB)/4, $0x4b400000
+DATA expConstants<>+220(SB)/4, $0x4b400000
+DATA expConstants<>+224(SB)/4, $0x4b400000
+DATA expConstants<>+228(SB)/4, $0x4b400000
+DATA expConstants<>+232(SB)/4, $0x4b400000
+DATA expConstants<>+236(SB)/4, $0x4b400000
+DATA expConstants<>+240(SB)/4, $0x4b400000
+DATA expConstants<>+244(SB)/4, $0x4b400000
+DATA expConstants<>+248(SB)/4, $0x4b400000
+DATA expConstants<>+252(SB)/4, $0x4b400000
+DATA expConstants<>+256(SB)/4, $0x3f317200
+DATA expConstants<>+260(SB)/4, $0x3f317200
+DATA expConstants<>+264(SB)/4, $0x3f317200
+DATA expConstants<>+268(SB)/4, $0x3f317200
+DATA expConstants<>+272(SB)/4, $0x3f317200
+DATA expConstants<>+276(SB)/4, $0x3f317200
+DATA expConstants<>+280(SB)/4, $0x3f317200
+DATA expConstants<>+284(SB)/4, $0x3f317200
+DATA expConstants<>+288(SB)/4, $0x3f317200
+DATA expConstants<>+292(SB)/4, $0x3f317200
+DATA expConstants<>+296(SB)/4, $0x3f317200
+DATA expConstants<>+300(SB)/4, $0x3f317200
+DATA expConstants<>+304(SB)/4, $0x3f317200
+DATA expConstants<>+308(SB)/4, $0x3f317200
+DATA expConstants<>+312(SB)/4, $0x3f317200
+DATA expConstants<>+316(SB)/4, $0x3f317200
+DATA expConstants<>+320(SB)/4, $0x35bfbe8e
+DATA expConstants<>+324(SB)/4, $0x35bfbe8e
+DATA expConstants<>+328(SB)/4, $0x35bfbe8e
+DATA expConstants<>+332(SB)/4, $0x35bfbe8e
+DATA expConstants<>+336(SB)/4, $0x35bfbe8e
+DATA expConstants<>+340(SB)/4, $0x35bfbe8e
+DATA expConstants<>+344(SB)/4, $0x35bfbe8e
+DATA expConstants<>+348(SB)/4, $0x35bfbe8e
+DATA expConstants<>+352(SB)/4, $0x35bfbe8e
+DATA expConstants<>+356(SB)/4, $0x35bfbe8e
+DATA expConstants<>+360(SB)/4, $0x35bfbe8e
+DATA expConstants<>+364(SB)/4, $0x35bfbe8e
+DATA expConstants<>+368(SB)/4, $0x35bfbe8e
+DATA expConstants<>+372(SB)/4, $0x35bfbe8e
+DATA expConstants<>+376(SB)/4, $0x35bfbe8e
+DATA expConstants<>+380(SB)/4, $0x35bfbe8e
+DATA expConstants<>+384(SB)/4, $0x3ab511e8
+DATA expConstants<>+388(SB)/4, $0x3ab511e8
+DATA expConstants<>+392(SB)/4, $0x3ab511e8
+DATA expConstants<>+396(SB)/4, $0x3ab511e8
+DATA expConstants<>+400(SB)/4, $0x3ab511e8
+DATA expConstants<>+404(SB)/4, $0x3ab511e8
+DATA expConstants<>+408(SB)/4, $0x3ab511e8
+DATA expConstants<>+412(SB)/4, $0x3ab511e8
+DATA expConstants<>+416(SB)/4, $0x3ab511e8
+DATA expConstants<>+420(SB)/4, $0x3ab511e8
+DATA expConstants<>+424(SB)/4, $0x3ab511e8
+DATA expConstants<>+428(SB)/4, $0x3ab511e8
+DATA expConstants<>+432(SB)/4, $0x3ab511e8
+DATA expConstants<>+436(SB)/4, $0x3ab511e8
+DATA expConstants<>+440(SB)/4, $0x3ab511e8
+DATA expConstants<>+444(SB)/4, $0x3ab511e8
+DATA expConstants<>+448(SB)/4, $0x3c091d10
+DATA expConstants<>+452(SB)/4, $0x3c091d10
+DATA expConstants<>+456(SB)/4, $0x3c091d10
+DATA expConstants<>+460(SB)/4, $0x3c091d10
+DATA expConstants<>+464(SB)/4, $0x3c091d10
+DATA expConstants<>+468(SB)/4, $0x3c091d10
+DATA expConstants<>+472(SB)/4, $0x3c091d10
+DATA expConstants<>+476(SB)/4, $0x3c091d10
+DATA expConstants<>+480(SB)/4, $0x3c091d10
+DATA expConstants<>+484(SB)/4, $0x3c091d10
+DATA expConstants<>+488(SB)/4, $0x3c091d10
+DATA expConstants<>+492(SB)/4, $0x3c091d10
+DATA expConstants<>+496(SB)/4, $0x3c091d10
+DATA expConstants<>+500(SB)/4, $0x3c091d10
+DATA expConstants<>+504(SB)/4, $0x3c091d10
+DATA expConstants<>+508(SB)/4, $0x3c091d10
+DATA expConstants<>+512(SB)/4, $0x3d2aac79
+DATA expConstants<>+516(SB)/4, $0x3d2aac79
+DATA expConstants<>+520(SB)/4, $0x3d2aac79
+DATA expConstants<>+524(SB)/4, $0x3d2aac79
+DATA expConstants<>+528(SB)/4, $0x3d2aac79
+DATA expConstants<>+532(SB)/4, $0x3d2aac79
+DATA expConstants<>+536(SB)/4, $0x3d2aac79
+DATA expConstants<>+540(SB)/4, $0x3d2aac79
+DATA expConstants<>+544(SB)/4, $0x3d2aac79
+DATA expConstants<>+548(SB)/4, $0x3d2aac79
+DATA expConstants<>+552(SB)/4, $0x3d2aac79
+DATA expConstants<>+556(SB)/4, $0x3d2aac79
+DATA expConstants<>+560(SB)/4, $0x3d2aac79
+DATA expConstants<>+564(SB)/4, $0x3d2aac79
+DATA expConstants<>+568(SB)/4, $0x3d2aac79
+DATA expConstants<>+572(SB)/4, $0x3d2aac79
+DATA expConstants<>+576(SB)/4, $0x3e2aaa49
+DATA expConstants<>+580(SB)/4, $0x3e2aaa49
+DATA expConstants<>+584(SB)/4, $0x3e2aaa49
+DATA expConstants<>+588(SB)/4, $0x3e2aaa49
+DATA expConstants<>+592(SB)/4, $0x3e2aaa49
+DATA expConstants<>+596(SB)/4, $0x3e2aaa49
+DATA expConstants<>+600(SB)/4, $0x3e2aaa49
+DATA expConstants<>+604(SB)/4, $0x3e2aaa49
+DATA expConstants<>+608(SB)/4, $0x3e2aaa49
+DATA expConstants<>+612(SB)/4, $0x3e2aaa49
+DATA expConstants<>+616(SB)/4, $0x3e2aaa49
+DATA expConstants<>+620(SB)/4, $0x3e2aaa49
+DATA expConstants<>+624(SB)/4, $0x3e2aaa49
+DATA expConstants<>+628(SB)/4, $0x3e2aaa49
+DATA expConstants<>+632(SB)/4, $0x3e2aaa49
+DATA expConstants<>+636(SB)/4, $0x3e2aaa49
+DATA expConstants<>+640(SB)/4, $0x3efffffe
+DATA expConstants<>+644(SB)/4, $0x3efffffe
+DATA expConstants<>+648(SB)/4, $0x3efffffe
+DATA expConstants<>+652(SB)/4, $0x3efffffe
+DATA expConstants<>+656(SB)/4, $0x3efffffe
+DATA expConstants<>+660(SB)/4, $0x3efffffe
+DATA expConstants<>+664(SB)/4, $0x3efffffe
+DATA expConstants<>+668(SB)/4, $0x3efffffe
+DATA expConstants<>+672(SB)/4, $0x3efffffe
+DATA expConstants<>+676(SB)/4, $0x3efffffe
+DATA expConstants<>+680(SB)/4, $0x3efffffe
+DATA expConstants<>+684(SB)/4, $0x3efffffe
+DATA expConstants<>+688(SB)/4, $0x3efffffe
+DATA expConstants<>+692(SB)/4, $0x3efffffe
+DATA expConstants<>+696(SB)/4, $0x3efffffe
+DATA expConstants<>+700(SB)/4, $0x3efffffe
+DATA expConstants<>+704(SB)/4, $0x3f800000
+DATA expConstants<>+708(SB)/4, $0x3f800000
+DATA expConstants<>+712(SB)/4, $0x3f800000
+DATA expConstants<>+716(SB)/4, $0x3f800000
+DATA expConstants<>+720(SB)/4, $0x3f800000
+DATA expConstants<>+724(SB)/4, $0x3f800000
+DATA expConstants<>+728(SB)/4, $0x3f800000
+DATA expConstants<>+732(SB)/4, $0x3f800000
+DATA expConstants<>+736(SB)/4, $0x3f800000
+DATA expConstants<>+740(SB)/4, $0x3f800000
+DATA expConstants<>+744(SB)/4, $0x3f800000
+DATA expConstants<>+748(SB)/4, $0x3f800000
+DATA expConstants<>+752(SB)/4, $0x3f800000
+DATA expConstants<>+756(SB)/4, $0x3f800000
+DATA expConstants<>+760(SB)/4, $0x3f800000
+DATA expConstants<>+764(SB)/4, $0x3f800000
+DATA expConstants<>+768(SB)/4, $0xff800000
+DATA expConstants<>+772(SB)/4, $0xff800000
+DATA expConstants<>+776(SB)/4, $0xff800000
+DATA expConstants<>+780(SB)/4, $0xff800000
+DATA expConstants<>+784(SB)/4, $0xff800000
+DATA expConstants<>+788(SB)/4, $0xff800000
+DATA expConstants<>+792(SB)/4, $0xff800000
+DATA expConstants<>+796(SB)/4, $0xff800000
+DATA expConstants<>+800(SB)/4, $0xff800000
+DATA expConstants<>+804(SB)/4, $0xff800000
+DATA expConstants<>+808(SB)/4, $0xff800000
+DATA expConstants<>+812(SB)/4, $0xff800000
+DATA expConstants<>+816(SB)/4, $0xff800000
+DATA expConstants<>+820(SB)/4, $0xff800000
+DATA expConstants<>+824(SB)/4, $0xff800000
+DATA expConstants<>+828(SB)/4, $0xff800000
+GLOBL expConstants<>(SB), RODATA|NOPTR, $832
 
 // func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 // Requires: AVX, CMOV, MMX+
@@ -2202,21 +2428,23 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+// func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, bInner int, inner int, alpha float32, beta float32)
 // Requires: AVX, FMA3
-TEXT ·gemmAVX2(SB), NOSPLIT, $0-128
+TEXT ·gemmAVX2(SB), NOSPLIT, $0-136
 	MOVQ   columns+40(FP), AX
 	CMPQ   AX, $0x08
 	JLE    vectors1
 	MOVQ   a_base+48(FP), AX
 	MOVQ   b_base+88(FP), CX
 	MOVQ   aInner+80(FP), DX
-	MOVQ   inner+112(FP), BX
+	MOVQ   bInner+112(FP), BX
+	MOVQ   inner+120(FP), SI
 	SHLQ   $0x02, DX
-	MOVQ   aRow+72(FP), SI
-	SHLQ   $0x02, SI
-	LEAQ   (SI)(SI*2), DI
-	LEAQ   (DI)(SI*2), R8
+	SHLQ   $0x02, BX
+	MOVQ   aRow+72(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (R8)(DI*2), R9
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -2229,7 +2457,7 @@ TEXT ·gemmAVX2(SB), NOSPLIT, $0-128
 	VXORPS X9, X9, X9
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
-	TESTQ  BX, BX
+	TESTQ  SI, SI
 	JZ     vectors2Store
 
 vectors2Inner:
@@ -2238,24 +2466,24 @@ vectors2Inner:
 	VBROADCASTSS (AX), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (AX)(SI*1), Y14
+	VBROADCASTSS (AX)(DI*1), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (AX)(SI*2), Y14
+	VBROADCASTSS (AX)(DI*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (AX)(DI*1), Y14
+	VBROADCASTSS (AX)(R8*1), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (AX)(SI*4), Y14
+	VBROADCASTSS (AX)(DI*4), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (AX)(R8*1), Y14
+	VBROADCASTSS (AX)(R9*1), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
 	ADDQ         DX, AX
-	ADDQ         $0x00000040, CX
-	DECQ         BX
+	ADDQ         BX, CX
+	DECQ         SI
 	JNZ          vectors2Inner
 
 vectors2Store:
@@ -2263,7 +2491,7 @@ vectors2Store:
 	MOVQ         stride+24(FP), CX
 	MOVQ         rows+32(FP), DX
 	SHLQ         $0x02, CX
-	VBROADCASTSS alpha+120(FP), Y12
+	VBROADCASTSS alpha+128(FP), Y12
 	VMULPS       Y12, Y0, Y0
 	VMULPS       Y12, Y1, Y1
 	VMULPS       Y12, Y2, Y2
@@ -2276,16 +2504,17 @@ vectors2Store:
 	VMULPS       Y12, Y9, Y9
 	VMULPS       Y12, Y10, Y10
 	VMULPS       Y12, Y11, Y11
-	VBROADCASTSS beta+124(FP), Y12
+	VBROADCASTSS beta+132(FP), Y12
 	MOVQ         columns+40(FP), BX
 	CMPQ         BX, $0x10
 	JEQ          vectors2Whole
-	LEAQ         gemmMask<>+0(SB), SI
+	SUBQ         $0x08, BX
+	LEAQ         laneMask<>+0(SB), SI
 	NEGQ         BX
 	VMOVDQU      64(SI)(BX*4), Y14
 
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL       beta+124(FP), BX
+	MOVL       beta+132(FP), BX
 	ADDL       BX, BX
 	JZ         vectors2RowstrueZero
 	VMULPS     (AX), Y12, Y13
@@ -2379,7 +2608,7 @@ vectors2RowstrueZero:
 
 vectors2Whole:
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL    beta+124(FP), BX
+	MOVL    beta+132(FP), BX
 	ADDL    BX, BX
 	JZ      vectors2RowsfalseZero
 	VMULPS  (AX), Y12, Y13
@@ -2469,38 +2698,40 @@ vectors1:
 	MOVQ   a_base+48(FP), AX
 	MOVQ   b_base+88(FP), CX
 	MOVQ   aInner+80(FP), DX
-	MOVQ   inner+112(FP), BX
+	MOVQ   bInner+112(FP), BX
+	MOVQ   inner+120(FP), SI
 	SHLQ   $0x02, DX
-	MOVQ   aRow+72(FP), SI
-	SHLQ   $0x02, SI
-	LEAQ   (SI)(SI*2), DI
-	LEAQ   (DI)(SI*2), R8
+	SHLQ   $0x02, BX
+	MOVQ   aRow+72(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (R8)(DI*2), R9
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	VXORPS X4, X4, X4
 	VXORPS X5, X5, X5
-	TESTQ  BX, BX
+	TESTQ  SI, SI
 	JZ     vectors1Store
 
 vectors1Inner:
 	VMOVUPS      (CX), Y6
 	VBROADCASTSS (AX), Y7
 	VFMADD231PS  Y6, Y7, Y0
-	VBROADCASTSS (AX)(SI*1), Y7
-	VFMADD231PS  Y6, Y7, Y1
-	VBROADCASTSS (AX)(SI*2), Y7
-	VFMADD231PS  Y6, Y7, Y2
 	VBROADCASTSS (AX)(DI*1), Y7
-	VFMADD231PS  Y6, Y7, Y3
-	VBROADCASTSS (AX)(SI*4), Y7
-	VFMADD231PS  Y6, Y7, Y4
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS (AX)(DI*2), Y7
+	VFMADD231PS  Y6, Y7, Y2
 	VBROADCASTSS (AX)(R8*1), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VBROADCASTSS (AX)(DI*4), Y7
+	VFMADD231PS  Y6, Y7, Y4
+	VBROADCASTSS (AX)(R9*1), Y7
 	VFMADD231PS  Y6, Y7, Y5
 	ADDQ         DX, AX
-	ADDQ         $0x00000040, CX
-	DECQ         BX
+	ADDQ         BX, CX
+	DECQ         SI
 	JNZ          vectors1Inner
 
 vectors1Store:
@@ -2508,23 +2739,23 @@ vectors1Store:
 	MOVQ         stride+24(FP), CX
 	MOVQ         rows+32(FP), DX
 	SHLQ         $0x02, CX
-	VBROADCASTSS alpha+120(FP), Y6
+	VBROADCASTSS alpha+128(FP), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y6, Y1, Y1
 	VMULPS       Y6, Y2, Y2
 	VMULPS       Y6, Y3, Y3
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
-	VBROADCASTSS beta+124(FP), Y6
+	VBROADCASTSS beta+132(FP), Y6
 	MOVQ         columns+40(FP), BX
 	CMPQ         BX, $0x08
 	JEQ          vectors1Whole
-	LEAQ         gemmMask<>+0(SB), SI
+	LEAQ         laneMask<>+0(SB), SI
 	NEGQ         BX
-	VMOVDQU      32(SI)(BX*4), Y8
+	VMOVDQU      64(SI)(BX*4), Y8
 
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL       beta+124(FP), BX
+	MOVL       beta+132(FP), BX
 	ADDL       BX, BX
 	JZ         vectors1RowstrueZero
 	VMASKMOVPS (AX), Y8, Y7
@@ -2594,7 +2825,7 @@ vectors1RowstrueZero:
 
 vectors1Whole:
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL    beta+124(FP), BX
+	MOVL    beta+132(FP), BX
 	ADDL    BX, BX
 	JZ      vectors1RowsfalseZero
 	VMULPS  (AX), Y6, Y7
@@ -2698,7 +2929,7 @@ add:
 	VMOVHLPS     X0, X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSHDUP    X0, X1
-	VADDSS       X1, X0, X0
+	VADDPS       X1, X0, X0
 	VMOVSS       X0, ret+48(FP)
 	VZEROUPPER
 	RET
@@ -2713,7 +2944,7 @@ TEXT ·addScaledAVX2(SB), NOSPLIT, $0-56
 
 next:
 	SUBQ    $0x08, DX
-	JL      done
+	JL      rest
 	VMULPS  (CX), Y0, Y1
 	VADDPS  (AX), Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -2721,7 +2952,263 @@ next:
 	ADDQ    $+32, AX
 	JMP     next
 
+rest:
+	ADDQ       $0x08, DX
+	JZ         done
+	LEAQ       laneMask<>+0(SB), BX
+	NEGQ       DX
+	VMOVDQU    64(BX)(DX*4), Y2
+	VMASKMOVPS (CX), Y2, Y1
+	VMULPS     Y1, Y0, Y1
+	VMASKMOVPS (AX), Y2, Y0
+	VADDPS     Y0, Y1, Y1
+	VMASKMOVPS Y1, Y2, (AX)
+
 done:
+	VZEROUPPER
+	RET
+
+// func scaledAVX2(dst []float32, by float32, x []float32)
+// Requires: AVX
+TEXT ·scaledAVX2(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+32(FP), CX
+	MOVQ         x_len+40(FP), DX
+	VBROADCASTSS by+24(FP), Y0
+
+next:
+	SUBQ    $0x08, DX
+	JL      rest
+	VMULPS  (CX), Y0, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, AX
+	JMP     next
+
+rest:
+	ADDQ       $0x08, DX
+	JZ         done
+	LEAQ       laneMask<>+0(SB), BX
+	NEGQ       DX
+	VMOVDQU    64(BX)(DX*4), Y2
+	VMASKMOVPS (CX), Y2, Y1
+	VMULPS     Y1, Y0, Y1
+	VMASKMOVPS Y1, Y2, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func expAVX2(dst []float32, src []float32, less float32) (sum float32)
+// Requires: AVX, AVX2
+TEXT ·expAVX2(SB), NOSPLIT, $0-60
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         src_len+32(FP), DX
+	VMOVUPS      expConstants<>+0(SB), Y0
+	VMOVUPS      expConstants<>+64(SB), Y1
+	VBROADCASTSS less+48(FP), Y2
+	VXORPS       X3, X3, X3
+	VXORPS       X4, X4, X4
+
+next:
+	SUBQ    $0x10, DX
+	JL      rest
+	VMOVUPS (CX), Y5
+	VSUBPS  Y2, Y5, Y5
+	VMAXPS  Y5, Y0, Y5
+	VMINPS  Y5, Y1, Y5
+	VMULPS  expConstants<>+128(SB), Y5, Y6
+	VADDPS  expConstants<>+192(SB), Y6, Y6
+	VSUBPS  expConstants<>+192(SB), Y6, Y7
+	VMULPS  expConstants<>+256(SB), Y7, Y8
+	VSUBPS  Y8, Y5, Y5
+	VMULPS  expConstants<>+320(SB), Y7, Y8
+	VSUBPS  Y8, Y5, Y5
+	VMULPS  expConstants<>+384(SB), Y5, Y7
+	VADDPS  expConstants<>+448(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+512(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+576(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+640(SB), Y7, Y7
+	VMULPS  Y5, Y5, Y8
+	VMULPS  Y8, Y7, Y7
+	VADDPS  Y7, Y5, Y5
+	VADDPS  expConstants<>+704(SB), Y5, Y5
+	VPSUBD  expConstants<>+192(SB), Y6, Y6
+	VPSRAD  $0x01, Y6, Y7
+	VPSUBD  Y7, Y6, Y6
+	VPSLLD  $0x17, Y7, Y7
+	VPADDD  expConstants<>+704(SB), Y7, Y7
+	VMULPS  Y7, Y5, Y5
+	VPSLLD  $0x17, Y6, Y6
+	VPADDD  expConstants<>+704(SB), Y6, Y6
+	VMULPS  Y6, Y5, Y5
+	VADDPS  Y5, Y3, Y3
+	VMOVUPS Y5, (AX)
+	VMOVUPS 32(CX), Y5
+	VSUBPS  Y2, Y5, Y5
+	VMAXPS  Y5, Y0, Y5
+	VMINPS  Y5, Y1, Y5
+	VMULPS  expConstants<>+128(SB), Y5, Y6
+	VADDPS  expConstants<>+192(SB), Y6, Y6
+	VSUBPS  expConstants<>+192(SB), Y6, Y7
+	VMULPS  expConstants<>+256(SB), Y7, Y8
+	VSUBPS  Y8, Y5, Y5
+	VMULPS  expConstants<>+320(SB), Y7, Y8
+	VSUBPS  Y8, Y5, Y5
+	VMULPS  expConstants<>+384(SB), Y5, Y7
+	VADDPS  expConstants<>+448(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+512(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+576(SB), Y7, Y7
+	VMULPS  Y5, Y7, Y7
+	VADDPS  expConstants<>+640(SB), Y7, Y7
+	VMULPS  Y5, Y5, Y8
+	VMULPS  Y8, Y7, Y7
+	VADDPS  Y7, Y5, Y5
+	VADDPS  expConstants<>+704(SB), Y5, Y5
+	VPSUBD  expConstants<>+192(SB), Y6, Y6
+	VPSRAD  $0x01, Y6, Y7
+	VPSUBD  Y7, Y6, Y6
+	VPSLLD  $0x17, Y7, Y7
+	VPADDD  expConstants<>+704(SB), Y7, Y7
+	VMULPS  Y7, Y5, Y5
+	VPSLLD  $0x17, Y6, Y6
+	VPADDD  expConstants<>+704(SB), Y6, Y6
+	VMULPS  Y6, Y5, Y5
+	VADDPS  Y5, Y4, Y4
+	VMOVUPS Y5, 32(AX)
+	ADDQ    $0x40, CX
+	ADDQ    $0x40, AX
+	JMP     next
+
+rest:
+	ADDQ       $0x10, DX
+	JZ         add
+	LEAQ       laneMask<>+0(SB), BX
+	NEGQ       DX
+	VMOVDQU    64(BX)(DX*4), Y5
+	VMOVDQU    96(BX)(DX*4), Y6
+	VMASKMOVPS (CX), Y5, Y7
+	VSUBPS     Y2, Y7, Y7
+	VMAXPS     Y7, Y0, Y7
+	VMINPS     Y7, Y1, Y7
+	VMULPS     expConstants<>+128(SB), Y7, Y8
+	VADDPS     expConstants<>+192(SB), Y8, Y8
+	VSUBPS     expConstants<>+192(SB), Y8, Y9
+	VMULPS     expConstants<>+256(SB), Y9, Y10
+	VSUBPS     Y10, Y7, Y7
+	VMULPS     expConstants<>+320(SB), Y9, Y10
+	VSUBPS     Y10, Y7, Y7
+	VMULPS     expConstants<>+384(SB), Y7, Y9
+	VADDPS     expConstants<>+448(SB), Y9, Y9
+	VMULPS     Y7, Y9, Y9
+	VADDPS     expConstants<>+512(SB), Y9, Y9
+	VMULPS     Y7, Y9, Y9
+	VADDPS     expConstants<>+576(SB), Y9, Y9
+	VMULPS     Y7, Y9, Y9
+	VADDPS     expConstants<>+640(SB), Y9, Y9
+	VMULPS     Y7, Y7, Y10
+	VMULPS     Y10, Y9, Y9
+	VADDPS     Y9, Y7, Y7
+	VADDPS     expConstants<>+704(SB), Y7, Y7
+	VPSUBD     expConstants<>+192(SB), Y8, Y8
+	VPSRAD     $0x01, Y8, Y9
+	VPSUBD     Y9, Y8, Y8
+	VPSLLD     $0x17, Y9, Y9
+	VPADDD     expConstants<>+704(SB), Y9, Y9
+	VMULPS     Y9, Y7, Y7
+	VPSLLD     $0x17, Y8, Y8
+	VPADDD     expConstants<>+704(SB), Y8, Y8
+	VMULPS     Y8, Y7, Y7
+	VANDPS     Y5, Y7, Y7
+	VADDPS     Y7, Y3, Y3
+	VMASKMOVPS Y7, Y5, (AX)
+	VMASKMOVPS 32(CX), Y6, Y5
+	VSUBPS     Y2, Y5, Y5
+	VMAXPS     Y5, Y0, Y5
+	VMINPS     Y5, Y1, Y5
+	VMULPS     expConstants<>+128(SB), Y5, Y0
+	VADDPS     expConstants<>+192(SB), Y0, Y0
+	VSUBPS     expConstants<>+192(SB), Y0, Y1
+	VMULPS     expConstants<>+256(SB), Y1, Y2
+	VSUBPS     Y2, Y5, Y5
+	VMULPS     expConstants<>+320(SB), Y1, Y2
+	VSUBPS     Y2, Y5, Y5
+	VMULPS     expConstants<>+384(SB), Y5, Y1
+	VADDPS     expConstants<>+448(SB), Y1, Y1
+	VMULPS     Y5, Y1, Y1
+	VADDPS     expConstants<>+512(SB), Y1, Y1
+	VMULPS     Y5, Y1, Y1
+	VADDPS     expConstants<>+576(SB), Y1, Y1
+	VMULPS     Y5, Y1, Y1
+	VADDPS     expConstants<>+640(SB), Y1, Y1
+	VMULPS     Y5, Y5, Y2
+	VMULPS     Y2, Y1, Y1
+	VADDPS     Y1, Y5, Y5
+	VADDPS     expConstants<>+704(SB), Y5, Y5
+	VPSUBD     expConstants<>+192(SB), Y0, Y0
+	VPSRAD     $0x01, Y0, Y1
+	VPSUBD     Y1, Y0, Y0
+	VPSLLD     $0x17, Y1, Y1
+	VPADDD     expConstants<>+704(SB), Y1, Y1
+	VMULPS     Y1, Y5, Y5
+	VPSLLD     $0x17, Y0, Y0
+	VPADDD     expConstants<>+704(SB), Y0, Y0
+	VMULPS     Y0, Y5, Y5
+	VANDPS     Y6, Y5, Y5
+	VADDPS     Y5, Y4, Y4
+	VMASKMOVPS Y5, Y6, 32(AX)
+
+add:
+	VADDPS       Y4, Y3, Y3
+	VEXTRACTF128 $0x01, Y3, X0
+	VADDPS       X0, X3, X3
+	VMOVHLPS     X3, X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSHDUP    X3, X0
+	VADDPS       X0, X3, X3
+	VMOVSS       X3, sum+56(FP)
+	VZEROUPPER
+	RET
+
+// func largestAVX2(x []float32) float32
+// Requires: AVX
+TEXT ·largestAVX2(SB), NOSPLIT, $0-28
+	MOVQ    x_base+0(FP), AX
+	MOVQ    x_len+8(FP), CX
+	VMOVUPS expConstants<>+768(SB), Y0
+
+next:
+	SUBQ    $0x08, CX
+	JL      rest
+	VMOVUPS (AX), Y1
+	VMAXPS  Y0, Y1, Y0
+	ADDQ    $0x20, AX
+	JMP     next
+
+rest:
+	ADDQ       $0x08, CX
+	JZ         fold
+	LEAQ       laneMask<>+0(SB), DX
+	NEGQ       CX
+	VMOVDQU    64(DX)(CX*4), Y2
+	VMASKMOVPS (AX), Y2, Y1
+	VMAXPS     Y0, Y1, Y1
+	VBLENDVPS  Y2, Y1, Y0, Y0
+
+fold:
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       X0, ret+24(FP)
 	VZEROUPPER
 	RET
 
@@ -4930,25 +5417,27 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+// func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, bInner int, inner int, alpha float32, beta float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·gemmAVX512(SB), NOSPLIT, $0-128
+TEXT ·gemmAVX512(SB), NOSPLIT, $0-136
 	MOVQ   columns+40(FP), AX
 	CMPQ   AX, $0x10
 	JLE    vectors1
 	MOVQ   a_base+48(FP), AX
 	MOVQ   b_base+88(FP), CX
 	MOVQ   aInner+80(FP), DX
-	MOVQ   inner+112(FP), BX
+	MOVQ   bInner+112(FP), BX
+	MOVQ   inner+120(FP), SI
 	SHLQ   $0x02, DX
-	MOVQ   aRow+72(FP), SI
-	SHLQ   $0x02, SI
-	LEAQ   (SI)(SI*2), DI
-	LEAQ   (DI)(SI*2), R8
-	LEAQ   (R8)(SI*2), R9
-	LEAQ   (R9)(SI*2), R10
-	LEAQ   (R10)(SI*2), R11
-	LEAQ   (R11)(SI*2), R12
+	SHLQ   $0x02, BX
+	MOVQ   aRow+72(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (R8)(DI*2), R9
+	LEAQ   (R9)(DI*2), R10
+	LEAQ   (R10)(DI*2), R11
+	LEAQ   (R11)(DI*2), R12
+	LEAQ   (R12)(DI*2), R13
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -4977,7 +5466,7 @@ TEXT ·gemmAVX512(SB), NOSPLIT, $0-128
 	VXORPS X25, X25, X25
 	VXORPS X26, X26, X26
 	VXORPS X27, X27, X27
-	TESTQ  BX, BX
+	TESTQ  SI, SI
 	JZ     vectors2Store
 
 vectors2Inner:
@@ -4986,48 +5475,48 @@ vectors2Inner:
 	VBROADCASTSS (AX), Z30
 	VFMADD231PS  Z28, Z30, Z0
 	VFMADD231PS  Z29, Z30, Z1
-	VBROADCASTSS (AX)(SI*1), Z30
+	VBROADCASTSS (AX)(DI*1), Z30
 	VFMADD231PS  Z28, Z30, Z2
 	VFMADD231PS  Z29, Z30, Z3
-	VBROADCASTSS (AX)(SI*2), Z30
+	VBROADCASTSS (AX)(DI*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (AX)(DI*1), Z30
+	VBROADCASTSS (AX)(R8*1), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (AX)(SI*4), Z30
+	VBROADCASTSS (AX)(DI*4), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (AX)(R8*1), Z30
+	VBROADCASTSS (AX)(R9*1), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (AX)(DI*2), Z30
+	VBROADCASTSS (AX)(R8*2), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (AX)(R9*1), Z30
+	VBROADCASTSS (AX)(R10*1), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (AX)(SI*8), Z30
+	VBROADCASTSS (AX)(DI*8), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (AX)(R10*1), Z30
+	VBROADCASTSS (AX)(R11*1), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (AX)(R8*2), Z30
+	VBROADCASTSS (AX)(R9*2), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (AX)(R11*1), Z30
+	VBROADCASTSS (AX)(R12*1), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (AX)(DI*4), Z30
+	VBROADCASTSS (AX)(R8*4), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (AX)(R12*1), Z30
+	VBROADCASTSS (AX)(R13*1), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
 	ADDQ         DX, AX
-	ADDQ         $0x00000080, CX
-	DECQ         BX
+	ADDQ         BX, CX
+	DECQ         SI
 	JNZ          vectors2Inner
 
 vectors2Store:
@@ -5035,7 +5524,7 @@ vectors2Store:
 	MOVQ         stride+24(FP), CX
 	MOVQ         rows+32(FP), DX
 	SHLQ         $0x02, CX
-	VBROADCASTSS alpha+120(FP), Z28
+	VBROADCASTSS alpha+128(FP), Z28
 	VMULPS       Z28, Z0, Z0
 	VMULPS       Z28, Z1, Z1
 	VMULPS       Z28, Z2, Z2
@@ -5064,7 +5553,7 @@ vectors2Store:
 	VMULPS       Z28, Z25, Z25
 	VMULPS       Z28, Z26, Z26
 	VMULPS       Z28, Z27, Z27
-	VBROADCASTSS beta+124(FP), Z28
+	VBROADCASTSS beta+132(FP), Z28
 	MOVQ         columns+40(FP), BX
 	SUBQ         $0x10, BX
 	MOVL         $0x0000ffff, SI
@@ -5072,7 +5561,7 @@ vectors2Store:
 	KMOVW        SI, K1
 
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL     beta+124(FP), BX
+	MOVL     beta+132(FP), BX
 	ADDL     BX, BX
 	JZ       vectors2RowstrueZero
 	VMULPS   (AX), Z28, Z29
@@ -5274,16 +5763,18 @@ vectors1:
 	MOVQ   a_base+48(FP), AX
 	MOVQ   b_base+88(FP), CX
 	MOVQ   aInner+80(FP), DX
-	MOVQ   inner+112(FP), BX
+	MOVQ   bInner+112(FP), BX
+	MOVQ   inner+120(FP), SI
 	SHLQ   $0x02, DX
-	MOVQ   aRow+72(FP), SI
-	SHLQ   $0x02, SI
-	LEAQ   (SI)(SI*2), DI
-	LEAQ   (DI)(SI*2), R8
-	LEAQ   (R8)(SI*2), R9
-	LEAQ   (R9)(SI*2), R10
-	LEAQ   (R10)(SI*2), R11
-	LEAQ   (R11)(SI*2), R12
+	SHLQ   $0x02, BX
+	MOVQ   aRow+72(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (DI)(DI*2), R8
+	LEAQ   (R8)(DI*2), R9
+	LEAQ   (R9)(DI*2), R10
+	LEAQ   (R10)(DI*2), R11
+	LEAQ   (R11)(DI*2), R12
+	LEAQ   (R12)(DI*2), R13
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
@@ -5298,42 +5789,42 @@ vectors1:
 	VXORPS X11, X11, X11
 	VXORPS X12, X12, X12
 	VXORPS X13, X13, X13
-	TESTQ  BX, BX
+	TESTQ  SI, SI
 	JZ     vectors1Store
 
 vectors1Inner:
 	VMOVUPS      (CX), Z14
 	VBROADCASTSS (AX), Z15
 	VFMADD231PS  Z14, Z15, Z0
-	VBROADCASTSS (AX)(SI*1), Z15
-	VFMADD231PS  Z14, Z15, Z1
-	VBROADCASTSS (AX)(SI*2), Z15
-	VFMADD231PS  Z14, Z15, Z2
 	VBROADCASTSS (AX)(DI*1), Z15
-	VFMADD231PS  Z14, Z15, Z3
-	VBROADCASTSS (AX)(SI*4), Z15
-	VFMADD231PS  Z14, Z15, Z4
-	VBROADCASTSS (AX)(R8*1), Z15
-	VFMADD231PS  Z14, Z15, Z5
+	VFMADD231PS  Z14, Z15, Z1
 	VBROADCASTSS (AX)(DI*2), Z15
-	VFMADD231PS  Z14, Z15, Z6
-	VBROADCASTSS (AX)(R9*1), Z15
-	VFMADD231PS  Z14, Z15, Z7
-	VBROADCASTSS (AX)(SI*8), Z15
-	VFMADD231PS  Z14, Z15, Z8
-	VBROADCASTSS (AX)(R10*1), Z15
-	VFMADD231PS  Z14, Z15, Z9
-	VBROADCASTSS (AX)(R8*2), Z15
-	VFMADD231PS  Z14, Z15, Z10
-	VBROADCASTSS (AX)(R11*1), Z15
-	VFMADD231PS  Z14, Z15, Z11
+	VFMADD231PS  Z14, Z15, Z2
+	VBROADCASTSS (AX)(R8*1), Z15
+	VFMADD231PS  Z14, Z15, Z3
 	VBROADCASTSS (AX)(DI*4), Z15
-	VFMADD231PS  Z14, Z15, Z12
+	VFMADD231PS  Z14, Z15, Z4
+	VBROADCASTSS (AX)(R9*1), Z15
+	VFMADD231PS  Z14, Z15, Z5
+	VBROADCASTSS (AX)(R8*2), Z15
+	VFMADD231PS  Z14, Z15, Z6
+	VBROADCASTSS (AX)(R10*1), Z15
+	VFMADD231PS  Z14, Z15, Z7
+	VBROADCASTSS (AX)(DI*8), Z15
+	VFMADD231PS  Z14, Z15, Z8
+	VBROADCASTSS (AX)(R11*1), Z15
+	VFMADD231PS  Z14, Z15, Z9
+	VBROADCASTSS (AX)(R9*2), Z15
+	VFMADD231PS  Z14, Z15, Z10
 	VBROADCASTSS (AX)(R12*1), Z15
+	VFMADD231PS  Z14, Z15, Z11
+	VBROADCASTSS (AX)(R8*4), Z15
+	VFMADD231PS  Z14, Z15, Z12
+	VBROADCASTSS (AX)(R13*1), Z15
 	VFMADD231PS  Z14, Z15, Z13
 	ADDQ         DX, AX
-	ADDQ         $0x00000080, CX
-	DECQ         BX
+	ADDQ         BX, CX
+	DECQ         SI
 	JNZ          vectors1Inner
 
 vectors1Store:
@@ -5341,7 +5832,7 @@ vectors1Store:
 	MOVQ         stride+24(FP), CX
 	MOVQ         rows+32(FP), DX
 	SHLQ         $0x02, CX
-	VBROADCASTSS alpha+120(FP), Z14
+	VBROADCASTSS alpha+128(FP), Z14
 	VMULPS       Z14, Z0, Z0
 	VMULPS       Z14, Z1, Z1
 	VMULPS       Z14, Z2, Z2
@@ -5356,14 +5847,14 @@ vectors1Store:
 	VMULPS       Z14, Z11, Z11
 	VMULPS       Z14, Z12, Z12
 	VMULPS       Z14, Z13, Z13
-	VBROADCASTSS beta+124(FP), Z14
+	VBROADCASTSS beta+132(FP), Z14
 	MOVQ         columns+40(FP), BX
 	MOVL         $0x0000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
 
 	// Neither zero is multiplied by what is in c, as that may be no number.
-	MOVL     beta+124(FP), BX
+	MOVL     beta+132(FP), BX
 	ADDL     BX, BX
 	JZ       vectors1RowstrueZero
 	VMULPS.Z (AX), Z14, K1, Z15
@@ -5539,13 +6030,13 @@ add:
 	VMOVHLPS      X0, X0, X1
 	VADDPS        X1, X0, X0
 	VMOVSHDUP     X0, X1
-	VADDSS        X1, X0, X0
+	VADDPS        X1, X0, X0
 	VMOVSS        X0, ret+48(FP)
 	VZEROUPPER
 	RET
 
 // func addScaledAVX512(dst []float32, by float32, x []float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, BMI2
 TEXT ·addScaledAVX512(SB), NOSPLIT, $0-56
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+32(FP), CX
@@ -5554,7 +6045,7 @@ TEXT ·addScaledAVX512(SB), NOSPLIT, $0-56
 
 next:
 	SUBQ    $0x10, DX
-	JL      done
+	JL      rest
 	VMULPS  (CX), Z0, Z1
 	VADDPS  (AX), Z1, Z1
 	VMOVUPS Z1, (AX)
@@ -5562,7 +6053,174 @@ next:
 	ADDQ    $+64, AX
 	JMP     next
 
+rest:
+	ADDQ     $0x10, DX
+	JZ       done
+	MOVL     $0x0000ffff, BX
+	BZHIQ    DX, BX, BX
+	KMOVW    BX, K1
+	VMULPS.Z (CX), Z0, K1, Z1
+	VADDPS.Z (AX), Z1, K1, Z1
+	VMOVUPS  Z1, K1, (AX)
+
 done:
+	VZEROUPPER
+	RET
+
+// func scaledAVX512(dst []float32, by float32, x []float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·scaledAVX512(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+32(FP), CX
+	MOVQ         x_len+40(FP), DX
+	VBROADCASTSS by+24(FP), Z0
+
+next:
+	SUBQ    $0x10, DX
+	JL      rest
+	VMULPS  (CX), Z0, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, AX
+	JMP     next
+
+rest:
+	ADDQ     $0x10, DX
+	JZ       done
+	MOVL     $0x0000ffff, BX
+	BZHIQ    DX, BX, BX
+	KMOVW    BX, K1
+	VMULPS.Z (CX), Z0, K1, Z1
+	VMOVUPS  Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+// func expAVX512(dst []float32, src []float32, less float32) (sum float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·expAVX512(SB), NOSPLIT, $0-60
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         src_len+32(FP), DX
+	VMOVUPS      expConstants<>+0(SB), Z0
+	VMOVUPS      expConstants<>+64(SB), Z1
+	VBROADCASTSS less+48(FP), Z2
+	VXORPS       X3, X3, X3
+
+next:
+	SUBQ      $0x10, DX
+	JL        rest
+	VMOVUPS   (CX), Z4
+	VSUBPS    Z2, Z4, Z4
+	VMAXPS    Z4, Z0, Z4
+	VMINPS    Z4, Z1, Z4
+	VMULPS    expConstants<>+128(SB), Z4, Z5
+	VADDPS    expConstants<>+192(SB), Z5, Z5
+	VSUBPS    expConstants<>+192(SB), Z5, Z5
+	VMULPS    expConstants<>+256(SB), Z5, Z6
+	VSUBPS    Z6, Z4, Z4
+	VMULPS    expConstants<>+320(SB), Z5, Z6
+	VSUBPS    Z6, Z4, Z4
+	VMULPS    expConstants<>+384(SB), Z4, Z7
+	VADDPS    expConstants<>+448(SB), Z7, Z7
+	VMULPS    Z4, Z7, Z7
+	VADDPS    expConstants<>+512(SB), Z7, Z7
+	VMULPS    Z4, Z7, Z7
+	VADDPS    expConstants<>+576(SB), Z7, Z7
+	VMULPS    Z4, Z7, Z7
+	VADDPS    expConstants<>+640(SB), Z7, Z7
+	VMULPS    Z4, Z4, Z6
+	VMULPS    Z6, Z7, Z7
+	VADDPS    Z7, Z4, Z4
+	VADDPS    expConstants<>+704(SB), Z4, Z4
+	VSCALEFPS Z5, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z4, (AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x40, AX
+	JMP       next
+
+rest:
+	ADDQ      $0x10, DX
+	JZ        add
+	MOVL      $0x0000ffff, BX
+	BZHIQ     DX, BX, BX
+	KMOVW     BX, K1
+	VMOVUPS.Z (CX), K1, Z4
+	VSUBPS    Z2, Z4, Z4
+	VMAXPS    Z4, Z0, Z4
+	VMINPS    Z4, Z1, Z4
+	VMULPS    expConstants<>+128(SB), Z4, Z0
+	VADDPS    expConstants<>+192(SB), Z0, Z0
+	VSUBPS    expConstants<>+192(SB), Z0, Z0
+	VMULPS    expConstants<>+256(SB), Z0, Z1
+	VSUBPS    Z1, Z4, Z4
+	VMULPS    expConstants<>+320(SB), Z0, Z1
+	VSUBPS    Z1, Z4, Z4
+	VMULPS    expConstants<>+384(SB), Z4, Z2
+	VADDPS    expConstants<>+448(SB), Z2, Z2
+	VMULPS    Z4, Z2, Z2
+	VADDPS    expConstants<>+512(SB), Z2, Z2
+	VMULPS    Z4, Z2, Z2
+	VADDPS    expConstants<>+576(SB), Z2, Z2
+	VMULPS    Z4, Z2, Z2
+	VADDPS    expConstants<>+640(SB), Z2, Z2
+	VMULPS    Z4, Z4, Z1
+	VMULPS    Z1, Z2, Z2
+	VADDPS    Z2, Z4, Z4
+	VADDPS    expConstants<>+704(SB), Z4, Z4
+	VSCALEFPS Z0, Z4, Z4
+	VADDPS    Z4, Z3, K1, Z3
+	VMOVUPS   Z4, K1, (AX)
+
+add:
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X0
+	VADDPS        X0, X3, X3
+	VMOVHLPS      X3, X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSHDUP     X3, X0
+	VADDPS        X0, X3, X3
+	VMOVSS        X3, sum+56(FP)
+	VZEROUPPER
+	RET
+
+// func largestAVX512(x []float32) float32
+// Requires: AVX, AVX512F, BMI2
+TEXT ·largestAVX512(SB), NOSPLIT, $0-28
+	MOVQ    x_base+0(FP), AX
+	MOVQ    x_len+8(FP), CX
+	VMOVUPS expConstants<>+768(SB), Z0
+
+next:
+	SUBQ    $0x10, CX
+	JL      rest
+	VMOVUPS (AX), Z1
+	VMAXPS  Z0, Z1, Z0
+	ADDQ    $0x40, AX
+	JMP     next
+
+rest:
+	ADDQ      $0x10, CX
+	JZ        fold
+	MOVL      $0x0000ffff, DX
+	BZHIQ     CX, DX, DX
+	KMOVW     DX, K1
+	VMOVUPS.Z (AX), K1, Z1
+	VMAXPS    Z0, Z1, K1, Z0
+
+fold:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMAXPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPS        X1, X0, X0
+	VMOVHLPS      X0, X0, X1
+	VMAXPS        X1, X0, X0
+	VMOVSHDUP     X0, X1
+	VMAXPS        X1, X0, X0
+	VMOVSS        X0, ret+24(FP)
 	VZEROUPPER
 	RET
 

@@ -75,6 +75,33 @@ var portable = implementation{
 		}
 		return sums[0]
 	},
+	scaled: func(dst []float32, by float32, x []float32) {
+		for i, v := range x {
+			dst[i] = by * v
+		}
+	},
+	exp: func(dst, src []float32, less float32) float32 {
+		var sums [expSums]float32
+		for i, v := range src {
+			dst[i] = exp(v - less)
+			sums[i%expSums] += dst[i]
+		}
+		for n := expSums / 2; n > 0; n /= 2 {
+			for i := range n {
+				sums[i] += sums[n+i]
+			}
+		}
+		return sums[0]
+	},
+	largest: func(x []float32) float32 {
+		most := float32(math.Inf(-1))
+		for _, v := range x {
+			if v > most {
+				most = v
+			}
+		}
+		return most
+	},
 	addScaled: func(dst []float32, by float32, x []float32) {
 		for i, v := range x {
 			dst[i] += float32(by * v)

@@ -32,13 +32,22 @@ func decodeBFloat16AVX2(dst []float32, src []uint16)
 func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 
 //go:noescape
-func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+func gemmAVX2(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, bInner int, inner int, alpha float32, beta float32)
 
 //go:noescape
 func dotAVX2(x []float32, y []float32) float32
 
 //go:noescape
 func addScaledAVX2(dst []float32, by float32, x []float32)
+
+//go:noescape
+func scaledAVX2(dst []float32, by float32, x []float32)
+
+//go:noescape
+func expAVX2(dst []float32, src []float32, less float32) (sum float32)
+
+//go:noescape
+func largestAVX2(x []float32) float32
 
 //go:noescape
 func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
@@ -68,13 +77,22 @@ func decodeBFloat16AVX512(dst []float32, src []uint16)
 func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 
 //go:noescape
-func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, inner int, alpha float32, beta float32)
+func gemmAVX512(c []float32, stride int, rows int, columns int, a []float32, aRow int, aInner int, b []float32, bInner int, inner int, alpha float32, beta float32)
 
 //go:noescape
 func dotAVX512(x []float32, y []float32) float32
 
 //go:noescape
 func addScaledAVX512(dst []float32, by float32, x []float32)
+
+//go:noescape
+func scaledAVX512(dst []float32, by float32, x []float32)
+
+//go:noescape
+func expAVX512(dst []float32, src []float32, less float32) (sum float32)
+
+//go:noescape
+func largestAVX512(x []float32) float32
 
 //go:noescape
 func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift uint)

@@ -31,8 +31,10 @@ func Dot(x, y []float32) float32 {
 
 // AddScaled adds by * x[i] to dst[i], which is at least as long.
 func AddScaled(dst []float32, by float32, x []float32) {
-	dst = dst[:len(x)]
-	whole := len(x) &^ (active.lanes - 1)
-	active.addScaled(dst[:whole], by, x[:whole])
-	portable.addScaled(dst[whole:], by, x[whole:])
+	active.addScaled(dst[:len(x)], by, x)
+}
+
+// Scale sets dst[i], which is at least as long and may be x, to by * x[i].
+func Scale(dst []float32, by float32, x []float32) {
+	active.scaled(dst[:len(x)], by, x)
 }

@@ -33,22 +33,34 @@ func TestProductsOfVectors(t *testing.T) {
 				if got, want := Dot(x, y), dotLoop(x, y); !same(got, want) {
 					t.Fatalf("%d products: %v, want %v", n, got, want)
 				}
-				dst := make([]float32, n+2)
-				want := make([]float32, n+2)
+				dst, want := make([]float32, n+2), make([]float32, n+2)
 				for i := range dst {
 					dst[i] = ordinary(3, uint64(i))
 					want[i] = dst[i]
 				}
-				by := ordinary(4, uint64(n))
-				AddScaled(dst[1:n+1], by, x)
-				for i, v := range x {
-					want[i+1] += float32(by * v)
-				}
-				for i, v := range dst {
-					if !same(v, want[i]) {
-						t.Fatalf("number %d of %d: %v, want %v", i-1, n, v, want[i])
+				expect := func(what string) {
+					t.Helper()
+					for i, v := range dst {
+						if !same(v, want[i]) {
+							t.Fatalf("%s: number %d of %d: %v, want %v", what, i-1, n, v, want[i])
+						}
 					}
 				}
+				by := ordinary(4, uint64(n))
+				for _, in := range [][]float32{x, y} { // which end and start where no byte can be read
+					AddScaled(dst[1:n+1], by, in)
+					for i, v := range in {
+						want[i+1] += float32(by * v)
+					}
+					expect("added")
+					Scale(dst[1:n+1], by, in)
+					for i, v := range in {
+						want[i+1] = by * v
+					}
+					expect("scaled")
+				}
+				AddScaled(x, by, dst[1:n+1])
+				Scale(y, by, dst[1:n+1])
 			}
 		}
 	})

@@ -33,7 +33,7 @@ type multiplier struct {
 // vector less as well, for what is left of c at its end.
 func gemm(set isa) {
 	TEXT("gemm"+set.name, NOSPLIT, "func(c []float32, stride, rows, columns int, "+
-		"a []float32, aRow, aInner int, b []float32, inner int, alpha, beta float32)")
+		"a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32)")
 	Pragma("noescape")
 	columns := argument(Param("columns"))
 	for vectors := 1; vectors < gemmVectors; vectors++ {
@@ -56,8 +56,9 @@ func (m *multiplier) add(vectors int) {
 	label := fmt.Sprintf("vectors%d", vectors)
 	Label(label)
 	a, b := argument(Param("a").Base()), argument(Param("b").Base())
-	step, left := argument(Param("aInner")), argument(Param("inner"))
+	step, stepB, left := argument(Param("aInner")), argument(Param("bInner")), argument(Param("inner"))
 	SHLQ(U8(2), step)
+	SHLQ(U8(2), stepB)
 	odd := map[int]reg.GPVirtual{1: argument(Param("aRow"))}
 	SHLQ(U8(2), odd[1])
 	for i := 3; i < m.set.gemmRows(); i += 2 {
@@ -93,7 +94,7 @@ func (m *multiplier) add(vectors int) {
 		}
 	}
 	ADDQ(step, a)
-	ADDQ(U32(4*gemmVectors*m.set.lanes), b)
+	ADDQ(stepB, b)
 	DECQ(left)
 	JNZ(LabelRef(label + "Inner"))
 	Label(label + "Store")
@@ -116,25 +117,15 @@ func (m *multiplier) store(vectors int) {
 
 	columns := argument(Param("columns"))
 	masks := []bool{true}
-	if m.set == avx512 {
-		ones, mask := GP64(), K()
-		if vectors > 1 {
-			SUBQ(U8((vectors-1)*m.set.lanes), columns)
-		}
-		MOVL(U32(0xffff), ones.As32())
-		BZHIQ(columns, ones, ones)
-		KMOVW(ones.As32(), mask)
-		m.mask = mask
-	} else {
+	if m.set != avx512 {
 		masks = []bool{true, false}
 		CMPQ(columns, U8(vectors*m.set.lanes))
 		JEQ(LabelRef(label + "Whole"))
-		at, mask := GP64(), YMM()
-		LEAQ(gemmMask, at)
-		NEGQ(columns)
-		VMOVDQU(Mem{Base: at, Index: columns, Scale: 4, Disp: 4 * vectors * m.set.lanes}, mask)
-		m.mask = mask
 	}
+	if vectors > 1 {
+		SUBQ(U8((vectors-1)*m.set.lanes), columns)
+	}
+	m.mask = firstLanes(m.set, columns, 1)[0]
 	for _, masked := range masks {
 		if !masked {
 			Label(label + "Whole")
@@ -186,19 +177,4 @@ func (m *multiplier) storeRows(label string, masked, add bool) {
 		}
 	}
 	JMP(LabelRef("done"))
-}
-
-// gemmMask is what is read from column c on, to store columns before c: it is set in lanes words,
-// and not in as many behind them.
-var gemmMask Mem
-
-func gemmMasks() {
-	gemmMask = GLOBL("gemmMask", RODATA|NOPTR)
-	for i := range 2 * avx2.lanes {
-		bits := uint32(0)
-		if i < avx2.lanes {
-			bits = 0xffffffff
-		}
-		DATA(4*i, U32(bits))
-	}
 }

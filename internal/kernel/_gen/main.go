@@ -55,7 +55,8 @@ func main() {
 	ConstraintExpr("!noasm")
 	one = GLOBL("one", RODATA|NOPTR)
 	DATA(0, F32(1))
-	gemmMasks()
+	laneMasks()
+	expTable()
 	for _, set := range []isa{avx2, avx512} {
 		for _, t := range []element{float32s, float16s, bfloat16s} {
 			sum(set, t)
@@ -67,7 +68,10 @@ func main() {
 		gather(set)
 		gemm(set)
 		dot(set)
-		addScaled(set)
+		addScaled(set, "addScaled", true)
+		addScaled(set, "scaled", false)
+		exp(set)
+		largest(set)
 	}
 	feistel()
 	crc()

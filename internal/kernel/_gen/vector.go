@@ -41,39 +41,52 @@ func dot(set isa) {
 			VADDPS(sums[n+i], sums[i], sums[i])
 		}
 	}
-	sum, upper := sums[0], set.vector()
-	if set == avx512 {
-		VEXTRACTF64X4(U8(1), sum, upper.AsY())
-		VADDPS(upper.AsY(), sum.AsY(), sum.AsY())
-	}
-	VEXTRACTF128(U8(1), sum.AsY(), upper.AsX())
-	VADDPS(upper.AsX(), sum.AsX(), sum.AsX())
-	VMOVHLPS(sum.AsX(), sum.AsX(), upper.AsX())
-	VADDPS(upper.AsX(), sum.AsX(), sum.AsX())
-	VMOVSHDUP(sum.AsX(), upper.AsX())
-	VADDSS(upper.AsX(), sum.AsX(), sum.AsX())
+	sum := sums[0]
+	fold(set, sum, func(upper, sum reg.Register) { VADDPS(upper, sum, sum) })
 	VMOVSS(sum.AsX(), memory(ReturnIndex(0)))
 	VZEROUPPER()
 	RET()
 }
 
-// addScaled emits the kernel behind kernel.AddScaled, for whole vectors.
-func addScaled(set isa) {
-	TEXT("addScaled"+set.name, NOSPLIT, "func(dst []float32, by float32, x []float32)")
+// addScaled emits the kernel behind kernel.AddScaled, or without add that behind kernel.Scale.
+func addScaled(set isa, name string, add bool) {
+	TEXT(name+set.name, NOSPLIT, "func(dst []float32, by float32, x []float32)")
 	Pragma("noescape")
 	dst, x, left := argument(Param("dst").Base()), argument(Param("x").Base()), argument(Param("x").Len())
-	by := set.vector()
+	by, products := set.vector(), set.vector()
 	VBROADCASTSS(memory(Param("by")), by)
 	Label("next")
 	SUBQ(U8(set.lanes), left)
-	JL(LabelRef("done"))
-	products := set.vector()
+	JL(LabelRef("rest"))
 	VMULPS(Mem{Base: x}, by, products)
-	VADDPS(Mem{Base: dst}, products, products)
+	if add {
+		VADDPS(Mem{Base: dst}, products, products)
+	}
 	VMOVUPS(products, Mem{Base: dst})
 	ADDQ(I32(4*set.lanes), x)
 	ADDQ(I32(4*set.lanes), dst)
 	JMP(LabelRef("next"))
+
+	Label("rest")
+	ADDQ(U8(set.lanes), left)
+	JZ(LabelRef("done"))
+	mask := firstLanes(set, left, 1)[0]
+	before := set.vector()
+	if set == avx512 {
+		VMULPS_Z(Mem{Base: x}, by, mask, products)
+		if add {
+			VADDPS_Z(Mem{Base: dst}, products, mask, products)
+		}
+		VMOVUPS(products, mask, Mem{Base: dst})
+	} else {
+		VMASKMOVPS(Mem{Base: x}, mask, products)
+		VMULPS(products, by, products)
+		if add {
+			VMASKMOVPS(Mem{Base: dst}, mask, before)
+			VADDPS(before, products, products)
+		}
+		VMASKMOVPS(products, mask, Mem{Base: dst})
+	}
 	Label("done")
 	VZEROUPPER()
 	RET()
