@@ -136,7 +136,6 @@ func (p *tableWriter) commitPart() error {
 	if err := p.file.Commit(); err != nil {
 		return err
 	}
-	p.w.addReceipt(p.file, p.out.Size())
 	p.files = append(p.files, writtenFile{FileEntry{Path: p.path(), Size: p.out.Size(), CRC32C: hex32(p.out.CRC32C())}, p.out.Extents()})
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -70,34 +69,7 @@ type Writer struct {
 	started    map[MatrixID]bool
 	topology   *topologySize
 	rows       *rowSummary
-	receipt    Receipt
 	done       bool
-}
-
-// Receipt says how parts were written.
-type Receipt struct {
-	Direct, Buffered int64         // bytes that went past the page cache, and through it
-	Why              error         // why the last buffered part of MinDirect bytes or more was; nil if there is none
-	Waited           time.Duration // for the disk
-}
-
-// Receipt says how the parts that this Writer has finished were written.
-func (w *Writer) Receipt() Receipt {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.receipt
-}
-
-func (w *Writer) addReceipt(file *vfs.Stream, bytes int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := &w.receipt
-	r.Waited += file.Waited()
-	if why := file.Direct(); why == nil {
-		r.Direct += bytes
-	} else if r.Buffered += bytes; bytes >= vfs.MinDirect {
-		r.Why = why
-	}
 }
 
 type topologySize struct {

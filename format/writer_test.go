@@ -494,39 +494,6 @@ func TestPartsWrittenPastThePageCacheHaveTheSameBytesAsThroughIt(t *testing.T) {
 	}
 }
 
-func TestAReceiptSaysHowPartsWereWritten(t *testing.T) {
-	for _, refused := range []bool{false, true} {
-		disk := vfs.NewMem()
-		if refused {
-			disk.RefuseDirect()
-		}
-		const rows = 100_000
-		w, err := Create(disk, "/d", NewLayout([]RegionSize{{RegionAll, rows}}, 1000, 4, Float32), CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := w.Matrix(Input)
-		if err == nil {
-			err = errors.Join(m.Write(make([]byte, rows*16)), m.Close())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		size := sizeOf(t, disk, "/d/"+PartPath("features/x/hop-0", 0))
-		want := Receipt{Direct: size}
-		if refused {
-			want = Receipt{Buffered: size}
-		}
-		r := w.Receipt()
-		if r.Direct != want.Direct || r.Buffered != want.Buffered || errors.Is(r.Why, vfs.ErrNoDirect) != refused {
-			t.Errorf("refused %v: %+v, want %+v", refused, r, want)
-		}
-		if err := w.Abort(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestPartsAndOffsetsAreAsDocumented(t *testing.T) {
 	for _, s := range samples() {
 		if s.parts == 0 {

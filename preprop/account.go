@@ -1,6 +1,10 @@
 package preprop
 
-import "time"
+import (
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
 
 // account says where the time of a job goes.
 type account struct {
@@ -39,6 +43,27 @@ func (a *account) of(hops float64, panels int) TimeAccount {
 		t.Faster = "disk"
 	}
 	return t
+}
+
+// FilePaths says how files were read and written: bytes past the page cache, from what was in it, and through it.
+type FilePaths struct {
+	ReadDirect      int64  `json:"read_direct_bytes"`
+	ReadCached      int64  `json:"read_cached_bytes"`
+	ReadBuffered    int64  `json:"read_buffered_bytes"`
+	ReadReason      string `json:"read_reason,omitempty"` // why a file could not be read past the cache
+	WrittenDirect   int64  `json:"written_direct_bytes"`
+	WrittenBuffered int64  `json:"written_buffered_bytes"`
+	WrittenReason   string `json:"written_reason,omitempty"` // likewise, of a file that is not small
+}
+
+func filePaths(read vfs.ReadReceipt, written vfs.WriteReceipt) FilePaths {
+	reason := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return FilePaths{read.Direct, read.Cached, read.Buffered, reason(read.Why), written.Direct, written.Buffered, reason(written.Why)}
 }
 
 // timed calls f, and adds the time that it takes to sum.

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -27,9 +29,22 @@ const columnFileBlockBytes = 2 << 20
 
 // columnFileBlockRows is how many rows a block has, for a matrix with rows of this size:
 // the same for any range of its columns, so that files are put together block by block.
+// Columns of whole cache lines, as panels have, give blocks of whole pages, which can be
+// read past the page cache.
 func columnFileBlockRows(matrixRowBytes int64) int64 {
-	return max(1, columnFileBlockBytes/matrixRowBytes)
+	const lines = pageBytes / cacheLine // of a page
+	rows := max(1, columnFileBlockBytes/matrixRowBytes)
+	if rows > lines {
+		rows -= rows % lines
+	}
+	return rows
 }
+
+// pageBytes is what reads past the page cache are aligned to.
+const pageBytes = 4096
+
+// wholePages is a number of bytes rounded up to whole pages.
+func wholePages(bytes int64) int64 { return (bytes + pageBytes - 1) / pageBytes * pageBytes }
 
 // columnFileBlock is the size of a block with some of the columns, rowBytes of matrixRowBytes,
 // of so many rows.
@@ -152,10 +167,33 @@ func (s *columnFile) readBlock(k int, dst []byte) ([]byte, error) {
 	if err := s.read(dst, first*s.rowBytes, k); err != nil {
 		return nil, err
 	}
-	if kernel.CRC32C(0, dst) != binary.LittleEndian.Uint32(s.crcs[4*k:]) {
-		return nil, s.damaged(k, "its bytes are not those that were written")
+	return dst, s.check(k, dst)
+}
+
+// check compares the bytes of block k with their checksum.
+func (s *columnFile) check(k int, data []byte) error {
+	if kernel.CRC32C(0, data) != binary.LittleEndian.Uint32(s.crcs[4*k:]) {
+		return s.damaged(k, "its bytes are not those that were written")
 	}
-	return dst, nil
+	return nil
+}
+
+// readAll reads all blocks into dst, which is as long as they are, and calls read with the
+// number of bytes of each part that it has read. If dst begins at a page, that is past the
+// page cache, whatever the size of the blocks.
+func (s *columnFile) readAll(ctx context.Context, threads int, dst []byte, read func(bytes int)) error {
+	err := parallel.For(ctx, threads, int64(len(dst)), columnFileBlockBytes, func(lo, hi int64) error {
+		err := s.read(dst[lo:hi], lo, -1)
+		read(int(hi - lo))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return parallel.For(ctx, threads, int64(s.blocks()), 1, func(k, _ int64) error {
+		first, end := s.rows(int(k))
+		return s.check(int(k), dst[first*s.rowBytes:end*s.rowBytes])
+	})
 }
 
 func (s *columnFile) Close() error { return s.file.Close() }

@@ -98,7 +98,7 @@ func (w *work) hopsCost(p *Plan) cost {
 	}
 	readers := w.threads
 	if !p.TopologyInMemory {
-		readers = streamReaders(w.threads)
+		readers = diskReaders(w.threads)
 		for _, s := range w.sequences {
 			passes := s.products() * p.Panels
 			c.add(cost{read: int64(passes) * w.topologyOf(s.operator.Graph), topologyPasses: passes})

@@ -29,10 +29,10 @@ func (in *input) node(row int64) int64 {
 	return int64(in.nodes[row])
 }
 
-// chunkBuffer is the memory in which a thread takes a chunk apart: a row of numbers, and the
-// chunk.
+// chunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers
+// at the next multiple of 4 bytes.
 func chunkBuffer(l format.Layout) int64 {
-	return int64(l.Features) * int64(4+l.ChunkRows*l.DType.Size())
+	return wholePages(int64(l.Features)*int64(4+l.ChunkRows*l.DType.Size()) + 2)
 }
 
 // inputBytes is the size of an input, and inputFileBytes that of its column files.
@@ -57,7 +57,7 @@ func (w *work) inputChunk() int64 {
 	return most
 }
 
-// cutCost is what cutting inputs takes: each thread has a chunk of the input, each thread and one more the columns for the
+// cutCost is what cutting inputs takes: each reader has a chunk of the input, each reader and one more the columns for the
 // files, and each file has a stream. All files are there when the first panel begins, and those of a panel go when it is done.
 func (w *work) cutCost(p *Plan) cost {
 	if !p.InputFiles {
@@ -67,7 +67,8 @@ func (w *work) cutCost(p *Plan) cost {
 	for _, l := range w.inputs {
 		columns := int64(l.ChunkRows * w.columns * w.stored.DType.Size())
 		file := w.inputFileBytes() / int64(p.Panels)
-		memory := int64(w.threads)*chunkBuffer(l) + int64(w.threads+1)*columns + int64(p.Panels)*vfs.StreamBytes(file)
+		readers := int64(diskReaders(w.threads))
+		memory := readers*chunkBuffer(l) + (readers+1)*columns + int64(p.Panels)*vfs.StreamBytes(file)
 		c.memory[cutting] = max(c.memory[cutting], memory)
 		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, writing, w.inputFileBytes()), inputPasses: 1})
 	}
@@ -91,16 +92,17 @@ func (w *work) loadCost(p *Plan) cost {
 			c.add(cost{read: int64(loads*p.Panels) * w.inputBytes(l), inputPasses: loads * p.Panels})
 		}
 	}
-	buffer := columnFileBlock(w.nodes, w.storedRowBytes(), w.storedRowBytes())
+	threads, readers := int64(w.threads), int64(diskReaders(w.threads))
+	memory := threads * wholePages(columnFileBlock(w.nodes, w.storedRowBytes(), w.storedRowBytes()))
 	if p.InputFiles {
-		buffer = max(buffer, w.inputFileBlock(p))
+		memory = max(memory, threads*wholePages(w.inputFileBlock(p)))
 	} else {
-		buffer = max(buffer, w.inputChunk())
+		memory = max(memory, readers*w.inputChunk())
 	}
 	if w.rows == w.nodes {
-		buffer = max(buffer, chunkBuffer(w.stored))
+		memory = max(memory, readers*chunkBuffer(w.stored))
 	}
-	c.memory = during(loading, loading, int64(w.threads)*buffer)
+	c.memory = during(loading, loading, memory)
 	return c
 }
 
@@ -110,18 +112,20 @@ func (w *work) loadCost(p *Plan) cost {
 func (in *input) chunks(ctx context.Context, threads int, buffer func() []byte, body func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error, emit func([]byte) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
-	buffers, err := newBuffers(threads, chunkBuffer(in.Layout))
+	readers := diskReaders(threads)
+	buffers, err := newBuffers(readers, chunkBuffer(in.Layout))
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
 	var failure lowestError
-	err = parallel.Ordered(ctx, threads, int64(in.Chunks()), buffer, func(at int64, out []byte) ([]byte, error) {
+	err = parallel.Ordered(ctx, readers, int64(in.Chunks()), buffer, func(at int64, out []byte) ([]byte, error) {
 		buffer := buffers.get()
 		defer buffers.put(buffer)
 		k := int(at)
 		start, rows := in.ChunkRowRange(k)
-		row, chunk := dtype.Float32s(buffer[:4*features]), buffer[4*features:][:rows*rowBytes]
+		chunk := buffer[:rows*rowBytes]
+		row := dtype.Float32s(buffer[(len(chunk)+3)/4*4:][:4*features])
 		if err := in.ReadChunk(k, chunk); err != nil {
 			return nil, failure.report(start, err)
 		}
@@ -185,7 +189,7 @@ func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRan
 		defer files[i].Close()
 		columns += s.width()
 	}
-	buffers, err := newBuffers(threads+1, int64(in.Layout.ChunkRows*columns*size))
+	buffers, err := newBuffers(diskReaders(threads)+1, int64(in.Layout.ChunkRows*columns*size))
 	if err != nil {
 		return err
 	}
@@ -244,7 +248,7 @@ func loadColumnFiles(ctx context.Context, m *matrix, fsys vfs.FS, ranges []colum
 	}
 	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), rows*m.rowBytes(), progress.Bytes)
 	defer task.Done()
-	buffers, err := newBuffers(threads, most)
+	buffers, err := newBuffers(threads, wholePages(most))
 	if err != nil {
 		return err
 	}
@@ -256,17 +260,18 @@ func loadColumnFiles(ctx context.Context, m *matrix, fsys vfs.FS, ranges []colum
 			return err
 		}
 		defer file.Close()
-		// Blocks of a file with the same rows and columns as m are read into m at once.
-		whole := nodes == nil && part.columnRange == part.source && part.columnRange == m.columns()
+		// A file with the same rows and columns as m is read into m at once.
+		if nodes == nil && part.columnRange == part.source && part.columnRange == m.columns() {
+			if err := file.readAll(ctx, diskReaders(threads), m.buf.Bytes()[:file.dataBytes()], func(bytes int) { task.Add(int64(bytes)) }); err != nil {
+				return err
+			}
+			continue
+		}
 		from, to, width := (part.first-part.source.first)*size, (part.first-m.first)*size, part.width()*size
 		err = parallel.For(ctx, threads, int64(file.blocks()), 1, func(at, _ int64) error {
 			k := int(at)
 			first, end := file.rows(k)
 			task.Add((end - first) * int64(width))
-			if whole {
-				_, err := file.readBlock(k, m.rows(first, end))
-				return err
-			}
 			buffer := buffers.get()
 			defer buffers.put(buffer)
 			block, err := file.readBlock(k, buffer)

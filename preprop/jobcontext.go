@@ -19,6 +19,7 @@ import (
 type jobContext struct {
 	start              time.Time
 	uncounted          vfs.FS
+	files              *vfs.PastCache
 	fsys               *vfs.Count
 	graphDir, storeDir string
 	graph              *format.Dir
@@ -33,7 +34,8 @@ type jobContext struct {
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
-	s := &jobContext{start: time.Now(), uncounted: fsys, fsys: vfs.NewCount(fsys), graphDir: graphDir, storeDir: storeDir}
+	files := vfs.NewPastCache(fsys)
+	s := &jobContext{start: time.Now(), uncounted: fsys, files: files, fsys: vfs.NewCount(files), graphDir: graphDir, storeDir: storeDir}
 	var err error
 	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
 		return nil, err

@@ -78,8 +78,10 @@ type Result struct {
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
 	// Time says where Seconds went.
-	Time              TimeAccount `json:"time"`
-	MemoryBudgetBytes int64       `json:"memory_budget_bytes"`
+	Time TimeAccount `json:"time"`
+	// Paths says how files were read and written.
+	Paths             FilePaths `json:"paths"`
+	MemoryBudgetBytes int64     `json:"memory_budget_bytes"`
 	Plan
 	BytesRead       int64    `json:"bytes_read"`    // from all files
 	BytesWritten    int64    `json:"bytes_written"` // to all files

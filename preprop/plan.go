@@ -127,10 +127,11 @@ func (w *work) widest(p Plan, budget int64) (widest *Plan, least int64) {
 	return w.withPanels(p, width), least
 }
 
+const cacheLine = 64 // bytes
+
 // panelColumns is how many columns each of a number of panels has, and at most most. Rows
 // of panels are whole cache lines where that makes no more panels.
 func panelColumns(columns, panels, most int, t format.DType) int {
-	const cacheLine = 64
 	even := (columns + panels - 1) / panels
 	line := cacheLine / t.Size()
 	if lines := (even + line - 1) / line * line; panels > 1 && lines <= most {

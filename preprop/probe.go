@@ -30,7 +30,6 @@ func (r *rates) gather(rowBytes int64) float64 { return r.edge + float64(r.byte*
 // ratesOf are the rates of a described machine. A row takes as long as its bytes and one
 // cache line.
 func ratesOf(h machine.Hardware) *rates {
-	const cacheLine = 64
 	gather := float64(h.GatherBandwidth)
 	if gather == 0 {
 		gather = float64(h.MemoryBandwidth) / 3

@@ -61,7 +61,7 @@ func (w *work) topologiesCost(p *Plan) cost {
 	c.memory[preparing] += building
 	switch {
 	case !p.TopologyInMemory:
-		streams := streamBytes(streamReaders(w.threads), block)
+		streams := streamBytes(diskReaders(w.threads), block)
 		c.memory[preparing] += streams
 		c.memory[computing] += streams
 	case !givenInMemory:

@@ -118,9 +118,9 @@ func (w *work) blockBytes(graph string) int64 {
 	return min(w.topologyOf(graph), max(streamBlockBytes, list)) + 64 // rounded up
 }
 
-// streamReaders is how many goroutines read a topology on disk: while one waits for the
-// disk, another computes.
-func streamReaders(threads int) int { return 2 * threads }
+// diskReaders is how many goroutines read a topology, an input or column files: while one waits
+// for the disk, another computes.
+func diskReaders(threads int) int { return 2 * threads }
 
 // blockAt is the index of the block that has a node, or the number of blocks if none has.
 func (s *diskTopology) blockAt(node int64) int {
@@ -128,7 +128,7 @@ func (s *diskTopology) blockAt(node int64) int {
 }
 
 func (s *diskTopology) each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
-	readers := streamReaders(threads)
+	readers := diskReaders(threads)
 	buffers, err := newBuffers(readers, min(s.BlockBytes(), largestBlock))
 	if err != nil {
 		return err

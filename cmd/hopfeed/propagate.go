@@ -139,8 +139,27 @@ func (p *propagated) text(w io.Writer) {
 	t := p.Time
 	fmt.Fprintf(w, "\tof that: %.1f s planning, %.1f s topology, %.1f s reading, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing (more %s would help most)\n",
 		t.Planning, t.Preparing, t.Reading, t.Hops, t.Waiting, t.Writing, t.Publishing, map[string]string{"disk": "bytes a second of disk", "cores": "cores", "memory": "memory"}[t.Faster])
+	for _, line := range pathLines(p.Paths) {
+		fmt.Fprintf(w, "\t%s\n", line)
+	}
 	if !p.Complete {
 		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed status %s)\n", p.Output)
+	}
+}
+
+// pathLines says how files were read and written.
+func pathLines(p preprop.FilePaths) []string {
+	because := func(reason string) string {
+		if reason == "" {
+			return ""
+		}
+		return " (" + reason + ")"
+	}
+	return []string{
+		fmt.Sprintf("read: %s past the page cache, %s from what it had, %s through it%s",
+			units.Bytes(p.ReadDirect), units.Bytes(p.ReadCached), units.Bytes(p.ReadBuffered), because(p.ReadReason)),
+		fmt.Sprintf("written: %s past the page cache, %s through it%s",
+			units.Bytes(p.WrittenDirect), units.Bytes(p.WrittenBuffered), because(p.WrittenReason)),
 	}
 }
 

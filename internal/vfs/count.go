@@ -1,12 +1,16 @@
 package vfs
 
-import "sync/atomic"
+import (
+	"errors"
+	"sync/atomic"
+)
 
 // Count is an FS that counts the files that are opened and the bytes that pass it. Of what file systems can do
 // beside, direct writes alone are to be had through it.
 type Count struct {
 	FS
-	opened, read, written atomic.Int64
+	opened, read, written, direct atomic.Int64
+	why                           atomic.Pointer[error]
 }
 
 // NewCount counts on top of fsys.
@@ -18,6 +22,22 @@ func (c *Count) Opened() int64 { return c.opened.Load() }
 // Read and Written are the bytes so far.
 func (c *Count) Read() int64    { return c.read.Load() }
 func (c *Count) Written() int64 { return c.written.Load() }
+
+// WriteReceipt says how files were written: bytes past the page cache, and through it.
+type WriteReceipt struct {
+	Direct, Buffered int64
+	Why              error // why a file that is not small could not be written past the cache; nil if none was
+}
+
+// WriteReceipt says how files were written so far.
+func (c *Count) WriteReceipt() WriteReceipt {
+	r := WriteReceipt{Direct: c.direct.Load()}
+	r.Buffered = c.Written() - r.Direct
+	if why := c.why.Load(); why != nil {
+		r.Why = *why
+	}
+	return r
+}
 
 func (c *Count) Open(path string) (File, error) {
 	f, err := c.FS.Open(path)
@@ -37,11 +57,16 @@ func (c *Count) Create(path string) (PendingFile, error) {
 }
 
 func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
-	direct, ok := c.FS.(DirectCreator)
-	if !ok {
-		return nil, 0, pathError("create", path, ErrNoDirect)
+	var f DirectPending
+	var align int
+	err := pathError("create", path, ErrNoDirect)
+	if direct, ok := c.FS.(DirectCreator); ok {
+		f, align, err = direct.CreateDirect(path, bytes)
 	}
-	f, align, err := direct.CreateDirect(path, bytes)
+	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
+		why := withoutPath(err)
+		c.why.Store(&why)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -86,6 +111,7 @@ type countedDirect struct {
 func (f *countedDirect) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.DirectPending.WriteAt(p, off)
 	f.count.written.Add(int64(n))
+	f.count.direct.Add(int64(n))
 	for end, most := off+int64(n), f.end.Load(); end > most && !f.end.CompareAndSwap(most, end); {
 		most = f.end.Load()
 	}
@@ -93,6 +119,8 @@ func (f *countedDirect) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *countedDirect) Truncate(size int64) error {
-	f.count.written.Add(min(0, size-f.end.Load()))
+	filled := min(0, size-f.end.Load())
+	f.count.written.Add(filled)
+	f.count.direct.Add(filled)
 	return f.DirectPending.Truncate(size)
 }

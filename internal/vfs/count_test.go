@@ -35,9 +35,24 @@ func TestOfAStreamTheBytesOfTheFileAreCounted(t *testing.T) {
 			if err == nil {
 				err = errors.Join(writeInPieces(s, 0, make([]byte, bytes)), s.Commit())
 			}
-			if err != nil || c.Written() != int64(bytes) {
-				t.Errorf("%d bytes are %d, %v", bytes, c.Written(), err)
+			if r := c.WriteReceipt(); err != nil || c.Written() != int64(bytes) || r != (WriteReceipt{Direct: int64(bytes)}) {
+				t.Errorf("%d bytes are %d, %+v, %v", bytes, c.Written(), r, err)
 			}
+		}
+	}
+}
+
+func TestAReceiptSaysWhyAFileWentThroughTheCache(t *testing.T) {
+	for _, size := range []int64{10, 2 * MinDirect} {
+		disk := NewMem()
+		disk.RefuseDirect()
+		c := NewCount(disk)
+		s, err := CreateStream(c, "a", size)
+		if err == nil {
+			err = errors.Join(writeInPieces(s, 0, make([]byte, size)), s.Commit())
+		}
+		if r := c.WriteReceipt(); err != nil || r.Direct != 0 || r.Buffered != size || errors.Is(r.Why, ErrNoDirect) != (size > MinDirect) {
+			t.Errorf("%d bytes: %+v, %v", size, r, err)
 		}
 	}
 }

@@ -60,3 +60,18 @@ func preallocate(f *os.File, bytes int64) error {
 	}
 	return err
 }
+
+// Cached tells whether the page cache has a range of the file, where the kernel tells (from 6.5 on).
+func (f *osFile) Cached(off, length int64) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	cached := false
+	_ = conn.Control(func(fd uintptr) { // else the file is closed
+		var in unix.Cachestat_t
+		err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(off), Len: uint64(length)}, &in, 0)
+		cached = err == nil && int64(in.Cache)*int64(os.Getpagesize()) >= length
+	})
+	return cached
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"sync"
-	"time"
 
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
@@ -29,9 +28,8 @@ type Stream struct {
 	buffer   *bufio.Writer
 	refused  error // why it is not direct
 
-	path   string
-	waited time.Duration
-	done   bool
+	path string
+	done bool
 
 	mu  sync.Mutex
 	err error // of the first request that failed
@@ -97,10 +95,6 @@ func (s *Stream) Direct() error {
 	return s.refused
 }
 
-// Waited is how long Write and Commit have waited for the disk. Of a stream through the page cache, whose
-// Write copies, it counts Commit alone.
-func (s *Stream) Waited() time.Duration { return s.waited }
-
 // Write appends p.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	switch {
@@ -117,7 +111,7 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 			break
 		}
 		s.send(s.block)
-		s.block, s.filled = s.receive(), 0
+		s.block, s.filled = <-s.free, 0
 		if err := s.failure(); err != nil {
 			return n, err
 		}
@@ -141,19 +135,6 @@ func (s *Stream) send(block []byte) {
 	}()
 }
 
-// receive waits for a block without a request.
-func (s *Stream) receive() []byte {
-	select {
-	case block := <-s.free:
-		return block
-	default:
-	}
-	start := time.Now()
-	block := <-s.free
-	s.waited += time.Since(start)
-	return block
-}
-
 func (s *Stream) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +152,7 @@ func (s *Stream) Sync() error {
 		file = s.direct
 		var blocks [streamBlocks - 1][]byte // all but the one that is being filled
 		for i := range blocks {
-			blocks[i] = s.receive()
+			blocks[i] = <-s.free
 		}
 		for _, block := range blocks {
 			s.free <- block
@@ -198,10 +179,7 @@ func (s *Stream) Commit() error {
 		if err != nil {
 			return errors.Join(err, s.buffered.Abort())
 		}
-		start := time.Now()
-		err = s.buffered.Commit()
-		s.waited += time.Since(start)
-		return err
+		return s.buffered.Commit()
 	}
 	size := s.next + int64(s.filled)
 	if s.filled > 0 {
@@ -211,7 +189,6 @@ func (s *Stream) Commit() error {
 	} else {
 		s.free <- s.block
 	}
-	start := time.Now()
 	err := s.finish()
 	if err == nil {
 		err = s.direct.Truncate(size)
@@ -219,9 +196,7 @@ func (s *Stream) Commit() error {
 	if err != nil {
 		return errors.Join(err, s.direct.Abort())
 	}
-	err = s.direct.Commit()
-	s.waited += time.Since(start)
-	return err
+	return s.direct.Commit()
 }
 
 // finish waits for all requests, and frees the blocks.
