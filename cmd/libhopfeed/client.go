@@ -2,150 +2,37 @@
 
 package main
 
+// #include <stdlib.h>
 // #include "ring.h"
 import "C"
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"unsafe"
 
-	"github.com/hopfeed/hopfeed/chunk"
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/tools/session"
 )
-
-// openOptions are those of open and plan.
-type openOptions struct {
-	resources
-	Store     string   `json:"store"`
-	Region    string   `json:"region"`
-	Matrices  [][2]any `json:"matrices"`
-	BatchRows int      `json:"batch_rows"`
-	World     int      `json:"world"`
-	Rank      int      `json:"rank"`
-	Placement string   `json:"placement"`
-	Shuffle   string   `json:"shuffle"`
-	Seed      uint64   `json:"seed"`
-	Stored    bool     `json:"stored"`
-	Buffers   int      `json:"buffers"`
-
-	Nodes      bool `json:"nodes"`
-	RowNumbers bool `json:"row_numbers"`
-}
-
-// defaultBuffers is one more than loaders have for a loop in Go: a batch that was released is taken
-// back when the next is put into the ring.
-const defaultBuffers = 3
-
-// inOrder is the shuffle that reads rows in the order of the store.
-const inOrder = "none"
-
-// session are the options of a session of one rank. It holds this rank's share of each batch.
-func (o *openOptions) session(ctx context.Context, store *format.Dir) (so session.Options, err error) {
-	bad := func(format string, args ...any) (session.Options, error) {
-		return so, fmt.Errorf("%w: %s", session.ErrOptions, fmt.Sprintf(format, args...))
-	}
-	switch {
-	case o.BatchRows < 1:
-		return bad("batches of %d rows: want 1 or more", o.BatchRows)
-	case o.World < 1 || o.Rank < 0 || o.Rank >= o.World:
-		return bad("rank %d of %d: ranks count from 0", o.Rank, o.World)
-	case o.World > 1 && o.Shuffle == placement.Auto:
-		return bad("shuffle auto with %d ranks, which could decide differently: want rr, chunk or none", o.World)
-	}
-	so = session.Options{
-		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
-		Buffers: cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
-	}
-	if so.Train {
-		so.Shuffle = o.Shuffle
-	}
-	if so.Matrices, err = o.matrices(store); err != nil {
-		return so, err
-	}
-	so.Machine, err = o.machine(ctx)
-	return so, err
-}
-
-// matrices are those that are asked for.
-func (o *openOptions) matrices(store *format.Dir) (out []format.MatrixID, err error) {
-	if o.Matrices == nil {
-		return store.Matrices(), nil
-	}
-	for _, m := range o.Matrices {
-		operator, _ := m[0].(string)
-		hop, _ := m[1].(float64)
-		id := format.MatrixID{Operator: operator, Hop: int(hop)}
-		if _, err := store.Matrix(id); err != nil {
-			return nil, fmt.Errorf("%w: %v", session.ErrOptions, err)
-		}
-		out = append(out, id)
-	}
-	return out, nil
-}
-
-// planned is a plan as callers see it.
-type planned struct {
-	Placement    string                  `json:"placement"`
-	Shuffle      string                  `json:"shuffle"`
-	Reasons      []string                `json:"reasons"`
-	Alternatives []placement.Alternative `json:"alternatives"`
-	InputBytes   int64                   `json:"input_bytes"`
-	Rows         int64                   `json:"rows"` // of an epoch
-}
-
-func describePlan(p session.Plan, rows int64) planned {
-	return planned{p.Placement, p.Shuffle, p.Reasons, p.Alternatives, int64(p.Needs.Input), rows}
-}
-
-func plan(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
-	var o openOptions
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
-	store, err := format.OpenStore(vfs.OS(), o.Store)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	so, err := o.session(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	p, err := session.MakePlan(ctx, store, so)
-	if err != nil {
-		return nil, err
-	}
-	return describePlan(p, session.CountRows(store.Layout(), so.Rows[0])), nil
-}
-
-// opened is the result of open.
-type opened struct {
-	planned
-	Loader      uint64   `json:"loader"`
-	Batches     int      `json:"batches"` // of an epoch
-	Buffers     int      `json:"buffers"`
-	ChunkRows   int      `json:"chunk_rows"` // that are reshuffled together
-	Matrices    []string `json:"matrices"`
-	Fingerprint string   `json:"fingerprint"` // of the store
-}
 
 // client is an open loader of one rank. Its epochs put batches into a ring (ring.h), from which the
 // caller takes them.
 type client struct {
-	store   *format.Dir
-	session *session.Session
-	set     *loader.Set
-	stream  gds.Stream
-	buffers int
+	epochs interface {
+		EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error]
+	}
+	stats  func() any
+	stream gds.Stream
+	opened []io.Closer // in this order
 
 	ring     *C.hopfeed_ring
+	blocks   []C.hopfeed_block                // of the batch that is put into the ring, in memory of C
 	held     map[C.hopfeed_hold]*loader.Batch // all that are in the ring, or with the caller
 	released []C.hopfeed_hold                 // room for as many as there are buffers
 
@@ -153,61 +40,30 @@ type client struct {
 	done chan struct{}           // when it has ended
 }
 
-func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
-	var o openOptions
-	if err := parse(options, &o); err != nil {
-		return nil, err
+// opens notes what close closes.
+func (c *client) opens(what io.Closer) { c.opened = append(c.opened, what) }
+
+// start gives the client a number, and lets it serve, with batches that lie on the device.
+func (c *client) start(about *opened, device gds.Device) (err error) {
+	if !device.Info().Unified {
+		return errors.New("the batches would not lie in host memory")
 	}
-	c := &client{held: map[C.hopfeed_hold]*loader.Batch{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close())
-		}
-	}()
-	if c.store, err = format.OpenStore(vfs.OS(), o.Store); err != nil {
-		return nil, err
+	if c.stream, err = device.NewStream(); err != nil {
+		return err
 	}
-	so, err := o.session(ctx, c.store)
-	if err != nil {
-		return nil, err
+	c.opens(c.stream)
+	about.Loader = clients.add(c)
+	c.held, c.released = map[C.hopfeed_hold]*loader.Batch{}, make([]C.hopfeed_hold, about.Buffers)
+	if about.Layers > 0 {
+		memory := C.calloc(C.size_t(about.Layers), C.sizeof_hopfeed_block)
+		c.blocks = unsafe.Slice((*C.hopfeed_block)(memory), about.Layers)
 	}
-	if c.session, err = session.Open(ctx, c.store, so); err != nil {
-		return nil, err
-	}
-	if !c.session.Devices[0].Info().Unified {
-		return nil, errors.New("the batches would not lie in host memory")
-	}
-	if c.stream, err = c.session.Devices[0].NewStream(); err != nil {
-		return nil, err
-	}
-	order := chunk.Sequential
-	if so.Train {
-		order = chunk.Shuffled
-	}
-	c.set, err = c.session.Loaders[0].Set(so.Rows[0], chunk.Plan{
-		BatchRows: o.BatchRows, ChunkRows: c.session.ChunkRows, Order: order, Seed: o.Seed, Rank: o.Rank, World: o.World,
-	})
-	if err != nil {
-		return nil, err
-	}
-	c.buffers = so.Buffers
-	out := &opened{
-		planned: describePlan(c.session.Plan, c.set.Rows()), Batches: c.set.Batches(), Buffers: c.buffers,
-		ChunkRows: c.session.ChunkRows, Fingerprint: c.store.Manifest.Fingerprint,
-	}
-	if !so.Train {
-		out.Shuffle = inOrder
-	}
-	for _, m := range so.Matrices {
-		out.Matrices = append(out.Matrices, m.String())
-	}
-	out.Loader = clients.add(c)
-	c.released = make([]C.hopfeed_hold, c.buffers)
-	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(out.Loader), C.int64_t(c.buffers), C.int64_t(out.Batches))
+	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(about.Loader), C.int64_t(about.Buffers), C.int64_t(about.Batches), C.int64_t(about.Layers))
 	c.done = make(chan struct{})
+	var ctx context.Context
 	ctx, c.stop = context.WithCancelCause(context.Background())
 	go c.serve(ctx)
-	return out, nil
+	return nil
 }
 
 // serve runs epochs as they are requested.
@@ -229,7 +85,7 @@ func (c *client) run(ctx context.Context, epoch, batch int) error {
 	if !c.collect() {
 		return nil
 	}
-	for b, err := range c.set.EpochFrom(ctx, c.stream, epoch, batch) {
+	for b, err := range c.epochs.EpochFrom(ctx, c.stream, epoch, batch) {
 		if err == nil {
 			err = c.stream.Record().Wait(ctx)
 		}
@@ -238,7 +94,10 @@ func (c *client) run(ctx context.Context, epoch, batch int) error {
 		}
 		b.Hold()
 		var described C.hopfeed_batch
-		describe(b, &described)
+		if err := c.describe(b, &described); err != nil {
+			b.Release(nil)
+			return err
+		}
 		C.hopfeed_ring_put(c.ring, &described)
 		c.held[described.hold] = b
 		if !c.collect() {
@@ -271,14 +130,60 @@ func (c *client) close() (err error) {
 	for _, b := range c.held {
 		b.Release(nil)
 	}
-	if c.stream != nil {
-		err = c.stream.Close()
+	if c.blocks != nil {
+		C.free(unsafe.Pointer(&c.blocks[0]))
 	}
-	if c.session != nil {
-		err = errors.Join(err, c.session.Close())
-	}
-	if c.store != nil {
-		err = errors.Join(err, c.store.Close())
+	for _, o := range slices.Backward(c.opened) {
+		err = errors.Join(err, o.Close())
 	}
 	return err
+}
+
+// describe writes down a batch for C.
+func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
+	x := b.X[0]
+	*out = C.hopfeed_batch{
+		index: C.int64_t(b.Index), rows: C.int64_t(b.Rows), global_rows: C.int64_t(b.GlobalRows),
+		features: address(x), matrices: C.int64_t(len(b.X)), columns: C.int64_t(x.Cols),
+		row_bytes: C.int64_t(x.Stride * x.DType.Size()), dtype: types[x.DType],
+		labels: address(b.Labels), label_columns: 1, label_dtype: types[b.Labels.DType],
+		row_numbers: (*C.uint32_t)(address(b.RowNumbers)), nodes: (*C.uint32_t)(address(b.NodeIDs)),
+		feature_rows: C.int64_t(x.Rows), inputs: (*C.uint32_t)(address(b.InputIDs)), row_weights: (*C.float)(address(b.RowWeights)),
+	}
+	if len(b.X) > 1 {
+		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
+	}
+	if b.Labels.DType != gds.Int32 {
+		out.label_columns = C.int64_t(b.Labels.Cols)
+	}
+	if len(c.blocks) == 0 {
+		return nil
+	}
+	clear(c.blocks)
+	for i := range b.Blocks { // none of a rank without rows
+		k := &b.Blocks[i]
+		if int64(k.Indices.Cols) > math.MaxInt32 {
+			return fmt.Errorf("batch %d: block %d has %d edges, more than the %d that are passed on: use fewer seeds or smaller fanouts", b.Index, i, k.Indices.Cols, math.MaxInt32)
+		}
+		c.blocks[i] = C.hopfeed_block{
+			destinations: C.int64_t(k.Destinations), sources: C.int64_t(k.Sources), edges: C.int64_t(k.Indices.Cols),
+			offsets: (*C.int32_t)(address(k.Offsets)), indices: (*C.int32_t)(address(k.Indices)), weights: (*C.float)(address(k.Weights)),
+		}
+	}
+	out.layers, out.blocks = C.int64_t(len(c.blocks)), &c.blocks[0]
+	return nil
+}
+
+// types are the element types as C knows them.
+var types = map[gds.DType]C.int32_t{
+	dtype.Float32: C.HOPFEED_FLOAT32, dtype.Float16: C.HOPFEED_FLOAT16, dtype.BFloat16: C.HOPFEED_BFLOAT16,
+	dtype.Int32: C.HOPFEED_INT32, dtype.Int8: C.HOPFEED_INT8,
+}
+
+// address is where the elements of a tensor are.
+func address(t gds.Tensor) unsafe.Pointer {
+	if t.Rows == 0 || t.Cols == 0 {
+		return nil
+	}
+	return unsafe.Pointer(&t.Buf.Bytes()[t.Offset])
 }

@@ -1,8 +1,8 @@
 /*
- * Hopfeed as a C library: loaders of hop stores, and the work that makes stores.
+ * Hopfeed as a C library: loaders of hop stores and of sampled graphs, and the work that makes stores.
  *
- * All calls may be made from any thread; calls for one loader one at a time, but for hopfeed_release,
- * which may be called beside them. No call may be made in a process that was forked after the
+ * All calls may be made from any thread; calls for one loader one at a time, but for hopfeed_release
+ * and hopfeed_close, which may be called beside them. No call may be made in a process that was forked after the
  * library was loaded: the threads of the library are not there, and the call would wait for ever.
  * Load the library in the child instead.
  *
@@ -20,11 +20,11 @@
 extern "C" {
 #endif
 
-#define HOPFEED_API 1
+#define HOPFEED_API 2
 
 typedef const char *hopfeed_text;
 typedef uint64_t hopfeed_task;   /* work that runs */
-typedef uint64_t hopfeed_loader; /* an open store, with its buffers */
+typedef uint64_t hopfeed_loader; /* an open store or graph, with its buffers */
 typedef uint64_t hopfeed_hold;   /* of a batch */
 
 /* What calls return: HOPFEED_DONE, one of the two below zero, or an error, which
@@ -50,6 +50,19 @@ enum {
 };
 
 /*
+ * A layer of a sampled batch: a bipartite graph, whose edges are sorted by destination. Sources are
+ * known by local numbers, and the destinations are the first of the sources. The edges of destination
+ * d are those from offsets[d] to offsets[d+1] - 1: edge e comes from source indices[e] and has
+ * weights[e], by which the sum over edges of weight * feature estimates that over all in-neighbours.
+ */
+typedef struct {
+    int64_t destinations, sources, edges;
+    const int32_t *offsets; /* [destinations+1]; null if there are none */
+    const int32_t *indices; /* [edges] */
+    const float *weights;   /* [edges] */
+} hopfeed_block;
+
+/*
  * A batch, in memory of the loader, which must not be written to. It is valid until its hold is
  * released, or the loader closed. Element (r, m, f) of the features is at
  * features + r*row_bytes + m*matrix_bytes + f*(size of an element). All pointers are null if there
@@ -69,6 +82,15 @@ typedef struct {
     const uint32_t *row_numbers; /* [rows], in the store; null unless asked for */
     const uint32_t *nodes;       /* [rows], in the graph; null unless asked for */
     int32_t dtype, label_dtype;
+    int64_t feature_rows; /* rows; of a sampled batch, its inputs */
+
+    /* Of a sampled batch, whose rows are its seeds; else 0 and null. Sources of block 0 are the rows of
+     * features, sources of each later block the destinations of the one before it, and destinations of
+     * the last the rows of the batch, which are the first rows of features too. */
+    int64_t layers;
+    const hopfeed_block *blocks; /* [layers], in the order in which a model computes them */
+    const uint32_t *inputs;      /* [feature_rows], in the graph */
+    const float *row_weights;    /* [rows], which multiply the losses of rows; null: ones */
 } hopfeed_batch;
 
 /* The HOPFEED_API of the library that is loaded. */
@@ -100,6 +122,12 @@ hopfeed_text hopfeed_last_error(void);
  *                (that share it), threads.
  *                The result has "loader", which the caller closes unless hopfeed_wait did not
  *                return it, and what the loader brings and why.
+ *   "sample"     graph; part ("train", or "valid", "test", "rest", "all") of split (0), or nodes (a list),
+ *                which are the seeds; sampler ("neighbor"), fanout ([15, 10, 5]: the first is nearest
+ *                the seeds, -1 is all), aggregation, replace, by_weight, bias and debias, as `hopfeed
+ *                sample` has them; cache (POLICY:SIZE), batch_rows, world (1) and rank, placement of the
+ *                features ("auto", "host" or "storage"), mapped (topology), shuffle ("rr" or "none"),
+ *                seed, buffers, memory, processes, threads. The result is as that of "open".
  */
 int32_t hopfeed_start(hopfeed_text verb, hopfeed_text options, hopfeed_task *task);
 int32_t hopfeed_wait(hopfeed_task task, int32_t milliseconds, char **result);
@@ -108,7 +136,9 @@ int32_t hopfeed_end(hopfeed_task task);
 /*
  * hopfeed_epoch begins an epoch at one of its batches, and ends the one that runs, if any. The order
  * depends on seed, epoch, shuffle and batch rows alone; so with them, epoch and next batch are all
- * the state that there is to save, and ranks, placement and buffers may differ afterwards.
+ * the state that there is to save, and ranks, placement and buffers may differ afterwards. Ranks
+ * sample with random numbers of their own: the rows of a batch are the same for any world, but not
+ * what is sampled for them.
  */
 int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch);
 
@@ -125,7 +155,8 @@ int32_t hopfeed_release(hopfeed_hold hold);
 /* Counters and times of the epochs that have ended, and by which paths files were read. */
 int32_t hopfeed_stats(hopfeed_loader loader, char **result);
 
-/* Closes the loader. The memory of all its batches is gone. */
+/* Closes the loader. The memory of all its batches is gone. A call of hopfeed_next that waits
+ * meanwhile returns HOPFEED_OPTIONS. */
 int32_t hopfeed_close(hopfeed_loader loader);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 //	go build -buildmode=c-shared -o libhopfeed.so ./cmd/libhopfeed
 //
 // hopfeed.h describes it. This file translates between C and Go; tasks.go has the work that takes
-// long, client.go the loaders. No memory of Go is passed to C: batches lie in the loaders' buffers,
+// long, open.go and sample.go open loaders, and client.go has their batches. No memory of Go is passed to C: batches lie in the loaders' buffers,
 // which are outside of the Go heap, text is copied, and all else is known by number. Epochs are
 // begun, and batches taken and released, without entering Go: ring.c.
 package main
@@ -24,9 +24,6 @@ import (
 	"unsafe"
 
 	"github.com/hopfeed/hopfeed/cmd/exit"
-	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
@@ -149,7 +146,7 @@ func hopfeed_end(number C.hopfeed_task) C.int32_t {
 func hopfeed_stats(number C.hopfeed_loader, out **C.char) C.int32_t {
 	c, err := clients.get(uint64(number), false)
 	if err == nil {
-		*out, err = text(c.session.Loaders[0].Stats())
+		*out, err = text(c.stats())
 	}
 	return result(err)
 }
@@ -161,36 +158,4 @@ func hopfeed_close(number C.hopfeed_loader) C.int32_t {
 		err = c.close()
 	}
 	return result(err)
-}
-
-// describe writes down a batch for C.
-func describe(b *loader.Batch, out *C.hopfeed_batch) {
-	x := b.X[0]
-	*out = C.hopfeed_batch{
-		index: C.int64_t(b.Index), rows: C.int64_t(b.Rows), global_rows: C.int64_t(b.GlobalRows),
-		features: address(x), matrices: C.int64_t(len(b.X)), columns: C.int64_t(x.Cols),
-		row_bytes: C.int64_t(x.Stride * x.DType.Size()), dtype: types[x.DType],
-		labels: address(b.Labels), label_columns: 1, label_dtype: types[b.Labels.DType],
-		row_numbers: (*C.uint32_t)(address(b.RowNumbers)), nodes: (*C.uint32_t)(address(b.NodeIDs)),
-	}
-	if len(b.X) > 1 {
-		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
-	}
-	if b.Labels.DType != gds.Int32 {
-		out.label_columns = C.int64_t(b.Labels.Cols)
-	}
-}
-
-// types are the element types as C knows them.
-var types = map[gds.DType]C.int32_t{
-	dtype.Float32: C.HOPFEED_FLOAT32, dtype.Float16: C.HOPFEED_FLOAT16, dtype.BFloat16: C.HOPFEED_BFLOAT16,
-	dtype.Int32: C.HOPFEED_INT32, dtype.Int8: C.HOPFEED_INT8,
-}
-
-// address is where the elements of a tensor are.
-func address(t gds.Tensor) unsafe.Pointer {
-	if t.Rows == 0 || t.Cols == 0 {
-		return nil
-	}
-	return unsafe.Pointer(&t.Buf.Bytes()[t.Offset])
 }

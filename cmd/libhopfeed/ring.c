@@ -18,6 +18,7 @@ typedef enum { EMPTY, READY, TAKEN, RELEASED } slot_state;
 typedef struct {
     slot_state state;
     hopfeed_batch batch;
+    hopfeed_block *blocks; /* of the batch, in memory of the ring */
 } slot;
 
 struct hopfeed_ring {
@@ -26,6 +27,7 @@ struct hopfeed_ring {
     pthread_cond_t ready;   /* a batch, or the end of the epoch */
     pthread_cond_t changed; /* released, requested or stopped */
     slot *slots;
+    hopfeed_block *blocks; /* of all slots */
     int64_t size, last; /* slots, and the last hold's number */
     int64_t batches;
     int64_t epoch, batch; /* that are requested */
@@ -46,11 +48,15 @@ __attribute__((format(printf, 1, 2))) static int32_t option_error(const char *fo
     return HOPFEED_OPTIONS;
 }
 
+static int32_t closed_error(hopfeed_loader loader) {
+    return option_error("number %llu is not known: was it closed?", (unsigned long long)loader);
+}
+
 /* The ring of an open loader, or null and an error. */
 static hopfeed_ring *find(hopfeed_loader loader) {
     for (hopfeed_ring *r = rings; r; r = r->next)
         if (loader && r->loader == loader) return r;
-    option_error("number %llu is not known: was it closed?", (unsigned long long)loader);
+    closed_error(loader);
     return NULL;
 }
 
@@ -66,7 +72,7 @@ static void *allocate(size_t count, size_t bytes) {
     return memory;
 }
 
-hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t batches) {
+hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t batches, int64_t layers) {
     pthread_mutex_lock(&mutex);
     hopfeed_ring *r = rings;
     while (r && r->loader) r = r->next;
@@ -82,6 +88,8 @@ hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t 
     }
     r->loader = loader;
     r->slots = allocate(buffers, sizeof *r->slots);
+    r->blocks = allocate(buffers * layers + 1, sizeof *r->blocks);
+    for (int64_t i = 0; i < buffers; i++) r->slots[i].blocks = r->blocks + i * layers;
     r->size = buffers;
     r->batches = batches;
     r->last = r->requested = r->stopped = 0;
@@ -106,7 +114,9 @@ void hopfeed_ring_put(hopfeed_ring *r, hopfeed_batch *batch) {
     slot *s = r->slots;
     while (s->state != EMPTY) s++;
     batch->hold = r->loader << 32 | (uint32_t)++r->last;
+    if (batch->layers) memcpy(s->blocks, batch->blocks, batch->layers * sizeof *s->blocks);
     s->batch = *batch;
+    s->batch.blocks = batch->layers ? s->blocks : NULL;
     s->state = r->requested ? RELEASED : READY;
     pthread_mutex_unlock(&mutex);
     pthread_cond_signal(&r->ready);
@@ -148,12 +158,15 @@ void hopfeed_ring_stop(hopfeed_ring *r) {
 void hopfeed_ring_close(hopfeed_ring *r) {
     pthread_mutex_lock(&mutex);
     free(r->slots);
+    free(r->blocks);
     free(r->error);
     r->slots = NULL;
+    r->blocks = NULL;
     r->error = NULL;
     r->size = r->loader = 0;
+    /* Under the mutex: whoever waits must have left before another loader has the ring. */
+    pthread_cond_broadcast(&r->ready);
     pthread_mutex_unlock(&mutex);
-    pthread_cond_signal(&r->ready);
 }
 
 int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch) {
@@ -211,10 +224,11 @@ static int32_t next(hopfeed_loader loader, const struct timespec *until, hopfeed
     if (r->status == NO_EPOCH) return option_error("no epoch was begun");
     if (count(r, TAKEN) == r->size)
         return option_error("all %lld batch buffers are held: release a batch, or open the loader with more buffers", (long long)r->size);
-    int32_t status, late = 0;
-    while ((status = take(r, batch)) == HOPFEED_WAIT && !late && r->loader == loader)
-        late = pthread_cond_timedwait(&r->ready, &mutex, until);
-    return status;
+    for (int late = 0;; late = pthread_cond_timedwait(&r->ready, &mutex, until)) {
+        if (r->loader != loader) return closed_error(loader);
+        int32_t status = take(r, batch);
+        if (status != HOPFEED_WAIT || late) return status;
+    }
 }
 
 int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch) {

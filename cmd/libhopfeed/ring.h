@@ -16,13 +16,13 @@
 
 typedef struct hopfeed_ring hopfeed_ring;
 
-/* Makes the ring of a loader with so many buffers, and batches an epoch. */
-hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t batches);
+/* Makes the ring of a loader with so many buffers, batches an epoch, and blocks a batch. */
+hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t batches, int64_t layers);
 
 /* Waits until an epoch is requested, and tells at which batch. 0: the ring was stopped. */
 int32_t hopfeed_ring_wait(hopfeed_ring *ring, int64_t *epoch, int64_t *batch);
 
-/* Adds a batch, whose hold it sets. There is room for it. */
+/* Adds a batch, whose hold it sets, and copies its blocks. There is room for it. */
 void hopfeed_ring_put(hopfeed_ring *ring, hopfeed_batch *batch);
 
 /* Sets holds to those that were released since the last call, and *released to how many. While all

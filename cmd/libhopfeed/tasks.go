@@ -32,7 +32,7 @@ var errInterrupted = errors.New("interrupted")
 
 // verbs are the kinds of tasks. Each reads its options.
 var verbs = map[string]func(ctx context.Context, options []byte, p *reports) (any, error){
-	"inspect": inspect, "propagate": propagate, "import": importArrays, "plan": plan, "open": open,
+	"inspect": inspect, "propagate": propagate, "import": importArrays, "plan": plan, "open": open, "sample": sample,
 }
 
 // task is work that runs.

@@ -60,6 +60,9 @@ type Sampled struct {
 // says that the budget does not allow them. The graph must stay open until Close.
 func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *Sampled, err error) {
 	o.Machine = o.Machine.orThis(ctx)
+	if o.Buffers < 0 {
+		return nil, fmt.Errorf("%w: %d batch buffers: want 1 or more", ErrOptions, o.Buffers)
+	}
 	o.Buffers = cmp.Or(o.Buffers, placement.Buffers)
 	o.Plan.Rows = int64(len(o.Seeds))
 	if err := o.Plan.Check(); err != nil {

@@ -156,6 +156,7 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 		{func(o *SampledOptions) { o.Sampler, o.Cache = locality, "lru:9rows" }, ErrOptions, "changes from batch to batch"},
 		{func(o *SampledOptions) { o.Cache = "lru" }, ErrOptions, "no size"},
 		{func(o *SampledOptions) { o.Placement = "tape" }, ErrOptions, `"tape"`},
+		{func(o *SampledOptions) { o.Buffers = -1 }, ErrOptions, "-1 batch buffers"},
 		{func(o *SampledOptions) { o.Plan.BatchRows = 0 }, ErrOptions, "batch"},
 		{func(o *SampledOptions) { o.Sampler, o.Plan.World = "saint-rw", 2 }, ErrOptions, "2 ranks cannot share"},
 		{func(o *SampledOptions) { o.Machine.Budget.Bytes = machine.ProgramBytes + 100 }, machine.ErrDoesNotFit, "sampling 240 nodes"},

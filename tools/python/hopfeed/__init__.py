@@ -1,27 +1,35 @@
-"""Hopfeed: propagated features of big graphs, and batches of them at the speed of the engine.
+"""Hopfeed: batches of propagated features of big graphs, or sampled of them, at the speed of the engine.
 
 >>> import hopfeed
 >>> loader = hopfeed.Loader("store", batch_size=8000)       # arrays of numpy
 >>> for batch in loader:
 ...     batch["x"]                                          # [rows, matrices, features]
+>>> loader = hopfeed.NeighborLoader("graph", fanout=[15, 10, 5])
+>>> for batch in loader:
+...     batch["x"], batch["blocks"]                         # [inputs, features], a block for each layer
 
-``hopfeed.torch.Loader`` is the same with tensors of PyTorch. docs/pytorch.md has the rules.
+``hopfeed.torch.Loader`` and ``hopfeed.torch.NeighborLoader`` are the same with tensors of PyTorch.
+docs/pytorch.md has the rules.
 """
 
+from ._batches import Batch
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
-from ._loader import Batch, Dataset, Loader
+from ._loader import Dataset, Loader
+from ._neighbor import Block, NeighborLoader
 from ._work import from_pyg, import_npy, plan, propagate
 
 __version__ = "VERSION"  # tools/python/build-wheel fills it in
 
 __all__ = [
     "Batch",
+    "Block",
     "CorruptError",
     "Dataset",
     "DoesNotFit",
     "Error",
     "ForkError",
     "Loader",
+    "NeighborLoader",
     "OptionError",
     "from_pyg",
     "import_npy",

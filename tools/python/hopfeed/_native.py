@@ -16,14 +16,14 @@ from typing import Any, Callable
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
-API = 1
+API = 2
 POLL_MS = 100
 DONE, END, WAIT = 0, -1, -2
 _ERRORS = {2: OptionError, 3: CorruptError, 4: DoesNotFit}
 
 # Element types as numpy spells them. bfloat16, which numpy does not have, is its bits as uint16.
 TYPES = {1: "<f4", 2: "<f2", 3: "<u2", 4: "<i4", 7: "|i1"}
-BFLOAT16 = 3
+BFLOAT16, INT32 = 3, 4
 
 
 class BatchStruct(ctypes.Structure):
@@ -45,11 +45,19 @@ class BatchStruct(ctypes.Structure):
         ("nodes", ctypes.c_void_p),
         ("dtype", ctypes.c_int32),
         ("label_dtype", ctypes.c_int32),
+        ("feature_rows", ctypes.c_int64),
+        ("layers", ctypes.c_int64),
+        ("blocks", ctypes.c_void_p),
+        ("inputs", ctypes.c_void_p),
+        ("row_weights", ctypes.c_void_p),
     ]
 
 
 # hold, index, rows, global_rows, features and labels of a BatchStruct, faster than one by one.
 BATCH_FIELDS = struct.Struct("@QqqqP32xP").unpack_from
+
+# destinations, sources, edges, offsets, indices and weights of a hopfeed_block.
+BLOCK_FIELDS = struct.Struct("@qqqPPP")
 
 _library: ctypes.CDLL | None = None
 _forked = False  # from the process that has loaded it

@@ -1,20 +1,44 @@
-"""Loader for PyTorch."""
+"""Loaders for PyTorch."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from ._batches import Batch, Batches
 from ._errors import ForkError
-from ._loader import Batch, Dataset
+from ._loader import Dataset
 from ._loader import Loader as _Loader
+from ._neighbor import Block as _Block
+from ._neighbor import NeighborLoader as _NeighborLoader
 
 
-class Loader(_Loader[torch.Tensor], IterableDataset):  # type: ignore[misc,type-arg]
+class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-arg]
+    """What the loaders below have in common."""
+
+    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
+        if get_worker_info() is not None:
+            raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
+        return Batches.__iter__(self)
+
+
+def _share(rank: int | None, world_size: int | None) -> dict[str, int]:
+    """Rank and world size: those of torch.distributed, where none are given."""
+    if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return {"rank": rank or 0, "world_size": world_size or 1}
+
+
+def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array becomes a copy as int64, which losses and indices want."""
+    return name in ("nodes", "inputs", "row_numbers") or name == "labels" and array.dtype == np.int32
+
+
+class Loader(_Torch, _Loader[torch.Tensor]):  # type: ignore[misc]
     """``hopfeed.Loader`` with tensors, as an ``IterableDataset``.
 
     Features are the loader's memory, without a copy. Labels that are classes, and the numbers of nodes
@@ -25,22 +49,58 @@ class Loader(_Loader[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
     """
 
     def __init__(self, store: str | os.PathLike[str] | Dataset, *args: Any, rank: int | None = None, world_size: int | None = None, **options: Any) -> None:
-        if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        _Loader.__init__(self, store, *args, rank=rank or 0, world_size=world_size or 1, **options)
-
-    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
-        if get_worker_info() is not None:
-            raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
-        return _Loader.__iter__(self)
+        _Loader.__init__(self, store, *args, **_share(rank, world_size), **options)
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
-        if name in ("nodes", "row_numbers") or name == "labels" and array.dtype == np.int32:
-            return array  # to be copied
+        if _is_copied(name, array):
+            return array
         if bfloat16 and name != "labels":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
-    def _make_batch(self, arrays: dict[str, Any]) -> Batch[torch.Tensor]:
-        # Each batch has tensors of its own, since a tensor also has gradients.
-        return Batch({n: a.detach() if isinstance(a, torch.Tensor) else torch.from_numpy(a.astype(np.int64)) for n, a in arrays.items()})
+    def _own(self, array: Any) -> torch.Tensor:
+        # A tensor also has gradients.
+        return array.detach() if isinstance(array, torch.Tensor) else torch.from_numpy(array.astype(np.int64))
+
+
+class Block(_Block[torch.Tensor]):
+    """``hopfeed.Block`` with tensors."""
+
+    __slots__ = ()
+
+    def edge_index(self) -> torch.Tensor:
+        """A copy of the edges as int64 [2, edges], sources and below them destinations, as PyTorch Geometric
+        wants them."""
+        return torch.stack([self.indices.long(), torch.repeat_interleave(self.indptr.diff().long())])
+
+    def matrix(self) -> torch.Tensor:
+        """The block as a sparse matrix [destinations, sources] of its weights, in CSR form, without a copy."""
+        return torch.sparse_csr_tensor(self.indptr, self.indices, self.weights, (self.destinations, self.sources), check_invariants=False)
+
+    def to(self, device: Any) -> Block:
+        """The block on a device."""
+        return Block(self.destinations, self.sources, self.indptr.to(device), self.indices.to(device), self.weights.to(device))
+
+
+class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):  # type: ignore[misc]
+    """``hopfeed.NeighborLoader`` with tensors, as an ``IterableDataset``.
+
+    Features and blocks are the loader's memory, without a copy. Labels that are classes, and the numbers
+    of nodes, are copies as int64. Rank, world size and ``DataLoader`` are as those of ``Loader``.
+    """
+
+    _block_type = Block
+
+    def __init__(
+        self,
+        graph: str | os.PathLike[str] | Dataset,
+        fanout: Sequence[int] = (15, 10, 5),
+        *args: Any,
+        rank: int | None = None,
+        world_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        _NeighborLoader.__init__(self, graph, fanout, *args, **_share(rank, world_size), **options)
+
+    def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)

@@ -1,5 +1,6 @@
 """The package with numpy alone, as it is installed: python -m unittest discover tools/python/tests."""
 
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -124,6 +126,16 @@ class Memory(WithStore):
         for b in loader:
             with self.assertRaises(ValueError):
                 b["x"][0] = 1
+
+    def test_arrays_are_of_their_batch_alone(self):
+        loader = hopfeed.Loader(self.store, 50, "none", "host")
+        kept = []
+        for _ in range(3):  # the same memory comes again
+            for b in loader:
+                self.assertEqual((b["x"].shape, b["x"].flags.writeable), ((b.rows, 3, 5), False))
+                b["x"].shape = (-1,)
+                kept.append(b["x"])
+        self.assertEqual(len(set(map(id, kept))), len(kept))
 
     def test_a_batch_that_is_held_stays_as_it_is(self):
         loader = hopfeed.Loader(self.store, 50, "rr", "host", buffers=3)
@@ -334,6 +346,43 @@ class Failures(WithStore):
             with self.assertRaisesRegex(hopfeed.Error, "closed"):
                 use()
         self.assertEqual(x.shape, (50, 3, 5))
+
+
+class Ring(unittest.TestCase):
+    def test_who_waits_for_a_loader_that_closes_gets_no_batch_of_the_next(self):
+        lib = hopfeed._native.library()
+        opened, u64, i64 = lib.hopfeed_ring_open, ctypes.c_uint64, ctypes.c_int64
+        opened.argtypes, opened.restype = [u64, i64, i64, i64], ctypes.c_void_p
+        lib.hopfeed_ring_close.argtypes = [ctypes.c_void_p]
+        lib.hopfeed_ring_put.argtypes = [ctypes.c_void_p, ctypes.POINTER(hopfeed._native.BatchStruct)]
+        before, after = 1 << 30, 1 << 30 | 1  # numbers that no loader has
+        ring = opened(before, 2, 9, 0)
+        self.assertEqual(lib.hopfeed_epoch(before, 0, 0), hopfeed._native.DONE)
+        answers, waiting = [], threading.Semaphore(0)
+
+        def wait():
+            waiting.release()
+            answers.append(lib.hopfeed_next(before, 60_000, ctypes.byref(hopfeed._native.BatchStruct())))
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            waiting.acquire()
+        time.sleep(0.3)  # so that they wait in the ring
+        lib.hopfeed_ring_close(ring)
+        self.assertEqual(opened(after, 2, 9, 0), ring)  # used again
+        self.assertEqual(lib.hopfeed_epoch(after, 0, 0), hopfeed._native.DONE)
+        epoch, first = i64(), i64()
+        lib.hopfeed_ring_wait.argtypes = [ctypes.c_void_p, ctypes.POINTER(i64), ctypes.POINTER(i64)]
+        self.assertEqual(lib.hopfeed_ring_wait(ring, ctypes.byref(epoch), ctypes.byref(first)), 1)
+        lib.hopfeed_ring_put(ring, ctypes.byref(hopfeed._native.BatchStruct(index=7)))
+        for thread in threads:
+            thread.join()
+        self.assertEqual(answers, [2, 2, 2], "want that the loader is closed")
+        batch = hopfeed._native.BatchStruct()
+        self.assertEqual((lib.hopfeed_next(after, 0, ctypes.byref(batch)), batch.index), (hopfeed._native.DONE, 7))
+        lib.hopfeed_ring_close(ring)
 
 
 def in_fork(store, loader, queue):

@@ -1,0 +1,189 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
+)
+
+// openOptions are those of open and plan.
+type openOptions struct {
+	resources
+	Store     string   `json:"store"`
+	Region    string   `json:"region"`
+	Matrices  [][2]any `json:"matrices"`
+	BatchRows int      `json:"batch_rows"`
+	World     int      `json:"world"`
+	Rank      int      `json:"rank"`
+	Placement string   `json:"placement"`
+	Shuffle   string   `json:"shuffle"`
+	Seed      uint64   `json:"seed"`
+	Stored    bool     `json:"stored"`
+	Buffers   int      `json:"buffers"`
+
+	Nodes      bool `json:"nodes"`
+	RowNumbers bool `json:"row_numbers"`
+}
+
+// defaultBuffers is one more than loaders have for a loop in Go: a batch that was released is taken
+// back when the next is put into the ring.
+const defaultBuffers = 3
+
+// inOrder is the shuffle that reads rows in the order of the store.
+const inOrder = "none"
+
+// session are the options of a session of one rank. It holds this rank's share of each batch.
+func (o *openOptions) session(ctx context.Context, store *format.Dir) (so session.Options, err error) {
+	if err := checkShare(o.BatchRows, o.World, o.Rank); err != nil {
+		return so, err
+	}
+	if o.World > 1 && o.Shuffle == placement.Auto {
+		return so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none", session.ErrOptions, o.World)
+	}
+	so = session.Options{
+		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
+		Buffers: cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
+	}
+	if so.Train {
+		so.Shuffle = o.Shuffle
+	}
+	if so.Matrices, err = o.matrices(store); err != nil {
+		return so, err
+	}
+	so.Machine, err = o.machine(ctx)
+	return so, err
+}
+
+// checkShare refuses a share of each batch that there is not.
+func checkShare(batchRows, world, rank int) error {
+	switch {
+	case batchRows < 1:
+		return fmt.Errorf("%w: batches of %d rows: want 1 or more", session.ErrOptions, batchRows)
+	case world < 1 || rank < 0 || rank >= world:
+		return fmt.Errorf("%w: rank %d of %d: ranks count from 0", session.ErrOptions, rank, world)
+	}
+	return nil
+}
+
+// matrices are those that are asked for.
+func (o *openOptions) matrices(store *format.Dir) (out []format.MatrixID, err error) {
+	if o.Matrices == nil {
+		return store.Matrices(), nil
+	}
+	for _, m := range o.Matrices {
+		operator, _ := m[0].(string)
+		hop, _ := m[1].(float64)
+		id := format.MatrixID{Operator: operator, Hop: int(hop)}
+		if _, err := store.Matrix(id); err != nil {
+			return nil, fmt.Errorf("%w: %v", session.ErrOptions, err)
+		}
+		out = append(out, id)
+	}
+	return out, nil
+}
+
+// planned is a plan as callers see it.
+type planned struct {
+	Placement    string                  `json:"placement"`
+	Shuffle      string                  `json:"shuffle"`
+	Reasons      []string                `json:"reasons"`
+	Alternatives []placement.Alternative `json:"alternatives"`
+	InputBytes   int64                   `json:"input_bytes"`
+	Rows         int64                   `json:"rows"` // of an epoch
+}
+
+func describePlan(p session.Plan, rows int64) planned {
+	return planned{p.Placement, p.Shuffle, p.Reasons, p.Alternatives, int64(p.Needs.Input), rows}
+}
+
+func plan(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
+	o := openOptions{Region: format.RegionTrain, World: 1, Placement: placement.Auto, Shuffle: placement.Auto}
+	if err := parse(options, &o); err != nil {
+		return nil, err
+	}
+	store, err := format.OpenStore(vfs.OS(), o.Store)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	so, err := o.session(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	p, err := session.MakePlan(ctx, store, so)
+	if err != nil {
+		return nil, err
+	}
+	return describePlan(p, session.CountRows(store.Layout(), so.Rows[0])), nil
+}
+
+// opened is the result of open and sample.
+type opened struct {
+	planned
+	Loader      uint64   `json:"loader"`
+	Batches     int      `json:"batches"` // of an epoch
+	Buffers     int      `json:"buffers"`
+	ChunkRows   int      `json:"chunk_rows"` // that are reshuffled together
+	Layers      int      `json:"layers"`     // of a sampled batch
+	Matrices    []string `json:"matrices"`
+	Fingerprint string   `json:"fingerprint"` // of the store or graph
+}
+
+func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
+	o := openOptions{Region: format.RegionTrain, World: 1, Placement: placement.Auto, Shuffle: placement.Auto}
+	if err := parse(options, &o); err != nil {
+		return nil, err
+	}
+	c := &client{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	store, err := format.OpenStore(vfs.OS(), o.Store)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(store)
+	so, err := o.session(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	opening, err := session.Open(ctx, store, so)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(opening)
+	order := chunk.Sequential
+	if so.Train {
+		order = chunk.Shuffled
+	}
+	set, err := opening.Loaders[0].Set(so.Rows[0], chunk.Plan{
+		BatchRows: o.BatchRows, ChunkRows: opening.ChunkRows, Order: order, Seed: o.Seed, Rank: o.Rank, World: o.World,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.epochs, c.stats = set, func() any { return opening.Loaders[0].Stats() }
+	out := &opened{
+		planned: describePlan(opening.Plan, set.Rows()), Batches: set.Batches(), Buffers: so.Buffers,
+		ChunkRows: opening.ChunkRows, Fingerprint: store.Manifest.Fingerprint,
+	}
+	if !so.Train {
+		out.Shuffle = inOrder
+	}
+	for _, m := range so.Matrices {
+		out.Matrices = append(out.Matrices, m.String())
+	}
+	return out, c.start(out, opening.Devices[0])
+}

@@ -1,0 +1,121 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
+)
+
+// sampleOptions are those of sample.
+type sampleOptions struct {
+	resources
+	Graph string   `json:"graph"`
+	Part  string   `json:"part"`
+	Split int      `json:"split"`
+	Nodes []uint32 `json:"nodes"` // instead of a part
+
+	Sampler     string  `json:"sampler"`
+	Fanout      []int   `json:"fanout"`
+	Aggregation string  `json:"aggregation"`
+	Replace     bool    `json:"replace"`
+	ByWeight    bool    `json:"by_weight"`
+	Bias        float64 `json:"bias"`
+	Debias      bool    `json:"debias"`
+	Cache       string  `json:"cache"`
+
+	BatchRows int    `json:"batch_rows"`
+	World     int    `json:"world"`
+	Rank      int    `json:"rank"`
+	Placement string `json:"placement"`
+	Mapped    bool   `json:"mapped"`
+	Shuffle   string `json:"shuffle"`
+	Seed      uint64 `json:"seed"`
+	Buffers   int    `json:"buffers"`
+}
+
+// plan is the order of the seeds.
+func (o *sampleOptions) plan() (p chunk.Plan, err error) {
+	p = chunk.Plan{BatchRows: o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: o.Seed, Rank: o.Rank, World: o.World}
+	switch o.Shuffle {
+	case placement.RR, "":
+	case inOrder:
+		p.Order = chunk.Sequential
+	default:
+		return p, fmt.Errorf("%w: shuffle %q of sampled batches: want %s or %s", session.ErrOptions, o.Shuffle, placement.RR, inOrder)
+	}
+	return p, checkShare(o.BatchRows, o.World, o.Rank)
+}
+
+func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
+	o := sampleOptions{Sampler: "neighbor", Fanout: []int{15, 10, 5}, Part: format.RegionTrain, World: 1}
+	if err := parse(options, &o); err != nil {
+		return nil, err
+	}
+	plan, err := o.plan()
+	if err != nil {
+		return nil, err
+	}
+	machine, err := o.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	graph, err := format.OpenGraph(vfs.OS(), o.Graph)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(graph)
+	seeds := o.Nodes
+	if seeds == nil {
+		if seeds, err = session.NodesOf(ctx, graph, o.Part, o.Split); err != nil {
+			return nil, err
+		}
+	}
+	opening, err := machine.Devices.Open(1)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(opening[0])
+	so := session.SampledOptions{
+		Machine: machine, Sampler: o.Sampler, Seeds: seeds, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
+		Sampling: sampling.Options{
+			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace, ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias,
+		},
+		Device: opening[0], Placement: o.Placement, Buffers: cmp.Or(o.Buffers, defaultBuffers), NodeIDs: true,
+	}
+	sampled, err := session.OpenSampled(ctx, graph, so)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(sampled)
+	set, err := sampled.Loader.Set(seeds, sampled.Method, plan)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
+	}
+	c.epochs, c.stats = set, func() any { return sampled.Loader.Stats() }
+	out := &opened{
+		planned: planned{
+			Placement: sampled.Placement, Shuffle: cmp.Or(o.Shuffle, placement.RR), Reasons: []string{sampled.Reason},
+			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()), Rows: set.Rows(),
+		},
+		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Layers(),
+		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,
+	}
+	return out, c.start(out, opening[0])
+}

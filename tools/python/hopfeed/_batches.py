@@ -1,0 +1,228 @@
+"""Batches of an engine's loader, and iterations over them: what all loaders have in common."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import weakref
+from typing import Any, Generic, Iterator, TypeVar
+
+import numpy as np
+
+from . import _native
+from ._errors import Error, ForkError, OptionError
+
+Array = TypeVar("Array")
+
+
+class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
+    """What one step of training sees: a dict of arrays, which the loader describes.
+
+    The arrays are memory of the loader, and must not be written to. They are valid until the next
+    batch is asked for or the loader is iterated over again, or, after ``hold()``, until ``release()``.
+    Afterwards they show other rows.
+    """
+
+    index: int  #: within the epoch
+    rows: int  #: of this rank
+    global_rows: int  #: of all ranks: what a sum of losses is divided by
+    _number: int  # of its hold
+    _kept = False
+
+    def hold(self) -> Batch[Array]:
+        """Keeps the memory of the batch until ``release()``. A loader has only ``buffers`` of them."""
+        self._kept = True
+        return self
+
+    def release(self) -> None:
+        """Gives the memory back."""
+        _native.library().hopfeed_release(self._number)
+
+
+class Handle:
+    """An open loader. What refers to its memory refers to this, so that it is closed after the last array."""
+
+    def __init__(self, verb: str, options: dict[str, Any]) -> None:
+        self.about = _native.run(verb, options)
+        self.number: int = self.about["loader"]
+        weakref.finalize(self, _close, self.number).atexit = False  # a process that ends gives back all
+
+
+def _close(number: int) -> None:
+    if _native.is_usable():  # not in a forked process
+        _native.library().hopfeed_close(number)
+
+
+class _Memory:
+    """Memory of the loader as numpy takes it, and what keeps it."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, owner: Handle, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "strides": strides,
+            "typestr": typestr,
+            "version": 3,
+        }
+
+
+def view(
+    owner: Handle, address: int | None, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None
+) -> np.ndarray[Any, Any]:
+    """An array in memory of the loader."""
+    if not address:
+        return np.empty(shape, typestr)
+    return np.asarray(_Memory(owner, address, shape, strides, typestr))
+
+
+def view_labels(owner: Handle, s: _native.BatchStruct) -> np.ndarray[Any, Any]:
+    """The labels of a batch: [rows] of classes, else [rows, L]."""
+    shape = (s.rows,) if s.label_dtype == _native.INT32 else (s.rows, s.label_columns)
+    return view(owner, s.labels, shape, _native.TYPES[s.label_dtype])
+
+
+class Batches(Generic[Array]):
+    """An open loader: an epoch of batches each time that it is iterated over.
+
+    :param verb: opens it, with ``options``
+    :param identity: what a state has to have in common with the loader that loads it
+    """
+
+    seed: int
+    batch_size: int
+    placement: str
+    shuffle: str
+
+    def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any]) -> None:
+        handle = Handle(verb, options)
+        self._handle: Handle | None = handle
+        self._struct = _native.BatchStruct()  # of the batch that the loop has
+        self._last: Batch[Array] | None = None  # made of it, unless the loop was interrupted
+        self.batch_size, self.seed = operator.index(options["batch_rows"]), operator.index(options["seed"])
+        about = handle.about
+        self.placement = about["placement"]
+        self.shuffle = about["shuffle"]
+        self.reasons: list[str] = about["reasons"]  #: for the placement
+        self.rows: int = about["rows"]  #: of an epoch, of all ranks
+        self._batches: int = about["batches"]
+        self._identity = {
+            "fingerprint": about["fingerprint"],
+            **identity,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "chunk_rows": about["chunk_rows"],
+            "shuffle": about["shuffle"],
+        }
+        self._epoch, self._next = 0, 0  # where the next iteration begins
+        self._at = (0, 0)  # what state_dict saves
+        self._iteration = 0
+
+    def _make_batch(self, handle: Handle, struct: _native.BatchStruct, features: int, labels: int, rows: int) -> Batch[Array]:
+        """The batch that the struct describes, with arrays of its own."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self._batches
+
+    def __iter__(self) -> Iterator[Batch[Array]]:
+        handle = self._open_handle()
+        lib, number = _native.library(), handle.number
+        self._keep_last()
+        lib.hopfeed_release(self._struct.hold)
+        epoch, first = self._epoch, self._next
+        self._epoch, self._next = epoch + 1, 0
+        self._at = (epoch, first)
+        self._iteration += 1
+        iteration = self._iteration
+        _native.check(lib.hopfeed_epoch(number, epoch, first))
+        return self._batches_of(handle, iteration, epoch)
+
+    def _batches_of(self, handle: Handle, iteration: int, epoch: int) -> Iterator[Batch[Array]]:
+        # Whatever this does for a batch, it does while the memory is busy and caches hold other
+        # things, so that a line takes ten times what it takes alone.
+        struct, fields = self._struct, _native.BATCH_FIELDS
+        pointer = ctypes.byref(struct)
+        while True:
+            status = _native.WAIT
+            while status == _native.WAIT:
+                lib = _native.library()
+                if iteration != self._iteration:
+                    raise Error("another iteration over this loader has begun, or the loader was closed")
+                self._keep_last()
+                status = lib.hopfeed_next(handle.number, _native.POLL_MS, pointer)  # releases the last
+            if status:
+                _native.check(status)
+                self._at = (epoch + 1, 0)
+                return
+            hold, index, rows, global_rows, features, labels = fields(struct)
+            # The caller may keep the batch and drop this generator, whose end must not release it.
+            self._last = batch = self._make_batch(handle, struct, features, labels, rows)
+            batch._number = hold
+            batch.index, batch.rows, batch.global_rows = index, rows, global_rows
+            index += 1
+            self._at = (epoch, index) if index < self._batches else (epoch + 1, 0)
+            yield batch
+            del batch
+
+    def _keep_last(self) -> None:
+        """If the batch that the loop has is held, this is not released with the next one."""
+        last = self._last
+        if last is not None and last._kept and last._number == self._struct.hold:
+            self._struct.hold = 0
+
+    def _open_handle(self) -> Handle:
+        _native.library()
+        if self._handle is None:
+            raise Error("the loader is closed")
+        return self._handle
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch. Without it, the first is 0, and others follow."""
+        epoch = operator.index(epoch)
+        self._epoch, self._next, self._at = epoch, 0, (epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: to be saved, and loaded by a loader of the same data, seed, shuffle and batch
+        size. Its rank, world size and placement may differ. During an iteration, it is after the batch
+        that the loop has."""
+        return {"version": 1, "epoch": self._at[0], "batch": self._at[1], **self._identity}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next iteration begin where a state was saved."""
+        if state.get("version") != 1:
+            raise OptionError(f"state of version {state.get('version')}: want 1")
+        for name, value in self._identity.items():
+            if state.get(name) != value:
+                raise OptionError(f"the state is of a loader with {name} {state.get(name)!r}, and this one has {value!r}: open it with the same")
+        epoch, batch = state["epoch"], state["batch"]
+        if not (0 <= epoch and 0 <= batch <= self._batches):
+            raise OptionError(f"state at batch {batch} of epoch {epoch}: an epoch has {self._batches} batches")
+        self._epoch, self._next, self._at = epoch, batch, (epoch, batch)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters and times of the epochs that have ended, and by which paths files were read."""
+        returned = ctypes.c_void_p()
+        _native.check(_native.library().hopfeed_stats(self._open_handle().number, ctypes.byref(returned)))
+        stats: dict[str, Any] = _native.take(returned)
+        return stats
+
+    def close(self) -> None:
+        """Ends the iteration. The memory is given back when no array refers to it any more."""
+        self._handle = self._last = None
+        self._iteration += 1
+
+    def __enter__(self) -> Batches[Array]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise ForkError(
+            "a loader cannot be sent to another process. It needs no worker processes, since it reads ahead by threads: "
+            "iterate over it, or give it to a DataLoader with batch_size=None and num_workers=0"
+        )

@@ -1,0 +1,199 @@
+"""Loaders of batches that are sampled of a graph, for models that pass messages."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+import zlib
+from typing import Any, Generic, Sequence
+
+import numpy as np
+
+from . import _native
+from ._batches import Array, Batch, Batches, Handle, view, view_labels
+from ._errors import OptionError
+from ._loader import Dataset
+
+
+class Block(Generic[Array]):
+    """A layer of a sampled batch: a bipartite graph, in compressed form by destination.
+
+    Sources and destinations are known by local numbers, and the destinations are the first of the
+    sources. So of the features ``h`` of the sources, those of the destinations are ``h[:block.destinations]``.
+    """
+
+    __slots__ = ("destinations", "sources", "indptr", "indices", "weights")
+
+    def __init__(self, destinations: int, sources: int, indptr: Array, indices: Array, weights: Array) -> None:
+        self.destinations = destinations
+        self.sources = sources
+        self.indptr = indptr  #: [destinations + 1] int32: the edges of d are those from indptr[d] to indptr[d+1] - 1
+        self.indices = indices  #: [edges] int32: their sources
+        #: [edges] float32: the sum of weight * feature over the edges of a destination estimates what the
+        #: aggregation of the loader is over all its in-neighbours
+        self.weights = weights
+
+    def edge_index(self) -> Array:
+        """A copy of the edges as int64 [2, edges]: sources, and below them destinations."""
+        indptr: Any = self.indptr
+        return np.stack([self.indices, np.repeat(np.arange(self.destinations), np.diff(indptr))])  # type: ignore[return-value,call-overload]
+
+    def __repr__(self) -> str:
+        return f"<hopfeed.Block: {len(self.indices)} edges from {self.sources} to {self.destinations} nodes>"  # type: ignore[arg-type]
+
+
+class NeighborLoader(Batches[Array]):
+    """Sampled mini-batches of a graph, an epoch each time that it is iterated over.
+
+    Every seed comes once an epoch (GraphSAINT's samplers draw instead), in an order that depends on
+    ``seed``, epoch, ``shuffle`` and ``batch_size`` alone. The engine samples, and gathers features, by threads
+    of its own, so it needs no worker processes.
+
+    In a batch, ``"x"`` is float32 [inputs, features], of the nodes ``"inputs"``. The first ``batch.rows`` of
+    them are the seeds: ``"nodes"`` [rows], with ``"labels"`` [rows], the class, or [rows, L], where -1 (of values
+    NaN) is unlabelled. ``"blocks"`` has a ``Block`` for each layer of the model, in the order in which it
+    computes them: the sources of the first are the rows of ``"x"``, those of each later one the destinations
+    of the one before, and the destinations of the last the seeds. GraphSAINT's samplers also give
+    ``"row_weights"`` [rows], which multiply the losses of the rows.
+
+    :param graph: a graph, or its path
+    :param fanout: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest the
+        seeds, -1 is all
+    :param batch_size: seeds of a batch, of all ranks together
+    :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
+    :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
+    :param split: which nodes are seeds: ``"train"``, ``"valid"``, ``"test"``, ``"rest"``, ``"all"``, or an array of
+        the numbers of nodes
+    :param split_index: of the splits of the graph, the one that ``split`` refers to
+    :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
+    :param shuffle: ``"rr"``: the seeds are, in each epoch; ``"none"``: they come in their order
+    :param aggregation: what weights of edges estimate: ``"mean"``, ``"sym"`` (GCN) or ``"plain"`` (sum)
+    :param replace: draw with replacement
+    :param by_weight: ``neighbor``: draw by the weights of edges
+    :param bias: ``locality``: how much cached nodes are preferred; 1 is not at all
+    :param debias: ``locality``: estimates without bias
+    :param mapped: map the topology from disk instead of loading it
+    :param rank: which of ``world_size`` processes this one is. All get a share of each batch
+    :param buffers: batches in memory, of which one less may be held (default 3)
+    :param memory: such as ``"8GiB"``: what may be used (default: what the machine has, divided by
+        LOCAL_WORLD_SIZE, which torchrun sets)
+    :param threads: that sample and gather (default: all)
+    """
+
+    _block_type: type[Block[Any]] = Block
+
+    def __init__(
+        self,
+        graph: str | os.PathLike[str] | Dataset,
+        fanout: Sequence[int] = (15, 10, 5),
+        batch_size: int = 1024,
+        sampler: str = "neighbor",
+        *,
+        cache: str | None = None,
+        split: str | Any = "train",
+        split_index: int = 0,
+        seed: int = 0,
+        placement: str = "auto",
+        shuffle: str = "rr",
+        aggregation: str = "mean",
+        replace: bool = False,
+        by_weight: bool = False,
+        bias: float = 0,
+        debias: bool = False,
+        mapped: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        buffers: int | None = None,
+        memory: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.dataset: Dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        if self.dataset.kind != "graph":
+            raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
+        self.sampler, self.fanout = sampler, [operator.index(n) for n in fanout]
+        sampling = {
+            "sampler": sampler,
+            "fanout": self.fanout,
+            "aggregation": aggregation,
+            "replace": replace,
+            "by_weight": by_weight,
+            "bias": bias,
+            "debias": debias,
+        }
+        nodes = None if isinstance(split, str) else _node_numbers(split)
+        options = {
+            **sampling,
+            "graph": self.dataset.path,
+            "part": split if nodes is None else None,
+            "split": split_index,
+            "nodes": nodes,
+            "cache": cache,
+            "batch_rows": batch_size,
+            "world": world_size,
+            "rank": rank,
+            "placement": placement,
+            "mapped": mapped,
+            "shuffle": shuffle,
+            "seed": seed,
+            "buffers": buffers,
+            "memory": memory,
+            "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+            "threads": threads,
+        }
+        identity = {
+            **sampling,
+            "split": split if nodes is None else f"{len(nodes)} nodes with checksum {zlib.crc32(np.asarray(nodes, np.int64).tobytes())}",
+            "split_index": operator.index(split_index),
+            "cache": cache if sampler == "locality" else None,  # which samples by it
+        }
+        super().__init__("sample", options, identity)
+
+    def _make_batch(self, handle: Handle, struct: _native.BatchStruct, features: int, labels: int, rows: int) -> Batch[Array]:
+        s = struct
+        inputs = s.feature_rows
+        arrays: dict[str, Any] = {
+            "x": self._as_array("x", view(handle, features, (inputs, s.columns), "<f4")),
+            "labels": self._as_array("labels", view_labels(handle, s)),
+            "nodes": self._as_array("nodes", view(handle, s.nodes, (rows,), "<u4")),
+            "inputs": self._as_array("inputs", view(handle, s.inputs, (inputs,), "<u4")),
+        }
+        if s.row_weights:
+            arrays["row_weights"] = self._as_array("row_weights", view(handle, s.row_weights, (rows,), "<f4"))
+        blocks = []
+        described = ctypes.string_at(s.blocks, s.layers * _native.BLOCK_FIELDS.size)
+        for destinations, sources, edges, indptr, indices, weights in _native.BLOCK_FIELDS.iter_unpack(described):
+            starts = view(handle, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
+            blocks.append(
+                self._block_type(
+                    destinations,
+                    sources,
+                    self._as_array("indptr", starts),
+                    self._as_array("indices", view(handle, indices, (edges,), "<i4")),
+                    self._as_array("weights", view(handle, weights, (edges,), "<f4")),
+                )
+            )
+        return Batch({**arrays, "blocks": blocks})
+
+    # hopfeed.torch has its own of this:
+    def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        """What a batch has of an array in the loader's memory."""
+        array.flags.writeable = False
+        return array
+
+    def __repr__(self) -> str:
+        return (
+            f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seeds, "
+            f"{self.sampler} {self.fanout}, features from {self.placement}>"
+        )
+
+
+def _node_numbers(split: Any) -> list[int]:
+    """An array of integers as a list."""
+    array = np.asarray(split)
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
+        raise OptionError(f"split is an array {array.shape} of {array.dtype}: want the name of a part, or numbers of nodes [n]")
+    if array.size and (array.min() < 0 or array.max() >= 1 << 32):
+        raise OptionError(f"split has numbers of nodes from {array.min()} to {array.max()}")
+    numbers: list[int] = array.tolist()
+    return numbers
