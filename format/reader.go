@@ -55,7 +55,11 @@ func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 func openVersion(fsys vfs.FS, dir, kind string) (*Dir, *Manifest, error) {
 	m, index, err := readVersion(fsys, dir)
 	if m != nil && kind != "" && kind != m.Kind {
-		return nil, m, fmt.Errorf("%s is a %s, not a %s", dir, m.Kind, kind)
+		advice := "give the graph that it was made of"
+		if kind == KindStore {
+			advice = "hopfeed propagate makes stores of graphs"
+		}
+		return nil, m, fmt.Errorf("%s is a %s, not a %s (%w: %s)", dir, m.Kind, kind, ErrKind, advice)
 	}
 	if err != nil {
 		return nil, m, err

@@ -632,11 +632,11 @@ func TestTheSizeOfAMatrixIsKnownBefore(t *testing.T) {
 func TestKindsAndProgressAreTold(t *testing.T) {
 	graph, store := tiny()[0], tiny()[1]
 	fsys, dir := graph.mustWrite(t)
-	if _, err := OpenStore(fsys, dir); err == nil || err.Error() != "/d is a graph, not a store" {
+	if _, err := OpenStore(fsys, dir); !errors.Is(err, ErrKind) || err.Error() != "/d is a graph, not a store (wrong kind of directory: hopfeed propagate makes stores of graphs)" {
 		t.Error(err)
 	}
 	fsys, dir = store.mustWrite(t)
-	if _, err := OpenGraph(fsys, dir); err == nil || err.Error() != "/d is a store, not a graph" {
+	if _, err := OpenGraph(fsys, dir); !errors.Is(err, ErrKind) || err.Error() != "/d is a store, not a graph (wrong kind of directory: give the graph that it was made of)" {
 		t.Error(err)
 	}
 	d, err := OpenStore(fsys, dir)

@@ -306,6 +306,11 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "propagate many splits, labels and names", line: "propagate wide -o OUT/s --hops 1 --operator sym --force --quiet"},
 		{name: "export a store", line: "export npy wide-store -o OUT/a --force --quiet"},
 		{name: "export a hub", line: "export npy hub -o OUT/a --force --quiet"},
+		{name: "sample", line: "sample graph --seeds all --fanout 5,5 --quiet"},
+		{name: "sample with an optimal cache", more: true, line: "sample graph --seeds all --fanout 5,5 --cache optimal:20000rows --quiet"},
+		{name: "sample with a joint cache", line: "sample graph --seeds all --fanout 5,5 --cache ducati:1MiB --quiet"},
+		{name: "sample layers of a hub", line: "sample hub --seeds all --fanout 3000,3000 --sampler fastgcn-flat --aggregation sym --cache gns:1000rows --max-batches 20 --quiet"},
+		{name: "sample all of a hub", line: "sample hub --seeds all --fanout -1,-1 --batch 100 --max-batches 20 --cache presampled:1000rows --quiet"},
 		{name: "plan", line: "plan store --model sign --quiet"},
 		{name: "verify", line: "verify store --quiet"},
 	} {

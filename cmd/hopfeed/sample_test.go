@@ -66,7 +66,7 @@ func TestSampleCountsHitsOfEveryPolicy(t *testing.T) {
 }
 
 func TestSampleRefuses(t *testing.T) {
-	d := disk(t, generateLine)
+	d := disk(t, generateLine, propagateLine)
 	for _, c := range []struct{ line, want string }{
 		{"sample graph --sampler walk", `--sampler "walk": want one of`},
 		{"sample graph --fanout 3,0", "fanout 0 of layer 1"},
@@ -77,6 +77,9 @@ func TestSampleRefuses(t *testing.T) {
 		{"sample graph --sampler locality", "needs a cache"},
 		{"sample graph --sampler locality --cache lru:20rows", "changes from batch to batch"},
 		{"sample graph --cache degree", "it has no size"},
+		{"sample graph --cache lru:10B", "has no room for a row, of 24 bytes: give lru:24 or more"},
+		{"sample graph --cache ducati:10B", "has no room for a row"},
+		{"sample store", "store is a store, not a graph (wrong kind of directory: give the graph that it was made of)"},
 		{"sample graph --aggregation sum", `no aggregation is called "sum"`},
 	} {
 		o := hopfeed(t, d, c.line)

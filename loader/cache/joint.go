@@ -12,18 +12,30 @@ type Items struct {
 	Bytes  func(node uint32) int64
 }
 
+// item is a row or a list.
+type item struct {
+	density float64
+	bytes   int64
+	node    uint32
+	list    bool
+}
+
+const jointItemBytes = 24
+
 // Joint divides a budget in bytes between feature rows and adjacency lists as DUCATI does (Zhang et
 // al. 2023): of both together, the items of the highest value per byte that still fit, so that the
 // last byte of either is worth the same. The value is that of the best choice, less at most that of
 // one item (Dantzig 1957). Items without value are left out. The lists of nodes ascend.
 func Joint(budgetBytes int64, rows, lists Items) (rowNodes, listNodes []uint32) {
-	type item struct {
-		density float64
-		bytes   int64
-		node    uint32
-		list    bool
+	count := 0
+	for _, values := range [][]float64{rows.Values, lists.Values} {
+		for _, value := range values {
+			if value > 0 {
+				count++
+			}
+		}
 	}
-	var items []item
+	items := make([]item, 0, count)
 	for _, kind := range []struct {
 		Items
 		list bool

@@ -31,11 +31,31 @@ type optimal struct {
 	free   list
 	isFree []bool
 
-	trace     []uint32 // of the window: nodes, then the batches of their next use
+	trace     rowTrace // of the window: nodes, then the batches of their next use
 	starts    []int    // of its batches, in trace
 	upcoming  []uint32 // by node: the batch of its next use
 	intervals intervals
 	first     []uint32 // nodes that are kept from the beginning
+}
+
+// rowTrace is a list that grows by pieces, which it keeps: it takes no more memory while it grows.
+type rowTrace struct {
+	pieces [][]uint32
+	rows   int
+}
+
+const tracePiece = 1 << 16 // rows
+
+func (t *rowTrace) at(i int) *uint32 { return &t.pieces[i/tracePiece][i%tracePiece] }
+
+func (t *rowTrace) add(nodes []uint32) {
+	for len(nodes) > 0 {
+		if t.rows == len(t.pieces)*tracePiece {
+			t.pieces = append(t.pieces, make([]uint32, tracePiece))
+		}
+		n := copy(t.pieces[t.rows/tracePiece][t.rows%tracePiece:], nodes)
+		nodes, t.rows = nodes[n:], t.rows+n
+	}
 }
 
 func (o *optimal) begin(c *Cache, _ int, trace iter.Seq[[]uint32]) int {
@@ -48,8 +68,9 @@ func (o *optimal) begin(c *Cache, _ int, trace iter.Seq[[]uint32]) int {
 	fill(o.upcoming, never)
 	for b := batches - 1; b >= 0; b-- {
 		for i := o.starts[b]; i < o.starts[b+1]; i++ {
-			node := o.trace[i]
-			o.trace[i], o.upcoming[node] = o.upcoming[node], uint32(b)
+			at := o.trace.at(i)
+			node := *at
+			*at, o.upcoming[node] = o.upcoming[node], uint32(b)
 		}
 	}
 	o.plan(c, batches)
@@ -60,19 +81,19 @@ func (o *optimal) begin(c *Cache, _ int, trace iter.Seq[[]uint32]) int {
 
 // read reads the batches of a window.
 func (o *optimal) read(trace iter.Seq[[]uint32]) {
-	o.trace, o.starts = o.trace[:0], append(o.starts[:0], 0)
+	o.trace.rows, o.starts = 0, append(o.starts[:0], 0)
 	for nodes := range trace {
-		if len(o.starts) > 1 && int64(len(o.trace)+len(nodes)) > o.traceRows {
+		if len(o.starts) > 1 && int64(o.trace.rows+len(nodes)) > o.traceRows {
 			break
 		}
-		o.trace = append(o.trace, nodes...)
-		o.starts = append(o.starts, len(o.trace))
+		o.trace.add(nodes)
+		o.starts = append(o.starts, o.trace.rows)
 	}
 }
 
 // plan chooses the intervals of the window that occupy a slot.
 func (o *optimal) plan(c *Cache, batches int) {
-	words := (len(o.trace) + 63) / 64
+	words := (o.trace.rows + 63) / 64
 	if cap(o.keep) < words {
 		o.keep = make([]uint64, words)
 	}
@@ -83,19 +104,19 @@ func (o *optimal) plan(c *Cache, batches int) {
 	s.reset(len(c.nodeOf), batches)
 	for node, end := range o.upcoming {
 		if int(end) < batches {
-			s.add(int64(len(o.trace)+node), end)
+			s.add(int64(o.trace.rows+node), end)
 		}
 	}
 	for b := range batches {
 		s.end(uint32(b), func(id int64) {
-			if id < int64(len(o.trace)) {
+			if id < int64(o.trace.rows) {
 				o.keep[id/64] |= 1 << (id % 64)
 			} else {
-				o.first = append(o.first, uint32(id-int64(len(o.trace))))
+				o.first = append(o.first, uint32(id-int64(o.trace.rows)))
 			}
 		})
 		for i := o.starts[b]; i < o.starts[b+1]; i++ {
-			if end := o.trace[i]; int(end) < batches {
+			if end := *o.trace.at(i); int(end) < batches {
 				s.add(int64(i), end)
 			}
 		}
@@ -138,7 +159,7 @@ func (o *optimal) occupy(slot uint32) {
 // of, none does.
 func (o *optimal) kept(i int) bool {
 	i += o.at
-	return i < len(o.trace) && o.keep[i/64]>>(i%64)&1 == 1
+	return i < o.trace.rows && o.keep[i/64]>>(i%64)&1 == 1
 }
 
 func (o *optimal) admit(c *Cache, nodes, misses []uint32, l *Lookup) {

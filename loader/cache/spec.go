@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,6 +19,9 @@ type Spec struct {
 	Rows   int64
 }
 
+// ErrNoRoom is returned for a cache that has no room for a row.
+var ErrNoRoom = errors.New("no room for a row")
+
 // Inputs are what policies look at. Of the functions, only those are called that the policy needs.
 type Inputs struct {
 	Nodes    int64
@@ -30,6 +35,8 @@ type Inputs struct {
 	// each node, and ListBytes is the size of that list.
 	ListVisits func() ([]float64, error)
 	ListBytes  func(node uint32) int64
+	// TraceRows is how many rows of batches the optimal policy looks ahead; 0: MostTraceRows.
+	TraceRows int64
 	// Reach is proportional to the probability that a batch reaches each node (mq-gnn Eq. 14-16).
 	Reach func() ([]float32, error)
 }
@@ -69,13 +76,43 @@ var policies = []kind{
 		return opened(NewGNS(slots, weights, in.Seed))
 	}},
 	{"optimal", "rows that are used again soonest", func(_ Spec, slots int, in Inputs) (Opened, error) {
-		return opened(NewOptimal(in.Nodes, slots, traceRows))
+		return opened(NewOptimal(in.Nodes, slots, cmp.Or(in.TraceRows, MostTraceRows)))
 	}},
 	{"ducati", "rows and adjacency lists of the highest value a byte", openDucati},
 }
 
-// traceRows is how many rows of batches the optimal cache looks ahead: 1 GiB while it plans.
-const traceRows = 1 << 28
+// MostTraceRows is how many rows of batches the optimal cache looks ahead at most: 1 GiB.
+const MostTraceRows = 1 << 28
+
+// traceRowBits is what each of these rows takes, in bits: a number, and whether it stays.
+const traceRowBits = 8*4 + 1
+
+// TraceRows is how many rows the optimal cache can look ahead with so much memory, and TraceBytes the
+// memory of so many rows.
+func TraceRows(bytes int64) int64 { return min(MostTraceRows, bytes/traceRowBits*8) }
+func TraceBytes(rows int64) int64 { return rows * traceRowBits / 8 }
+
+// TableBytes is the host memory of the cache's tables and of what its policy looks at, at most at a
+// time, without the rows, and without what the optimal policy traces.
+func (s Spec) TableBytes(nodes, rowBytes int64) int64 {
+	slots := s.Slots(nodes, rowBytes)
+	tables := 4*nodes + 4*slots
+	switch s.Policy {
+	case "degree":
+		return tables + 4*nodes + 4*slots
+	case "presampled": // visits of rows and lists
+		return tables + 12*nodes + 4*slots
+	case "ducati": // these, their values, a list of all items, and those that are chosen
+		return tables + 28*nodes + 2*jointItemBytes*nodes
+	case "gns":
+		return tables + 12*nodes + 6*slots
+	case "lru":
+		return tables + 8*slots
+	case "optimal":
+		return tables + 4*nodes + 25*slots
+	}
+	return tables
+}
 
 func opened(c *Cache, err error) (Opened, error) { return Opened{Cache: c}, err }
 
@@ -172,6 +209,14 @@ func (s Spec) Slots(nodes, rowBytes int64) int64 {
 	return min(rows, nodes)
 }
 
+// CheckRoom is ErrNoRoom if the cache has no room for a row.
+func (s Spec) CheckRoom(nodes, rowBytes int64) error {
+	if s.Slots(nodes, rowBytes) < 1 && nodes > 0 {
+		return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, rowBytes, s.Policy, rowBytes)
+	}
+	return nil
+}
+
 // Open makes the cache.
 func (s Spec) Open(in Inputs) (Opened, error) {
 	i := slices.IndexFunc(policies, func(p kind) bool { return p.name == s.Policy })
@@ -179,8 +224,8 @@ func (s Spec) Open(in Inputs) (Opened, error) {
 		return Opened{}, fmt.Errorf("unknown cache policy %q (want one of %v)", s.Policy, Policies())
 	}
 	slots := s.Slots(in.Nodes, in.RowBytes)
-	if slots < 1 && in.Nodes > 0 {
-		return Opened{}, fmt.Errorf("cache %s has no room for a row of %d bytes", s, in.RowBytes)
+	if err := s.CheckRoom(in.Nodes, in.RowBytes); err != nil {
+		return Opened{}, err
 	}
 	o, err := policies[i].open(s, int(min(slots, math.MaxInt32)), in)
 	if err != nil {

@@ -20,6 +20,8 @@ type CacheOptions struct {
 	Nodes   []uint32
 	Plan    chunk.Plan
 	Workers int // that sample at a time; 0: GOMAXPROCS
+	// TraceRows is how many rows of batches the optimal cache looks ahead; 0: cache.MostTraceRows.
+	TraceRows int64
 }
 
 // OpenCache opens a cache for training on sampled mini-batches.
@@ -33,7 +35,7 @@ func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Open
 	}
 	v := &visits{o: o}
 	opened, err := spec.Open(cache.Inputs{
-		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, Seed: o.Plan.Seed,
+		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, TraceRows: o.TraceRows, Seed: o.Plan.Seed,
 		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology) },
 		Visits:     func() ([]uint32, error) { err := v.count(ctx); return v.rows, err },
 		ListVisits: func() ([]float64, error) { err := v.count(ctx); return v.lists, err },

@@ -82,6 +82,7 @@ type methodKind struct {
 	prepare    func(ctx context.Context, m *Method) error // what choosers share; may be nil
 	replace    bool                                       // it can draw with replacement
 	graphWise  bool                                       // it chooses seeds itself
+	layerWise  bool                                       // a fanout is nodes of a layer
 }
 
 var methodKinds = map[string]*methodKind{
@@ -90,15 +91,15 @@ var methodKinds = map[string]*methodKind{
 	"labor":              {newChooser: newLabor},
 	"labor-1":            {newChooser: newLabor1},
 	"locality":           {newChooser: newLocality, replace: true},
-	"ladies":             {newChooser: newLayerWise(false, false, false), replace: true},
-	"ladies-flat":        {newChooser: newLayerWise(false, true, false), replace: true},
-	"ladies-debias":      {newChooser: newLayerWise(false, false, true)},
-	"ladies-flat-debias": {newChooser: newLayerWise(false, true, true)},
+	"ladies":             {layerWise: true, newChooser: newLayerWise(false, false, false), replace: true},
+	"ladies-flat":        {layerWise: true, newChooser: newLayerWise(false, true, false), replace: true},
+	"ladies-debias":      {layerWise: true, newChooser: newLayerWise(false, false, true)},
+	"ladies-flat-debias": {layerWise: true, newChooser: newLayerWise(false, true, true)},
 
-	"fastgcn":             {newChooser: newLayerWise(true, false, false), prepare: squaredColumns, replace: true},
-	"fastgcn-flat":        {newChooser: newLayerWise(true, true, false), prepare: flatColumns, replace: true},
-	"fastgcn-debias":      {newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
-	"fastgcn-flat-debias": {newChooser: newLayerWise(true, true, true), prepare: flatColumns},
+	"fastgcn":             {layerWise: true, newChooser: newLayerWise(true, false, false), prepare: squaredColumns, replace: true},
+	"fastgcn-flat":        {layerWise: true, newChooser: newLayerWise(true, true, false), prepare: flatColumns, replace: true},
+	"fastgcn-debias":      {layerWise: true, newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
+	"fastgcn-flat-debias": {layerWise: true, newChooser: newLayerWise(true, true, true), prepare: flatColumns},
 
 	"saint-node": {newChooser: newSaint, prepare: saintNodes, graphWise: true},
 	"saint-edge": {newChooser: newSaint, prepare: saintEdges, graphWise: true},

@@ -53,6 +53,7 @@ type Sampled struct {
 	Reason    string // of it, in words
 
 	maxBatchBytes int64 // 0: as much as the device has
+	traceRows     int64 // that an optimal cache looks ahead
 }
 
 // OpenSampled opens topology, sampler and cache of a graph and, for a device, features, labels and
@@ -115,9 +116,9 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		}
 		return nil
 	}
-	spec, err := cache.Parse(o.Cache)
+	spec, err := o.cacheSpec(graph)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrOptions, err)
+		return err
 	}
 	// What the policy looks at is sampled without the cache.
 	visiting, name := o.Sampling, o.Sampler
@@ -129,7 +130,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		return err
 	}
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: o.Machine.Threads,
+		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: o.Machine.Threads, TraceRows: s.traceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
@@ -175,7 +176,21 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		what += " (less if the topology is mapped from disk)"
 	}
 	need := o.HeldBytes + o.samplingBytes(m)
-	if o.Device == nil {
+	cacheBytes, err := o.cacheBytes(graph)
+	if err != nil {
+		return err
+	}
+	if need += cacheBytes; cacheBytes > 0 {
+		what += " with cache " + o.Cache
+	}
+	defer func() { // with half of what is left
+		s.traceRows = cache.MostTraceRows
+		if o.Machine.Budget.By != "" {
+			s.traceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes-machine.ProgramBytes)-need)/2))
+		}
+	}()
+	if o.Device == nil { // a batch for each thread, and one that is looked up in the cache
+		need += int64(o.Machine.Threads+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
 		return o.Machine.Budget.Fits(what, need)
 	}
 	switch o.Placement {
@@ -200,9 +215,11 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if s.Placement == placement.Host {
 		need += all
 	} else if o.Cache != "" && o.Device.Info().Unified {
-		if spec, err := cache.Parse(o.Cache); err == nil {
-			need += spec.Slots(m.Nodes, featureBytes(graph)) * featureBytes(graph)
+		spec, err := o.cacheSpec(graph)
+		if err != nil {
+			return err
 		}
+		need += spec.Slots(m.Nodes, featureBytes(graph)) * featureBytes(graph)
 	}
 	if err := o.Machine.Budget.Fits(what+" with features in storage", need); err != nil {
 		return err
@@ -213,10 +230,43 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	return nil
 }
 
-// samplingBytes is the host memory of topology and sampler: seeds, factors or distributions of nodes,
-// and for each thread a table of local ids and places of a batch.
+// cacheSpec is Cache, which has room for a row.
+func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
+	spec, err := cache.Parse(o.Cache)
+	if err == nil {
+		err = spec.CheckRoom(graph.Manifest.Nodes, featureBytes(graph))
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	return spec, err
+}
+
+// cacheBytes is the memory of the cache without its rows: its tables, what its policy looks at, and at
+// least a batch that an optimal one looks ahead.
+func (o *SampledOptions) cacheBytes(graph *format.Dir) (int64, error) {
+	if o.Cache == "" {
+		return 0, nil
+	}
+	spec, err := o.cacheSpec(graph)
+	if err != nil {
+		return 0, err
+	}
+	nodes := graph.Manifest.Nodes
+	bytes := spec.TableBytes(nodes, featureBytes(graph)) + 12*nodes // and what a batch finds there
+	if spec.Policy == "optimal" {
+		bytes += cache.TraceBytes(nodes)
+	}
+	return bytes, nil
+}
+
+// samplingBytes is the host memory of topology and sampler: seeds, factors and distributions of nodes,
+// counts of walks, and for each thread tables of local ids.
 func (o *SampledOptions) samplingBytes(m *format.Manifest) int64 {
-	bytes := 8*m.Nodes + int64(o.Machine.Threads)*4*2*m.Nodes
+	bytes := 4*int64(len(o.Seeds)) + 20*m.Nodes + int64(o.Machine.Threads)*4*2*m.Nodes
+	if o.Sampler == "saint-rw" {
+		bytes += 4 * m.Edges
+	}
 	if !o.Mapped {
 		perEdge := int64(4)
 		if m.Weighted {
