@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
@@ -82,7 +82,7 @@ func TestAPlacementIsOneFile(t *testing.T) {
 	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.BFloat16, 20, 3, 1, 0}} {
 		store := newStore(t, spec)
 		for _, unified := range []bool{true, false} {
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, unified, host.Options{Threads: 2})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: memoryPlacement, BatchRows: 20})
 				for n, plan := range plans(memoryPlacement, spec.chunkRows, 20) {
@@ -104,7 +104,7 @@ func TestAPlacementIsOneFile(t *testing.T) {
 			})
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 		devices := newDevices(t, 3)
 		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: memoryPlacement, BatchRows: 20}, devices)

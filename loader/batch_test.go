@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
@@ -55,7 +56,7 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 				{RowNumbers: true, AsStored: true, Regions: []string{"rest", "valid"}},
 			} {
 				t.Run(fmt.Sprintf("%v/labels=%d/%s/%+v", spec.dtype, spec.labels, p.name, asked), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
+					testdevice.Bubble(t, func(t *testing.T) {
 						device := newDevice(t, p.unified, host.Options{Threads: 2})
 						o := asked
 						o.Device, o.Store, o.Matrices, o.Placement, o.BatchRows = device, store, testMatrices, p.placement, 7
@@ -190,7 +191,7 @@ func (e later) Wait(ctx context.Context) error {
 func TestAHeldBatchStaysWhatItIs(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float16, chunkRows: 8, features: 5, labels: 1})
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l, s, plan := holdingLoader(t, device, store, p.placement)
 			stream := mustStream(t, device)
@@ -201,7 +202,7 @@ func TestAHeldBatchStaysWhatItIs(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if got = append(got, copyOut(t, stream, b)); held == nil && b.Index == 2 {
+					if got = append(got, copyOut(t, device, stream, b)); held == nil && b.Index == 2 {
 						held = b
 						held.Hold()
 					}
@@ -214,7 +215,7 @@ func TestAHeldBatchStaysWhatItIs(t *testing.T) {
 			if err := l.Close(); err == nil || !strings.Contains(err.Error(), "1 batches are still held") {
 				t.Errorf("closed: %v", err)
 			}
-			kept := copyOut(t, stream, held)
+			kept := copyOut(t, device, stream, held)
 			held.Release(stream.Record())
 			if err := stream.Close(); err != nil {
 				t.Fatal(err)
@@ -235,7 +236,7 @@ func TestTheLoaderWaitsWhileAllBatchesAreHeld(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 	for _, p := range placements {
 		synctest.Test(t, func(t *testing.T) {
-			device := newDevice(t, p.unified, host.Options{Threads: 2})
+			device := testdevice.Host(t, host.Options{Threads: 2, Discrete: !p.unified})
 			_, s, plan := holdingLoader(t, device, store, p.placement)
 			stream := mustStream(t, device)
 			defer stream.Close()
@@ -248,7 +249,7 @@ func TestTheLoaderWaitsWhileAllBatchesAreHeld(t *testing.T) {
 				if b.Index == 2 && !free.Load() {
 					t.Error("the memory of a batch that is held was used for another")
 				}
-				got = append(got, copyOut(t, stream, b))
+				got = append(got, copyOut(t, device, stream, b))
 				if b.Index > 1 {
 					continue
 				}
@@ -285,7 +286,7 @@ func TestAnEpochThatEndsWhileBatchesAreHeldLosesNoBuffer(t *testing.T) {
 			for _, holds := range []int{1, 2} {
 				for _, cancels := range []bool{false, true} {
 					synctest.Test(t, func(t *testing.T) {
-						device := newDevice(t, p.unified, host.Options{Threads: 2})
+						device := testdevice.Host(t, host.Options{Threads: 2, Discrete: !p.unified})
 						l, s, plan := holdingLoader(t, device, store, p.placement)
 						stream := mustStream(t, device)
 						defer stream.Close()
@@ -333,7 +334,7 @@ func TestAnEpochThatEndsWhileBatchesAreHeldLosesNoBuffer(t *testing.T) {
 
 // A Release without a Hold takes nothing from the loop, nor from the batch that has the memory next.
 func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 		device := newDevice(t, true, host.Options{Threads: 2})
 		_, s, plan := holdingLoader(t, device, store, Host)
@@ -350,7 +351,7 @@ func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 			b.Hold()
 			b.Release(nil)
 			b.Release(nil)
-			got = append(got, copyOut(t, stream, b))
+			got = append(got, copyOut(t, device, stream, b))
 			gone = b
 		}
 		if err := stream.Synchronize(t.Context()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -23,7 +24,7 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 	spec := storeSpec{dtype: format.Float16, chunkRows: 8, features: 64, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			buf, err := device.Alloc(3 * 128 * 128 * 4)
 			if err != nil {
@@ -46,7 +47,7 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 					for range 5 {
 						stream.Gemm(false, false, 1, square.Slice(0, 128), square.Slice(128, 256), 0, square.Slice(256, 384))
 					}
-					got = append(got, copyOut(t, stream, b))
+					got = append(got, copyOut(t, device, stream, b))
 				}
 				if n == 1 {
 					if err := l.Close(); err != nil {
@@ -73,7 +74,7 @@ func TestAnEpochThatIsLeftOrCancelledLeavesNothingBehind(t *testing.T) {
 	for _, p := range placements {
 		for at := range 7 {
 			for _, cancels := range []bool{false, true} {
-				synctest.Test(t, func(t *testing.T) {
+				testdevice.Bubble(t, func(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
 					plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
@@ -123,7 +124,7 @@ func TestAConsumersErrorEndsWithItsEpoch(t *testing.T) {
 	spec := storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
 			plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
@@ -164,7 +165,7 @@ func ranks(t *testing.T, device gds.Device, l *Loader, plan chunk.Plan, epoch, f
 			if at == last {
 				break
 			}
-			c := copyOut(t, stream, b)
+			c := copyOut(t, device, stream, b)
 			if err := stream.Synchronize(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +194,7 @@ func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
 		chunkRows int
 	}{{Device, 1}, {Host, 1}, {Host, 8}, {Storage, 8}, {Storage, 16}} {
 		t.Run(fmt.Sprintf("%s, chunks of %d", c.placement, c.chunkRows), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, true, host.Options{Threads: 2})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement, BatchRows: 12})
 				plan := chunk.Plan{BatchRows: 12, ChunkRows: c.chunkRows, Order: chunk.Shuffled, Seed: 4, World: 1}
@@ -269,7 +270,7 @@ func TestLoadingGoesOnBesideComputing(t *testing.T) {
 }
 
 func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 		device := newDevice(t, true, host.Options{Threads: 2})
 		l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: Device, BatchRows: 10})
@@ -334,7 +335,7 @@ func TestACancelledEpochKeepsItsBatchUntilTheConsumerIsDone(t *testing.T) {
 			var got []copied
 			for b, err := range s.Epoch(ctx, consumer, 0) {
 				if err == nil {
-					got = append(got, copyOut(t, consumer, b))
+					got = append(got, copyOut(t, device, consumer, b))
 				} else if !errors.Is(err, context.Canceled) {
 					t.Fatal(err)
 				}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -56,7 +56,7 @@ func TestEveryPlacementGivesTheBatchesOfThePlan(t *testing.T) {
 		store := newStore(t, spec)
 		for _, p := range placements {
 			t.Run(fmt.Sprintf("%v, chunks of %d, %s", spec.dtype, spec.chunkRows, p.name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				testdevice.Bubble(t, func(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					for i, batchRows := range []int{1, 3, 7, 8, 9, 20, 52, 53, 1000} {
 						l := mustOpen(t, Options{
@@ -91,7 +91,7 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 		spec := storeSpec{dtype, 100, 3, 1, 730}
 		store := newStore(t, spec)
 		for _, p := range placements {
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{Threads: 2})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
@@ -115,7 +115,7 @@ func TestTheNaiveLoaderGivesTheSameBatches(t *testing.T) {
 	spec := storeSpec{dtype: format.Float16, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7, Buffers: 1, BySpan: true}
 			if p.placement == Storage {
@@ -149,7 +149,7 @@ func TestASetRunsOverAListOfRows(t *testing.T) {
 	spec := storeSpec{dtype: format.Float16, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7})
 			list := someRows(40)
@@ -178,7 +178,7 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 	spec := storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{
 				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4,
@@ -220,7 +220,7 @@ var faultyStore = storeSpec{dtype: format.Float16, chunkRows: 8, features: 250, 
 // faulty runs Open and an epoch on a file system that has been armed, and checks
 // that what comes before an error is right and nothing is left.
 func faulty(t *testing.T, fsys vfs.FS, p Placement, unified bool, arm func()) (err error) {
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		store, openErr := format.OpenStore(fsys, "store")
 		if openErr != nil {
 			t.Fatal(openErr)
@@ -311,7 +311,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	spec := storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1}
 	store := newStore(t, spec)
 	for _, p := range placements {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 5})
 			train := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 5, ChunkRows: 8, Order: chunk.Shuffled})
@@ -451,7 +451,7 @@ func TestSetsThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestRowsWithoutLabelsAreUnlabelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 0})
 		device := newDevice(t, true, host.Options{Threads: 2})
 		l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Host, BatchRows: 10})

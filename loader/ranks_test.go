@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -97,7 +97,7 @@ func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
 		for _, s := range shared {
 			for _, world := range []int{1, 2, 3, 8} {
 				t.Run(fmt.Sprintf("%v, chunks of %d, %s, %d ranks", spec.dtype, spec.chunkRows, s.name, world), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
+					testdevice.Bubble(t, func(t *testing.T) {
 						alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, BatchRows: batchRows}, newDevices(t, 1))
 						devices := newDevices(t, world)
 						ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: batchRows, Threads: 3}, devices)
@@ -189,7 +189,7 @@ func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 	spec := storeSpec{format.Float16, 100, 3, 1, 730}
 	store := newStore(t, spec)
 	list := someRows(40)
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		const world = 3
 		devices := newDevices(t, world)
 		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 100}, devices)
@@ -317,7 +317,7 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 		for n := int64(1); ; n++ {
 			fault := vfs.NewFault(mem)
 			failed := false
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				store := openStore(t, fault, "store")
 				devices := newDevices(t, 3)
 				fault.FailAt(fault.Operations()+n, syscall.EIO)
@@ -347,7 +347,7 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 func TestMemoryThatIsGoneEndsTheRanksThatNeedItsRows(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
-	synctest.Test(t, func(t *testing.T) {
+	testdevice.Bubble(t, func(t *testing.T) {
 		devices := newDevices(t, 2)
 		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, devices)
 		set := mustSet(t, ranks[0], Rows{Region: "train"}, plan)
@@ -371,7 +371,7 @@ func TestARankThatStopsLeavesTheOthersBe(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float16, 8, 5, 1, 0})
 	for _, s := range shared[:3] {
 		for at := range 4 {
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				devices := newDevices(t, 3)
 				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 14}, devices)
 				enough := errors.New("enough")

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -22,7 +23,7 @@ func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 		spec := storeSpec{dtype: format.Float32, chunkRows: chunkRows, features: 2, labels: 1}
 		store := newStore(t, spec)
 		for _, batchRows := range []int{1, 2, 3, 8, 13, 30, 53} {
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, true, host.Options{Threads: 2})
 				o := Options{
 					Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
@@ -56,7 +57,7 @@ func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 // no row of it come first.
 func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 	for _, unified := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			mem := vfs.NewMem()
 			writeStore(t, mem, "store", storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 			store := openStore(t, mem, "store")
@@ -141,7 +142,7 @@ func TestNeighbouringChunksAreOneRead(t *testing.T) {
 		{"batches within a chunk", chunk.Plan{BatchRows: 4}, 7},
 		{"plan chunks of three of the store's", chunk.Plan{BatchRows: 24, ChunkRows: 24, Order: chunk.Shuffled, Seed: 1}, 3},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, true, host.Options{Threads: 2})
 			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: test.plan.BatchRows})
 			s := mustSet(t, l, Rows{Region: "train"}, test.plan)

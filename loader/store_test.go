@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -135,23 +136,14 @@ func newStore(t testing.TB, spec storeSpec) *format.Dir {
 	return openStore(t, fsys, "store")
 }
 
-// newDevice is a host device. It must be left without a buffer or stream.
+// newDevice is a device that must be left without a buffer or stream.
 func newDevice(t testing.TB, unified bool, o host.Options) gds.Device {
 	t.Helper()
-	o.Discrete = !unified
-	d, err := host.New(o)
-	if err != nil {
-		t.Fatal(err)
+	if unified {
+		return testdevice.Host(t, o)
 	}
-	t.Cleanup(func() {
-		if u := d.Usage(); u.InUse != 0 || u.PinnedInUse != 0 {
-			t.Errorf("memory left on the device: %+v", u)
-		}
-		if err := d.Close(); err != nil {
-			t.Errorf("closing the device: %v", err)
-		}
-	})
-	return d
+	o.Discrete = true
+	return testdevice.Open(t, o)
 }
 
 func mustOpen(t testing.TB, o Options) *Loader {
@@ -195,9 +187,9 @@ type copied struct {
 
 // copyOut enqueues copies of a batch to the host. The memory is a device's of the test's own, so
 // that what the loader has of its device can be counted.
-func copyOut(t *testing.T, stream gds.Stream, b *Batch) copied {
+func copyOut(t *testing.T, device gds.Device, stream gds.Stream, b *Batch) copied {
 	t.Helper()
-	pin := newDevice(t, true, host.Options{}).AllocPinned
+	pin := testdevice.Another(t, device).AllocPinned
 	c := copied{index: b.Index, rows: b.Rows, global: b.GlobalRows}
 	copyTensor := func(x gds.Tensor) []byte {
 		memory, err := pin(gds.Bytes(x.Rows, x.Cols, x.DType))
@@ -217,9 +209,9 @@ func copyOut(t *testing.T, stream gds.Stream, b *Batch) copied {
 
 // collect takes an epoch's batches back to the host without ever waiting for the
 // stream in between: the loader must keep a batch as long as work needs it.
-func collect(t *testing.T, d gds.Device, s *Set, n, first int) (got []copied, err error) {
+func collect(t *testing.T, device gds.Device, s *Set, n, first int) (got []copied, err error) {
 	t.Helper()
-	stream := mustStream(t, d)
+	stream := mustStream(t, device)
 	for b, e := range s.EpochFrom(t.Context(), stream, n, first) {
 		if e != nil {
 			err = e
@@ -228,7 +220,7 @@ func collect(t *testing.T, d gds.Device, s *Set, n, first int) (got []copied, er
 		if err != nil {
 			t.Errorf("batch %d after the error %v", b.Index, err)
 		}
-		got = append(got, copyOut(t, stream, b))
+		got = append(got, copyOut(t, device, stream, b))
 	}
 	if e := stream.Close(); e != nil {
 		t.Errorf("the consumer's stream: %v", e)

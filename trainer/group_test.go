@@ -7,11 +7,11 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
@@ -160,7 +160,7 @@ func TestWhateverFailsOnOneDeviceEndsAll(t *testing.T) {
 		for n := 1; ; n++ {
 			var device gdstest.FailingDevice
 			device.FailAt(n)
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				train, valid, test := sharedToys()
 				devices := openDevices(t, 3)
 				ranks := deal(devices, 100, train, valid, test)
@@ -193,7 +193,7 @@ func TestABatchThatOneDeviceCannotHaveEndsAll(t *testing.T) {
 		for rank := range 3 {
 			for epoch := range 2 {
 				for batch := range 2 {
-					synctest.Test(t, func(t *testing.T) {
+					testdevice.Bubble(t, func(t *testing.T) {
 						ctx, cancel := context.WithCancelCause(t.Context())
 						defer cancel(nil)
 						train, valid, _ := sharedToys()

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -266,7 +266,7 @@ func TestAPredictionThatFailsOnOneDeviceEndsOnAll(t *testing.T) {
 		for n := 1; ; n++ {
 			var device gdstest.FailingDevice
 			device.FailAt(n)
-			synctest.Test(t, func(t *testing.T) {
+			testdevice.Bubble(t, func(t *testing.T) {
 				devices := openDevices(t, 2)
 				sets := sharesOf(d, devices, 20)
 				device.Device = devices[rank]

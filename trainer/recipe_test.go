@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -257,7 +258,11 @@ func TestStepsAllocateNothingButEvents(t *testing.T) {
 				})
 			}
 			run(3)
-			if few, many := run(10), run(110); many-few > 2*100+5 { // an event and its channel
+			most := 2.0 // for an event and its channel
+			if testdevice.GPU {
+				most = 14 // with what the driver calls when it is reached
+			}
+			if few, many := run(10), run(110); many-few > most*100+5 {
 				t.Errorf("%s: %v allocations by 100 batches", optimizer, many-few)
 			}
 			return nil

@@ -9,25 +9,17 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
-// openDevice is a host device that must be left clean by the test.
+// openDevice is a device that must be left clean by the test.
 func openDevice(t testing.TB, o host.Options) gds.Device {
 	t.Helper()
-	dev, err := host.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := dev.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dev
+	return testdevice.Open(t, o)
 }
 
 // toy is rows in host memory that feed a trainer without a store.

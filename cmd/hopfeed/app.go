@@ -35,6 +35,7 @@ type app struct {
 	memory      units.Bytes // 0: the default
 	seed        uint64
 	emulate     host.Emulation
+	tf32        bool
 	json, quiet bool
 
 	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
@@ -106,8 +107,9 @@ func refuseUnknown(c *cobra.Command) {
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
 
-// declareEmulate adds --emulate to a command that computes on devices.
-func (a *app) declareEmulate(flags *pflag.FlagSet) {
+// declareDevices adds the flags of devices to a command that computes on them.
+func (a *app) declareDevices(flags *pflag.FlagSet) {
+	flags.BoolVar(&a.tf32, "tf32", false, "let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction")
 	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 }
 

@@ -43,7 +43,7 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchAblation(ctx, a, args[0], o) }),
 	}
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	f.StringSliceVar(&o.models, "models", []string{"sgc", "sign"}, "models to train, separated by commas")
 	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use, separated by commas (default 2 and all above that the store has)")
 	o.settings = declareModelSettings(f)

@@ -41,7 +41,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchLoad(ctx, a, args[0], o) }),
 	}
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
 	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled each epoch: rr (rows), chunk or all")
 	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load: baseline, fused, double-buffer, chunk")

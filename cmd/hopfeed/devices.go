@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
@@ -20,16 +21,16 @@ func newDevicesCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) {
 			var r devicesResult
-			for _, k := range session.Devices(ctx, a.budget, a.threads, a.emulate) {
+			for _, k := range session.Devices(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32}) {
 				r.Devices = append(r.Devices, deviceKind{
-					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified,
+					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified, Products: k.Info.Products,
 					MemoryBytes: k.Info.MemoryBytes, FreeBytes: k.FreeBytes, WhyNone: k.WhyNone,
 				})
 			}
 			return r, nil
 		}),
 	}
-	a.declareEmulate(c.Flags())
+	a.declareDevices(c.Flags())
 	return c
 }
 
@@ -45,6 +46,7 @@ type deviceKind struct {
 	Unified     bool   `json:"unified"` // its memory is the host's
 	MemoryBytes int64  `json:"memory_bytes"`
 	FreeBytes   int64  `json:"free_bytes"`
+	Products    string `json:"products,omitempty"` // what multiplies matrices
 	WhyNone     string `json:"why_none,omitempty"` // why count is 0
 }
 
@@ -58,6 +60,7 @@ func (r devicesResult) text(w io.Writer) {
 		if d.Unified {
 			memory = "memory of the host"
 		}
-		fmt.Fprintf(w, "%s\t%d, %s, %s: %s, %s free\n", d.Kind, d.Count, d.Name, memory, units.Bytes(d.MemoryBytes), units.Bytes(d.FreeBytes))
+		fmt.Fprintf(w, "%s\t%d, %s, %s: %s, %s free; multiplied by %s\n",
+			d.Kind, d.Count, d.Name, memory, units.Bytes(d.MemoryBytes), units.Bytes(d.FreeBytes), d.Products)
 	}
 }

@@ -52,7 +52,7 @@ func newEvaluateCommand(a *app) *cobra.Command {
 		return runEvaluate(ctx, a, o)
 	})
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
 	f.IntVar(&o.split, "split", -1, "number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")

@@ -39,7 +39,7 @@ func newPlanCommand(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	o.declarePlacedFlags(f)
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
 	f.IntVar(&o.devices, "devices", 0, "number of devices of the --hardware to use (default all)")

@@ -60,7 +60,7 @@ func newPredictCommand(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVarP(&o.output, "output", "o", "", "file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there

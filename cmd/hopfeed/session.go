@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -12,7 +13,7 @@ import (
 
 // machine is what the command may use of this machine.
 func (a *app) machine(ctx context.Context) session.Machine {
-	return session.ThisMachine(ctx, a.budget, a.threads, a.emulate)
+	return session.ThisMachine(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }
 
 // openStore opens a hop store. For a graph, the error says how to make a store of it.

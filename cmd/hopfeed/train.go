@@ -80,7 +80,7 @@ func newTrainCommand(a *app) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	a.declareEmulate(f)
+	a.declareDevices(f)
 	o.declareFlags(f)
 	f.StringVar(&o.run, "run", "", "directory to save the training in, and to go on with it from")
 	f.DurationVar(&o.saveEvery, "save-every", defaultSaveEvery, "least time between two saves within a run")

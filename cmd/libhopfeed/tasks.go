@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
@@ -122,7 +122,7 @@ func (r resources) machine(ctx context.Context) (session.Machine, error) {
 		return session.Machine{}, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions, r.Threads, r.Processes)
 	}
 	offheap.LimitProcess(int64(budget.Bytes))
-	return session.ThisMachine(ctx, budget, cmp.Or(r.Threads, threads), host.Emulation{}), nil
+	return session.ThisMachine(ctx, budget, cmp.Or(r.Threads, threads), devices.Options{}), nil
 }
 
 // inspected is the result of inspect.

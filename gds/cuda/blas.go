@@ -2,12 +2,118 @@
 
 package cuda
 
-import "github.com/hopfeed/hopfeed/gds"
+/*
+#include <stdlib.h>
+#include "blas.h"
+*/
+import "C"
 
-type blasHandle struct{}
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
 
-func (blasHandle) destroy() error   { return nil }
-func (blasHandle) use(*stream) bool { return false }
-func (blasHandle) gemm(s *stream, transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor, at [3]uint64, inner int) error {
-	return nil
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// blasVariable is the environment variable that names another cuBLAS than the system's.
+const blasVariable = "HOPFEED_LIBCUBLAS"
+
+// loadBLAS loads cuBLAS, the first time, and otherwise returns what that did: its name with its version.
+// The error says why there is none; products are then computed by the kernel of kernels/dense.cu.
+var loadBLAS = sync.OnceValues(func() (string, error) {
+	paths := []*C.char{C.CString("libcublas.so.13"), C.CString("libcublas.so.12")}
+	name := C.CString(blasVariable)
+	defer C.free(unsafe.Pointer(name))
+	if other := C.getenv(name); other != nil && *other != 0 {
+		paths = append(paths, C.CString(C.GoString(other)))[len(paths):]
+	}
+	var major, minor C.int
+	text := C.hopfeed_load_blas(&paths[0], C.int(len(paths)), &major, &minor)
+	for _, p := range paths {
+		C.free(unsafe.Pointer(p))
+	}
+	if text != nil {
+		return "", fmt.Errorf("there is no cuBLAS (%s)", C.GoString(text))
+	}
+	return fmt.Sprintf("cuBLAS %d.%d", major, minor), nil
+})
+
+// blasError is an error that cuBLAS gives: a cublasStatus_t.
+type blasError C.int
+
+func (e blasError) Error() string { return fmt.Sprintf("cuBLAS gives status %d", int(e)) }
+
+func checkBLAS(status C.int) error {
+	if status == 0 {
+		return nil
+	}
+	return blasError(status)
+}
+
+// products says what multiplies matrices.
+func (o Options) products() string {
+	name, err := loadBLAS()
+	switch {
+	case err != nil:
+		return "kernels of this program: " + err.Error()
+	case o.TF32:
+		return name + ", in TF32"
+	}
+	return name
+}
+
+// blas is cuBLAS for one stream.
+type blas struct {
+	handle C.uintptr_t // 0: not open
+}
+
+func (h *blas) open(d *Device, stream C.uintptr_t) error {
+	tf32 := C.int(0)
+	if d.options.TF32 {
+		tf32 = 1
+	}
+	return checkBLAS(C.hopfeed_blas_open(handle(d.context), stream, tf32, &h.handle))
+}
+
+func (h *blas) close(d *Device) error {
+	if h.handle == 0 {
+		return nil
+	}
+	closing := h.handle
+	h.handle = 0
+	return checkBLAS(C.hopfeed_blas_close(handle(d.context), closing))
+}
+
+// multiplies tells whether cuBLAS computes a product: its sizes are of 32 bits, and above zero.
+func multiplies(inner int, a, b, c gds.Tensor) bool {
+	if _, err := loadBLAS(); err != nil || inner == 0 {
+		return false
+	}
+	return max(a.Rows, a.Stride, b.Rows, b.Stride, c.Rows, c.Stride) <= math.MaxInt32
+}
+
+// gemm enqueues c = alpha * op(a) op(b) + beta * c. To cuBLAS, whose matrices are of columns, ours are
+// transposed: it computes transposed(c) = op(transposed(b)) op(transposed(a)).
+func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor, at [3]uint64, inner int) error {
+	d := s.device
+	if s.blas.handle == 0 {
+		if err := s.blas.open(d, handle(s.stream)); err != nil {
+			return err
+		}
+	}
+	p := C.hopfeed_product{
+		m: C.int(c.Cols), n: C.int(c.Rows), k: C.int(inner),
+		lda: C.int(b.Stride), ldb: C.int(a.Stride), ldc: C.int(c.Stride),
+		alpha: C.float(alpha), beta: C.float(beta),
+		a: C.uint64_t(at[1]), b: C.uint64_t(at[0]), c: C.uint64_t(at[2]),
+	}
+	if transA {
+		p.transpose_b = 1
+	}
+	if transB {
+		p.transpose_a = 1
+	}
+	return checkBLAS(C.hopfeed_gemm(handle(d.context), s.blas.handle, &p))
 }

@@ -13,7 +13,7 @@ import (
 // open opens device i. Without a driver there is nothing to test: .ci/cuda builds one in software.
 func open(t testing.TB, i int) *cuda.Device {
 	t.Helper()
-	d, err := cuda.Open(i)
+	d, err := cuda.Open(i, cuda.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ func (s *stream) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta 
 		if call.err != nil || m == 0 || n == 0 {
 			return
 		}
-		if s.blas.use(s) {
-			call.err = s.blas.gemm(s, transA, transB, alpha, a, b, beta, c, [3]uint64{call.args[0], call.args[3], call.args[6]}, inner)
+		if multiplies(inner, a, b, c) {
+			call.err = s.gemm(transA, transB, alpha, a, b, beta, c, [3]uint64{call.args[0], call.args[3], call.args[6]}, inner)
 			return
 		}
 		call.size(m, n)

@@ -35,8 +35,8 @@ func Count() (int, error) {
 
 // Describe says what device i is, and how many bytes of its memory nobody uses. For that it makes a
 // context, and lets it go.
-func Describe(i int) (info gds.Info, freeBytes int64, err error) {
-	d := &Device{ordinal: i}
+func Describe(i int, o Options) (info gds.Info, freeBytes int64, err error) {
+	d := &Device{ordinal: i, options: o}
 	if err := d.connect(); err != nil {
 		return info, 0, err
 	}
@@ -47,9 +47,16 @@ func Describe(i int) (info gds.Info, freeBytes int64, err error) {
 	return d.Info(), freeBytes, errors.Join(err, d.device.ReleasePrimaryCtx())
 }
 
+// Options are settings of a device.
+type Options struct {
+	// TF32 lets cuBLAS round factors to 10 bits of fraction, for the speed of tensor cores.
+	TF32 bool
+}
+
 // Device is a GPU.
 type Device struct {
 	ordinal     int
+	options     Options
 	name        string
 	memoryBytes int64
 	processors  int
@@ -78,7 +85,7 @@ type Device struct {
 var _ gds.Device = (*Device)(nil)
 
 // Open opens device i.
-func Open(i int) (*Device, error) {
+func Open(i int, o Options) (*Device, error) {
 	n, err := Count()
 	if err != nil {
 		return nil, err
@@ -86,7 +93,7 @@ func Open(i int) (*Device, error) {
 	if i < 0 || i >= n {
 		return nil, fmt.Errorf("there is no cuda device %d: there are %d", i, n)
 	}
-	d := &Device{ordinal: i}
+	d := &Device{ordinal: i, options: o}
 	if err := d.connect(); err != nil {
 		return nil, err
 	}
@@ -141,7 +148,9 @@ func (d *Device) errorf(format string, args ...any) error {
 	return fmt.Errorf("cuda device %d: "+format, append([]any{d.ordinal}, args...)...)
 }
 
-func (d *Device) Info() gds.Info { return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes} }
+func (d *Device) Info() gds.Info {
+	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, Products: d.options.products()}
+}
 
 func (d *Device) Usage() gds.Usage {
 	d.mu.Lock()

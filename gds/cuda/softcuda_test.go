@@ -62,7 +62,7 @@ func TestMemoryIsHandedOutUpToWhatTheDeviceHas(t *testing.T) {
 	if u := d.Usage(); u.InUse != 8<<20 || u.Peak != 8<<20 {
 		t.Errorf("%+v", u)
 	}
-	if info, free, err := cuda.Describe(0); err != nil || info != d.Info() || free != 0 {
+	if info, free, err := cuda.Describe(0, cuda.Options{}); err != nil || info != d.Info() || free != 0 {
 		t.Errorf("a full device: %+v, %d bytes free, %v", info, free, err)
 	}
 	if err := errors.Join(first.Free(), second.Free(), d.Close()); err != nil {
@@ -72,7 +72,7 @@ func TestMemoryIsHandedOutUpToWhatTheDeviceHas(t *testing.T) {
 
 // use does a little of everything on a device.
 func use() (err error) {
-	d, err := cuda.Open(0)
+	d, err := cuda.Open(0, cuda.Options{})
 	if err != nil {
 		return err
 	}

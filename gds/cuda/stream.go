@@ -27,7 +27,7 @@ type stream struct {
 	fault  *fault // what kernels found wrong; guarded by mu
 	call   call
 	work   workspace
-	blas   blasHandle
+	blas   blas
 
 	// Of whoever uses the stream:
 	err    error // the first
@@ -128,7 +128,7 @@ func (s *stream) Close() error {
 	s.mu.Lock()
 	s.ended, s.final = true, s.fault.read()
 	s.mu.Unlock()
-	err = d.do(func() error { return errors.Join(s.blas.destroy(), s.work.free(), s.stream.Destroy()) })
+	err = d.do(func() error { return errors.Join(s.blas.close(d), s.work.free(), s.stream.Destroy()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults.give(s.fault)
@@ -254,7 +254,9 @@ func memory(t gds.Tensor) (*buffer, uint64, error) {
 // typed is the address of t, whose elements must be of a type.
 func (c *call) typed(t gds.Tensor, want gds.DType) uint64 {
 	address := c.address(t)
-	c.require(t.Rows == 0 || t.Cols == 0 || t.DType == want, fmt.Errorf("tensor %v: want %v", t, want))
+	if t.Rows != 0 && t.Cols != 0 && t.DType != want {
+		c.require(false, fmt.Errorf("tensor %v: want %v", t, want))
+	}
 	return address
 }
 

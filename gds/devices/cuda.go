@@ -10,11 +10,12 @@ import (
 )
 
 // nvidia are the GPUs that the NVIDIA driver has. What is free is that of the one with the least.
-func nvidia(Options) Kind {
-	k := Kind{Name: "cuda", Device: func(i, _ int) (gds.Device, error) { return cuda.Open(i) }}
+func nvidia(o Options) Kind {
+	options := cuda.Options{TF32: o.TF32}
+	k := Kind{Name: "cuda", Device: func(i, _ int) (gds.Device, error) { return cuda.Open(i, options) }}
 	n, err := cuda.Count()
 	for i := range n {
-		info, free, e := cuda.Describe(i)
+		info, free, e := cuda.Describe(i, options)
 		if e != nil {
 			err = e
 			break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/blas"
 )
 
 // Options say what devices may take of this machine.
@@ -21,6 +22,7 @@ type Options struct {
 	Emulate   host.Emulation  // the zero value emulates none
 	HostBytes int64           // of memory, for the host; 0: no limit
 	Threads   int             // of the processor, shared by the devices that compute on it; 0: GOMAXPROCS
+	TF32      bool            // lets GPUs round factors of products to 10 bits of fraction
 	Stop      <-chan struct{} // closed when waiting for an emulated link is to end; nil: never
 }
 
@@ -105,7 +107,7 @@ func onHost(name string, count int, options func(i, n int) host.Options) Kind {
 	first := options(0, 1)
 	return Kind{
 		Name: name, Count: count,
-		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes},
+		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes, Products: blas.Name},
 		FreeBytes: first.MemoryBytes,
 		Device:    func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
 	}

@@ -81,7 +81,7 @@ func New(o Options) (*Device, error) {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes}
+	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes, Products: blas.Name}
 }
 
 func (d *Device) Usage() gds.Usage {

@@ -4,6 +4,9 @@ package blas
 
 import "github.com/hopfeed/hopfeed/internal/kernel"
 
+// Name says what multiplies matrices.
+const Name = "kernels of this program"
+
 // Gemm computes products.
 type Gemm = kernel.Gemm
 

@@ -11,6 +11,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
+// Name says what multiplies matrices.
+const Name = "OpenBLAS"
+
 // openblas is where functions of OpenBLAS are, once it is loaded.
 var openblas struct {
 	sgemm, setThreads uintptr

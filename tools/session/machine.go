@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
@@ -20,35 +19,34 @@ type Machine struct {
 }
 
 // ThisMachine is this machine within a budget (the zero Limit: machine.Budget) and a number of
-// threads (0: all), with the devices that are emulated, if any. The end of ctx ends the waiting for
-// emulated links.
-func ThisMachine(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) Machine {
-	m, options := machineWithin(ctx, budget, threads, emulate)
+// threads (0: all), with devices as wanted: of the options, what follows from budget and threads is
+// set here. The end of ctx ends the waiting for emulated links.
+func ThisMachine(ctx context.Context, budget machine.Limit, threads int, want devices.Options) Machine {
+	m, options := machineWithin(ctx, budget, threads, want)
 	m.Devices = devices.Default(options)
 	return m
 }
 
 // Devices lists all kinds of devices of this machine, of which ThisMachine has the first that there is.
-func Devices(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) []devices.Kind {
-	_, options := machineWithin(ctx, budget, threads, emulate)
+func Devices(ctx context.Context, budget machine.Limit, threads int, want devices.Options) []devices.Kind {
+	_, options := machineWithin(ctx, budget, threads, want)
 	return devices.List(options)
 }
 
-func machineWithin(ctx context.Context, budget machine.Limit, threads int, emulate host.Emulation) (Machine, devices.Options) {
+func machineWithin(ctx context.Context, budget machine.Limit, threads int, want devices.Options) (Machine, devices.Options) {
 	if budget == (machine.Limit{}) {
 		budget = machine.Budget()
 	}
 	if threads == 0 {
 		threads = machine.Threads()
 	}
-	return Machine{Budget: budget, Threads: threads}, devices.Options{
-		Emulate: emulate, HostBytes: int64(max(1, budget.Bytes-machine.ProgramBytes)), Threads: threads, Stop: ctx.Done(),
-	}
+	want.HostBytes, want.Threads, want.Stop = int64(max(1, budget.Bytes-machine.ProgramBytes)), threads, ctx.Done()
+	return Machine{Budget: budget, Threads: threads}, want
 }
 
 // orThis is the machine, with budget, threads and devices of this one where none are given.
 func (m Machine) orThis(ctx context.Context) Machine {
-	this := ThisMachine(ctx, m.Budget, m.Threads, host.Emulation{})
+	this := ThisMachine(ctx, m.Budget, m.Threads, devices.Options{})
 	if m.Devices.Name == "" {
 		return this
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -60,7 +61,7 @@ func thisMachine(t *testing.T, budget units.Bytes, emulate string) Machine {
 			t.Fatal(err)
 		}
 	}
-	return ThisMachine(t.Context(), machine.Limit{Bytes: budget, By: "the test"}, 2, e)
+	return ThisMachine(t.Context(), machine.Limit{Bytes: budget, By: "the test"}, 2, devices.Options{Emulate: e})
 }
 
 const enough = units.Bytes(1 << 30)
@@ -506,7 +507,7 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 }
 
 func TestAZeroMachineIsAllOfThisOne(t *testing.T) {
-	m := ThisMachine(t.Context(), machine.Limit{}, 0, host.Emulation{})
+	m := ThisMachine(t.Context(), machine.Limit{}, 0, devices.Options{})
 	f := m.Facts()
 	if m.Threads < 1 || m.Budget.Bytes <= 0 || m.Budget.By == "" || f.Device.Name != "host" || f.Devices != 1 || f.Budget != m.Budget || f.DeviceFree != m.Budget.Bytes-machine.ProgramBytes {
 		t.Errorf("%+v, %+v", m, f)
