@@ -1,6 +1,8 @@
 package loader
 
 import (
+	"context"
+	"iter"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -50,11 +52,38 @@ type Block struct {
 	Weights               gds.Tensor // float32 [1, edges]
 }
 
-// WholeGraph is a graph that is on a device as a whole, for models that compute a layer for all
-// nodes before the next. Destinations and sources of its block are the nodes, by their ids.
+// WholeGraph is a graph of which models compute a layer for all nodes before the next. Destinations
+// and sources of its block are the nodes, by their ids.
 type WholeGraph struct {
 	X gds.Tensor // float32 [nodes, F]
 	Block
+	// Chunks is not nil where the graph does not lie on the device, but comes in chunks: X has no
+	// rows then, and the Block neither nodes nor edges. Nodes are the Rows of the batch.
+	Chunks GraphChunks
+	Nodes  []uint32
+}
+
+// GraphChunks bring a graph to a device chunk after chunk.
+type GraphChunks interface {
+	Nodes() int // of the graph
+	// Each yields chunks that have all nodes in order as destinations, with rows of a source, or of
+	// the features where that is nil. stream waits until a chunk is there, and its work on it must be
+	// done when the next is asked for. An error is yielded once, last.
+	Each(ctx context.Context, stream gds.Stream, rows RowSource) iter.Seq2[GraphChunk, error]
+}
+
+// GraphChunk is the edges to some consecutive nodes of a graph.
+type GraphChunk struct {
+	First int        // node, of so many destinations
+	X     gds.Tensor // float32 [sources, columns of the source of rows]
+	Block
+}
+
+// RowSource has a row for each node.
+type RowSource interface {
+	Columns() int
+	// Gather writes the rows of nodes, in their order and without gaps, to dst.
+	Gather(ctx context.Context, dst []byte, as gds.DType, nodes []uint32) error
 }
 
 // loan is the memory of a batch, lent to the loop for a step, and to those who hold the batch.

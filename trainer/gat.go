@@ -20,7 +20,7 @@ var gatKind = kind{
 	build: func(s Spec, b *builder) model {
 		heads, hidden := s.Settings.integer("heads"), s.Settings.integer("hidden")
 		// Of a whole graph, for one layer after another.
-		values, scores, stats := b.activationAt(graphLevel, hidden), b.activationAt(graphLevel, 2*heads), b.activationAt(graphLevel, 2*heads)
+		values, scores, stats := b.activationAt(graphLevel, hidden), b.activationAt(graphLevel, 2*heads), b.activationAt(targetLevel, 2*heads)
 		values.scratch, scores.scratch, stats.scratch = true, true, true
 		return newMessagePassing(s, b, s.Settings["residual"] == 1, func(b *builder, name string, level, in, out int, _ bool) (convolution, *linear) {
 			c := newEdgeAttention(b, name, level, in, out, heads)

@@ -178,7 +178,7 @@ func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int,
 				err = context.Cause(ctx)
 			}
 			if err == nil {
-				err = n.admit(b)
+				err = n.admit(ctx, b)
 			}
 			if err != nil {
 				return err

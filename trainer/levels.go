@@ -12,8 +12,9 @@ import (
 // Levels say which nodes the rows of an activation are of. Level 0 are the rows of a batch, and level i > 0 the
 // sources of the blocks that are i before the end. Others are:
 const (
-	graphLevel = -1 // all nodes of a whole graph
-	chunkLevel = -2 // some of them, at most chunkRows
+	graphLevel  = -1 // all nodes of a whole graph, or the sources of a chunk of one
+	chunkLevel  = -2 // some of the destinations, at most chunkRows
+	targetLevel = -3 // all nodes of a whole graph, or the destinations of a chunk of one
 )
 
 // chunkRows is how many nodes of a whole graph are computed at a time, where what is computed of them is not kept.
@@ -64,7 +65,7 @@ func inputRows(b *loader.Batch) int {
 func (n *network) checkBlocks(b *loader.Batch) error {
 	want := n.levels.layers
 	if b.Whole != nil {
-		if w := b.Whole; want == 0 || b.Blocks != nil || w.Destinations != w.Sources || b.NodeIDs.Cols != b.Rows {
+		if w := b.Whole; want == 0 || b.Blocks != nil || w.Destinations != w.Sources || b.NodeIDs.Cols != b.Rows || w.Chunks != nil && len(w.Nodes) != b.Rows {
 			return fmt.Errorf("%d of the %d nodes of a whole graph, %d sources and %d blocks, for %s", b.NodeIDs.Cols, w.Destinations, w.Sources, len(b.Blocks), n.spec.Model)
 		}
 		return nil
@@ -147,6 +148,8 @@ func (p *pass) rowsAt(level int) int {
 	case level == 0:
 		return p.rows
 	case level == graphLevel:
+		return p.whole.Sources
+	case level == targetLevel:
 		return p.whole.Destinations
 	case level == chunkLevel:
 		return p.chunk

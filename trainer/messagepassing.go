@@ -98,13 +98,13 @@ func newMessagePassing(s Spec, b *builder, self bool, convolve convolutionBuilde
 	m.out = newLinear(&b.parameters, "out", s.Classes, hidden)
 	m.logits = b.activation(s.Classes)
 	for i := range m.states {
-		m.states[i] = b.activationAt(graphLevel, hidden)
+		m.states[i] = b.activationAt(targetLevel, hidden)
 		m.states[i].scratch = true
 	}
 	m.stats = b.activationAt(chunkLevel, 2)
 	m.stats.scratch = true
 	m.rows = b.scratch(hidden)
-	b.blocks, b.uncentred = layers, true
+	b.blocks, b.uncentred, b.messages = layers, true, m
 	return m
 }
 
@@ -139,12 +139,14 @@ func (m *messagePassing) forward(p *pass) *activation {
 			x = operand{normed, 1, 0}
 		}
 	} else {
-		if p.first {
-			m.ofGraph(p)
-		}
-		states, _ := m.states[0].of(p)
 		rows, _ := m.rows.of(p)
-		p.Gather(rows, states, p.nodes)
+		if p.whole.Chunks == nil { // else they are there: see graphStates
+			if p.first {
+				m.ofGraph(p)
+			}
+			states, _ := m.states[0].of(p)
+			p.Gather(rows, states, p.nodes)
+		}
 		x = operand{rows, 1, 0}
 	}
 	m.out.forward(p, logits, x)
@@ -156,20 +158,26 @@ func (m *messagePassing) forward(p *pass) *activation {
 func (m *messagePassing) ofGraph(p *pass) {
 	x := p.x[0]
 	for _, l := range m.layers {
-		from, _ := m.states[0].of(p)
-		to, _ := m.states[1].of(p)
-		l.sum(p, to, x, p.whole.Block)
-		if l.norm == nil {
-			p.Copy(from, to)
-		} else {
-			p.eachChunk(func(lo, hi int) {
-				stats, _ := m.stats.of(p)
-				p.NormalizeRows(from.Slice(lo, hi), stats, to.Slice(lo, hi), l.norm.gain.value, l.norm.shift.value, normEpsilon)
-			})
-		}
-		l.act.forward(p, from)
-		x = operand{from, 1, 0}
+		x = operand{m.layerOfGraph(p, l, x), 1, 0}
 	}
+}
+
+// layerOfGraph returns states[0], which it sets to what a layer puts out for the destinations of the block of a
+// whole graph, or of a chunk of one, from the x of its sources.
+func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.Tensor {
+	from, _ := m.states[0].of(p)
+	to, _ := m.states[1].of(p)
+	l.sum(p, to, x, p.whole.Block)
+	if l.norm == nil {
+		p.Copy(from, to)
+	} else {
+		p.eachChunk(func(lo, hi int) {
+			stats, _ := m.stats.of(p)
+			p.NormalizeRows(from.Slice(lo, hi), stats, to.Slice(lo, hi), l.norm.gain.value, l.norm.shift.value, normEpsilon)
+		})
+	}
+	l.act.forward(p, from)
+	return from
 }
 
 func (m *messagePassing) backward(p *pass) {

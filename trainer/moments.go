@@ -27,7 +27,7 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 		case err == nil && !more:
 			err = errors.New("there is none")
 		case err == nil:
-			err = n.admit(b)
+			err = n.admit(ctx, b)
 		}
 		if err != nil {
 			return fmt.Errorf("first batch: %w", g.rankError(rank, err))

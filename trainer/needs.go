@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
@@ -23,4 +24,54 @@ func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loa
 	}
 	r, err := MeasureSteps(ctx, ranks, s)
 	return r.TrainSeconds, r.ValidSeconds, err
+}
+
+// BlockBytes is the device memory that a model which reads a graph takes, beside DeviceBytes, for batches of so many
+// rows whose blocks have these nodes and edges: activations and, for training, gradients.
+func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, train bool) (int64, error) {
+	return s.graphBytes(&loader.Batch{Rows: rows, Blocks: blocks}, edges, train)
+}
+
+// GraphBytes is the device memory that such a model takes, beside DeviceBytes, to compute a layer for so many nodes
+// of a whole graph, or of a chunk of one.
+func (s Spec) GraphBytes(nodes int, edges int64) (int64, error) {
+	return s.graphBytes(&loader.Batch{Whole: &loader.WholeGraph{Block: loader.Block{Destinations: nodes, Sources: nodes}}}, edges, false)
+}
+
+func (s Spec) graphBytes(b *loader.Batch, edges int64, train bool) (int64, error) {
+	t, err := Options{}.task(s, train)
+	if err != nil {
+		return 0, err
+	}
+	n, err := newNetwork(nil, s, max(1, b.Rows), t)
+	if err != nil {
+		return 0, err
+	}
+	if err := n.reserve(b); err != nil {
+		return 0, err
+	}
+	// The backward pass orders edges by source, and attention keeps one or two numbers for each edge and head.
+	perEdge := int64(0)
+	heads := int64(s.Settings["heads"])
+	if train {
+		perEdge = 12
+		heads *= 2
+	}
+	bytes := (perEdge + 4*heads) * edges
+	for _, m := range n.levels.list {
+		bytes += m.mem.bytes
+	}
+	return bytes, nil
+}
+
+// GraphLayers is the number and the width of the layers along edges of a model that reads a graph.
+func (s Spec) GraphLayers() (layers, width int, err error) {
+	_, b, err := s.normalized()
+	if err != nil {
+		return 0, 0, err
+	}
+	if b.messages == nil {
+		return 0, 0, errors.New(s.Model + " does not read a graph")
+	}
+	return b.blocks, b.messages.states[0].cols, nil
 }

@@ -22,6 +22,8 @@ type network struct {
 	batchRows    int
 	trainRows    int64 // of an epoch of training
 	model        model
+	messages     *messagePassing // the model, or the one within it, if it reads a graph
+	states       graphStates
 	params       parameters
 	size         float64 // see kind
 	inputLayers  []*inputLayer
@@ -73,7 +75,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 	if batchRows < 1 || batchRows > maxBatchRows {
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
-	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, params: declared.parameters, mem: memory{dev: dev},
+	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, messages: declared.messages, params: declared.parameters, mem: memory{dev: dev},
 		size: declared.size, inputLayers: declared.inputLayers, weightBlocks: declared.weightBlocks(), rescaled: declared.rescaled, levels: levels{layers: declared.blocks}, uncentred: declared.uncentred, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
 	if err := n.allocate(declared.activations); err != nil {
 		return nil, errors.Join(err, n.mem.free())
@@ -139,15 +141,19 @@ func (n *network) allocate(activations []*activation) (err error) {
 
 // close waits for all work and frees all memory.
 func (n *network) close() error {
-	return errors.Join(n.stream.Close(), n.levels.free(), n.mem.free())
+	return errors.Join(n.stream.Close(), n.states.free(), n.levels.free(), n.mem.free())
 }
 
-// admit returns an error unless the network can compute the batch.
-func (n *network) admit(b *loader.Batch) error {
+// admit returns an error unless the network can compute the batch. Of a graph that comes in chunks, it computes
+// all layers along edges, when the first batch comes.
+func (n *network) admit(ctx context.Context, b *loader.Batch) error {
 	if err := n.checkBatch(b); err != nil {
 		return err
 	}
-	return n.reserve(b)
+	if err := n.reserve(b); err != nil || b.Whole == nil || b.Whole.Chunks == nil {
+		return err
+	}
+	return n.computeChunks(ctx, b)
 }
 
 // checkBatch returns an error unless the batch has the shape that the network was made for.

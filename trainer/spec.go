@@ -113,7 +113,8 @@ type builder struct {
 	inputLayers []*inputLayer
 	rescaled    *rescaled // nil: not a model of values
 	blocks      int       // of a batch; 0: the model reads matrices of a store
-	uncentred   bool      // the input is brought to one unit, but not centred
+	messages    *messagePassing
+	uncentred   bool // the input is brought to one unit, but not centred
 }
 
 // inputLayer declares a linear layer on the concatenation of the input matrices from.

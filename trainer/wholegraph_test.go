@@ -10,6 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/gather"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -20,6 +22,8 @@ type wholeToy struct {
 	nodes  gds.Tensor
 	labels gds.Tensor
 	batch  int
+	ids    []uint32   // nodes, on the host
+	chunks *toyChunks // nil: the graph is on the device
 }
 
 func (w *wholeToy) Rows() int64 { return int64(w.nodes.Cols) }
@@ -30,11 +34,87 @@ func (w *wholeToy) EpochFrom(context.Context, gds.Stream, int, int) iter.Seq2[*l
 			hi := min(lo+w.batch, w.nodes.Cols)
 			b := &loader.Batch{Index: i, Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{w.whole.X},
 				Labels: w.labels.Columns(lo, hi), NodeIDs: w.nodes.Columns(lo, hi), RowNumbers: w.nodes.Columns(lo, hi), Whole: w.whole}
+			if w.chunks != nil {
+				b.Whole = &loader.WholeGraph{Chunks: w.chunks, Nodes: w.ids[lo:hi]}
+				b.X = []gds.Tensor{{Cols: w.whole.X.Cols, Stride: w.whole.X.Cols, DType: gds.Float32}}
+			}
 			if !yield(b, nil) {
 				return
 			}
 		}
 	}
+}
+
+// toyChunks are chunks of one node, of two, of three and so on.
+type toyChunks struct {
+	t     *testing.T
+	dev   gds.Device
+	mem   *memory
+	block toyBlock // of all nodes
+	x     *hostRows
+}
+
+func (c *toyChunks) Nodes() int { return c.block.Destinations }
+
+func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk, error] {
+	if rows == nil {
+		rows = c.x
+	}
+	return func(yield func(loader.GraphChunk, error) bool) {
+		for first, size := 0, 1; first < c.block.Destinations; first, size = first+size, size+97 {
+			end := min(first+size, c.block.Destinations)
+			local, nodes := map[uint32]uint32{}, []uint32{}
+			add := func(v uint32) uint32 {
+				if _, ok := local[v]; !ok {
+					local[v] = uint32(len(nodes))
+					nodes = append(nodes, v)
+				}
+				return local[v]
+			}
+			for v := first; v < end; v++ {
+				add(uint32(v))
+			}
+			b := toyBlock{Destinations: end - first, Offsets: []uint32{0}}
+			for v := first; v < end; v++ {
+				for e := c.block.Offsets[v]; e < c.block.Offsets[v+1]; e++ {
+					b.Indices, b.Weights = append(b.Indices, add(c.block.Indices[e])), append(b.Weights, c.block.Weights[e])
+				}
+				b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
+			}
+			b.Sources = len(nodes)
+			x := make([]float32, len(nodes)*rows.Columns())
+			if err := rows.Gather(ctx, dtype.BytesOf(x), gds.Float32, nodes); err != nil {
+				c.t.Fatal(err)
+			}
+			onDevice, err := b.upload(c.mem, stream)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			tensor, err := c.mem.matrix("test", len(nodes), rows.Columns(), gds.Float32)
+			if err == nil {
+				err = gds.Upload(c.dev, stream, tensor, dtype.BytesOf(x))
+			}
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if !yield(loader.GraphChunk{First: first, X: tensor, Block: onDevice}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// hostRowsOf are rows that are freed after the test.
+func hostRowsOf(t *testing.T, values []float32, columns int) *hostRows {
+	t.Helper()
+	memory, err := offheap.Alloc(4 * int64(len(values)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(dtype.Float32s(memory.Bytes()), values)
+	pool := gather.NewPool(2)
+	t.Cleanup(func() { pool.Close(); _ = memory.Free() })
+	return &hostRows{columns: columns, memory: memory, pool: pool}
 }
 
 // TestWholeGraphsAreComputedAsBlocksOfAllNodes compares inference layer by layer with the forward pass of a batch
@@ -89,14 +169,14 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			whole := &loader.WholeGraph{X: upload(nodes, features, gds.Float32, dtype.BytesOf(x)), Block: onDevice}
-			set := &wholeToy{whole, upload(1, nodes, gds.Uint32, dtype.BytesOf(ids)), upload(1, nodes, gds.Int32, dtype.BytesOf(labels)), 3000}
+			set := &wholeToy{whole: whole, nodes: upload(1, nodes, gds.Uint32, dtype.BytesOf(ids)), labels: upload(1, nodes, gds.Int32, dtype.BytesOf(labels)), batch: 3000, ids: ids}
 			if err := n.upload(n.params.value, someValues(n.params, 6)); err != nil {
 				t.Fatal(err)
 			}
 			n.scales[0] = 0.5
 			b := &loader.Batch{Rows: nodes, GlobalRows: nodes, X: []gds.Tensor{whole.X}, Labels: set.labels,
 				Blocks: slices.Repeat([]loader.Block{onDevice}, n.levels.layers)}
-			if err := n.admit(b); err != nil {
+			if err := n.admit(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 			out, _ := n.forward(b, false, 0).of(&n.pass)
@@ -104,24 +184,34 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			if err := gds.Download(dev, n.stream, want, out); err != nil {
 				t.Fatal(err)
 			}
-			at := 0
-			alone := group{ranks: []*network{n}}
-			_, err = alone.eachBatch(t.Context(), []Epocher{set}, 0, 0, func(n *network, b *loader.Batch) {
-				out, _ := n.forward(b, false, 0).of(&n.pass)
-				got := make([]float32, b.Rows*classes)
-				if err := gds.Download(dev, n.stream, got, out); err != nil {
-					t.Error(err)
+			exact := map[bool][]float32{}
+			for _, inChunks := range []bool{false, true} {
+				if set.chunks = nil; inChunks { // of one node, of two, and so on
+					set.chunks = &toyChunks{dev: dev, mem: &mem, block: block, x: hostRowsOf(t, x, features), t: t}
 				}
-				for i, v := range got {
-					node := int(ids[at+i/classes])
-					if w := want[node*classes+i%classes]; math.Abs(float64(v-w)) > 1e-5*(1+math.Abs(float64(w))) {
-						t.Fatalf("node %d: output %d is %v, want %v", node, i%classes, v, w)
+				at := 0
+				alone := group{ranks: []*network{n}}
+				_, err = alone.eachBatch(t.Context(), []Epocher{set}, 0, 0, func(n *network, b *loader.Batch) {
+					out, _ := n.forward(b, false, 0).of(&n.pass)
+					got := make([]float32, b.Rows*classes)
+					if err := gds.Download(dev, n.stream, got, out); err != nil {
+						t.Error(err)
 					}
+					for i, v := range got {
+						node := int(ids[at+i/classes])
+						if w := want[node*classes+i%classes]; math.Abs(float64(v-w)) > 1e-5*(1+math.Abs(float64(w))) {
+							t.Fatalf("node %d: output %d is %v, want %v (in chunks: %v)", node, i%classes, v, w, inChunks)
+						}
+					}
+					exact[inChunks] = append(exact[inChunks], got...)
+					at += b.Rows
+				}, nil)
+				if err != nil || at != nodes {
+					t.Errorf("%d nodes, %v (in chunks: %v)", at, err, inChunks)
 				}
-				at += b.Rows
-			}, nil)
-			if err != nil || at != nodes {
-				t.Errorf("%d nodes, %v", at, err)
+			}
+			if !slices.Equal(exact[false], exact[true]) {
+				t.Error("in chunks, outputs are other bits")
 			}
 		})
 	}
@@ -149,12 +239,12 @@ func TestBatchesThatAModelCannotComputeAreRefused(t *testing.T) {
 		x, labels := gds.Tensor{Rows: 8, Cols: 2, Stride: 2, DType: gds.Float32}, gds.Tensor{Rows: 1, Cols: 4, DType: gds.Int32}
 		b := &loader.Batch{Rows: 4, GlobalRows: 4, X: []gds.Tensor{x}, Labels: labels, Blocks: []loader.Block{{Sources: 8, Destinations: 6}, {Sources: 6, Destinations: 4}}}
 		if c.model == "gcn" {
-			if err := n.admit(b); err != nil {
+			if err := n.admit(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
 		}
 		c.edit(b)
-		if err := n.admit(b); err == nil {
+		if err := n.admit(t.Context(), b); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 		if err := n.close(); err != nil {

@@ -163,7 +163,7 @@ func splitText(number int, file bool) string {
 func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *trainer.Checkpoint, o evaluateOptions, plan evaluation, held int64) (trainingInput, error) {
 	held += metricBytes(c.Options.Metric, plan.rows, c.Spec)
 	if dir.Manifest.Kind == format.KindGraph {
-		in, err := a.openWhole(ctx, dir, c.Spec.Model, held)
+		in, err := a.openGraph(ctx, dir, graphNeeds{spec: c.Spec, placement: o.placement, held: held})
 		if err != nil {
 			return nil, err
 		}

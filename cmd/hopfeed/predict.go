@@ -265,7 +265,7 @@ func (a *app) predictNodes(ctx context.Context, c *trainer.Checkpoint, graph *fo
 	if err := table.checkSpace(a.fs, o.output); err != nil {
 		return err
 	}
-	in, err := a.openWhole(ctx, graph, c.Spec.Model, table.memoryBytes()+c.Spec.PredictBytes(inferenceRows)+12*int64(len(nodes)))
+	in, err := a.openGraph(ctx, graph, graphNeeds{spec: c.Spec, placement: o.placement, held: table.memoryBytes() + c.Spec.PredictBytes(inferenceRows) + 12*int64(len(nodes))})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -13,7 +14,12 @@ import (
 
 // machine is what the command may use of this machine.
 func (a *app) machine(ctx context.Context) session.Machine {
-	return session.ThisMachine(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
+	return a.machineWithin(ctx, a.budget)
+}
+
+// machineWithin is machine with another budget.
+func (a *app) machineWithin(ctx context.Context, budget machine.Limit) session.Machine {
+	return session.ThisMachine(ctx, budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }
 
 // openStore opens a hop store. For a graph, the error says how to make a store of it.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
@@ -63,7 +65,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 		}
 		return nil
 	}
-	for _, flag := range []string{"hops", "operator", "placement", "shuffle", "chunk-rows"} {
+	for _, flag := range []string{"hops", "operator", "shuffle", "chunk-rows"} {
 		if f := o.flags.Lookup(flag); f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have
 			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop store)", flag, o.model)
 		}
@@ -121,99 +123,163 @@ const inferenceRows = 8192
 
 // graphInput is a graph on one device.
 type graphInput struct {
-	device gds.Device
-	whole  *wholegraph.Graph
-	layers int
-	rows   int // of a batch
+	device   gds.Device
+	topology sampling.Topology // nil: the whole graph is on the device, and nothing is sampled
+	features features.Source   // nil: the same
+	whole    *wholegraph.Graph
+	where    graphPlan
+	layers   int
+	rows     int // of a batch
 	// Most nodes whose outputs are computed at once: in training on all, all of them.
 	batchNodes int
 	sets       rowSets
 	sampled    *session.Sampled // nil: batches are all nodes
 }
 
-// openWhole brings a graph to the first device of the machine. held is what the command holds in host memory.
-func (a *app) openWhole(ctx context.Context, graph *format.Dir, model string, held int64) (_ *graphInput, err error) {
-	m := &graph.Manifest
-	aggregation, err := trainer.AggregationOf(model)
+// openGraph opens a graph on the first device of the machine, for what a command does with it.
+func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_ *graphInput, err error) {
+	if a.emulate.GPUs > 1 {
+		return nil, usagef("--emulate gpu=%d: %s computes on one device (models that read a hop store share several)", a.emulate.GPUs, o.spec.Model)
+	}
+	if o.spec, err = o.spec.Normalized(); err != nil {
+		return nil, err
+	}
+	aggregation, err := trainer.AggregationOf(o.spec.Model)
 	if err != nil {
 		return nil, err
 	}
-	machineOf := a.machine(ctx)
-	// The topology, factors of nodes, features as stored and the block are in host memory while it is opened.
-	host := held + int64(machine.ProgramBytes) + 8*(m.Nodes+1) + 12*m.Edges + 16*m.Nodes + m.Nodes*int64(m.Features)*4
-	if machineOf.Devices.Info.Unified {
-		host += wholegraph.Bytes(m, aggregation)
-	}
-	if err := a.budget.Fits("bringing the graph to the device as a whole, as layer-wise inference wants it,", host); err != nil {
+	m := a.machine(ctx)
+	in := &graphInput{}
+	if in.where, err = a.planGraph(m, graph, o); err != nil {
 		return nil, err
 	}
-	in := &graphInput{}
-	opened, err := machineOf.Devices.Open(1)
+	if m.Devices.Info.Unified { // it may take what the host leaves, and so batches that are larger than estimated do not fit
+		left := a.budget
+		left.Bytes -= units.Bytes(in.where.hostBytes)
+		m = a.machineWithin(ctx, left)
+	}
+	opened, err := m.Devices.Open(1)
 	if err != nil {
 		return nil, err
 	}
 	in.device = opened[0]
-	topology, err := sampling.LoadTopology(ctx, graph, a.threads)
-	if err == nil {
-		in.whole, err = wholegraph.Open(ctx, in.device, wholegraph.Options{Graph: graph, Topology: topology, Aggregation: aggregation, Threads: a.threads})
-		err = errors.Join(err, topology.Close())
-	}
-	if err != nil {
-		return nil, errors.Join(err, in.Close())
-	}
-	return in, nil
-}
-
-func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *graphInput, err error) {
-	spec, err = spec.Normalized()
-	if err != nil {
-		return nil, err
-	}
-	layers := int(spec.Settings["layers"])
-	m := &graph.Manifest
-	train := int(session.CountRows(graph.Layout(), part.Train))
-	rows := min(o.BatchRows, train)
-	if sampling.ChoosesSeeds(o.sampler) {
-		rows = o.BatchRows // draws
-	}
-	if all := o.sampler == fullSampler && rows == train; !all || o.cache != "" {
-		held += 8*(m.Nodes+1) + 4*m.Edges + m.Nodes*int64(m.Features)*4 // of sampler and features
-	}
-	in, err := a.openWhole(ctx, graph, o.model, held)
-	if err != nil {
-		return nil, err
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, in.Close())
 		}
 	}()
+	if in.topology, err = sampling.LoadTopology(ctx, graph, a.threads); err != nil {
+		return nil, err
+	}
+	wo := wholegraph.Options{Graph: graph, Topology: in.topology, Aggregation: aggregation, Threads: a.threads}
+	switch in.where.placement {
+	case placement.Host:
+		in.features, err = loadFeatures(ctx, graph, a.threads)
+	case placement.Storage:
+		in.features, err = storedFeatures(ctx, graph, in.device, a.threads)
+	}
+	if err != nil {
+		return nil, err
+	}
+	wo.Features, wo.ChunkBytes, wo.NodeBytes, wo.EdgeBytes = in.features, in.where.chunkBytes, in.where.nodeBytes, in.where.edgeBytes
+	if in.whole, err = wholegraph.Open(ctx, in.device, wo); err != nil {
+		return nil, err
+	}
+	if in.where.placement != placement.Device {
+		return in, a.checkChunks(in, o.spec)
+	}
+	if o.sampler == "" {
+		err = in.topology.Close()
+		in.topology = nil
+		return in, err
+	}
+	if in.device.Info().Unified && graph.Layout().DType == gds.Float32 {
+		in.features = in.whole.Features(a.threads)
+	} else {
+		in.features, err = loadFeatures(ctx, graph, a.threads)
+	}
+	return in, err
+}
+
+// checkChunks refuses a graph with a node whose in-neighbours do not fit on the device together.
+func (a *app) checkChunks(in *graphInput, spec trainer.Spec) error {
+	_, width, err := spec.GraphLayers()
+	if err != nil {
+		return err
+	}
+	largest, err := in.whole.LargestChunk(max(spec.Features, width))
+	if err != nil {
+		return err
+	}
+	if info := in.device.Info(); info.MemoryBytes > 0 && largest > info.MemoryBytes-in.device.Usage().InUse {
+		return fmt.Errorf("%w: one node has so many in-neighbours that a layer of it takes %s of device memory, and there are %s", machine.ErrDoesNotFit,
+			units.Bytes(largest), units.Bytes(info.MemoryBytes-in.device.Usage().InUse))
+	}
+	return nil
+}
+
+// loadFeatures and storedFeatures are nil after an error, as an interface.
+func loadFeatures(ctx context.Context, graph *format.Dir, threads int) (features.Source, error) {
+	f, err := features.LoadHost(ctx, graph, threads)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func storedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (features.Source, error) {
+	f, err := features.OpenStorage(ctx, graph, device, threads, false)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *graphInput, err error) {
+	if spec, err = spec.Normalized(); err != nil {
+		return nil, err
+	}
+	layers := int(spec.Settings["layers"])
+	trainNodes := len(part.Train.List)
+	rows := min(o.BatchRows, trainNodes)
+	if sampling.ChoosesSeeds(o.sampler) {
+		rows = o.BatchRows // draws
+	}
+	needs := graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes}
+	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
+	if !needs.all {
+		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
+		if o.takesAllEdges() {
+			needs.fanouts = slices.Repeat([]int{sampling.All}, layers)
+		}
+	}
+	in, err := a.openGraph(ctx, graph, needs)
+	if err != nil {
+		return nil, err
+	}
 	in.layers, in.rows, in.batchNodes = layers, rows, rows
-	if o.sampler == fullSampler && rows == train && o.cache == "" {
-		in.batchNodes = int(m.Nodes)
+	if needs.all {
+		in.batchNodes = int(graph.Manifest.Nodes)
 		return in, nil
 	}
-	if err := a.openSampled(ctx, graph, o, in, part); err != nil {
-		return nil, err
+	if err := a.openSampled(ctx, graph, o, in, part, needs.fanouts); err != nil {
+		return nil, errors.Join(err, in.Close())
 	}
 	in.batchNodes = in.sampled.Method.MostSeeds(rows)
 	return in, nil
 }
 
-// openSampled opens what samples batches, and brings their features.
-func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOptions, in *graphInput, part session.Partition) (err error) {
+// openSampled opens what samples batches.
+func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOptions, in *graphInput, part session.Partition, fanouts []int) error {
 	aggregation, err := trainer.AggregationOf(o.model)
 	if err != nil {
 		return err
 	}
-	fanouts := o.fanouts
-	if o.takesAllEdges() {
-		fanouts = slices.Repeat([]int{sampling.All}, in.layers)
-	}
 	// What is cached does not depend on --seed: a run is a function of its own seed, and all runs share the cache.
 	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
 		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.bias["bias"]},
-		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: placement.Host,
+		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: in.where.placement,
+		Opened: &session.OpenedGraph{Topology: in.topology, Features: in.features, TraceRows: in.where.traceRows},
 	})
 	return err
 }
@@ -240,8 +306,14 @@ func (in *graphInput) Close() error {
 	if in.sampled != nil {
 		errs = append(errs, in.sampled.Close())
 	}
+	if in.features != nil {
+		errs = append(errs, in.features.Close())
+	}
 	if in.whole != nil {
 		errs = append(errs, in.whole.Close())
+	}
+	if in.topology != nil {
+		errs = append(errs, in.topology.Close())
 	}
 	return errors.Join(append(errs, devices.Close([]gds.Device{in.device}))...)
 }
@@ -251,7 +323,7 @@ func (in *graphInput) shareRows() int            { return max(in.batchNodes, inf
 func (in *graphInput) predictedSeconds() float64 { return 0 }
 
 func (in *graphInput) batches() trainer.Batches {
-	return trainer.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: placement.Device, Devices: 1}
+	return trainer.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: in.where.placement, Devices: 1}
 }
 
 func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d rowSets, err error) {
@@ -290,14 +362,15 @@ func (in *graphInput) inOrder(rows loader.Rows) ([]rowSet, error) {
 func (in *graphInput) PeakBytes() int64 { return in.device.Usage().Peak }
 
 func (in *graphInput) note(a *app) {
-	a.note("the whole graph is on the device: %s", units.Bytes(in.device.Usage().InUse))
+	a.note("features from %s", in.where.placement)
+	for _, reason := range in.where.reasons {
+		a.note("  %s", reason)
+	}
 }
 
 func (in *graphInput) describe(r *trained) {
-	r.Placement, r.Shuffle, r.Devices = placement.Device, placement.RR, 1
-	r.Reasons = []string{"the whole graph is on the device"}
-	if in.sampled == nil {
-		return
+	r.Placement, r.Shuffle, r.Devices, r.Reasons = in.where.placement, placement.RR, 1, in.where.reasons
+	if in.sampled != nil {
+		r.Load = in.sampled.Loader.Stats().Stats
 	}
-	r.Load = in.sampled.Loader.Stats().Stats
 }

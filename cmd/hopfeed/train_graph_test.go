@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -151,6 +152,62 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("hopfeed %s: exit status %d, no %q in %s", line, o.code, want, o.stderr)
+		}
+	}
+}
+
+// Chunks have at most 8192 nodes, so the graph comes in two or more.
+func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 9000 --edges 40000 --features 6 --classes 3 --labeled 0.2 --seed 5")
+	for _, flags := range []string{"--model gcn --fanout 4,3", "--model sage --sampler saint-rw", "--model gat --layers 1 --fanout 5 --cache lru:500rows --norm 0"} {
+		want := ""
+		for i, place := range []string{"device", "host", "storage", "host --emulate gpu=1,mem=40MiB", "storage --emulate gpu=1,mem=40MiB", "auto --emulate gpu=1,mem=4800KiB"} {
+			placed := strings.Fields(place)[0]
+			if placed == "auto" { // the graph as a whole does not fit
+				if placed = "host"; !strings.Contains(flags, "gat") {
+					continue
+				}
+			}
+			run := fmt.Sprintf("run-%d", i)
+			var trained struct {
+				Placement string
+				Reasons   []string
+				Test      float64 `json:"test_metric"`
+			}
+			readJSON(t, must(t, d, "train graph --json --force --hidden 8 --epochs 2 --batch 300 --lr 0.02 "+flags+" --placement "+place+" --run "+run).stdout, &trained)
+			if trained.Placement != placed || len(trained.Reasons) == 0 {
+				t.Errorf("%s, %s: %+v", flags, place, trained)
+			}
+			got := ""
+			for name, text := range tree(t, d, run) {
+				if strings.Contains(name, "parameters-") {
+					got = text
+				}
+			}
+			var evaluated struct{ Value float64 }
+			readJSON(t, must(t, d, "evaluate graph --json --checkpoint "+run+" --placement "+place).stdout, &evaluated)
+			if evaluated.Value != trained.Test {
+				t.Errorf("%s, %s: evaluated %+v, trained %+v", flags, place, evaluated, trained)
+			}
+			must(t, d, "predict graph --force --checkpoint "+run+" --placement "+place+" -o out.csv")
+			if got += content(t, d, "out.csv"); i == 0 {
+				want = got
+			}
+			if got != want {
+				t.Errorf("%s: --placement %s gives another model, or other predictions", flags, place)
+			}
+		}
+	}
+	for line, want := range map[string]int{
+		"train graph --model gcn --sampler full --placement host":                                 exitUsage,
+		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=2,mem=1GiB":                 exitUsage,
+		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=1,mem=1MiB":                 exitDoesNotFit,
+		"train graph --model gcn --epochs 1 --placement device --emulate gpu=1,mem=1MiB":          exitDoesNotFit,
+		"train graph --model gcn --epochs 1 --placement storage --batch 300 --memory 20MiB":       exitDoesNotFit,
+		"train graph --model gcn --epochs 1 --hidden 1024 --emulate gpu=1,mem=30MiB --batch 1800": exitDoesNotFit, // as batches show
+	} {
+		if o := hopfeed(t, d, line); o.code != want {
+			t.Errorf("hopfeed %s: exit status %d, want %d: %s", line, o.code, want, o.stderr)
 		}
 	}
 }

@@ -162,6 +162,13 @@ func (c *Cache) set(slot, node uint32) {
 	c.nodeOf[slot], c.slotOf[node] = node, slot
 }
 
+// Forget says that the rows of slots, of the last Lookup or Begin, have not come: nothing is there.
+func (c *Cache) Forget(slots []uint32) {
+	for _, slot := range slots {
+		c.evict(slot)
+	}
+}
+
 func (c *Cache) evict(slot uint32) {
 	if old := c.nodeOf[slot]; old != none {
 		c.nodeOf[slot], c.slotOf[old] = none, none

@@ -17,7 +17,8 @@ import (
 // Host has all rows in host memory, as they are stored.
 type Host struct {
 	shape
-	memory *offheap.Buffer
+	rowsOf []byte          // [rows, columns]
+	memory *offheap.Buffer // of rowsOf, if it is its own
 	pool   *gather.Pool
 
 	gathered atomic.Int64 // rows
@@ -44,8 +45,14 @@ func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err
 	if err != nil {
 		return nil, errors.Join(err, h.memory.Free())
 	}
-	h.pool = gather.NewPool(threads)
+	h.rowsOf, h.pool = h.memory.Bytes(), gather.NewPool(threads)
 	return h, nil
+}
+
+// InMemory are rows of float32 in memory that stays the caller's, until Close. threads 0 is GOMAXPROCS.
+func InMemory(rows []byte, columns, threads int) *Host {
+	s := shape{rows: int64(len(rows)) / gds.Bytes(1, columns, gds.Float32), columns: columns, dtype: gds.Float32}
+	return &Host{shape: s, rowsOf: rows, pool: gather.NewPool(threads)}
 }
 
 // Gather copies rows from memory; see Source.
@@ -54,9 +61,9 @@ func (h *Host) Gather(_ context.Context, dst []byte, as gds.DType, nodes []uint3
 		return err
 	}
 	if as == h.dtype {
-		h.pool.Start(dst, h.memory.Bytes(), int(h.rowBytes()), nodes).Wait()
+		h.pool.Start(dst, h.rowsOf, int(h.rowBytes()), nodes).Wait()
 	} else {
-		h.pool.StartDecode(dtype.Float32s(dst), h.memory.Bytes(), h.dtype, h.columns, nodes).Wait()
+		h.pool.StartDecode(dtype.Float32s(dst), h.rowsOf, h.dtype, h.columns, nodes).Wait()
 	}
 	h.gathered.Add(int64(len(nodes)))
 	return nil
@@ -71,5 +78,8 @@ func (h *Host) Stats() Stats {
 // Close frees the rows.
 func (h *Host) Close() error {
 	h.pool.Close()
+	if h.memory == nil {
+		return nil
+	}
 	return h.memory.Free()
 }

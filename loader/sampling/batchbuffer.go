@@ -231,10 +231,15 @@ func (b *batchBuffer) tensor(p *layout, at int64, rows, cols int, t gds.DType) g
 
 // gather finds the rows of a job in the cache, takes a buffer, and writes what the host writes of the
 // batch.
-func (s *Set) gather(w *pipeline.Worker, j *job) error {
+func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	l, m := s.l, &j.sample
-	if l.o.Cache != nil {
-		l.o.Cache.Lookup(m.Inputs, &j.lookup)
+	if c := l.o.Cache; c != nil {
+		c.Lookup(m.Inputs, &j.lookup)
+		defer func() {
+			if err != nil { // as at the early end of an epoch, after which others come
+				c.Forget(j.lookup.Into)
+			}
+		}()
 	}
 	l.layOut(j)
 	if err := l.takeBuffer(w, j); err != nil {

@@ -580,3 +580,32 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 		t.Errorf("reach where most nodes are trained on: %v, %v", p, err)
 	}
 }
+
+// The rows of batches that were on their way when an epoch was left are not taken to be in the cache.
+func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
+	for _, discrete := range []bool{false, true} {
+		b := newBench(t, toy, discrete, true)
+		nodes := everyThird(toy.Nodes)
+		m := b.method("neighbor", Options{Fanouts: []int{3, 3}})
+		plan := chunk.Plan{BatchRows: 3, Order: chunk.Shuffled, Seed: 2}
+		for _, policy := range []string{"lru", "fifo", "optimal", "gns"} {
+			spec, err := cache.Parse(policy + ":30rows")
+			b.must(err)
+			opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+			b.must(err)
+			l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: opened.Cache})
+			s, err := l.Set(nodes, m, plan)
+			b.must(err)
+			stream := b.stream()
+			for epoch := range 12 {
+				for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+					b.must(err)
+					b.check(s, stream, batch, epoch, toy)
+					if epoch%4 != 3 && batch.Index == epoch%4 {
+						break
+					}
+				}
+			}
+		}
+	}
+}

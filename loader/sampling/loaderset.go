@@ -401,5 +401,9 @@ func (c *cacheWindow) begin(ctx context.Context, stream gds.Stream, batch int) e
 	if l.rows == nil {
 		return nil
 	}
-	return l.rows.load(ctx, stream, load)
+	err := l.rows.load(ctx, stream, load)
+	if err != nil {
+		l.o.Cache.Forget(load.Slots)
+	}
+	return err
 }

@@ -1,5 +1,5 @@
-// Package wholegraph brings a graph to a device as a whole, features and edges: for inference layer by layer over
-// all nodes, and for training on batches of all of them.
+// Package wholegraph brings a graph to a device, features and edges: for inference layer by layer over all nodes as
+// a whole or in chunks, and as a whole for training on batches of all nodes.
 package wholegraph
 
 import (
@@ -22,6 +22,13 @@ type Options struct {
 	Topology    sampling.Topology
 	Aggregation sampling.Aggregation // of the weights of edges
 	Threads     int                  // 0: GOMAXPROCS
+	// Features are those of the graph; nil: they are read. Topology and Features stay open as long as the Graph if it
+	// comes in chunks, and are not used after Open otherwise.
+	Features features.Source
+	// ChunkBytes is not 0 where the graph is to come in chunks, for inference alone: the device memory for one of
+	// them, with what the model keeps of each of its nodes and edges. A chunk of one node with many in-neighbours may
+	// take more, as LargestChunk says.
+	ChunkBytes, NodeBytes, EdgeBytes int64
 }
 
 // Graph is on a device until Close. Its sets may be used as long, one epoch at a time for each.
@@ -31,6 +38,7 @@ type Graph struct {
 	whole   loader.WholeGraph
 	labels  labels
 	buffers []gds.Buffer
+	chunks  *chunks // nil: the graph is on the device
 }
 
 // Bytes is the device memory that the graph takes at least: features as float32, offsets, and source and weight of
@@ -43,7 +51,7 @@ func Bytes(m *format.Manifest, a sampling.Aggregation) int64 {
 	return gds.Bytes(int(m.Nodes), m.Features, gds.Float32) + 4*(m.Nodes+1) + 8*edges
 }
 
-// Open reads a graph to a device.
+// Open reads a graph to a device, or prepares to read its chunks.
 func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err error) {
 	g := &Graph{device: device}
 	if g.stream, err = device.NewStream(); err != nil {
@@ -57,15 +65,32 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 	if g.labels, err = readLabels(ctx, o.Graph); err != nil {
 		return nil, err
 	}
+	if o.ChunkBytes > 0 {
+		g.chunks, err = newChunks(ctx, device, o)
+		return g, err
+	}
 	if err := g.readFeatures(ctx, o); err != nil {
 		return nil, err
 	}
 	return g, g.readEdges(ctx, o)
 }
 
+// Features are those of the graph, in its memory, if that is on a device whose memory the host can read, else nil.
+// The caller closes them, before the Graph.
+func (g *Graph) Features(threads int) features.Source {
+	x := g.whole.X
+	if x.Buf == nil || x.Buf.Bytes() == nil {
+		return nil
+	}
+	return features.InMemory(x.Buf.Bytes()[:gds.Bytes(x.Rows, x.Cols, gds.Float32)], x.Cols, threads)
+}
+
 // Close frees the memory. Work that uses it must be done.
 func (g *Graph) Close() error {
 	errs := []error{g.stream.Close()}
+	if g.chunks != nil {
+		errs = append(errs, g.chunks.close())
+	}
 	for _, b := range g.buffers {
 		errs = append(errs, b.Free())
 	}
@@ -95,11 +120,15 @@ func upload[T dtype.Number](g *Graph, what string, t gds.DType, values []T) (gds
 const stagingBytes = 8 << 20
 
 func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
-	source, err := features.LoadHost(ctx, o.Graph, o.Threads)
-	if err != nil {
-		return err
+	source := o.Features
+	if source == nil {
+		loaded, err := features.LoadHost(ctx, o.Graph, o.Threads)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, loaded.Close()) }()
+		source = loaded
 	}
-	defer func() { err = errors.Join(err, source.Close()) }()
 	rows, cols := int(source.Rows()), source.Columns()
 	if g.whole.X, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
 		return err
@@ -129,25 +158,19 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 
 // readEdges makes the block of all nodes: that which the full sampler makes of them as seeds.
 func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
-	method, err := sampling.NewMethod(ctx, "full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads})
+	all, err := newAllEdges(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, method.Close()) }()
-	sampler, err := method.NewSampler()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, sampler.Close()) }()
+	defer func() { err = errors.Join(err, all.close()) }()
 	seeds := make([]uint32, o.Topology.Nodes())
 	for v := range seeds {
 		seeds[v] = uint32(v)
 	}
-	var batch sampling.MiniBatch
-	if err := sampler.Sample(ctx, &batch, seeds, 0); err != nil {
+	if err := all.Sample(ctx, &all.batch, seeds, 0); err != nil {
 		return err
 	}
-	b, to := &batch.Blocks[0], &g.whole.Block
+	b, to := &all.batch.Blocks[0], &g.whole.Block
 	to.Destinations, to.Sources = b.Destinations, b.Sources
 	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err != nil {
 		return err
@@ -158,6 +181,26 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 	to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
 	return err
 }
+
+// allEdges makes blocks of all edges to some nodes: it is the full sampler of one layer.
+type allEdges struct {
+	method *sampling.Method
+	sampling.Sampler
+	batch sampling.MiniBatch
+}
+
+func newAllEdges(ctx context.Context, o Options) (_ *allEdges, err error) {
+	a := &allEdges{}
+	if a.method, err = sampling.NewMethod(ctx, "full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads}); err != nil {
+		return nil, err
+	}
+	if a.Sampler, err = a.method.NewSampler(); err != nil {
+		return nil, errors.Join(err, a.method.Close())
+	}
+	return a, nil
+}
+
+func (a *allEdges) close() error { return errors.Join(a.Sampler.Close(), a.method.Close()) }
 
 // Set yields batches of some nodes, whose memory is on the device.
 type Set struct {
@@ -193,6 +236,9 @@ func (s *Set) Remote() (read, remote int64) { return 0, 0 }
 // Batch is a set of one batch of all nodes, whose blocks, one for each layer, are the whole graph: training on it
 // is full-batch training on nodes, the others have no labels.
 func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
+	if g.chunks != nil {
+		return nil, errors.New("a batch of all nodes of a graph that is not on the device as a whole")
+	}
 	n := g.whole.Destinations
 	tensor, err := g.uploadLabels(n, func(label func(row int, node uint32)) {
 		for _, v := range nodes {
@@ -243,6 +289,10 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 		b := &loader.Batch{
 			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{g.whole.X},
 			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: &g.whole,
+		}
+		if c := g.chunks; c != nil {
+			b.X[0] = gds.Tensor{Cols: c.features.Columns(), Stride: c.features.Columns(), DType: gds.Float32}
+			b.Whole = &loader.WholeGraph{Chunks: c, Nodes: nodes[lo:hi]}
 		}
 		if b.Labels = tensor.Columns(lo, hi); g.labels.perRow() {
 			b.Labels = tensor.Slice(lo, hi)

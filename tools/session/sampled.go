@@ -39,6 +39,18 @@ type SampledOptions struct {
 	Buffers   int   // batches on the device, of which some may be held; 0: placement.Buffers
 	NodeIDs   bool  // batches tell which nodes their rows and inputs are
 	HeldBytes int64 // of host memory that the caller takes beside
+
+	// Opened are open already, and stay the caller's, as does the memory of everything: Mapped and
+	// Placement do not count then. nil: the session opens them, and plans memory.
+	Opened *OpenedGraph
+}
+
+// OpenedGraph is a topology, and features, that are open.
+type OpenedGraph struct {
+	Topology sampling.Topology
+	Features features.Source
+	// TraceRows is how many rows of batches an optimal cache looks ahead; 0: cache.MostTraceRows.
+	TraceRows int64
 }
 
 // Sampled is a graph that is open for sampling.
@@ -54,6 +66,7 @@ type Sampled struct {
 
 	maxBatchBytes int64 // 0: as much as the device has
 	traceRows     int64 // that an optimal cache looks ahead
+	opened        bool  // topology and features are the caller's
 }
 
 // OpenSampled opens topology, sampler and cache of a graph and, for a device, features, labels and
@@ -77,7 +90,12 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	}
 	o.Sampling.Threads = o.Machine.Threads
 	s := &Sampled{}
-	if err := s.place(graph, &o); err != nil {
+	if o.Opened == nil {
+		err = s.place(graph, &o)
+	} else {
+		s.opened, s.Topology, s.Features, s.Placement, s.traceRows = true, o.Opened.Topology, o.Opened.Features, o.Placement, o.Opened.TraceRows
+	}
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -85,9 +103,11 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if o.Mapped {
+	switch {
+	case s.opened:
+	case o.Mapped:
 		s.Topology, err = sampling.MapTopology(ctx, graph)
-	} else {
+	default:
 		s.Topology, err = sampling.LoadTopology(ctx, graph, o.Machine.Threads)
 	}
 	if err != nil {
@@ -148,13 +168,15 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 	if err != nil {
 		return err
 	}
-	if s.Placement == placement.Storage {
+	switch {
+	case s.opened:
+	case s.Placement == placement.Storage:
 		stored, err := features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
 		if err != nil {
 			return err
 		}
 		s.Features = stored
-	} else {
+	default:
 		loaded, err := features.LoadHost(ctx, graph, o.Machine.Threads)
 		if err != nil {
 			return err
@@ -294,13 +316,13 @@ func (s *Sampled) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	if s.Features != nil {
+	if s.Features != nil && !s.opened {
 		errs = append(errs, s.Features.Close())
 	}
 	if s.Method != nil {
 		errs = append(errs, s.Method.Close())
 	}
-	if s.Topology != nil {
+	if s.Topology != nil && !s.opened {
 		errs = append(errs, s.Topology.Close())
 	}
 	return errors.Join(errs...)

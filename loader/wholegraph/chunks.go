@@ -1,0 +1,212 @@
+package wholegraph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+// chunkNodes is the most destinations of a chunk.
+const chunkNodes = 8192
+
+// chunks bring a graph to a device chunk after chunk: a chunk is as many nodes as there is memory for with all
+// edges to them. It implements loader.GraphChunks.
+type chunks struct {
+	device    gds.Device
+	topology  sampling.Topology
+	features  features.Source
+	edges     *allEdges
+	limit     int64 // see Options
+	nodeBytes int64
+	edgeBytes int64
+	added     int64 // self-loops of a node that the topology does not have, at most
+
+	nodes  []uint32
+	lists  []sampling.List
+	memory gds.Buffer // of a chunk
+	pinned gds.Buffer // what the host writes of it, unless it can write to the device
+}
+
+func newChunks(ctx context.Context, device gds.Device, o Options) (_ *chunks, err error) {
+	if o.Features == nil {
+		return nil, errors.New("a graph in chunks without features")
+	}
+	c := &chunks{device: device, topology: o.Topology, features: o.Features, limit: o.ChunkBytes, nodeBytes: o.NodeBytes, edgeBytes: o.EdgeBytes,
+		nodes: make([]uint32, 0, chunkNodes), lists: make([]sampling.List, chunkNodes)}
+	if o.Aggregation != sampling.Mean {
+		c.added = 1
+	}
+	c.edges, err = newAllEdges(ctx, o)
+	return c, err
+}
+
+func (c *chunks) close() error {
+	var errs []error
+	if c.edges != nil {
+		errs = append(errs, c.edges.close())
+	}
+	return errors.Join(append(errs, c.free())...)
+}
+
+func (c *chunks) free() error {
+	var errs []error
+	for _, b := range []gds.Buffer{c.memory, c.pinned} {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
+	}
+	c.memory, c.pinned = nil, nil
+	return errors.Join(errs...)
+}
+
+func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }
+
+// chunkLayout is where the parts of a chunk are in its memory.
+type chunkLayout struct{ offsets, indices, weights, end int64 }
+
+// align is what parts of a chunk are aligned to.
+const align = 256
+
+func layOut(destinations, sources, edges int64, columns int) (l chunkLayout) {
+	at := int64(0)
+	take := func(bytes int64) int64 {
+		start := at
+		at += (bytes + align - 1) / align * align
+		return start
+	}
+	take(gds.Bytes(int(sources), columns, gds.Float32))
+	l.offsets, l.indices, l.weights = take(4*(destinations+1)), take(4*edges), take(4*edges)
+	l.end = at
+	return l
+}
+
+// needs bounds what a chunk of so many nodes and edges of the topology takes.
+func (c *chunks) needs(nodes, edges int64, columns int) int64 {
+	sources := min(nodes+edges, c.topology.Nodes())
+	edges += c.added * nodes
+	return layOut(nodes, sources, edges, columns).end + sources*c.nodeBytes + edges*c.edgeBytes
+}
+
+// list sets c.nodes to as many as a chunk that begins with node first can have, and c.lists to their edges.
+func (c *chunks) list(first int64) error {
+	c.nodes = c.nodes[:0]
+	for v := first; v < min(first+chunkNodes, c.topology.Nodes()); v++ {
+		c.nodes = append(c.nodes, uint32(v))
+	}
+	return c.topology.Lists(c.nodes, c.lists[:len(c.nodes)])
+}
+
+// choose sets c.nodes to those of the chunk that begins with node first.
+func (c *chunks) choose(first int64, columns int) error {
+	if err := c.list(first); err != nil {
+		return err
+	}
+	edges := int64(0)
+	for i := range c.nodes {
+		if edges += c.lists[i].Degree(); i > 0 && c.needs(int64(i+1), edges, columns) > c.limit {
+			c.nodes = c.nodes[:i]
+			break
+		}
+	}
+	return nil
+}
+
+// LargestChunk bounds the device memory that a chunk takes, as Options count it, where rows have at most so many
+// columns: the limit, or more where the edges to a single node take more.
+func (g *Graph) LargestChunk(columns int) (int64, error) {
+	c := g.chunks
+	most := int64(0)
+	for first := int64(0); first < c.topology.Nodes(); first += chunkNodes {
+		if err := c.list(first); err != nil {
+			return 0, err
+		}
+		for _, l := range c.lists[:len(c.nodes)] {
+			most = max(most, l.Degree())
+		}
+	}
+	return max(c.limit, c.needs(1, most, columns)), nil
+}
+
+// Each yields chunks: see loader.GraphChunks.
+func (c *chunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk, error] {
+	if rows == nil {
+		rows = c.features
+	}
+	return func(yield func(loader.GraphChunk, error) bool) {
+		for first := int64(0); first < c.topology.Nodes(); first += int64(len(c.nodes)) {
+			chunk, err := c.bring(ctx, stream, first, rows)
+			if !yield(chunk, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// bring brings the chunk that begins with node first to the device.
+func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64, rows loader.RowSource) (chunk loader.GraphChunk, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return chunk, err
+	}
+	if err := c.choose(first, rows.Columns()); err != nil {
+		return chunk, err
+	}
+	batch := &c.edges.batch
+	if err := c.edges.Sample(ctx, batch, c.nodes, 0); err != nil {
+		return chunk, err
+	}
+	b := &batch.Blocks[0]
+	l := layOut(int64(b.Destinations), int64(b.Sources), int64(len(b.Indices)), rows.Columns())
+	if err := c.grow(l.end); err != nil {
+		return chunk, fmt.Errorf("nodes %d to %d with %d edges: %w", first, first+int64(len(c.nodes))-1, len(b.Indices), err)
+	}
+	memory := c.memory.Bytes()
+	if c.pinned != nil {
+		memory = c.pinned.Bytes()
+	}
+	if err := rows.Gather(ctx, memory[:gds.Bytes(b.Sources, rows.Columns(), gds.Float32)], gds.Float32, batch.Inputs); err != nil {
+		return chunk, err
+	}
+	copy(dtype.Uint32s(memory[l.offsets:][:4*len(b.Offsets)]), b.Offsets)
+	copy(dtype.Uint32s(memory[l.indices:][:4*len(b.Indices)]), b.Indices)
+	copy(dtype.Float32s(memory[l.weights:][:4*len(b.Weights)]), b.Weights)
+	if c.pinned != nil {
+		whole := func(buf gds.Buffer) gds.Tensor { return gds.NewTensor(buf, 1, int(l.end), gds.Uint8) }
+		stream.Copy(whole(c.memory), whole(c.pinned))
+	}
+	tensor := func(at int64, rows, cols int, t gds.DType) gds.Tensor {
+		v := gds.NewTensor(c.memory, rows, cols, t)
+		v.Offset = at
+		return v
+	}
+	return loader.GraphChunk{
+		First: int(first), X: tensor(0, b.Sources, rows.Columns(), gds.Float32),
+		Block: loader.Block{
+			Destinations: b.Destinations, Sources: b.Sources,
+			Offsets: tensor(l.offsets, 1, len(b.Offsets), gds.Uint32),
+			Indices: tensor(l.indices, 1, len(b.Indices), gds.Uint32),
+			Weights: tensor(l.weights, 1, len(b.Weights), gds.Float32),
+		},
+	}, nil
+}
+
+// grow makes room for a chunk. Nothing uses the memory.
+func (c *chunks) grow(bytes int64) (err error) {
+	if c.memory != nil && c.memory.Len() >= bytes {
+		return nil
+	}
+	if err := c.free(); err != nil {
+		return err
+	}
+	bytes = max(bytes, min(bytes+bytes/4, c.limit))
+	if c.memory, err = c.device.Alloc(bytes); err == nil && !c.device.Info().Unified {
+		c.pinned, err = c.device.AllocPinned(bytes)
+	}
+	return err
+}
