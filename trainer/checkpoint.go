@@ -452,7 +452,7 @@ func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 			return nil, err
 		}
 	}
-	metrics, err := readFile(fsys, filepath.Join(dir, MetricsFile), maxMetricsBytes)
+	metrics, err := readPlain(fsys, dir, MetricsFile)
 	if err != nil {
 		return nil, err
 	}

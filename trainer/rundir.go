@@ -39,6 +39,12 @@ var ErrRunExists = errors.New("already exists")
 // the checkpoint before or the new one, complete, and perhaps files that neither names,
 // which the next training removes. metrics.jsonl only grows while a training goes on, and is written before
 // checkpoint.json, which says how many bytes belong to it.
+//
+// A training that replaces another one writes its files of fixed names beside those that are there, with
+// the suffix .new, empty where it has none, then checkpoint.json, and then renames them, metrics.jsonl last. So
+// these files are those of checkpoint.json, or wait beside them, if and only if metrics.jsonl.new begins with the
+// metrics that checkpoint.json describes. Who reads the directory looks there too, and the next training
+// finishes the renaming.
 type RunDir struct {
 	fsys          vfs.FS
 	path          string
@@ -49,6 +55,7 @@ type RunDir struct {
 	written       map[string]bool   // of these, by this training
 	plain         map[string][]byte // content of metrics.jsonl, config.yaml and trials.jsonl, as far as they are of this training
 	heldTrials    []byte            // trials.jsonl, until the checkpoint of another training may go
+	staged        map[string][]byte // content of files that are to be renamed, by the name that they get
 	commitUnknown bool              // whether checkpoint.json is the one before or the new one
 }
 
@@ -59,9 +66,55 @@ const jobFolder = ".job"
 // contentFile is a file that is named by its digest.
 var contentFile = regexp.MustCompile(`^(split-[0-9a-f]{16}\.arrow|(?:parameters|state)-[0-9a-f]{16}\.safetensors)(\.tmp)?$`)
 
-// isPlainFile tells whether a file is one of those that have the same name in every run.
+// plainFiles are those that have the same name in every run, in the order in which they are renamed.
+var plainFiles = []string{ConfigFile, TrialsFile, MetricsFile}
+
+// newSuffix ends the names of files that are to be renamed.
+const newSuffix = ".new"
+
+// isPlainFile tells whether a file is one of these, to be renamed or not written to its end.
 func isPlainFile(name string) bool {
-	return slices.Contains([]string{MetricsFile, ConfigFile, TrialsFile}, strings.TrimSuffix(name, vfs.TempSuffix))
+	return slices.Contains(plainFiles, strings.TrimSuffix(strings.TrimSuffix(name, vfs.TempSuffix), newSuffix))
+}
+
+// replaced tells whether files with newSuffix belong to checkpoint.json.
+func replaced(fsys vfs.FS, dir string) (bool, error) {
+	metrics, err := readFile(fsys, filepath.Join(dir, MetricsFile+newSuffix), maxMetricsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	text, err := readFile(fsys, filepath.Join(dir, CheckpointFile), maxJSONBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	var j checkpointJSON
+	if err != nil || json.Unmarshal(text, &j) != nil {
+		return false, err // what is damaged is found by who reads it
+	}
+	return j.Metrics.check(metrics[:max(0, min(j.Metrics.Size, int64(len(metrics))))]) == nil, nil
+}
+
+// readPlain reads one of plainFiles as it belongs to checkpoint.json. If it has none, the error is
+// fs.ErrNotExist.
+func readPlain(fsys vfs.FS, dir, name string) ([]byte, error) {
+	waits, err := replaced(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name)
+	if waits {
+		data, err := readFile(fsys, path+newSuffix, maxMetricsBytes)
+		if !errors.Is(err, fs.ErrNotExist) { // renamed already
+			if err == nil && len(data) == 0 {
+				err = fs.ErrNotExist
+			}
+			return data, err
+		}
+	}
+	return readFile(fsys, path, maxMetricsBytes)
 }
 
 // CheckRun fails unless a training may be saved in a directory: there is none, it is
@@ -153,11 +206,62 @@ func OpenRun(fsys vfs.FS, path string) (r *RunDir, err error) {
 		return nil, err
 	}
 	// Another training may have ended before we had the lock.
-	if r.referenced, err = checkRun(fsys, path); err != nil {
+	if r.referenced, err = checkRun(fsys, path); err == nil {
+		err = r.finishReplacing()
+	}
+	if err != nil {
 		_ = r.release() // says no more than err
 		return nil, err
 	}
 	return r, nil
+}
+
+// finishReplacing renames what a training that was killed has left to be renamed.
+func (r *RunDir) finishReplacing() error {
+	waits, err := replaced(r.fsys, r.path)
+	if err != nil || !waits {
+		return err
+	}
+	r.staged = map[string][]byte{}
+	for _, name := range plainFiles {
+		data, err := readFile(r.fsys, filepath.Join(r.path, name+newSuffix), maxMetricsBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.staged[name] = data
+	}
+	return r.renameStaged()
+}
+
+// renameStaged gives staged files their names. What is empty, but metrics.jsonl, tells that there is none.
+func (r *RunDir) renameStaged() error {
+	for _, name := range plainFiles {
+		data, staged := r.staged[name]
+		if !staged {
+			continue
+		}
+		path := filepath.Join(r.path, name)
+		var err error
+		if len(data) > 0 || name == MetricsFile {
+			err = r.fsys.Rename(path+newSuffix, path)
+			r.plain[name] = data
+		} else {
+			if err = r.fsys.Remove(path); err == nil { // durably, before the file goes that says so
+				err = r.fsys.Sync(r.path)
+			}
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				err = r.fsys.Remove(path + newSuffix)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // which has happened, though its error said otherwise
+			return err
+		}
+		delete(r.staged, name)
+	}
+	return nil
 }
 
 // Load returns what was saved in the directory, for a training that goes on from there; nil if nothing
@@ -194,7 +298,7 @@ func (r *RunDir) LoadTrials() ([]byte, error) {
 
 // ReadTrials returns the content of trials.jsonl in a directory, nil if there is none.
 func ReadTrials(fsys vfs.FS, dir string) ([]byte, error) {
-	data, err := readFile(fsys, filepath.Join(dir, TrialsFile), maxMetricsBytes)
+	data, err := readPlain(fsys, dir, TrialsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -246,37 +350,49 @@ func (r *RunDir) Save(c *Checkpoint) error {
 			return err
 		}
 	}
+	plain := map[string][]byte{MetricsFile: metrics}
 	if len(c.Config) > 0 {
-		text, err := EncodeConfig(c.Config)
-		if err == nil {
-			err = r.savePlain(ConfigFile, text)
+		if plain[ConfigFile], err = EncodeConfig(c.Config); err != nil {
+			return err
+		}
+	}
+	if r.heldTrials != nil {
+		plain[TrialsFile] = r.heldTrials
+	}
+	var staged map[string][]byte
+	if r.Replaces() {
+		staged = map[string][]byte{}
+	}
+	for _, name := range plainFiles {
+		data, given := plain[name]
+		switch {
+		case staged != nil:
+			staged[name] = data
+			err = writeFile(r.fsys, filepath.Join(r.path, name+newSuffix), data)
+		case given:
+			err = r.savePlain(name, data)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if r.heldTrials != nil {
-		if err := r.savePlain(TrialsFile, r.heldTrials); err != nil {
-			return err
-		}
-		r.heldTrials = nil
-	}
-	if err := r.savePlain(MetricsFile, metrics); err != nil {
-		return err
-	}
 	r.commitUnknown = true
 	if err := writeFile(r.fsys, filepath.Join(r.path, CheckpointFile), text); err != nil {
 		return err
 	}
+	r.heldTrials, r.staged = nil, staged
 	r.commitUnknown, r.created, r.committed, r.referenced, r.written = false, false, true, named, named
 	return r.removeUnreferenced()
 }
 
-// removeUnreferenced removes what is left of earlier checkpoints: files that checkpoint.json does not name
+// removeUnreferenced renames staged files, and removes what is left of earlier checkpoints: files that checkpoint.json does not name
 // and, if it is of this training, that are not of this training.
 func (r *RunDir) removeUnreferenced() error {
 	if r.commitUnknown {
 		return nil
+	}
+	if err := r.renameStaged(); err != nil {
+		return err
 	}
 	entries, err := r.fsys.ReadDir(r.path)
 	if err != nil {
@@ -288,7 +404,7 @@ func (r *RunDir) removeUnreferenced() error {
 		unused := contentFile.MatchString(name) && !r.referenced[name] || name == CheckpointFile+vfs.TempSuffix
 		if isPlainFile(name) {
 			_, ours := r.plain[name]
-			unused = r.committed && !ours || r.referenced == nil && !(ours && name == TrialsFile) || strings.HasSuffix(name, vfs.TempSuffix)
+			unused = r.committed && !ours || r.referenced == nil && !(ours && name == TrialsFile) || strings.HasSuffix(name, vfs.TempSuffix) || strings.HasSuffix(name, newSuffix)
 		}
 		if unused {
 			delete(r.plain, name)

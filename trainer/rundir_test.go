@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,97 @@ func TestACrashWhileSavingLeavesTheCheckpointBeforeOrTheNewOne(t *testing.T) {
 			if faulty.Operations() < n {
 				break // nothing failed
 			}
+		}
+	}
+}
+
+// TestACrashWhileATrainingIsReplacedLeavesNoMixture fails each operation of the first save over another training: all
+// that can be read is of one of them, and once the next training has opened the directory, so is each file.
+func TestACrashWhileATrainingIsReplacedLeavesNoMixture(t *testing.T) {
+	type training struct {
+		c      *Checkpoint
+		trials string
+	}
+	saveOver := func(fsys vfs.FS, n training) error {
+		r, err := OpenRun(fsys, "run")
+		if err != nil {
+			return err
+		}
+		if n.trials != "" {
+			err = r.SaveTrials([]byte(n.trials))
+		}
+		if err == nil {
+			err = r.Save(n.c)
+		}
+		return errors.Join(err, r.Close())
+	}
+	c, after := twoCheckpoints(t)
+	before := *c
+	before.Config = map[string]string{"lr": "0.25"}
+	before.History = slices.Clone(c.History)
+	before.History[0].TrainLoss++
+	failure := errors.New("power is gone")
+	for _, trials := range [][2]string{{"", ""}, {"tried\n", ""}, {"", "tried\n"}, {"tried\n", "tried more\n"}} {
+		old, other := training{&before, trials[0]}, training{after, trials[1]}
+		found := map[bool]int{} // how often which of them
+		for n := int64(1); ; n++ {
+			disk := vfs.NewMem()
+			if err := saveOver(disk, old); err != nil {
+				t.Fatal(err)
+			}
+			faulty := vfs.NewFault(disk)
+			faulty.FailFrom(n, failure)
+			saved := saveOver(faulty, other)
+			survivors := []*vfs.Mem{disk.CrashClone()}
+			for seed := range uint64(8) {
+				survivors = append(survivors, disk.CrashCloneKeeping(seed))
+			}
+			for i, survivor := range survivors {
+				back, err := LoadRun(survivor, "run")
+				if err != nil {
+					t.Fatalf("trials %q, failure %d, survivor %d: %v", trials, n, i, err)
+				}
+				is := other
+				if reflect.DeepEqual(back, old.c) {
+					is = old
+				}
+				found[is == other]++
+				if saved == nil && is != other || !reflect.DeepEqual(back, is.c) {
+					t.Errorf("trials %q, failure %d, survivor %d: saved %v, but there is %+v", trials, n, i, saved, back)
+				}
+				if text, err := ReadTrials(survivor, "run"); err != nil || string(text) != is.trials {
+					t.Errorf("trials %q, failure %d, survivor %d: read %q, %v", trials, n, i, text, err)
+				}
+				// The next training puts all in order, and has not to save anything for that.
+				r, err := OpenRun(survivor, "run")
+				if err == nil {
+					err = r.Close()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				config, _ := EncodeConfig(is.c.Config)
+				_, _, metrics, err := is.c.encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, want := range map[string]string{ConfigFile: string(config), MetricsFile: string(metrics), TrialsFile: is.trials} {
+					text, err := readFile(survivor, "run/"+name, 1<<20)
+					if string(text) != want || err != nil && want != "" {
+						t.Errorf("trials %q, failure %d, survivor %d: %s is %q, %v, want %q", trials, n, i, name, text, err, want)
+					}
+				}
+				entries, err := survivor.ReadDir("run")
+				if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), newSuffix) }) {
+					t.Errorf("trials %q, failure %d, survivor %d: there are %v, %v", trials, n, i, entries, err)
+				}
+			}
+			if faulty.Operations() < n {
+				break // nothing failed
+			}
+		}
+		if found[false] == 0 || found[true] < 30 {
+			t.Errorf("trials %q: found %v", trials, found)
 		}
 	}
 }
