@@ -58,7 +58,7 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	f.IntVar(&o.split, "split", -1, "number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
-	f.StringVar(&o.metric, "metric", "", "what epochs are selected and rows are evaluated by (default that of the training)")
+	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default that of the training)")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	c.MarkFlagRequired("checkpoint")
