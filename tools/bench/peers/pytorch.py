@@ -1,16 +1,20 @@
 """Times Hopfeed's loader in Python beside the same loader in Go and torch's fused gather, and SIGN in
 PyTorch from storage beside SIGN with all data in memory. In turn, on the store of load.py.
 
-    python tools/bench/peers/pytorch.py ./hopfeed WORK [--rounds 5] [--threads 2] [--only loading|training]
+    python tools/bench/peers/pytorch.py ./hopfeed WORK [--rounds 5] [--threads 2] [--only loading|training|sampling]
 
 Needs numpy, torch and the wheel of tools/python; 3 GB of disk in WORK and 5 GB of memory. 900,000 rows of 4
-matrices of 100 features of float32, batches of 8000.
+matrices of 100 features of float32, batches of 8000. Sampling needs Go, and makes a graph of its own.
 
 - loading: hopfeed.Loader beside `hopfeed bench load`, each in the ways host rr, host chunk and storage chunk;
   and index_select of torch from host memory, as load.py has it.
 - training: the first batches of an epoch of the SIGN of tools/python/examples, by hopfeed.torch.Loader from
   storage, read past the page cache, and with the rows in tensors, of which each batch is gathered by row or
   copied as one. For root, the first has a memory cgroup of 1 GiB, and the store is larger.
+
+- sampling: hopfeed.NeighborLoader and, with tensors, hopfeed.torch.NeighborLoader beside the loader in Go
+  (BenchmarkLoad of loader/sampling): batches of 1024 seeds, fanouts 15, 10 and 5, of 300,000 nodes and 6M edges
+  with 100 features in memory, and of 10,000 nodes and 100,000 edges with 16.
 
 Of 15 epochs of loading a round, and 3 of torch and of training, the median counts, after one that
 touches memory for the first time.
@@ -21,7 +25,9 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import statistics
+import subprocess
 import sys
 import time
 
@@ -108,6 +114,34 @@ def training(store, threads, from_memory):
     epochs(rows, TRAINING_EPOCHS, **{GATHERED: gathered, COPIED: copied})
 
 
+GRAPHS = {"300k nodes": (300_000, 6_000_000, 100), "10k nodes": (10_000, 100_000, 16)}
+SAMPLED_BATCHES = {"300k nodes": 40, "10k nodes": 400}
+WARM = 5  # batches, as BenchmarkLoad has
+
+
+def sampling(graphs, threads, tensors):
+    """hopfeed.NeighborLoader, in a process of its own: called with `--peer`."""
+    import hopfeed
+
+    if tensors:
+        import hopfeed.torch
+
+        hopfeed.torch.torch.set_num_threads(threads)
+    kind, name = (hopfeed.torch.NeighborLoader, "torch") if tensors else (hopfeed.NeighborLoader, "python")
+    for graph, count in SAMPLED_BATCHES.items():
+        loader = kind(pathlib.Path(graphs, graph), split="all", placement="host", threads=threads)
+        batches = itertools.chain.from_iterable(itertools.repeat(loader))  # epoch after epoch
+        for _ in itertools.islice(batches, WARM):
+            pass
+        start = time.perf_counter()
+        rows = 0
+        for batch in itertools.islice(batches, count):
+            rows += len(batch["labels"])
+        print(json.dumps({"name": f"{name} {graph}", "seeds_per_second": rows / (time.perf_counter() - start)}), flush=True)
+        del batches, batch
+        loader.close()
+
+
 def limit_memory():
     """Puts this process into a memory cgroup, where one can be made: of version 2, or of version 1."""
     v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
@@ -122,6 +156,8 @@ def main():
         store, threads = sys.argv[3], int(sys.argv[4])
         if sys.argv[2] == "loading":
             return loading(store, threads)
+        if sys.argv[2].startswith("sampling"):
+            return sampling(store, threads, sys.argv[2] == "sampling-torch")
         if sys.argv[2] == "limited":
             limit_memory()
         return training(store, threads, sys.argv[2] == "memory")
@@ -130,7 +166,7 @@ def main():
     p.add_argument("work", type=pathlib.Path, help="of load.py, which makes the store")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--threads", type=int, default=THREADS)
-    p.add_argument("--only", choices=["loading", "training"])
+    p.add_argument("--only", choices=["loading", "training", "sampling"])
     o = p.parse_args()
     store = o.work.resolve() / "load/store"
 
@@ -150,14 +186,39 @@ def main():
             out |= {"go " + name: {"bytes_per_second": line["bytes_per_second"]} for line in lines if line["variant"] != "memcpy"}
         return out
 
-    if o.only != "training":
+    if o.only in (None, "sampling"):
+        graphs = o.work.resolve() / "sampled"
+        benchmark = graphs / "sampling.test"
+        for name, (nodes, edges, features) in GRAPHS.items():
+            if not (graphs / name / "manifest.json").exists():
+                subprocess.run([o.hopfeed.resolve(), "generate", "rmat", "-o", graphs / name, "--nodes", str(nodes), "--edges", str(edges),
+                                "--features", str(features), "--classes", "8", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["go", "test", "-c", "-o", benchmark, "./loader/sampling"], cwd=HERE.parents[2], check=True)
+
+        def sampled(what):
+            lines = run(sys.executable, "-W", "ignore", __file__, "--peer", what, graphs, o.threads)
+            return {line.pop("name"): line for line in lines}
+
+        def in_go():
+            out = {}
+            for name, count in SAMPLED_BATCHES.items():
+                done = subprocess.run([benchmark, "-test.run=^$", "-test.bench=Load/features=host", f"-test.benchtime={count}x", f"-test.cpu={o.threads}"],
+                                      env=dict(os.environ, HOPFEED_GRAPH=graphs / name), check=True, capture_output=True, text=True)
+                out["go " + name] = {"seeds_per_second": float(re.search(r"([0-9.e+]+) seeds/s", done.stdout)[1])}
+            return out
+
+        r = measure(o.rounds, in_go, lambda: sampled("sampling"), lambda: sampled("sampling-torch"))
+        for name in GRAPHS:
+            for peer in ("python", "torch"):
+                ratio(r, "seeds_per_second", f"{peer} {name}", "go " + name)
+    if o.only in (None, "loading"):
         r = measure(o.rounds, go, lambda: peer("loading"), torch_fused)
         for name in WAYS:
             ratio(r, "bytes_per_second", "python " + name, "go " + name)
         rival = best(r, "bytes_per_second", [name for name in r if name.startswith("torch")])
         for name in dict.fromkeys(["torch fused", rival]):
             ratio(r, "bytes_per_second", "python host rr", name)
-    if o.only != "loading":
+    if o.only in (None, "training"):
         r = measure(o.rounds, lambda: peer("limited" if os.geteuid() == 0 else "storage"), lambda: peer("memory"))
         for rival in (GATHERED, COPIED):
             ratio(r, "bytes_per_second", rival, STORED)
