@@ -156,7 +156,7 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
     store = given["store"]
     dataset = store if isinstance(store, Dataset) else Dataset(store)
     if dataset.kind != "store":
-        raise OptionError(f"{dataset.path} is a graph: hopfeed.propagate({dataset.path!r}, STORE) makes a store of it")
+        raise OptionError(f"{dataset.path} is a graph: hopfeed.propagate({dataset.path!r}, STORE) makes a store of it, and hopfeed.NeighborLoader samples it")
     if given["dtype"] not in ("float32", "stored"):
         raise OptionError(f"dtype {given['dtype']!r}: want 'float32' or 'stored'")
     return {

@@ -64,7 +64,7 @@ class NeighborLoader(Batches[Array]):
     :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
     :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
     :param split: which nodes are seeds: ``"train"``, ``"valid"``, ``"test"``, ``"rest"``, ``"all"``, or an array of
-        the numbers of nodes
+        numbers of nodes, or of a truth value for each node
     :param split_index: of the splits of the graph, the one that ``split`` refers to
     :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
     :param shuffle: ``"rr"``: the seeds are, in each epoch; ``"none"``: they come in their order
@@ -121,7 +121,7 @@ class NeighborLoader(Batches[Array]):
             "bias": bias,
             "debias": debias,
         }
-        nodes = None if isinstance(split, str) else _node_numbers(split)
+        nodes = None if isinstance(split, str) else _node_numbers(split, self.dataset.nodes)
         options = {
             **sampling,
             "graph": self.dataset.path,
@@ -188,12 +188,14 @@ class NeighborLoader(Batches[Array]):
         )
 
 
-def _node_numbers(split: Any) -> list[int]:
-    """An array of integers as a list."""
+def _node_numbers(split: Any, nodes: int) -> list[int]:
+    """The nodes that an array of numbers, or of a truth value for each node, chooses."""
     array = np.asarray(split)
+    if array.dtype == bool and array.shape == (nodes,):
+        array = np.flatnonzero(array)
     if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
-        raise OptionError(f"split is an array {array.shape} of {array.dtype}: want the name of a part, or numbers of nodes [n]")
-    if array.size and (array.min() < 0 or array.max() >= 1 << 32):
-        raise OptionError(f"split has numbers of nodes from {array.min()} to {array.max()}")
+        raise OptionError(f"split is an array {array.shape} of {array.dtype}: want the name of a part, numbers of nodes, or a bool for each of {nodes} nodes")
+    if array.size and (array.min() < 0 or array.max() >= nodes):
+        raise OptionError(f"split has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
     numbers: list[int] = array.tolist()
     return numbers

@@ -163,6 +163,7 @@ class Batches(WithGraph):
             ("all", np.arange(stores.NODES)),
             (np.array([600, 5, 17], np.int16), [600, 5, 17]),
             ([4], [4]),
+            (self.arrays["splits"] == 2, np.flatnonzero(self.arrays["splits"] == 2)),
             ([], []),
         ):
             loader = self.open([2], 7, split=split, shuffle="none")
@@ -324,11 +325,12 @@ class Failures(WithGraph):
             ({"shuffle": "chunk"}, "chunk"),
             ({"split": "night"}, "night"),
             ({"split_index": 1}, "split 1"),
-            ({"split": [3, stores.NODES]}, f"node {stores.NODES}"),
+            ({"split": [3, stores.NODES]}, f"has {stores.NODES} nodes"),
             ({"split": [3, 5, 3]}, "twice"),
             ({"split": [-1]}, "-1"),
             ({"split": [0.5]}, "float64"),
             ({"split": [[1]]}, "numbers of nodes"),
+            ({"split": [True, False]}, "a bool for each of 700 nodes"),
             ({"aggregation": "max"}, "max"),
             ({"by_weight": True}, "no weights"),
             ({"bias": 2}, "locality"),
