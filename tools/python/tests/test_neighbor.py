@@ -386,8 +386,10 @@ class Failures(WithGraph):
             edges += sum(len(block.indices) for block in b["blocks"])
             inputs += len(b["inputs"])
         stats = loader.stats()
-        self.assertEqual((stats["batches"], stats["rows"], stats["edges"], stats["inputs"]), (len(loader), len(self.train), edges, inputs))
-        self.assertEqual(stats["cache"]["hits"] * 4 * stores.FEATURES + stats["moved_bytes"], inputs * 4 * stores.FEATURES)
+        traffic = stats["traffic"]
+        self.assertEqual((stats["batches"], stats["rows"], traffic["edges"], traffic["rows"]), (len(loader), len(self.train), edges, inputs))
+        self.assertEqual(stats["cache"]["hits"], traffic["cached_rows"])
+        self.assertEqual(traffic["cache_bytes"] + traffic["storage_bytes"], inputs * 4 * stores.FEATURES)
 
 
 def in_fork(graph, loader, queue):
