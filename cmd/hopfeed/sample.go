@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -83,6 +84,9 @@ type sampleResult struct {
 	PreparedSeconds float64 `json:"prepared_seconds"`
 	Cache           string  `json:"cache,omitempty"`
 	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
+	// Of a joint cache: bytes of adjacency lists, and how many of those that were read it had.
+	CacheListBytes   int64    `json:"cache_list_bytes,omitempty"`
+	CacheListHitRate *float64 `json:"cache_list_hit_rate,omitempty"`
 }
 
 func (r *sampleResult) text(w io.Writer) {
@@ -91,7 +95,11 @@ func (r *sampleResult) text(w io.Writer) {
 	fmt.Fprintf(w, "seeds/s\t%.4g\n", r.SeedsPerSecond)
 	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
 	if r.Cache != "" {
-		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches\n", r.Cache, 100*r.CacheHitRate)
+		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches", r.Cache, 100*r.CacheHitRate)
+		if r.CacheListHitRate != nil {
+			fmt.Fprintf(w, ", and %.2f %% of the adjacency lists (%s)", 100**r.CacheListHitRate, units.Bytes(r.CacheListBytes))
+		}
+		fmt.Fprintln(w)
 	}
 	fmt.Fprintf(w, "a batch\t%.0f seeds, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
 }
@@ -123,7 +131,12 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
-	return r, a.sampleEpochs(ctx, r, opened.Method, plan, seeds, opened.Cache, &o)
+	err = a.sampleEpochs(ctx, r, opened, plan, seeds, &o)
+	if l := opened.Lists; l != nil {
+		rate := l.HitRate()
+		r.CacheListBytes, r.CacheListHitRate = l.Bytes(), &rate
+	}
+	return r, err
 }
 
 // sampledBatch is the memory of one batch.
@@ -133,10 +146,11 @@ type sampledBatch struct {
 }
 
 // sampleEpochs samples all batches, in all threads, and measures.
-func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *sampling.Method, plan chunk.Plan, nodes []uint32, rows *cache.Cache, o *sampleOptions) (err error) {
+func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, opened *session.Sampled, plan chunk.Plan, nodes []uint32, o *sampleOptions) (err error) {
+	rows := opened.Cache
 	samplers := make(chan sampling.Sampler, a.threads)
 	for range a.threads {
-		s, err := method.NewSampler()
+		s, err := opened.Method.NewSampler()
 		if err != nil {
 			return err
 		}
@@ -194,6 +208,9 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, method *samplin
 				return sample(&memory[k], epoch, batches[k])
 			}); err != nil {
 				return err
+			}
+			if opened.Lists != nil {
+				opened.Lists.Count()
 			}
 		}
 		start, taken := time.Now(), 0

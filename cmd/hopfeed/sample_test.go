@@ -65,6 +65,27 @@ func TestSampleCountsHitsOfEveryPolicy(t *testing.T) {
 	}
 }
 
+func TestAJointCacheHasListsToo(t *testing.T) {
+	const line = "sample graph --batch 20 --epochs 2 --fanout 3,2 --cache ducati:"
+	want := sampled(t, line+"8KiB")
+	rate, ok := want["cache_list_hit_rate"].(float64)
+	if bytes := want["cache_list_bytes"].(float64); !ok || rate <= 0 || rate >= 1 || bytes <= 0 || bytes > 8<<10+8 {
+		t.Errorf("%v", want)
+	}
+	mapped := sampled(t, line+"8KiB --map --threads 3")
+	for _, key := range []string{"cache_list_hit_rate", "cache_list_bytes", "edges_per_batch", "cache_hit_rate"} {
+		if mapped[key] != want[key] {
+			t.Errorf("mapped, %s is %v, want %v", key, mapped[key], want[key])
+		}
+	}
+	if all := sampled(t, line+"1GiB"); all["cache_list_hit_rate"].(float64) < 0.9 { // all lists that the presampled epoch visited
+		t.Errorf("%v", all)
+	}
+	if none := sampled(t, "sample graph --batch 20 --cache lru:80rows"); none["cache_list_hit_rate"] != nil {
+		t.Errorf("%v", none)
+	}
+}
+
 func TestSampleRefuses(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	for _, c := range []struct{ line, want string }{

@@ -44,7 +44,7 @@ type Inputs struct {
 // Opened is a cache, and what else its policy chose.
 type Opened struct {
 	*Cache
-	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati).
+	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati); nil: of none.
 	Lists []uint32
 }
 

@@ -57,11 +57,16 @@ type visits struct {
 // presampledEpoch is an epoch that no training reaches, so that its batches are others.
 const presampledEpoch = -1
 
-// offsetBytes and sourceBytes are what sampling reads of a list: where it is, and each of its edges.
-const (
-	offsetBytes = 8
-	sourceBytes = 4
-)
+// offsetBytes is what says where a list is.
+const offsetBytes = 8
+
+// edgeBytes is what sampling reads of an edge of a list: its source, and its weight.
+func (v *visits) edgeBytes() int64 {
+	if v.o.Topology.Weighted() {
+		return 8
+	}
+	return 4
+}
 
 func (v *visits) count(ctx context.Context) error {
 	if v.rows != nil {
@@ -79,7 +84,7 @@ func (v *visits) count(ctx context.Context) error {
 		for i := range b.Blocks {
 			k := &b.Blocks[i]
 			for d, node := range b.Inputs[:k.Destinations] {
-				v.lists[node] += 2*offsetBytes + sourceBytes*float64(k.Offsets[d+1]-k.Offsets[d])
+				v.lists[node] += 2*offsetBytes + float64(v.edgeBytes())*float64(k.Offsets[d+1]-k.Offsets[d])
 			}
 		}
 		return true
@@ -91,7 +96,7 @@ func (v *visits) listBytes(node uint32) int64 {
 	if err := v.o.Topology.Lists([]uint32{node}, list[:]); err != nil {
 		v.failed = err
 	}
-	return offsetBytes + sourceBytes*list[0].Degree()
+	return offsetBytes + v.edgeBytes()*list[0].Degree()
 }
 
 // eachList calls do for every node with its list, block by block. The sources of one list are

@@ -140,6 +140,9 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 	if err := o.check(name, topology); err != nil {
 		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
+	if c, ok := topology.(*ListCache); ok && kind.graphWise {
+		topology = c.Topology // whose edges are numbered as saint-rw counts them
+	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
 	m.options.Fanouts = slices.Clone(o.Fanouts)
 	if m.options.Aggregation == "" {

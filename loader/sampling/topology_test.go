@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -170,5 +171,71 @@ func TestATopologyThatIsDamagedWhenItIsOpenedIsRefused(t *testing.T) {
 	}
 	if _, err := LoadTopology(t.Context(), g, 1); !errors.Is(err, format.ErrCorrupt) {
 		t.Errorf("loaded: %v", err)
+	}
+}
+
+// Whatever lists are copied, batches are the same; lists that were copied are not read again.
+func TestCachedListsGiveTheSameBatches(t *testing.T) {
+	for _, weighted := range []bool{false, true} {
+		csc := smallGraph(weighted)
+		g := writeGraph(t, csc)
+		all := make([]uint32, csc.Nodes())
+		for v := range all {
+			all[v] = uint32(v)
+		}
+		for _, nodes := range [][]uint32{{}, {0, 3, 4, 7, 20, 59}, all} {
+			mapped, err := MapTopology(t.Context(), g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cached, err := CacheLists(mapped, nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := cached.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, c := range methodCases() {
+				if c.weighted != weighted {
+					continue
+				}
+				var batches [2]MiniBatch
+				for i, topology := range []Topology{InMemory(csc), cached} {
+					m, err := NewMethod(t.Context(), c.name, topology, c.options)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s, err := m.NewSampler()
+					if err != nil {
+						t.Fatal(err)
+					}
+					for key := range uint64(5) {
+						if err := s.Sample(t.Context(), &batches[i], []uint32{0, 4, 5, 50}, key); err != nil {
+							t.Fatalf("%v: %v", c, err)
+						}
+					}
+					if err := errors.Join(s.Close(), m.Close()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !reflect.DeepEqual(batches[0], batches[1]) {
+					t.Fatalf("%v, with %d lists in memory: %+v, want %+v", c, len(nodes), batches[1], batches[0])
+				}
+			}
+			cached.reads.Store(0)
+			cached.hits.Store(0)
+			cached.Count()
+			lists := make([]List, 6)
+			for range 2 {
+				if err := cached.Lists([]uint32{0, 1, 2, 3, 4, 5}, lists); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want := map[int]float64{0: 0, 6: 0.5, len(all): 1}[len(nodes)]; cached.HitRate() != want {
+				t.Errorf("%d lists in memory: hit rate %v, want %v", len(nodes), cached.HitRate(), want)
+			}
+		}
 	}
 }

@@ -58,6 +58,8 @@ type Sampled struct {
 	Topology sampling.Topology
 	Method   *sampling.Method
 	Cache    *cache.Cache // nil: none
+	// Lists are the adjacency lists that a joint cache has, which Topology reads; nil: none.
+	Lists *sampling.ListCache
 	// Of a Device:
 	Features  features.Source
 	Loader    *sampling.Loader
@@ -154,6 +156,12 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
+	}
+	if opened.Lists != nil {
+		if s.Lists, err = sampling.CacheLists(s.Topology, opened.Lists); err != nil {
+			return err
+		}
+		s.Topology = s.Lists
 	}
 	if s.Cache = opened.Cache; o.Sampler == locality {
 		if o.Sampling.Cached = opened.Contains; !opened.Fixed() {
@@ -276,8 +284,11 @@ func (o *SampledOptions) cacheBytes(graph *format.Dir) (int64, error) {
 	}
 	nodes := graph.Manifest.Nodes
 	bytes := spec.TableBytes(nodes, featureBytes(graph)) + 12*nodes // and what a batch finds there
-	if spec.Policy == "optimal" {
+	switch spec.Policy {
+	case "optimal":
 		bytes += cache.TraceBytes(nodes)
+	case "ducati": // lists: no more than there are, and 12 bytes for each
+		bytes += min(spec.Bytes, 16*nodes+8*graph.Manifest.Edges) + 12*nodes
 	}
 	return bytes, nil
 }

@@ -1,0 +1,227 @@
+package sampling
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+)
+
+// ListCache is a topology of which the lists of some nodes are in memory (DUCATI's cache of the
+// topology; Zhang et al. 2023), while the others are read from the topology behind it. Copied edges
+// have numbers of their own, from Edges() on, so that a number tells where an edge is.
+type ListCache struct {
+	Topology         // behind it, which Close closes
+	slotOf   []int32 // by node: place in offsets, or -1
+	offsets  []int64 // of copied lists
+	sources  []uint32
+	weights  []float32
+	memory   []*offheap.Buffer
+	scratch  sync.Pool // of *uncached
+
+	counting    atomic.Bool
+	reads, hits atomic.Int64
+}
+
+// uncached are the nodes, lists or edges of a call that are not in memory, and what is read of them.
+type uncached struct {
+	at      []int // places in the call
+	nodes   []uint32
+	lists   []List
+	edges   []int64
+	sources []uint32
+	weights []float32
+}
+
+// CacheLists copies the lists of nodes, which are distinct, into memory.
+func CacheLists(t Topology, nodes []uint32) (_ *ListCache, err error) {
+	c := &ListCache{Topology: t, slotOf: make([]int32, t.Nodes()), offsets: make([]int64, 1, len(nodes)+1)}
+	c.scratch.New = func() any { return &uncached{} }
+	for v := range c.slotOf {
+		c.slotOf[v] = -1
+	}
+	lists := make([]List, len(nodes))
+	if err := t.Lists(nodes, lists); err != nil {
+		return nil, err
+	}
+	for i, l := range lists {
+		c.slotOf[nodes[i]] = int32(i)
+		c.offsets = append(c.offsets, c.offsets[i]+l.Degree())
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err), c.free())
+		}
+	}()
+	edges := countEdges(lists)
+	alloc := func() (b *offheap.Buffer, err error) {
+		if b, err = offheap.Alloc(4 * edges); err == nil {
+			c.memory = append(c.memory, b)
+		}
+		return b, err
+	}
+	b, err := alloc()
+	if err != nil {
+		return nil, err
+	}
+	c.sources = dtype.Uint32s(b.Bytes())[:edges]
+	if err := t.ListSources(lists, c.sources); err != nil || !t.Weighted() {
+		return c, err
+	}
+	if b, err = alloc(); err != nil {
+		return nil, err
+	}
+	c.weights = dtype.Float32s(b.Bytes())[:edges]
+	return c, t.ListWeights(lists, c.weights)
+}
+
+// Bytes is the memory of the copied lists.
+func (c *ListCache) Bytes() int64 {
+	return int64(8*len(c.offsets) + 4*len(c.sources) + 4*len(c.weights))
+}
+
+// Count begins to count lists that are read. HitRate is how many of them were in memory since.
+func (c *ListCache) Count() { c.counting.Store(true) }
+
+// HitRate is 0 before any list was counted.
+func (c *ListCache) HitRate() float64 {
+	return float64(c.hits.Load()) / float64(max(1, c.reads.Load()))
+}
+
+// Close closes the topology behind it too.
+func (c *ListCache) Close() error { return errors.Join(c.free(), c.Topology.Close()) }
+
+func (c *ListCache) free() error {
+	var errs []error
+	for _, b := range c.memory {
+		errs = append(errs, b.Free())
+	}
+	c.memory = nil
+	return errors.Join(errs...)
+}
+
+// take is scratch memory for a call.
+func (c *ListCache) take() *uncached {
+	u := c.scratch.Get().(*uncached)
+	u.at, u.nodes, u.lists, u.edges = u.at[:0], u.nodes[:0], u.lists[:0], u.edges[:0]
+	return u
+}
+
+func (c *ListCache) Lists(nodes []uint32, lists []List) error {
+	u, first := c.take(), c.Edges()
+	defer c.scratch.Put(u)
+	for i, v := range nodes {
+		slot := c.slotOf[v]
+		if slot < 0 {
+			u.at, u.nodes = append(u.at, i), append(u.nodes, v)
+			continue
+		}
+		lists[i] = List{first + c.offsets[slot], first + c.offsets[slot+1]}
+	}
+	if c.counting.Load() {
+		c.reads.Add(int64(len(nodes)))
+		c.hits.Add(int64(len(nodes) - len(u.nodes)))
+	}
+	if len(u.nodes) == 0 {
+		return nil
+	}
+	u.lists = resize(u.lists, len(u.nodes))
+	err := c.Topology.Lists(u.nodes, u.lists)
+	for k, i := range u.at {
+		lists[i] = u.lists[k]
+	}
+	return err
+}
+
+func (c *ListCache) Sources(edges []int64, sources []uint32) error {
+	u, first := c.take(), c.Edges()
+	defer c.scratch.Put(u)
+	for i, e := range edges {
+		if e < first {
+			u.at, u.edges = append(u.at, i), append(u.edges, e)
+			continue
+		}
+		sources[i] = c.sources[e-first]
+	}
+	if len(u.edges) == 0 {
+		return nil
+	}
+	u.sources = resize(u.sources, len(u.edges))
+	err := c.Topology.Sources(u.edges, u.sources)
+	for k, i := range u.at {
+		sources[i] = u.sources[k]
+	}
+	return err
+}
+
+func (c *ListCache) Weights(edges []int64, weights []float32) error {
+	u, first := c.take(), c.Edges()
+	defer c.scratch.Put(u)
+	for i, e := range edges {
+		if e < first {
+			u.at, u.edges = append(u.at, i), append(u.edges, e)
+			continue
+		}
+		weights[i] = c.weights[e-first]
+	}
+	if len(u.edges) == 0 {
+		return nil
+	}
+	u.weights = resize(u.weights, len(u.edges))
+	err := c.Topology.Weights(u.edges, u.weights)
+	for k, i := range u.at {
+		weights[i] = u.weights[k]
+	}
+	return err
+}
+
+func (c *ListCache) ListSources(lists []List, sources []uint32) error {
+	u := c.take()
+	defer c.scratch.Put(u)
+	places(c, u, lists, c.sources, sources)
+	if len(u.lists) == 0 {
+		return nil
+	}
+	u.sources = resize(u.sources, int(countEdges(u.lists)))
+	err := c.Topology.ListSources(u.lists, u.sources)
+	fillIn(u, u.sources, sources)
+	return err
+}
+
+func (c *ListCache) ListWeights(lists []List, weights []float32) error {
+	u := c.take()
+	defer c.scratch.Put(u)
+	places(c, u, lists, c.weights, weights)
+	if len(u.lists) == 0 {
+		return nil
+	}
+	u.weights = resize(u.weights, int(countEdges(u.lists)))
+	err := c.Topology.ListWeights(u.lists, u.weights)
+	fillIn(u, u.weights, weights)
+	return err
+}
+
+// places copies the lists that are in memory, and says where the others go.
+func places[T any](c *ListCache, u *uncached, lists []List, cached, values []T) {
+	at, first := 0, c.Edges()
+	for _, l := range lists {
+		if n := int(l.Degree()); l.First >= first {
+			copy(values[at:at+n], cached[l.First-first:])
+		} else {
+			u.at, u.lists = append(u.at, at), append(u.lists, l)
+		}
+		at += int(l.Degree())
+	}
+}
+
+// fillIn puts the values of the other lists where they go.
+func fillIn[T any](u *uncached, read, values []T) {
+	for k, l := range u.lists {
+		n := int(l.Degree())
+		copy(values[u.at[k]:u.at[k]+n], read[:n])
+		read = read[n:]
+	}
+}
