@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"unicode/utf8"
 
@@ -110,7 +111,7 @@ type npyExport struct {
 // may use, and reads the row table once, to check it and to find the longest id.
 func (e *npyExport) prepare() (idWidth int, err error) {
 	layout := e.dir.Layout()
-	need := int64(machine.ProgramBytes) + 2*int64(layout.ChunkRows*layout.Features*layout.DType.Size()) + 2*writeBlock
+	need := int64(machine.ProgramBytes) + 2*int64(layout.ChunkRows*layout.Features*layout.DType.Size()) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
 	if e.dir.Manifest.Kind == format.KindGraph {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return 0, err
@@ -127,6 +128,16 @@ func (e *npyExport) prepare() (idWidth int, err error) {
 			idWidth = max(idWidth, utf8.RuneCountInString(id))
 		}
 	})
+}
+
+// largestFile is about the size of the largest array.
+func (e *npyExport) largestFile() int64 {
+	m, layout := &e.dir.Manifest, e.dir.Layout()
+	most := m.Rows * int64(max(layout.Features*layout.DType.Size(), 4*m.Labels, 4))
+	if m.Kind == format.KindGraph {
+		most = max(most, 8*m.Edges)
+	}
+	return most
 }
 
 // checkSpace returns an error if the disk has too little space for the export.
@@ -161,7 +172,7 @@ func (e *npyExport) checkSpace(idWidth int) error {
 // context has ended.
 const writeBlock = 4 << 20
 
-func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task) error {
+func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error {
 	for len(data) > 0 {
 		if err := context.Cause(e.ctx); err != nil {
 			return err
@@ -177,12 +188,13 @@ func (e *npyExport) writeAll(w vfs.PendingFile, data []byte, task progress.Task)
 }
 
 // array writes a file: the header, and then the elements, by calling body.
-func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, body func(vfs.PendingFile, progress.Task) error) error {
+func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, body func(io.Writer, progress.Task) error) error {
 	h := npy.Header{Type: t, Width: width, Shape: shape}
 	task := e.options.Progress.Start("write "+name, h.DataBytes(), progress.Bytes)
 	defer task.Done()
-	return e.out.create(name, func(w vfs.PendingFile) error {
-		if _, err := w.Write(npy.AppendHeader(nil, t, width, shape...)); err != nil {
+	header := npy.AppendHeader(nil, t, width, shape...)
+	return e.out.create(name, int64(len(header))+h.DataBytes(), func(w io.Writer) error {
+		if _, err := w.Write(header); err != nil {
 			return err
 		}
 		return body(w, task)
@@ -213,7 +225,7 @@ func (e *npyExport) edges() error {
 	if t.Nodes() > 1<<31 {
 		id = npy.Uint32
 	}
-	err := e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
+	err := e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w io.Writer, task progress.Task) error {
 		sources := func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
 		if err := write(sources); err != nil {
 			return err
@@ -242,7 +254,7 @@ func (e *npyExport) edges() error {
 	if err != nil || !t.Weighted() {
 		return err
 	}
-	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w vfs.PendingFile, task progress.Task) error {
+	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w io.Writer, task progress.Task) error {
 		return write(func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
 	})
 }
@@ -264,7 +276,7 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	layout := e.dir.Layout()
 	rowBytes := layout.Features * layout.DType.Size()
 	shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
-	return e.array(name, featureTypes[layout.DType], 1, shape, func(w vfs.PendingFile, task progress.Task) error {
+	return e.array(name, featureTypes[layout.DType], 1, shape, func(w io.Writer, task progress.Task) error {
 		chunk := make([]byte, layout.ChunkRows*rowBytes)
 		for k := range m.Chunks() {
 			_, rows := m.ChunkRowRange(k)
@@ -282,11 +294,11 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 
 // column writes an array, of which part returns the elements for each chunk of the row table.
 func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64, part func(t *format.RowTable) []byte) error {
-	return e.array(name, t, width, shape, func(w vfs.PendingFile, task progress.Task) error { return e.rows(w, task, part) })
+	return e.array(name, t, width, shape, func(w io.Writer, task progress.Task) error { return e.rows(w, task, part) })
 }
 
 // rows writes the bytes that part returns for each chunk of the row table.
-func (e *npyExport) rows(w vfs.PendingFile, task progress.Task, part func(t *format.RowTable) []byte) error {
+func (e *npyExport) rows(w io.Writer, task progress.Task, part func(t *format.RowTable) []byte) error {
 	var failed error
 	err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
 		if failed == nil {
@@ -321,7 +333,7 @@ func (e *npyExport) rowTable(idWidth int) error {
 // splits writes one split after another.
 func (e *npyExport) splits() error {
 	m := &e.dir.Manifest
-	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows}, func(w vfs.PendingFile, task progress.Task) error {
+	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows}, func(w io.Writer, task progress.Task) error {
 		var block []int8
 		for k := range m.Splits {
 			err := e.rows(w, task, func(t *format.RowTable) []byte {
@@ -342,7 +354,7 @@ func (e *npyExport) splits() error {
 // origIDs writes strings in UTF-32, padded to the longest.
 func (e *npyExport) origIDs(width int) error {
 	shape := []int64{e.dir.Manifest.Rows}
-	return e.array("orig_id.npy", npy.Text, int64(width), shape, func(w vfs.PendingFile, task progress.Task) error {
+	return e.array("orig_id.npy", npy.Text, int64(width), shape, func(w io.Writer, task progress.Task) error {
 		var failed error
 		block := make([]rune, 0, writeBlock/4)
 		flush := func() {
@@ -409,8 +421,9 @@ func (e *npyExport) meta() error {
 	if err != nil {
 		return err
 	}
-	return e.out.create(metaName, func(w vfs.PendingFile) error {
-		_, err := w.Write(append(text, '\n'))
+	text = append(text, '\n')
+	return e.out.create(metaName, int64(len(text)), func(w io.Writer) error {
+		_, err := w.Write(text)
 		return err
 	})
 }

@@ -268,14 +268,14 @@ func (o *output) giveUp() {
 	}
 }
 
-// create makes a file, calls body to write it, and commits it.
-func (o *output) create(name string, body func(w vfs.PendingFile) error) error {
-	f, err := o.fsys.Create(filepath.Join(o.at, name))
+// create makes a file of about so many bytes, calls body to write it, and commits it.
+func (o *output) create(name string, bytes int64, body func(w io.Writer) error) error {
+	f, err := vfs.CreateStream(o.fsys, filepath.Join(o.at, name), bytes)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
-	counted := &counter{PendingFile: f}
+	counted := &counter{Writer: f}
 	if err := body(counted); err != nil {
 		return err
 	}
@@ -288,12 +288,12 @@ func (o *output) create(name string, body func(w vfs.PendingFile) error) error {
 }
 
 type counter struct {
-	vfs.PendingFile
+	io.Writer
 	bytes int64
 }
 
 func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.PendingFile.Write(p)
+	n, err := c.Writer.Write(p)
 	c.bytes += int64(n)
 	return n, err
 }

@@ -101,7 +101,7 @@ func (t *topology) planSort() (sortPlan, error) {
 		if p.onDisk {
 			left, most, least = left+t.bucketBytes(), maxDiskBufferRecords, minSortRecords
 		}
-		for p.threads = t.o.Threads; p.threads > 0; p.threads-- {
+		for p.threads = t.o.Threads; p.threads > 0 && left >= t.writeBytes(); p.threads-- {
 			share := (left/int64(p.threads) - 8*buckets) / record
 			p.bufferRecords = max(t.leastBufferRecords(), min((share/2-least)/buckets, most))
 			if p.sortRecords = (share - p.bufferRecords*buckets) / 2; p.sortRecords >= least {
@@ -116,10 +116,14 @@ func (t *topology) leastBufferRecords() int64 {
 	return max(minBufferRecords, (t.recordCount+maxRuns-1)/maxRuns)
 }
 
+// writeBytes is the memory of the stream that what was sorted is written by.
+func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1) + 4*t.recordCount) }
+
 // sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for
-// each thread a distributor and a sort buffer.
+// each thread a distributor and a sort buffer, which are freed when what was sorted is written.
 func (t *topology) sortMemory(p sortPlan) int64 {
-	bytes := 4*t.info.Nodes + int64(p.threads)*(distributorBytes(p, t.info.Weighted)+sortBufferBytes(p.sortRecords, t.info.Weighted))
+	buffers := int64(p.threads) * (distributorBytes(p, t.info.Weighted) + sortBufferBytes(p.sortRecords, t.info.Weighted))
+	bytes := 4*t.info.Nodes + max(buffers, t.writeBytes())
 	if !p.onDisk {
 		bytes += t.bucketBytes()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // featureBlockBytes is how much of the feature matrix is in memory, as float32.
@@ -20,10 +21,11 @@ func featureBlockRows(info Info) int64 {
 	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
 }
 
-// featureMemory is what writeFeatures takes: a block as numbers and as stored, and what reading
-// it takes.
+// featureMemory is what writeFeatures takes: a block as numbers and as stored, what reading it takes, and the
+// stream that it is written by.
 func featureMemory(info Info, o Options) int64 {
-	return featureBlockRows(info)*int64(info.Features)*int64(4+o.DType.Size()) + info.FeatureBytes
+	stream := vfs.StreamBytes(info.Nodes * int64(info.Features*o.DType.Size()))
+	return featureBlockRows(info)*int64(info.Features)*int64(4+o.DType.Size()) + info.FeatureBytes + stream
 }
 
 // writeFeatures checks, normalizes and rounds the feature rows, block by block.

@@ -227,8 +227,11 @@ func (o Options) checkMemory(what string, bytes int64) error {
 		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
 }
 
-// rowMemory is what writeRows takes.
-func rowMemory(info Info) int64 { return info.Nodes*info.RowBytes + info.RowReadBytes }
+// rowMemory is what writeRows takes: the table, what reading it takes, and the stream that it is written by, which
+// is smaller for files of less than 8 MiB (a row may have 64 bytes there).
+func rowMemory(info Info) int64 {
+	return info.Nodes*info.RowBytes + info.RowReadBytes + vfs.StreamBytes(64*info.Nodes)
+}
 
 // writeRows writes labels and splits and counts them.
 func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result) error {
