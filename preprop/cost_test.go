@@ -51,6 +51,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{TopologyInMemory: true, InputInMemory: true}, 24},
 			{Plan{TopologyInMemory: true, InputFiles: true}, 16},
 			{Plan{InputFiles: true}, 7},
+			{Plan{InputFiles: true, InputKept: true, InputInMemory: true}, 12},
+			{Plan{InputFiles: true, InputKept: true}, 16},
 			{Plan{}, 48},
 		} {
 			p := w.withPanels(c.Plan, c.columns)

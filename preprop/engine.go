@@ -23,6 +23,7 @@ type engine struct {
 	hopBuffers    [2]*matrix               // a hop is made from one into the other; without hops the second is nil
 	seriesBuffers []*matrix                // float32, for terms of series
 	panelColumns  int                      // of the widest panel
+	kept          *input                   // of which a matrix has the columns of the first panel since it was cut
 	back          writeback
 	label         string // which panel it is, for progress
 }
@@ -97,7 +98,11 @@ func panelMatrices(sequences []*hopSequence, stored format.DType, inputInMemory 
 func (w *work) matricesCost(p *Plan) cost {
 	hops, series := panelMatrices(w.sequences, w.stored.DType, p.InputInMemory)
 	matrix := w.nodes * int64(p.PanelColumns)
-	return cost{memory: during(loading, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
+	first := loading
+	if p.InputKept {
+		first = cutting
+	}
+	return cost{memory: during(first, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
 }
 
 // allocate allocates the matrices, as wide as the widest panel.
@@ -132,13 +137,18 @@ func (e *engine) allocate(panels []columnRange) error {
 	return err
 }
 
-// panel makes and writes the columns s of all hops.
-func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input][]columnRange) error {
+// setColumns sets which columns the matrices have.
+func (e *engine) setColumns(s columnRange) {
 	for _, m := range append(e.seriesBuffers, e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]) {
 		if m != nil {
 			m.first, m.features = s.first, s.width()
 		}
 	}
+}
+
+// panel makes and writes the columns s of all hops.
+func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input][]columnRange) error {
+	e.setColumns(s)
 	var loaded *input // is in e.inputBuffer
 	for _, c := range e.sequences {
 		if e.pace.savedAny && e.pace.mustStop(ctx, e.writingBytes()) {
@@ -168,10 +178,12 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 				if err := e.mayChange(x); err != nil {
 					return err
 				}
-				if err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) }); err != nil {
-					return err
+				if e.kept != c.input {
+					if err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) }); err != nil {
+						return err
+					}
 				}
-				loaded = c.input
+				loaded, e.kept = c.input, nil
 			}
 			if c.input.ID == format.Input {
 				if err := e.write(x); err != nil {

@@ -66,11 +66,11 @@ func (w *work) cutCost(p *Plan) cost {
 	var c cost
 	for _, l := range w.inputs {
 		columns := int64(l.ChunkRows * w.columns * w.stored.DType.Size())
-		file := w.inputFileBytes() / int64(p.Panels)
+		file, cut := w.inputFileBytes()/int64(p.Panels), w.inputFileBytes()-w.keptBytes(p)
 		readers := int64(diskReaders(w.threads))
 		memory := readers*chunkBuffer(l) + (readers+1)*columns + int64(p.Panels)*vfs.StreamBytes(file)
 		c.memory[cutting] = max(c.memory[cutting], memory)
-		c.add(cost{read: w.inputBytes(l), written: w.inputFileBytes(), scratch: during(cutting, writing, w.inputFileBytes()), inputPasses: 1})
+		c.add(cost{read: w.inputBytes(l), written: cut, scratch: during(cutting, writing, cut), inputPasses: 1})
 	}
 	c.scratch[lastPanel] = c.scratch[writing] / int64(p.Panels)
 	return c
@@ -87,7 +87,7 @@ func (w *work) loadCost(p *Plan) cost {
 			loads = 1
 		}
 		if p.InputFiles {
-			c.add(cost{read: int64(loads) * w.inputFileBytes()})
+			c.add(cost{read: int64(loads)*w.inputFileBytes() - w.keptBytes(p)})
 		} else {
 			c.add(cost{read: int64(loads*p.Panels) * w.inputBytes(l), inputPasses: loads * p.Panels})
 		}
@@ -174,9 +174,9 @@ func (in *input) rows() int64 {
 	return 0
 }
 
-// cutToFiles writes a column file for each of these ranges, which must not overlap, all in
-// one pass over the input.
-func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRange, path func(columnRange) string, threads int, p progress.Reporter) error {
+// cutToFiles writes a column file for each of these ranges, which must not overlap, and fills what
+// is kept, all in one pass over the input.
+func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRange, kept keptInput, path func(columnRange) string, threads int, p progress.Reporter) error {
 	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	size, columns := in.dtype.Size(), 0
@@ -196,7 +196,12 @@ func (in *input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []columnRan
 	defer buffers.Free()
 	k := 0 // chunk that is written next
 	err = in.chunks(ctx, threads, buffers.get, func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error {
-		_, rows := in.ChunkRowRange(k)
+		start, rows := in.ChunkRowRange(k)
+		for i := range rows {
+			if err := kept.take(in.node(start+int64(i)), i, cut); err != nil {
+				return err
+			}
+		}
 		for _, s := range ranges {
 			row := s.width() * size
 			for i := range rows {

@@ -127,16 +127,23 @@ func (j *job) run(ctx context.Context) error {
 	if err := timed(&j.account.preparing, func() error { return e.prepare(ctx) }); err != nil {
 		return err
 	}
+	if j.plan.InputKept {
+		if err := e.allocate(panels); err != nil {
+			return err
+		}
+	}
 	var inputFiles map[*input][]columnRange
 	err := timed(&j.account.reading, func() (err error) {
-		inputFiles, err = j.cutInputs(ctx, panels)
+		inputFiles, err = e.cutInputs(ctx, panels)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.allocate(panels); err != nil {
-		return err
+	if !j.plan.InputKept {
+		if err := e.allocate(panels); err != nil {
+			return err
+		}
 	}
 	for i, s := range panels {
 		e.label = ""
@@ -172,10 +179,10 @@ const directPanels = 2
 
 // cutInputs cuts inputs into column files where that is planned, and returns the columns
 // that files of each input have.
-func (j *job) cutInputs(ctx context.Context, panels []columnRange) (map[*input][]columnRange, error) {
+func (e *engine) cutInputs(ctx context.Context, panels []columnRange) (map[*input][]columnRange, error) {
 	out := map[*input][]columnRange{}
-	for _, in := range j.inputs() {
-		found, err := j.findInputFiles(in)
+	for _, in := range e.inputs() {
+		found, err := e.findInputFiles(in)
 		if err != nil {
 			return nil, err
 		}
@@ -183,9 +190,24 @@ func (j *job) cutInputs(ctx context.Context, panels []columnRange) (map[*input][
 		for _, s := range panels {
 			rest = append(rest, missing(s, found)...)
 		}
-		if j.plan.InputFiles && len(rest) > directPanels {
-			if err := in.cutToFiles(ctx, j.fsys, rest, func(s columnRange) string { return j.inputFilePath(in, s) }, j.Threads, j.Progress); err != nil {
+		if e.plan.InputFiles && len(rest) > directPanels {
+			kept, err := e.keep(in, panels, rest)
+			if err != nil {
 				return nil, err
+			}
+			if kept.matrix != nil {
+				rest = rest[1:]
+			}
+			if err := in.cutToFiles(ctx, e.fsys, rest, kept, func(s columnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress); err != nil {
+				return nil, err
+			}
+			if kept.matrix != nil {
+				e.kept = in
+			}
+			if kept.rows != nil {
+				if err := e.writeInput(ctx, kept); err != nil {
+					return nil, err
+				}
 			}
 			found = append(found, rest...)
 		}

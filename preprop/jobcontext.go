@@ -182,6 +182,7 @@ func (s *jobContext) work(j *job) (*work, error) {
 		}
 	}
 	w.matrices = len(made)
+	w.makesInput = slices.Contains(made, format.Input) && len(inputs) == 1 && inputs[0].ID == format.Input
 	var err error
 	if w.matrixBytes, err = s.layout.MatrixBytes(format.Input); err != nil {
 		return nil, err

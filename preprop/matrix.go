@@ -127,6 +127,10 @@ func (w *work) storeCost(p *Plan) cost {
 	c := cost{written: w.storeBytes, store: during(assembling, assembling, w.storeBytes)}
 	if !p.ResultFiles {
 		c.store[lastPanel] = w.storeBytes
+	} else if w.keepsRows(p) {
+		for at := cutting; at <= lastPanel; at++ {
+			c.store[at] = w.matrixBytes
+		}
 	}
 	return c
 }

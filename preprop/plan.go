@@ -21,7 +21,10 @@ type Plan struct {
 	PanelColumns int `json:"panel_columns"` // of the widest panel
 	// InputFiles tells that the input is first cut into column files, on scratch disk,
 	// because reading the whole input for each panel would take longer.
-	InputFiles       bool `json:"strips"`
+	InputFiles bool `json:"strips"`
+	// InputKept tells that of an input that is cut, the first panel stays in memory, and that hop 0
+	// goes to the store meanwhile, where its rows fit in the memory of a matrix.
+	InputKept        bool `json:"input_kept"`
 	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
 	TopologyInMemory bool `json:"topology_in_memory"`
 	ResultFiles      bool `json:"pieces"` // results are written to column files and assembled at the end
@@ -64,6 +67,7 @@ type work struct {
 	storeBytes    int64           // of these matrices, and of what else goes to the store
 	threads       int
 	resultFiles   bool // even with one panel, as other processes make the other columns
+	makesInput    bool // hop 0 is one of the matrices to be made, and what the others start from
 }
 
 // processBytes is the memory that the program takes beside what it plans: code, stacks,
@@ -106,6 +110,7 @@ func (w *work) withPanels(p Plan, width int) *Plan {
 	p.work = w
 	p.Panels = (w.columns + width - 1) / width
 	p.PanelColumns = panelColumns(w.columns, p.Panels, width, w.stored.DType)
+	p.InputKept = p.InputKept && p.InputFiles && p.Panels > directPanels && len(w.inputs) == 1 && (w.loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.columns < w.stored.Features || w.resultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
 	w.count(&p)
@@ -189,10 +194,11 @@ func (w *work) plan(budget int64, r *rates) (*Plan, error) {
 	yesNo := []bool{true, false}
 	for _, topology := range yesNo {
 		for _, input := range yesNo {
-			for _, inputFiles := range yesNo {
-				p, enough := w.widest(Plan{TopologyInMemory: topology, InputInMemory: input, InputFiles: inputFiles}, budget)
+			for _, files := range []Plan{{}, {InputFiles: true}, {InputFiles: true, InputKept: true}} {
+				files.TopologyInMemory, files.InputInMemory = topology, input
+				p, enough := w.widest(files, budget)
 				least = min(least, enough)
-				if p == nil || inputFiles && p.Panels <= directPanels || input && len(w.sequences) < 2 {
+				if p == nil || p.InputFiles && p.Panels <= directPanels || input && len(w.sequences) < 2 {
 					continue
 				}
 				p.Seconds = w.seconds(p, r)

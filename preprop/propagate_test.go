@@ -739,6 +739,7 @@ func outOfCore(p *Plan) {
 		p.Panels, p.PanelColumns, p.ResultFiles = 2, (p.PanelColumns+1)/2, true
 	}
 	p.TopologyInMemory, p.InputFiles = false, p.Panels > directPanels
+	p.InputKept = p.InputFiles
 }
 
 func TestAGraphWithoutNodesHasAStore(t *testing.T) {

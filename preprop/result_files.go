@@ -63,16 +63,19 @@ func (p *resultFiles) find() ([][]columnRange, error) {
 }
 
 // resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time,
-// through two buffers for each reader and one more; those of a matrix are removed when the store has it.
+// through two buffers for each thread and one more; those of a matrix are removed when the store has it.
 func (w *work) resultsCost(p *Plan) cost {
 	if !p.ResultFiles {
 		return cost{}
 	}
-	row := w.storedRowBytes()
-	made := w.share(w.rows * row * int64(w.matrices))
+	row, matrices := w.storedRowBytes(), w.matrices
+	if w.keepsRows(p) {
+		matrices-- // hop 0 is in the store by then
+	}
+	made := w.share(w.rows * row * int64(matrices))
 	c := cost{read: made, written: made}
-	c.scratch[writing], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, w.matrices))
-	c.memory[assembling] = int64(diskReaders(w.threads)+1)*2*wholePages(columnFileBlock(w.rows, row, row)) + vfs.StreamBytes(w.matrixBytes)
+	c.scratch[writing], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, matrices))
+	c.memory[assembling] = int64(w.threads+1)*2*wholePages(columnFileBlock(w.rows, row, row)) + vfs.StreamBytes(w.matrixBytes)
 	return c
 }
 
@@ -97,14 +100,13 @@ func (p *resultFiles) assemble(ctx context.Context, store *format.Writer, matrix
 		}
 		defer open[i].Close()
 	}
-	readers := diskReaders(threads)
 	blocks, most := evenBlocks(p.rows, p.blockRows, int64(rowBytes)), wholePages(min(p.rows, p.blockRows)*int64(rowBytes))
-	buffers, err := newBuffers(readers+1, 2*most)
+	buffers, err := newBuffers(threads+1, 2*most)
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
-	err = parallel.Ordered(ctx, readers, int64(blocks.blocks()), buffers.get,
+	err = parallel.Ordered(ctx, threads, int64(blocks.blocks()), buffers.get,
 		func(k int64, buffer []byte) ([]byte, error) {
 			first, end := blocks.rows(int(k))
 			rows := buffer[:(end-first)*int64(rowBytes)]
