@@ -41,6 +41,8 @@ type graphPlan struct {
 	chunkBytes, nodeBytes, edgeBytes int64
 	hostBytes                        int64 // host memory that is not the device's
 	traceRows                        int64 // see graphBytes
+	// What batches are expected to take at most, if there is less.
+	scarceBytes int64
 }
 
 // leastChunkBytes and mostChunkBytes bound the memory of chunks that layers are computed in.
@@ -97,6 +99,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 	if b.cacheRows > 0 && !unified {
 		device += b.cacheRows
 	}
+	scarce := false // leave batches all that there is
 	try := func(where string) (graphPlan, error) {
 		switch where {
 		case placement.Device:
@@ -122,7 +125,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 		if err := fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", name, map[bool]string{true: "host memory", false: "storage"}[where == placement.Host]), host, device+chunk); err != nil {
 			return p, err
 		}
-		for chunk < mostChunkBytes && fits("", host, device+4*chunk) == nil {
+		for !scarce && chunk < mostChunkBytes && fits("", host, device+4*chunk) == nil {
 			chunk *= 2
 		}
 		return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host, chunkBytes: chunk, nodeBytes: b.nodeBytes, edgeBytes: b.edgeBytes,
@@ -137,8 +140,9 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 	plannedHost, plannedDevice := host, device
 	// What batches take is an estimate, so it decides what is tried first, and refuses nothing.
 	tryWithout := func(where string) (graphPlan, error) {
-		host, device = plannedHost, plannedDevice-b.batches
+		host, device, scarce = plannedHost, plannedDevice-b.batches, true
 		p, err := try(where)
+		p.scarceBytes = b.batches
 		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room", units.Bytes(b.batches)))
 		return p, err
 	}

@@ -361,6 +361,15 @@ func (in *graphInput) inOrder(rows loader.Rows) ([]rowSet, error) {
 
 func (in *graphInput) PeakBytes() int64 { return in.device.Usage().Peak }
 
+// explain adds to an error about device memory what batches were expected to take.
+func (in *graphInput) explain(err error) error {
+	if !errors.Is(err, gds.ErrOutOfMemory) || in.where.scarceBytes == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; batches and what layers compute of them were expected to need up to %s (give more --memory, fewer seeds by --batch, or a smaller --fanout)",
+		err, units.Bytes(in.where.scarceBytes))
+}
+
 func (in *graphInput) note(a *app) {
 	a.note("features from %s", in.where.placement)
 	for _, reason := range in.where.reasons {
