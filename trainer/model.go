@@ -31,6 +31,8 @@ type kind struct {
 	defaults Settings // but for the values of settings, and for the weight decay
 	// decay is the default weight decay times the number of training rows.
 	decay float64
+	// leastBatches is how many batches an epoch has at least by default, as long as these have leastBatchRows rows.
+	leastBatches int
 }
 
 // values are those given, and defaults for the settings that are not. Others are left out.

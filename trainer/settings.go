@@ -104,8 +104,14 @@ func Defaults(model string, trainRows int64) (Settings, error) {
 	s := k.defaults
 	s.Values = k.values(nil)
 	s.WeightDecay = k.decay / float64(max(trainRows, 1))
+	if k.leastBatches > 0 {
+		s.BatchRows = int(min(int64(s.BatchRows), max(leastBatchRows, trainRows/int64(k.leastBatches))))
+	}
 	return s, nil
 }
+
+// leastBatchRows is what the default batch is not made smaller than: batch normalisation needs some rows.
+const leastBatchRows = 16
 
 // DefaultEvalEvery is how many epochs pass between two validations, so that validation takes about a tenth
 // of the time of an epoch at most: a row takes a third of the time that it takes to train on it
@@ -147,5 +153,10 @@ func DefaultsTable() string {
 	line("batch", func(k kind) string { return number(float64(k.defaults.BatchRows)) })
 	line("epochs", func(k kind) string { return number(float64(k.defaults.Epochs)) })
 	line("patience", func(k kind) string { return number(float64(k.defaults.Patience)) })
+	for _, k := range kinds {
+		if k.leastBatches > 0 {
+			fmt.Fprintf(&b, "\n  batch of %s: rows / %d where that is less, but at least %d\n", k.name, k.leastBatches, leastBatchRows)
+		}
+	}
 	return b.String()
 }

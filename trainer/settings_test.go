@@ -59,6 +59,17 @@ func inTheirOwnUnits(d *toy) *toy {
 	return d
 }
 
+func TestTheDefaultBatchOfFewRowsIsSmall(t *testing.T) {
+	for rows, want := range map[int64]int{0: 16, 1: 16, 128: 16, 140: 17, 4095: 511, 4096: 512, 1 << 40: 512} {
+		if s, err := Defaults("hoga", rows); err != nil || s.BatchRows != want {
+			t.Errorf("%d rows: batches of %d, %v, want %d", rows, s.BatchRows, err, want)
+		}
+		if s, err := Defaults("sign", rows); err != nil || s.BatchRows != 512 {
+			t.Errorf("sign, %d rows: batches of %d, %v", rows, s.BatchRows, err)
+		}
+	}
+}
+
 // TestDefaultsSucceedOnFeaturesOfAnyKind trains with the defaults on rows that ask for different
 // settings: few labels and many sparse features need weight decay, and a mean far from zero,
 // or a unit far from one, have to be taken out first. Accuracies are somewhat below what is reached

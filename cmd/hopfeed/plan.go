@@ -116,6 +116,9 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 		return nil, err
 	}
 	layout, m := store.Layout(), &store.Manifest
+	if err := o.fillByRows(session.CountRows(layout, part.Train)); err != nil {
+		return nil, err
+	}
 	so := o.sessionOptions(layout, spec, part)
 	var plan session.Plan
 	if o.machine != nil {

@@ -68,6 +68,9 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	train, valid, test := d.Rows()
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
+	if err := o.fillByRows(train); err != nil {
+		return nil, err
+	}
 	plan, err := a.describedPlan(layout, spec, o.sessionOptions(layout, spec, session.RegionPartition()), o)
 	if err != nil {
 		return nil, err

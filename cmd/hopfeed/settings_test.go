@@ -108,19 +108,25 @@ func TestHelpAndDocsListTheDefaults(t *testing.T) {
 		}
 	}
 	rows := map[string][]string{}
-	for line := range strings.Lines(strings.ReplaceAll(table, " / rows", "")) {
+	values, notes, _ := strings.Cut(table, "\n\n")
+	for line := range strings.Lines(strings.ReplaceAll(values, " / rows", "")) {
 		fields := strings.Fields(line)
 		rows[fields[0]] = fields
 	}
 	names, _ := trainer.Models()
 	for i, model := range names {
-		s, err := trainer.Defaults(model, 1)
+		const many = 1 << 20 // training rows
+		s, err := trainer.Defaults(model, many)
 		if err != nil {
 			t.Fatal(err)
 		}
+		few, err := trainer.Defaults(model, 140)
+		if err != nil || few.BatchRows != s.BatchRows && !(few.BatchRows == 140/8 && strings.Contains(notes, "batch of "+model+": rows / 8 where that is less")) {
+			t.Errorf("the batch of %s for 140 rows is %d, %v; said is %q", model, few.BatchRows, err, notes)
+		}
 		for flag, value := range map[string]any{
 			"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"], "lr": s.LearningRate,
-			"weight-decay": s.WeightDecay, "batch": s.BatchRows, "epochs": s.Epochs, "patience": s.Patience,
+			"weight-decay": s.WeightDecay * many, "batch": s.BatchRows, "epochs": s.Epochs, "patience": s.Patience,
 		} {
 			var listed any
 			if text := rows[flag][1+i]; text == "-" {

@@ -210,7 +210,7 @@ func choicesTable() string {
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
 func (o *trainOptions) fillDefaults() error {
 	f := o.flags
-	defaults, err := trainer.Defaults(o.model, 0)
+	defaults, err := trainer.Defaults(o.model, math.MaxInt64) // fillByRows knows how many rows there are
 	if err != nil {
 		return usagef("--model: %s", err)
 	}

@@ -24,12 +24,8 @@ func (a *app) resolveSettings(ctx context.Context, store *format.Dir, o *trainOp
 	maps.Copy(o.Values, spec.Settings)
 	layout := store.Layout()
 	trainRows, validRows := session.CountRows(layout, p.Train), session.CountRows(layout, p.Valid)
-	if o.decayByRows {
-		defaults, err := trainer.Defaults(o.model, trainRows)
-		if err != nil {
-			return err
-		}
-		o.WeightDecay = defaults.WeightDecay
+	if err := o.fillByRows(trainRows); err != nil {
+		return err
 	}
 	if o.EvalEvery == 0 {
 		o.EvalEvery = trainer.DefaultEvalEvery(trainRows, validRows, o.Epochs)
@@ -40,6 +36,21 @@ func (a *app) resolveSettings(ctx context.Context, store *format.Dir, o *trainOp
 	o.Seed = a.seed
 	o.Options, err = o.Options.Normalized(spec)
 	return err
+}
+
+// fillByRows sets the defaults that depend on the number of training rows.
+func (o *trainOptions) fillByRows(trainRows int64) error {
+	defaults, err := trainer.Defaults(o.model, trainRows)
+	if err != nil {
+		return err
+	}
+	if o.decayByRows {
+		o.WeightDecay = defaults.WeightDecay
+	}
+	if o.batchByDefault {
+		o.BatchRows = defaults.BatchRows
+	}
+	return nil
 }
 
 // balancedWeights is the value of --class-weights for weights that make classes count the same.

@@ -83,7 +83,7 @@ type trialsCounted struct {
 }
 
 func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
-	if strings.HasSuffix(path, trainer.TrialsFile) {
+	if strings.Contains(path, trainer.TrialsFile) { // or beside it, where a training is replaced
 		f.n++
 		f.do(f.n)
 	}
