@@ -5,9 +5,9 @@ import "github.com/spf13/cobra"
 func newBenchCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast this machine loads, trains and propagates",
+		Short: "Measure how fast this machine loads, trains and propagates, and simulate schedules",
 	}
-	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a))
+	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a), newBenchScheduleCommand(a))
 	refuseUnknown(c)
 	return c
 }

@@ -1,0 +1,124 @@
+// Package collective decides which batches of an epoch the processor prepares and which the GPU, and in
+// which order the GPU prepares, receives and trains them: MorphGL's collective batching (PVLDB 2026,
+// §4.2). A batch takes one of two routes. On route 0 the processor samples and gathers it, DMA moves it
+// to the GPU beside whatever the GPU does, and the GPU trains on it. On route 1 the GPU samples and
+// gathers it itself from memory of the host (UVA), which takes the GPU and the link at once.
+//
+// Nothing here computes or waits: Scheduler is the decisions of an executor, Simulate plays them with
+// given durations, and Dispatch finds the plan whose simulation is shortest.
+package collective
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Durations are how long a stage takes for one batch, on average.
+type Durations struct {
+	CPUBatch time.Duration // sampling and gathering by the processor (T_CBT)
+	DMA      time.Duration // moving that to the GPU (T_DMA)
+	GPUBatch time.Duration // sampling and gathering by the GPU through UVA (T_GBT and T_UVA together)
+	Model    time.Duration // training (T_Model)
+}
+
+// Check returns an error unless all durations are positive.
+func (d Durations) Check() error {
+	if min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0 {
+		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA, d.GPUBatch, d.Model)
+	}
+	return nil
+}
+
+// Ratio is how many batches the GPU prepares for each one of the processor, by the relaxed model of
+// Equation 6 (technical report; the print in PVLDB lost a comma): with unlimited buffers and batches that
+// can be divided, an epoch of n batches takes
+//
+//	C'(x) = n/(1+x) * (x*U + max{D, (1+x)*M, C - x*U}),
+//
+// C, D, U and M being the times of CPUBatch, DMA, GPUBatch and Model. For, to one batch of route 0 there
+// are x of route 1 (Figure 6). While the GPU prepares those, in x*U, the processor does as much of its
+// batch; the rest of it, C - x*U, the DMA of one batch and the training of 1+x run at once.
+// C' is monotone between the points where two of the three terms are equal, so the least of them all,
+// with 0 and infinity, is the minimum. Of equal ones the smallest is returned.
+func (d Durations) Ratio() float64 {
+	c, m, u, t := d.CPUBatch.Seconds(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
+	best := 0.0
+	for _, x := range []float64{(c - t) / u, (c - m) / (u + m), t/m - 1, math.Inf(1)} {
+		if x > 0 && d.relaxed(x) < d.relaxed(best) {
+			best = x
+		}
+	}
+	return best
+}
+
+// relaxed is C'(x)/n, in seconds.
+func (d Durations) relaxed(x float64) float64 {
+	c, m, u, t := d.CPUBatch.Seconds(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
+	if math.IsInf(x, 1) {
+		return u + m
+	}
+	return (x*u + max(t, (1+x)*m, c-x*u)) / (1 + x)
+}
+
+// Plan is what a scheduler goes by.
+type Plan struct {
+	// CPUBuffer is how many batches of the processor there may be that it has begun and that have not
+	// begun to move, and GPUBuffer how many on the GPU that have not begun to be trained.
+	CPUBuffer, GPUBuffer int
+	// CPUBatches is how many batches of an epoch the processor prepares; the GPU prepares the others.
+	CPUBatches int
+}
+
+// Dispatched is what Dispatch finds.
+type Dispatched struct {
+	Plan      Plan
+	Predicted Run
+	Ratio     float64 // x of the relaxed model, where the search began
+	Rounds    int     // of simulation
+}
+
+// Dispatch finds a plan for an epoch of so many batches, with room for gpuBuffer batches on the GPU and
+// cpuBuffer in memory of the host. It begins with the ratio x of the relaxed model: the processor prepares
+// a share of 1/(1+x), with buffers as 1 to x. Then it simulates plans in which one of the three numbers
+// is another, first by much and at last by one, and goes on from the best, until none is better; it keeps
+// a history so as to simulate none twice (§4.2.2, Finetuning, which changes the CPU buffer alone, by one).
+// It tries both extremes too: all batches by the processor, and all by the GPU.
+func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error) {
+	if err := d.Check(); err != nil {
+		return Dispatched{}, err
+	}
+	if batches < 1 || cpuBuffer < 1 || gpuBuffer < 1 {
+		return Dispatched{}, fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", batches, cpuBuffer, gpuBuffer)
+	}
+	found := Dispatched{Ratio: d.Ratio()}
+	tried := make(map[Plan]bool)
+	try := func(p Plan) {
+		p.CPUBuffer, p.GPUBuffer = min(max(p.CPUBuffer, 1), cpuBuffer), min(max(p.GPUBuffer, 1), gpuBuffer)
+		p.CPUBatches = min(max(p.CPUBatches, 0), batches)
+		if tried[p] {
+			return
+		}
+		tried[p] = true
+		found.Rounds++
+		if run := Simulate(d, p, batches); found.Predicted.Total == 0 || run.Total < found.Predicted.Total {
+			found.Plan, found.Predicted = p, run
+		}
+	}
+	share := 1 / (1 + found.Ratio)
+	try(Plan{int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), gpuBuffer, int(math.Round(share * float64(batches)))})
+	try(Plan{cpuBuffer, gpuBuffer, batches})
+	try(Plan{cpuBuffer, gpuBuffer, 0})
+	for step := 1 << bits.Len(uint(max(batches, cpuBuffer, gpuBuffer)/4)); step > 0; step /= 2 {
+		for before := (Plan{}); before != found.Plan; {
+			before = found.Plan
+			for _, by := range []int{-step, step} {
+				try(Plan{before.CPUBuffer, before.GPUBuffer, before.CPUBatches + by})
+				try(Plan{before.CPUBuffer + by, before.GPUBuffer, before.CPUBatches})
+				try(Plan{before.CPUBuffer, before.GPUBuffer + by, before.CPUBatches})
+			}
+		}
+	}
+	return found, nil
+}
