@@ -4,10 +4,12 @@ package collective
 type Action int
 
 const (
-	Prepare  Action = iota // sample and gather a batch, for the end of the GPU buffer
-	Train                  // train on the first batch of the GPU buffer, while the next one moves, if Move
-	WaitCPU                // wait for a batch of the processor
-	MoveOnly               // move the first batch of the CPU buffer, and do nothing else meanwhile
+	Prepare Action = iota // sample and gather a batch, for the end of the GPU buffer
+	// Train on the first batch of the GPU buffer. Meanwhile, batches of the processor begin to move to its
+	// end, one after another, as they are ready.
+	Train
+	Wait // for a batch of the processor
+	Move // the first batch of the CPU buffer, and wait for it
 	Finished
 )
 
@@ -20,46 +22,36 @@ type State struct {
 }
 
 // Scheduler is Dual-Buffer Scheduling (Algorithms 1 to 4): both buffers fill; when one is full, the other
-// is waited for; when both are, all batches of the GPU buffer are trained, and with each one batch of the
-// CPU buffer moves to its end.
+// is waited for; when both are, all batches of the GPU buffer are trained, while those of the CPU buffer
+// move to its end. The zero value with a Plan is ready to use.
 //
-// What the algorithms leave open: towards the end of an epoch, a buffer that nothing comes to counts as
-// full. While the CPU buffer is waited for, a batch is trained and another one prepared ("engineering
-// optimization" of §4.2.3), so that the GPU never waits while there is something to train.
+// What the algorithms leave open, or do worse: who prepares how many batches is part of the plan; a buffer
+// that nothing comes to counts as full; while the CPU buffer is waited for, a batch is trained and then
+// another one prepared ("engineering optimization" of §4.2.3); and a batch may move as soon as it is ready
+// during a training, not only if it is when the training begins.
 type Scheduler struct {
-	Plan               Plan
-	CPUWaits, GPUWaits int // how often the processor was made to wait by the GPU, and the GPU by the processor
-	flushing           bool
+	Plan     Plan
+	flushing bool
 }
 
-// Next is what the GPU does next, and whether the first batch of the CPU buffer begins to move.
-func (s *Scheduler) Next(now State) (a Action, move bool) {
+// Next is what the GPU does next.
+func (s *Scheduler) Next(now State) Action {
 	if now.GPU == 0 {
 		s.flushing = false
 	}
 	cpuFull := now.CPU >= s.Plan.CPUBuffer || now.Coming == 0
 	gpuFull := now.GPU >= s.Plan.GPUBuffer || now.Left == 0
-	switch {
-	case s.flushing:
-	case !gpuFull:
-		if cpuFull && now.Coming > 0 {
-			s.CPUWaits++
-		}
-		return Prepare, false
-	case cpuFull || now.Left == 0:
-		s.flushing = now.GPU > 0
-	case now.GPU > 0:
-		s.GPUWaits++
-		return Train, true
+	if !s.flushing && !gpuFull {
+		return Prepare
 	}
+	s.flushing = now.GPU > 0 && (s.flushing || cpuFull || now.Left == 0)
 	switch {
 	case now.GPU > 0:
-		return Train, true
+		return Train
 	case now.CPU > 0:
-		return MoveOnly, true
+		return Move
 	case now.Coming > 0:
-		s.GPUWaits++
-		return WaitCPU, false
+		return Wait
 	}
-	return Finished, false
+	return Finished
 }

@@ -7,7 +7,6 @@ type Run struct {
 	Total                      time.Duration
 	CPUBusy, LinkBusy, GPUBusy time.Duration
 	CPUBatches, GPUBatches     int // prepared by each
-	CPUWaits, GPUWaits         int // see Scheduler
 	Spans                      []Span
 }
 
@@ -49,9 +48,8 @@ func Simulate(d Durations, p Plan, batches int) Run {
 	decide := Scheduler{Plan: p}
 	for {
 		s.sampleUntil(s.gpu)
-		action, move := decide.Next(s.state())
-		switch action {
-		case MoveOnly:
+		switch decide.Next(s.state()) {
+		case Move:
 			s.move(s.gpu)
 			s.gpu = max(s.gpu, s.onGPU[0].ready)
 		case Prepare:
@@ -68,14 +66,11 @@ func Simulate(d Durations, p Plan, batches int) Run {
 			start := max(s.gpu, b.ready)
 			s.span("GPU", "train", b.batch, start, d.Model)
 			s.gpu = start + d.Model
-			if move {
-				s.moveUntil(start, s.gpu)
-			}
-		case WaitCPU:
+			s.moveUntil(start, s.gpu)
+		case Wait:
 			s.gpu = s.waiting[0].ready
 		case Finished:
 			s.run.Total = s.gpu
-			s.run.CPUWaits, s.run.GPUWaits = decide.CPUWaits, decide.GPUWaits
 			return s.run
 		}
 	}
