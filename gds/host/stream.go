@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -123,6 +124,7 @@ func (s *stream) push(o op) bool {
 // event is a point in a stream; err and at are set before reached is closed.
 type event struct {
 	reached chan struct{}
+	waited  atomic.Bool // somebody waits
 	err     error
 	at      time.Time
 }
@@ -136,7 +138,11 @@ func (e *event) reach(err error) {
 
 var recordOp = kind{name: "Record", always: true, run: func(s *stream) error {
 	s.op.event.reach(s.err)
-	runtime.Gosched() // who waits for the event may have no other processor to run on: see helper
+	// Who waits for the event may have no processor to run on but this one and those of helpers, which are
+	// never idle while they look.
+	if s.op.event.waited.Load() && s.team.looks() {
+		runtime.Gosched()
+	}
 	return nil
 }}
 
@@ -154,6 +160,7 @@ func (e *event) Wait(ctx context.Context) error {
 		return e.err
 	default:
 	}
+	e.waited.Store(true)
 	select {
 	case <-e.reached:
 		return e.err

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hopfeed/hopfeed/internal/blas"
 )
@@ -25,7 +26,7 @@ type team struct {
 // part is a range [lo, hi) of a loop, and the number of the thread that it runs on.
 type part struct{ thread, lo, hi int }
 
-// helper is a goroutine that helps with loops. Between loops it looks for the next one a number of times
+// helper is a goroutine that helps with loops. Between loops it looks for the next one for a while
 // (helperLooks), as there are several a millisecond, and to wake a thread takes about as long as a small
 // one. Meanwhile it lets others run.
 type helper struct {
@@ -41,8 +42,12 @@ const (
 	helping
 )
 
-// helperLooks is how often a helper looks for a loop, which takes some 50 us in all if nothing else runs.
-const helperLooks = 300
+// helperLooks is how often a helper looks for a loop at most, and helperTime how long. If nothing else
+// runs, the first takes about as long as the second; if much does, each look is a turn behind it all.
+const (
+	helperLooks = 300
+	helperTime  = 50 * time.Microsecond
+)
 
 func (t *team) init(s *stream) {
 	t.helpers = make([]helper, s.device.options.Threads-1)
@@ -52,13 +57,21 @@ func (t *team) init(s *stream) {
 	}
 }
 
-// stop waits until all helpers have ended.
+// stop makes helpers that look for a loop end, the next time that they do. No loop runs.
 func (t *team) stop() {
 	for i := range t.helpers {
-		for t.helpers[i].state.Load() != absent {
-			runtime.Gosched()
+		t.helpers[i].state.Store(absent)
+	}
+}
+
+// looks tells whether a helper looks for a loop.
+func (t *team) looks() bool {
+	for i := range t.helpers {
+		if t.helpers[i].state.Load() == looking {
+			return true
 		}
 	}
+	return false
 }
 
 // loop calls body for consecutive parts that cover [0, n), grain long, the last shorter. They are
@@ -86,14 +99,16 @@ func (s *stream) loop(n, grain int, body func(s *stream, p part) error) error {
 }
 
 func (h *helper) help(s *stream) {
-	for looks := 0; ; looks++ {
+	for looks, since := 0, time.Now(); ; looks++ {
 		switch {
 		case h.state.CompareAndSwap(asked, helping):
 			s.takeParts()
 			h.state.Store(looking)
 			s.team.busy.Done()
-			looks = 0
-		case looks > helperLooks && h.state.CompareAndSwap(looking, absent):
+			looks, since = 0, time.Now()
+		case h.state.Load() == absent: // the stream is closed
+			return
+		case (looks > helperLooks || time.Since(since) > helperTime) && h.state.CompareAndSwap(looking, absent):
 			return
 		}
 		runtime.Gosched()
