@@ -356,11 +356,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	in.note(a)
-	err = t.runAll(ctx)
-	if graph, ok := in.(*graphInput); ok {
-		err = graph.explain(err)
-	}
-	err = saver.finalError(err)
+	err = saver.finalError(t.runAll(ctx))
 	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
 		return nil, err
 	}

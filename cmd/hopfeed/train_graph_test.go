@@ -210,4 +210,7 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 			t.Errorf("hopfeed %s: exit status %d, want %d: %s", line, o.code, want, o.stderr)
 		}
 	}
+	if o := hopfeed(t, d, "train graph --model sage --epochs 1 --hidden 64 --fanout 10,10 --emulate gpu=1,mem=20MiB --batch 1800"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "were expected to need") {
+		t.Errorf("batches that do not fit: %s", o.stderr)
+	}
 }

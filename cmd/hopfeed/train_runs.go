@@ -82,12 +82,13 @@ func (t *training) run(ctx context.Context, i int) error {
 		f, err = trainer.Start(ctx, ranks, t.spec, options)
 	}
 	if err != nil {
+		err = t.explain(err)
 		t.saver.endRun(ctx, nil, nil, err)
 		return err
 	}
 	err = t.train(ctx, f, a.reportEpochs(label, o.Metric, o.Epochs))
 	r, resultErr := f.Result()
-	err = t.nameRows(ctx, d.train, cmp.Or(err, resultErr))
+	err = t.explain(t.nameRows(ctx, d.train, cmp.Or(err, resultErr)))
 	t.saver.endRun(ctx, f, r, err)
 	err = cmp.Or(err, f.Close())
 	if errors.Is(err, trainer.ErrDiverged) {
@@ -102,6 +103,14 @@ func (t *training) run(ctx context.Context, i int) error {
 		t.read, t.remote = t.read+read, t.remote+remote
 	}
 	return nil
+}
+
+// explain adds to an error what the input knows of it.
+func (t *training) explain(err error) error {
+	if graph, ok := t.input.(*graphInput); ok {
+		return graph.explain(err)
+	}
+	return err
 }
 
 // train trains, and saves the run from time to time: at ends of epochs and, where these are long, between
