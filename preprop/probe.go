@@ -54,7 +54,7 @@ const measureFromBytes = 1 << 30
 // hops over a random graph with as many edges a node. It uses no more memory than budget, and of
 // that an eighth of what a plan of the job needs.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, p *Plan, budget int64) (*rates, error) {
-	const least, most = 256 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
+	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
 	r, room := defaultRates, max(least, min(most, p.MemoryBytes/8))
 	if budget > 0 {
 		room = max(8<<20, min(room, (budget-processBytes-w.pickedBytes)/2)) // rows have been picked
