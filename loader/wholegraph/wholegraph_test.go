@@ -1,0 +1,172 @@
+package wholegraph
+
+import (
+	"context"
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/internal/graphtest"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+// opened is a graph on a device, which is closed after the test.
+func opened(t *testing.T, g graphtest.Graph, discrete bool) *Graph {
+	t.Helper()
+	dir := graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)
+	device, err := host.New(host.Options{Threads: 2, Discrete: discrete})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology, err := sampling.LoadTopology(t.Context(), dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := Open(t.Context(), device, Options{Graph: dir, Topology: topology, Aggregation: sampling.Mean, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(whole.Close(), topology.Close(), device.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return whole
+}
+
+func download[T dtype.Number](t *testing.T, g *Graph, x gds.Tensor) []T {
+	t.Helper()
+	data := make([]T, x.Rows*x.Cols)
+	if len(data) == 0 {
+		return data
+	}
+	if err := gds.Download(g.device, g.stream, data, x); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func batches(t *testing.T, s *Set, first int) (all []*loader.Batch) {
+	t.Helper()
+	for b, err := range s.EpochFrom(t.Context(), nil, 0, first) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func TestAWholeGraphIsOnTheDeviceAsItWasWritten(t *testing.T) {
+	for _, g := range []graphtest.Graph{
+		{Nodes: 37, Columns: 5, ChunkRows: 8, DType: format.Float16, Labels: 1},
+		{Nodes: 37, Columns: 5, ChunkRows: 100, DType: format.Float32, Labels: 3},
+		{Nodes: 1, Columns: 2, ChunkRows: 1, DType: format.BFloat16, Labels: -2},
+	} {
+		for _, discrete := range []bool{false, true} {
+			w := opened(t, g, discrete)
+			for i, x := range download[float32](t, w, w.whole.X) {
+				if want := graphtest.Value(uint32(i/g.Columns), i%g.Columns); x != want {
+					t.Fatalf("feature %d is %v, want %v", i, x, want)
+				}
+			}
+			offsets := download[uint32](t, w, w.whole.Offsets)
+			indices, weights := download[uint32](t, w, w.whole.Indices), download[float32](t, w, w.whole.Weights)
+			for v := range g.Nodes {
+				var want []uint32
+				for k := range g.Degree(v) {
+					want = append(want, uint32((v+1+k)%g.Nodes))
+				}
+				slices.Sort(want)
+				lo, hi := offsets[v], offsets[v+1]
+				if !slices.Equal(indices[lo:hi], want) {
+					t.Fatalf("node %d has the in-neighbours %v, want %v", v, indices[lo:hi], want)
+				}
+				for _, weight := range weights[lo:hi] {
+					if weight != 1/float32(len(want)) {
+						t.Fatalf("node %d: a weight of %v among %d", v, weight, len(want))
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestBatchesOfAWholeGraphHaveTheLabelsOfTheirNodes(t *testing.T) {
+	g := graphtest.Graph{Nodes: 37, Columns: 5, ChunkRows: 8, DType: format.Float32, Labels: 1}
+	w := opened(t, g, true)
+	nodes := []uint32{36, 0, 5, 7, 20}
+	all, err := w.Batch(nodes, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := batches(t, all, 0)
+	if len(b) != 1 || all.Rows() != 5 || b[0].Rows != g.Nodes || b[0].GlobalRows != 5 || len(b[0].Blocks) != 3 || len(batches(t, all, 1)) != 0 {
+		t.Fatalf("%+v", b)
+	}
+	edges := int64(3 * w.whole.Indices.Cols)
+	if want := (loader.Traffic{Rows: 37, Edges: edges, DeviceBytes: 37 * 5 * 4}); b[0].Traffic != want {
+		t.Errorf("%+v, want %+v", b[0].Traffic, want)
+	}
+	for v, label := range download[int32](t, w, b[0].Labels) {
+		want := int32(-1)
+		if slices.Contains(nodes, uint32(v)) {
+			want = graphtest.Label(uint32(v))
+		}
+		if label != want {
+			t.Errorf("node %d has label %d, want %d", v, label, want)
+		}
+	}
+	some, err := w.Nodes(nodes, 2, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen, rows []uint32
+	for i, b := range batches(t, some, 0) {
+		ids, labels := download[uint32](t, w, b.NodeIDs), download[int32](t, w, b.Labels)
+		if b.Whole != &w.whole || b.Rows != len(ids) || !slices.Equal(some.RowNumbers(0, i), ids) {
+			t.Errorf("batch %d: %+v", i, b)
+		}
+		for k, v := range ids {
+			if labels[k] != graphtest.Label(v) {
+				t.Errorf("node %d has label %d, want %d", v, labels[k], graphtest.Label(v))
+			}
+		}
+		seen, rows = append(seen, ids...), append(rows, download[uint32](t, w, b.RowNumbers)...)
+	}
+	if !slices.Equal(seen, nodes) || !slices.Equal(rows, []uint32{100, 101, 102, 103, 104}) || len(batches(t, some, 2)) != 1 {
+		t.Errorf("nodes %v, rows %v", seen, rows)
+	}
+	none, err := w.Batch(nil, 2)
+	if err != nil || none.Rows() != 0 || len(batches(t, none, 0)) != 0 {
+		t.Errorf("a batch of no nodes: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range some.EpochFrom(ctx, nil, 0, 0) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("after the end of its context: %v", err)
+		}
+	}
+}
+
+func TestValuesOfNodesThatAreNotTrainedOnAreNaN(t *testing.T) {
+	w := opened(t, graphtest.Graph{Nodes: 5, Columns: 1, ChunkRows: 5, DType: format.Float32, Labels: -2}, false)
+	s, err := w.Batch([]uint32{3}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range download[float32](t, w, batches(t, s, 0)[0].Labels) {
+		if want := float32(i) / 8; i/2 == 3 && x != want || i/2 != 3 && !math.IsNaN(float64(x)) {
+			t.Errorf("value %d is %v", i, x)
+		}
+	}
+}
