@@ -2,9 +2,9 @@
  * Hopfeed as a C library: loaders of hop stores and of sampled graphs, and the work that makes stores.
  *
  * All calls may be made from any thread; calls for one loader one at a time, but for hopfeed_release
- * and hopfeed_close, which may be called beside them. No call may be made in a process that was forked after the
- * library was loaded: the threads of the library are not there, and the call would wait for ever.
- * Load the library in the child instead.
+ * and hopfeed_close, which may be called beside them. No call may be made in a process that was
+ * forked after the library was loaded: the threads of the library are not there, and the call would
+ * wait for ever. Load the library in the child instead.
  *
  * Text is UTF-8 and ends with a zero byte. Text that a call returns through a char ** belongs to the
  * caller, who gives it to hopfeed_free. Options and results are JSON objects; fields of options that
