@@ -132,7 +132,7 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 	defer func() { err = errors.Join(err, opened.Close()) }()
 	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
 	err = a.sampleEpochs(ctx, r, opened, plan, seeds, &o)
-	if l := opened.Lists; l != nil {
+	if l := opened.Lists; l != nil && !sampling.ChoosesSeeds(o.sampler) { // else nobody reads them
 		rate := l.HitRate()
 		r.CacheListBytes, r.CacheListHitRate = l.Bytes(), &rate
 	}

@@ -81,8 +81,10 @@ func TestAJointCacheHasListsToo(t *testing.T) {
 	if all := sampled(t, line+"1GiB"); all["cache_list_hit_rate"].(float64) < 0.9 { // all lists that the presampled epoch visited
 		t.Errorf("%v", all)
 	}
-	if none := sampled(t, "sample graph --batch 20 --cache lru:80rows"); none["cache_list_hit_rate"] != nil {
-		t.Errorf("%v", none)
+	for _, flags := range []string{"--cache lru:80rows", "--cache ducati:8KiB --sampler saint-rw"} {
+		if none := sampled(t, "sample graph --batch 20 "+flags); none["cache_list_hit_rate"] != nil {
+			t.Errorf("%s: %v", flags, none)
+		}
 	}
 }
 
