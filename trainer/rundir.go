@@ -385,8 +385,8 @@ func (r *RunDir) Save(c *Checkpoint) error {
 	return r.removeUnreferenced()
 }
 
-// removeUnreferenced renames staged files, and removes what is left of earlier checkpoints: files that checkpoint.json does not name
-// and, if it is of this training, that are not of this training.
+// removeUnreferenced renames staged files, and removes what is left of earlier checkpoints: files that
+// checkpoint.json does not name and, if it is of this training, that are not of this training.
 func (r *RunDir) removeUnreferenced() error {
 	if r.commitUnknown {
 		return nil
