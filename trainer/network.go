@@ -205,7 +205,7 @@ func (n *network) backward() {
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	logits := n.forward(b, true, dropoutSeed)
 	out, grad := logits.of(&n.pass)
-	n.addLoss(out, grad, b, 1/float32(b.GlobalRows))
+	n.addLoss(out, grad, b, 1/float32(max(b.GlobalRows, 1)))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")

@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -23,6 +24,8 @@ const blasVariable = "HOPFEED_LIBCUBLAS"
 // loadBLAS loads cuBLAS, the first time, and otherwise returns what that did: its name with its version.
 // The error says why there is none; products are then computed by the kernel of kernels/dense.cu.
 var loadBLAS = sync.OnceValues(func() (string, error) {
+	runtime.LockOSThread() // whose the text of an error is
+	defer runtime.UnlockOSThread()
 	paths := []*C.char{C.CString("libcublas.so.13"), C.CString("libcublas.so.12")}
 	name := C.CString(blasVariable)
 	defer C.free(unsafe.Pointer(name))

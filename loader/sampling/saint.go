@@ -97,7 +97,7 @@ func (m *Method) MostSeeds(asked int) int {
 func (m *Method) meanSeeds(draws int, of []uint32) (seeds float64) {
 	for _, v := range of {
 		if m.targets.has(v) {
-			seeds += 1 - power(m.shape.one(v), float64(draws))
+			seeds += among(m.shape.one(v), float64(draws))
 		}
 	}
 	return seeds
@@ -110,10 +110,22 @@ func (s *saint) add(nodes []uint32) {
 }
 
 // there is p(v).
-func (s *saint) there(v uint32) float64 { return 1 - power(s.shape.one(v), s.k) }
+func (s *saint) there(v uint32) float64 { return among(s.shape.one(v), s.k) }
 
-// power is (1-q)^k.
-func power(q, k float64) float64 { return math.Exp(k * math.Log1p(-min(q, 1))) }
+// among is the probability that what one draw brings with probability q is among k of them: 1-(1-q)^k.
+func among(q, k float64) float64 { return -math.Expm1(k * math.Log1p(-min(q, 1))) }
+
+// bothAmong is the probability that u and v are both among k draws, each of which brings u, v, or both of
+// them with these probabilities: 1 - (1-u)^k - (1-v)^k + (1-u-v+both)^k. Its parts are as they are written
+// here since those four are all but equal where the probabilities are small.
+func bothAmong(u, v, both, k float64) float64 {
+	pu, pv := among(u, k), among(v, k)
+	neither := (1 - pu) * (1 - pv) // if one did not depend on the other
+	if neither == 0 {
+		return pu * pv
+	}
+	return pu*pv + neither*math.Expm1(k*math.Log1p(max((both-u*v)/((1-u)*(1-v)), -1)))
+}
 
 func (s *saint) begin(*chosenEdges, []uint32, int, uint64) error { return nil }
 
@@ -145,9 +157,7 @@ func (s *saint) choose(c *chosenEdges, nodes []uint32) error {
 	for i, place := range s.places {
 		u, v := s.shape.one(s.sources[i]), s.shape.one(s.heads[i])
 		both := min(s.q[i], u, v)
-		head := 1 - power(v, s.k)
-		pair := head - power(u, s.k) + power(u+v-both, s.k)
-		c.weights[place] = float32(head / pair)
+		c.weights[place] = float32(among(v, s.k) / bothAmong(u, v, both, s.k))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"math"
+	"math/big"
 	"slices"
 	"testing"
 )
@@ -79,6 +80,46 @@ func TestSubgraphsAreInduced(t *testing.T) {
 					t.Errorf("%s: node %d has %d edges, want %d", name, b.Inputs[v], got, want)
 				}
 			}
+		}
+	}
+}
+
+// Probabilities of few draws among many nodes, against 200 digits.
+func TestProbabilitiesAreExactWhereTheyAreSmall(t *testing.T) {
+	power := func(q *big.Float, k int) *big.Float {
+		p := big.NewFloat(1).SetPrec(700)
+		for range k {
+			p.Mul(p, q)
+		}
+		return p
+	}
+	one := func() *big.Float { return big.NewFloat(1).SetPrec(700) }
+	for _, c := range []struct {
+		u, v, both float64
+		k          int
+	}{
+		{1e-8, 1e-8, 0, 2}, {1e-8, 1e-8, 0, 10}, {1e-8, 2e-8, 5e-9, 100}, {1e-9, 1e-9, 1e-9, 6000}, {1e-12, 1e-3, 1e-13, 50},
+		{0.3, 0.4, 0, 5}, {0.3, 0.4, 0.3, 5}, {0.5, 0.5, 0, 3}, {1, 0.25, 0.25, 4}, {1, 1, 1, 1}, {0.5, 0.5, 0, 1},
+	} {
+		u, v := one().SetFloat64(c.u), one().SetFloat64(c.v)
+		notU, notV := one(), one()
+		notU.Sub(notU, u)
+		notV.Sub(notV, v)
+		neither := one()
+		neither.Sub(notU, v)
+		neither.Add(neither, one().SetFloat64(c.both))
+		want := one()
+		want.Sub(want, power(notU, c.k))
+		want.Sub(want, power(notV, c.k))
+		want.Add(want, power(neither, c.k))
+		exact, _ := want.Float64()
+		if got := bothAmong(c.u, c.v, c.both, float64(c.k)); math.Abs(got-exact) > 1e-12*exact {
+			t.Errorf("%+v: %v, want %v", c, got, exact)
+		}
+		there := one()
+		exact, _ = there.Sub(there, power(notV, c.k)).Float64()
+		if got := among(c.v, float64(c.k)); math.Abs(got-exact) > 1e-12*exact {
+			t.Errorf("%+v: v is there with %v, want %v", c, got, exact)
 		}
 	}
 }
