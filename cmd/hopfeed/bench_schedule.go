@@ -28,7 +28,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 		Long: "Schedule simulates an epoch of sampled batches whose stages take as long as you say. It compares batches that\n" +
 			"the processor prepares and DMA moves (cpu), batches that the GPU prepares from memory of the host (gpu), and a\n" +
 			"share of both, as MorphGL schedules them in two buffers (collective). It runs nothing: times are predictions.",
-		Example: "  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --model 11.6ms",
+		Example: "  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
 		Args:    cobra.NoArgs,
 		RunE:    a.verb(func(context.Context, []string) (result, error) { return runBenchSchedule(a, o) }),
 	}
@@ -36,7 +36,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0, "time in which the processor samples and gathers a batch")
 	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which that moves to the GPU")
 	f.DurationVar(&o.durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
-	f.DurationVar(&o.durations.Model, "model", 0, "time in which the GPU trains on a batch")
+	f.DurationVar(&o.durations.Model, "training", 0, "time in which the GPU trains on a batch")
 	f.IntVar(&o.batches, "batches", 1000, "batches of an epoch")
 	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
 	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
@@ -81,7 +81,7 @@ func (l scheduleResults) text(w io.Writer) {
 
 func runBenchSchedule(a *app, o benchScheduleOptions) (result, error) {
 	if err := o.durations.Check(); err != nil {
-		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --model: %v", err)
+		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training: %v", err)
 	}
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
 		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)

@@ -10,7 +10,7 @@ import (
 // With one batch of the processor for each of the GPU, by hand: the GPU prepares in 10 ms and trains two
 // in 20, and the processor takes 30 for one, so that both are always busy.
 func TestBenchScheduleSharesBatchesBetweenProcessorAndGPU(t *testing.T) {
-	const line = "bench schedule --cpu-batch 30ms --dma 5ms --gpu-batch 10ms --model 10ms --batches 400"
+	const line = "bench schedule --cpu-batch 30ms --dma 5ms --gpu-batch 10ms --training 10ms --batches 400"
 	want := map[string]struct{ epoch, cpu float64 }{"cpu": {12, 400}, "gpu": {8, 0}, "collective": {6, 200}}
 	lines := strings.Split(strings.TrimSpace(must(t, disk(t), line+" --json").stdout), "\n")
 	for _, text := range lines {
@@ -38,10 +38,10 @@ func TestBenchScheduleSharesBatchesBetweenProcessorAndGPU(t *testing.T) {
 }
 
 func TestBenchScheduleWantsDurationsAndRoom(t *testing.T) {
-	for _, flags := range []string{"", "--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --model -1ms",
-		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --model 1ms --batches 0",
-		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --model 1ms --gpu-buffer 0",
-		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --model 1ms --batches 2000000"} {
+	for _, flags := range []string{"", "--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --training -1ms",
+		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --training 1ms --batches 0",
+		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --training 1ms --gpu-buffer 0",
+		"--cpu-batch 1ms --dma 1ms --gpu-batch 1ms --training 1ms --batches 2000000"} {
 		if o := hopfeed(t, disk(t), "bench schedule "+flags); o.code != exitUsage {
 			t.Errorf("%q: status %d: %s", flags, o.code, o.stderr)
 		}

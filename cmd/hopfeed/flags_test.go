@@ -19,6 +19,7 @@ var flagExceptions = map[string]string{
 	"propagate --output":      "a store",
 	"bench ablation --output": "a directory of charts",
 	"predict --output":        "a file",
+	"evaluate --metric":       "nothing is selected",
 
 	"propagate --hops":       "what the store shall have, not what is used",
 	"propagate --operator":   "what the store shall have, not what is used",

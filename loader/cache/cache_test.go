@@ -553,7 +553,7 @@ func TestSpecsAreReadAndOpened(t *testing.T) {
 			t.Errorf("%q gives %+v, %v; want an error with %q", text, s, err, want)
 		}
 	}
-	if _, err := (Spec{Policy: "lru", Bytes: 7}).Open(in); err == nil || !strings.Contains(err.Error(), "no room for a row of 8 bytes") {
+	if _, err := (Spec{Policy: "lru", Bytes: 7}).Open(in); err == nil || !strings.Contains(err.Error(), "no room for a row, of 8 bytes: give lru:8 or more") {
 		t.Errorf("a cache without room for a row: %v", err)
 	}
 	if _, err := NewGNS(1, []float32{1, -1}, 0); err == nil {

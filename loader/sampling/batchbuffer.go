@@ -125,6 +125,7 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 		}
 	}
 	p := &j.layout
+	b.bytes.Store(max(b.bytes.Load(), p.host+p.end))
 	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.end
 	if b.released != nil && (l.unified || grows) {
 		if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
@@ -152,7 +153,10 @@ func (b *batchBuffer) grow(j *job) error {
 		return err
 	}
 	more := need + need/4
-	if limit > 0 {
+	switch {
+	case limit > 0 && l.unified:
+		more = limit // see LoaderOptions
+	case limit > 0:
 		more = min(more, limit)
 	}
 	var err error
@@ -166,7 +170,6 @@ func (b *batchBuffer) grow(j *job) error {
 	if err != nil {
 		return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, p.inputs, err)
 	}
-	b.bytes.Store(more)
 	return nil
 }
 

@@ -20,6 +20,7 @@ type CacheOptions struct {
 	Nodes   []uint32
 	Plan    chunk.Plan
 	Workers int // that sample at a time; 0: GOMAXPROCS
+	Samples int // there are at a time; 0: as many as the workers can have on their way
 	// TraceRows is how many rows of batches the optimal cache looks ahead; 0: cache.MostTraceRows.
 	TraceRows int64
 }
@@ -77,7 +78,7 @@ func (v *visits) count(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.visit(ctx, v.o.Workers, presampledEpoch, 0, func(b *MiniBatch) bool {
+	return e.visit(ctx, v.o.Workers, v.o.Samples, presampledEpoch, 0, func(b *MiniBatch) bool {
 		for _, node := range b.Inputs {
 			v.rows[node]++
 		}

@@ -27,11 +27,19 @@ type LoaderOptions struct {
 	Cache   *cache.Cache
 	Buffers int // batches on the device; 0: 2
 	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far; 0: the
-	// device's own bound.
+	// device's own bound. Where device memory is the host's, so much is allocated at once, of which what
+	// no batch needs is never touched: batches then stay where they are until Close.
 	MaxBatchBytes int64
-	Workers       int  // that sample at a time; 0: GOMAXPROCS
-	NodeIDs       bool // batches tell which nodes their rows and inputs are
+	Workers       int // that sample at a time; 0: GOMAXPROCS
+	// Samples is how many samples there are at a time, from the first stage to the last, and as many more
+	// where a cache looks ahead; 0: MostSamples.
+	Samples int
+	NodeIDs bool // batches tell which nodes their rows and inputs are
 }
+
+// MostSamples is how many samples there can be anywhere between the first stage of a loader and the last,
+// with so many workers and buffers: see Set.epoch.
+func MostSamples(workers, buffers int) int { return 2*workers + 6 + buffers }
 
 // Labels are the labels of all nodes.
 type Labels struct {
@@ -78,8 +86,9 @@ func Open(o LoaderOptions) (*Loader, error) {
 	switch {
 	case o.Device == nil || o.Features == nil:
 		return nil, errors.New("loader of samples: no device or no features")
-	case o.Buffers < 0 || o.Workers < 0 || o.MaxBatchBytes < 0:
-		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, batches of %d bytes (want 0 or more)", o.Buffers, o.Workers, o.MaxBatchBytes)
+	case o.Buffers < 0 || o.Workers < 0 || o.Samples < 0 || o.MaxBatchBytes < 0:
+		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, %d samples, batches of %d bytes (want 0 or more)",
+			o.Buffers, o.Workers, o.Samples, o.MaxBatchBytes)
 	}
 	if o.Buffers == 0 {
 		o.Buffers = 2
@@ -87,6 +96,10 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
+	if most := MostSamples(o.Workers, o.Buffers); o.Samples == 0 || o.Samples > most {
+		o.Samples = most
+	}
+	o.Workers = min(o.Workers, o.Samples)
 	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.rowBytes()) {
 		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.rowBytes())
 	}
@@ -105,8 +118,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 		l.buffers = append(l.buffers, b)
 		l.free <- b
 	}
-	// As many as can be anywhere between the first stage and the last: see Set.epoch.
-	l.jobs = make(chan *job, 2*o.Workers+6+o.Buffers)
+	l.jobs = make(chan *job, o.Samples)
 	for range cap(l.jobs) {
 		j := &job{}
 		l.allJobs = append(l.allJobs, j)

@@ -273,7 +273,8 @@ func TestWorkersAndTheFirstBatchChangeNothing(t *testing.T) {
 	plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9}
 	var want []string
 	for _, workers := range []int{1, 2, 7} {
-		l := b.open(LoaderOptions{NodeIDs: true, Workers: workers, Buffers: 1 + workers/2})
+		// With fewer samples than workers, some of these have nothing to do.
+		l := b.open(LoaderOptions{NodeIDs: true, Workers: workers, Buffers: 1 + workers/2, Samples: workers % 3, MaxBatchBytes: int64(workers) << 20})
 		s, err := l.Set(everyThird(toy.Nodes), m, plan)
 		b.must(err)
 		got := b.batchesOf(s, 1, 0)
@@ -493,7 +494,7 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
 	}
-	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1}, {Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
+	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1}, {Device: b.device, Features: b.features, Samples: -1}, {Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
 		if _, err := Open(o); err == nil {
 			t.Errorf("%+v was opened", o)
 		}

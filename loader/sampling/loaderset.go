@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -97,7 +98,7 @@ func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32,
 		}
 		return nil, nil
 	}
-	err = s.visit(ctx, 1, epoch, batch, func(b *MiniBatch) bool {
+	err = s.visit(ctx, 1, 1, epoch, batch, func(b *MiniBatch) bool {
 		nodes = b.Seeds
 		return false
 	})
@@ -307,13 +308,13 @@ func (b *batchBuffer) yieldTo(consumer gds.Stream, yield func(*loader.Batch) boo
 // trace yields the inputs of the batches from first on, which it samples for that.
 func (s *Set) trace(ctx context.Context, n, first int, failed *error) iter.Seq[[]uint32] {
 	return func(yield func([]uint32) bool) {
-		*failed = s.visit(ctx, s.l.o.Workers, n, first, func(b *MiniBatch) bool { return yield(b.Inputs) })
+		*failed = s.visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first, func(b *MiniBatch) bool { return yield(b.Inputs) })
 	}
 }
 
-// visit samples the batches of epoch n from first on by so many workers, and calls do for each in order until it
-// returns false.
-func (s *epochs) visit(ctx context.Context, workers, n, first int, do func(*MiniBatch) bool) (err error) {
+// visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
+// most (0: any number), and calls do for each in order until it returns false.
+func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) (err error) {
 	samplers := make([]Sampler, workers)
 	defer func() {
 		for _, sampler := range samplers {
@@ -327,7 +328,7 @@ func (s *epochs) visit(ctx context.Context, workers, n, first int, do func(*Mini
 			return err
 		}
 	}
-	free := make(chan *job, 2*len(samplers)+4)
+	free := make(chan *job, min(cmp.Or(samples, math.MaxInt), 2*len(samplers)+4))
 	for range cap(free) {
 		free <- &job{}
 	}

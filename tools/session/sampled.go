@@ -67,6 +67,7 @@ type Sampled struct {
 	Reason    string // of it, in words
 
 	maxBatchBytes int64 // 0: as much as the device has
+	samples       int   // at a time; 0: as many as can be
 	traceRows     int64 // that an optimal cache looks ahead
 	opened        bool  // topology and features are the caller's
 }
@@ -152,7 +153,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		return err
 	}
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: o.Machine.Threads, TraceRows: s.traceRows,
+		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.traceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
@@ -193,7 +194,7 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
 		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
-		MaxBatchBytes: s.maxBatchBytes, Workers: o.Machine.Threads, NodeIDs: o.NodeIDs,
+		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples, NodeIDs: o.NodeIDs,
 	})
 	return err
 }
@@ -254,10 +255,33 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if err := o.Machine.Budget.Fits(what+" with features in storage", need); err != nil {
 		return err
 	}
-	if left := int64(o.Machine.Budget.Bytes-machine.ProgramBytes) - need; o.Device.Info().Unified && o.Machine.Budget.By != "" {
-		s.maxBatchBytes = max(1, left/int64(o.Buffers+1)) // one for the samples on their way
+	if o.Machine.Budget.By == "" {
+		return nil
+	}
+	// Half of what is left is for samples on their way, the rest for batches.
+	left := int64(o.Machine.Budget.Bytes-machine.ProgramBytes) - need
+	one := sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+	sets := int64(1)
+	if o.Cache != "" {
+		sets = 2 // a cache looks ahead by samples of its own
+	}
+	most := sampling.MostSamples(o.Machine.Threads, o.Buffers)
+	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
+		s.Reason += fmt.Sprintf("; %d at a time, batches are sampled, each of which may take %s", s.samples, units.Bytes(one))
+	}
+	if o.Device.Info().Unified {
+		left -= min(left/2, int64(s.samples)*sets*one)
+		s.maxBatchBytes = max(1, left/int64(o.Buffers))
 	}
 	return nil
+}
+
+// workers is how many threads sample: no more than there are samples.
+func (s *Sampled) workers(o *SampledOptions) int {
+	if s.samples == 0 {
+		return o.Machine.Threads
+	}
+	return min(o.Machine.Threads, s.samples)
 }
 
 // cacheSpec is Cache, which has room for a row.
@@ -296,7 +320,11 @@ func (o *SampledOptions) cacheBytes(graph *format.Dir) (int64, error) {
 // samplingBytes is the host memory of topology and sampler: seeds, factors and distributions of nodes,
 // counts of walks, and for each thread tables of local ids.
 func (o *SampledOptions) samplingBytes(m *format.Manifest) int64 {
-	bytes := 4*int64(len(o.Seeds)) + 20*m.Nodes + int64(o.Machine.Threads)*4*2*m.Nodes
+	tables := int64(o.Machine.Threads)
+	if o.Cache != "" {
+		tables *= 2 // a cache looks ahead by samplers of its own
+	}
+	bytes := 4*int64(len(o.Seeds)) + 20*m.Nodes + tables*4*2*m.Nodes
 	if o.Sampler == "saint-rw" {
 		bytes += 4 * m.Edges
 	}

@@ -195,7 +195,7 @@ func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testi
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Placement != c.want || s.Reason == "" {
+		if s.Placement != c.want || s.samples != 1 || !strings.Contains(s.Reason, "1 at a time, batches are sampled") {
 			t.Errorf("with %d bytes: from %s, since %s", c.left, s.Placement, s.Reason)
 		}
 		set, err := s.Loader.Set(o.Seeds, s.Method, o.Plan)
