@@ -46,20 +46,35 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{l: l, epochs: e, member: make([]uint64, (l.o.Features.Rows()+63)/64)}
-	for i, node := range nodes {
-		if int64(node) >= l.o.Features.Rows() {
-			return nil, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, l.o.Features.Rows())
-		}
-		if s.isMember(node) {
-			return nil, fmt.Errorf("node %d is twice among the seeds: they must be distinct", node)
-		}
-		s.member[node/64] |= 1 << (node % 64)
+	member, err := seedSet(nodes, l.o.Features.Rows())
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	return &Set{l: l, epochs: e, member: member}, nil
 }
 
 func (s *Set) isMember(node uint32) bool { return s.member[node/64]>>(node%64)&1 == 1 }
+
+// CheckSeeds returns an error unless seeds are distinct nodes of a graph of n.
+func CheckSeeds(seeds []uint32, n int64) error {
+	_, err := seedSet(seeds, n)
+	return err
+}
+
+// seedSet has a bit for each of n nodes: it is among seeds.
+func seedSet(seeds []uint32, n int64) ([]uint64, error) {
+	member := make([]uint64, (n+63)/64)
+	for i, node := range seeds {
+		if int64(node) >= n {
+			return nil, fmt.Errorf("%w: seed %d is node %d: the graph has %d nodes", ErrOptions, i, node, n)
+		}
+		if member[node/64]>>(node%64)&1 == 1 {
+			return nil, fmt.Errorf("%w: node %d is twice among the seeds: they must be distinct", ErrOptions, node)
+		}
+		member[node/64] |= 1 << (node % 64)
+	}
+	return member, nil
+}
 
 // newEpochs plans epochs over nodes: see Loader.Set.
 func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) {

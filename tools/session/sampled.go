@@ -85,6 +85,9 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	if err := o.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+	if err := sampling.CheckSeeds(o.Seeds, graph.Manifest.Nodes); err != nil {
+		return nil, err
+	}
 	if sampling.ChoosesSeeds(o.Sampler) {
 		if o.Plan.World > 1 {
 			return nil, fmt.Errorf("%w: sampler %s chooses the seeds of a batch by itself, which %d ranks cannot share", ErrOptions, o.Sampler, o.Plan.World)

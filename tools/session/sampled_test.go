@@ -156,6 +156,8 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 		{func(o *SampledOptions) { o.Sampler, o.Cache = locality, "lru:9rows" }, ErrOptions, "changes from batch to batch"},
 		{func(o *SampledOptions) { o.Cache = "lru" }, ErrOptions, "no size"},
 		{func(o *SampledOptions) { o.Placement = "tape" }, ErrOptions, `"tape"`},
+		{func(o *SampledOptions) { o.Seeds, o.Cache = []uint32{1, 7, 1}, "presampled:9rows" }, sampling.ErrOptions, "node 1 is twice"},
+		{func(o *SampledOptions) { o.Seeds, o.Cache = []uint32{1, 240}, "optimal:9rows" }, sampling.ErrOptions, "seed 1 is node 240"},
 		{func(o *SampledOptions) { o.Buffers = -1 }, ErrOptions, "-1 batch buffers"},
 		{func(o *SampledOptions) { o.Plan.BatchRows = 0 }, ErrOptions, "batch"},
 		{func(o *SampledOptions) { o.Sampler, o.Plan.World = "saint-rw", 2 }, ErrOptions, "2 ranks cannot share"},
