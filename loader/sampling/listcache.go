@@ -137,43 +137,35 @@ func (c *ListCache) Lists(nodes []uint32, lists []List) error {
 }
 
 func (c *ListCache) Sources(edges []int64, sources []uint32) error {
-	u, first := c.take(), c.Edges()
+	u := c.take()
 	defer c.scratch.Put(u)
-	for i, e := range edges {
-		if e < first {
-			u.at, u.edges = append(u.at, i), append(u.edges, e)
-			continue
-		}
-		sources[i] = c.sources[e-first]
-	}
-	if len(u.edges) == 0 {
-		return nil
-	}
-	u.sources = resize(u.sources, len(u.edges))
-	err := c.Topology.Sources(u.edges, u.sources)
-	for k, i := range u.at {
-		sources[i] = u.sources[k]
-	}
-	return err
+	return ofEdges(c, u, edges, c.sources, sources, &u.sources, c.Topology.Sources)
 }
 
 func (c *ListCache) Weights(edges []int64, weights []float32) error {
-	u, first := c.take(), c.Edges()
+	u := c.take()
 	defer c.scratch.Put(u)
+	return ofEdges(c, u, edges, c.weights, weights, &u.weights, c.Topology.Weights)
+}
+
+// ofEdges sets the values of edges to those that are cached, and the others to what read gives, for which
+// there is scratch memory.
+func ofEdges[T any](c *ListCache, u *uncached, edges []int64, cached, values []T, scratch *[]T, read func([]int64, []T) error) error {
+	first := c.Edges()
 	for i, e := range edges {
 		if e < first {
 			u.at, u.edges = append(u.at, i), append(u.edges, e)
 			continue
 		}
-		weights[i] = c.weights[e-first]
+		values[i] = cached[e-first]
 	}
 	if len(u.edges) == 0 {
 		return nil
 	}
-	u.weights = resize(u.weights, len(u.edges))
-	err := c.Topology.Weights(u.edges, u.weights)
+	*scratch = resize(*scratch, len(u.edges))
+	err := read(u.edges, *scratch)
 	for k, i := range u.at {
-		weights[i] = u.weights[k]
+		values[i] = (*scratch)[k]
 	}
 	return err
 }
