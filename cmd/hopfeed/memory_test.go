@@ -295,6 +295,7 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "train, by another split", line: "train hub-store --model sgc --epochs 1 --split 2 --quiet"},
 		{name: "train on all nodes of a graph", line: "train graph --model gcn --sampler full --hidden 16 --epochs 1 --quiet"},
 		{name: "train gat on all nodes of a graph", line: "train graph --model gat --sampler full --hidden 16 --epochs 1 --quiet"},
+		{name: "train on samples", line: "train graph --model sage --fanout 5,5 --batch 512 --hidden 16 --epochs 1 --quiet"},
 		{name: "train for an emulated device", line: "train store --model sgc --epochs 1 --placement host --emulate gpu=1,mem=4MiB,link=12GiB/s --quiet"},
 		{name: "bench load", line: "bench load store --rounds 1 --quiet"},
 		{name: "bench ablation", line: "bench ablation store --models sgc --hops 2 --rounds 1 --epochs 1 --quiet"},

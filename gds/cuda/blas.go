@@ -69,7 +69,8 @@ func (o Options) products() string {
 
 // blas is cuBLAS for one stream.
 type blas struct {
-	handle C.uintptr_t // 0: not open
+	handle  C.uintptr_t       // 0: not open
+	product C.hopfeed_product // of the moment
 }
 
 func (h *blas) open(d *Device, stream C.uintptr_t) error {
@@ -106,7 +107,8 @@ func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta 
 			return err
 		}
 	}
-	p := C.hopfeed_product{
+	p := &s.blas.product
+	*p = C.hopfeed_product{
 		m: C.int(c.Cols), n: C.int(c.Rows), k: C.int(inner),
 		lda: C.int(b.Stride), ldb: C.int(a.Stride), ldc: C.int(c.Stride),
 		alpha: C.float(alpha), beta: C.float(beta),
@@ -118,5 +120,5 @@ func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta 
 	if transB {
 		p.transpose_a = 1
 	}
-	return checkBLAS(C.hopfeed_gemm(handle(d.context), s.blas.handle, &p))
+	return checkBLAS(C.hopfeed_gemm(handle(d.context), s.blas.handle, p))
 }
