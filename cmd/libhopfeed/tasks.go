@@ -91,7 +91,11 @@ func (t *task) end() error {
 func parse(options []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(options))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%w: %s: %s is not of type %v", session.ErrOptions, wrong.Field, wrong.Value, wrong.Type)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %v", session.ErrOptions, err)
 	}
 	return nil

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import operator
 import os
 import pathlib
@@ -135,7 +136,11 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
     lib = library()
     task = ctypes.c_uint64()
     given = {k: v for k, v in options.items() if v is not None}
-    text = json.dumps(given, default=operator.index)  # which integers of numpy have
+    try:
+        text = json.dumps(given, default=operator.index, allow_nan=False)  # integers of numpy have an index
+    except ValueError:
+        bad = [k for k, v in given.items() if isinstance(v, float) and not math.isfinite(v)]
+        raise OptionError(f"{', '.join(bad)}: want finite numbers") from None
     check(lib.hopfeed_start(verb.encode(), text.encode(), ctypes.byref(task)))
     try:
         while True:
