@@ -106,16 +106,23 @@ func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 }
 
 // syncing is a file system whose pending files can be made durable without a name,
-// as those of the operating system can. It lists what is there meanwhile.
+// as those of the operating system can. It lists what is there meanwhile, once all have removed theirs.
 type syncing struct {
 	*vfs.Mem
-	mu   sync.Mutex
-	seen []string
+	removed sync.WaitGroup
+	mu      sync.Mutex
+	seen    []string
 
 	synced int // how often files were
 }
 
+func (s *syncing) Remove(path string) error {
+	defer s.removed.Done()
+	return s.Mem.Remove(path)
+}
+
 func (s *syncing) list() error {
+	s.removed.Wait()
 	entries, err := s.ReadDir("folder")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,6 +170,7 @@ func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *te
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
+		fsys.removed.Add(3)
 		for range 3 {
 			wg.Go(func() {
 				if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
