@@ -91,15 +91,18 @@ func runBenchSchedule(a *app, o benchScheduleOptions) (result, error) {
 		return nil, err
 	}
 	var results scheduleResults
+	cpu := collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, CPUBatches: o.batches}
+	gpu := collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer}
 	for _, s := range []struct {
 		name string
 		plan collective.Plan
+		run  collective.Run
 	}{
-		{"cpu", collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, CPUBatches: o.batches}},
-		{"gpu", collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer}},
-		{"collective", found.Plan},
+		{"cpu", cpu, collective.Simulate(o.durations, cpu, o.batches)},
+		{"gpu", gpu, collective.Simulate(o.durations, gpu, o.batches)},
+		{"collective", found.Plan, found.Predicted},
 	} {
-		r := newScheduleResult(s.name, s.plan, collective.Simulate(o.durations, s.plan, o.batches))
+		r := newScheduleResult(s.name, s.plan, s.run)
 		r.TimesBest = r.EpochSeconds / found.Predicted.Total.Seconds()
 		results = append(results, r)
 	}

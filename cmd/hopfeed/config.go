@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 const maxConfigBytes = 1 << 20
@@ -129,6 +131,7 @@ func flagValue(f *pflag.Flag) string {
 
 // differences lists the settings that differ, the store's name apart.
 func differences(before, now map[string]string) (all []string) {
+	before = renamed(before)
 	names := map[string]bool{}
 	for name := range before {
 		names[name] = true
@@ -143,6 +146,21 @@ func differences(before, now map[string]string) (all []string) {
 		}
 	}
 	return all
+}
+
+// renamed are settings by the present names of flags: what was saved may have an older one.
+func renamed(settings map[string]string) map[string]string {
+	if value := settings["schedule"]; isLearningRateSchedule(value) {
+		settings = maps.Clone(settings)
+		delete(settings, "schedule")
+		settings["lr-schedule"] = value
+	}
+	return settings
+}
+
+// isLearningRateSchedule tells a value that --lr-schedule has, which was once called --schedule.
+func isLearningRateSchedule(value string) bool {
+	return slices.Contains(trainer.Choices("schedule", trainer.ClassTarget), value)
 }
 
 func orNone(value string) string {

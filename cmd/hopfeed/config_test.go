@@ -37,3 +37,21 @@ func TestTheMemoryOfTheConfigurationIsTheBudget(t *testing.T) {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)
 	}
 }
+
+func TestTheScheduleOfTheLearningRateHasANewName(t *testing.T) {
+	d := disk(t)
+	write(t, d, "old.yaml", "schedule: cosine\n")
+	for _, line := range []string{"train store --schedule cosine", "train store --config old.yaml"} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "--lr-schedule cosine") {
+			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
+		}
+	}
+	old, now := map[string]string{"schedule": "step", "lr": "0.1"}, map[string]string{"lr-schedule": "step", "lr": "0.1"}
+	if found := differences(old, now); len(found) > 0 {
+		t.Errorf("the same settings, saved by the former name: %v", found)
+	}
+	now["lr-schedule"] = "constant"
+	if found := differences(old, now); len(found) != 1 || old["schedule"] != "step" {
+		t.Errorf("%v after %v", found, old)
+	}
+}

@@ -65,7 +65,7 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	for _, flags := range []string{
 		"--sampler full", "--sampler full --batch 50", "--batch 40", "--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
 		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000", "--fanout -1,3 --batch 40",
-		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --schedule cosine", "--sampler saint-rw --batch 30 --cache fifo:50rows",
+		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --lr-schedule cosine", "--sampler saint-rw --batch 30 --cache fifo:50rows",
 		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows", "--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows",
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)

@@ -41,7 +41,7 @@ func TestSeveralLabelsAndValuesGoAllTheWay(t *testing.T) {
 		for i, metric := range c.metrics {
 			line := "train store --epochs 5 --batch 60 --json --run " + metric
 			if i > 0 {
-				line += " --optimizer adamw --schedule cosine --clip-norm 1 --metric " + metric
+				line += " --optimizer adamw --lr-schedule cosine --clip-norm 1 --metric " + metric
 			}
 			trained := object(t, must(t, c.store, line))
 			valid, ok := trained["valid_metric"].(float64)

@@ -173,31 +173,18 @@ func ofEdges[T any](c *ListCache, u *uncached, edges []int64, cached, values []T
 func (c *ListCache) ListSources(lists []List, sources []uint32) error {
 	u := c.take()
 	defer c.scratch.Put(u)
-	places(c, u, lists, c.sources, sources)
-	if len(u.lists) == 0 {
-		return nil
-	}
-	u.sources = resize(u.sources, int(countEdges(u.lists)))
-	err := c.Topology.ListSources(u.lists, u.sources)
-	fillIn(u, u.sources, sources)
-	return err
+	return ofLists(c, u, lists, c.sources, sources, &u.sources, c.Topology.ListSources)
 }
 
 func (c *ListCache) ListWeights(lists []List, weights []float32) error {
 	u := c.take()
 	defer c.scratch.Put(u)
-	places(c, u, lists, c.weights, weights)
-	if len(u.lists) == 0 {
-		return nil
-	}
-	u.weights = resize(u.weights, int(countEdges(u.lists)))
-	err := c.Topology.ListWeights(u.lists, u.weights)
-	fillIn(u, u.weights, weights)
-	return err
+	return ofLists(c, u, lists, c.weights, weights, &u.weights, c.Topology.ListWeights)
 }
 
-// places copies the lists that are in memory, and says where the others go.
-func places[T any](c *ListCache, u *uncached, lists []List, cached, values []T) {
+// ofLists sets the values of the edges of lists to those that are cached, and the others to what read
+// gives, for which there is scratch memory.
+func ofLists[T any](c *ListCache, u *uncached, lists []List, cached, values []T, scratch *[]T, read func([]List, []T) error) error {
 	at, first := 0, c.Edges()
 	for _, l := range lists {
 		if n := int(l.Degree()); l.First >= first {
@@ -207,13 +194,16 @@ func places[T any](c *ListCache, u *uncached, lists []List, cached, values []T) 
 		}
 		at += int(l.Degree())
 	}
-}
-
-// fillIn puts the values of the other lists where they go.
-func fillIn[T any](u *uncached, read, values []T) {
+	if len(u.lists) == 0 {
+		return nil
+	}
+	*scratch = resize(*scratch, int(countEdges(u.lists)))
+	err := read(u.lists, *scratch)
+	rest := *scratch
 	for k, l := range u.lists {
 		n := int(l.Degree())
-		copy(values[u.at[k]:u.at[k]+n], read[:n])
-		read = read[n:]
+		copy(values[u.at[k]:u.at[k]+n], rest[:n])
+		rest = rest[n:]
 	}
+	return err
 }

@@ -185,6 +185,24 @@ func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 	return nil
 }
 
+// sampled adds the stages plan and sample to a pipeline: the batches of epoch n from first on, each in a
+// job that is free, by as many workers as there are samplers.
+func (s *epochs) sampled(p *pipeline.Pipeline, samplers []Sampler, free <-chan *job, n, first int) *pipeline.Queue[*job] {
+	planned := pipeline.NewQueue[*job](p, 0)
+	p.Go("plan", func(w *pipeline.Worker) {
+		defer planned.Close()
+		for j, err := range s.jobs(func() (*job, error) { return pipeline.Take(w, free) }, n, first) {
+			if err != nil || !planned.Send(w, j) {
+				return
+			}
+		}
+	})
+	return planned.Then(pipeline.Stage[*job]{
+		Name: "sample", Workers: len(samplers), Queue: len(samplers),
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
+	})
+}
+
 // Epoch yields the batches of epoch n in the plan's order: see EpochFrom.
 func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
 	return s.EpochFrom(ctx, stream, n, 0)
@@ -262,19 +280,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	if err := window.begin(ctx, stream, first); err != nil {
 		return err
 	}
-	planned := pipeline.NewQueue[*job](p, 0)
-	p.Go("plan", func(w *pipeline.Worker) {
-		defer planned.Close()
-		for j, err := range s.jobs(func() (*job, error) { return pipeline.Take(w, l.jobs) }, n, first) {
-			if err != nil || !planned.Send(w, j) {
-				return
-			}
-		}
-	})
-	done := planned.Then(pipeline.Stage[*job]{
-		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
-	}).Then(pipeline.Stage[*job]{
+	done := s.sampled(p, samplers, l.jobs, n, first).Then(pipeline.Stage[*job]{
 		Name: "gather",
 		Work: func(w *pipeline.Worker, j *job) error {
 			err := window.reach(w.Context(), stream, j.plan.Index)
@@ -349,19 +355,7 @@ func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do f
 	}
 	p := pipeline.New(ctx)
 	defer p.Close()
-	planned := pipeline.NewQueue[*job](p, 0)
-	p.Go("plan", func(w *pipeline.Worker) {
-		defer planned.Close()
-		for j, err := range s.jobs(func() (*job, error) { return pipeline.Take(w, free) }, n, first) {
-			if err != nil || !planned.Send(w, j) {
-				return
-			}
-		}
-	})
-	for j, err := range planned.Then(pipeline.Stage[*job]{
-		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
-	}).All() {
+	for j, err := range s.sampled(p, samplers, free, n, first).All() {
 		if err != nil {
 			return err
 		}
