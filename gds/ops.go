@@ -15,6 +15,7 @@ type Ops interface {
 	NormOps
 	AttentionOps
 	EdgeOps
+	PropagationOps
 	LossOps
 	OptimizerOps
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
 // rate reports how many bytes a second an operation moves: it is enqueued many times, and waited for
@@ -26,6 +27,58 @@ func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
 		if err := s.Synchronize(context.Background()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkPropagate measures a product of a sparse matrix of 25 terms a row. The
+// bytes are those of the rows that are added.
+func BenchmarkPropagate(b *testing.B) {
+	const rows, degree, cols = 1 << 20, 25, 128
+	d := open(b, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buffers []gds.Buffer
+	tensor := func(rows, cols int, t gds.DType) gds.Tensor {
+		buffer, err := d.Alloc(gds.Bytes(rows, cols, t))
+		if err != nil {
+			b.Fatal(err)
+		}
+		buffers = append(buffers, buffer)
+		return gds.NewTensor(buffer, rows, cols, t)
+	}
+	offsets, nodes := make([]int64, rows+1), make([]uint32, rows*degree)
+	for i := range offsets {
+		offsets[i] = int64(i * degree)
+	}
+	for e := range nodes {
+		nodes[e] = uint32(rng.Hash(1, uint64(e)) % rows)
+	}
+	lists := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32), Nodes: tensor(1, len(nodes), gds.Uint32)}
+	all := tensor(1, rows+1, gds.Int64)
+	if err := errors.Join(gds.Upload(d, s, all, offsets), gds.Upload(d, s, lists.Nodes, nodes)); err != nil {
+		b.Fatal(err)
+	}
+	lists.Starts, lists.Ends = all.Columns(0, rows), all.Columns(1, rows+1)
+	for _, t := range []gds.DType{gds.Float32, gds.Float16} {
+		x, y := tensor(rows, cols, t), tensor(rows, cols, t)
+		for _, c := range []int{8, cols} {
+			src, dst := gds.NewTensor(x.Buf, rows, c, t), gds.NewTensor(y.Buf, rows, c, t)
+			for _, any := range []bool{false, true} {
+				b.Run(fmt.Sprintf("type=%v/cols=%d/any-order=%t", t, c, any), func(b *testing.B) {
+					lists.AnyOrder = any
+					rate(b, s, gds.Bytes(len(nodes), c, t), func() { s.Propagate(dst, src, lists) })
+				})
+			}
+		}
+	}
+	err = s.Close()
+	for _, buffer := range buffers {
+		err = errors.Join(err, buffer.Free())
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		b.Error(err)
 	}
 }
 

@@ -23,7 +23,7 @@ var (
 )
 
 // edgeNames are the operations that a fault may be of.
-var edgeNames = [...]string{"SumEdges", "SumEdgesGrad", "AttendEdges", "AttendEdgesGrad"}
+var edgeNames = [...]string{"SumEdges", "SumEdgesGrad", "AttendEdges", "AttendEdgesGrad", "Propagate"}
 
 // block is the edges of an operation on their way, and where it keeps what, in work space.
 type block struct {

@@ -194,6 +194,22 @@ var badCalls = []badCall{
 		two := y.Slice(0, 2).Columns(0, 2)
 		s.AttendEdgesGrad(x, two, x.Slice(0, 2), two, x, y.Slice(0, 3).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
 	}},
+	{"ends of rows are too few", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: count, Ends: count.Columns(0, 1), Nodes: labelIndices(labels)})
+	}},
+	{"rows of a product do not touch", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Propagate(x.Slice(0, 2).Columns(0, 3), y, gds.Product{Starts: count, Ends: count, Nodes: labelIndices(labels)})
+	}},
+	{"a product is of integers", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		y.DType = gds.Int32
+		s.Propagate(gds.NewTensor(x.Buf, 2, 3, gds.Float32), y, gds.Product{Starts: count, Ends: count, Nodes: labelIndices(labels)})
+	}},
+	{"factors of nodes are too few", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Propagate(gds.NewTensor(x.Buf, 2, 3, gds.Float32), y, gds.Product{Starts: count, Ends: count, Nodes: labelIndices(labels), NodeFactors: x.Slice(0, 1).Columns(0, 3)})
+	}},
+	{"what is blended has another shape", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Propagate(gds.NewTensor(x.Buf, 2, 3, gds.Float32), y, gds.Product{Starts: count, Ends: count, Nodes: labelIndices(labels), Blend: y})
+	}},
 	{"a matrix is clipped", "ClipNorm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ClipNorm(x, 1) }},
 	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},
 	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {

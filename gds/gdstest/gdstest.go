@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"normalisation", normTests},
 		{"attention", attentionTests},
 		{"edges", edgeTests},
+		{"propagation", propagationTests},
 		{"losses", lossTests},
 		{"optimizers", optimizerTests},
 		{"files", fileTests},

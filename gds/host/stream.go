@@ -27,7 +27,7 @@ type op struct {
 }
 
 // maxTensors is how many an operation has at most.
-const maxTensors = 8
+const maxTensors = 10
 
 // kind is what all operations of one name have in common.
 type kind struct {

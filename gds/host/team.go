@@ -172,6 +172,7 @@ type scratch struct {
 	powers  []float32 // of the classes of a row, for each thread
 	rows    []uint32  // of Gather, by 64 bits
 	edges   edgeScratch
+	product productViews
 }
 
 // room returns n elements of scratch memory, as they happen to be.

@@ -1,5 +1,6 @@
 // Kernels that move matrices and convert their elements.
 #include "common.h"
+#include "floats.h"
 
 struct unit16 { u64 lo, hi; };
 
@@ -46,18 +47,6 @@ SCATTER(scatter_2, u16)
 SCATTER(scatter_4, u32)
 SCATTER(scatter_8, u64)
 SCATTER(scatter_16, unit16)
-
-struct Single { typedef float Bits; DEVICE float decode(float v) { return v; } DEVICE float encode(float v) { return v; } };
-struct Half { typedef u16 Bits; DEVICE float decode(u16 v) { return half_to_float(v); } DEVICE u16 encode(float v) { return float_to_half(v); } };
-struct Brain { // bfloat16: the upper half of a float
-	typedef u16 Bits;
-	DEVICE float decode(u16 v) { return __uint_as_float((u32)v << 16); }
-	DEVICE u16 encode(float v) {
-		u32 bits = __float_as_uint(v);
-		if ((bits & 0x7fffffff) > 0x7f800000) return (u16)(bits >> 16 | 0x40);
-		return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-	}
-};
 
 #define CONVERT(name, To, From) \
 	KERNEL(name, To::Bits *dst, u64 dst_stride, const From::Bits *src, u64 src_stride, u64 rows, u64 cols) { \
