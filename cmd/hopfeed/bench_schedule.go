@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement/collective"
 )
 
-// mostScheduled is how many batches an epoch has at most: all stages of all of them are kept.
+// mostScheduled is how many batches an epoch has at most.
 const mostScheduled = 1_000_000
 
 type benchScheduleOptions struct {
@@ -25,9 +27,8 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule",
 		Short: "Simulate who prepares the batches of an epoch: the processor, the GPU, or both",
-		Long: "Schedule simulates an epoch of sampled batches whose stages take as long as you say. It compares batches that\n" +
-			"the processor prepares and DMA moves (cpu), batches that the GPU prepares from memory of the host (gpu), and a\n" +
-			"share of both, as MorphGL schedules them in two buffers (collective). It runs nothing: times are predictions.",
+		Long: "Schedule simulates an epoch of sampled batches whose stages take as long as you say. It runs nothing: times are\n" +
+			"predictions. The schedules:\n\n" + schedulesTable(),
 		Example: "  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
 		Args:    cobra.NoArgs,
 		RunE:    a.verb(func(context.Context, []string) (result, error) { return runBenchSchedule(a, o) }),
@@ -37,10 +38,21 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which that moves to the GPU")
 	f.DurationVar(&o.durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
 	f.DurationVar(&o.durations.Model, "training", 0, "time in which the GPU trains on a batch")
+	f.IntVar(&o.durations.Workers, "cpu-workers", 1, "workers of the processor, each of which takes --cpu-batch for a batch")
+	f.DurationVar(&o.durations.Gather, "gather", 0, "the part of --cpu-batch that is gathering, for mode-2")
 	f.IntVar(&o.batches, "batches", 1000, "batches of an epoch")
 	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
 	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
 	return c
+}
+
+// schedulesTable lists the schedules for help.
+func schedulesTable() string {
+	var b strings.Builder
+	for _, s := range collective.Schedules {
+		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
+	}
+	return b.String()
 }
 
 // scheduleResult is a schedule of an epoch, simulated.
@@ -81,32 +93,30 @@ func (l scheduleResults) text(w io.Writer) {
 
 func runBenchSchedule(a *app, o benchScheduleOptions) (result, error) {
 	if err := o.durations.Check(); err != nil {
-		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training: %v", err)
+		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
+	}
+	if o.durations.Workers < 1 || o.durations.Workers > maxThreads {
+		return nil, usagef("--cpu-workers %d: want 1 to %d", o.durations.Workers, maxThreads)
 	}
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
 		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
-	found, err := collective.Dispatch(o.durations, o.batches, o.cpuBuffer, o.gpuBuffer)
-	if err != nil {
-		return nil, err
-	}
+	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: -1, Seed: a.seed}
 	var results scheduleResults
-	cpu := collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, CPUBatches: o.batches}
-	gpu := collective.Plan{CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer}
-	for _, s := range []struct {
-		name string
-		plan collective.Plan
-		run  collective.Run
-	}{
-		{"cpu", cpu, collective.Simulate(o.durations, cpu, o.batches)},
-		{"gpu", gpu, collective.Simulate(o.durations, gpu, o.batches)},
-		{"collective", found.Plan, found.Predicted},
-	} {
-		r := newScheduleResult(s.name, s.plan, s.run)
-		r.TimesBest = r.EpochSeconds / found.Predicted.Total.Seconds()
+	best := math.Inf(1)
+	for _, s := range collective.Schedules {
+		c, err := s.Choose(in)
+		if err != nil {
+			return nil, err
+		}
+		r := newScheduleResult(s.Name, c.Plan, c.Predicted)
+		r.Rounds = c.Rounds
+		best = min(best, r.EpochSeconds)
 		results = append(results, r)
 	}
-	results[2].Rounds = found.Rounds
+	for i := range results {
+		results[i].TimesBest = results[i].EpochSeconds / best
+	}
 	if !a.json {
 		return results, nil
 	}

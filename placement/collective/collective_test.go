@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/hopfeed/hopfeed/internal/schedule"
 )
 
 // optimum is the shortest epoch that there is (Definition 1) without limits of buffers, by trying all
@@ -102,7 +104,7 @@ func random(r *rand.Rand) Durations {
 // anyway are durations of which nothing is known.
 func anyway(r *rand.Rand) Durations {
 	one := func() time.Duration { return time.Duration(math.Exp(4*r.Float64()) * float64(time.Millisecond)) }
-	return Durations{one(), one(), one(), one()}
+	return Durations{CPUBatch: one(), DMA: one(), GPUBatch: one(), Model: one()}
 }
 
 func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
@@ -195,39 +197,59 @@ func TestTheRatiosOfThePaperFollowFromItsTables(t *testing.T) {
 // All that a run promises, from what it says it did.
 func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for range 300 {
+	for round := range 600 {
 		d, n := anyway(r), 1+r.IntN(60)
-		p := Plan{1 + r.IntN(12), 1 + r.IntN(12), r.IntN(n + 1)}
-		run := Simulate(d, p, n)
-		stages := make([]map[string]Span, n)
-		busy := make(map[string][]Span)
-		for _, s := range run.Spans {
+		d.Workers = r.IntN(5)
+		d.Gather = time.Duration(r.Float64() * float64(d.CPUBatch))
+		p := Plan{CPUBuffer: 1 + r.IntN(12), GPUBuffer: 1 + r.IntN(12), CPUBatches: r.IntN(n + 1)}
+		switch round % 4 {
+		case 1:
+			p.OnDemand, p.Mixed, p.Share, p.Seed = true, true, r.Float64(), r.Uint64()
+		case 2:
+			p.OnDemand, p.Serial, p.OneWorker = true, true, true
+		case 3:
+			p.OnDemand, p.LateGather = true, true
+		}
+		workers := p.workers(d)
+		stages := make([]map[schedule.Stage]schedule.Span, n)
+		busy := make(map[string][]schedule.Span)
+		run := Simulate(d, p, n, func(s schedule.Span) {
 			if stages[s.Batch] == nil {
-				stages[s.Batch] = make(map[string]Span)
+				stages[s.Batch] = make(map[schedule.Stage]schedule.Span)
 			}
 			if _, twice := stages[s.Batch][s.Stage]; twice {
 				t.Fatalf("%+v %+v: batch %d has two stages %s", d, p, s.Batch, s.Stage)
 			}
 			stages[s.Batch][s.Stage] = s
-			busy[s.On] = append(busy[s.On], s)
-			if s.Stage == "prepare" {
+			on := s.Stage.On()
+			if s.Stage == schedule.Sample {
+				on += string(rune('0' + s.Worker))
+				if s.Worker >= workers {
+					t.Fatalf("%+v: worker %d", d, s.Worker)
+				}
+			}
+			busy[on] = append(busy[on], s)
+			if s.Stage == schedule.Prepare {
 				busy["link"] = append(busy["link"], s)
 			}
-		}
+		})
+		var all []schedule.Span
 		for on, spans := range busy {
-			slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+			slices.SortFunc(spans, func(a, b schedule.Span) int { return cmp.Compare(a.Start, b.Start) })
 			for i := 1; i < len(spans); i++ {
 				if spans[i].Start < spans[i-1].End {
 					t.Fatalf("%+v %+v: the %s does two things at once: %+v, %+v", d, p, on, spans[i-1], spans[i])
 				}
 			}
+			all = append(all, spans...)
 		}
+		slices.SortFunc(all, func(a, b schedule.Span) int { return cmp.Compare(a.Start, b.Start) })
 		cpu := 0
 		for b, s := range stages {
-			sample, onCPU := s["sample"]
-			move, moved := s["move"]
-			prepare, onGPU := s["prepare"]
-			train, trained := s["train"]
+			sample, onCPU := s[schedule.Sample]
+			move, moved := s[schedule.Move]
+			prepare, onGPU := s[schedule.Prepare]
+			train, trained := s[schedule.Train]
 			if !trained || onCPU == onGPU || moved != onCPU {
 				t.Fatalf("%+v %+v: batch %d has the stages %v", d, p, b, s)
 			}
@@ -237,32 +259,184 @@ func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 			if onCPU && (move.Start < sample.End || train.Start < move.End) || onGPU && train.Start < prepare.End {
 				t.Fatalf("%+v %+v: batch %d: %v", d, p, b, s)
 			}
-			// Constraint 4: batches of the processor that have begun and have not begun to move.
-			held := 0
+			// Constraint 4: batches of the processor that have begun and have not begun to move; and those that are on
+			// the GPU, or on their way, and have not begun to be trained.
+			held, onDevice := 0, 0
 			for _, other := range stages {
-				if o, ok := other["sample"]; ok && o.Start <= sample.Start && other["move"].Start > sample.Start {
+				if o, ok := other[schedule.Sample]; ok && o.Start <= sample.Start && other[schedule.Move].Start > sample.Start {
 					held++
+				}
+				begun := other[schedule.Move].Start
+				if o, ok := other[schedule.Prepare]; ok {
+					begun = o.Start
+				}
+				if begun <= train.Start && other[schedule.Train].Start > train.Start {
+					onDevice++
 				}
 			}
 			if onCPU && held > p.CPUBuffer {
 				t.Fatalf("%+v %+v: %d batches are held for a buffer of %d", d, p, held, p.CPUBuffer)
 			}
+			if onDevice > p.GPUBuffer {
+				t.Fatalf("%+v %+v: %d batches are on the GPU for a buffer of %d", d, p, onDevice, p.GPUBuffer)
+			}
 			if train.End > run.Total {
 				t.Fatalf("%+v %+v: batch %d ends after the run", d, p, b)
 			}
 		}
-		if cpu != p.CPUBatches || run.CPUBatches != cpu || run.GPUBatches != n-cpu {
+		if run.CPUBatches != cpu || run.GPUBatches != n-cpu || !p.Mixed && cpu != p.CPUBatches {
 			t.Fatalf("%+v: %d batches of the processor, %d and %d by the result", p, cpu, run.CPUBatches, run.GPUBatches)
+		}
+		if p.OnDemand { // no training beside a move
+			for _, m := range busy["link"] {
+				for _, s := range busy["device"] {
+					if m.Stage == schedule.Move && s.Start < m.End && m.Start < s.End {
+						t.Fatalf("%+v: %+v beside %+v", p, m, s)
+					}
+				}
+			}
+		}
+		for i := 1; p.Serial && i < len(all); i++ {
+			if all[i].Start < all[i-1].End && all[i].Stage != schedule.Prepare { // which is there twice
+				t.Fatalf("%+v: %+v beside %+v", p, all[i-1], all[i])
+			}
+		}
+	}
+}
+
+// Epochs without overlap, by hand.
+func TestPlansOnDemandByHand(t *testing.T) {
+	ms := time.Millisecond
+	d := Durations{CPUBatch: 30 * ms, Workers: 3, Gather: 6 * ms, DMA: 4 * ms, GPUBatch: 10 * ms, Model: 5 * ms}
+	in := Inputs{Durations: d, Batches: 10, CPUBuffer: 20, GPUBuffer: 10, Share: -1}
+	for name, want := range map[string]time.Duration{
+		"sequential": 10 * (30 + 4 + 5) * ms,
+		"gpu":        10 * (10 + 5) * ms,
+		// Three at a time for 30 ms; the tenth is ready at 120, moves and trains.
+		"cpu": 129 * ms, "mode-1": 129 * ms,
+		// Three samples at a time, in 24 ms; then 15 ms for each batch.
+		"mode-2": (24 + 10*15) * ms,
+	} {
+		s, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Choose(in)
+		if err != nil || c.Predicted.Total != want {
+			t.Errorf("%s: %v, %v; want %v", name, c.Predicted.Total, err, want)
+		}
+	}
+	// A share of 1 is the processor's without overlap, of 0 the GPU's.
+	for share, want := range map[float64]time.Duration{0: 150 * ms, 1: (30 + 10*9 + 0) * ms} {
+		in.Share = share
+		s, _ := Find("mixed")
+		if c, err := s.Choose(in); err != nil || c.Predicted.Total < want || share == 0 && c.Predicted.Total > want {
+			t.Errorf("share %v: %v, %v; want %v or more", share, c.Predicted.Total, err, want)
+		}
+	}
+	if _, err := Find("quick"); err == nil {
+		t.Error("there is a schedule quick")
+	}
+}
+
+// An epoch whose batches have numbers takes as long as the simulation that they come from, and so does
+// what is left of it, but for the batches that were prepared ahead.
+func TestAnEpochInAGivenOrderIsTheSimulatedOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 300 {
+		d, n := anyway(r), 1+r.IntN(60)
+		d.Workers = 1 + r.IntN(4)
+		p := Plan{CPUBuffer: 1 + r.IntN(12), GPUBuffer: 1 + r.IntN(12), CPUBatches: r.IntN(n + 1)}
+		free := Simulate(d, p, n, nil)
+		next := 0
+		given := simulate(d, p, p.Given(d, n, 0), func(s schedule.Span) {
+			if s.Stage == schedule.Train {
+				if s.Batch != next {
+					t.Fatalf("%+v: batch %d is trained after %d", p, s.Batch, next-1)
+				}
+				next++
+			}
+		})
+		if given != free {
+			t.Fatalf("%+v %+v, %d batches: %+v in the given order, %+v without", d, p, n, given, free)
+		}
+		first := r.IntN(n)
+		if rest := simulate(d, p, p.Given(d, n, first), nil); rest.CPUBatches+rest.GPUBatches != n-first {
+			t.Fatalf("%+v: %d and %d batches after %d of %d", p, rest.CPUBatches, rest.GPUBatches, first, n)
+		}
+	}
+}
+
+// Whatever the stages take, other than was planned: every batch is trained once, in order, and buffers have
+// room for it.
+func TestAnEpochOfAnyTimingTrainsEachBatchOnceInOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for round := range 1000 {
+		d, n := anyway(r), 1+r.IntN(60)
+		d.Workers = 1 + r.IntN(4)
+		p := Plan{CPUBuffer: 1 + r.IntN(8), GPUBuffer: 1 + r.IntN(8), CPUBatches: r.IntN(n + 1)}
+		if round%3 == 1 {
+			p.OnDemand, p.Mixed, p.Share = true, true, r.Float64()
+		}
+		first := r.IntN(n)
+		course := schedule.New(p.Given(d, n, first))
+		type stage struct {
+			schedule.Step
+			end float64
+		}
+		var now float64
+		var underWay []stage
+		samples, trained, held, onDevice := 0.0, 0, 0, 0
+		for !course.Finished() {
+			for step, ok := course.Next(); ok; step, ok = course.Next() {
+				end := now + math.Exp(4*r.Float64())
+				switch step.Stage {
+				case schedule.Sample:
+					end = max(end, samples) // in order
+					samples = end
+					held++
+				case schedule.Move:
+					held--
+					onDevice++
+				case schedule.Prepare:
+					onDevice++
+				case schedule.Train:
+					if step.Batch != trained {
+						t.Fatalf("%+v: batch %d is trained instead of %d", p, step.Batch, trained)
+					}
+					trained++
+					onDevice--
+				}
+				if held > p.CPUBuffer || onDevice > p.GPUBuffer+1 {
+					t.Fatalf("%+v: %d batches on the host, %d on the device", p, held, onDevice)
+				}
+				underWay = append(underWay, stage{step, end})
+			}
+			if len(underWay) == 0 {
+				t.Fatalf("%+v %+v: nothing can begin after %d of %d batches", d, p, trained, n-first)
+			}
+			next := slices.MinFunc(underWay, func(a, b stage) int { return cmp.Compare(a.end, b.end) })
+			underWay = slices.DeleteFunc(underWay, func(s stage) bool { return s == next })
+			now = next.end
+			course.Done(next.Step)
+		}
+		if trained != n-first {
+			t.Fatalf("%+v: %d batches are trained of %d", p, trained, n-first)
 		}
 	}
 }
 
 func TestWhatCannotBePlannedIsAnError(t *testing.T) {
 	ms := time.Millisecond
+	one := Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms}
 	for _, c := range []struct {
 		d           Durations
 		n, cpu, gpu int
-	}{{Durations{ms, ms, ms, 0}, 1, 1, 1}, {Durations{ms, ms, -ms, ms}, 1, 1, 1}, {Durations{ms, ms, ms, ms}, 0, 1, 1}, {Durations{ms, ms, ms, ms}, 1, 0, 1}, {Durations{ms, ms, ms, ms}, 1, 1, 0}} {
+	}{
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms}, 1, 1, 1}, {Durations{CPUBatch: ms, DMA: ms, GPUBatch: -ms, Model: ms}, 1, 1, 1},
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Gather: 2 * ms}, 1, 1, 1}, {Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: -1}, 1, 1, 1},
+		{one, 0, 1, 1}, {one, 1, 0, 1}, {one, 1, 1, 0},
+	} {
 		if _, err := Dispatch(c.d, c.n, c.cpu, c.gpu); err == nil {
 			t.Errorf("%+v: no error", c)
 		}

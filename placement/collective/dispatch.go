@@ -1,8 +1,9 @@
 // Package collective decides which batches of an epoch the processor prepares and which the GPU, and in
 // which order the GPU prepares, receives and trains them: MorphGL's collective batching (PVLDB 2026,
-// §4.2). A batch takes one of two routes. On route 0 the processor samples and gathers it, DMA moves it
-// to the GPU beside whatever the GPU does, and the GPU trains on it. On route 1 the GPU samples and
-// gathers it itself from memory of the host (UVA), which takes the GPU and the link at once.
+// §4.2), and the schedules that it is compared with. A batch takes one of two routes. On route 0 the
+// processor samples and gathers it, DMA moves it to the GPU beside whatever the GPU does, and the GPU
+// trains on it. On route 1 the GPU samples and gathers it itself from memory of the host (UVA), which
+// takes the GPU and the link at once.
 //
 // Nothing here computes or waits: Scheduler is the decisions of an executor, Simulate plays them with
 // given durations, and Dispatch finds the plan whose simulation is shortest.
@@ -17,16 +18,24 @@ import (
 
 // Durations are how long a stage takes for one batch, on average.
 type Durations struct {
-	CPUBatch time.Duration // sampling and gathering by the processor (T_CBT)
+	CPUBatch time.Duration // sampling and gathering by a worker of the processor (T_CBT, if there is one)
+	Workers  int           // of the processor, each of which prepares batches; 0: 1
+	Gather   time.Duration // the part of CPUBatch that is gathering
 	DMA      time.Duration // moving that to the GPU (T_DMA)
 	GPUBatch time.Duration // sampling and gathering by the GPU through UVA (T_GBT and T_UVA together)
 	Model    time.Duration // training (T_Model)
 }
 
+// cpu is the time from one batch of the processor to the next (T_CBT), in seconds.
+func (d Durations) cpu() float64 { return d.CPUBatch.Seconds() / float64(max(d.Workers, 1)) }
+
 // Check returns an error unless all durations are positive.
 func (d Durations) Check() error {
 	if min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0 {
 		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA, d.GPUBatch, d.Model)
+	}
+	if d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch {
+		return fmt.Errorf("%d workers, which gather for %v of %v: want 0 or more, and no longer", d.Workers, d.Gather, d.CPUBatch)
 	}
 	return nil
 }
@@ -43,7 +52,7 @@ func (d Durations) Check() error {
 // C' is monotone between the points where two of the three terms are equal, so the least of them all,
 // with 0 and infinity, is the minimum. Of equal ones the smallest is returned.
 func (d Durations) Ratio() float64 {
-	c, m, u, t := d.CPUBatch.Seconds(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
+	c, m, u, t := d.cpu(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
 	best := 0.0
 	for _, x := range []float64{(c - t) / u, (c - m) / (u + m), t/m - 1, math.Inf(1)} {
 		if x > 0 && d.relaxed(x) < d.relaxed(best) {
@@ -55,20 +64,11 @@ func (d Durations) Ratio() float64 {
 
 // relaxed is C'(x)/n, in seconds.
 func (d Durations) relaxed(x float64) float64 {
-	c, m, u, t := d.CPUBatch.Seconds(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
+	c, m, u, t := d.cpu(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
 	if math.IsInf(x, 1) {
 		return u + m
 	}
 	return (x*u + max(t, (1+x)*m, c-x*u)) / (1 + x)
-}
-
-// Plan is what a scheduler goes by.
-type Plan struct {
-	// CPUBuffer is how many batches of the processor there may be that it has begun and that have not
-	// begun to move, and GPUBuffer how many on the GPU that have not begun to be trained.
-	CPUBuffer, GPUBuffer int
-	// CPUBatches is how many batches of an epoch the processor prepares; the GPU prepares the others.
-	CPUBatches int
 }
 
 // Dispatched is what Dispatch finds.
@@ -102,21 +102,25 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 		}
 		tried[p] = true
 		found.Rounds++
-		if run := Simulate(d, p, batches); found.Predicted.Total == 0 || run.Total < found.Predicted.Total {
+		if run := Simulate(d, p, batches, nil); found.Predicted.Total == 0 || run.Total < found.Predicted.Total {
 			found.Plan, found.Predicted = p, run
 		}
 	}
 	share := 1 / (1 + found.Ratio)
-	try(Plan{int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), gpuBuffer, int(math.Round(share * float64(batches)))})
-	try(Plan{cpuBuffer, gpuBuffer, batches})
-	try(Plan{cpuBuffer, gpuBuffer, 0})
+	try(Plan{CPUBuffer: int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), GPUBuffer: gpuBuffer, CPUBatches: int(math.Round(share * float64(batches)))})
+	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer, CPUBatches: batches})
+	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer})
 	for step := 1 << bits.Len(uint(max(batches, cpuBuffer, gpuBuffer)/4)); step > 0; step /= 2 {
 		for before := (Plan{}); before != found.Plan; {
 			before = found.Plan
 			for _, by := range []int{-step, step} {
-				try(Plan{before.CPUBuffer, before.GPUBuffer, before.CPUBatches + by})
-				try(Plan{before.CPUBuffer + by, before.GPUBuffer, before.CPUBatches})
-				try(Plan{before.CPUBuffer, before.GPUBuffer + by, before.CPUBatches})
+				for _, change := range []func(*Plan){
+					func(p *Plan) { p.CPUBatches += by }, func(p *Plan) { p.CPUBuffer += by }, func(p *Plan) { p.GPUBuffer += by },
+				} {
+					p := before
+					change(&p)
+					try(p)
+				}
 			}
 		}
 	}

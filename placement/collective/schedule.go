@@ -1,25 +1,6 @@
 package collective
 
-// Action is what the GPU does next.
-type Action int
-
-const (
-	Prepare Action = iota // sample and gather a batch, for the end of the GPU buffer
-	// Train on the first batch of the GPU buffer. Meanwhile, batches of the processor begin to move to its
-	// end, one after another, as they are ready.
-	Train
-	Wait // for a batch of the processor
-	Move // the first batch of the CPU buffer, and wait for it
-	Finished
-)
-
-// State is what there is when the GPU has done what it was told.
-type State struct {
-	CPU    int // batches that the processor has prepared and that have not begun to move
-	GPU    int // batches that the GPU has, or that are on their way to it
-	Coming int // batches that the processor has begun, or will begin
-	Left   int // batches that nobody has begun and that the GPU may
-}
+import "github.com/hopfeed/hopfeed/internal/schedule"
 
 // Scheduler is Dual-Buffer Scheduling (Algorithms 1 to 4): both buffers fill; when one is full, the other
 // is waited for; when both are, all batches of the GPU buffer are trained, while those of the CPU buffer
@@ -35,23 +16,41 @@ type Scheduler struct {
 }
 
 // Next is what the GPU does next.
-func (s *Scheduler) Next(now State) Action {
+func (s *Scheduler) Next(now schedule.State) schedule.Action {
 	if now.GPU == 0 {
 		s.flushing = false
 	}
 	cpuFull := now.CPU >= s.Plan.CPUBuffer || now.Coming == 0
 	gpuFull := now.GPU >= s.Plan.GPUBuffer || now.Left == 0
 	if !s.flushing && !gpuFull {
-		return Prepare
+		return schedule.PrepareNext
 	}
 	s.flushing = now.GPU > 0 && (s.flushing || cpuFull || now.Left == 0)
 	switch {
 	case now.GPU > 0:
-		return Train
+		return schedule.TrainNext
 	case now.CPU > 0:
-		return Move
+		return schedule.MoveNext
 	case now.Coming > 0:
-		return Wait
+		return schedule.Await
 	}
-	return Finished
+	return schedule.Finish
+}
+
+// onDemand brings the batch that is trained next, and no other: DUCATI with a share of batches by the
+// processor (DUCATI-delta of MorphGL §5.1), and schedules without overlap.
+type onDemand struct{}
+
+func (onDemand) Next(now schedule.State) schedule.Action {
+	switch {
+	case now.GPU > 0:
+		return schedule.TrainNext
+	case now.NextByGPU:
+		return schedule.PrepareNext
+	case now.CPU > 0:
+		return schedule.MoveNext
+	case now.Coming > 0:
+		return schedule.Await
+	}
+	return schedule.Finish
 }

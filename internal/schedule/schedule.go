@@ -1,0 +1,265 @@
+// Package schedule says which stage of which batch begins next on processor, link and device, given which
+// have ended. It neither computes nor waits: the executor (loader/sampling) and the simulator
+// (placement/collective) play an epoch by the same Course, one in time that passes, the other in numbers.
+//
+// A batch takes one of two routes (MorphGL, PVLDB 2026, §4.1). On route 0 the processor samples and gathers
+// it, it moves over the link, and the device trains on it. On route 1 the device samples and gathers it
+// itself from memory of the host, which takes device and link, and trains on it.
+package schedule
+
+import "time"
+
+// Stage is a part of the work on a batch.
+type Stage int
+
+const (
+	Sample  Stage = iota // a worker of the processor samples and gathers it
+	Move                 // it moves to the device; on the link
+	Prepare              // the device samples and gathers it; on device and link
+	Train                // on the device
+)
+
+func (s Stage) String() string { return [...]string{"sample", "move", "prepare", "train"}[s] }
+
+// On is what a stage keeps busy, in words. Preparing takes the link too.
+func (s Stage) On() string { return [...]string{"processor", "link", "device", "device"}[s] }
+
+// Span is when a stage of a batch began and ended, from the beginning of the epoch.
+type Span struct {
+	Stage      Stage
+	Batch      int // its number in the epoch
+	Worker     int // of the processor, from 0; of other stages 0
+	Start, End time.Duration
+}
+
+// Action is what the device does next.
+type Action int
+
+const (
+	PrepareNext Action = iota // the next batch of route 1
+	// TrainNext trains the next batch. Meanwhile, batches of the processor move to the device, one after
+	// another, as they are ready and there is room.
+	TrainNext
+	Await    // a batch of the processor
+	MoveNext // the first batch of the processor that is ready, and wait for it
+	Finish
+)
+
+// State is what there is when the device has done what it was told.
+type State struct {
+	CPU    int // batches that the processor has prepared and that have not begun to move
+	GPU    int // batches that the device has, or that are on their way to it
+	Coming int // batches that the processor has begun, or will begin
+	Left   int // batches that nobody has begun and that the device prepares
+	// NextByGPU tells that the device prepares the batch to be trained next, if the order is given.
+	NextByGPU bool
+}
+
+// Decider decides what the device does next, once it has done what it did.
+type Decider interface{ Next(State) Action }
+
+// Rules are those of an epoch.
+type Rules struct {
+	Batches    int
+	CPUBatches int // of them, those that the processor prepares
+	// ByGPU tells that the device prepares a batch; batches are trained in the order of their numbers. nil:
+	// in the order in which they came to the device, which numbers them.
+	ByGPU   func(batch int) bool
+	Workers int // of the processor; 0: 1
+	// CPUBuffer is how many batches of the processor there may be that it has begun and that have not begun
+	// to move, and GPUBuffer how many on the device, or on their way, that have not begun to be trained. One
+	// more may be where the batch to be trained next is not among them.
+	CPUBuffer, GPUBuffer int
+	OnDemand             bool // nothing moves while the device trains
+	Serial               bool // a stage at a time, of one batch after another; ByGPU is not nil
+	Decide               Decider
+}
+
+// Step is a stage of a batch that begins.
+type Step struct {
+	Stage
+	Batch int
+	ByGPU bool // the route of the batch
+}
+
+// Course is an epoch on its way: call Next until there is no step, begin these steps, and tell Done as each
+// ends. Samples must end in the order in which they began.
+type Course struct {
+	r        Rules
+	chosen   Action
+	decided  bool // chosen is in force
+	sampling int  // batches that workers have
+	linkBusy bool // by Move or Prepare
+	busy     bool // the device, by Prepare or Train
+	training bool
+
+	begun, prepared, trained int   // batches of the processor, of the device, and all that have begun that stage
+	ended                    int   // trainings
+	waiting                  []int // batches that the processor has begun and that have not begun to move
+	device                   []onDevice
+	next                     [2]int // number of the next batch of either route; [1] is the device's
+}
+
+type onDevice struct {
+	batch       int
+	byGPU, here bool
+}
+
+// New begins a course.
+func New(r Rules) *Course {
+	r.Workers = max(r.Workers, 1)
+	c := &Course{r: r}
+	if r.ByGPU != nil {
+		c.next = [2]int{-1, -1}
+		c.number(false)
+		c.number(true)
+	}
+	return c
+}
+
+// number returns the number of the next batch of a route, and goes on to that after it.
+func (c *Course) number(byGPU bool) int {
+	route := 0
+	if byGPU {
+		route = 1
+	}
+	if c.r.ByGPU == nil { // those of both routes as they begin
+		n := c.next[0]
+		c.next[0]++
+		return n
+	}
+	n := c.next[route]
+	for c.next[route]++; c.next[route] < c.r.Batches && c.r.ByGPU(c.next[route]) != byGPU; c.next[route]++ {
+	}
+	return n
+}
+
+// Finished tells that all batches are trained.
+func (c *Course) Finished() bool { return c.ended == c.r.Batches }
+
+// Next is a stage that begins now. If there is none, wait for a stage to end.
+func (c *Course) Next() (Step, bool) {
+	if c.maySample() {
+		c.begun++
+		c.sampling++
+		n := c.number(false)
+		c.waiting = append(c.waiting, n)
+		return Step{Sample, n, false}, true
+	}
+	if !c.busy && !c.decided {
+		c.chosen, c.decided = c.r.Decide.Next(c.state()), true
+	}
+	if c.mayMove() {
+		n := c.waiting[0]
+		c.waiting = c.waiting[1:]
+		c.linkBusy = true
+		c.device = append(c.device, onDevice{n, false, false})
+		return Step{Move, n, false}, true
+	}
+	if c.busy {
+		return Step{}, false
+	}
+	switch c.chosen {
+	case PrepareNext:
+		return c.prepare()
+	case TrainNext:
+		at := c.nextOnDevice()
+		if at < 0 && c.nextByGPU() {
+			return c.prepare()
+		}
+		if at < 0 || !c.device[at].here {
+			break
+		}
+		b := c.device[at]
+		c.device = append(c.device[:at], c.device[at+1:]...)
+		c.trained++
+		c.busy, c.training, c.decided = true, true, false
+		return Step{Train, b.batch, b.byGPU}, true
+	case Await:
+		c.decided = false // asked again when something has ended
+	}
+	return Step{}, false
+}
+
+// prepare begins the next batch of the device, when the link is free.
+func (c *Course) prepare() (Step, bool) {
+	if c.linkBusy {
+		return Step{}, false
+	}
+	n := c.number(true)
+	c.prepared++
+	c.linkBusy, c.busy, c.decided = true, true, false
+	c.device = append(c.device, onDevice{n, true, false})
+	return Step{Prepare, n, true}, true
+}
+
+// Done says that a stage has ended.
+func (c *Course) Done(s Step) {
+	switch s.Stage {
+	case Sample:
+		c.sampling--
+		return
+	case Train:
+		c.busy, c.training = false, false
+		c.ended++
+		return
+	case Move:
+		if c.decided && c.chosen == MoveNext {
+			c.decided = false
+		}
+	case Prepare:
+		c.busy = false
+	}
+	c.linkBusy = false
+	for i := range c.device {
+		if c.device[i].batch == s.Batch {
+			c.device[i].here = true
+		}
+	}
+}
+
+func (c *Course) maySample() bool {
+	if c.begun == c.r.CPUBatches || c.sampling == c.r.Workers || len(c.waiting) >= c.r.CPUBuffer {
+		return false
+	}
+	return !c.r.Serial || !c.busy && len(c.waiting)+len(c.device) == 0 && !c.r.ByGPU(c.trained)
+}
+
+// ready is how many batches of the processor may begin to move.
+func (c *Course) ready() int { return len(c.waiting) - c.sampling }
+
+func (c *Course) mayMove() bool {
+	if c.linkBusy || c.ready() <= 0 {
+		return false
+	}
+	if c.training {
+		return !c.r.OnDemand && len(c.device) < c.r.GPUBuffer
+	}
+	// Where the order is given, the next batch may be later than was planned.
+	return !c.busy && c.decided && (c.chosen == MoveNext || c.chosen == TrainNext && c.nextOnDevice() < 0 && !c.nextByGPU())
+}
+
+// nextByGPU tells that the order is given, and the device prepares the batch to be trained next.
+func (c *Course) nextByGPU() bool {
+	return c.r.ByGPU != nil && c.trained < c.r.Batches && c.r.ByGPU(c.trained)
+}
+
+// nextOnDevice is the place of the batch to be trained next, or -1.
+func (c *Course) nextOnDevice() int {
+	if c.r.ByGPU == nil {
+		return len(c.device[:min(1, len(c.device))]) - 1
+	}
+	for i, b := range c.device {
+		if b.batch == c.trained {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *Course) state() State {
+	return State{
+		CPU: c.ready(), GPU: len(c.device), Coming: c.r.CPUBatches - c.begun + c.sampling, Left: c.r.Batches - c.r.CPUBatches - c.prepared,
+		NextByGPU: c.nextByGPU(),
+	}
+}

@@ -1,0 +1,218 @@
+package collective
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/schedule"
+)
+
+// Plan is how the batches of an epoch are prepared.
+type Plan struct {
+	// CPUBuffer is how many batches of the processor there may be that it has begun and that have not
+	// begun to move, and GPUBuffer how many on the GPU that have not begun to be trained.
+	CPUBuffer, GPUBuffer int
+	// CPUBatches is how many batches of an epoch the processor prepares; the GPU prepares the others.
+	CPUBatches int
+
+	// Mixed: each batch is the processor's with the probability Share, whatever CPUBatches is. Seed says
+	// which are.
+	Mixed bool
+	Share float64
+	Seed  uint64
+
+	OnDemand   bool // nothing moves while the GPU trains, and nothing is prepared on it ahead
+	Serial     bool // OnDemand, and the processor samples nothing ahead either
+	OneWorker  bool // of the processor, whatever there are
+	LateGather bool // rows are gathered when a batch moves, not when it is sampled
+}
+
+func (p Plan) workers(d Durations) int {
+	if p.OneWorker {
+		return 1
+	}
+	return max(d.Workers, 1)
+}
+
+// Rules are those of an epoch by the plan. Its batches are in the order in which they come to the GPU,
+// unless the plan says who prepares which.
+func (p Plan) Rules(d Durations, batches int) schedule.Rules {
+	r := schedule.Rules{
+		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.workers(d), CPUBuffer: p.CPUBuffer, GPUBuffer: p.GPUBuffer,
+		OnDemand: p.OnDemand, Serial: p.Serial, Decide: &Scheduler{Plan: p},
+	}
+	if p.OnDemand {
+		r.Decide = onDemand{}
+		p.give(&r, p.drawn(batches))
+	}
+	return r
+}
+
+// give makes routes those of the batches of an epoch.
+func (p Plan) give(r *schedule.Rules, byGPU []bool) {
+	r.CPUBatches = 0
+	for _, gpu := range byGPU {
+		if !gpu {
+			r.CPUBatches++
+		}
+	}
+	r.ByGPU = func(batch int) bool { return byGPU[batch] }
+}
+
+// drawn says which batches the GPU prepares, if that does not follow from a simulation.
+func (p Plan) drawn(batches int) []bool {
+	byGPU := make([]bool, batches)
+	for i := range byGPU {
+		if p.Mixed {
+			byGPU[i] = rng.Float64(rng.Hash(p.Seed, uint64(i))) >= p.Share
+		} else {
+			byGPU[i] = i >= p.CPUBatches
+		}
+	}
+	return byGPU
+}
+
+// Given are the rules of an epoch by the plan whose batches have numbers: who prepares which follows from
+// plan and durations alone, so that an epoch has the same batches in the same order whatever its timing.
+// Of the first batches, so many are left out: they are trained already.
+func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
+	var byGPU []bool
+	if p.OnDemand {
+		byGPU = p.drawn(batches)
+	} else {
+		prepared := make([]bool, batches) // by the GPU; numbered as they begin
+		Simulate(d, p, batches, func(s schedule.Span) {
+			switch s.Stage {
+			case schedule.Prepare:
+				prepared[s.Batch] = true
+			case schedule.Train:
+				byGPU = append(byGPU, prepared[s.Batch])
+			}
+		})
+	}
+	r := p.Rules(d, batches)
+	r.Batches = batches - first
+	p.give(&r, byGPU[first:])
+	return r
+}
+
+// Inputs are what a schedule is chosen for.
+type Inputs struct {
+	Durations            Durations
+	Batches              int     // of an epoch
+	CPUBuffer, GPUBuffer int     // batches that memory of the host, and of the GPU, has room for
+	Share                float64 // of batches that the processor prepares in mixed; < 0: the best
+	Seed                 uint64
+}
+
+// Choice is a plan, and what it was chosen for.
+type Choice struct {
+	Name      string
+	Plan      Plan
+	Predicted Run
+	Rounds    int // of simulation until it was found
+	Reason    string
+}
+
+// Schedule is a way to prepare the batches of an epoch.
+type Schedule struct {
+	Name, About string
+	OnGPU       bool // the GPU has to prepare batches
+	plan        func(in Inputs) (Plan, int, string, error)
+}
+
+func fixed(reason string, plan func(Inputs) Plan) func(Inputs) (Plan, int, string, error) {
+	return func(in Inputs) (Plan, int, string, error) { return plan(in), 1, reason, nil }
+}
+
+// pipelined: the buffers suffice that no worker, and neither link nor GPU, waits for room.
+func pipelined(in Inputs) Plan {
+	return Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: min(in.GPUBuffer, 2), CPUBatches: in.Batches}
+}
+
+// Schedules are those that there are. A new one is a row; one that neither Scheduler nor onDemand decides
+// brings a schedule.Decider of its own.
+var Schedules = []Schedule{
+	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false, fixed("all batches by the processor", pipelined)},
+	{"gpu", "the GPU samples and gathers from memory of the host, then trains (Category II, as DUCATI)", true,
+		fixed("all batches by the GPU", func(in Inputs) Plan { return Plan{CPUBuffer: 1, GPUBuffer: 1} })},
+	{"mixed", "each batch by the processor with a probability, else by the GPU", true, bestMixture},
+	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatched},
+	{"sequential", "one stage after another, by one worker of the processor", false,
+		fixed("one stage after another", func(in Inputs) Plan {
+			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, OnDemand: true, Serial: true, OneWorker: true}
+		})},
+	{"mode-1", "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false, fixed("workers sample and gather", pipelined)},
+	{"mode-2", "workers sample side by side; rows are gathered and moved between two trainings (A3GNN's parallel mode 2)", false,
+		fixed("workers sample, and nothing is gathered beside training", func(in Inputs) Plan {
+			p := pipelined(in)
+			p.OnDemand, p.LateGather = true, true
+			return p
+		})},
+}
+
+// Find finds a schedule by its name.
+func Find(name string) (Schedule, error) {
+	var names []string
+	for _, s := range Schedules {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Schedule{}, fmt.Errorf("there is no schedule %q: there is %s", name, strings.Join(names, ", "))
+}
+
+// Choose makes the plan of the schedule, and predicts an epoch.
+func (s Schedule) Choose(in Inputs) (Choice, error) {
+	if err := in.check(); err != nil {
+		return Choice{}, err
+	}
+	c := Choice{Name: s.Name}
+	var err error
+	if c.Plan, c.Rounds, c.Reason, err = s.plan(in); err != nil {
+		return c, err
+	}
+	c.Predicted = Simulate(in.Durations, c.Plan, in.Batches, nil)
+	return c, nil
+}
+
+func (in Inputs) check() error {
+	if err := in.Durations.Check(); err != nil {
+		return err
+	}
+	if in.Batches < 1 || in.CPUBuffer < 1 || in.GPUBuffer < 1 {
+		return fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", in.Batches, in.CPUBuffer, in.GPUBuffer)
+	}
+	if in.Share > 1 || math.IsNaN(in.Share) {
+		return fmt.Errorf("a share of %v of the batches by the processor: want 0 to 1", in.Share)
+	}
+	return nil
+}
+
+func dispatched(in Inputs) (Plan, int, string, error) {
+	found, err := Dispatch(in.Durations, in.Batches, in.CPUBuffer, in.GPUBuffer)
+	reason := fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of %d plans that were simulated, the shortest has %d of %d batches by the processor",
+		found.Ratio, found.Rounds, found.Plan.CPUBatches, in.Batches)
+	return found.Plan, found.Rounds, reason, err
+}
+
+// bestMixture is the best share in steps of 0.05 (MorphGL §5.1), or the one that is given.
+func bestMixture(in Inputs) (best Plan, rounds int, reason string, err error) {
+	best = Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: 1, OnDemand: true, Mixed: true, Share: in.Share, Seed: in.Seed}
+	if in.Share >= 0 {
+		return best, 1, fmt.Sprintf("a share of %v by the processor was asked for", in.Share), nil
+	}
+	var shortest Run
+	for i := 0; i <= 20; i++ {
+		p := best
+		p.Share = float64(i) / 20
+		if run := Simulate(in.Durations, p, in.Batches, nil); i == 0 || run.Total < shortest.Total {
+			shortest, best = run, p
+		}
+		rounds++
+	}
+	return best, rounds, fmt.Sprintf("of shares in steps of 0.05, %.2f by the processor is the best", best.Share), nil
+}
