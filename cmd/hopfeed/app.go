@@ -76,7 +76,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 
 	root.AddCommand(
-		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a),
+		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a), newTuneCommand(a),
 		newEvaluateCommand(a), newPredictCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newSampleCommand(a), newBenchCommand(a),
 		newDevicesCommand(a), newVersionCommand(a),
 	)

@@ -5,6 +5,7 @@ package main
 const (
 	batchUsage     = "rows of a batch"
 	chunkRowsUsage = "rows that are reshuffled together (default the rows of a stored chunk)"
+	configUsage    = "YAML file with the values of flags, such as config.yaml of a run"
 	dtypeUsage     = "type that features are stored in: float32, float16 or bfloat16"
 	forceUsage     = "replace existing output as soon as the new one is complete"
 	hardwareUsage  = "machine to plan for, described in a YAML file (default this one)"

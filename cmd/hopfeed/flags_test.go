@@ -19,6 +19,7 @@ var flagExceptions = map[string]string{
 	"propagate --output":      "a store",
 	"bench ablation --output": "a directory of charts",
 	"predict --output":        "a file",
+	"tune --output":           "the folder of a search",
 	"evaluate --metric":       "nothing is selected",
 
 	"propagate --hops":       "what the store shall have, not what is used",
@@ -49,6 +50,7 @@ var flagExceptions = map[string]string{
 	"sample --split":   "one, that --seeds refers to",
 	"sample --batch":   "seeds",
 
+	"bench load --buffers":       "of a store, in some ways to load only",
 	"bench load --placement":     "all, not auto",
 	"bench ablation --placement": "all, not auto",
 	"bench load --shuffle":       "all, not auto",

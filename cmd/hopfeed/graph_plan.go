@@ -31,6 +31,8 @@ type graphNeeds struct {
 	seeds    int   // of a batch
 	trainSet int   // nodes
 	cache    string
+	workers  int // that sample
+	buffers  int // batches on the device
 }
 
 // graphPlan is where a graph lies, and why.
@@ -171,7 +173,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 
 // countGraph counts what a graph takes in bytes.
 func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err error) {
-	m, threads := &graph.Manifest, int64(a.threads)
+	m := &graph.Manifest
 	layers, width, err := o.spec.GraphLayers()
 	if err != nil {
 		return b, err
@@ -236,7 +238,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 	if o.sampler == "" {
 		return b, nil
 	}
-	b.sampling = labels*n + threads*8*n + 8*n + int64(o.trainSet)*4
+	b.sampling = labels*n + int64(o.workers)*8*n + 8*n + int64(o.trainSet)*4
 	if sampling.ChoosesSeeds(o.sampler) {
 		b.sampling += 16 * n
 		if o.sampler == "saint-rw" {
@@ -250,8 +252,8 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 	}
 	one := gds.Bytes(int(sources), m.Features, gds.Float32) + 8*all + 4*sources
 	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], true)
-	b.batches = 2*(one+one/4) + more // buffers grow by a quarter more than they need
-	jobs := 2*threads + 8
+	b.batches = int64(o.buffers)*(one+one/4) + more // buffers grow by a quarter more than they need
+	jobs := int64(sampling.MostSamples(o.workers, o.buffers))
 	b.sampling += jobs * (8*all + 8*sources) * 5 / 4
 	if o.cache != "" {
 		spec, err := cache.Parse(o.cache)

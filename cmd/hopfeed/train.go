@@ -85,7 +85,7 @@ func newTrainCommand(a *app) *cobra.Command {
 	f.StringVar(&o.run, "run", "", "directory to save the training in, and to go on with it from")
 	f.DurationVar(&o.saveEvery, "save-every", defaultSaveEvery, "least time between two saves within a run")
 	f.DurationVar(&o.maxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
-	f.StringVar(&config, "config", "", "YAML file with the values of flags, such as config.yaml of a run")
+	f.StringVar(&config, "config", "", configUsage)
 	f.StringVar(&t.grid, "grid", "", "YAML file with a list of values for each of some flags: try all combinations")
 	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)

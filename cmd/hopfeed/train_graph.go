@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,12 @@ type samplingOptions struct {
 	sampler        string
 	fanouts        []int
 	cache          string
-	bias           trainer.Values // "bias" of locality, if it is given
+	sampling       trainer.Values // of "bias", "workers" and "buffers", those that are given
 	batchByDefault bool
 }
+
+// mostBuffers is more batches than it is of any use to prepare ahead.
+const mostBuffers = 1000
 
 // fullSampler takes all in-neighbours, and localitySampler prefers cached nodes.
 const (
@@ -45,8 +49,10 @@ func (o *samplingOptions) declareFlags(f *pflag.FlagSet) {
 		" (default neighbor; full takes all in-neighbours and, unless --batch says otherwise, all training nodes at once; --batch of saint-node, saint-edge and saint-rw is a number of draws)")
 	f.IntSliceVar(&o.fanouts, "fanout", nil, "in-neighbours of a node, or nodes, of each layer; the first is nearest the seeds, -1 is all (default 15,10,5, as many as --layers)")
 	f.StringVar(&o.cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+strings.Join(cache.Policies(), ", "))
-	o.bias = trainer.Values{}
-	f.Var(settingFlag{trainer.Setting{Name: "bias"}, o.bias}, "bias", biasUsage)
+	o.sampling = trainer.Values{}
+	f.Var(settingFlag{trainer.Setting{Name: "bias"}, o.sampling}, "bias", biasUsage)
+	f.Var(settingFlag{trainer.Setting{Name: "workers", Integer: true}, o.sampling}, "workers", "threads that sample batches (default as many as --threads)")
+	f.Var(settingFlag{trainer.Setting{Name: "buffers", Integer: true}, o.sampling}, "buffers", fmt.Sprintf("batches on the device: the one that is trained on, and those that wait for it (default %d)", placement.Buffers))
 }
 
 const biasUsage = "locality: how many times as likely as others cached nodes are sampled; 1 is as likely"
@@ -58,7 +64,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 		return usagef("--model: %s", err)
 	}
 	if aggregation == "" {
-		for _, flag := range []string{"sampler", "fanout", "cache", "bias"} {
+		for _, flag := range []string{"sampler", "fanout", "cache", "bias", "workers", "buffers"} {
 			if o.flags.Changed(flag) {
 				return usagef("--%s: %s reads a hop store, of which nothing is sampled", flag, o.model)
 			}
@@ -81,7 +87,13 @@ func (o *trainOptions) fillGraphDefaults() error {
 			return usagef("--cache: %s", err)
 		}
 	}
-	if locality := o.sampler == localitySampler; locality != (len(o.bias) > 0) {
+	for flag, most := range map[string]float64{"workers": maxThreads, "buffers": mostBuffers} {
+		if v, ok := o.sampling[flag]; ok && !(v >= 1 && v <= most) {
+			return usagef("--%s %v: want a number from 1 to %v", flag, v, most)
+		}
+	}
+	_, biased := o.sampling["bias"]
+	if locality := o.sampler == localitySampler; locality != biased {
 		if locality {
 			return usagef("--sampler locality prefers cached nodes: say how much by --bias, such as 4 (1 is not at all)")
 		}
@@ -249,6 +261,7 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
 	if !needs.all {
 		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
+		needs.workers, needs.buffers = cmp.Or(int(o.sampling["workers"]), a.threads), cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
 		if o.takesAllEdges() {
 			needs.fanouts = slices.Repeat([]int{sampling.All}, layers)
 		}
@@ -277,8 +290,9 @@ func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOption
 	}
 	// What is cached does not depend on --seed: a run is a function of its own seed, and all runs share the cache.
 	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
-		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.bias["bias"]},
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.sampling["bias"]},
 		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: in.where.placement,
+		Workers: int(o.sampling["workers"]), Buffers: int(o.sampling["buffers"]),
 		Opened: &session.OpenedGraph{Topology: in.topology, Features: in.features, TraceRows: in.where.traceRows},
 	})
 	return err

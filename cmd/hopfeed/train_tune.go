@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -167,17 +165,28 @@ const refusedTrial = "refused: "
 // try trains once, without a test. Settings that cannot be, or do not fit, do not end the search: a grid has all
 // combinations, and some of them may be meaningless, as heads that do not divide hidden.
 func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
+	start := time.Now()
 	o, err := optionsOf(s)
 	var r *trained
+	measured := false
 	if err == nil {
 		o.validOnly = true
 		quiet := *a
 		quiet.quiet = true
-		r, err = quiet.train(ctx, o)
+		debug.FreeOSMemory() // garbage of the trial before is not this one's
+		measured = machine.ResetPeakRSS()
+		r, err = quiet.trainSplits(ctx, o)
 	}
 	if err == nil {
 		a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
-		return tune.Outcome{Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds}, nil
+		outcome := tune.Outcome{
+			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds,
+			RowsPerSecond: *r.RowsPerSecond, PeakDeviceBytes: r.PeakDeviceBytes,
+		}
+		if measured {
+			outcome.PeakRSSBytes = machine.PeakRSS()
+		}
+		return outcome, nil
 	}
 	failed := ""
 	switch {
@@ -191,7 +200,7 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcom
 		return tune.Outcome{}, err
 	}
 	a.note("trial %d: %s: %s", number, settingsText(s), failed)
-	return tune.Outcome{Failed: failed}, nil
+	return tune.Outcome{Failed: failed, Seconds: time.Since(start).Seconds()}, nil
 }
 
 func settingsText(s tune.Settings) string {
@@ -206,105 +215,40 @@ func settingsText(s tune.Settings) string {
 
 // proposer says what to try.
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
-	base := o.given(a.seed)
 	if t.grid != "" {
-		values, err := a.readGrid(t.grid, o)
+		space, err := a.readSpace("grid", t.grid, o)
 		if err != nil {
 			return nil, err
 		}
-		return tune.Grid(base, values), nil
+		points, err := space.List()
+		if err != nil {
+			return nil, usagef("--grid %s: %s", t.grid, err)
+		}
+		return points.Grid(), nil
 	}
-	space, err := a.space(ctx, o)
+	given := o.given(a.seed)
+	defaults, err := optionsOf(given)
 	if err != nil {
 		return nil, err
 	}
-	return tune.Random(base, space, t.tune, a.seed), nil
-}
-
-// readGrid reads lists of values by names of flags, and checks that all can be set.
-func (a *app) readGrid(path string, o *trainOptions) (map[string][]string, error) {
-	var nodes map[string]yaml.Node
-	if err := a.readYAML("grid", path, &nodes); err != nil {
-		return nil, err
-	}
-	values := map[string][]string{}
-	settings := pflag.NewFlagSet("trial", pflag.ContinueOnError)
-	new(trainOptions).declareFlags(settings)
-	for name, node := range nodes {
-		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" || name == "metric" {
-			return nil, usagef("--grid %s: %q is no flag that trials can vary", path, name)
-		}
-		items := node.Content
-		if node.Kind != yaml.SequenceNode {
-			items = []*yaml.Node{&node}
-		}
-		for _, item := range items {
-			text, err := flagText(item)
-			if err == nil {
-				_, err = optionsOf(o.given(a.seed).With(tune.Settings{name: text}))
-			}
-			if err != nil {
-				return nil, usagef("--grid %s: %s: %s", path, name, err)
-			}
-			values[name] = append(values[name], text)
-		}
-		if len(values[name]) == 0 {
-			return nil, usagef("--grid %s: %s has no values", path, name)
-		}
-	}
-	if len(values) == 0 {
-		return nil, usagef("--grid %s: it names no flags", path)
-	}
-	return values, nil
-}
-
-// space is what random trials draw: flags that were not given, around the defaults of the model.
-func (a *app) space(ctx context.Context, o *trainOptions) ([]tune.Dimension, error) {
-	defaults, err := optionsOf(o.given(a.seed))
+	input, err := a.openInputOf(o.store, o.model)
 	if err != nil {
 		return nil, err
 	}
-	store, err := a.openInputOf(o.store, o.model)
+	defer input.Close()
+	spec, part, err := a.planTraining(ctx, input, defaults)
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	spec, part, err := a.planTraining(ctx, store, defaults)
+	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
+		return nil, err
+	}
+	space := storeSpace(input, defaults, part)
+	space.Base = given
+	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
+	points, err := space.List()
 	if err != nil {
 		return nil, err
 	}
-	if err := a.resolveSettings(ctx, store, defaults, spec, part); err != nil {
-		return nil, err
-	}
-	batch := int(min(int64(defaults.BatchRows), session.CountRows(store.Layout(), part.Train)))
-	var operators []string
-	hops := math.MaxInt // that all operators have
-	last := map[string]int{}
-	for _, id := range store.Matrices() {
-		if id.Hop > 0 {
-			last[id.Operator] = max(last[id.Operator], id.Hop)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(last)) {
-		operators, hops = append(operators, name), min(hops, last[name])
-	}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 2, 64) }
-	pick := func(values []string) func(u float64) string {
-		return func(u float64) string { return values[int(u*float64(len(values)))] }
-	}
-	space := []tune.Dimension{
-		{Name: "lr", Draw: func(u float64) string { return number(defaults.LearningRate * math.Pow(10, 2*u-1)) }},
-		{Name: "weight-decay", Draw: func(u float64) string { return number(defaults.WeightDecay * math.Pow(10, 4*u-2)) }},
-		{Name: "batch", Draw: func(u float64) string { return fmt.Sprint(max(1, batch<<int(5*u)>>2)) }},
-	}
-	if _, ok := defaults.Values["dropout"]; ok {
-		space = append(space, tune.Dimension{Name: "dropout", Draw: func(u float64) string { return number(math.Floor(9*u) / 10) }})
-	}
-	if len(operators) > 0 && hops > 1 {
-		space = append(space, tune.Dimension{Name: "hops", Draw: func(u float64) string { return fmt.Sprint(1 + int(u*float64(hops))) }})
-	}
-	if len(operators) > 1 {
-		space = append(space, tune.Dimension{Name: "operator", Draw: pick(append(operators, strings.Join(operators, ",")))})
-	}
-	return slices.DeleteFunc(space, func(d tune.Dimension) bool { return o.flags.Changed(d.Name) }), nil
+	return tune.First(t.tune, points.Random(a.seed)), nil
 }

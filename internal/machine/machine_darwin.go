@@ -48,6 +48,9 @@ func PeakRSS() int64 {
 	return usage.Maxrss
 }
 
+// ResetPeakRSS makes PeakRSS count from now on. It tells whether the system can: this one cannot.
+func ResetPeakRSS() bool { return false }
+
 // NUMANodes is the number of parts of memory that are near to some of the
 // processors and far from others.
 func NUMANodes() int { return 1 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -99,6 +101,16 @@ func lockable(fsys vfs.FS) Limit {
 func PeakRSS() int64 {
 	kib, _ := field(read(vfs.OS(), "/proc/self/status"), "VmHWM:")
 	return kib << 10
+}
+
+// ResetPeakRSS makes PeakRSS count from now on. It tells whether the system can.
+func ResetPeakRSS() bool {
+	fd, err := unix.Open("/proc/self/clear_refs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	_, err = unix.Write(fd, []byte("5"))
+	return unix.Close(fd) == nil && err == nil
 }
 
 // field finds the number that follows a name at the start of a line.

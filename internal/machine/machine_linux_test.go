@@ -4,6 +4,8 @@ import (
 	"path"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -124,5 +126,33 @@ func TestNUMANodesAreCounted(t *testing.T) {
 	}
 	if got := numaNodes(disk); got != 2 {
 		t.Errorf("%d nodes, want 2", got)
+	}
+}
+
+func TestThePeakCountsFromItsReset(t *testing.T) {
+	const much = 64 << 20
+	fill := func() {
+		p, err := unix.Mmap(-1, 0, much, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < much; i += 4096 {
+			p[i] = 1
+		}
+		if err := unix.Munmap(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	high := PeakRSS()
+	if !ResetPeakRSS() {
+		t.Skip("this system cannot reset the peak")
+	}
+	if low := PeakRSS(); low > high-much/2 {
+		t.Errorf("after the reset the peak is %d bytes, before it was %d", low, high)
+	}
+	fill()
+	if again := PeakRSS(); again < much {
+		t.Errorf("with %d bytes in use the peak is %d", much, again)
 	}
 }

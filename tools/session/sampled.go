@@ -37,6 +37,7 @@ type SampledOptions struct {
 	// memory, if they fit.
 	Placement string
 	Buffers   int   // batches on the device, of which some may be held; 0: placement.Buffers
+	Workers   int   // threads that sample; 0: all of the Machine
 	NodeIDs   bool  // batches tell which nodes their rows and inputs are
 	HeldBytes int64 // of host memory that the caller takes beside
 
@@ -77,10 +78,11 @@ type Sampled struct {
 // says that the budget does not allow them. The graph must stay open until Close.
 func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *Sampled, err error) {
 	o.Machine = o.Machine.orThis(ctx)
-	if o.Buffers < 0 {
-		return nil, fmt.Errorf("%w: %d batch buffers: want 1 or more", ErrOptions, o.Buffers)
+	if o.Buffers < 0 || o.Workers < 0 {
+		return nil, fmt.Errorf("%w: %d batch buffers and %d workers: want 1 or more", ErrOptions, o.Buffers, o.Workers)
 	}
 	o.Buffers = cmp.Or(o.Buffers, placement.Buffers)
+	o.Workers = cmp.Or(o.Workers, o.Machine.Threads)
 	o.Plan.Rows = int64(len(o.Seeds))
 	if err := o.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
@@ -223,8 +225,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 			s.traceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes-machine.ProgramBytes)-need)/2))
 		}
 	}()
-	if o.Device == nil { // a batch for each thread, and one that is looked up in the cache
-		need += int64(o.Machine.Threads+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+	if o.Device == nil { // a batch for each worker, and one that is looked up in the cache
+		need += int64(o.Workers+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
 		return o.Machine.Budget.Fits(what, need)
 	}
 	switch o.Placement {
@@ -268,7 +270,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if o.Cache != "" {
 		sets = 2 // a cache looks ahead by samples of its own
 	}
-	most := sampling.MostSamples(o.Machine.Threads, o.Buffers)
+	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
 		s.Reason += fmt.Sprintf("; %d at a time, batches are sampled, each of which may take %s", s.samples, units.Bytes(one))
 	}
@@ -282,9 +284,9 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 // workers is how many threads sample: no more than there are samples.
 func (s *Sampled) workers(o *SampledOptions) int {
 	if s.samples == 0 {
-		return o.Machine.Threads
+		return o.Workers
 	}
-	return min(o.Machine.Threads, s.samples)
+	return min(o.Workers, s.samples)
 }
 
 // cacheSpec is Cache, which has room for a row.
@@ -321,9 +323,9 @@ func (o *SampledOptions) cacheBytes(graph *format.Dir) (int64, error) {
 }
 
 // samplingBytes is the host memory of topology and sampler: seeds, factors and distributions of nodes,
-// counts of walks, and for each thread tables of local ids.
+// counts of walks, and for each worker tables of local ids.
 func (o *SampledOptions) samplingBytes(m *format.Manifest) int64 {
-	tables := int64(o.Machine.Threads)
+	tables := int64(o.Workers)
 	if o.Cache != "" {
 		tables *= 2 // a cache looks ahead by samplers of its own
 	}

@@ -159,6 +159,7 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 		{func(o *SampledOptions) { o.Seeds, o.Cache = []uint32{1, 7, 1}, "presampled:9rows" }, sampling.ErrOptions, "node 1 is twice"},
 		{func(o *SampledOptions) { o.Seeds, o.Cache = []uint32{1, 240}, "optimal:9rows" }, sampling.ErrOptions, "seed 1 is node 240"},
 		{func(o *SampledOptions) { o.Buffers = -1 }, ErrOptions, "-1 batch buffers"},
+		{func(o *SampledOptions) { o.Workers = -1 }, ErrOptions, "-1 workers"},
 		{func(o *SampledOptions) { o.Plan.BatchRows = 0 }, ErrOptions, "batch"},
 		{func(o *SampledOptions) { o.Sampler, o.Plan.World = "saint-rw", 2 }, ErrOptions, "2 ranks cannot share"},
 		{func(o *SampledOptions) { o.Machine.Budget.Bytes = machine.ProgramBytes + 100 }, machine.ErrDoesNotFit, "sampling 240 nodes"},
@@ -186,6 +187,7 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testing.T) {
 	graph := openGraph(t, makeFiles(t))
 	o := sampledOptions(t, graph, "neighbor", enough)
+	o.Workers = o.Machine.Threads
 	need := o.samplingBytes(&graph.Manifest) + 4*graph.Manifest.Nodes // with labels
 	all := 4 * int64(graph.Manifest.Features) * graph.Manifest.Nodes
 	for _, c := range []struct {

@@ -10,13 +10,19 @@ import (
 
 // A grid of two flags; what a trial does is up to the program.
 func Example() {
-	propose := tune.Grid(tune.Settings{"model": "sgc"}, map[string][]string{"lr": {"0.1", "0.01"}, "hops": {"1", "2"}})
+	points, err := tune.Space{Base: tune.Settings{"model": "sgc"}, Dimensions: []tune.Dimension{
+		{Name: "hops", Values: []string{"1", "2"}}, {Name: "lr", Values: []string{"0.1", "0.01"}},
+	}}.List()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	try := func(_ context.Context, number int, s tune.Settings) (tune.Outcome, error) {
 		lr, err := strconv.ParseFloat(s["lr"], 64)
 		valid := 1 - lr
 		return tune.Outcome{Metric: "accuracy", Valid: &valid}, err
 	}
-	trials, err := tune.Run(context.Background(), propose, nil, try, func([]tune.Trial) error { return nil })
+	trials, err := tune.Run(context.Background(), points.Grid(), nil, try, func([]tune.Trial) error { return nil })
 	if err != nil {
 		fmt.Println(err)
 		return

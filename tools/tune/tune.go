@@ -6,17 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"slices"
-
-	"github.com/hopfeed/hopfeed/internal/rng"
 )
-
-// ErrOther is returned when trials that were made before are not those that are wanted.
-var ErrOther = errors.New("the trials are others")
 
 // Settings are texts by name, as flags and configurations have them.
 type Settings map[string]string
@@ -43,66 +36,31 @@ type Outcome struct {
 	BestEpoch float64  `json:"best_epoch"`
 	Epochs    float64  `json:"epochs"`
 	Seconds   float64  `json:"seconds"`
-	Failed    string   `json:"failed,omitempty"` // why
+	// Training rows a second, of the median epoch without validation.
+	RowsPerSecond float64 `json:"rows_per_second,omitempty"`
+	// Peak memory: of the fullest device, and what the process had resident (0: unknown).
+	PeakDeviceBytes int64  `json:"peak_device_bytes,omitempty"`
+	PeakRSSBytes    int64  `json:"peak_rss_bytes,omitempty"`
+	Failed          string `json:"failed,omitempty"` // why
 }
 
 // Proposer says what to try after some trials; nil to end. It must be a function of the trials.
 type Proposer func(done []Trial) Settings
 
-// Grid proposes all combinations of values; the last name in alphabetical order varies fastest.
-func Grid(base Settings, values map[string][]string) Proposer {
-	names := slices.Sorted(maps.Keys(values))
+// First proposes what another does, as long as there are fewer than n trials.
+func First(n int, propose Proposer) Proposer {
 	return func(done []Trial) Settings {
-		n, choice := len(done), Settings{}
-		for _, name := range slices.Backward(names) {
-			v := values[name]
-			if len(v) == 0 {
-				return nil
-			}
-			choice[name] = v[n%len(v)]
-			n /= len(v)
-		}
-		if n > 0 {
+		if len(done) >= n {
 			return nil
 		}
-		return base.With(choice)
+		return propose(done)
 	}
 }
 
-// Dimension is a setting that Random draws.
-type Dimension struct {
-	Name string
-	Draw func(u float64) string // a value for u uniform in [0,1)
-}
-
-// Random proposes the base, and then n-1 random settings that the seed determines.
-func Random(base Settings, space []Dimension, n int, seed uint64) Proposer {
-	seed = rng.Derive(seed, "tune")
-	return func(done []Trial) Settings {
-		at := len(done)
-		switch {
-		case at >= n:
-			return nil
-		case at == 0:
-			return base
-		}
-		choice := Settings{}
-		for _, d := range space {
-			choice[d.Name] = d.Draw(rng.Float64(rng.Hash(rng.Derive(seed, d.Name), uint64(at))))
-		}
-		return base.With(choice)
-	}
-}
-
-// Run makes the trials that are proposed, after those that are done already, and calls record, which may
-// save them, after each. It ends with the first error of try or record; what was done is returned
+// Run makes the trials that are proposed, after those that are done already, which the caller knows to be
+// of this search, and calls record, which may save them, after each. It ends with the first error of try or record; what was done is returned
 // with it.
 func Run(ctx context.Context, propose Proposer, done []Trial, try func(ctx context.Context, number int, s Settings) (Outcome, error), record func([]Trial) error) ([]Trial, error) {
-	for i, t := range done {
-		if s := propose(done[:i]); !maps.Equal(s, t.Settings) {
-			return done, fmt.Errorf("%w: number %d was with %v, and now is %v", ErrOther, i+1, t.Settings, s)
-		}
-	}
 	for {
 		s := propose(done)
 		if s == nil {

@@ -3,7 +3,6 @@ package tune
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"testing"
 )
@@ -17,9 +16,18 @@ func score(_ context.Context, _ int, s Settings) (Outcome, error) {
 	return Outcome{Metric: "accuracy", Valid: &v}, nil
 }
 
+func list(t *testing.T, s Space) *Points {
+	t.Helper()
+	p, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestAGridHasAllCombinations(t *testing.T) {
-	propose := Grid(Settings{"c": "1", "a": "base"}, map[string][]string{"a": {"x", "fails"}, "b": {"22", "333", ""}})
-	trials, err := Run(t.Context(), propose, nil, score, func([]Trial) error { return nil })
+	points := list(t, Space{Base: Settings{"c": "1", "a": "base"}, Dimensions: []Dimension{{"a", []string{"x", "fails"}, 0}, {"b", []string{"22", "333", ""}, 0}}})
+	trials, err := Run(t.Context(), points.Grid(), nil, score, func([]Trial) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +53,8 @@ func TestAGridHasAllCombinations(t *testing.T) {
 }
 
 func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
-	space := []Dimension{{"a", func(u float64) string { return fmt.Sprint(u) }}, {"b", func(u float64) string { return fmt.Sprint(int(100 * u)) }}}
-	propose := Random(Settings{"c": "1"}, space, 6, 7)
+	points := list(t, Space{Base: Settings{"c": "1"}, Dimensions: []Dimension{{"a", []string{"1", "2", "3", "4"}, 2}, {"b", []string{"", "2", "33"}, 1}}})
+	propose := First(6, points.Random(7))
 	run := func(done []Trial, stop int) (logged []byte, err error) {
 		_, err = Run(t.Context(), propose, done, func(ctx context.Context, n int, s Settings) (Outcome, error) {
 			if n == stop {
@@ -61,7 +69,7 @@ func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := Decode(want)
-	if err != nil || len(all) != 6 || len(all[0].Settings) != 1 || all[1].Settings["a"] == all[2].Settings["a"] {
+	if err != nil || len(all) != 6 || !reflect.DeepEqual(all[0].Settings, Settings{"a": "3", "b": "2", "c": "1"}) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for stop := 1; stop <= 6; stop++ {
@@ -77,9 +85,13 @@ func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
 			t.Errorf("stopped at %d: %s, %v, want %s", stop, got, err, want)
 		}
 	}
-	propose = Random(Settings{"c": "2"}, space, 6, 7)
-	if _, err := run(all, 0); !errors.Is(err, ErrOther) {
-		t.Errorf("trials of other settings go on: %v", err)
+	other := First(6, points.Random(8))
+	different := false
+	for i, trial := range all {
+		different = different || !reflect.DeepEqual(other(all[:i]), trial.Settings)
+	}
+	if !different {
+		t.Error("another seed proposes the same")
 	}
 	for _, damaged := range []string{`{"trial":2}`, `{"trial":1}{`, `[]`} {
 		if _, err := Decode([]byte(damaged)); err == nil {

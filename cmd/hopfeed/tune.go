@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// searchOptions are those of tune, beside those of the training.
+type searchOptions struct {
+	trainOptions
+	maxMemory   units.Bytes
+	minValid    float64
+	hasMinValid bool
+	budget      budget
+	search      string
+	space       string // file
+	trialEpochs int    // < 0: the default
+	output      string
+}
+
+// graphTrialEpochs is the default of --trial-epochs for graphs.
+const graphTrialEpochs = 10
+
+func newTuneCommand(a *app) *cobra.Command {
+	var o searchOptions
+	var config string
+	c := &cobra.Command{
+		Use:   "tune GRAPH|STORE --model NAME",
+		Short: "Search settings of a training for throughput, memory and accuracy",
+		Long: "Tune measures short trainings with different settings, one after another, and prints the Pareto front of training\n" +
+			"rows a second, peak memory and validation metric: what no other trial beats in all three. --max-memory and\n" +
+			"--min-accuracy say what is acceptable. Test rows are never read.\n\n" +
+			"On a graph it varies batch, fanout, sampler and bias, cache, placement, sampling workers and batch buffers; on a\n" +
+			"store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or what\n" +
+			"--space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
+			"In --output it writes trials.jsonl, a line for each trial as it ends, and configurations that train --config\n" +
+			"takes: config.yaml (a balanced point of the front), fastest.yaml and smallest.yaml (its ends). When the same\n" +
+			"command is run again, after any interruption, it goes on after the last trial that is logged; with other limits,\n" +
+			"another budget or search, too. What it tries next is a function of the seed and the trials so far; throughput, and\n" +
+			"so what is tried, differs from one search to the next as measured times do.",
+		Example: "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	f := c.Flags()
+	a.declareDevices(f)
+	o.declareFlags(f)
+	f.Var(&o.maxMemory, "max-memory", "most memory that a training may take (default any)")
+	f.Float64Var(&o.minValid, "min-accuracy", 0, "least validation accuracy, or other --metric, of a trial (default any)")
+	o.budget.seconds = 600
+	f.Var(&o.budget, "budget", "time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
+	f.StringVar(&o.search, "search", "random", "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
+	f.StringVar(&o.space, "space", "", "YAML file with a list of values for each of some flags, to search instead of the usual ones")
+	f.IntVar(&o.trialEpochs, "trial-epochs", -1, fmt.Sprintf("epochs of a trial, if --epochs is not given; 0: as many as a training has (default %d on a graph, 0 on a store)", graphTrialEpochs))
+	f.Lookup("trial-epochs").DefValue = "0" // which help leaves out
+	f.StringVarP(&o.output, "output", "o", "tuning", "folder for trials and configurations")
+	f.StringVar(&config, "config", "", configUsage)
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		store, err := a.applyConfig(c, config)
+		if err != nil {
+			return nil, err
+		}
+		if o.store = store; len(args) > 0 {
+			o.store = args[0]
+		}
+		if o.store == "" {
+			return nil, usagef("tune needs a GRAPH or a STORE")
+		}
+		o.hasMinValid = f.Changed("min-accuracy")
+		if err := o.fillDefaults(); err != nil {
+			return nil, err
+		}
+		r, err := runTune(ctx, a, &o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
+// budget is a time or a number of trials.
+type budget struct {
+	seconds float64
+	trials  int
+}
+
+// Set reads a whole number of trials, or a duration.
+func (b *budget) Set(text string) error {
+	if n, err := strconv.Atoi(text); err == nil {
+		if n < 1 {
+			return errors.New("want at least one trial")
+		}
+		*b = budget{trials: n}
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return errors.New("want a time above zero, such as 10m, or a number of trials, such as 40")
+	}
+	*b = budget{seconds: d.Seconds()}
+	return nil
+}
+
+func (b *budget) String() string {
+	if b.trials > 0 {
+		return strconv.Itoa(b.trials)
+	}
+	return time.Duration(b.seconds * float64(time.Second)).String()
+}
+
+// Type is what help calls the value.
+func (b *budget) Type() string { return "time or number" }
+
+// within proposes what another does as long as the budget is not used up by the trials so far.
+func (b *budget) within(propose tune.Proposer) tune.Proposer {
+	if b.trials > 0 {
+		return tune.First(b.trials, propose)
+	}
+	return func(done []tune.Trial) tune.Settings {
+		used := 0.0
+		for _, t := range done {
+			used += t.Seconds
+		}
+		if used >= b.seconds {
+			return nil
+		}
+		return propose(done)
+	}
+}
+
+// runTune searches. The result comes with an error if no trial meets the limits.
+func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.trialEpochs < -1 {
+		return nil, usagef("--trial-epochs %d: must not be negative", o.trialEpochs)
+	}
+	if err := oneOf("search", o.search, tune.Searches()...); err != nil {
+		return nil, err
+	}
+	points, goals, err := a.tuneSpace(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	propose, err := tune.NewSearch(o.search, points, goals, a.seed)
+	if err != nil {
+		return nil, err
+	}
+	dir, done, err := a.openTuning(o.output, points)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, dir.close()) }()
+	a.note("%s of settings, searched by %s", count(int64(points.Len()), "combination"), o.search)
+	if len(done) > 0 {
+		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.output)
+	}
+	trials, err := tune.Run(ctx, o.budget.within(propose), done, a.try, dir.save)
+	if err != nil {
+		if ctx.Err() == nil {
+			return nil, err
+		}
+		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command goes on", count(int64(len(trials)), "trial"), o.output)}
+	}
+	if !slices.ContainsFunc(trials, func(t tune.Trial) bool { return goals.Measured(t.Outcome) }) {
+		if failed := slices.IndexFunc(trials, func(t tune.Trial) bool { return t.Failed != "" }); failed >= 0 {
+			return nil, fmt.Errorf("none of %s succeeded: %s", count(int64(len(trials)), "trial"), trials[failed].Failed)
+		}
+		return nil, errors.New("no trial could be measured: this system does not say what memory a trial takes")
+	}
+	r, configs, err := o.result(a.seed, points, goals, trials)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.publish(configs); err != nil {
+		return nil, err
+	}
+	if len(r.Front) == 0 {
+		err = fmt.Errorf("%s: %s", o.limits(), goals.Unmet(trials))
+		if o.maxMemory > 0 && !o.hasMinValid {
+			err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+		}
+	}
+	return r, err
+}
+
+// limits are the limits in words.
+func (o *searchOptions) limits() string {
+	var words []string
+	if o.maxMemory > 0 {
+		words = append(words, "--max-memory "+o.maxMemory.String())
+	}
+	if o.hasMinValid {
+		words = append(words, fmt.Sprintf("--min-accuracy %v", o.minValid))
+	}
+	return strings.Join(words, ", ")
+}
+
+// tuneSpace is what is searched, and for what.
+func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tune.Goals, error) {
+	goals := tune.Goals{MaxMemory: int64(o.maxMemory), DeviceMemory: !a.machine(ctx).Devices.Info.Unified}
+	if o.hasMinValid {
+		goals.MinValid = &o.minValid
+	}
+	input, err := a.openInputOf(o.store, o.model)
+	if err != nil {
+		return nil, goals, err
+	}
+	defer input.Close()
+	given := o.given(a.seed)
+	defaults, err := optionsOf(given)
+	if err != nil {
+		return nil, goals, err
+	}
+	spec, part, err := a.planTraining(ctx, input, defaults)
+	if err != nil {
+		return nil, goals, err
+	}
+	if session.CountRows(input.Layout(), part.Valid) == 0 {
+		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.store)
+	}
+	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
+		return nil, goals, err
+	}
+	if o.hasMinValid && trainer.LowerIsBetter(defaults.Metric) {
+		return nil, goals, usagef("--min-accuracy %v: of %s, less is better (leave it out)", o.minValid, defaults.Metric)
+	}
+	graph := input.Manifest.Kind == format.KindGraph
+	var space tune.Space
+	switch {
+	case o.space != "":
+		space, err = a.readSpace("space", o.space, &o.trainOptions)
+	case graph:
+		space, err = a.graphSpace(input, defaults, part)
+	default:
+		space = storeSpace(input, defaults, part)
+	}
+	if err != nil {
+		return nil, goals, err
+	}
+	space.Base = given
+	for _, name := range machineFlags {
+		if f := o.flags.Lookup(name); f != nil && f.Changed {
+			space.Base[name] = flagValue(f)
+		}
+	}
+	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
+	if graph {
+		space.Simplify = a.simplifyGraph(ctx)
+		if o.trialEpochs < 0 {
+			o.trialEpochs = graphTrialEpochs
+		}
+	}
+	if space.Base["epochs"] != "" || o.trialEpochs < 0 {
+		o.trialEpochs = 0
+	}
+	if o.trialEpochs > 0 {
+		space.Base["epochs"] = strconv.Itoa(o.trialEpochs)
+	}
+	points, err := space.List()
+	if err != nil {
+		return nil, goals, usagef("the settings to search: %s", err)
+	}
+	return points, goals, nil
+}
+
+// machineFlags are no settings of a training, but throughput and memory depend on them.
+var machineFlags = []string{"threads", "memory", "tf32"}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// tuned is the result of tune.
+type tuned struct {
+	Search       string       `json:"search"`
+	Seed         uint64       `json:"seed"`
+	Combinations int          `json:"combinations"`
+	Trials       int          `json:"trials"`
+	Failed       int          `json:"failed"`
+	Seconds      float64      `json:"seconds"` // of all trials
+	Memory       string       `json:"memory"`  // what memory_bytes counts: device or resident
+	Metric       string       `json:"metric"`
+	Front        []tunedPoint `json:"front"`              // by throughput
+	Fastest      int          `json:"fastest,omitempty"`  // trial: T* of a3gnn
+	Smallest     int          `json:"smallest,omitempty"` // M*
+	Balanced     int          `json:"balanced,omitempty"`
+	Reproducible string       `json:"reproducible"` // what of the search is
+	Output       string       `json:"output"`
+}
+
+// tunedPoint is a trial on the front.
+type tunedPoint struct {
+	Trial         int           `json:"trial"`
+	RowsPerSecond float64       `json:"rows_per_second"`
+	MemoryBytes   int64         `json:"memory_bytes"`
+	Valid         float64       `json:"valid_metric"`
+	Settings      tune.Settings `json:"settings"` // that differ from trial to trial
+}
+
+const reproducibleSearch = "the next trial is a function of the seed and of the trials before it, whose times are measured"
+
+// result sums up trials of which at least one was measured.
+func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, trials []tune.Trial) (r *tuned, configs [][]byte, err error) {
+	r = &tuned{Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
+	if g.DeviceMemory {
+		r.Memory = "device"
+	}
+	for _, t := range trials {
+		r.Seconds += t.Seconds
+		if t.Failed != "" {
+			r.Failed++
+		} else {
+			r.Metric = t.Metric
+		}
+	}
+	front := g.Front(trials)
+	for _, t := range front {
+		p := tunedPoint{t.Number, t.RowsPerSecond, g.Memory(t.Outcome), *t.Valid, maps.Clone(t.Settings)}
+		maps.DeleteFunc(p.Settings, func(name, value string) bool { return points.Base[name] == value })
+		r.Front = append(r.Front, p)
+	}
+	if len(front) == 0 {
+		return r, nil, nil
+	}
+	c := g.Choose(front)
+	r.Fastest, r.Smallest, r.Balanced = c.Fastest.Number, c.Smallest.Number, c.Balanced.Number
+	for _, t := range []tune.Trial{c.Balanced, c.Fastest, c.Smallest} { // tunedFiles
+		settings := maps.Clone(t.Settings)
+		if o.trialEpochs > 0 {
+			delete(settings, "epochs") // which trials alone are so few of
+		}
+		config, err := trainer.EncodeConfig(settings)
+		if err != nil {
+			return nil, nil, err
+		}
+		configs = append(configs, append(fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s, %s of memory (%s), validation %s %s.\n",
+			t.Number, t.RowsPerSecond, units.Bytes(g.Memory(t.Outcome)), r.Memory, t.Metric, metricText(t.Metric, t.Valid)), config...))
+	}
+	return r, configs, nil
+}
+
+func (r *tuned) text(w io.Writer) {
+	fmt.Fprintf(w, "trials\t%d of %d combinations, %d failed, %.0f s; search by %s with seed %d\n", r.Trials, r.Combinations, r.Failed, r.Seconds, r.Search, r.Seed)
+	fmt.Fprintf(w, "reproducible\t%s\n", r.Reproducible)
+	if len(r.Front) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "front\trows/s\tmemory (%s)\t%s\tsettings\n", r.Memory, r.Metric)
+	for _, p := range r.Front {
+		mark := ""
+		for _, m := range []struct {
+			trial int
+			name  string
+		}{{r.Fastest, "fastest"}, {r.Smallest, "smallest"}, {r.Balanced, "balanced"}} {
+			if m.trial == p.Trial {
+				mark += ", " + m.name
+			}
+		}
+		fmt.Fprintf(w, "trial %d%s\t%.0f\t%s\t%s\t%s\n", p.Trial, mark, p.RowsPerSecond, units.Bytes(p.MemoryBytes), metricText(r.Metric, &p.Valid), settingsText(p.Settings))
+	}
+	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s for train --config\n", r.Output, tunedConfig, fastestConfig, smallestConfig)
+}

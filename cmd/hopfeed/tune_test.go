@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// tuneSpace has settings of a graph that conflict: locality needs a cache and a bias.
+const tuneSpace = "batch: [40, 80]\nsampler: [neighbor, locality]\nbias: [4]\ncache: ['', 'degree:60rows']\n"
+
+const tuneLine = "tune graph --json --model sage --hidden 4 --fanout 3,3 --emulate gpu=1,mem=64MiB,link=1GiB/s --trial-epochs 2 --seed 7"
+
+// searched is what tune --json prints.
+func searched(t *testing.T, o outcome) (r tuned) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+		t.Fatalf("%v: %s%s", err, o.stdout, o.stderr)
+	}
+	return r
+}
+
+func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
+	d := disk(t, generateLine)
+	write(t, d, "space.yaml", tuneSpace)
+	o := must(t, d, tuneLine+" --space space.yaml --search grid --budget 100")
+	r, trials := searched(t, o), trialsOf(t, d, "tuning")
+	// Two batches; neighbor without and with a cache, and locality with one.
+	if r.Trials != 6 || r.Combinations != 6 || r.Failed != 0 || len(trials) != 6 || r.Memory != "device" || r.Metric != "accuracy" {
+		t.Fatalf("%+v, %d trials", r, len(trials))
+	}
+	on := map[int]tunedPoint{}
+	for i, p := range r.Front {
+		on[p.Trial] = p
+		if i > 0 && p.RowsPerSecond > r.Front[i-1].RowsPerSecond {
+			t.Errorf("the front is not by throughput: %+v", r.Front)
+		}
+		if p.Settings["model"] != "" || p.Settings["batch"] == "" || p.MemoryBytes != trials[p.Trial-1].PeakDeviceBytes {
+			t.Errorf("%+v of %+v", p, trials[p.Trial-1])
+		}
+	}
+	for name, number := range map[string]int{tunedConfig: r.Balanced, fastestConfig: r.Fastest, smallestConfig: r.Smallest} {
+		p, ok := on[number]
+		if !ok {
+			t.Fatalf("%s is of trial %d, which is not on the front", name, number)
+		}
+		// The configuration trains as the trial did, and the epochs of a training are the user's.
+		text := content(t, d, "tuning/"+name)
+		if strings.Contains(text, "epochs") {
+			t.Errorf("%s: %s", name, text)
+		}
+		trained := object(t, must(t, d, "train --json --config tuning/"+name+" --epochs 2"))
+		memory, _ := trained["peak_device_bytes"].(float64) // with the test rows
+		if trained["valid_metric"] != p.Valid || memory < float64(p.MemoryBytes) || memory > 1.05*float64(p.MemoryBytes) {
+			t.Errorf("%s gives %v in %v bytes, the trial %+v", name, trained["valid_metric"], trained["peak_device_bytes"], p)
+		}
+	}
+	// The same trials for other limits: nothing is measured anew.
+	again := searched(t, must(t, d, tuneLine+" --space space.yaml --search random --budget 6 --min-accuracy 0.1"))
+	if !reflect.DeepEqual(again.Front, r.Front) || again.Search != "random" {
+		t.Errorf("again: %+v, want %+v", again, r)
+	}
+	if o := must(t, d, strings.Replace(tuneLine, "--json ", "", 1)+" --space space.yaml"); !strings.Contains(o.stdout, ", balanced") || !strings.Contains(o.stdout, "saved") {
+		t.Error(o.stdout)
+	}
+}
+
+// Throughput differs from one search to the next, and random search does not look at it.
+func TestASearchThatIsKilledGoesOn(t *testing.T) {
+	base := disk(t, generateLine)
+	const line = "tune graph --model sage --hidden 4 --trial-epochs 1 --seed 7 --search random --budget 4"
+	whole := base.CrashClone()
+	must(t, whole, line)
+	want := trialsOf(t, whole, "tuning")
+	for n := 1; n <= len(want); n++ {
+		d := base.CrashClone()
+		var killed *vfs.Mem
+		hopfeed(t, &trialsCounted{FS: d, do: func(at int) {
+			if at == n {
+				killed = d.CrashCloneKeeping(uint64(n))
+			}
+		}}, line)
+		must(t, killed, line)
+		if got := trialsOf(t, killed, "tuning"); !reflect.DeepEqual(got, want) {
+			t.Errorf("killed while trial %d is logged: %+v, want %+v", n, got, want)
+		}
+	}
+	// A larger budget goes on, too.
+	must(t, whole, strings.Replace(line, "--budget 4", "--budget 5", 1))
+	if got := trialsOf(t, whole, "tuning"); len(got) != 5 || !reflect.DeepEqual(got[:4], want) {
+		t.Errorf("with a larger budget: %+v", got)
+	}
+}
+
+// A process of its own is killed, wherever it is.
+func TestATuningProcessGoesOnAfterKill(t *testing.T) {
+	dir := t.TempDir()
+	inProcess(t, dir, "", generateLine)
+	line := strings.Fields("tune graph --model sage --hidden 4 --trial-epochs 20 --seed 7 --search random --budget 6")
+	c := exec.Command(os.Args[0], line...)
+	c.Dir, c.Env = dir, append(os.Environ(), peakFile+"="+filepath.Join(t.TempDir(), "peak"))
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	logged := func() int {
+		text, _ := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile)) // perhaps not yet there
+		return strings.Count(string(text), "\n")
+	}
+	for logged() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // killed
+	before := logged()
+	m := inProcess(t, dir, "", strings.Join(line, " "))
+	text, err := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile))
+	if err != nil || m.code != exitDone || strings.Count(string(text), "\n") != 6 || !strings.Contains(m.stderr, fmt.Sprintf("going on after %d trials", before)) {
+		t.Errorf("%v, exit status %d: %s%s", err, m.code, text, m.stderr)
+	}
+}
+
+func TestCtrlCSavesTrials(t *testing.T) {
+	d := disk(t, generateLine)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	line := tuneLine + " --budget 5"
+	o := hopfeedUntil(t, ctx, &trialsCounted{FS: d, do: func(at int) {
+		if at == 3 {
+			cancel(context.Canceled)
+		}
+	}}, line)
+	if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after 3 trials") || len(trialsOf(t, d, "tuning")) != 3 {
+		t.Errorf("exit status %d: %s", o.code, o.stderr)
+	}
+	if r := searched(t, must(t, d, line)); r.Trials != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestTuneOfAStoreVariesItsSettings(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	r := searched(t, must(t, d, "tune store --json --model sign --hidden 4 --epochs 2 --budget 5"))
+	varied := map[string]bool{}
+	for _, trial := range trialsOf(t, d, "tuning") {
+		for name := range trial.Settings {
+			varied[name] = true
+		}
+	}
+	for _, name := range []string{"lr", "dropout", "weight-decay", "hops", "operator", "batch"} {
+		if !varied[name] {
+			t.Errorf("%s is not varied: %v", name, varied)
+		}
+	}
+	if config := content(t, d, "tuning/"+tunedConfig); r.Trials != 5 || !strings.Contains(config, "epochs: 2") {
+		t.Errorf("%+v: %s", r, config)
+	}
+	must(t, d, "train --config tuning/"+tunedConfig)
+}
+
+func TestLimitsThatNothingMeetsAreSaid(t *testing.T) {
+	d := disk(t, generateLine)
+	write(t, d, "space.yaml", tuneSpace)
+	line := tuneLine + " --space space.yaml --budget 2"
+	must(t, d, line)
+	for _, c := range []struct {
+		limits string
+		code   int
+		says   string
+	}{
+		{"--max-memory 1KiB", exitDoesNotFit, "does not fit: --max-memory 1 KiB: no trial takes so little memory: the least is"},
+		{"--min-accuracy 1.5", exitFailed, "--min-accuracy 1.5: no trial has so much accuracy: the best is"},
+		{"--max-memory 1KiB --min-accuracy 1.5", exitFailed, "no trial meets either limit"},
+	} {
+		o := hopfeed(t, d, line+" "+c.limits)
+		if r := searched(t, o); o.code != c.code || !strings.Contains(o.stderr, c.says) || len(r.Front) != 0 || r.Trials != 2 {
+			t.Errorf("%s: exit status %d: %s%s", c.limits, o.code, o.stderr, o.stdout)
+		}
+		if files := tree(t, d, "tuning"); len(files) != 1 {
+			t.Errorf("%s leaves %d files", c.limits, len(files))
+		}
+	}
+}
+
+func TestTuningsThatCannotBeAreRefused(t *testing.T) {
+	d := disk(t, generateLine, "generate sbm -o one --nodes 1 --edges 0 --features 2 --classes 1 --labeled 1",
+		"generate sbm -o unlabelled --nodes 50 --edges 100 --features 2 --classes 2 --labeled 0")
+	must(t, d, "train graph --model sage --epochs 1 --hidden 2 --run run")
+	write(t, d, "bad.yaml", "speed: [1]\n")
+	write(t, d, "file", "")
+	for line, says := range map[string]string{
+		"tune":                                          "tune needs a GRAPH or a STORE",
+		"tune graph --model sign":                       "reads a hop store",
+		"tune graph --model sage --budget 0":            "at least one trial",
+		"tune graph --model sage --budget -1m":          "a time above zero",
+		"tune graph --model sage --budget soon":         "a number of trials",
+		"tune graph --model sage --search magic":        "want one of",
+		"tune graph --model sage --trial-epochs -3":     "must not be negative",
+		"tune graph --model sage --space bad.yaml":      "--space bad.yaml: \"speed\" is no flag",
+		"tune graph --model sage --batch 0":             "must be at least 1",
+		"tune graph --model sage --output graph/tuning": "lies in the graph or store",
+		"tune graph --model sage --output run":          "which no search has written",
+		"tune graph --model sage --output file":         "want a directory",
+		"tune graph --model sage --workers 0":           "--workers 0: want a number from 1",
+		"tune one --model sage":                         "has no validation rows",
+		"tune unlabelled --model sage":                  "no labels to train on",
+		"tune graph --model sage --max-memory much":     "much",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d: %s", line, o.code, o.stderr)
+		}
+	}
+	must(t, d, tuneLine+" --budget 1")
+	if o := hopfeed(t, d, strings.Replace(tuneLine, "--hidden 4", "--hidden 5", 1)+" --budget 1"); o.code != exitUsage || !strings.Contains(o.stderr, "--hidden 4 instead of 5") {
+		t.Errorf("trials of other settings: exit status %d: %s", o.code, o.stderr)
+	}
+	write(t, d, "tuning/"+trainer.TrialsFile, "{")
+	if o := hopfeed(t, d, tuneLine); o.code != exitCorrupt {
+		t.Errorf("damaged trials: exit status %d: %s", o.code, o.stderr)
+	}
+}
+
+// Where the device's memory is the host's, what a trial had resident is what a process of its own has for that
+// training, within what Go and its threads take or not.
+func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
+	dir := t.TempDir()
+	inProcess(t, dir, "", "generate sbm -o graph --nodes 40000 --edges 400000 --features 64 --classes 4 --labeled 0.5 --seed 7")
+	if err := os.WriteFile(filepath.Join(dir, "space.yaml"), []byte("batch: [1000, 16000]\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m := inProcess(t, dir, "", "tune graph --model sage --hidden 64 --trial-epochs 1 --search grid --space space.yaml --budget 2")
+	if m.code != exitDone {
+		t.Fatal(m.stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := tune.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range trials {
+		if trial.PeakRSSBytes == 0 {
+			t.Skip("this system cannot reset the peak")
+		}
+		alone := inProcess(t, dir, "", "train graph --model sage --hidden 64 --epochs 1 --batch "+trial.Settings["batch"])
+		t.Logf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes, int64(alone.peak))
+		if ratio := float64(trial.PeakRSSBytes) / float64(alone.peak); ratio < 0.8 || ratio > 1.25 {
+			t.Errorf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes, int64(alone.peak))
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package tune
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Goals say what a search is for: much throughput, little memory and a good validation metric, within
+// limits.
+type Goals struct {
+	DeviceMemory bool     // memory is that of the device, not what the process has resident
+	MaxMemory    int64    // bytes; 0: any
+	MinValid     *float64 // least validation metric; nil: any
+}
+
+// Memory is the peak that counts, in bytes.
+func (g Goals) Memory(o Outcome) int64 {
+	if g.DeviceMemory {
+		return o.PeakDeviceBytes
+	}
+	return o.PeakRSSBytes
+}
+
+// Measured tells whether an outcome has all three figures.
+func (g Goals) Measured(o Outcome) bool {
+	return o.Valid != nil && o.RowsPerSecond > 0 && g.Memory(o) > 0
+}
+
+// Meets tells whether an outcome has all three figures, within the limits (a3gnn §III-C).
+func (g Goals) Meets(o Outcome) bool {
+	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) && (g.MinValid == nil || *o.Valid >= *g.MinValid)
+}
+
+// Score is an outcome as three numbers, of which more is better: logarithm of the rows a second, minus
+// that of the memory, and the metric, negative where less of it is better.
+type Score [3]float64
+
+// Score is that of an outcome that is Measured.
+func (g Goals) Score(o Outcome) Score {
+	valid := *o.Valid
+	if o.Lower {
+		valid = -valid
+	}
+	return Score{math.Log(o.RowsPerSecond), -math.Log(float64(g.Memory(o))), valid}
+}
+
+// dominates tells whether a is nowhere worse than b, and somewhere better.
+func (a Score) dominates(b Score) bool {
+	return a != b && a[0] >= b[0] && a[1] >= b[1] && a[2] >= b[2]
+}
+
+// Front is the Pareto front of trials: those within the limits that no other of these dominates, by
+// throughput, the highest first. Of equals it has the first.
+func (g Goals) Front(trials []Trial) (front []Trial) {
+	for i, t := range trials {
+		if !g.Meets(t.Outcome) {
+			continue
+		}
+		s := g.Score(t.Outcome)
+		if !slices.ContainsFunc(trials, func(u Trial) bool {
+			if !g.Meets(u.Outcome) {
+				return false
+			}
+			other := g.Score(u.Outcome)
+			return other.dominates(s) || other == s && u.Number < trials[i].Number
+		}) {
+			front = append(front, t)
+		}
+	}
+	slices.SortStableFunc(front, func(a, b Trial) int { return cmp.Compare(b.RowsPerSecond, a.RowsPerSecond) })
+	return front
+}
+
+// Choice is the ends of a front and a point between them (a3gnn §IV-B).
+type Choice struct {
+	Fastest  Trial // T*: of the most throughput
+	Smallest Trial // M*: of the least memory
+	// Balanced is the trial nearest the point that has the best of each goal, where each goal of the front
+	// goes from 0 to 1.
+	Balanced Trial
+}
+
+// Choose picks of a front that has at least one trial.
+func (g Goals) Choose(front []Trial) Choice {
+	c := Choice{front[0], front[0], front[0]}
+	scores := make([]Score, len(front))
+	for i, t := range front {
+		scores[i] = g.Score(t.Outcome)
+		if scores[i][1] > g.Score(c.Smallest.Outcome)[1] {
+			c.Smallest = t
+		}
+	}
+	scale := scaleOf(scores)
+	least := math.Inf(1)
+	for i, s := range scores {
+		distance := 0.0
+		for _, v := range scale.unit(s) {
+			distance += (1 - v) * (1 - v)
+		}
+		if distance < least {
+			c.Balanced, least = front[i], distance
+		}
+	}
+	return c
+}
+
+// Unmet says why no trial is within the limits: which of them, and how near trials have come.
+func (g Goals) Unmet(trials []Trial) string {
+	var least, best *Trial
+	for i, t := range trials {
+		if !g.Measured(t.Outcome) {
+			continue
+		}
+		if least == nil || g.Memory(t.Outcome) < g.Memory(least.Outcome) {
+			least = &trials[i]
+		}
+		if best == nil || t.Better(best.Outcome) {
+			best = &trials[i]
+		}
+	}
+	if least == nil {
+		return "no trial has throughput, memory and a validation metric"
+	}
+	memory := g.MaxMemory > 0 && g.Memory(least.Outcome) > g.MaxMemory
+	valid := g.MinValid != nil && *best.Valid < *g.MinValid
+	switch {
+	case memory && valid:
+		return fmt.Sprintf("no trial meets either limit: the least memory is %d bytes (trial %d), the best %s %.4f (trial %d)",
+			g.Memory(least.Outcome), least.Number, best.Metric, *best.Valid, best.Number)
+	case memory:
+		return fmt.Sprintf("no trial takes so little memory: the least is %d bytes (trial %d)", g.Memory(least.Outcome), least.Number)
+	case valid:
+		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid, best.Number)
+	}
+	return fmt.Sprintf("no trial meets both limits: the least memory is %d bytes (trial %d, %s %.4f), the best %s %.4f (trial %d, %d bytes)",
+		g.Memory(least.Outcome), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number, g.Memory(best.Outcome))
+}
+
+// scale is the range of each number of scores.
+type scale struct{ low, high Score }
+
+func scaleOf(scores []Score) (s scale) {
+	for i, v := range scores {
+		for k := range v {
+			if i == 0 {
+				s.low[k], s.high[k] = v[k], v[k]
+			}
+			s.low[k], s.high[k] = min(s.low[k], v[k]), max(s.high[k], v[k])
+		}
+	}
+	return s
+}
+
+// unit brings the range of each number to [0,1]; a number that is always the same is 1.
+func (s scale) unit(v Score) (u Score) {
+	for k := range v {
+		u[k] = 1
+		if s.high[k] > s.low[k] {
+			u[k] = (v[k] - s.low[k]) / (s.high[k] - s.low[k])
+		}
+	}
+	return u
+}
+
+// Hypervolume is the volume of what some points dominate above a reference point, of which more is better
+// in all three. Points that are not above it count nothing.
+func Hypervolume(points []Score, reference Score) (volume float64) {
+	above := slices.DeleteFunc(slices.Clone(points), func(p Score) bool {
+		return p[0] <= reference[0] || p[1] <= reference[1] || p[2] <= reference[2]
+	})
+	slices.SortFunc(above, func(a, b Score) int { return cmp.Compare(b[2], a[2]) })
+	// From the top, slice by slice: between two values of the last number, the area that the points above
+	// dominate in the other two.
+	var staircase []Score // not dominated in the first two; the first falls, the second grows
+	for i, p := range above {
+		staircase = append(staircase, p)
+		slices.SortFunc(staircase, func(a, b Score) int { return cmp.Or(cmp.Compare(b[0], a[0]), cmp.Compare(b[1], a[1])) })
+		top, area := reference[1], 0.0
+		kept := staircase[:0]
+		for _, q := range staircase {
+			if q[1] > top {
+				area += (q[0] - reference[0]) * (q[1] - top)
+				top = q[1]
+				kept = append(kept, q)
+			}
+		}
+		staircase = kept
+		below := reference[2]
+		if i+1 < len(above) {
+			below = above[i+1][2]
+		}
+		volume += area * (p[2] - below)
+	}
+	return volume
+}
