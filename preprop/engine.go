@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 )
 
@@ -25,6 +26,7 @@ type engine struct {
 	panelColumns  int                      // of the widest panel
 	kept          *input                   // of which a matrix has the columns of the first panel since it was cut
 	back          writeback
+	populated     bool
 	label         string // which panel it is, for progress
 }
 
@@ -179,7 +181,9 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 					return err
 				}
 				if e.kept != c.input {
-					if err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) }); err != nil {
+					done := e.populate(ctx, x)
+					err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) })
+					if done(); err != nil {
 						return err
 					}
 				}
@@ -202,6 +206,24 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 		}
 	}
 	return nil
+}
+
+// populate takes the memory of the matrices from the machine, but for that of x, until done is called: beside
+// the first input that is read, as cores then wait for the disk.
+func (e *engine) populate(ctx context.Context, x *matrix) (done func()) {
+	if e.populated {
+		return func() {}
+	}
+	e.populated = true
+	p := pipeline.New(ctx)
+	p.Go("first use", func(w *pipeline.Worker) {
+		for _, m := range []*matrix{e.hopBuffers[0], e.hopBuffers[1]} {
+			if m != nil && m != x {
+				m.buf.Populate(w.Context())
+			}
+		}
+	})
+	return p.Close
 }
 
 func (e *engine) load(ctx context.Context, in *input, m *matrix, inputFiles []columnRange) error {
