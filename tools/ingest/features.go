@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -21,11 +22,20 @@ func featureBlockRows(info Info) int64 {
 	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
 }
 
-// featureMemory is what writeFeatures takes: a block as numbers and as stored, what reading it takes, and the
-// stream that it is written by.
+// featureMemory is what writeFeatures takes: blocks as numbers, one as stored, what reading takes, and the
+// stream that is written.
 func featureMemory(info Info, o Options) int64 {
 	stream := vfs.StreamBytes(info.Nodes * int64(info.Features*o.DType.Size()))
-	return featureBlockRows(info)*int64(info.Features)*int64(4+o.DType.Size()) + info.FeatureBytes + stream
+	return featureBlockRows(info)*int64(info.Features)*int64(4*featureBlocks+o.DType.Size()) + info.FeatureBytes + stream
+}
+
+// featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
+const featureBlocks = 2
+
+// featureBlock is rows of the feature matrix from first on.
+type featureBlock struct {
+	first  int64
+	values []float32
 }
 
 // writeFeatures checks, normalizes and rounds the feature rows, block by block.
@@ -43,23 +53,44 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 	defer in.Close()
 	cols := int64(info.Features)
 	rows := featureBlockRows(info)
-	values := make([]float32, rows*cols)
 	stored := make([]byte, rows*cols*int64(o.DType.Size()))
-	for first := int64(0); first < info.Nodes; first += rows {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		rows := min(rows, info.Nodes-first)
-		values, stored := values[:rows*cols], stored[:rows*cols*int64(o.DType.Size())]
-		if err := in.Read(ctx, values); err != nil {
-			return err
-		}
-		if bad := encodeRows(stored, values, info.Features, o); bad != nil {
-			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
-				bad.value = in.Value(first+bad.row, bad.col)
+	free := make(chan *featureBlock, featureBlocks)
+	for range featureBlocks {
+		free <- &featureBlock{values: make([]float32, rows*cols)}
+	}
+	p := pipeline.New(ctx)
+	defer p.Close()
+	blocks := pipeline.NewQueue[*featureBlock](p, 0)
+	p.Go("read", func(w *pipeline.Worker) {
+		defer blocks.Close()
+		for first := int64(0); first < info.Nodes; first += rows {
+			b, err := pipeline.Take(w, free)
+			if err != nil {
+				return
 			}
-			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(first+bad.row), bad.col, bad.value, bad.reason)
+			b.first, b.values = first, b.values[:min(rows, info.Nodes-first)*cols]
+			if err := in.Read(w.Context(), b.values); err != nil {
+				blocks.Fail(w, err)
+				return
+			}
+			if !blocks.Send(w, b) {
+				return
+			}
 		}
+	})
+	for b, err := range blocks.All() {
+		if err != nil {
+			return err
+		}
+		stored := stored[:len(b.values)*o.DType.Size()]
+		if bad := encodeRows(stored, b.values, info.Features, o); bad != nil {
+			p.Close() // the reader is used for the message
+			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
+				bad.value = in.Value(b.first+bad.row, bad.col)
+			}
+			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(b.first+bad.row), bad.col, bad.value, bad.reason)
+		}
+		free <- b
 		if err := m.Write(stored); err != nil {
 			return err
 		}
