@@ -13,6 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -54,7 +56,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if o.Progress == nil {
 		o.Progress = progress.Silent
 	}
-	d, err := format.OpenAny(fsys, dir)
+	d, err := format.OpenAny(vfs.NewPastCache(fsys), dir)
 	if err != nil {
 		return nil, err
 	}
@@ -105,22 +107,62 @@ type npyExport struct {
 	topology *format.TopologyFile // of a graph
 	out      *output
 	options  Options
+	readers  int // that read ahead of what is written
+}
+
+// mostReaders is how many chunks, or blocks of the topology, are read at a time: more are no faster.
+const mostReaders = 4
+
+// buffersBytes is the memory that so many readers take.
+func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * pages(bytes) }
+
+// pages is the memory for so many bytes that are read past the page cache.
+func pages(bytes int64) int64 {
+	const page = 4096
+	return (bytes + page - 1) / page * page
+}
+
+// chunkBytes is the size of a chunk.
+func (e *npyExport) chunkBytes() int64 {
+	layout := e.dir.Layout()
+	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())
+}
+
+// readAhead calls read for 0 to n-1, each with a buffer of so many bytes, and emit with what it returned, in
+// order.
+func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer []byte) (T, error), emit func(T) error) error {
+	memory, err := offheap.Alloc(buffersBytes(e.readers, bytes))
+	if err != nil {
+		return err
+	}
+	defer memory.Free()
+	free := memory.Bytes()
+	take := func() (buffer []byte) {
+		buffer, free = free[:bytes], free[pages(bytes):]
+		return buffer
+	}
+	return parallel.Ordered(e.ctx, e.readers, int64(n), take, func(k int64, buffer []byte) (T, error) { return read(int(k), buffer) }, emit)
 }
 
 // prepare opens the topology of a graph, refuses an export that needs more memory than it
 // may use, and reads the row table once, to check it and to find the longest id.
 func (e *npyExport) prepare() (idWidth int, err error) {
-	layout := e.dir.Layout()
-	need := int64(machine.ProgramBytes) + 2*int64(layout.ChunkRows*layout.Features*layout.DType.Size()) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
+	most := e.chunkBytes()
 	if e.dir.Manifest.Kind == format.KindGraph {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return 0, err
 		}
-		need += int64(e.topology.BlockBytes())
+		most = max(most, e.topology.BlockBytes())
 	}
+	need := int64(machine.ProgramBytes) + buffersBytes(1, most) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
 	if most := e.options.MemoryBytes; most > 0 && need > most {
 		return 0, fmt.Errorf("export %w: it may use %v of memory, and needs %v at least (raise --memory)",
 			machine.ErrDoesNotFit, units.Bytes(most), units.AtLeast(units.Bytes(need)))
+	}
+	for e.readers = 1; e.readers < mostReaders; e.readers++ {
+		if more := buffersBytes(e.readers+1, most) - buffersBytes(1, most); e.options.MemoryBytes > 0 && need+more > e.options.MemoryBytes {
+			break
+		}
 	}
 	idWidth = 1
 	return idWidth, e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
@@ -207,19 +249,9 @@ const topologyBlock = 8 << 20
 
 func (e *npyExport) edges() error {
 	t := e.topology
-	memory := make([]byte, t.BlockBytes())
 	// write writes a number for each edge.
 	write := func(numbers func(format.Block) error) error {
-		for k := range t.Blocks() {
-			b, err := t.ReadBlock(k, memory)
-			if err == nil {
-				err = numbers(b)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return readAhead(e, t.Blocks(), t.BlockBytes(), t.ReadBlock, numbers)
 	}
 	id := npy.Int32 // many programs do not take unsigned integers as ids
 	if t.Nodes() > 1<<31 {
@@ -277,18 +309,11 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 	rowBytes := layout.Features * layout.DType.Size()
 	shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
 	return e.array(name, featureTypes[layout.DType], 1, shape, func(w io.Writer, task progress.Task) error {
-		chunk := make([]byte, layout.ChunkRows*rowBytes)
-		for k := range m.Chunks() {
+		return readAhead(e, m.Chunks(), e.chunkBytes(), func(k int, buffer []byte) ([]byte, error) {
 			_, rows := m.ChunkRowRange(k)
-			data := chunk[:rows*rowBytes]
-			if err := m.ReadChunk(k, data); err != nil {
-				return err
-			}
-			if err := e.writeAll(w, data, task); err != nil {
-				return err
-			}
-		}
-		return nil
+			data := buffer[:rows*rowBytes]
+			return data, m.ReadChunk(k, data)
+		}, func(data []byte) error { return e.writeAll(w, data, task) })
 	})
 }
 

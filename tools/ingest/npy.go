@@ -77,7 +77,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &npySource{fsys: fsys, dir: dir, names: map[string]bool{}, info: Info{
+	s := &npySource{fsys: vfs.NewPastCache(fsys), dir: dir, names: map[string]bool{}, info: Info{
 		Name:  "graph",
 		Nodes: -1,
 		Input: map[string]string{"source": "npy"},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
@@ -129,15 +130,19 @@ func (s *npySource) Features(threads int) (FeatureReader, error) {
 	if s.features == nil {
 		return s.sparseFeatures()
 	}
-	return &denseReader{s.features, 0, 0}, nil
+	return &denseReader{shards: s.features, readers: 2 * threads}, nil
 }
 
 // denseReader reads the rows of shards one after another.
 type denseReader struct {
-	shards []*npy.Array
-	shard  int
-	row    int64 // within the shard
+	shards  []*npy.Array
+	readers int // that read a block at a time
+	shard   int
+	row     int64 // within the shard
 }
+
+// readBytes is how much a reader of a denseReader reads at once.
+const readBytes = 1 << 20
 
 func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 	cols := r.shards[0].Shape[1]
@@ -148,7 +153,14 @@ func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 			r.shard, r.row = r.shard+1, 0
 			continue
 		}
-		if err := npy.ReadRows(a, dst[:n*cols], r.row); err != nil {
+		step := max(1, readBytes/(cols*a.ItemBytes()))
+		if a.Fortran { // each row is in as many places as there are columns
+			step = n
+		}
+		err := parallel.For(ctx, r.readers, n, step, func(first, end int64) error {
+			return npy.ReadRows(a, dst[first*cols:end*cols], r.row+first)
+		})
+		if err != nil {
 			return err
 		}
 		dst, r.row = dst[n*cols:], r.row+n

@@ -8,7 +8,9 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -128,29 +130,65 @@ func Read[T Number](a *Array, dst []T, first int64) error {
 		return fmt.Errorf("%w: %s: elements %d to %d of %d", ErrInvalid, a.Path(), first, first+int64(len(dst)), a.Elements())
 	}
 	size := a.ItemBytes()
-	if isNative[T](&a.Header) {
-		return a.readAt(dtype.BytesOf(dst), a.Offset+first*size)
-	}
-	raw := make([]byte, min(blockBytes, int64(len(dst))*size))
+	block := blocks.Get().(*[]byte)
+	defer blocks.Put(block)
 	for len(dst) > 0 {
 		n := min(len(dst), blockBytes/int(size))
-		part := raw[:int64(n)*size]
-		if err := a.readAt(part, a.Offset+first*size); err != nil {
+		raw, err := a.readPages(*block, a.Offset+first*size, int64(n)*size)
+		if err != nil {
 			return err
 		}
-		convert(dst[:n], part, &a.Header)
+		if isNative[T](&a.Header) {
+			copy(dtype.BytesOf(dst[:n]), raw)
+		} else {
+			convert(dst[:n], raw, &a.Header)
+		}
 		dst, first = dst[n:], first+int64(n)
 	}
 	return nil
 }
 
-func (a *Array) readAt(p []byte, off int64) error {
-	n, err := a.file.ReadAt(p, off)
-	if n == len(p) {
-		return nil
+// pageBytes is what reads begin and end at multiples of, in the file and in memory, so that a file system may
+// read past its cache (vfs.PastCache).
+const pageBytes = 4096
+
+// blocks are memory for the pages of blockBytes anywhere in a file.
+var blocks = sync.Pool{New: func() any {
+	b := make([]byte, blockBytes+3*pageBytes)
+	b = b[-uintptr(unsafe.Pointer(&b[0]))%pageBytes:][:blockBytes+2*pageBytes]
+	return &b
+}}
+
+// readPages reads n bytes at an offset into block, with the rest of their pages if they are many. What it
+// returns is aligned for any type.
+func (a *Array) readPages(block []byte, off, n int64) ([]byte, error) {
+	if n < 16*pageBytes {
+		return block[:n], a.readAt(block[:n], off)
 	}
+	before := off % pageBytes
+	pages := block[:(before+n+pageBytes-1)/pageBytes*pageBytes]
+	got, err := a.file.ReadAt(pages, off-before)
+	if int64(got) < before+n {
+		return nil, a.tooShort(off-before+int64(got), err)
+	}
+	if before%8 != 0 {
+		copy(block, block[before:before+n])
+		before = 0
+	}
+	return block[before:][:n], nil
+}
+
+func (a *Array) readAt(p []byte, off int64) error {
+	if n, err := a.file.ReadAt(p, off); n < len(p) {
+		return a.tooShort(off+int64(n), err)
+	}
+	return nil
+}
+
+// tooShort is the error of a read that ended at an offset.
+func (a *Array) tooShort(end int64, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: %s: ends at byte %d, within the data (truncated while being read?)", ErrInvalid, a.Path(), off+int64(n))
+		return fmt.Errorf("%w: %s: ends at byte %d, within the data (truncated while being read?)", ErrInvalid, a.Path(), end)
 	}
 	return err
 }
