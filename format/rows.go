@@ -420,7 +420,7 @@ func (c rowColumns) newTable(rows int64) *RowTable {
 	return t
 }
 
-// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: GOMAXPROCS),
+// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: parallel.Threads),
 // and calls use for each chunk; one goroutine takes them in order. t is memory for one
 // chunk that use may write to. An error of use is damage of the chunk.
 func (d *Dir) readRows(ctx context.Context, lo, hi, threads int, use func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) (err error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Topology reads and checks the topology (and weights) of a graph into memory
-// off the Go heap; the caller closes it. threads 0 is GOMAXPROCS.
+// off the Go heap; the caller closes it. threads 0 is parallel.Threads.
 func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {

@@ -11,13 +11,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // MatrixID names one feature matrix of a store.
@@ -51,7 +51,7 @@ type Options struct {
 	// Sharded: with several ranks, each device holds a part of the rows and copies the others
 	// from the devices that hold them; else each device holds all rows.
 	Sharded bool
-	Threads int // for reading and gathering; 0: GOMAXPROCS
+	Threads int // for reading and gathering; 0: parallel.Threads
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
 	// AsStored: the matrices of batches have the stored type. Else they are float32.
@@ -246,7 +246,7 @@ func (l *Loader) fillDefaults() error {
 		o.Buffers = 2
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Threads()
 	}
 	for _, r := range l.layout.Regions {
 		if o.Regions == nil || slices.Contains(o.Regions, r.Name) {

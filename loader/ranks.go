@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // Ranks are the loaders of devices that share each batch: rank r, on device r, brings the share
@@ -26,7 +26,7 @@ func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, err
 	}
 	o.BatchRows = (o.BatchRows-1)/world + 1
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Threads()
 	}
 	o.Threads = max(1, o.Threads/world)
 	o.Sharded = o.Sharded && world > 1

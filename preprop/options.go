@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -26,7 +26,7 @@ type Options struct {
 	Seed      uint64       // of the order of training rows
 	Defaulted Defaulted    // taken from an existing store, as are Rows, DType and ChunkRows if zero
 
-	Threads     int               // default GOMAXPROCS
+	Threads     int               // default parallel.Threads
 	MemoryBytes int64             // limit on resident memory; 0: none
 	Scratch     string            // folder for scratch files; default within the store
 	Shard       Shard             // default all columns
@@ -106,7 +106,7 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		o.DType = features
 	}
 	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Threads()
 	}
 	if o.Progress == nil {
 		o.Progress = progress.Silent

@@ -50,55 +50,41 @@ var defaultRates = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e
 const measureFromBytes = 1 << 30
 
 // measure measures the rates of this machine in a second or less: reading the graph past the
-// page cache and writing a file without a name to the folder scratch and, beside these, which wait
-// for the disk, using new memory, and hops over a random graph with as many edges a node. It uses no
-// more memory than budget, and of that an eighth of what a plan of the job needs, a fifth of it to read.
+// page cache, writing a file without a name to the folder scratch, using new memory, and
+// hops over a random graph with as many edges a node. It uses no more memory than budget, and of
+// that an eighth of what a plan of the job needs.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, p *Plan, budget int64) (*rates, error) {
 	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
 	r, room := defaultRates, max(least, min(most, p.MemoryBytes/8))
 	if budget > 0 {
 		room = max(8<<20, min(room, (budget-processBytes-w.pickedBytes)/2)) // rows have been picked
 	}
-	disk := make(chan error, 1)
-	go func() {
-		disk <- r.measureDisk(ctx, fsys, in, scratch, int(max(1, min(int64(w.threads), room/5/max(w.inputChunk(), 1)))))
-	}()
-	err := r.measureMemory(ctx, w, room/5*4)
-	return &r, errors.Join(<-disk, err)
-}
-
-// measureDisk measures reading and writing.
-func (r *rates) measureDisk(ctx context.Context, fsys vfs.FS, in *input, scratch string, readers int) (err error) {
-	if r.read, err = measureRead(ctx, fsys, in, readers); err != nil {
-		return err
+	var err error
+	if r.read, err = measureRead(ctx, fsys, in, int(max(1, min(int64(w.threads), room/max(w.inputChunk(), 1))))); err != nil {
+		return nil, err
 	}
 	if rate, err := measureWrite(fsys, scratch); err == nil {
 		r.write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
-	return nil
-}
-
-// measureMemory measures first use and, if the job has hops, adding rows, in so many bytes.
-func (r *rates) measureMemory(ctx context.Context, w *work, room int64) (err error) {
 	const narrow, wide = 64, 512
 	var matrices [2]*matrix
 	for i := range matrices {
 		if matrices[i], err = newMatrix(room/2/wide, wide/w.stored.DType.Size(), w.stored.DType); err != nil {
-			return err
+			return nil, err
 		}
 		defer matrices[i].buf.Free()
 	}
 	if r.touch, err = measureTouch(ctx, matrices, w.threads); err != nil || len(w.sequences) == 0 || w.nodes == 0 {
-		return err
+		return &r, err
 	}
 	short, err := measureHop(ctx, w, narrow, matrices)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	long, err := measureHop(ctx, w, wide, matrices)
 	r.byte = max(0, (long-short)/(wide-narrow))
 	r.edge = max(0, short-float64(r.byte*narrow))
-	return err
+	return &r, err
 }
 
 // measureRead measures reading some chunks, far from each other.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
@@ -151,7 +151,7 @@ func (a *app) useThreads() error {
 	if a.threads == 0 {
 		a.threads = machine.Threads()
 	}
-	runtime.GOMAXPROCS(a.threads)
+	parallel.SetThreads(a.threads)
 	return nil
 }
 

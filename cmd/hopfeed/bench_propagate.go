@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/bench"
 )
@@ -79,7 +80,7 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 			return nil, usagef("--threads %d: must be from 1 to %d", n, maxThreads)
 		}
 	}
-	runtime.GOMAXPROCS(slices.Max(o.Threads))
+	parallel.SetThreads(slices.Max(o.Threads))
 	if units.Bytes(o.Bytes()) > a.budget.Bytes {
 		return nil, fmt.Errorf("%w: needs %s of memory, and may use %s (%s): give fewer nodes, edges, features or element types",
 			machine.ErrDoesNotFit, units.Bytes(o.Bytes()), a.budget.Bytes, a.budget.By)

@@ -2,14 +2,15 @@ package main
 
 import (
 	"io"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	defer parallel.SetThreads(parallel.Threads())
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	d := disk(t)
 	write(t, d, "three.json", `{"threads": 3}`)
@@ -22,8 +23,8 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.applyConfig(c, "three.json"); err != nil || runtime.GOMAXPROCS(0) != 3 {
-		t.Errorf("%v, %d threads", err, runtime.GOMAXPROCS(0))
+	if _, err := a.applyConfig(c, "three.json"); err != nil || parallel.Threads() != 3 {
+		t.Errorf("%v, %d threads", err, parallel.Threads())
 	}
 	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage || !strings.Contains(o.stderr, "--threads -3") {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)

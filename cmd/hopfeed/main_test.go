@@ -8,13 +8,13 @@ import (
 	"hash/crc32"
 	"io"
 	"path"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -33,8 +33,7 @@ func hopfeed(t *testing.T, fsys vfs.FS, line string) outcome {
 
 func hopfeedUntil(t *testing.T, ctx context.Context, fsys vfs.FS, line string) outcome {
 	t.Helper()
-	threads := runtime.GOMAXPROCS(0)
-	defer runtime.GOMAXPROCS(threads)
+	defer parallel.SetThreads(parallel.Threads())
 	var stdout, stderr bytes.Buffer
 	code := execute(ctx, &app{fs: fsys, stdout: &stdout, stderr: &stderr}, strings.Fields(line))
 	return outcome{code, stdout.String(), stderr.String()}

@@ -9,19 +9,19 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/blas"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // Options say what devices may take of this machine.
 type Options struct {
 	Emulate   host.Emulation  // the zero value emulates none
 	HostBytes int64           // of memory, for the host; 0: no limit
-	Threads   int             // of the processor, shared by the devices that compute on it; 0: GOMAXPROCS
+	Threads   int             // of the processor, shared by the devices that compute on it; 0: parallel.Threads
 	TF32      bool            // lets GPUs round factors of products to 10 bits of fraction
 	Stop      <-chan struct{} // closed when waiting for an emulated link is to end; nil: never
 }
@@ -94,7 +94,7 @@ func processor(o Options) Kind {
 // emulated are devices that the host emulates.
 func emulated(o Options) Kind {
 	k := onHost("emulated", o.Emulate.GPUs, func(i, n int) host.Options {
-		options := o.Emulate.Device(i, max(1, cmp.Or(o.Threads, runtime.GOMAXPROCS(0))/n))
+		options := o.Emulate.Device(i, max(1, cmp.Or(o.Threads, parallel.Threads())/n))
 		options.Stop = o.Stop
 		return options
 	})

@@ -11,7 +11,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -19,13 +18,14 @@ import (
 	"github.com/hopfeed/hopfeed/gds/internal/readpath"
 	"github.com/hopfeed/hopfeed/internal/blas"
 	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // Options describe a host device.
 type Options struct {
 	MemoryBytes int64 // what Alloc hands out at most; 0: what the machine can map
-	Threads     int   // that one operation runs on; 0: GOMAXPROCS
+	Threads     int   // that one operation runs on; 0: parallel.Threads
 	// Discrete makes memory from Alloc the device's own, as on a card: it has no
 	// Bytes, and is reached by streams and files alone.
 	Discrete bool
@@ -69,7 +69,7 @@ func New(o Options) (*Device, error) {
 		o.Name = "host"
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Threads()
 	}
 	return &Device{
 		options: o,

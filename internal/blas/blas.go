@@ -5,7 +5,6 @@ package blas
 
 import (
 	"context"
-	"runtime"
 	"sync"
 
 	"gonum.org/v1/gonum/blas"
@@ -18,7 +17,7 @@ import (
 // Product is a product of matrices, and where they are.
 type Product = kernel.Product
 
-// Implementation is gonum's, but for what is faster here: Sgemm, on GOMAXPROCS goroutines. Its results
+// Implementation is gonum's, but for what is faster here: Sgemm, on parallel.Threads goroutines. Its results
 // do not depend on their number.
 //
 //	blas32.Use(blas.Implementation{})
@@ -52,7 +51,7 @@ type steps interface {
 	Multiply(i int)
 }
 
-// run computes a product on GOMAXPROCS goroutines.
+// run computes a product on parallel.Threads goroutines.
 func run(g steps, p Product) {
 	loop := func(n int, part func(i int)) {
 		// No part fails, and the context does not end.
@@ -61,7 +60,7 @@ func run(g steps, p Product) {
 			return nil
 		})
 	}
-	g.Begin(p, runtime.GOMAXPROCS(0))
+	g.Begin(p, parallel.Threads())
 	for g.Next() {
 		loop(g.Packs(), g.Pack)
 		loop(g.Parts(), g.Multiply)

@@ -3,7 +3,6 @@
 package gather
 
 import (
-	"runtime"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -29,10 +28,10 @@ type Pool struct {
 // stagingBytes holds rows that are decoded while they are in a core's nearest cache but one.
 const stagingBytes = 256 << 10
 
-// NewPool starts the threads (0: GOMAXPROCS); Close ends them.
+// NewPool starts the threads (0: parallel.Threads); Close ends them.
 func NewPool(threads int) *Pool {
 	if threads <= 0 {
-		threads = runtime.GOMAXPROCS(0)
+		threads = parallel.Threads()
 	}
 	p := &Pool{count: int64(threads), threads: parallel.NewPool(threads)}
 	p.staging.New = func() any { return new([stagingBytes]byte) }

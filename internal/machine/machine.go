@@ -4,15 +4,13 @@ package machine
 
 import (
 	"fmt"
-	"runtime"
 
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Threads is the number of threads worth running: the processors that the
-// affinity mask allows, or the cgroup's CPU quota if that is less. The Go
-// runtime counts both when the program starts.
-func Threads() int { return runtime.GOMAXPROCS(0) }
+// Threads is the number of threads worth running.
+func Threads() int { return parallel.Threads() }
 
 // ProgramBytes is the memory of the process before it holds any data: code (14 MiB), the
 // Go runtime, stacks, and a heap of small things with what the collector has yet to free.

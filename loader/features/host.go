@@ -24,7 +24,7 @@ type Host struct {
 	gathered atomic.Int64 // rows
 }
 
-// LoadHost reads and checks the features of a graph. threads 0 is GOMAXPROCS.
+// LoadHost reads and checks the features of a graph. threads 0 is parallel.Threads.
 func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err error) {
 	h := &Host{}
 	if h.shape, err = newShape(graph); err != nil {
@@ -49,7 +49,7 @@ func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err
 	return h, nil
 }
 
-// InMemory are rows of float32 in memory that stays the caller's, until Close. threads 0 is GOMAXPROCS.
+// InMemory are rows of float32 in memory that stays the caller's, until Close. threads 0 is parallel.Threads.
 func InMemory(rows []byte, columns, threads int) *Host {
 	s := shape{rows: int64(len(rows)) / gds.Bytes(1, columns, gds.Float32), columns: columns, dtype: gds.Float32}
 	return &Host{shape: s, rowsOf: rows, pool: gather.NewPool(threads)}

@@ -65,7 +65,7 @@ type run struct {
 const readBufferBytes = maxReadBytes + 2*blockBytes
 
 // OpenStorage opens the features of a graph. Unless unchecked, it reads and checks them once. The
-// graph must stay open as long. threads 0 is GOMAXPROCS.
+// graph must stay open as long. threads 0 is parallel.Threads.
 func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int, unchecked bool) (_ *Storage, err error) {
 	s := &Storage{files: make(map[string]gds.File), free: make(chan int64, readers)}
 	if s.shape, err = newShape(graph); err != nil {

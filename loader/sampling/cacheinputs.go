@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader/cache"
 )
 
@@ -19,7 +19,7 @@ type CacheOptions struct {
 	Method  *Method
 	Nodes   []uint32
 	Plan    chunk.Plan
-	Workers int // that sample at a time; 0: GOMAXPROCS
+	Workers int // that sample at a time; 0: parallel.Threads
 	Samples int // there are at a time; 0: as many as the workers can have on their way
 	// TraceRows is how many rows of batches the optimal cache looks ahead; 0: cache.MostTraceRows.
 	TraceRows int64
@@ -28,7 +28,7 @@ type CacheOptions struct {
 // OpenCache opens a cache for training on sampled mini-batches.
 func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Opened, error) {
 	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = parallel.Threads()
 	}
 	o.Plan.Rows = int64(len(o.Nodes))
 	if err := o.Plan.Check(); err != nil {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
@@ -30,7 +30,7 @@ type LoaderOptions struct {
 	// device's own bound. Where device memory is the host's, so much is allocated at once, of which what
 	// no batch needs is never touched: batches then stay where they are until Close.
 	MaxBatchBytes int64
-	Workers       int // that sample at a time; 0: GOMAXPROCS
+	Workers       int // that sample at a time; 0: parallel.Threads
 	// Samples is how many samples there are at a time, from the first stage to the last, and as many more
 	// where a cache looks ahead; 0: MostSamples.
 	Samples int
@@ -94,7 +94,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 		o.Buffers = 2
 	}
 	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = parallel.Threads()
 	}
 	if most := MostSamples(o.Workers, o.Buffers); o.Samples == 0 || o.Samples > most {
 		o.Samples = most

@@ -59,7 +59,7 @@ type Options struct {
 	Debias bool
 	// Targets are the nodes that graph-wise methods may choose as seeds; nil: all.
 	Targets []uint32
-	Threads int // of NewMethod; 0: GOMAXPROCS
+	Threads int // of NewMethod; 0: parallel.Threads
 }
 
 // Method is a way to sample a graph: what samplers of all goroutines share. It is safe for

@@ -48,7 +48,7 @@ func countEdges(lists []List) int64 {
 }
 
 // LoadTopology reads and checks the topology (and weights) of a graph into memory; the caller
-// closes it. threads 0 is GOMAXPROCS.
+// closes it. threads 0 is parallel.Threads.
 func LoadTopology(ctx context.Context, graph *format.Dir, threads int) (Topology, error) {
 	c, err := graph.Topology(ctx, threads)
 	if err != nil {

@@ -21,7 +21,7 @@ type Options struct {
 	Graph       *format.Dir
 	Topology    sampling.Topology
 	Aggregation sampling.Aggregation // of the weights of edges
-	Threads     int                  // 0: GOMAXPROCS
+	Threads     int                  // 0: parallel.Threads
 	// Features are those of the graph; nil: they are read. Topology and Features stay open as long as the Graph if it
 	// comes in chunks, and are not used after Open otherwise.
 	Features features.Source

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -46,7 +46,7 @@ type Options struct {
 	Duplicates        Duplicates   // default MergeDuplicates
 	NormalizeFeatures bool         // divide each row by its sum, where that is positive
 	FeaturesInPlace   bool         // refer to the arrays of the features, which must be as they are to be stored, and do not copy them
-	Threads           int          // default GOMAXPROCS
+	Threads           int          // default parallel.Threads
 	MemoryBytes       int64        // most that may be used; 0: no limit
 	Scratch           string       // folder for scratch files, in a folder of their own; default: within the output
 	Force             bool         // replace a directory that is there
@@ -66,7 +66,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Duplicates = MergeDuplicates
 	}
 	if o.Threads <= 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = parallel.Threads()
 	}
 	if o.Progress == nil {
 		o.Progress = progress.Silent
