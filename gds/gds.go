@@ -61,6 +61,9 @@ type Info struct {
 	// be left out by writing into its buffers.
 	Unified     bool
 	MemoryBytes int64 // capacity that Alloc can hand out; 0: no limit of its own
+	// MapsPinned tells that operations read pinned host memory by themselves, where their contracts
+	// allow it (zero-copy access, by unified virtual addressing).
+	MapsPinned bool
 	// Products says what multiplies matrices: "cuBLAS 12.4", "OpenBLAS", "kernels of this program",
 	// with the reason where a library was looked for.
 	Products string

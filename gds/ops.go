@@ -16,6 +16,7 @@ type Ops interface {
 	AttentionOps
 	EdgeOps
 	PropagationOps
+	SampleOps
 	LossOps
 	OptimizerOps
 }
@@ -24,14 +25,15 @@ type Ops interface {
 type MoveOps interface {
 	// Copy copies src to dst, of the same shape and type, any type. Each of them
 	// is memory of this device, memory of another device of its kind, or pinned
-	// memory of any: all other operations take memory of the stream's device alone.
+	// memory of any: other operations take memory of the stream's device alone, unless they say otherwise.
 	// Streams of the other device see the result as all others do, after an event.
 	Copy(dst, src Tensor)
 	// Convert copies src to dst, of the same shape, between float32, float16
 	// and bfloat16, rounding to nearest even.
 	Convert(dst, src Tensor)
 	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
-	// any type; index is uint32 or int64 [1, dst.Rows] and must be in range.
+	// any type; index is uint32 or int64 [1, dst.Rows] and must be in range. src may be pinned memory
+	// on a device whose Info has MapsPinned: it reads the rows by itself.
 	Gather(dst, src, index Tensor)
 	// Scatter copies rows: dst[index[i],:] = src[i,:], dst and src of one type, any type; index is
 	// uint32 [1, src.Rows], in range and without repetition.

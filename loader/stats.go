@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -99,12 +100,11 @@ func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 // loop.
 func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
 	loop, stages := times[len(times)-1], times[:len(times)-1]
-	if s.Stages == nil {
-		for _, t := range stages {
-			s.Stages = append(s.Stages, StageStats{Name: t.Name})
+	for _, t := range stages {
+		i := slices.IndexFunc(s.Stages, func(of StageStats) bool { return of.Name == t.Name })
+		if i < 0 {
+			i, s.Stages = len(s.Stages), append(s.Stages, StageStats{Name: t.Name})
 		}
-	}
-	for i, t := range stages {
 		s.Stages[i].WorkSeconds += t.Work.Seconds()
 		s.Stages[i].WaitSeconds += t.Waiting.Seconds()
 		s.Stages[i].BlockedSeconds += t.Blocked.Seconds()

@@ -60,6 +60,7 @@ type Device struct {
 	name        string
 	memoryBytes int64
 	processors  int
+	mapsPinned  bool
 	device      cu.Device
 	context     cu.CUContext // the primary one, which other users of the GPU in this process share
 	modules     []cu.Module
@@ -125,6 +126,14 @@ func (d *Device) connect() error {
 	if err == nil {
 		d.processors, err = d.device.Attribute(cu.MultiprocessorCount)
 	}
+	maps, unified := 0, 0
+	if err == nil {
+		maps, err = d.device.Attribute(cu.CanMapHostMemory)
+	}
+	if err == nil {
+		unified, err = d.device.Attribute(cu.UnifiedAddressing)
+	}
+	d.mapsPinned = maps != 0 && unified != 0 // so that kernels reach pinned memory by the host's address
 	if err == nil {
 		d.context, err = d.device.RetainPrimaryCtx()
 	}
@@ -149,7 +158,7 @@ func (d *Device) errorf(format string, args ...any) error {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, Products: d.options.products()}
+	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products()}
 }
 
 func (d *Device) Usage() gds.Usage {

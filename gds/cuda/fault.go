@@ -53,6 +53,8 @@ const (
 	offsetsDescend // and, in the bits from 8 on, which of edgeNames
 	noSuchSource
 	targetOutOfRange
+	noSuchNode
+	otherCounts
 )
 
 // err is the error of a fault of an operation before a number, or nil.
@@ -73,6 +75,10 @@ func (o outcome) err(d *Device, before uint64) error {
 		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
 	case noSuchSource:
 		return d.errorf("%s: edge %d comes from source %d, of %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
+	case noSuchNode:
+		return d.errorf("CountSampled or SampleEdges: nodes[%d] is node %d of a graph of %d", o.row, o.value, o.limit)
+	case otherCounts:
+		return d.errorf("SampleEdges: offsets are not those that CountSampled has set for these edges (edge %d)", o.row)
 	}
 	return d.errorf("a kernel reports fault %d", o.what)
 }

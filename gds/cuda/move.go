@@ -103,7 +103,7 @@ func (s *stream) Gather(dst, src, index gds.Tensor) {
 		if wide {
 			indexType, which = gds.Int64, 1
 		}
-		to, from, by := c.address(dst), c.address(src), c.typed(index, indexType)
+		to, from, by := c.address(dst), c.mapped(src), c.typed(index, indexType)
 		if c.err != nil {
 			return
 		}

@@ -238,6 +238,16 @@ func (c *call) address(t gds.Tensor) uint64 {
 	return start
 }
 
+// mapped is address of memory that may be pinned, if the device reads that by itself.
+func (c *call) mapped(t gds.Tensor) uint64 {
+	b, start, err := memory(t)
+	if b == nil || !b.pinned || !c.stream.device.mapsPinned {
+		return c.address(t)
+	}
+	c.require(err == nil, err)
+	return start
+}
+
 // memory is where t starts, and the buffer that it is in; without elements, nil.
 func memory(t gds.Tensor) (*buffer, uint64, error) {
 	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {

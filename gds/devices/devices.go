@@ -107,7 +107,7 @@ func onHost(name string, count int, options func(i, n int) host.Options) Kind {
 	first := options(0, 1)
 	return Kind{
 		Name: name, Count: count,
-		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes, Products: blas.Name},
+		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes, MapsPinned: !first.Unmapped, Products: blas.Name},
 		FreeBytes: first.MemoryBytes,
 		Device:    func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
 	}

@@ -210,6 +210,25 @@ var badCalls = []badCall{
 	{"what is blended has another shape", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.Propagate(gds.NewTensor(x.Buf, 2, 3, gds.Float32), y, gds.Product{Starts: count, Ends: count, Nodes: labelIndices(labels), Blend: y})
 	}},
+	{"there is no graph to sample", "CountSampled", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CountSampled(labelIndices(labels), count.Columns(0, 1), labelIndices(labels).Columns(0, 2), nil, gds.Sampling{Fanout: 1})
+	}},
+	{"offsets of sampled edges are as many as nodes", "CountSampled", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CountSampled(labelIndices(labels), count.Columns(0, 1), labelIndices(labels), &gds.Graph{Offsets: count}, gds.Sampling{Fanout: 1})
+	}},
+	{"sampled edges have fewer weights than sources", "SampleEdges", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.SampleEdges(labelIndices(labels), x.Slice(0, 1).Columns(0, 2), labelIndices(labels), labelIndices(labels).Columns(0, 2), &gds.Graph{Offsets: count}, gds.Sampling{Fanout: 1})
+	}},
+	{"a graph has offsets of 32 bits", "CountSampled", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.CountSampled(labelIndices(labels), count.Columns(0, 1), labelIndices(labels).Columns(0, 2), &gds.Graph{Offsets: labels}, gds.Sampling{Fanout: 1})
+	}},
+	{"there is no room for new nodes", "Relabel", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		i := labelIndices(labels)
+		s.Relabel(i, i, i.Columns(0, 1), i, 1)
+	}},
+	{"a cache has other columns", "GatherCached", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.GatherCached(x.Slice(0, 2), y.Slice(0, 2), x, labelIndices(labels), labelIndices(labels).Columns(0, 2), count.Columns(0, 1))
+	}},
 	{"a matrix is clipped", "ClipNorm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.ClipNorm(x, 1) }},
 	{"labels are floats", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.CountCorrect(count, x, y.Slice(0, 1)) }},
 	{"a count is a float", "CountCorrect", func(s gds.Stream, x, y, labels, count gds.Tensor) {

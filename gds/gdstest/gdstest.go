@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"attention", attentionTests},
 		{"edges", edgeTests},
 		{"propagation", propagationTests},
+		{"sampling", sampleTests},
 		{"losses", lossTests},
 		{"optimizers", optimizerTests},
 		{"files", fileTests},

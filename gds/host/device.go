@@ -29,6 +29,8 @@ type Options struct {
 	// Discrete makes memory from Alloc the device's own, as on a card: it has no
 	// Bytes, and is reached by streams and files alone.
 	Discrete bool
+	// Unmapped makes it a device that cannot read pinned memory by itself.
+	Unmapped bool
 	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way;
 	// 0: as fast as memory is.
 	LinkBytesPerSecond int64
@@ -81,7 +83,7 @@ func New(o Options) (*Device, error) {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes, Products: blas.Name}
+	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes, MapsPinned: !d.options.Unmapped, Products: blas.Name}
 }
 
 func (d *Device) Usage() gds.Usage {

@@ -34,6 +34,30 @@ func TestSuite(t *testing.T) {
 	}
 }
 
+func TestADeviceThatMapsNoMemoryDoesNotReadWhatIsPinned(t *testing.T) {
+	d := newDevice(t, host.Options{Discrete: true, Unmapped: true})
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := d.AllocPinned(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := gds.NewTensor(b, 1, 2, gds.Uint32)
+	s.Gather(x, gds.NewTensor(pinned, 8, 2, gds.Uint32), x.Columns(0, 1))
+	if err := s.Close(); d.Info().MapsPinned || err == nil || !strings.Contains(err.Error(), "does not read") {
+		t.Errorf("%+v, %v", d.Info(), err)
+	}
+	if err := errors.Join(pinned.Free(), b.Free(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMemoryIsHandedOutUpToTheLimit(t *testing.T) {
 	d := newDevice(t, host.Options{MemoryBytes: 1 << 20})
 	first, err := d.Alloc(768 << 10)
@@ -214,6 +238,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		multi := tensor(c.rows, classes, gds.Int8)
 		index, index64 := tensor(1, c.rows, gds.Uint32), tensor(1, c.rows, gds.Int64)
 		scores, edgeWeights := tensor(c.rows, 4, gds.Float32), tensor(1, c.rows, gds.Float32)
+		starts, graph := tensor(1, 3, gds.Uint32), &gds.Graph{Offsets: tensor(1, 3, gds.Int64)}
 		chain := func() {
 			s.Copy(x, gds.NewTensor(pinned, c.rows, cols, gds.Float32))
 			s.Convert(half, x)
@@ -254,6 +279,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.AttendEdges(y.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), scores, offsets, indices, 0.2)
 			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), x.Columns(0, 4), offsets, indices, 0.2)
 			s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: index64.Columns(0, 2), Ends: index64.Columns(0, 2), Nodes: index, Blend: x.Slice(0, 2), NotFinite: count.Columns(0, 1)})
+			s.CountSampled(starts, count.Columns(0, 1), index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
+			s.SampleEdges(gds.Tensor{}, gds.Tensor{}, starts, index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
+			s.Relabel(index.Columns(0, 1), index, starts.Columns(0, 1), index.Columns(0, 1), 0)
+			s.GatherCached(x, x.Slice(0, 1), x, index, index, count.Columns(0, 1))
 			s.SoftmaxCrossEntropy(loss, y, y, labels, gds.Tensor{}, gds.Tensor{}, 1)
 			s.SigmoidCrossEntropy(loss, y, y, multi, gds.Tensor{}, 1)
 			s.SquaredError(loss, y, y, y, row.Columns(0, classes), gds.Tensor{}, 1)
@@ -265,7 +294,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		ofSynchronize := testing.AllocsPerRun(20, func() { mustSynchronize(t, s) })
 		all := testing.AllocsPerRun(20, func() { chain(); mustSynchronize(t, s) })
 		if all > ofSynchronize || ofSynchronize > 2 {
-			t.Errorf("%d threads, %d rows: %v allocations by 44 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
+			t.Errorf("%d threads, %d rows: %v allocations by 48 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
 		}
 		err = s.Close()
 		for _, b := range buffers {

@@ -45,6 +45,8 @@ type views struct {
 	rowBody     func(out, row []float32)
 	sumBody     func(s *stream, sum []float32, lo, hi int)
 	cols        int // of the rows of eachBody, and of the sums of sumBody
+
+	graph graphView
 }
 
 // memory is the bytes from t's first element to its last, and the buffer that they

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -104,6 +105,17 @@ func convert(out []byte, to gds.DType, in []byte, from gds.DType) {
 }
 
 var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
+	dst, src := s.op.tensors[0], s.op.tensors[1]
+	var arrival time.Time
+	if src.Pinned() { // the rows come over the link
+		arrival = s.device.in.send(dst.Rows * dst.Cols * dst.DType.Size())
+	}
+	err := s.gather()
+	s.device.waitFor(arrival)
+	return err
+}}
+
+func (s *stream) gather() (err error) {
 	dst, src, index := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
 	if !isVector(index, dst.Rows) || dst.Cols != src.Cols {
 		return errShape
@@ -114,9 +126,14 @@ var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
 	if dst.DType != src.DType {
 		return errTypes
 	}
-	if err := s.viewBytes(2); err != nil {
+	if err := s.viewBytes(1); err != nil {
 		return err
 	}
+	from, _, err := s.device.mapped(src)
+	if err != nil {
+		return err
+	}
+	s.views.bytes[1] = asBytes(src, from)
 	if index.DType == gds.Int64 {
 		rows, err := view[int64](s.device, index, gds.Int64)
 		if err != nil {
@@ -141,7 +158,7 @@ var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
 		s.gatherRows(p.lo, rows)
 		return nil
 	})
-}}
+}
 
 func (s *stream) Gather(dst, src, index gds.Tensor) {
 	s.push(op{kind: &gatherOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})

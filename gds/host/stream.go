@@ -24,6 +24,8 @@ type op struct {
 	seed           uint64
 	adam           gds.AdamOptions
 	event          *event
+	graph          *gds.Graph
+	sampling       gds.Sampling
 }
 
 // maxTensors is how many an operation has at most.

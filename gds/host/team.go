@@ -173,6 +173,7 @@ type scratch struct {
 	rows    []uint32  // of Gather, by 64 bits
 	edges   edgeScratch
 	product productViews
+	sample  sampleScratch
 }
 
 // room returns n elements of scratch memory, as they happen to be.

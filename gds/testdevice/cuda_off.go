@@ -3,6 +3,7 @@
 package testdevice
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -12,7 +13,9 @@ import (
 // GPU tells whether Open opens a GPU.
 const GPU = false
 
-func openGPU() (gds.Device, error) { panic("built without GPUs") }
+func openGPU() (gds.Device, error) {
+	return nil, errors.New("the tests are built without GPUs: build them with the tag cuda")
+}
 
 // Bubble runs a test whose goroutines must end and must not wait for one another for ever, in a
 // synctest bubble. The driver of a GPU wakes goroutines from outside of any bubble: with one, the

@@ -106,6 +106,16 @@ func (c *Cache) Traced() bool { _, traced := c.policy.(*optimal); return traced 
 // Stats tells what the cache did so far.
 func (c *Cache) Stats() Stats { return c.stats }
 
+// Table has, for each node, the slot of its row, or a number that is no slot: for a device that looks
+// rows up by itself, of a cache that is Fixed. It is valid until the next call of Begin.
+func (c *Cache) Table() []uint32 { return c.slotOf }
+
+// CountFound adds to the statistics rows that were looked up by Table.
+func (c *Cache) CountFound(lookups, hits int64) {
+	c.stats.Lookups += lookups
+	c.stats.Hits += hits
+}
+
 // Begin begins an epoch, or goes on after the batches that the last Begin was for. trace yields the
 // nodes of the batches that follow; it is called only if the cache is Traced. The rows that it
 // returns must be brought into their slots before the next batch; they are valid until the next call.

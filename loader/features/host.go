@@ -17,15 +17,39 @@ import (
 // Host has all rows in host memory, as they are stored.
 type Host struct {
 	shape
-	rowsOf []byte          // [rows, columns]
-	memory *offheap.Buffer // of rowsOf, if it is its own
+	rowsOf []byte       // [rows, columns]
+	pinned gds.Buffer   // of rowsOf, if devices read it by themselves
+	free   func() error // of rowsOf, if it is its own
 	pool   *gather.Pool
 
 	gathered atomic.Int64 // rows
 }
 
 // LoadHost reads and checks the features of a graph. threads 0 is parallel.Threads.
-func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err error) {
+func LoadHost(ctx context.Context, graph *format.Dir, threads int) (*Host, error) {
+	return load(ctx, graph, threads, func(h *Host, bytes int64) error {
+		memory, err := offheap.Alloc(bytes)
+		if err == nil {
+			h.rowsOf, h.free = memory.Bytes(), memory.Free
+		}
+		return err
+	})
+}
+
+// LoadPinned is LoadHost into pinned memory of a device, which it and others of its kind read by
+// themselves.
+func LoadPinned(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (*Host, error) {
+	return load(ctx, graph, threads, func(h *Host, bytes int64) error {
+		memory, err := device.AllocPinned(bytes)
+		if err == nil {
+			h.rowsOf, h.free, h.pinned = memory.Bytes(), memory.Free, memory
+		}
+		return err
+	})
+}
+
+// load reads the features of a graph into the memory that alloc gives.
+func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Host, bytes int64) error) (_ *Host, err error) {
 	h := &Host{}
 	if h.shape, err = newShape(graph); err != nil {
 		return nil, err
@@ -35,18 +59,24 @@ func LoadHost(ctx context.Context, graph *format.Dir, threads int) (_ *Host, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if h.memory, err = offheap.Alloc(h.rows * h.rowBytes()); err != nil {
+	if err := alloc(h, h.rows*h.rowBytes()); err != nil {
 		return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
 	}
 	err = parallel.For(ctx, threads, int64(m.Chunks()), 1, func(k, _ int64) error {
 		first, rows := m.ChunkRowRange(int(k))
-		return m.ReadChunk(int(k), h.memory.Bytes()[first*h.rowBytes():][:int64(rows)*h.rowBytes()])
+		return m.ReadChunk(int(k), h.rowsOf[first*h.rowBytes():][:int64(rows)*h.rowBytes()])
 	})
 	if err != nil {
-		return nil, errors.Join(err, h.memory.Free())
+		return nil, errors.Join(err, h.free())
 	}
-	h.rowsOf, h.pool = h.memory.Bytes(), gather.NewPool(threads)
+	h.pool = gather.NewPool(threads)
 	return h, nil
+}
+
+// Pinned is the rows, [rows, columns], in memory that devices read by themselves; false if they are not
+// in such memory.
+func (h *Host) Pinned() (gds.Tensor, bool) {
+	return gds.NewTensor(h.pinned, int(h.rows), h.columns, h.dtype), h.pinned != nil
 }
 
 // InMemory are rows of float32 in memory that stays the caller's, until Close. threads 0 is parallel.Threads.
@@ -78,8 +108,8 @@ func (h *Host) Stats() Stats {
 // Close frees the rows.
 func (h *Host) Close() error {
 	h.pool.Close()
-	if h.memory == nil {
+	if h.free == nil {
 		return nil
 	}
-	return h.memory.Free()
+	return h.free()
 }

@@ -48,7 +48,9 @@ type layout struct {
 	rows                   int64 // staged rows, as stored
 	labels, weights, nodes int64
 	index, missAt, into    int64 // of cached rows: see job.transfer
+	hits                   int64 // of a batch that the device prepares: rows that its cache had
 	blocks                 []blockPlace
+	written                int64 // end of what the host writes, and of pinned memory
 	end                    int64
 }
 
@@ -58,10 +60,34 @@ type blockPlace struct{ offsets, indices, weights int64 }
 // align is what parts of a batch are aligned to in a buffer.
 const align = 256
 
-// layOut says where the parts of a job's batch lie.
+// batchSize is how large the parts of a batch are.
+type batchSize struct {
+	onDevice      bool // the device prepares it: the host writes labels alone
+	seeds, inputs int
+	seedWeights   int
+	misses, into  int // of a cache that the host looks rows up in
+	blocks        []blockSize
+}
+
+type blockSize struct{ destinations, sources, edges int }
+
+// setSize sets the size of a job's batch from what was sampled and looked up.
+func (j *job) setSize() {
+	b := &j.sample
+	j.size = batchSize{
+		seeds: len(b.Seeds), inputs: len(b.Inputs), seedWeights: len(b.SeedWeights),
+		misses: len(j.lookup.Misses), into: len(j.lookup.Into), blocks: j.size.blocks[:0],
+	}
+	for i := range b.Blocks {
+		k := &b.Blocks[i]
+		j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, len(k.Indices)})
+	}
+}
+
+// layOut says where the parts of a job's batch, whose size is known, lie.
 func (l *Loader) layOut(j *job) {
-	p, b, f := &j.layout, &j.sample, l.o.Features
-	p.inputs, p.staged = len(b.Inputs), 0
+	p, b, f := &j.layout, &j.size, l.o.Features
+	p.inputs, p.staged = b.inputs, 0
 	cached := l.rows != nil && l.rows.onDevice()
 	at := int64(0)
 	take := func(bytes int64) int64 {
@@ -74,37 +100,42 @@ func (l *Loader) layOut(j *job) {
 	switch float := f.DType() == gds.Float32; {
 	case l.unified: // the host writes float32
 		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
-	case cached && float:
+	case (cached || b.onDevice) && float:
 		p.x = take(stored)
 		p.raw = p.x
-	case cached:
+	case cached || b.onDevice:
 		p.x, p.raw = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32)), take(stored)
 	case !float:
 		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
 	}
 	p.host, at = at, 0
-	if !l.unified {
+	if !l.unified && !b.onDevice {
 		if p.staged = p.inputs; cached {
-			p.staged = len(j.lookup.Misses)
+			p.staged = b.misses
 		}
 	}
 	p.rows = take(int64(p.staged) * l.rowBytes())
-	if cached {
-		p.index, p.missAt, p.into = take(4*int64(p.inputs)), take(4*int64(p.staged)), take(4*int64(len(j.lookup.Into)))
+	if cached && !b.onDevice {
+		p.index, p.missAt, p.into = take(4*int64(p.inputs)), take(4*int64(p.staged)), take(4*int64(b.into))
 	}
 	if l.o.Labels != nil {
-		p.labels = take(int64(len(b.Seeds) * l.o.Labels.rowBytes()))
+		p.labels = take(int64(b.seeds * l.o.Labels.rowBytes()))
 	}
-	p.weights = take(4 * int64(len(b.SeedWeights)))
+	if b.onDevice {
+		p.hits = take(8)
+	}
+	p.written = at
+	p.weights = take(4 * int64(b.seedWeights))
 	if l.o.NodeIDs {
 		p.nodes = take(4 * int64(p.inputs))
 	}
 	p.blocks = p.blocks[:0]
-	for i := range b.Blocks {
-		k := &b.Blocks[i]
-		p.blocks = append(p.blocks, blockPlace{take(4 * int64(len(k.Offsets))), take(4 * int64(len(k.Indices))), take(4 * int64(len(k.Weights)))})
+	for _, k := range b.blocks {
+		p.blocks = append(p.blocks, blockPlace{take(4 * int64(k.destinations+1)), take(4 * int64(k.edges)), take(4 * int64(k.edges))})
 	}
-	p.end = at
+	if p.end = at; !b.onDevice {
+		p.written = at
+	}
 }
 
 // takeBuffer gives a job a free buffer with room for its batch, once nothing uses its memory.
@@ -126,7 +157,7 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	}
 	p := &j.layout
 	b.bytes.Store(max(b.bytes.Load(), p.host+p.end))
-	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.end
+	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.written
 	if b.released != nil && (l.unified || grows) {
 		if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
 			return context.Cause(w.Context())
@@ -165,7 +196,7 @@ func (b *batchBuffer) grow(j *job) error {
 		b.device, err = l.o.Device.Alloc(need)
 	}
 	if err == nil && !l.unified {
-		b.pinned, err = l.o.Device.AllocPinned(p.end + p.end/4)
+		b.pinned, err = l.o.Device.AllocPinned(p.written + p.written/4)
 	}
 	if err != nil {
 		return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, p.inputs, err)
@@ -220,7 +251,7 @@ func (b *batchBuffer) waitReleased(ctx context.Context) error {
 // hostMemory is what the host writes, from layout.host on.
 func (b *batchBuffer) hostMemory(p *layout) []byte {
 	if b.pinned != nil {
-		return b.pinned.Bytes()[:p.end]
+		return b.pinned.Bytes()[:p.written]
 	}
 	return b.device.Bytes()[p.host:][:p.end]
 }
@@ -244,14 +275,13 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 			}
 		}()
 	}
-	l.layOut(j)
-	if err := l.takeBuffer(w, j); err != nil {
+	j.setSize()
+	if err := l.beginBatch(w, j); err != nil {
 		return err
 	}
 	b, p := j.buffer, &j.layout
 	given := !s.method.kind.graphWise // else the sampler has chosen them
 	batch := &b.batch
-	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, len(m.Seeds), j.plan.GlobalRows
 	if !given {
 		batch.GlobalRows = len(m.Seeds)
 	}
@@ -262,46 +292,74 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	if labels := l.o.Labels; labels != nil {
 		batch.Labels = s.writeLabels(memory[p.labels:], j, given)
 	}
-	batch.RowWeights, batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}, gds.Tensor{}
+	batch.RowWeights = gds.Tensor{}
 	if n := len(m.SeedWeights); n > 0 {
 		copy(dtype.Float32s(memory[p.weights:][:4*n]), m.SeedWeights)
 		batch.RowWeights = b.tensor(p, p.weights, 1, n, gds.Float32)
 	}
 	if l.o.NodeIDs {
 		copy(dtype.Uint32s(memory[p.nodes:][:4*p.inputs]), m.Inputs)
-		batch.InputIDs = b.tensor(p, p.nodes, 1, p.inputs, gds.Uint32)
-		batch.NodeIDs = batch.InputIDs.Columns(0, len(m.Seeds)) // which come first
 	}
-	b.blocks = b.blocks[:0]
-	edges := 0
 	for i, at := range p.blocks {
 		k := &m.Blocks[i]
 		copy(dtype.Uint32s(memory[at.offsets:][:4*len(k.Offsets)]), k.Offsets)
 		copy(dtype.Uint32s(memory[at.indices:][:4*len(k.Indices)]), k.Indices)
 		copy(dtype.Float32s(memory[at.weights:][:4*len(k.Weights)]), k.Weights)
+	}
+	hits := 0
+	if l.o.Cache != nil {
+		hits = j.lookup.Hits()
+	}
+	b.addCached(int64(hits))
+	return nil
+}
+
+// beginBatch takes a buffer for a job whose size is known, and sets the tensors of its batch.
+func (l *Loader) beginBatch(w *pipeline.Worker, j *job) error {
+	l.layOut(j)
+	if err := l.takeBuffer(w, j); err != nil {
+		return err
+	}
+	b, p := j.buffer, &j.layout
+	batch := &b.batch
+	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, j.size.seeds, j.plan.GlobalRows
+	batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}
+	if l.o.NodeIDs {
+		batch.InputIDs = b.tensor(p, p.nodes, 1, p.inputs, gds.Uint32)
+		batch.NodeIDs = batch.InputIDs.Columns(0, j.size.seeds) // which come first
+	}
+	b.blocks = b.blocks[:0]
+	edges := 0
+	for i, at := range p.blocks {
+		k := j.size.blocks[i]
 		b.blocks = append(b.blocks, loader.Block{
-			Destinations: k.Destinations, Sources: k.Sources,
-			Offsets: b.tensor(p, at.offsets, 1, len(k.Offsets), gds.Uint32),
-			Indices: b.tensor(p, at.indices, 1, len(k.Indices), gds.Uint32),
-			Weights: b.tensor(p, at.weights, 1, len(k.Weights), gds.Float32),
+			Destinations: k.destinations, Sources: k.sources,
+			Offsets: b.tensor(p, at.offsets, 1, k.destinations+1, gds.Uint32),
+			Indices: b.tensor(p, at.indices, 1, k.edges, gds.Uint32),
+			Weights: b.tensor(p, at.weights, 1, k.edges, gds.Float32),
 		})
-		edges += len(k.Indices)
+		edges += k.edges
 	}
 	batch.Blocks, batch.X = b.blocks, b.x[:]
 	batch.Traffic = loader.Traffic{Rows: int64(p.inputs), Edges: int64(edges)}
-	if l.o.Cache != nil {
-		batch.Traffic.CachedRows = int64(j.lookup.Hits())
-	}
-	missed := batch.Traffic.Rows - batch.Traffic.CachedRows
-	batch.Traffic.CacheBytes = batch.Traffic.CachedRows * l.rowBytes()
-	batch.Traffic.AddBytes(l.placement(), missed*l.rowBytes())
 	return nil
+}
+
+// addCached adds to the batch's traffic that so many of its rows were cached, and the others not.
+func (b *batchBuffer) addCached(hits int64) {
+	t, l := &b.batch.Traffic, b.l
+	t.CachedRows += hits
+	t.CacheBytes += hits * l.rowBytes()
+	t.AddBytes(l.placement(), (t.Rows-hits)*l.rowBytes())
 }
 
 // writeLabels writes the labels of a batch. Of seeds that a sampler has chosen, those that are not
 // of the set are unlabelled.
 func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
 	labels, seeds := s.l.o.Labels, j.sample.Seeds
+	if j.size.onDevice {
+		seeds = j.seeds
+	}
 	size := labels.rowBytes()
 	for i, node := range seeds {
 		to := dst[i*size:][:size]

@@ -1,8 +1,7 @@
 package sampling
 
 import (
-	"math/bits"
-
+	"github.com/hopfeed/hopfeed/internal/choose"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -98,7 +97,7 @@ func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32
 	if loop >= 0 {
 		d--
 	}
-	below, _ := bits.Div64(uint64(s.fanout), 0, uint64(d)) // 2^64 fanout/d
+	below := choose.Threshold(int64(s.fanout), d)
 	c.edges = grow(c.edges, len(sources)+1)
 	next := len(c.edges)
 	edges, random := c.edges[:cap(c.edges)], s.random

@@ -79,6 +79,8 @@ type Loader struct {
 	traffic  loader.Traffic        // of all batches
 	lookups  cache.Stats           // after the last epoch
 	samplers map[*Method][]Sampler // that no epoch has
+
+	deviceSampler *DeviceSampler // of the last epoch whose batches the device has prepared
 }
 
 // Open opens a loader.
@@ -228,6 +230,9 @@ func (l *Loader) Close() error {
 		for _, s := range list {
 			errs = append(errs, s.Close())
 		}
+	}
+	if l.deviceSampler != nil {
+		errs = append(errs, l.deviceSampler.Close())
 	}
 	if l.rows != nil {
 		errs = append(errs, l.rows.close())

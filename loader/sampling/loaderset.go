@@ -19,7 +19,8 @@ import (
 type Set struct {
 	l *Loader
 	epochs
-	member []uint64 // a bit for each node: it is one of nodes
+	member   []uint64     // a bit for each node: it is one of nodes
+	onDevice *deviceRoute // that prepares all batches; nil: the host prepares them
 }
 
 // epochs are the mini-batches of any number of epochs.
@@ -123,14 +124,17 @@ func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32,
 // Batches is the number of batches of an epoch.
 func (s *Set) Batches() int { return s.plan.Batches() }
 
-// job is a mini-batch on its way through the stages: sample, gather and transfer. Each is a function
-// of the job alone, which whoever schedules work otherwise can call as well as a pipeline.
+// job is a mini-batch on its way through the stages: sample, gather and transfer, or, where the device
+// prepares it, those of deviceRoute. Each is a function of the job alone, which whoever schedules work
+// otherwise can call as well as a pipeline.
 type job struct {
 	plan   chunk.Batch
 	epoch  int
 	seeds  []uint32
 	sample MiniBatch
 	lookup cache.Lookup
+	device DeviceBatch // if the device prepares it
+	size   batchSize
 	buffer *batchBuffer
 	layout layout
 }
@@ -185,9 +189,9 @@ func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 	return nil
 }
 
-// sampled adds the stages plan and sample to a pipeline: the batches of epoch n from first on, each in a
-// job that is free, by as many workers as there are samplers.
-func (s *epochs) sampled(p *pipeline.Pipeline, samplers []Sampler, free <-chan *job, n, first int) *pipeline.Queue[*job] {
+// planned adds the stage plan to a pipeline: the batches of epoch n from first on, each in a job that is
+// free.
+func (s *epochs) planned(p *pipeline.Pipeline, free <-chan *job, n, first int) *pipeline.Queue[*job] {
 	planned := pipeline.NewQueue[*job](p, 0)
 	p.Go("plan", func(w *pipeline.Worker) {
 		defer planned.Close()
@@ -197,7 +201,12 @@ func (s *epochs) sampled(p *pipeline.Pipeline, samplers []Sampler, free <-chan *
 			}
 		}
 	})
-	return planned.Then(pipeline.Stage[*job]{
+	return planned
+}
+
+// sampled adds the stages plan and sample, of as many workers as there are samplers.
+func (s *epochs) sampled(p *pipeline.Pipeline, samplers []Sampler, free <-chan *job, n, first int) *pipeline.Queue[*job] {
+	return s.planned(p, free, n, first).Then(pipeline.Stage[*job]{
 		Name: "sample", Workers: len(samplers), Queue: len(samplers),
 		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
 	})
@@ -237,9 +246,11 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			return err
 		}
 	}
-	samplers, err := l.takeSamplers(s.method)
-	if err != nil {
-		return err
+	var samplers []Sampler
+	if s.onDevice == nil {
+		if samplers, err = l.takeSamplers(s.method); err != nil {
+			return err
+		}
 	}
 	// A new stream for each epoch: an error in it ends with the epoch.
 	stream, err := l.o.Device.NewStream()
@@ -273,6 +284,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.stats.AddEpoch(p.Times(), batches, rows)
 		l.traffic.Add(traffic)
 		if l.o.Cache != nil {
+			if s.onDevice != nil {
+				l.o.Cache.CountFound(traffic.Rows, traffic.CachedRows)
+			}
 			l.lookups = l.o.Cache.Stats()
 		}
 	}()
@@ -280,7 +294,33 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	if err := window.begin(ctx, stream, first); err != nil {
 		return err
 	}
-	done := s.sampled(p, samplers, l.jobs, n, first).Then(pipeline.Stage[*job]{
+	var done *pipeline.Queue[*job]
+	if s.onDevice != nil {
+		if err := s.onDevice.begin(ctx, stream); err != nil {
+			return err
+		}
+		done = s.onDevice.stages(s.planned(p, l.jobs, n, first), window, stream)
+	} else {
+		done = s.stages(s.sampled(p, samplers, l.jobs, n, first), window, stream)
+	}
+	for j, err := range done.All() {
+		if err != nil {
+			return err
+		}
+		b := j.buffer
+		batches, rows = batches+1, rows+int64(b.batch.Rows)
+		traffic.Add(b.batch.Traffic)
+		l.jobs <- j // there is room for all
+		if !b.yieldTo(consumer, yield) {
+			break
+		}
+	}
+	return nil
+}
+
+// stages adds the stages gather and transfer.
+func (s *Set) stages(sampled *pipeline.Queue[*job], window *cacheWindow, stream gds.Stream) *pipeline.Queue[*job] {
+	return sampled.Then(pipeline.Stage[*job]{
 		Name: "gather",
 		Work: func(w *pipeline.Worker, j *job) error {
 			err := window.reach(w.Context(), stream, j.plan.Index)
@@ -295,22 +335,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		},
 	}).Then(pipeline.Stage[*job]{
 		// What the stage before has enqueued goes on while that gathers the next batch.
-		Name: "transfer", Queue: len(l.buffers),
+		Name: "transfer", Queue: len(s.l.buffers),
 		Work: func(w *pipeline.Worker, j *job) error { return w.Wait(j.buffer.ready) },
 	})
-	for j, err := range done.All() {
-		if err != nil {
-			return err
-		}
-		b := j.buffer
-		batches, rows = batches+1, rows+int64(b.batch.Rows)
-		traffic.Add(b.batch.Traffic)
-		l.jobs <- j // there is room for all
-		if !b.yieldTo(consumer, yield) {
-			break
-		}
-	}
-	return nil
 }
 
 // yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It reports

@@ -18,6 +18,7 @@ import (
 type rowCache struct {
 	l      *Loader
 	device gds.Buffer // nil: host
+	table  gds.Buffer // on the device, cache.Table, where the device looks rows up; else nil
 	host   *offheap.Buffer
 
 	misses *offheap.Buffer // of a batch, of the host
@@ -29,11 +30,11 @@ type rowCache struct {
 // maxLoadRows is how many rows are loaded at a time, of as many slots or more.
 const maxLoadRows = 4096
 
-// newRowCache allocates the slots of a loader's cache; nil if nothing is to be gained by rows in
-// other memory.
+// newRowCache allocates the slots of a loader's cache; nil if there are none, or nothing is to be
+// gained by rows in other memory.
 func newRowCache(l *Loader) (_ *rowCache, err error) {
 	_, stored := l.o.Features.(*features.Storage)
-	if l.o.Cache == nil || l.unified && !stored {
+	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored {
 		return nil, nil
 	}
 	r := &rowCache{l: l, loadRows: min(maxLoadRows, l.o.Cache.Slots())}
@@ -140,7 +141,7 @@ func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) erro
 
 func (r *rowCache) close() error {
 	var errs []error
-	for _, b := range []gds.Buffer{r.device, r.staging, r.arrival} {
+	for _, b := range []gds.Buffer{r.device, r.table, r.staging, r.arrival} {
 		if b != nil {
 			errs = append(errs, b.Free())
 		}

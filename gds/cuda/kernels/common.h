@@ -52,7 +52,7 @@ DEVICE float warp_max(float v) { for (int k = 16; k > 0; k /= 2) v = fmaxf(v, __
 // It is pinned host memory; fault.go reads it.
 struct Fault { u64 operation; u32 what, reserved; u64 row; i64 value, limit; u64 column; };
 
-enum { INDEX_OUT_OF_RANGE = 1, LABEL_OUT_OF_RANGE, LABEL_NOT_BINARY, OFFSETS_DESCEND, NO_SUCH_SOURCE, TARGET_OUT_OF_RANGE };
+enum { INDEX_OUT_OF_RANGE = 1, LABEL_OUT_OF_RANGE, LABEL_NOT_BINARY, OFFSETS_DESCEND, NO_SUCH_SOURCE, TARGET_OUT_OF_RANGE, NO_SUCH_NODE, OTHER_COUNTS };
 
 DEVICE void report(Fault *f, u64 operation, u32 what, u64 row, u64 column, i64 value, i64 limit) {
 	if (atomicCAS(&f->operation, 0ull, operation) != 0) return;

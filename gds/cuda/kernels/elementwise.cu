@@ -1,5 +1,6 @@
 // Each element from those at the same place of matrices of one shape.
 #include "common.h"
+#include "random.h"
 
 KERNEL(axpy, const float *x, u64 x_stride, float *y, u64 y_stride, u64 rows, u64 cols, float alpha) {
 	FOR_EACH(i, rows * cols) y[place(i, cols, y_stride)] += alpha * x[place(i, cols, x_stride)];
@@ -45,14 +46,6 @@ KERNEL(prelu_grad, float *dst, u64 dst_stride, float *parts, const float *grad, 
 
 KERNEL(mul, float *dst, u64 dst_stride, const float *a, u64 a_stride, const float *b, u64 b_stride, u64 rows, u64 cols) {
 	FOR_EACH(i, rows * cols) dst[place(i, cols, dst_stride)] = a[place(i, cols, a_stride)] * b[place(i, cols, b_stride)];
-}
-
-// The hash of internal/rng: start is Start(seed), i the place in the stream.
-DEVICE u64 hash_at(u64 start, u64 i) {
-	u64 x = start + (i + 1) * 0x9e3779b97f4a7c15ull;
-	x ^= x >> 30; x *= 0xbf58476d1ce4e5b9ull;
-	x ^= x >> 27; x *= 0x94d049bb133111ebull;
-	return x ^ x >> 31;
 }
 
 // An element is dropped if the upper 24 bits of its hash are below threshold.

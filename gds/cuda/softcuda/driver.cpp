@@ -42,7 +42,7 @@ std::map<uintptr_t, Allocation> memory, pinned; // by their start
 size_t in_use[devices], limit = size_t(1) << 30;
 std::string failing;
 long fails_in;
-bool lost;
+bool lost, maps = true;
 char contexts[devices];
 thread_local CUcontext current;
 
@@ -133,11 +133,12 @@ CUresult move_rows(CUstream s, uintptr_t dst, size_t dst_pitch, uintptr_t src, s
 } // namespace
 
 // What tests set: the n-th call of a function from now on fails; the memory of each device; whether
-// all devices are lost, as after a kernel that crashed, until they are found again. An idle driver
+// all devices are lost, as after a kernel that crashed, until they are found again; whether they map host memory. An idle driver
 // has no memory allocated.
 EXPORT void softcuda_fail(const char *function, int n) { Lock l(mu); failing = function; fails_in = n; }
 EXPORT void softcuda_memory(size_t bytes) { Lock l(mu); limit = bytes; }
 EXPORT void softcuda_lose(int yes) { Lock l(mu); lost = yes; }
+EXPORT void softcuda_map(int yes) { Lock l(mu); maps = yes; }
 EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1]; for (auto &p : pinned) n += p.second.bytes; return n; }
 
 // For the software cuBLAS: f runs in the order of a stream.
@@ -152,7 +153,8 @@ API cuDeviceGet(CUdevice *d, int i) { CALL; *d = i; return i < 0 || i >= devices
 API cuDeviceGetName(char *s, int n, CUdevice) { snprintf(s, n, "software GPU"); return CUDA_SUCCESS; }
 API cuDeviceTotalMem_v2(size_t *n, CUdevice) { Lock l(mu); *n = limit; return CUDA_SUCCESS; }
 API cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
-	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : 0;
+	bool yes = a == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || (a == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY && maps);
+	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : yes;
 	return CUDA_SUCCESS;
 }
 API cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; *c = (CUcontext)&contexts[d]; return CUDA_SUCCESS; }

@@ -155,6 +155,18 @@ template <class T> T shuffle(T v, int from) {
 	yield(at_warp);
 	return r;
 }
+// ballot has a bit for each lane of the warp: its condition.
+inline unsigned ballot(bool v) {
+	Group *g = group;
+	Thread *t = g->now;
+	size_t warp = size_t(t - g->threads.data()) & ~size_t(31);
+	t->slot = v;
+	yield(at_warp);
+	unsigned bits = 0;
+	for (size_t i = 0; i < 32 && warp + i < g->threads.size(); i++) bits |= unsigned(g->threads[warp + i].slot != 0) << i;
+	yield(at_warp);
+	return bits;
+}
 inline int lane() { return int(group->now - group->threads.data()) & 31; }
 template <class To, class From> To bits(From v) { static_assert(sizeof(To) == sizeof v); To t; memcpy(&t, &v, sizeof t); return t; }
 } // namespace shim
@@ -166,6 +178,7 @@ template <class To, class From> To bits(From v) { static_assert(sizeof(To) == si
 #define __syncthreads() shim::yield(shim::at_block)
 #define __syncwarp() shim::yield(shim::at_warp)
 #define __shfl_xor_sync(mask, v, k) shim::shuffle(v, shim::lane() ^ int(k))
+#define __ballot_sync(mask, v) shim::ballot(v)
 #define __threadfence_system() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define __uint_as_float(v) shim::bits<float>(v)
 #define __float_as_uint(v) shim::bits<unsigned>(v)
@@ -176,6 +189,14 @@ inline unsigned long long atomicCAS(unsigned long long *p, unsigned long long ex
 }
 inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 inline unsigned atomicAdd(unsigned *p, unsigned v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+
+inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v) {
+	unsigned long long before = __atomic_load_n(p, __ATOMIC_RELAXED);
+	while (v < before && !__atomic_compare_exchange_n(p, &before, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+	return before;
+}
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned long long)((unsigned __int128)a * b >> 64); }
+inline int __popc(unsigned v) { return __builtin_popcount(v); }
 
 inline float half_to_float(unsigned short h) { return shim::bits<_Float16>(h); }
 inline unsigned short float_to_half(float f) { return shim::bits<unsigned short>(_Float16(f)); }

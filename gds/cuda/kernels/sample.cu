@@ -1,0 +1,269 @@
+// Sampling of the in-edges of nodes, local ids, and gathering through a cache: gds.SampleOps. The graph
+// may be pinned host memory, which these kernels then read over the link: so what is read there is read
+// once in a kernel, by as many threads as there are numbers.
+#include "common.h"
+#include "random.h"
+
+// A place in a list, and no place: an edge that the graph has not.
+enum : u64 { NO_EDGE = ~0ull };
+
+// List is where the edges of a node are, and which of them is its self-loop that is always chosen, or -1.
+struct List { u64 first, degree; i64 loop; };
+
+DEVICE List list_of(const u64 *offsets, const u32 *loops, u32 node) {
+	u64 first = offsets[node];
+	return {first, offsets[node + 1] - first, loops ? (i64)loops[node] - 1 : -1};
+}
+
+// How many edges there are to choose among, whether all are chosen, and how many random numbers are drawn.
+enum { REPLACE = 1, LABOR = 2, ADD_LOOPS = 4, MEAN = 8 };
+DEVICE u64 choices(List l) { return l.loop >= 0 ? l.degree - 1 : l.degree; }
+DEVICE bool all_chosen(u64 d, i64 fanout, u32 flags) { return fanout < 0 || ((u64)fanout >= d && ((flags & LABOR) || !(flags & REPLACE))); }
+DEVICE u64 draws(u64 d, i64 fanout, u32 flags) { return (flags & LABOR) || d == 0 || all_chosen(d, fanout, flags) ? 0 : (u64)fanout; }
+
+// threshold is floor(2^64 k / d), k < d < 2^32: no node has more edges.
+DEVICE u64 threshold(u64 k, u64 d) { return (k << 32) / d << 32 | ((k << 32) % d << 32) / d; }
+
+// counts[v] is how many edges of nodes[v] are chosen, but for those that LABOR chooses among.
+KERNEL(count_sampled, u32 *counts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u32 flags, Fault *fault, u64 operation) {
+	FOR_EACH(v, destinations) {
+		if (nodes[v] >= graph_nodes) {
+			report(fault, operation, NO_SUCH_NODE, v, 0, nodes[v], (i64)graph_nodes);
+			counts[v] = 0;
+			continue;
+		}
+		u64 d = choices(list_of(offsets, loops, nodes[v]));
+		counts[v] = (u32)((all_chosen(d, fanout, flags) ? d : draws(d, fanout, flags)) + (flags & ADD_LOOPS ? 1 : 0));
+	}
+}
+
+// LABOR: a warp for each node reads its whole list, unless all of it is chosen. If chosen is not null,
+// their places in the list go there, to offsets[v] and up, after a self-loop.
+DEVICE u32 labor(u64 *chosen, List l, const u32 *sources, u64 below, u64 random) {
+	u32 count = 0;
+	for (u64 j0 = 0; j0 < l.degree; j0 += 32) {
+		u64 j = j0 + LANE;
+		bool take = j < l.degree && (i64)j != l.loop && hash_at(random, sources[l.first + j]) < below;
+		u32 lanes = __ballot_sync(ALL_LANES, take);
+		if (chosen && take) chosen[count + __popc(lanes & ((1u << LANE) - 1))] = j;
+		count += __popc(lanes);
+	}
+	return count;
+}
+
+KERNEL(count_labor, u32 *counts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *sources, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+	FOR_EACH_ROW(v, destinations) {
+		if (nodes[v] >= graph_nodes) continue;
+		List l = list_of(offsets, loops, nodes[v]);
+		u64 d = choices(l);
+		if (all_chosen(d, fanout, flags)) continue;
+		u32 count = labor(nullptr, l, sources, threshold(fanout, d), random);
+		if (LANE == 0) counts[v] = count + (flags & ADD_LOOPS ? 1 : 0);
+	}
+}
+
+// Sums of numbers up to each place, in three kernels: of slabs, a block each; of up to 256 slabs, by one
+// block; and within slabs. starts are [n+1]; values may be its elements from 1 on.
+KERNEL(scan_sums, u64 *sums, const u32 *values, u64 n, u64 slab) {
+	__shared__ u64 shared[256];
+	u64 first = blockIdx.x * slab, end = first + slab < n ? first + slab : n, sum = 0;
+	for (u64 i = first + threadIdx.x; i < end; i += 256) sum += values[i];
+	shared[threadIdx.x] = sum;
+	__syncthreads();
+	for (u32 k = 128; k > 0; k /= 2) {
+		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0) sums[blockIdx.x] = shared[0];
+}
+
+KERNEL(scan_slabs, u64 *sums, u64 slabs, u64 *total) {
+	__shared__ u64 shared[256];
+	shared[threadIdx.x] = threadIdx.x < slabs ? sums[threadIdx.x] : 0;
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		u64 before = 0;
+		for (u32 i = 0; i < 256; i++) { u64 v = shared[i]; shared[i] = before; before += v; }
+		*total = before;
+	}
+	__syncthreads();
+	if (threadIdx.x < slabs) sums[threadIdx.x] = shared[threadIdx.x];
+}
+
+KERNEL(scan_within, u32 *starts, const u32 *values, const u64 *sums, u64 n, u64 slab) {
+	__shared__ u32 shared[256];
+	u64 first = blockIdx.x * slab, end = first + slab < n ? first + slab : n;
+	u32 before = (u32)sums[blockIdx.x];
+	if (blockIdx.x == 0 && threadIdx.x == 0) starts[0] = 0;
+	for (u64 i0 = first; i0 < end; i0 += 256) {
+		u64 i = i0 + threadIdx.x;
+		shared[threadIdx.x] = i < end ? values[i] : 0;
+		__syncthreads();
+		for (u32 k = 1; k < 256; k *= 2) {
+			u32 left = threadIdx.x >= k ? shared[threadIdx.x - k] : 0;
+			__syncthreads();
+			shared[threadIdx.x] += left;
+			__syncthreads();
+		}
+		if (i < end) starts[i + 1] = before + shared[threadIdx.x];
+		before += shared[255];
+		__syncthreads();
+	}
+}
+
+// flags[v] tells that random numbers are drawn for nodes[v].
+KERNEL(count_drawing, u32 *drawing, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u32 flags, Fault *fault, u64 operation) {
+	FOR_EACH(v, destinations) {
+		drawing[v] = 0;
+		if (nodes[v] >= graph_nodes) report(fault, operation, NO_SUCH_NODE, v, 0, nodes[v], (i64)graph_nodes);
+		else drawing[v] = draws(choices(list_of(offsets, loops, nodes[v])), fanout, flags) > 0;
+	}
+}
+
+// A thread for each node draws: with replacement, or a subset (Floyd; Bentley 1987), which it looks through
+// for each place. chosen are places among the edges to choose among, without a self-loop.
+KERNEL(choose_drawn, u64 *chosen, u64 edges, const u32 *starts, const u32 *drawing, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+	FOR_EACH(v, destinations) {
+		if (nodes[v] >= graph_nodes) continue;
+		u64 d = choices(list_of(offsets, loops, nodes[v])), k = draws(d, fanout, flags), number = drawing[v] * k;
+		u64 to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
+		if (k == 0 || to + k > edges) continue;
+		u64 *places = chosen + to;
+		for (u64 i = 0; i < k; i++) {
+			u64 hash = hash_at(random, number + i);
+			if (flags & REPLACE) { places[i] = __umul64hi(hash, d); continue; }
+			u64 last = d - k + i, place = __umul64hi(hash, last + 1);
+			for (u64 before = 0; before < i; before++)
+				if (places[before] == place) { place = last; break; }
+			places[i] = place;
+		}
+	}
+}
+
+KERNEL(choose_labor, u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *sources, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+	FOR_EACH_ROW(v, destinations) {
+		if (nodes[v] >= graph_nodes) continue;
+		List l = list_of(offsets, loops, nodes[v]);
+		u64 d = choices(l), to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
+		if (all_chosen(d, fanout, flags) || starts[v + 1] > edges || to > starts[v + 1]) continue;
+		u64 below = threshold(fanout, d);
+		// Were the offsets of other edges, there would be no room.
+		if (labor(nullptr, l, sources, below, random) == starts[v + 1] - to) labor(chosen + to, l, sources, below, random);
+	}
+}
+
+// A thread for each edge writes its source and its weight.
+KERNEL(write_sampled, u32 *to_sources, float *to_weights, const u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations,
+	const u64 *offsets, const u32 *sources, u64 graph_edges, const float *weights, const float *row_factors, const float *column_factors, const u32 *loops, u64 graph_nodes,
+	i64 fanout, u32 flags, Fault *fault, u64 operation) {
+	FOR_EACH(e, edges) {
+		u64 low = 0, high = destinations; // starts[low] <= e < starts[high]
+		while (high - low > 1) {
+			u64 middle = (low + high) / 2;
+			if (starts[middle] <= e) low = middle;
+			else high = middle;
+		}
+		u32 node = nodes[low];
+		if (starts[low] > e || starts[low + 1] <= e || node >= graph_nodes) {
+			report(fault, operation, OTHER_COUNTS, e, 0, node, 0);
+			continue;
+		}
+		List l = list_of(offsets, loops, node);
+		u64 d = choices(l), i = e - starts[low], edge = NO_EDGE;
+		float w = 1;
+		if ((flags & ADD_LOOPS) && i == 0) {
+			if (l.loop >= 0) edge = l.first + l.loop;
+		} else {
+			if (flags & ADD_LOOPS) i--;
+			bool all = all_chosen(d, fanout, flags);
+			u64 place = all ? i : chosen[e];
+			if (!all) w = (float)((double)d / (double)fanout);
+			if (l.loop >= 0 && place >= (u64)l.loop && (all || !(flags & LABOR))) place++;
+			if (place >= l.degree || l.first + place >= graph_edges) {
+				report(fault, operation, OTHER_COUNTS, e, 0, node, 0);
+				continue;
+			}
+			edge = l.first + place;
+		}
+		u32 source = edge == NO_EDGE ? node : sources[edge];
+		if (source >= graph_nodes) {
+			report(fault, operation, NO_SUCH_NODE, e, 0, source, (i64)graph_nodes);
+			continue;
+		}
+		if (flags & MEAN) w *= l.degree ? (float)(1 / (double)l.degree) : 0;
+		else if (row_factors) w *= row_factors[node];
+		if (weights && edge != NO_EDGE) w *= weights[edge];
+		if (column_factors) w *= column_factors[source];
+		to_sources[e] = source;
+		to_weights[e] = w;
+	}
+}
+
+// A hash table of nodes has a word for each: the node, and below it the first place at which it comes, or
+// its local id. It is larger than there are nodes, and empty words are all ones, which no node gives, as
+// there are fewer than 2^32-1 places. A node is entered once and stays where it is.
+DEVICE u64 first_slot(u32 node, u64 mask) { return ((u64)node * 0x9e3779b97f4a7c15ull >> 20) & mask; }
+
+KERNEL(enter_nodes, u64 *table, u64 mask, const u32 *nodes, u64 known, const u32 *items, u64 count) {
+	FOR_EACH(i, known + count) {
+		u32 node = i < known ? nodes[i] : items[i - known];
+		u64 word = (u64)node << 32 | i;
+		for (u64 slot = first_slot(node, mask);; slot = (slot + 1) & mask) { // what atomics say is never out of date
+			u64 before = atomicCAS(&table[slot], ~0ull, word);
+			if (before == ~0ull) break;
+			if (before >> 32 != node) continue;
+			atomicMin(&table[slot], word);
+			break;
+		}
+	}
+}
+
+KERNEL(find_first, u32 *first, u32 *slots, const u64 *table, u64 mask, u64 known, const u32 *items, u64 count) {
+	FOR_EACH(i, count) {
+		u64 slot = first_slot(items[i], mask);
+		while (table[slot] >> 32 != items[i]) slot = (slot + 1) & mask; // it is there
+		slots[i] = (u32)slot;
+		first[i] = (u32)table[slot] == known + i;
+	}
+}
+
+// starts are the sums of first: [count+1].
+KERNEL(add_nodes, u64 *table, u32 *nodes, u64 known, const u32 *starts, const u32 *slots, const u32 *items, u64 count) {
+	FOR_EACH(i, count) {
+		if (starts[i] == starts[i + 1]) continue;
+		u64 id = known + starts[i];
+		nodes[id] = items[i];
+		table[slots[i]] = (u64)items[i] << 32 | id;
+	}
+}
+
+KERNEL(write_ids, u32 *ids, u32 *nodes_count, const u64 *table, u64 known, const u32 *starts, const u32 *slots, u64 count) {
+	FOR_EACH(i, count + 1) {
+		if (i == count) *nodes_count = (u32)(known + starts[count]);
+		else ids[i] = (u32)table[slots[i]];
+	}
+}
+
+struct unit16 { u64 lo, hi; };
+
+// dst[i,:] = cached[slots[index[i]],:] or src[index[i],:]; rows are cols units, strides count units.
+#define GATHER_CACHED(name, Unit) \
+	KERNEL(name, Unit *dst, u64 dst_stride, const Unit *src, u64 src_stride, const u32 *index, u64 rows, u64 cols, u64 sources, const Unit *cached, u64 cached_stride, u64 cached_rows, const u32 *slots, u64 *hits, Fault *fault, u64 operation) { \
+		FOR_EACH(i, rows * cols) { \
+			u64 row = divide(i, cols), column = i - row * cols, from = index[row]; \
+			if (from >= sources) { \
+				report(fault, operation, INDEX_OUT_OF_RANGE, row, 0, (i64)from, (i64)sources); \
+				continue; \
+			} \
+			u64 slot = slots[from]; \
+			if (slot < cached_rows) { \
+				dst[row * dst_stride + column] = cached[slot * cached_stride + column]; \
+				if (column == 0) atomicAdd(hits, 1ull); \
+			} else dst[row * dst_stride + column] = src[from * src_stride + column]; \
+		} \
+	}
+GATHER_CACHED(gather_cached_1, u8)
+GATHER_CACHED(gather_cached_2, u16)
+GATHER_CACHED(gather_cached_4, u32)
+GATHER_CACHED(gather_cached_8, u64)
+GATHER_CACHED(gather_cached_16, unit16)

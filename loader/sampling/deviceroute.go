@@ -1,0 +1,179 @@
+package sampling
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/loader/features"
+)
+
+// deviceRoute is the route on which the device prepares batches by itself: it samples the topology and
+// gathers features, both of which stay in pinned host memory, through the cache of rows that it has
+// (Route 1 of MorphGL, section 4.1). The host's part is to say how large blocks are, and to write
+// labels. Batches are the same as on the other route.
+//
+// For a schedule of both routes, its stages are functions of a job, as sample, Set.gather and
+// job.transfer are of the other: sample and then gather enqueue their work on one stream, which
+// orders them; before the next job is sampled there, gather must have been called. On an emulated
+// device (gds/host), what crosses the link takes its time, and the processor does the device's work.
+type deviceRoute struct {
+	s        *Set
+	m        *DeviceMethod
+	features gds.Tensor // pinned
+}
+
+// PrepareOnDevice makes the loader's device prepare the batches of the set's epochs by itself, by a
+// method that is made of the set's (Method.OnDevice). The features must be in pinned memory
+// (features.LoadPinned), and the cache, if there is one, must be Fixed: ErrOptions says so. Batches do
+// not change. The method must be open until the loader is closed.
+func (s *Set) PrepareOnDevice(m *DeviceMethod) error {
+	l := s.l
+	host, ok := l.o.Features.(*features.Host)
+	if m.method != s.method {
+		return fmt.Errorf("the method for the device is made of another sampler than %s of this set", s.method.name)
+	}
+	r := &deviceRoute{s: s, m: m}
+	if ok {
+		r.features, ok = host.Pinned()
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory", ErrOptions)
+	case l.o.Cache != nil && !l.o.Cache.Fixed():
+		return fmt.Errorf("%w: the device cannot look rows up in cache %s, which changes from batch to batch (it can in degree, presampled, gns, ducati)", ErrOptions, l.o.Cache.Stats().Policy)
+	}
+	s.onDevice = r
+	return nil
+}
+
+// begin begins an epoch on a stream, after the rows of the cache were brought.
+func (r *deviceRoute) begin(ctx context.Context, stream gds.Stream) (err error) {
+	l := r.s.l
+	if d := l.deviceSampler; d != nil && d.m != r.m {
+		l.deviceSampler = nil
+		if err := d.Close(); err != nil {
+			return err
+		}
+	}
+	if l.deviceSampler == nil {
+		l.deviceSampler = r.m.NewSampler(l.o.Device, stream)
+	}
+	l.deviceSampler.stream = stream
+	rows := l.rows
+	if rows == nil {
+		return nil
+	}
+	table := l.o.Cache.Table()
+	if rows.table == nil {
+		if rows.table, err = l.o.Device.Alloc(4 * int64(len(table))); err != nil {
+			return fmt.Errorf("table of the cached rows of %d nodes: %w", len(table), err)
+		}
+	}
+	return gds.Upload(l.o.Device, stream, r.slots(), table)
+}
+
+// slots is the table of the cache on the device.
+func (r *deviceRoute) slots() gds.Tensor {
+	return gds.NewTensor(r.s.l.rows.table, 1, int(r.s.l.o.Features.Rows()), gds.Uint32)
+}
+
+// stages adds the stages prepare and transfer.
+func (r *deviceRoute) stages(planned *pipeline.Queue[*job], window *cacheWindow, stream gds.Stream) *pipeline.Queue[*job] {
+	return planned.Then(pipeline.Stage[*job]{
+		Name: "prepare",
+		Work: func(w *pipeline.Worker, j *job) error {
+			err := window.reach(w.Context(), stream, j.plan.Index)
+			if err == nil {
+				err = r.sample(w, j)
+			}
+			if err == nil {
+				err = r.gather(w, j, stream)
+			}
+			if err == nil {
+				j.buffer.batch.Traffic.Add(window.takeLoaded())
+			}
+			return err
+		},
+	}).Then(pipeline.Stage[*job]{Name: "transfer", Queue: len(r.s.l.buffers), Work: r.finish})
+}
+
+// sample samples the mini-batch of a job.
+func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
+	j.size = batchSize{onDevice: true, seeds: len(j.seeds), blocks: j.size.blocks[:0]}
+	if len(j.seeds) == 0 {
+		j.device = DeviceBatch{}
+		return nil
+	}
+	sampler := r.s.l.deviceSampler
+	sampler.wait = func(_ context.Context, e gds.Event) error { return w.Wait(e) }
+	if j.device, err = sampler.Sample(w.Context(), j.seeds, r.s.key(j)); err != nil {
+		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
+	}
+	j.size.inputs = j.device.Inputs.Cols
+	for _, k := range j.device.Blocks {
+		j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, k.Indices.Cols})
+	}
+	return nil
+}
+
+// gather takes a buffer for a job that was sampled on stream, and enqueues there what makes the batch.
+func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) error {
+	l := r.s.l
+	if err := l.beginBatch(w, j); err != nil {
+		return err
+	}
+	b, p, f := j.buffer, &j.layout, l.o.Features
+	batch := &b.batch
+	batch.RowWeights = gds.Tensor{}
+	memory := b.hostMemory(p)
+	if l.o.Labels != nil {
+		batch.Labels = r.s.writeLabels(memory[p.labels:], j, true)
+	}
+	clear(memory[p.hits:][:8])
+	if b.released != nil {
+		stream.WaitEvent(b.released)
+	}
+	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8), gds.NewTensor(b.pinned, 1, int(p.written), gds.Uint8))
+	l.copiedIn.Add(p.written)
+	if l.o.NodeIDs && p.inputs > 0 {
+		stream.Copy(batch.InputIDs, j.device.Inputs)
+	}
+	for i, k := range j.device.Blocks {
+		to := b.blocks[i]
+		stream.Copy(to.Offsets, k.Offsets)
+		stream.Copy(to.Indices, k.Indices)
+		stream.Copy(to.Weights, k.Weights)
+	}
+	x := gds.NewTensor(b.device, p.inputs, f.Columns(), gds.Float32)
+	x.Offset = p.x
+	raw := gds.NewTensor(b.device, p.inputs, f.Columns(), f.DType())
+	raw.Offset = p.raw
+	if l.rows != nil {
+		hits := b.tensor(p, p.hits, 1, 1, gds.Int64)
+		stream.GatherCached(raw, l.rows.tensor(), r.features, r.slots(), j.device.Inputs, hits)
+		to := gds.NewTensor(b.pinned, 1, 1, gds.Int64)
+		to.Offset = p.hits
+		stream.Copy(to, hits)
+	} else {
+		stream.Gather(raw, r.features, j.device.Inputs)
+	}
+	if f.DType() != gds.Float32 {
+		stream.Convert(x, raw)
+	}
+	b.x[0] = x
+	b.ready = stream.Record()
+	return nil
+}
+
+// finish waits for the batch of a job, and counts the rows that the device found in its cache.
+func (r *deviceRoute) finish(w *pipeline.Worker, j *job) error {
+	b := j.buffer
+	if err := w.Wait(b.ready); err != nil {
+		return err
+	}
+	b.addCached(dtype.Int64s(b.hostMemory(&j.layout)[j.layout.hits:][:8])[0])
+	return nil
+}

@@ -1,0 +1,378 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/internal/graphtest"
+)
+
+// multigraph has nodes without in-neighbours, self-loops, parallel edges and a hub of 500 edges.
+func multigraph(weighted bool) *format.CSC {
+	const n = 400
+	lists := make([][]uint32, n)
+	for v := range lists {
+		d := v % 9
+		switch {
+		case v == 4:
+			d = 500
+		case v%20 == 7:
+			d = 60 + v%10
+		}
+		for i := range d {
+			lists[v] = append(lists[v], uint32(rng.Hash(uint64(v), uint64(i))%n))
+		}
+		if v%6 == 2 && d > 0 {
+			lists[v][0] = uint32(v)
+		}
+		slices.Sort(lists[v])
+	}
+	return fromLists(lists, weighted)
+}
+
+func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
+	device := testdevice.Open(t, host.Options{Discrete: true, Threads: 2})
+	stream, err := device.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	b := &bench{t: t, device: device}
+	batches := [][]uint32{{0, 4, 7, 2, 399}, {4}, {27, 47, 67, 1, 3, 5, 8, 12, 200, 201, 202, 14, 20}, {9}, {}}
+	var many []uint32 // more than a chunk of the processor's
+	for v := range uint32(400) {
+		many = append(many, (v*7)%400)
+	}
+	batches = append(batches, many)
+	for _, c := range []struct {
+		name    string
+		fanouts []int
+		replace bool
+	}{
+		{"neighbor", []int{4, 3}, false}, {"neighbor", []int{1, 70, 2}, false}, {"neighbor", []int{5, All}, false}, {"neighbor", []int{6, 2}, true},
+		{"full", []int{1, 1}, false}, {"labor", []int{4, 3}, false}, {"labor", []int{61, 1, 2}, false}, {"labor", []int{All, 5}, false},
+	} {
+		for _, a := range []Aggregation{Mean, Sym, Plain} {
+			for _, weighted := range []bool{false, true} {
+				o := Options{Fanouts: c.fanouts, Replace: c.replace, Aggregation: a}
+				t.Run(fmt.Sprintf("%s %+v weighted %t", c.name, o, weighted), func(t *testing.T) {
+					b.t = t
+					b.topology, err = PinTopology(device, InMemory(multigraph(weighted)))
+					b.must(err)
+					defer func() { b.must(b.topology.Close()) }()
+					m, err := NewMethod(t.Context(), c.name, b.topology, o)
+					b.must(err)
+					defer func() { b.must(m.Close()) }()
+					d, err := m.OnDevice(device)
+					b.must(err)
+					defer func() { b.must(d.Close()) }()
+					s, err := m.NewSampler()
+					b.must(err)
+					defer func() { b.must(s.Close()) }()
+					on := d.NewSampler(device, stream)
+					defer func() { b.must(on.Close()) }()
+					var want MiniBatch
+					for i, seeds := range append(batches, batches[0]) {
+						b.must(s.Sample(t.Context(), &want, seeds, Key(3, 1, i)))
+						got, err := on.Sample(t.Context(), seeds, Key(3, 1, i))
+						b.must(err)
+						if inputs := read[uint32](b, stream, got.Inputs); !slices.Equal(inputs, want.Inputs) {
+							t.Fatalf("batch %d: inputs are %v, want %v", i, inputs, want.Inputs)
+						}
+						for k, w := range want.Blocks {
+							g := got.Blocks[k]
+							if g.Destinations != w.Destinations || g.Sources != w.Sources || !slices.Equal(read[uint32](b, stream, g.Offsets), w.Offsets) ||
+								!slices.Equal(read[uint32](b, stream, g.Indices), w.Indices) {
+								t.Fatalf("batch %d: block %d has other edges", i, k)
+							}
+							if weights := read[float32](b, stream, g.Weights); !slices.Equal(weights, w.Weights) {
+								t.Fatalf("batch %d: block %d has weights %v, want %v", i, k, weights, w.Weights)
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestSeedsThatTheDeviceCannotSampleAreErrors(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	s := b.onDevice(m).NewSampler(b.device, b.stream())
+	defer func() { b.must(s.Close()) }()
+	for want, seeds := range map[string][]uint32{"two seeds are node 5": {5, 1, 5}, "a seed is node 211": {0, 211}} {
+		if _, err := s.Sample(t.Context(), seeds, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", seeds, err)
+		}
+	}
+	if _, err := s.Sample(t.Context(), []uint32{5, 1}, 1); err != nil {
+		t.Errorf("after errors: %v", err)
+	}
+}
+
+func TestWhatOnlyTheProcessorSamplesIsRefusedWithTheReason(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	unmapped := testdevice.Host(t, host.Options{Discrete: true, Unmapped: true})
+	unified := testdevice.Host(t, host.Options{})
+	loaded, err := LoadTopology(t.Context(), b.graph, 1)
+	b.must(err)
+	defer func() { b.must(loaded.Close()) }()
+	for _, c := range []struct {
+		name, want string
+		device     gds.Device
+		topology   Topology
+	}{
+		{"ladies", "sampler ladies runs on the processor alone", b.device, b.topology},
+		{"neighbor", "cannot read host memory", unmapped, b.topology},
+		{"neighbor", "is the host's", unified, b.topology},
+		{"labor", "not in pinned memory", b.device, loaded},
+	} {
+		m, err := NewMethod(t.Context(), c.name, c.topology, Options{Fanouts: []int{2}})
+		b.must(err)
+		if _, err := m.OnDevice(c.device); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+		b.must(m.Close())
+	}
+	if _, err := PinTopology(b.device, b.topology); err == nil {
+		t.Error("pinned topology twice")
+	}
+}
+
+// newUnifiedBench opens a graph in memory that the device reads by itself.
+func newUnifiedBench(t testing.TB, g graphtest.Graph) *bench {
+	t.Helper()
+	b := &bench{t: t, graph: graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)}
+	b.device = testdevice.Open(t, host.Options{Threads: 2, Discrete: true})
+	topology, err := LoadTopology(t.Context(), b.graph, 2)
+	b.must(err)
+	b.topology, err = PinTopology(b.device, topology)
+	b.must(err)
+	t.Cleanup(func() { b.must(b.topology.Close()) })
+	b.features, err = features.LoadPinned(t.Context(), b.graph, b.device, 2)
+	b.must(err)
+	t.Cleanup(func() { b.must(b.features.Close()) })
+	b.labels, err = ReadLabels(t.Context(), b.graph)
+	b.must(err)
+	return b
+}
+
+func (b *bench) onDevice(m *Method) *DeviceMethod {
+	b.t.Helper()
+	d, err := m.OnDevice(b.device)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(d.Close()) })
+	return d
+}
+
+func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
+	for _, g := range []graphtest.Graph{
+		{Nodes: 211, Columns: 5, ChunkRows: 50, DType: format.Float32, Labels: 1},
+		{Nodes: 211, Columns: 7, ChunkRows: 50, DType: format.Float16, Labels: 3},
+		{Nodes: 97, Columns: 6, ChunkRows: 10, DType: format.BFloat16, Labels: -2},
+	} {
+		for _, sampler := range []string{"neighbor", "labor"} {
+			for _, policy := range []string{"", "degree", "presampled", "gns", "ducati"} {
+				t.Run(fmt.Sprintf("%v, %s, cache %q", g.DType, sampler, policy), func(t *testing.T) {
+					b := newUnifiedBench(t, g)
+					m := b.method(sampler, Options{Fanouts: []int{3, 2}, Aggregation: Sym})
+					nodes := everyThird(g.Nodes)
+					plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
+					o := LoaderOptions{Labels: b.labels, NodeIDs: true}
+					if policy != "" {
+						spec, err := cache.Parse(policy + ":600")
+						b.must(err)
+						opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+						b.must(err)
+						o.Cache = opened.Cache
+					}
+					d, l := b.onDevice(m), b.open(o)
+					train, err := l.Set(nodes, m, plan)
+					b.must(err)
+					b.must(train.PrepareOnDevice(d))
+					valid, err := l.Set([]uint32{1, 2, 4, 3}, m, chunk.Plan{BatchRows: 3})
+					b.must(err)
+					stream := b.stream()
+					for epoch := range 3 {
+						for _, s := range []*Set{train, valid} {
+							var seen []uint32
+							for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+								b.must(err)
+								seen = append(seen, b.check(s, stream, batch, epoch, g)...)
+							}
+							slices.Sort(seen)
+							if want := slices.Sorted(slices.Values(s.nodes)); !slices.Equal(seen, want) {
+								t.Fatalf("an epoch has the seeds %v, want %v", seen, want)
+							}
+						}
+						b.must(valid.PrepareOnDevice(d)) // after an epoch of the other route
+					}
+					stats := l.Stats()
+					traffic := stats.Traffic
+					want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
+					if policy != "" {
+						want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits, stats.Cache.Loaded
+						want.CacheBytes = want.CachedRows * l.rowBytes()
+					}
+					want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+					if traffic != want || policy != "" && traffic.HitRate() == 0 && stats.Cache.Slots > 0 || stats.Rows != 3*(train.Rows()+4) {
+						t.Errorf("%+v, want %+v", stats, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestRoutesHitTheCacheAlike(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
+	d := b.onDevice(m)
+	var hits [2]int64
+	for route := range hits {
+		spec, err := cache.Parse("degree:800")
+		b.must(err)
+		opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
+		b.must(err)
+		l := b.open(LoaderOptions{Cache: opened.Cache})
+		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
+		b.must(err)
+		if route == 1 {
+			b.must(s.PrepareOnDevice(d))
+		}
+		for _, err := range s.Epoch(t.Context(), b.stream(), 0) {
+			b.must(err)
+		}
+		hits[route] = l.Stats().Cache.Hits
+	}
+	if hits[0] != hits[1] || hits[0] == 0 {
+		t.Errorf("routes hit the cache %d times", hits)
+	}
+}
+
+func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	d := b.onDevice(m)
+	set := func(o LoaderOptions, f features.Source) *Set {
+		o.Device, o.Features = b.device, f
+		l, err := Open(o)
+		b.must(err)
+		t.Cleanup(func() { b.must(l.Close()) })
+		s, err := l.Set([]uint32{1, 2}, m, chunk.Plan{BatchRows: 2})
+		b.must(err)
+		return s
+	}
+	loaded, err := features.LoadHost(t.Context(), b.graph, 1)
+	b.must(err)
+	t.Cleanup(func() { b.must(loaded.Close()) })
+	spec, err := cache.Parse("lru:800")
+	b.must(err)
+	opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
+	b.must(err)
+	for want, s := range map[string]*Set{
+		"not in pinned host memory":              set(LoaderOptions{}, loaded),
+		"cache lru, which changes from batch to": set(LoaderOptions{Cache: opened.Cache}, b.features),
+	} {
+		if err := s.PrepareOnDevice(d); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	other := set(LoaderOptions{}, b.features)
+	other.method = b.method("labor", Options{Fanouts: []int{2}})
+	if err := other.PrepareOnDevice(d); err == nil {
+		t.Error("a device prepares batches by another method than the host")
+	}
+}
+
+func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("labor", Options{Fanouts: []int{3, 2}})
+	d, plan := b.onDevice(m), chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9}
+	l := b.open(LoaderOptions{NodeIDs: true, Buffers: 3})
+	s, err := l.Set(everyThird(toy.Nodes), m, plan)
+	b.must(err)
+	want := b.batchesOf(s, 1, 0)
+	b.must(s.PrepareOnDevice(d))
+	for leave := range 3 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("stopped")
+		seen := 0
+		for _, err := range s.Epoch(ctx, b.stream(), 1) {
+			if err != nil {
+				if !errors.Is(err, stop) {
+					t.Error(err)
+				}
+				break
+			}
+			if seen++; seen == leave+1 {
+				if leave == 2 {
+					cancel(stop)
+					continue
+				}
+				break
+			}
+		}
+		cancel(nil)
+	}
+	if got := b.batchesOf(s, 1, 0); !slices.Equal(got, want) {
+		t.Error("the device prepares other batches")
+	}
+	if got := b.batchesOf(s, 1, 5); !slices.Equal(got, want[5:]) {
+		t.Error("from batch 5 on there are others")
+	}
+}
+
+func TestRanksSampleOnTheirDevices(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	d, nodes := b.onDevice(m), everyThird(toy.Nodes)[:34]
+	seen := 0
+	for rank := range 4 {
+		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true})
+		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
+		b.must(err)
+		b.must(s.PrepareOnDevice(d))
+		stream := b.stream()
+		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+			b.must(err)
+			seen += len(b.check(s, stream, batch, 0, toy)) // two ranks have no row of the last
+		}
+	}
+	if seen != 34 {
+		t.Errorf("ranks have %d rows", seen)
+	}
+}
+
+func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("full", Options{Fanouts: []int{1, 1, 1}})
+	d := b.onDevice(m)
+	l := b.open(LoaderOptions{MaxBatchBytes: 3000})
+	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 60})
+	b.must(err)
+	b.must(s.PrepareOnDevice(d))
+	batches := 0
+	for _, err = range s.Epoch(t.Context(), b.stream(), 0) {
+		batches++
+	}
+	if batches != 1 || !errors.Is(err, gds.ErrOutOfMemory) || !strings.Contains(err.Error(), "more than the 2.93 KiB that a batch may take") {
+		t.Errorf("%d batches, %v", batches, err)
+	}
+}
