@@ -53,7 +53,7 @@ CUresult hopfeed_record(uintptr_t context, uintptr_t stream, uintptr_t event) {
 	return cuEventRecord((CUevent)event, (CUstream)stream);
 }
 
-CUresult hopfeed_wait(uintptr_t context, uintptr_t stream, uintptr_t event) {
+CUresult hopfeed_wait_event(uintptr_t context, uintptr_t stream, uintptr_t event) {
 	USE(context);
 	return cuStreamWaitEvent((CUstream)stream, (CUevent)event, 0);
 }
@@ -66,7 +66,7 @@ CUresult hopfeed_query(uintptr_t context, uintptr_t event) {
 static void reached(void *handle) { hopfeedReached((uintptr_t)handle); }
 
 CUresult hopfeed_when_reached(uintptr_t context, uintptr_t stream, uintptr_t event, uintptr_t handle) {
-	CUresult r = hopfeed_wait(context, stream, event);
+	CUresult r = hopfeed_wait_event(context, stream, event);
 	return r == CUDA_SUCCESS ? cuLaunchHostFunc((CUstream)stream, reached, (void *)handle) : r;
 }
 

@@ -16,7 +16,7 @@ CUresult hopfeed_copy_rows(uintptr_t context, uintptr_t stream, uint64_t dst, si
 CUresult hopfeed_copy_rows_to_peer(uintptr_t context, uintptr_t stream, uintptr_t dst_context, uint64_t dst, size_t dst_pitch, uintptr_t src_context, uint64_t src, size_t src_pitch, size_t width, size_t rows);
 CUresult hopfeed_host_alloc(uintptr_t context, size_t bytes, void **p);
 CUresult hopfeed_record(uintptr_t context, uintptr_t stream, uintptr_t event);
-CUresult hopfeed_wait(uintptr_t context, uintptr_t stream, uintptr_t event);
+CUresult hopfeed_wait_event(uintptr_t context, uintptr_t stream, uintptr_t event);
 CUresult hopfeed_query(uintptr_t context, uintptr_t event);
 // hopfeed_when_reached calls hopfeedReached(handle), of event.go, on a thread of the driver, when the
 // event is reached; never if the device fails before. It goes through a stream that has nothing
