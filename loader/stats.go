@@ -99,6 +99,9 @@ func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 // AddEpoch adds an epoch of so many batches and rows of this rank. The last of times is that of the
 // loop.
 func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
+	if len(times) == 0 { // it failed before it had a stage
+		return
+	}
 	loop, stages := times[len(times)-1], times[:len(times)-1]
 	for _, t := range stages {
 		i := slices.IndexFunc(s.Stages, func(of StageStats) bool { return of.Name == t.Name })

@@ -83,6 +83,9 @@ func (p *Pipeline) Times() []Times {
 // Worker reports the end.
 func (p *Pipeline) Go(name string, run func(*Worker)) { p.start(p.addStage(name, 1), run) }
 
+// Worker adds a stage that is the caller's own goroutine, such as that of a loop which also sends.
+func (p *Pipeline) Worker(name string) *Worker { return p.addStage(name, 1)[0] }
+
 func (p *Pipeline) start(workers []*Worker, run func(*Worker)) {
 	for _, w := range workers {
 		p.running.Go(func() { run(w) })

@@ -40,7 +40,7 @@ const (
 	// TrainNext trains the next batch. Meanwhile, batches of the processor move to the device, one after
 	// another, as they are ready and there is room.
 	TrainNext
-	Await    // a batch of the processor
+	Await    // a batch of the processor, while there is none
 	MoveNext // the first batch of the processor that is ready, and wait for it
 	Finish
 )

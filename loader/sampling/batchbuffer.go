@@ -268,7 +268,9 @@ func (b *batchBuffer) tensor(p *layout, at int64, rows, cols int, t gds.DType) g
 func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	l, m := s.l, &j.sample
 	if c := l.o.Cache; c != nil {
+		l.lookup.Lock() // by a schedule, several workers gather
 		c.Lookup(m.Inputs, &j.lookup)
+		l.lookup.Unlock()
 		defer func() {
 			if err != nil { // as at the early end of an epoch, after which others come
 				c.Forget(j.lookup.Into)

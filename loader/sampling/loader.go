@@ -67,6 +67,8 @@ type Loader struct {
 	free    chan *batchBuffer // neither with a job nor with the loop nor held
 	allJobs []*job
 	jobs    chan *job // that are not in a pipeline
+	spare   []*job    // of schedules, that are not in a pipeline
+	lookup  sync.Mutex
 	rows    *rowCache // nil: no rows are cached
 	began   bool      // the cache
 
@@ -194,18 +196,18 @@ func (l *Loader) endUse() {
 	l.busy = false
 }
 
-// takeSamplers takes a sampler for each worker.
-func (l *Loader) takeSamplers(m *Method) ([]Sampler, error) {
+// takeSamplers takes a sampler for each of so many workers.
+func (l *Loader) takeSamplers(m *Method, workers int) ([]Sampler, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.samplers[m]) < l.o.Workers {
+	for len(l.samplers[m]) < workers {
 		s, err := m.NewSampler()
 		if err != nil {
 			return nil, err
 		}
 		l.samplers[m] = append(l.samplers[m], s)
 	}
-	return l.samplers[m], nil
+	return l.samplers[m][:workers], nil
 }
 
 // Close waits for the work on the last batches, and releases memory. While an epoch runs, or batches

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 )
@@ -20,7 +21,8 @@ type Set struct {
 	l *Loader
 	epochs
 	member   []uint64     // a bit for each node: it is one of nodes
-	onDevice *deviceRoute // that prepares all batches; nil: the host prepares them
+	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
+	schedule *Schedule    // nil: each stage is as fast as it can
 }
 
 // epochs are the mini-batches of any number of epochs.
@@ -246,11 +248,20 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			return err
 		}
 	}
-	var samplers []Sampler
-	if s.onDevice == nil {
-		if samplers, err = l.takeSamplers(s.method); err != nil {
-			return err
+	workers, room := l.o.Workers, len(l.buffers)
+	var rules schedule.Rules
+	switch {
+	case s.schedule != nil:
+		rules = s.schedule.Rules(n, first)
+		if workers, room = max(rules.Workers, 1)+1, Buffers(rules.CPUBuffer, rules.GPUBuffer); room > len(l.buffers) {
+			return fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, room, len(l.buffers))
 		}
+	case s.onDevice != nil:
+		workers = 0
+	}
+	samplers, err := l.takeSamplers(s.method, workers)
+	if err != nil {
+		return err
 	}
 	// A new stream for each epoch: an error in it ends with the epoch.
 	stream, err := l.o.Device.NewStream()
@@ -258,6 +269,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		return err
 	}
 	p := pipeline.New(ctx)
+	aside := l.setAside(room)
 	var batches, rows int64
 	var traffic loader.Traffic
 	// Deferred, since the loop body may end its goroutine.
@@ -273,6 +285,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 				l.free <- b
 			}
 		}
+		for _, b := range aside {
+			l.free <- b
+		}
 		for len(l.jobs) > 0 {
 			<-l.jobs
 		}
@@ -284,7 +299,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.stats.AddEpoch(p.Times(), batches, rows)
 		l.traffic.Add(traffic)
 		if l.o.Cache != nil {
-			if s.onDevice != nil {
+			if s.onDevice != nil && s.schedule == nil {
 				l.o.Cache.CountFound(traffic.Rows, traffic.CachedRows)
 			}
 			l.lookups = l.o.Cache.Stats()
@@ -294,13 +309,28 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	if err := window.begin(ctx, stream, first); err != nil {
 		return err
 	}
-	var done *pipeline.Queue[*job]
 	if s.onDevice != nil {
 		if err := s.onDevice.begin(ctx, stream); err != nil {
 			return err
 		}
+	}
+	next := func(b *batchBuffer) bool {
+		batches, rows = batches+1, rows+int64(b.batch.Rows)
+		traffic.Add(b.batch.Traffic)
+		return b.yieldTo(consumer, yield)
+	}
+	var done *pipeline.Queue[*job]
+	switch {
+	case s.schedule != nil:
+		loaded := window.takeLoaded()
+		return s.execute(p, rules, samplers, &execution{epoch: n, first: first, stream: stream, consumer: consumer, yield: func(b *batchBuffer) bool {
+			b.batch.Traffic.Add(loaded)
+			loaded = loader.Traffic{}
+			return next(b)
+		}})
+	case s.onDevice != nil:
 		done = s.onDevice.stages(s.planned(p, l.jobs, n, first), window, stream)
-	} else {
+	default:
 		done = s.stages(s.sampled(p, samplers, l.jobs, n, first), window, stream)
 	}
 	for j, err := range done.All() {
@@ -308,10 +338,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			return err
 		}
 		b := j.buffer
-		batches, rows = batches+1, rows+int64(b.batch.Rows)
-		traffic.Add(b.batch.Traffic)
 		l.jobs <- j // there is room for all
-		if !b.yieldTo(consumer, yield) {
+		if !next(b) {
 			break
 		}
 	}

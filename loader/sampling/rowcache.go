@@ -103,6 +103,8 @@ func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load)
 
 // gather writes the rows of a batch as float32: those in slots of the host, and those that it reads.
 func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) error {
+	r.l.lookup.Lock() // misses
+	defer r.l.lookup.Unlock()
 	f, size, slots := r.l.o.Features, r.l.rowBytes(), uint32(r.l.o.Cache.Slots())
 	need := int64(len(l.Misses)) * size
 	if r.misses == nil || int64(len(r.misses.Bytes())) < need {
