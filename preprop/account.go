@@ -11,6 +11,7 @@ type account struct {
 	planning   time.Duration // opening the graph, choosing rows, measuring the machine
 	preparing  time.Duration // topologies and factors
 	reading    time.Duration // inputs into panels, or first into column files
+	firstUse   time.Duration // of memory, after what of it was done beside reading
 	writing    time.Duration // matrices to files, beside other work
 	waiting    time.Duration // of other work, for these writes to end
 	publishing time.Duration // assembling result files, index, manifest
@@ -19,10 +20,13 @@ type account struct {
 // TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
 // Waiting. The rest of the whole is writing the rows of the store, checkpoints, and scratch files of earlier runs.
 type TimeAccount struct {
-	Planning   float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
-	Preparing  float64 `json:"preparing"` // reading topologies, and computing factors of operators
-	Reading    float64 `json:"reading"`   // the input, first use of the memory for it included
-	Hops       float64 `json:"hops"`      // computing, first use of the memory of the results included
+	Planning  float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
+	Preparing float64 `json:"preparing"` // reading topologies, and computing factors of operators
+	Reading   float64 `json:"reading"`   // the input
+	// FirstUse is taking the memory of the matrices from the machine, but for what of it was done beside Reading; 0 on
+	// systems that cannot be asked for it: it is then within Reading and Hops.
+	FirstUse   float64 `json:"first_use"`
+	Hops       float64 `json:"hops"`
 	Writing    float64 `json:"writing"`
 	Waiting    float64 `json:"waiting"`
 	Publishing float64 `json:"publishing"`
@@ -33,7 +37,7 @@ type TimeAccount struct {
 // of is the account of a job that took so many seconds for its hops.
 func (a *account) of(hops float64, panels int) TimeAccount {
 	t := TimeAccount{
-		Planning: a.planning.Seconds(), Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), Hops: hops,
+		Planning: a.planning.Seconds(), Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), FirstUse: a.firstUse.Seconds(), Hops: hops,
 		Writing: a.writing.Seconds(), Waiting: a.waiting.Seconds(), Publishing: a.publishing.Seconds(), Faster: "cores",
 	}
 	switch disk := t.Reading + t.Waiting + t.Publishing; {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 )
 
@@ -26,21 +25,26 @@ type engine struct {
 	panelColumns  int                      // of the widest panel
 	kept          *input                   // of which a matrix has the columns of the first panel since it was cut
 	back          writeback
-	populated     bool
+	firstUse      firstUse
 	label         string // which panel it is, for progress
 }
 
 func (e *engine) close() error {
+	e.firstUse.stop()
 	err := errors.Join(e.back.close(), e.topologies.Close())
 	for _, p := range e.propagators {
 		err = errors.Join(err, p.buf.Free())
 	}
-	for _, m := range append(e.seriesBuffers, e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]) {
-		if m != nil {
-			err = errors.Join(err, m.buf.Free())
-		}
+	for _, m := range e.matrices() {
+		err = errors.Join(err, m.buf.Free())
 	}
 	return err
+}
+
+// matrices are all that there are.
+func (e *engine) matrices() []*matrix {
+	all := append([]*matrix{e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]}, e.seriesBuffers...)
+	return slices.DeleteFunc(all, func(m *matrix) bool { return m == nil })
 }
 
 // prepare opens or derives the topologies, computes the factors of operators, and finds
@@ -107,7 +111,7 @@ func (w *work) matricesCost(p *Plan) cost {
 	return cost{memory: during(first, lastPanel, matrix*int64(hops*w.stored.DType.Size()+4*series))}
 }
 
-// allocate allocates the matrices, as wide as the widest panel.
+// allocate allocates the matrices, as wide as the widest panel, and begins to use their memory.
 func (e *engine) allocate(panels []columnRange) error {
 	widest := 0
 	for _, s := range panels {
@@ -136,15 +140,14 @@ func (e *engine) allocate(panels []columnRange) error {
 		}
 	}
 	e.panelColumns = widest
+	e.firstUse.start(e.matrices())
 	return err
 }
 
 // setColumns sets which columns the matrices have.
 func (e *engine) setColumns(s columnRange) {
-	for _, m := range append(e.seriesBuffers, e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]) {
-		if m != nil {
-			m.first, m.features = s.first, s.width()
-		}
+	for _, m := range e.matrices() {
+		m.first, m.features = s.first, s.width()
 	}
 }
 
@@ -181,9 +184,7 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 					return err
 				}
 				if e.kept != c.input {
-					done := e.populate(ctx, x)
-					err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) })
-					if done(); err != nil {
+					if err := timed(&e.account.reading, func() error { return e.load(ctx, c.input, x, inputFiles[c.input]) }); err != nil {
 						return err
 					}
 				}
@@ -208,24 +209,6 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 	return nil
 }
 
-// populate takes the memory of the matrices from the machine, but for that of x, until done is called: beside
-// the first input that is read, as cores then wait for the disk.
-func (e *engine) populate(ctx context.Context, x *matrix) (done func()) {
-	if e.populated {
-		return func() {}
-	}
-	e.populated = true
-	p := pipeline.New(ctx)
-	p.Go("first use", func(w *pipeline.Worker) {
-		for _, m := range []*matrix{e.hopBuffers[0], e.hopBuffers[1]} {
-			if m != nil && m != x {
-				m.buf.Populate(w.Context())
-			}
-		}
-	})
-	return p.Close
-}
-
 func (e *engine) load(ctx context.Context, in *input, m *matrix, inputFiles []columnRange) error {
 	if len(missing(m.columns(), inputFiles)) > 0 {
 		return in.load(ctx, m, e.Threads, e.Progress)
@@ -236,6 +219,7 @@ func (e *engine) load(ctx context.Context, in *input, m *matrix, inputFiles []co
 // hops makes and writes the hops of a sequence, from a position up to hop last. x holds
 // the input of the first of them, and y its rows that are computed.
 func (e *engine) hops(ctx context.Context, c *hopSequence, at position, last int, x, y *matrix) error {
+	_ = timed(&e.account.firstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
 	e.pace.beginHops()
 	for first := e.number(c.id(c.from + 1)); last > 0 && at.matrix <= first+last-c.from-1; at = (position{at.matrix + 1, 1, 0}) {
 		hop := c.from + 1 + at.matrix - first

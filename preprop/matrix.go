@@ -121,15 +121,17 @@ func writeStep(rows, rowBytes int64, threads int) int64 {
 	return max(1, min(rows, writeBufferBytes/int64(threads)/rowBytes))
 }
 
-// storeCost is what the store takes. Its files grow until the last panel, or while result files are
-// assembled.
+// storeCost is what the store takes. Its rows are there from the start. Its matrices grow until the last panel, or
+// while result files are assembled, but for hop 0 where that is kept.
 func (w *work) storeCost(p *Plan) cost {
-	c := cost{written: w.storeBytes, store: during(assembling, assembling, w.storeBytes)}
+	rows := w.storeBytes - int64(w.matrices)*w.matrixBytes
+	c := cost{written: w.storeBytes, store: during(preparing, assembling, rows)}
+	c.store[assembling] = w.storeBytes
 	if !p.ResultFiles {
 		c.store[lastPanel] = w.storeBytes
 	} else if w.keepsRows(p) {
 		for at := cutting; at <= lastPanel; at++ {
-			c.store[at] = w.matrixBytes
+			c.store[at] += w.matrixBytes
 		}
 	}
 	return c

@@ -137,8 +137,8 @@ func (p *propagated) text(w io.Writer) {
 	fmt.Fprintf(w, "\t%s read, %s written, at most %s of memory\n\tin %.1f s (%.1f s predicted)\n",
 		units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes), p.Seconds, p.Plan.Seconds)
 	t := p.Time
-	fmt.Fprintf(w, "\tof that: %.1f s planning, %.1f s topology, %.1f s reading, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing (more %s would help most)\n",
-		t.Planning, t.Preparing, t.Reading, t.Hops, t.Waiting, t.Writing, t.Publishing, map[string]string{"disk": "bytes a second of disk", "cores": "cores", "memory": "memory"}[t.Faster])
+	fmt.Fprintf(w, "\tof that: %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing (more %s would help most)\n",
+		t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, map[string]string{"disk": "bytes a second of disk", "cores": "cores", "memory": "memory"}[t.Faster])
 	for _, line := range pathLines(p.Paths) {
 		fmt.Fprintf(w, "\t%s\n", line)
 	}

@@ -2,6 +2,8 @@
 
 package offheap
 
+import "errors"
+
 func adviseHuge([]byte) {}
 
-func populate([]byte) error { return nil }
+func populate([]byte) error { return errors.ErrUnsupported }

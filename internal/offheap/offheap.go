@@ -4,7 +4,6 @@
 package offheap
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -95,21 +94,9 @@ func Alloc(bytes int64) (*Buffer, error) {
 // Bytes is the memory, valid until Free.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
-// populateStep is how much Populate takes between looks at its context.
-const populateStep = 16 << 20
-
-// Populate takes the memory from the machine now, as far as that can be done until ctx ends, so that who
-// touches it first need not wait. The content stays: others may use the buffer meanwhile. Where the system
-// cannot, it does nothing.
-func (b *Buffer) Populate(ctx context.Context) {
-	for rest := b.bytes; len(rest) > 0 && ctx.Err() == nil; {
-		step := min(len(rest), populateStep)
-		if populate(rest[:step]) != nil {
-			return
-		}
-		rest = rest[step:]
-	}
-}
+// Populate takes memory of a buffer from the machine now, so that who touches it first need not wait. Its content
+// stays: others may use it meanwhile. It returns an error where the system cannot.
+func Populate(bytes []byte) error { return populate(bytes) }
 
 // Lock keeps the memory from being paged out until Free, and has all of it there
 // at once. The system may refuse: see setrlimit(2), RLIMIT_MEMLOCK.
