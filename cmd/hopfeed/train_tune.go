@@ -181,7 +181,7 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcom
 		a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
 		outcome := tune.Outcome{
 			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds,
-			RowsPerSecond: *r.RowsPerSecond, PeakDeviceBytes: r.PeakDeviceBytes,
+			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds, 1e-9), PeakDeviceBytes: r.PeakDeviceBytes,
 		}
 		if measured {
 			outcome.PeakRSSBytes = machine.PeakRSS()

@@ -48,21 +48,23 @@ func newTuneCommand(a *app) *cobra.Command {
 			"store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or what\n" +
 			"--space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
 			"In --output it writes trials.jsonl, a line for each trial as it ends, and configurations that train --config\n" +
-			"takes: config.yaml (a balanced point of the front), fastest.yaml and smallest.yaml (its ends). When the same\n" +
-			"command is run again, after any interruption, it goes on after the last trial that is logged; with other limits,\n" +
-			"another budget or search, too. What it tries next is a function of the seed and the trials so far; throughput, and\n" +
-			"so what is tried, differs from one search to the next as measured times do.",
+			"takes: config.yaml (a balanced point of the front), fastest.yaml and smallest.yaml (its ends), and tuning.html, a page\n" +
+			"with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +
+			"logged; with other limits, another budget or search, too. What it tries next is a function of the seed and the\n" +
+			"trials so far; throughput, and so what is tried, differs from one search to the next as measured times do.\n\n" +
+			"Searches: gaussian (Gaussian processes, by the hypervolume that they hope for), tpe (Parzen estimators), ppo (a policy\n" +
+			"that explores what regressions predict, as a3gnn), random, and grid (all, in order).",
 		Example: "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m",
 		Args:    cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declareFlags(f)
-	f.Var(&o.maxMemory, "max-memory", "most memory that a training may take (default any)")
-	f.Float64Var(&o.minValid, "min-accuracy", 0, "least validation accuracy, or other --metric, of a trial (default any)")
+	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
+	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
 	o.budget.seconds = 600
 	f.Var(&o.budget, "budget", "time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
-	f.StringVar(&o.search, "search", "random", "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
+	f.StringVar(&o.search, "search", tune.DefaultSearch, "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
 	f.StringVar(&o.space, "space", "", "YAML file with a list of values for each of some flags, to search instead of the usual ones")
 	f.IntVar(&o.trialEpochs, "trial-epochs", -1, fmt.Sprintf("epochs of a trial, if --epochs is not given; 0: as many as a training has (default %d on a graph, 0 on a store)", graphTrialEpochs))
 	f.Lookup("trial-epochs").DefValue = "0" // which help leaves out
@@ -183,11 +185,11 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 		}
 		return nil, errors.New("no trial could be measured: this system does not say what memory a trial takes")
 	}
-	r, configs, err := o.result(a.seed, points, goals, trials)
+	r, files, err := o.result(a.seed, points, goals, trials)
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.publish(configs); err != nil {
+	if err := dir.publish(files); err != nil {
 		return nil, err
 	}
 	if len(r.Front) == 0 {

@@ -21,10 +21,11 @@ const (
 	tunedConfig    = "config.yaml" // the balanced point
 	fastestConfig  = "fastest.yaml"
 	smallestConfig = "smallest.yaml"
+	tunedPage      = "tuning.html"
 )
 
 // tunedFiles are written when a search has ended.
-var tunedFiles = []string{tunedConfig, fastestConfig, smallestConfig}
+var tunedFiles = []string{tunedConfig, fastestConfig, smallestConfig, tunedPage}
 
 // tuning is the folder of a search, locked against others.
 type tuning struct {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -24,8 +27,10 @@ type tuned struct {
 	Fastest      int          `json:"fastest,omitempty"`  // trial: T* of a3gnn
 	Smallest     int          `json:"smallest,omitempty"` // M*
 	Balanced     int          `json:"balanced,omitempty"`
-	Reproducible string       `json:"reproducible"` // what of the search is
-	Output       string       `json:"output"`
+	// Surrogates is how well the three figures are predicted from settings, over all trials.
+	Surrogates   []tune.Fitted `json:"surrogates"`
+	Reproducible string        `json:"reproducible"` // what of the search is
+	Output       string        `json:"output"`
 }
 
 // tunedPoint is a trial on the front.
@@ -39,8 +44,8 @@ type tunedPoint struct {
 
 const reproducibleSearch = "the next trial is a function of the seed and of the trials before it, whose times are measured"
 
-// result sums up trials of which at least one was measured.
-func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, trials []tune.Trial) (r *tuned, configs [][]byte, err error) {
+// result sums up trials of which at least one was measured. It has the content of tunedFiles; nil if the front is empty.
+func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, trials []tune.Trial) (r *tuned, files [][]byte, err error) {
 	r = &tuned{Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
 	if g.DeviceMemory {
 		r.Memory = "device"
@@ -53,6 +58,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 			r.Metric = t.Metric
 		}
 	}
+	r.Surrogates = points.Fit(g, trials, seed, false)
 	front := g.Front(trials)
 	for _, t := range front {
 		p := tunedPoint{t.Number, t.RowsPerSecond, g.Memory(t.Outcome), *t.Valid, maps.Clone(t.Settings)}
@@ -61,6 +67,13 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 	}
 	if len(front) == 0 {
 		return r, nil, nil
+	}
+	page := report.Tuning{
+		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.store), Limits: o.limits(), Memory: r.Memory, Goals: g, Trials: trials, Fits: r.Surrogates,
+	}
+	html, err := page.Page()
+	if err != nil {
+		return nil, nil, err
 	}
 	c := g.Choose(front)
 	r.Fastest, r.Smallest, r.Balanced = c.Fastest.Number, c.Smallest.Number, c.Balanced.Number
@@ -73,15 +86,24 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		if err != nil {
 			return nil, nil, err
 		}
-		configs = append(configs, append(fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s, %s of memory (%s), validation %s %s.\n",
+		files = append(files, append(fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s, %s of memory (%s), validation %s %s.\n",
 			t.Number, t.RowsPerSecond, units.Bytes(g.Memory(t.Outcome)), r.Memory, t.Metric, metricText(t.Metric, t.Valid)), config...))
 	}
-	return r, configs, nil
+	return r, append(files, html), nil
 }
 
 func (r *tuned) text(w io.Writer) {
 	fmt.Fprintf(w, "trials\t%d of %d combinations, %d failed, %.0f s; search by %s with seed %d\n", r.Trials, r.Combinations, r.Failed, r.Seconds, r.Search, r.Seed)
 	fmt.Fprintf(w, "reproducible\t%s\n", r.Reproducible)
+	if len(r.Surrogates) > 0 {
+		var words []string
+		for _, f := range r.Surrogates {
+			if f.R2 != nil {
+				words = append(words, fmt.Sprintf("%s %.2f by %s", f.Figure, *f.R2, f.Regression))
+			}
+		}
+		fmt.Fprintf(w, "predictable\tR2 of trials that a regression has not seen: %s\n", cmp.Or(strings.Join(words, ", "), "too few trials"))
+	}
 	if len(r.Front) == 0 {
 		return
 	}
@@ -98,5 +120,5 @@ func (r *tuned) text(w io.Writer) {
 		}
 		fmt.Fprintf(w, "trial %d%s\t%.0f\t%s\t%s\t%s\n", p.Trial, mark, p.RowsPerSecond, units.Bytes(p.MemoryBytes), metricText(r.Metric, &p.Valid), settingsText(p.Settings))
 	}
-	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s for train --config\n", r.Output, tunedConfig, fastestConfig, smallestConfig)
+	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s for train --config; %s\n", r.Output, tunedConfig, fastestConfig, smallestConfig, tunedPage)
 }

@@ -66,6 +66,12 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 			t.Errorf("%s gives %v in %v bytes, the trial %+v", name, trained["valid_metric"], trained["peak_device_bytes"], p)
 		}
 	}
+	if page := content(t, d, "tuning/"+tunedPage); !strings.Contains(page, "Tuning of sage on graph") || strings.Count(page, "<svg") != 2 || strings.Count(page, "<circle") != 2*6 {
+		t.Error(page)
+	}
+	if len(r.Surrogates) != 3 || r.Surrogates[0].Figure != "throughput" {
+		t.Errorf("%+v", r.Surrogates)
+	}
 	// The same trials for other limits: nothing is measured anew.
 	again := searched(t, must(t, d, tuneLine+" --space space.yaml --search random --budget 6 --min-accuracy 0.1"))
 	if !reflect.DeepEqual(again.Front, r.Front) || again.Search != "random" {

@@ -28,7 +28,7 @@ type Run struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"trafficColors": func() any { return places }}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"trafficColors": func() any { return places }, "rows": tuningRows}).Parse(pageText))
 
 // content is what the page is filled with.
 type content struct {

@@ -195,3 +195,24 @@ func Hypervolume(points []Score, reference Score) (volume float64) {
 	}
 	return volume
 }
+
+// VolumeOn returns a function for the hypervolume of trials within the limits, on the scale of a front: each goal of
+// that goes from 0 to 1, and the reference point is at -0.1.
+func (g Goals) VolumeOn(front []Trial) func(trials []Trial) float64 {
+	scores := func(trials []Trial) (all []Score) {
+		for _, t := range trials {
+			if g.Meets(t.Outcome) {
+				all = append(all, g.Score(t.Outcome))
+			}
+		}
+		return all
+	}
+	s := scaleOf(scores(front))
+	return func(trials []Trial) float64 {
+		var units []Score
+		for _, v := range scores(trials) {
+			units = append(units, s.unit(v))
+		}
+		return Hypervolume(units, Score{-0.1, -0.1, -0.1})
+	}
+}

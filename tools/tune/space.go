@@ -1,6 +1,8 @@
 package tune
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -35,9 +37,10 @@ const mostPoints = 1 << 20
 // Points is a space whose distinct settings are listed.
 type Points struct {
 	Space
-	all   []Settings
-	index map[string]int // of settings, by text
-	place [][]int        // of each of all, the value of each dimension
+	all    []Settings
+	index  map[string]int // of settings, by text
+	place  [][]int        // of each of all, the value of each dimension
+	number []int32        // of each combination of values, in order, the number of its settings
 }
 
 // List lists the distinct settings of a space, the last dimension varying fastest. It fails where there
@@ -59,18 +62,21 @@ func (s Space) List() (*Points, error) {
 			k := len(s.Dimensions[d].Values)
 			place[d], n = n%k, n/k
 		}
-		settings := s.at(place)
+		settings := s.settings(place)
 		text := settings.text()
-		if _, seen := p.index[text]; !seen {
-			p.index[text] = len(p.all)
+		i, seen := p.index[text]
+		if !seen {
+			i = len(p.all)
+			p.index[text] = i
 			p.all, p.place = append(p.all, settings), append(p.place, place)
 		}
+		p.number = append(p.number, int32(i))
 	}
 	return p, nil
 }
 
-// at are the settings with these values of the dimensions.
-func (s *Space) at(place []int) Settings {
+// settings are those with these values of the dimensions.
+func (s *Space) settings(place []int) Settings {
 	all := maps.Clone(s.Base)
 	for d, at := range place {
 		all[s.Dimensions[d].Name] = s.Dimensions[d].Values[at]
@@ -133,7 +139,16 @@ func (p *Points) first() int {
 	for d := range place {
 		place[d] = p.Dimensions[d].Default
 	}
-	return p.Find(p.at(place))
+	return p.numberOf(place)
+}
+
+// numberOf is the number of the settings with these values of the dimensions.
+func (p *Points) numberOf(place []int) int {
+	n := 0
+	for d, v := range place {
+		n = n*len(p.Dimensions[d].Values) + v
+	}
+	return int(p.number[n])
 }
 
 // untried lists the settings that none of some trials was of, ascending.
@@ -231,4 +246,84 @@ func (p *Points) encode() [][]float64 {
 		}
 	}
 	return x
+}
+
+// PointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of
+// the first. A combination of values that no trial has stands for the trial that differs from it in the fewest.
+func PointsOf(trials []Trial) (*Points, error) {
+	if len(trials) == 0 {
+		return nil, errors.New("there are no trials")
+	}
+	values := map[string]map[string]bool{}
+	for _, t := range trials {
+		for name := range t.Settings {
+			values[name] = map[string]bool{}
+		}
+	}
+	p := &Points{Space: Space{Base: Settings{}}, index: map[string]int{}}
+	for _, t := range trials {
+		for name := range values {
+			values[name][t.Settings[name]] = true
+		}
+		if text := t.Settings.text(); p.Find(t.Settings) < 0 {
+			p.index[text] = len(p.all)
+			p.all = append(p.all, t.Settings)
+		}
+	}
+	size := 1
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all := slices.SortedFunc(maps.Keys(values[name]), compareValues)
+		if len(all) == 1 {
+			p.Base[name] = all[0]
+			continue
+		}
+		p.Dimensions = append(p.Dimensions, Dimension{name, all, slices.Index(all, trials[0].Settings[name])})
+		if size *= len(all); size > mostPoints {
+			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
+		}
+	}
+	for _, s := range p.all {
+		place := make([]int, len(p.Dimensions))
+		for d, dim := range p.Dimensions {
+			place[d] = slices.Index(dim.Values, s[dim.Name])
+		}
+		p.place = append(p.place, place)
+	}
+	for n := range size {
+		best, least := 0, math.MaxInt
+		for i, place := range p.place {
+			differs, rest := 0, n
+			for d := len(place) - 1; d >= 0; d-- {
+				k := len(p.Dimensions[d].Values)
+				if place[d] != rest%k {
+					differs++
+				}
+				rest /= k
+			}
+			if differs < least {
+				best, least = i, differs
+			}
+		}
+		p.number = append(p.number, int32(best))
+	}
+	return p, nil
+}
+
+// compareValues orders values by their words, and by their numbers among those of the same words.
+func compareValues(a, b string) int {
+	if c := cmp.Compare(pieces.ReplaceAllString(a, ""), pieces.ReplaceAllString(b, "")); c != 0 {
+		return c
+	}
+	other := pieces.FindAllString(b, -1)
+	for i, text := range pieces.FindAllString(a, -1) {
+		if i == len(other) {
+			return 1
+		}
+		x, _ := strconv.ParseFloat(text, 64) // a piece is a number
+		y, _ := strconv.ParseFloat(other[i], 64)
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return cmp.Compare(a, b)
 }

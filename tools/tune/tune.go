@@ -36,7 +36,8 @@ type Outcome struct {
 	BestEpoch float64  `json:"best_epoch"`
 	Epochs    float64  `json:"epochs"`
 	Seconds   float64  `json:"seconds"`
-	// Training rows a second, of the median epoch without validation.
+	// Training rows a second, of the fastest epoch, without validation: other work on the machine only
+	// makes epochs slower.
 	RowsPerSecond float64 `json:"rows_per_second,omitempty"`
 	// Peak memory: of the fullest device, and what the process had resident (0: unknown).
 	PeakDeviceBytes int64  `json:"peak_device_bytes,omitempty"`

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+// tableOf is a table of trials of all combinations, whose figures follow from the settings.
+func tableOf(t *testing.T) string {
+	var trials []tune.Trial
+	for batch := 1; batch <= 8; batch++ {
+		for fanout := 1; fanout <= 5; fanout++ {
+			valid := 0.9 - 0.01*float64(batch) + 0.02*float64(fanout)
+			trials = append(trials, tune.Trial{Number: len(trials) + 1, Settings: tune.Settings{"batch": fmt.Sprint(batch), "fanout": fmt.Sprint(fanout), "store": "graph"}, Outcome: tune.Outcome{
+				Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(1000 * batch / fanout), PeakDeviceBytes: int64(1000 * batch * fanout), PeakRSSBytes: 5000,
+			}})
+		}
+	}
+	text, err := tune.Encode(trials)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestSearchesAreComparedOnATable(t *testing.T) {
+	d := disk(t)
+	write(t, d, "trials.jsonl", tableOf(t))
+	var r comparedSearches
+	readJSON(t, must(t, d, "bench tune trials.jsonl --json --rounds 2 --trials 12").stdout, &r)
+	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 4 || len(r.Fits) != 15 {
+		t.Fatalf("%+v", r)
+	}
+	for _, s := range r.Searches {
+		if s.Runs != 12 || s.Seeds != 2 || !(s.Share > 0.3 && s.Share <= 1) || s.ShareLeast > s.Share || s.Reached > 0 && s.RunsToReach == nil {
+			t.Errorf("%+v", s)
+		}
+	}
+	// With all trials, every search has the whole front.
+	readJSON(t, must(t, d, "bench tune trials.jsonl --json --rounds 1 --trials 40 --min-accuracy 0.85").stdout, &r)
+	for _, s := range r.Searches {
+		if s.Share < 1-1e-12 || s.Reached != 1 {
+			t.Errorf("of all trials: %+v", s)
+		}
+	}
+	if o := must(t, d, "bench tune trials.jsonl --rounds 1 --trials 9"); !strings.Contains(o.stdout, "hypervolume after 9 runs") || !strings.Contains(o.stdout, "gaussian") {
+		t.Error(o.stdout)
+	}
+}
+
+func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
+	d := disk(t)
+	write(t, d, "trials.jsonl", tableOf(t))
+	write(t, d, "empty.jsonl", "")
+	write(t, d, "bad.jsonl", "{}")
+	failed, _ := json.Marshal(tune.Trial{Number: 1, Settings: tune.Settings{"batch": "1"}, Outcome: tune.Outcome{Failed: "so it is"}})
+	write(t, d, "failed.jsonl", string(failed))
+	for line, says := range map[string]string{
+		"empty.jsonl":                    "has no trials",
+		"bad.jsonl":                      "want trials.jsonl",
+		"failed.jsonl":                   "no trial has throughput",
+		"trials.jsonl --trials 41":       "from 1 to the 40 trials",
+		"trials.jsonl --trials -1":       "from 1 to the 40 trials",
+		"trials.jsonl --rounds 0":        "at least 1",
+		"trials.jsonl --share 1.5":       "up to 1",
+		"trials.jsonl --share NaN":       "up to 1",
+		"trials.jsonl --min-accuracy 2":  "so much accuracy",
+		"trials.jsonl --max-memory 100B": "so little memory: the least is 1000 bytes",
+	} {
+		o := hopfeed(t, d, "bench tune --quiet "+line)
+		if o.code != exitUsage || !strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d: %s", line, o.code, o.stderr)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+// SearchResult is how near a search comes to the Pareto front of a table of trials with a part of its runs.
+type SearchResult struct {
+	Search string `json:"search"`
+	Runs   int    `json:"runs"` // of each seed
+	Seeds  int    `json:"seeds"`
+	// Hypervolume of the front after so many runs, as a share of that of the whole table: mean, sample standard
+	// deviation, and least over the seeds.
+	Share      float64 `json:"hypervolume"`
+	ShareStd   float64 `json:"hypervolume_std"`
+	ShareLeast float64 `json:"hypervolume_least"`
+	Reached    int     `json:"seeds_that_reached"` // the share that was asked for
+	// RunsToReach is the median number of runs after which that is reached; nil: more than twice Runs.
+	RunsToReach *int `json:"median_runs_to_reach"`
+}
+
+// ReplaySearch replays a search on a table of all trials of a space: it is told the outcome in the table of
+// whatever it proposes. It compares the hypervolume of what was found after so many runs with that of the table,
+// for the seeds from 0 on: see tune.Goals.VolumeOn.
+func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int, reach float64) (r SearchResult, err error) {
+	points, err := tune.PointsOf(table)
+	if err != nil {
+		return r, err
+	}
+	outcomes := make([]tune.Outcome, points.Len())
+	for _, t := range table {
+		outcomes[points.Find(t.Settings)] = t.Outcome
+	}
+	front := g.Front(table)
+	if len(front) == 0 {
+		return r, fmt.Errorf("the table has no front: %s", g.Unmet(table))
+	}
+	volume := g.VolumeOn(front)
+	whole := volume(front)
+	r = SearchResult{Search: name, Runs: runs, Seeds: seeds, ShareLeast: math.Inf(1)}
+	var shares []float64
+	var needed []int
+	for seed := range seeds {
+		search, err := tune.NewSearch(name, points, g, uint64(seed))
+		if err != nil {
+			return r, err
+		}
+		reached := 0
+		propose := func(done []tune.Trial) tune.Settings {
+			if len(done) >= runs && (reached > 0 || len(done) >= 2*runs) {
+				return nil
+			}
+			return search(done)
+		}
+		look := func(_ context.Context, _ int, s tune.Settings) (tune.Outcome, error) {
+			return outcomes[points.Find(s)], nil
+		}
+		done, err := tune.Run(ctx, propose, nil, look, func(done []tune.Trial) error {
+			if reached == 0 && volume(g.Front(done)) >= reach*whole {
+				reached = len(done)
+			}
+			return nil
+		})
+		if err != nil {
+			return r, err
+		}
+		share := volume(g.Front(done[:min(runs, len(done))])) / whole
+		shares = append(shares, share)
+		r.Share += share / float64(seeds)
+		r.ShareLeast = min(r.ShareLeast, share)
+		if reached > 0 && reached <= runs {
+			r.Reached++
+		}
+		if reached == 0 {
+			reached = math.MaxInt
+		}
+		needed = append(needed, reached)
+	}
+	for _, s := range shares {
+		r.ShareStd += (s - r.Share) * (s - r.Share) / float64(max(1, seeds-1))
+	}
+	r.ShareStd = math.Sqrt(r.ShareStd)
+	slices.Sort(needed)
+	if n := needed[seeds/2]; n < math.MaxInt {
+		r.RunsToReach = &n
+	}
+	return r, nil
+}
