@@ -108,7 +108,7 @@ func (t *Tuning) Page() ([]byte, error) {
 		}
 		c.Fits = append(c.Fits, row)
 	}
-	memory := scatterAxis{"memory", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) }, func(v float64) string { return units.Bytes(v).String() }, true}
+	memory := scatterAxis{"memory, MiB", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, true}
 	rate := scatterAxis{"training rows a second", func(o tune.Outcome) float64 { return o.RowsPerSecond }, count, true}
 	valid := scatterAxis{"validation " + c.Metric, func(o tune.Outcome) float64 { return *o.Valid }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, false}
 	c.Charts = []template.HTML{t.scatter("Throughput against memory", memory, rate, front, roles), t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles)}
@@ -169,7 +169,7 @@ func (t *Tuning) scatter(title string, xAxis, yAxis scatterAxis, front []tune.Tr
 			all = append(all, trial)
 		}
 	}
-	const height = lineHeight * 1.3
+	const height = float64(lineHeight)
 	// place returns where a value of an axis lies between two pixels, with a margin for the points.
 	place := func(a scatterAxis, from, to float64) (at func(v float64) float64, low, high float64) {
 		scale := func(v float64) float64 { return v }

@@ -1,0 +1,62 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+// tuningOf has ten trials: of each, more memory than of the one before, and one that failed.
+func tuningOf(limit int64) *Tuning {
+	t := &Tuning{Title: "Tuning of sage on <graph>", Memory: "device", Goals: tune.Goals{DeviceMemory: true, MaxMemory: limit}}
+	for i := range 10 {
+		valid := 0.5 + 0.04*float64(i%7)
+		t.Trials = append(t.Trials, tune.Trial{Number: i + 1, Settings: tune.Settings{"batch": fmt.Sprint(i), "model": "sage"}, Outcome: tune.Outcome{
+			Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(100 * (i + 1)), PeakDeviceBytes: int64(i+1) << 20, Seconds: 2,
+		}})
+	}
+	t.Trials = append(t.Trials, tune.Trial{Number: 11, Settings: tune.Settings{"batch": "99", "model": "sage"}, Outcome: tune.Outcome{Failed: "does <not> fit"}})
+	return t
+}
+
+func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
+	r2 := 0.875
+	search := tuningOf(8 << 20)
+	search.Limits, search.Fits = "--max-memory 8 MiB", []tune.Fitted{{Figure: "memory", Regression: "ridge", R2: &r2}, {Figure: "accuracy", Regression: "forest"}}
+	html, err := search.Page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(html)
+	// Trial 8 is the fastest within the limits, trial 1 the smallest; trials 9 and 10 are outside.
+	for _, says := range []string{"Tuning of sage on &lt;graph&gt;", "11 trials in 20 s, 1 of them failed", "--max-memory 8 MiB", "8, fastest", "1, smallest", ", balanced", "does &lt;not&gt; fit", "0.875", "of the device"} {
+		if !strings.Contains(page, says) {
+			t.Errorf("%q is missing", says)
+		}
+	}
+	if strings.Contains(page, "<th class=\"n\">model") || strings.Contains(page, "ZgotmplZ") {
+		t.Error("a setting that does not vary has a column, or something was refused by the template")
+	}
+	if crosses := strings.Count(page, "<path"); crosses != 2*2 {
+		t.Errorf("%d crosses in two charts", crosses)
+	}
+	for _, found := range regexp.MustCompile(`<circle cx="([^"]+)" cy="([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		x, xErr := strconv.ParseFloat(found[1], 64)
+		y, yErr := strconv.ParseFloat(found[2], 64)
+		if xErr != nil || yErr != nil || x < left || x > chartWidth-right || y < top || y > lineHeight-bottom {
+			t.Errorf("%s is outside of its chart", found[0])
+		}
+	}
+	if html, err := tuningOf(1).Page(); err != nil || !strings.Contains(string(html), "No trial is within the limits") {
+		t.Errorf("%v: %s", err, html)
+	}
+	one := tuningOf(0)
+	one.Trials = one.Trials[:1]
+	if html, err := one.Page(); err != nil || !strings.Contains(string(html), "1, fastest, smallest, balanced") || strings.Contains(string(html), "NaN") {
+		t.Errorf("of one trial: %v: %s", err, html)
+	}
+}
