@@ -31,7 +31,7 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			square := gds.NewTensor(buf, 3*128, 128, gds.Float32)
-			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4})
+			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 4})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestAnEpochThatIsLeftOrCancelledLeavesNothingBehind(t *testing.T) {
 			for _, cancels := range []bool{false, true} {
 				testdevice.Bubble(t, func(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
-					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
+					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 8})
 					plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 					s := mustSet(t, l, Rows{Region: "train"}, plan)
 					before := device.Usage()
@@ -126,7 +126,7 @@ func TestAConsumersErrorEndsWithItsEpoch(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 8})
 			plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 			s := mustSet(t, l, Rows{Region: "train"}, plan)
 			stream := mustStream(t, device)

@@ -51,6 +51,9 @@ type Options struct {
 	// Sharded: with several ranks, each device holds a part of the rows and copies the others
 	// from the devices that hold them; else each device holds all rows.
 	Sharded bool
+	// Mapped: with placement Host, the device gathers the rows of a batch from pinned memory by itself,
+	// and the host does not; for devices with memory of their own whose Info has MapsPinned.
+	Mapped  bool
 	Threads int // for reading and gathering; 0: parallel.Threads
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
@@ -154,6 +157,10 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 	slots, err := l.slots()
 	pages := func(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align } // as devices count
 	features, stored, columns := l.batchBufferBytes()
+	staging := int64(0)
+	if !l.o.Mapped {
+		staging = int64(l.stagingCount()) * l.stagingBytes()
+	}
 	host := pages(int64(l.columns.labelBytes()) * l.rows)
 	if l.o.NodeIDs {
 		host += pages(4 * l.rows)
@@ -161,7 +168,7 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 	return Memory{
 		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(columns)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
-		Staging: int64(l.stagingCount()) * l.stagingBytes(),
+		Staging: staging,
 		Host:    host + int64(l.o.Buffers)*pages(columns) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
 	}, err
 }
@@ -221,6 +228,8 @@ func (l *Loader) configure() error {
 		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
 	case o.Sharded && (o.Placement != Device || o.Device.Info().Unified):
 		return errors.New("loader: only what is on devices with memory of their own is sharded")
+	case o.Mapped && (o.Placement != Host || o.Device.Info().Unified || !o.Device.Info().MapsPinned):
+		return errors.New("loader: only devices with memory of their own gather rows of host memory by themselves, if they reach it")
 	}
 	l.layout = o.Store.Layout()
 	for _, name := range o.Regions {

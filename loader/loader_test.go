@@ -23,13 +23,15 @@ var placements = []struct {
 	name      string
 	placement Placement
 	unified   bool
+	mapped    bool
 }{
-	{"device, unified", Device, true},
-	{"device, discrete", Device, false},
-	{"host, unified", Host, true},
-	{"host, discrete", Host, false},
-	{"storage, unified", Storage, true},
-	{"storage, discrete", Storage, false},
+	{"device, unified", Device, true, false},
+	{"device, discrete", Device, false, false},
+	{"host, unified", Host, true, false},
+	{"host, discrete", Host, false, false},
+	{"host, discrete, gathered by the device", Host, false, true},
+	{"storage, unified", Storage, true, false},
+	{"storage, discrete", Storage, false, false},
 }
 
 // plans are the plans that a placement takes, for one size of batch.
@@ -60,7 +62,7 @@ func TestEveryPlacementGivesTheBatchesOfThePlan(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					for i, batchRows := range []int{1, 3, 7, 8, 9, 20, 52, 53, 1000} {
 						l := mustOpen(t, Options{
-							Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+							Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped,
 							BatchRows: batchRows, Buffers: i % 4, Threads: 3,
 						})
 						for n, plan := range plans(p.placement, spec.chunkRows, batchRows) {
@@ -93,7 +95,7 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 		for _, p := range placements {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{Threads: 2})
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 350})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
 				s := mustSet(t, l, Rows{Region: "train"}, plan)
 				for b := range plan.Epoch(0) {
@@ -106,6 +108,13 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 					t.Fatal(err)
 				}
 				compare(t, got, plan, 0, 0, spec.features, from(0))
+				want := ""
+				if p.placement == Host && !p.unified {
+					want = map[bool]string{false: "host", true: "device"}[p.mapped]
+				}
+				if got := l.Stats().Gather; got != want {
+					t.Errorf("%s: rows are gathered by %q, want %q", p.name, got, want)
+				}
 			})
 		}
 	}
@@ -117,7 +126,7 @@ func TestTheNaiveLoaderGivesTheSameBatches(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7, Buffers: 1, BySpan: true}
+			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 7, Buffers: 1, BySpan: true}
 			if p.placement == Storage {
 				if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not rows one by one") {
 					t.Errorf("from storage: %v", err)
@@ -151,7 +160,7 @@ func TestASetRunsOverAListOfRows(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 7})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 7})
 			list := someRows(40)
 			plan := chunk.Plan{Order: chunk.Shuffled, BatchRows: 7, ChunkRows: 8}
 			s, err := l.Set(Rows{List: list}, plan)
@@ -181,7 +190,7 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{
-				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 4,
+				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 4,
 				Regions: []string{"rest", "valid"},
 			})
 			for _, name := range []string{"valid", "rest"} {
@@ -313,7 +322,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 5})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 5})
 			train := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 5, ChunkRows: 8, Order: chunk.Shuffled})
 			for n := range 2 {
 				if _, err := collect(t, device, train, n, 0); err != nil {
@@ -500,7 +509,7 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 		for _, p := range placements {
 			t.Run(fmt.Sprintf("%v, %s", spec.dtype, p.name), func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{})
-				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 20, Buffers: 3}
+				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 20, Buffers: 3}
 				need, err := Need(o.Store.Layout(), o)
 				if err != nil {
 					t.Fatal(err)

@@ -24,11 +24,13 @@ var shared = []struct {
 	name      string
 	placement Placement
 	sharded   bool
+	mapped    bool
 }{
-	{"on each device", Device, false},
-	{"sharded over devices", Device, true},
-	{"in one host memory", Host, false},
-	{"on storage", Storage, false},
+	{"on each device", Device, false, false},
+	{"sharded over devices", Device, true, false},
+	{"in one host memory", Host, false, false},
+	{"in one host memory that devices gather from", Host, false, true},
+	{"on storage", Storage, false, false},
 }
 
 func newDevices(t testing.TB, n int) []gds.Device {
@@ -100,7 +102,7 @@ func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
 					testdevice.Bubble(t, func(t *testing.T) {
 						alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, BatchRows: batchRows}, newDevices(t, 1))
 						devices := newDevices(t, world)
-						ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: batchRows, Threads: 3}, devices)
+						ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: batchRows, Threads: 3}, devices)
 						for n, plan := range plans(s.placement, spec.chunkRows, batchRows) {
 							for _, rows := range []Rows{{Region: "train"}, {Region: "valid"}, {List: list}} {
 								if plan.DropLast && rows.Region == "valid" || rows.List != nil && s.placement == Storage {
@@ -147,7 +149,7 @@ func TestRanksAreNotClosedWhileOneIsInAnEpoch(t *testing.T) {
 	for _, s := range shared {
 		t.Run(s.name, func(t *testing.T) {
 			devices := newDevices(t, 2)
-			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 20}, devices)
+			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 20}, devices)
 			plan := plans(s.placement, 8, 20)[0]
 			plan.World, plan.Rank = 2, 1
 			set := mustSet(t, ranks[1], Rows{Region: "train"}, plan)
@@ -253,7 +255,7 @@ func TestRanksHoldTheInputOnceOrAPartEach(t *testing.T) {
 	input := int64(730+17+9) * 100 * 4 * 3
 	for _, s := range shared {
 		devices := newDevices(t, world)
-		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 3, Buffers: 1}, devices)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 3, Buffers: 1}, devices)
 		for rank, d := range devices {
 			var device, pinned, read int64
 			switch {
@@ -293,6 +295,10 @@ func TestRanksThatCannotBeAreRefused(t *testing.T) {
 		{"a device that is none", []gds.Device{two[0], nil}, func(*Options) {}, "no device"},
 		{"host memory that is sharded", two, func(o *Options) { o.Placement = Host }, "only what is on devices"},
 		{"memory of the host that is sharded", []gds.Device{newDevice(t, true, host.Options{}), two[0]}, func(*Options) {}, "only what is on devices"},
+		{"rows of device memory that the device gathers from the host's", two, func(o *Options) { o.Sharded, o.Mapped = false, true }, "only devices with memory"},
+		{"a device that reaches no host memory", []gds.Device{testdevice.Host(t, host.Options{Discrete: true, Unmapped: true})}, func(o *Options) {
+			o.Sharded, o.Mapped, o.Placement = false, true, Host
+		}, "only devices with memory"},
 		{"a device that is too small", []gds.Device{two[0], newDevice(t, false, host.Options{MemoryBytes: 8 << 10})}, func(*Options) {}, "out of device memory"},
 		{"a matrix that is not there", two, func(o *Options) { o.Matrices = []MatrixID{{Operator: "none", Hop: 1}} }, "none"},
 	} {
@@ -321,7 +327,7 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 				store := openStore(t, fault, "store")
 				devices := newDevices(t, 3)
 				fault.FailAt(fault.Operations()+n, syscall.EIO)
-				ranks, err := OpenRanks(t.Context(), Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 9}, devices)
+				ranks, err := OpenRanks(t.Context(), Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 9}, devices)
 				if err == nil {
 					if err := ranks.Close(); err != nil {
 						t.Error(err)
@@ -373,7 +379,7 @@ func TestARankThatStopsLeavesTheOthersBe(t *testing.T) {
 		for at := range 4 {
 			testdevice.Bubble(t, func(t *testing.T) {
 				devices := newDevices(t, 3)
-				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, BatchRows: 14}, devices)
+				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 14}, devices)
 				enough := errors.New("enough")
 				plan := chunk.Plan{BatchRows: 14, Order: chunk.Shuffled, World: 3}
 				var g errgroup.Group

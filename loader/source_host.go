@@ -15,8 +15,8 @@ func init() { backends[Host] = openHost }
 // hostSource holds the matrices in pinned host memory. All threads gather a batch into pinned
 // memory, which is copied to the device by one operation (preprop-gnn section 4.1). Long spans
 // are not gathered but copied straight to the batch on the device (section 4.2). On a unified
-// device, every batch is gathered into the batch buffer itself. The matrices are held once, by
-// rank 0, for all ranks.
+// device, every batch is gathered into the batch buffer itself, and with Options.Mapped the device
+// gathers it from pinned memory by itself. The matrices are held once, by rank 0, for all ranks.
 type hostSource struct {
 	l       *Loader
 	input   *resident  // of all ranks
@@ -47,7 +47,10 @@ func openHost(ctx context.Context, ranks Ranks) error {
 	for _, l := range ranks {
 		h := &hostSource{l: l, input: input}
 		l.source = source{joined: true, byNumber: l.unified(), begin: h.begin, finish: h.finish, reset: h.reset}
-		if !l.unified() {
+		switch {
+		case l.o.Mapped:
+			l.source.begin = nil
+		case !l.unified():
 			if err := h.pinStaging(); err != nil {
 				return err
 			}
@@ -128,6 +131,9 @@ func (h *hostSource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) error
 		state.gathered.Wait()
 		stream.Copy(f.raw, gds.NewTensor(state.Buffer, f.raw.Rows, f.raw.Cols, f.raw.DType))
 		state.copied = stream.Record()
+	}
+	if h.l.o.Mapped && j.numbers != nil {
+		stream.Gather(f.raw, h.input.rows(), h.l.copyIndex(f, j.numbers, stream))
 	}
 	at := 0
 	for _, s := range j.spans {

@@ -24,6 +24,9 @@ type Stats struct {
 	// from host to device memory for batches, with labels and row numbers.
 	AssembledBytes int64 `json:"assembled_bytes"`
 	CopiedInBytes  int64 `json:"copied_in_bytes"`
+	// Gather is who gathers rows that live in host memory: "host", into pinned memory that is copied,
+	// or "device", by itself; "" for other placements, and where device memory is the host's.
+	Gather string `json:"gather,omitempty"`
 	// Reads is by which paths they were read.
 	Reads  []ReadStats  `json:"reads"`
 	Stages []StageStats `json:"stages"`
@@ -61,6 +64,12 @@ func (l *Loader) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Placement, s.Memory = l.o.Placement, l.o.Device.Usage()
+	switch {
+	case l.o.Mapped:
+		s.Gather = "device"
+	case l.o.Placement == Host && !l.unified():
+		s.Gather = "host"
+	}
 	s.AssembledBytes, s.CopiedInBytes = l.assembled.Load(), l.copiedIn.Load()
 	s.Stages = append([]StageStats(nil), s.Stages...)
 	if l.source.reads != nil {

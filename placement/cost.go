@@ -16,6 +16,7 @@ type Rates struct {
 	HostCopy     units.Rate `json:"host_copy"`     // within host memory, in long runs
 	HostGather   units.Rate `json:"host_gather"`   // row by row
 	Link         units.Rate `json:"link"`          // to a device from host memory
+	MappedGather units.Rate `json:"mapped_gather"` // row by row from host memory, by a device itself
 	Peer         units.Rate `json:"peer"`          // from another device
 	DeviceCopy   units.Rate `json:"device_copy"`   // within device memory, in long runs
 	DeviceGather units.Rate `json:"device_gather"` // row by row
@@ -32,7 +33,7 @@ type NamedRate struct {
 func (r Rates) List() []NamedRate {
 	known := []NamedRate{
 		{"storage", r.Storage}, {"checksums", r.Check}, {"copying", r.HostCopy}, {"gathering", r.HostGather},
-		{"conversion", r.Convert}, {"link", r.Link}, {"between devices", r.Peer},
+		{"conversion", r.Convert}, {"link", r.Link}, {"gathering over the link", r.MappedGather}, {"between devices", r.Peer},
 	}
 	if r.Link > 0 { // else device memory is the host's
 		known = append(known, NamedRate{"copying on the device", r.DeviceCopy}, NamedRate{"gathering on the device", r.DeviceGather})
@@ -131,6 +132,11 @@ func (a *Alternative) loadDemand(f Facts, n Needs, rows int64, shuffled bool) (d
 			d.link = secondsFor(r.Peer) * a.RemoteRows
 		}
 	case Host:
+		if a.Mapped && scattered { // its kernels wait for the link
+			d.link = secondsFor(r.MappedGather)
+			d.device = d.link
+			break
+		}
 		// All devices are fed from one memory.
 		if d.host = secondsFor(r.HostCopy) * float64(a.Devices); scattered {
 			d.host = secondsFor(r.HostGather) * float64(a.Devices)
@@ -156,8 +162,21 @@ func (a *Alternative) loadDemand(f Facts, n Needs, rows int64, shuffled bool) (d
 	return d
 }
 
-// predict sets the predicted times of an epoch: training, and validation after it.
+// predict sets the predicted times of an epoch: training, and validation after it. Rows of host memory
+// are gathered by the device itself if an epoch then takes less time.
 func (a *Alternative) predict(f Facts, n Needs) {
+	mapped := *a
+	a.predictTimes(f, n)
+	if a.Placement == Host && (a.Shuffle == RR || n.ScatteredRows) && !f.Device.Unified && f.Rates.MappedGather > 0 {
+		mapped.Mapped = true
+		if mapped.predictTimes(f, n); mapped.EpochSeconds < a.EpochSeconds {
+			mapped.HostBytes -= n.staging(f)
+			*a = mapped
+		}
+	}
+}
+
+func (a *Alternative) predictTimes(f Facts, n Needs) {
 	for _, phase := range []struct {
 		rows     int64
 		shuffled bool

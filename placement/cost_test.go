@@ -41,6 +41,8 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 	scattered.ScatteredRows = true
 	ordered := n
 	ordered.OrderSeconds = 0.004
+	mapping, slowly := card, card
+	mapping.Rates.MappedGather, slowly.Rates.MappedGather = 50_000, 10_000
 	for _, c := range []struct {
 		name      string
 		facts     Facts
@@ -60,6 +62,10 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 		{"chunks over the link", card, n, Host, CR, 15 + (10+2)/10. + 5 + (1+2.5)/5., "device"},
 		{"read beside checks, link and card", card, n, Storage, CR, 100 + (1+10+15)/10. + 50 + (0.5+5+2.5)/5., "storage"},
 		{"scattered rows are gathered for validation too", card, scattered, Host, RR, 20 + (15+10)/10. + 10 + (5+2.5)/5., "host"},
+		{"gathered by the card over the link, while it computes nothing", mapping, n, Host, RR, 15 + 2 + 2/10. + 5 + (1+2.5)/5., "device"},
+		{"by the card takes longer than by the host beside it", slowly, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5., "host"},
+		{"chunks are copied, whoever gathers faster", mapping, n, Host, CR, 15 + (10+2)/10. + 5 + (1+2.5)/5., "device"},
+		{"scattered rows are gathered by the card for validation too", mapping, scattered, Host, RR, 17 + 2/10. + 2.5 + 1 + 1/5., "device"},
 		{"the processor gathers and computes in turn", host, n, Host, RR, 20 + 15 + 1 + 2.5, "device"},
 		{"the processor copies, checks and computes while storage is read", host, n, Storage, CR, 100 + (1+2+15)/10. + 50 + (0.5+1+2.5)/5., "storage"},
 		{"what is converted is not copied", host, half, Storage, CR, 100 + (1+0.25+15)/10. + 50 + (0.5+0.125+2.5)/5., "storage"},

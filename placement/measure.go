@@ -233,7 +233,34 @@ func (p *probe) measureHost(r *Rates) error {
 		return err
 	}
 	clear(input.Bytes())
-	return p.measureCopies(r, batch.Bytes(), input.Bytes())
+	if err := p.measureCopies(r, batch.Bytes(), input.Bytes()); err != nil || !p.device.Info().MapsPinned {
+		return err
+	}
+	return p.measureMapped(r, gds.NewTensor(input, rows, p.columns, p.dtype))
+}
+
+// measureMapped measures how fast the device gathers rows of pinned memory by itself.
+func (p *probe) measureMapped(r *Rates, input gds.Tensor) error {
+	batch, err := p.allocRows(p.batch, p.dtype)
+	if err != nil {
+		return err
+	}
+	index, err := p.track(p.device.Alloc(int64(input.Rows) * 4))
+	if err != nil {
+		return err
+	}
+	all := gds.NewTensor(index, 1, input.Rows, gds.Uint32)
+	if err := gds.Upload(p.device, p.stream, all, randomNumbers(input.Rows, input.Rows)); err != nil {
+		return err
+	}
+	at := 0
+	r.MappedGather, err = p.measureRate(measuredLinkTime, int64(p.batch)*p.rowBytes, func() {
+		if at += p.batch; at+p.batch > input.Rows {
+			at = 0
+		}
+		p.stream.Gather(batch, input, all.Columns(at, at+p.batch))
+	})
+	return err
 }
 
 // measureCopies measures copying rows of the input to a batch, at random and in order.

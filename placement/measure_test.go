@@ -64,13 +64,15 @@ func TestMeasureFindsTheRatesThatThereAre(t *testing.T) {
 		o     host.Options
 		// of link, conversion, host memory, storage
 		link, convert, memory, storage bool
+		mapped                         bool // gathering of host memory by the device
 	}{
-		{"a device in host memory", format.Float32, host.Options{}, false, false, true, true},
-		{"a device of its own", format.Float32, host.Options{Discrete: true}, true, false, true, true},
-		{"half floats", format.Float16, host.Options{}, false, true, true, true},
-		{"half floats on a device of its own", format.Float16, host.Options{Discrete: true}, true, true, true, true},
-		{"a device without memory", format.Float32, host.Options{Discrete: true, MemoryBytes: 4096}, false, false, true, true},
-		{"host memory for a chunk alone", format.Float32, host.Options{MemoryBytes: 2 * 4096}, false, false, false, true},
+		{"a device in host memory", format.Float32, host.Options{}, false, false, true, true, false},
+		{"a device of its own", format.Float32, host.Options{Discrete: true}, true, false, true, true, true},
+		{"a device that reaches no host memory", format.Float32, host.Options{Discrete: true, Unmapped: true}, true, false, true, true, false},
+		{"half floats", format.Float16, host.Options{}, false, true, true, true, false},
+		{"half floats on a device of its own", format.Float16, host.Options{Discrete: true}, true, true, true, true, true},
+		{"a device without memory", format.Float32, host.Options{Discrete: true, MemoryBytes: 4096}, false, false, true, true, false},
+		{"host memory for a chunk alone", format.Float32, host.Options{MemoryBytes: 2 * 4096}, false, false, false, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := measure(t.Context(), t, newStore(t, vfs.NewMem(), c.dtype), c.o)
@@ -83,6 +85,7 @@ func TestMeasureFindsTheRatesThatThereAre(t *testing.T) {
 			}{
 				{"link", r.Link > 0, c.link}, {"conversion", r.Convert > 0, c.convert},
 				{"copying", r.HostCopy > 0, c.memory}, {"gathering", r.HostGather > 0, c.memory},
+				{"gathering over the link", r.MappedGather > 0, c.mapped},
 				{"storage", r.Storage > 0, c.storage}, {"checksums", r.Check > 0, c.storage},
 			} {
 				if known.got != known.want {

@@ -161,6 +161,9 @@ type Alternative struct {
 	// consecutive rows are spread evenly over the devices.
 	Sharded    bool    `json:"sharded"`
 	RemoteRows float64 `json:"remote_rows"`
+	// Mapped tells that each device gathers rows of host memory by itself; else the host gathers
+	// them.
+	Mapped bool `json:"mapped"`
 
 	DeviceBytes    units.Bytes `json:"device_bytes"` // on each device
 	HostBytes      units.Bytes `json:"host_bytes"`
@@ -266,6 +269,14 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
+	if r := f.Rates; placement == Host && !f.Device.Unified && r.MappedGather > 0 && (shuffle == RR || n.ScatteredRows) {
+		rates := fmt.Sprintf("from host memory by itself %s, the host %s, and the link carries %s", r.MappedGather, r.HostGather, r.Link)
+		if d.Mapped {
+			addReason("the device gathers rows: it does so %s", rates)
+		} else {
+			addReason("the host gathers rows: the device would do so %s", rates)
+		}
+	}
 	switch {
 	case f.Devices == 1:
 	case d.Sharded:

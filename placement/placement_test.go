@@ -14,6 +14,9 @@ func TestChoose(t *testing.T) {
 	gpu := Facts{Device: gds.Info{Name: "gpu"}, DeviceFree: 100, Budget: machine.Limit{Bytes: 1000, By: "available memory"}}
 	four := gpu
 	four.Devices = 4
+	mapping, slowly := gpu, gpu
+	mapping.Rates = Rates{HostGather: 4, Link: 8, MappedGather: 9}
+	slowly.Rates = Rates{HostGather: 4, Link: 8, MappedGather: 3}
 	auto := Override{Auto, Auto}
 	for _, c := range []struct {
 		name     string
@@ -57,6 +60,8 @@ func TestChoose(t *testing.T) {
 		{"what does not fit all devices is in one host memory", four, Needs{Input: 361, Work: 40, ShareWork: 10}, auto, "host rr", "the part of the input (91 B) for each of 4 devices", nil},
 		{"whole batches must fit the one device that storage feeds", four, Needs{Input: 2000, Work: 101, ShareWork: 26}, auto, "", "not storage: batches and model alone (101 B)", machine.ErrDoesNotFit},
 		{"shares of batches must fit wherever else the input lives", four, Needs{Input: 1, Work: 404, ShareWork: 101}, Override{Host, Auto}, "", "batches and model alone (101 B)", machine.ErrDoesNotFit},
+		{"rows are gathered by the device where that is faster", mapping, Needs{Input: 91, Work: 10, TrainRows: 10, RowBytes: 10, Staging: 100}, auto, "host rr", "the device gathers rows: it does so from host memory by itself 9 B/s, the host 4 B/s, and the link carries 8 B/s", nil},
+		{"rows are gathered by the host where that is faster", slowly, Needs{Input: 91, Work: 10, TrainRows: 10, RowBytes: 10}, auto, "host rr", "the host gathers rows: the device would do so from host memory by itself 3 B/s", nil},
 		{"an unknown placement is an error", host, Needs{Input: 1}, Override{"disk", Auto}, "", `placement "disk"`, ErrContradiction},
 		{"an unknown shuffle is an error", host, Needs{Input: 1}, Override{Auto, "rows"}, "", `shuffle "rows"`, ErrContradiction},
 		{"an unknown shuffle of a placement asked for is an error", host, Needs{Input: 1}, Override{Device, "rows"}, "", `shuffle "rows"`, ErrContradiction},

@@ -33,7 +33,7 @@ func (r ablationResult) text(w io.Writer) {
 			units.Bytes(m.StorageBytes), units.Bytes(m.AssembledBytes), units.Bytes(m.CopiedInBytes))
 	}
 	fmt.Fprintf(w, "\nFigure 9: %s\n", r.Figure9.About())
-	barsText(w, r.Figure9.Bars, bench.LoadVariants(), func(b bench.Way) string { return b.Variant })
+	barsText(w, r.Figure9.Bars, bench.AblationVariants(), func(b bench.Way) string { return b.Variant })
 	fmt.Fprintf(w, "\nFigure 14: %s\n", r.Figure14.About())
 	barsText(w, r.Figure14.Bars, bench.LoadShuffles(), func(b bench.Way) string { return b.Shuffle })
 	for _, l := range r.LeftOut {

@@ -34,6 +34,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 			"  baseline       rows are reshuffled, and copied one by one\n" +
 			"  fused          rows are reshuffled, and gathered by one operation a batch\n" +
 			"  double-buffer  as fused, while the previous batch is computed on\n" +
+			"  mapped         as double-buffer, but a GPU gathers the rows of host memory by itself\n" +
 			"  chunk          chunks are reshuffled; the only way from storage\n\n" +
 			"Figures are those of the median round. memcpy is the rate at which this machine copies memory. With --json,\n" +
 			"each result is one object on a line of its own.",
@@ -44,7 +45,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 	a.declareDevices(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
 	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled each epoch: rr (rows), chunk or all")
-	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load: baseline, fused, double-buffer, chunk")
+	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load: baseline, fused, double-buffer, mapped, chunk")
 	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 	f.Lookup("chunk-rows").DefValue = "0" // which help leaves out

@@ -42,7 +42,8 @@ func TestBenchLoadMeasuresEveryVariantFromEveryPlacementThatHasIt(t *testing.T) 
 		{"--placement storage", []string{"chunk storage"}},
 		{"--shuffle chunk --unchecked --compute 1us", []string{"chunk device", "chunk host", "chunk storage", "memcpy"}},
 		{"--placement host --shuffle rr --variants fused,chunk --buffers 4", []string{"fused host", "memcpy"}},
-		{"--emulate gpu=1,mem=8MiB,link=8GiB/s", all},
+		{"--emulate gpu=1,mem=8MiB,link=8GiB/s", slices.Concat(all[:9], []string{"mapped host", "memcpy"})},
+		{"--emulate mem=8MiB --variants mapped", []string{"mapped host", "memcpy"}},
 	} {
 		lines := loadLines(t, must(t, d, "bench load store --json --rounds 2 --batch 50 "+c.flags).stdout)
 		if got := slices.Sorted(maps.Keys(lines)); !slices.Equal(got, c.want) {

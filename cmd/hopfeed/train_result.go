@@ -80,7 +80,11 @@ func (t *trained) text(w io.Writer) {
 		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0], strings.Join(t.Matrices, ", "))
-	line("input", "from %s%s; read: %s", t.Placement, shuffleText(t.Shuffle), readsText(t.Load))
+	gather := ""
+	if t.Load.Gather != "" && t.Shuffle == placement.RR {
+		gather = ", gathered by the " + t.Load.Gather
+	}
+	line("input", "from %s%s%s; read: %s", t.Placement, shuffleText(t.Shuffle), gather, readsText(t.Load))
 	if t.Devices > 1 {
 		moved := ""
 		if t.Sharded {

@@ -74,6 +74,7 @@ type Device struct {
 	closed   bool
 	released bool
 	faults   faultPool
+	peers    map[int]bool // by their ordinals: see reachPeer
 
 	// idle is held during no call of the driver: functions of the host, which it waits for in some,
 	// take it.

@@ -41,6 +41,11 @@ func (s *stream) copyRows(to *buffer, dstStart uint64, dst gds.Tensor, from *buf
 	width, rows := C.size_t(int64(dst.Cols)*size), C.size_t(dst.Rows)
 	dstPitch, srcPitch := int64(dst.Stride)*size, int64(src.Stride)*size
 	context, stream := handle(s.device.context), handle(s.stream)
+	if !to.pinned && !from.pinned && to.device.ordinal != from.device.ordinal {
+		if err := to.device.reachPeer(from.device); err != nil {
+			return err
+		}
+	}
 	switch {
 	case dst.Dense() && src.Dense():
 		return check(C.hopfeed_copy(context, stream, C.uint64_t(dstStart), C.uint64_t(srcStart), width*rows))

@@ -3,6 +3,7 @@
 package testdevice
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -12,7 +13,16 @@ import (
 // GPU tells whether Open opens a GPU.
 const GPU = true
 
-func openGPU() (gds.Device, error) { return cuda.Open(0, cuda.Options{}) }
+var opened atomic.Int64
+
+// openGPU opens one GPU after another, so that what takes several runs on as many as there are.
+func openGPU() (gds.Device, error) {
+	n, err := cuda.Count()
+	if err != nil {
+		return nil, err
+	}
+	return cuda.Open(int(opened.Add(1)-1)%n, cuda.Options{})
+}
 
 // Bubble runs a test without a bubble: the driver of a GPU wakes goroutines from outside of any.
 func Bubble(t *testing.T, test func(*testing.T)) {

@@ -171,11 +171,19 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 	return a, nil
 }
 
+// ablated are the variants of the paper.
+func ablated() []variant {
+	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return v.mapped })
+}
+
+// AblationVariants lists the names of the ways to load that Ablate measures.
+func AblationVariants() []string { return names(ablated()) }
+
 // cells lists the cases in all ways.
 func (o *AblationOptions) cells() (cells []*cell) {
 	for _, k := range o.Cases {
 		for _, p := range o.Placements {
-			for _, v := range variants {
+			for _, v := range ablated() {
 				if !slices.Contains(v.placements, p) {
 					continue
 				}
@@ -272,12 +280,12 @@ func total(steps map[string]float64) (seconds float64) {
 func (a *Ablation) compare() {
 	var ways9, ways14 []Way
 	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
-		for _, v := range variants {
+		for _, v := range ablated() {
 			ways9 = append(ways9, Way{p, v.name, v.shuffle})
 		}
 	}
 	for _, p := range []loader.Placement{loader.Device, loader.Host, loader.Storage} {
-		for _, v := range variants {
+		for _, v := range ablated() {
 			if !v.oneBuffer {
 				ways14 = append(ways14, Way{p, v.name, v.shuffle})
 			}

@@ -33,23 +33,26 @@ type variant struct {
 	shuffle    string
 	bySpan     bool // one operation for every run of rows, not one for the batch
 	oneBuffer  bool // loading waits for compute
+	mapped     bool // the device gathers rows of host memory by itself
 	placements []loader.Placement
 }
 
 var (
 	inMemory = []loader.Placement{loader.Device, loader.Host}
 	variants = []variant{
-		{"baseline", placement.RR, true, true, inMemory},
-		{"fused", placement.RR, false, true, inMemory},
-		{"double-buffer", placement.RR, false, false, inMemory},
-		{"chunk", placement.CR, false, false, loader.Placements()},
+		{"baseline", placement.RR, true, true, false, inMemory},
+		{"fused", placement.RR, false, true, false, inMemory},
+		{"double-buffer", placement.RR, false, false, false, inMemory},
+		{"mapped", placement.RR, false, false, true, []loader.Placement{loader.Host}}, // on devices that can
+		{"chunk", placement.CR, false, false, false, loader.Placements()},
 	}
 )
 
 // LoadVariants lists the names of the ways to load that can be measured.
-func LoadVariants() []string {
-	var names []string
-	for _, v := range variants {
+func LoadVariants() []string { return names(variants) }
+
+func names(of []variant) (names []string) {
+	for _, v := range of {
 		names = append(names, v.name)
 	}
 	return names
@@ -58,7 +61,7 @@ func LoadVariants() []string {
 // open makes a loader of this variant, and the set of the rows of a region. If chunks are
 // reshuffled, they have chunkRows rows (0: as in the store).
 func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader, *loader.Set, error) {
-	o.Regions, o.BySpan = []string{region}, v.bySpan
+	o.Regions, o.BySpan, o.Mapped = []string{region}, v.bySpan, v.mapped
 	if v.oneBuffer {
 		o.Buffers = 1
 	}
@@ -155,8 +158,12 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 		placement loader.Placement
 	}
 	var cells []cell
+	info := o.Device.Info()
 	for _, p := range o.Placements {
 		for _, v := range variants {
+			if v.mapped && (info.Unified || !info.MapsPinned) {
+				continue
+			}
 			if slices.Contains(o.Variants, v.name) && slices.Contains(o.Shuffles, v.shuffle) && slices.Contains(v.placements, p) {
 				cells = append(cells, cell{v, p})
 			}

@@ -157,10 +157,18 @@ API cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
 	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : yes;
 	return CUDA_SUCCESS;
 }
+API cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) { CALL; *can = d != peer; return CUDA_SUCCESS; }
 API cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; *c = (CUcontext)&contexts[d]; return CUDA_SUCCESS; }
 API cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
 API cuCtxSetCurrent(CUcontext c) { CALL; current = c; return CUDA_SUCCESS; }
 API cuCtxGetCurrent(CUcontext *c) { *c = current; return CUDA_SUCCESS; }
+API cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+	CURRENT;
+	static std::set<std::pair<CUcontext, CUcontext>> enabled;
+	if (flags || peer == current) return CUDA_ERROR_INVALID_VALUE;
+	Lock l(mu);
+	return enabled.insert({current, peer}).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+}
 API cuMemGetInfo_v2(size_t *free, size_t *total) { CURRENT; Lock l(mu); *free = limit - in_use[device_of(current)]; *total = limit; return CUDA_SUCCESS; }
 
 API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
