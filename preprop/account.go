@@ -14,6 +14,7 @@ type account struct {
 	firstUse   time.Duration // of memory, after what of it was done beside reading
 	writing    time.Duration // matrices to files, beside other work
 	waiting    time.Duration // of other work, for these writes to end
+	transfers  time.Duration // to and from a device, beside other work
 	publishing time.Duration // assembling result files, index, manifest
 }
 
@@ -27,6 +28,7 @@ type TimeAccount struct {
 	// systems that cannot be asked for it: it is then within Reading and Hops.
 	FirstUse   float64 `json:"first_use"`
 	Hops       float64 `json:"hops"`
+	Transfers  float64 `json:"transfers"` // to and from a device, which are part of Hops, or ran beside them
 	Writing    float64 `json:"writing"`
 	Waiting    float64 `json:"waiting"`
 	Publishing float64 `json:"publishing"`
@@ -38,7 +40,7 @@ type TimeAccount struct {
 func (a *account) of(hops float64, panels int) TimeAccount {
 	t := TimeAccount{
 		Planning: a.planning.Seconds(), Preparing: a.preparing.Seconds(), Reading: a.reading.Seconds(), FirstUse: a.firstUse.Seconds(), Hops: hops,
-		Writing: a.writing.Seconds(), Waiting: a.waiting.Seconds(), Publishing: a.publishing.Seconds(), Faster: "cores",
+		Transfers: a.transfers.Seconds(), Writing: a.writing.Seconds(), Waiting: a.waiting.Seconds(), Publishing: a.publishing.Seconds(), Faster: "cores",
 	}
 	switch disk := t.Reading + t.Waiting + t.Publishing; {
 	case panels > 1 && disk > hops:

@@ -48,7 +48,7 @@ func (c *cost) add(other cost) {
 // stages are the costs of the stages of a job, within a plan.
 func (w *work) stages(p *Plan) []cost {
 	return []cost{
-		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.matricesCost(p),
+		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.deviceCost(p), w.matricesCost(p),
 		w.cutCost(p), w.loadCost(p), w.writebackCost(p), w.storeCost(p), w.resultsCost(p), w.checkpointsCost(p),
 	}
 }

@@ -60,7 +60,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	if o.Hardware != nil {
 		r = ratesOf(*o.Hardware)
 	}
-	p, err := w.plan(o.MemoryBytes, r)
+	p, err := w.planOn(o.Device, o.MemoryBytes, r)
 	if err != nil {
 		return nil, err
 	}

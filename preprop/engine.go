@@ -25,6 +25,7 @@ type engine struct {
 	panelColumns  int                      // of the widest panel
 	kept          *input                   // of which a matrix has the columns of the first panel since it was cut
 	back          writeback
+	device        *deviceEngine // computes products; nil: the processor does
 	firstUse      firstUse
 	label         string // which panel it is, for progress
 }
@@ -32,6 +33,9 @@ type engine struct {
 func (e *engine) close() error {
 	e.firstUse.stop()
 	err := errors.Join(e.back.close(), e.topologies.Close())
+	if e.device != nil {
+		err = errors.Join(err, e.device.close())
+	}
 	for _, p := range e.propagators {
 		err = errors.Join(err, p.buf.Free())
 	}
@@ -81,7 +85,10 @@ func (e *engine) prepare(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	if d := e.plan.Device; len(unfinished) > 0 && d != nil && d.Name != CPU {
+		e.device, err = openDevice(e.plan.work.device, d, e.plan.work, e.Threads)
+	}
+	return err
 }
 
 // panelMatrices is how many matrices of the stored type, and of float32, the panels of these
@@ -169,6 +176,9 @@ func (e *engine) panel(ctx context.Context, s columnRange, inputFiles map[*input
 		}
 		if hop := e.hopBuffers; e.back.matrix != nil && e.back.matrix.buf == hop[0].buf && hop[1] != nil {
 			e.hopBuffers = [2]*matrix{hop[1], hop[0]} // the input is read into the other one meanwhile
+		}
+		if e.device != nil {
+			e.device.forget()
 		}
 		last := e.lastUnfinished(c, s)
 		at, x, y, err := e.resume(ctx, c, s, last)
@@ -262,14 +272,24 @@ func (e *engine) hop(ctx context.Context, c *hopSequence, hop int, at position, 
 		dst.id = c.id(hop)
 		state := stateBytes(e.savedMatrices(terms, position{at.matrix, at.product, n}, x, y))
 		// mustStop looks at ctx between blocks, so that those that were begun are finished.
-		added, reached, err := p.hopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool {
+		done := func(cost int64, canSave bool) bool {
 			task.Add(cost * x.rowBytes())
-			return e.pace.mustStop(ctx, state+begun) || e.plan.CheckpointBytes > 0 && e.pace.checkpointDue(state)
-		})
+			return e.pace.mustStop(ctx, state+begun) || canSave && e.plan.CheckpointBytes > 0 && e.pace.checkpointDue(state)
+		}
+		var added, reached int64
+		var err error
+		if e.device != nil {
+			added, reached, err = e.device.product(context.WithoutCancel(ctx), p, dst, src, with, need[at.product-1], at.row, done)
+		} else {
+			added, reached, err = p.hopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool { return done(cost, true) })
+		}
 		e.edges[at.matrix] += added
 		e.gathered += added * src.rowBytes()
 		if err != nil {
 			task.Done()
+			if errors.Is(err, ErrDevice) { // the matrices are in memory of the host
+				err = e.save(ctx, err, at, e.savedMatrices(terms, at, x, y))
+			}
 			return err
 		}
 		if at.row = reached; at.row == n {
@@ -317,10 +337,19 @@ func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) er
 
 // end writes a last checkpoint if that is worth its time, and returns why the job ends.
 func (e *engine) end(ctx context.Context, at position, state []savedMatrix) error {
-	why := endCause(ctx)
 	if m := e.back.matrix; m != nil {
 		e.Note(fmt.Sprintf("stopping once %s is written: to interrupt again ends at once", m.id))
 	}
+	why := e.save(ctx, endCause(ctx), at, state)
+	if !e.pace.savedAny {
+		why = fmt.Errorf("%w: %w", why, e.pace.tooShort(stateBytes(state)))
+	}
+	return why
+}
+
+// save finishes what is being written and writes a checkpoint, if that is worth its time, of a job that ends
+// because of why, which it returns.
+func (e *engine) save(ctx context.Context, why error, at position, state []savedMatrix) error {
 	if err := e.finishWrite(); err != nil {
 		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
 	}
@@ -328,9 +357,6 @@ func (e *engine) end(ctx context.Context, at position, state []savedMatrix) erro
 		if err := e.saveCheckpoint(context.WithoutCancel(ctx), at, state); err != nil {
 			why = fmt.Errorf("%w (and the last checkpoint could not be written: %w)", why, err)
 		}
-	}
-	if !e.pace.savedAny {
-		why = fmt.Errorf("%w: %w", why, e.pace.tooShort(stateBytes(state)))
 	}
 	return why
 }

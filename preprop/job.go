@@ -34,10 +34,11 @@ type job struct {
 	direct        *format.Writer           // matrices are written to it; nil: to result files
 	receive       func(m *matrix)          // if set, is given matrices instead of result files
 
-	hopSeconds []float64 // by matrix
-	edges      []int64   // terms that were added up, by matrix
-	gathered   int64     // bytes of rows that were added up
-	account    account
+	hopSeconds  []float64 // by matrix
+	edges       []int64   // terms that were added up, by matrix
+	gathered    int64     // bytes of rows that were added up
+	transferred int64     // bytes, to and from the device
+	account     account
 }
 
 // hopSequence is the hops from+1 to hops of one operator, each made from the one before.
@@ -169,6 +170,9 @@ func (j *job) run(ctx context.Context) error {
 	}
 	if err := j.removeFinishedCheckpoints(); err != nil {
 		return err
+	}
+	if e.device != nil {
+		j.account.transfers, j.transferred = time.Duration(e.device.took.Load()), e.device.moved.Load()
 	}
 	return context.Cause(ctx) // of a job that is interrupted, the last write was finished first
 }

@@ -205,7 +205,7 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 	if s.options.Hardware != nil {
 		r = ratesOf(*s.options.Hardware)
 	}
-	p, err := w.plan(s.options.MemoryBytes, r)
+	p, err := w.planOn(s.options.Device, s.options.MemoryBytes, r)
 	if err != nil || s.options.Hardware != nil || p.ReadBytes+p.WrittenBytes < measureFromBytes {
 		return p, err
 	}
@@ -213,5 +213,5 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 		return nil, err
 	}
 	j.pace.rate = r.write
-	return w.plan(s.options.MemoryBytes, r)
+	return w.planOn(s.options.Device, s.options.MemoryBytes, r)
 }

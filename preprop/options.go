@@ -26,7 +26,10 @@ type Options struct {
 	Seed      uint64       // of the order of training rows
 	Defaulted Defaulted    // taken from an existing store, as are Rows, DType and ChunkRows if zero
 
-	Threads     int               // default parallel.Threads
+	Threads int // default parallel.Threads
+	// Device chooses what computes the products of a job, by how many seconds they take on the processor;
+	// nil: the processor. It may be called twice.
+	Device      func(seconds float64) (*Device, error)
 	MemoryBytes int64             // limit on resident memory; 0: none
 	Scratch     string            // folder for scratch files; default within the store
 	Shard       Shard             // default all columns
@@ -83,14 +86,15 @@ type Result struct {
 	Paths             FilePaths `json:"paths"`
 	MemoryBudgetBytes int64     `json:"memory_budget_bytes"`
 	Plan
-	BytesRead       int64    `json:"bytes_read"`    // from all files
-	BytesWritten    int64    `json:"bytes_written"` // to all files
-	ScratchBytes    int64    `json:"scratch_bytes"` // of BytesWritten, to scratch files
-	Output          string   `json:"output"`
-	Resumed         bool     `json:"resumed"`          // an earlier run had done a part
-	AlreadyComplete bool     `json:"already_complete"` // the store had all that was asked for
-	Complete        bool     `json:"complete"`         // the store is complete; false: other shards are not finished
-	Beyond          []string `json:"beyond"`           // hops that the store has and were not asked for
+	TransferredBytes int64    `json:"transferred_bytes"` // to the device and back
+	BytesRead        int64    `json:"bytes_read"`        // from all files
+	BytesWritten     int64    `json:"bytes_written"`     // to all files
+	ScratchBytes     int64    `json:"scratch_bytes"`     // of BytesWritten, to scratch files
+	Output           string   `json:"output"`
+	Resumed          bool     `json:"resumed"`          // an earlier run had done a part
+	AlreadyComplete  bool     `json:"already_complete"` // the store had all that was asked for
+	Complete         bool     `json:"complete"`         // the store is complete; false: other shards are not finished
+	Beyond           []string `json:"beyond"`           // hops that the store has and were not asked for
 }
 
 // withDefaults returns o with defaults filled in, and checks it against the graph, whose

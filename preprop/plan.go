@@ -40,6 +40,9 @@ type Plan struct {
 	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
 	Seconds         float64 `json:"predicted_seconds"`
 
+	// Device is what computes products. SentBytes of it are those of the widest panel.
+	Device *DevicePlan `json:"device"`
+
 	work *work
 }
 
@@ -66,8 +69,10 @@ type work struct {
 	matrixBytes   int64           // of one of them in the store
 	storeBytes    int64           // of these matrices, and of what else goes to the store
 	threads       int
-	resultFiles   bool // even with one panel, as other processes make the other columns
-	makesInput    bool // hop 0 is one of the matrices to be made, and what the others start from
+	resultFiles   bool        // even with one panel, as other processes make the other columns
+	cpu           *DevicePlan // why the processor computes products, if it does
+	device        *Device     // that computes products; nil: the processor
+	makesInput    bool        // hop 0 is one of the matrices to be made, and what the others start from
 }
 
 // processBytes is the memory that the program takes beside what it plans: code, stacks,
@@ -113,6 +118,10 @@ func (w *work) withPanels(p Plan, width int) *Plan {
 	p.InputKept = p.InputKept && p.InputFiles && p.Panels > directPanels && len(w.inputs) == 1 && (w.loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.columns < w.stored.Features || w.resultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
+	p.Device = w.cpu
+	if w.device != nil && len(w.sequences) > 0 {
+		p.Device = w.devicePlan(&p)
+	}
 	w.count(&p)
 	return &p
 }
@@ -160,6 +169,14 @@ func (w *work) count(p *Plan) {
 // seconds predicts how long a plan takes, by rates.
 func (w *work) seconds(p *Plan, r *rates) float64 {
 	seconds := float64(p.ReadBytes)/r.read + float64(p.WrittenBytes)/r.write + float64(p.MemoryBytes-processBytes)/r.touch
+	if w.device != nil && p.Device != w.cpu {
+		return seconds + w.deviceSeconds(p, r)
+	}
+	return seconds + w.productSeconds(p, r)
+}
+
+// productSeconds is how much of that products take, on the processor.
+func (w *work) productSeconds(p *Plan, r *rates) (seconds float64) {
 	for _, c := range w.sequences {
 		edges := w.neededShares(c.products()) * float64(w.edgesOf(c.operator.Graph)+w.nodes)
 		for done := 0; done < w.columns; done += p.PanelColumns {
@@ -186,12 +203,16 @@ func (w *work) neededShares(products int) float64 {
 	return sum
 }
 
+var yesNo = []bool{true, false}
+
 // plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there
 // is none, the error is machine.ErrDoesNotFit, and says which budget is enough.
 func (w *work) plan(budget int64, r *rates) (*Plan, error) {
+	if w.device != nil && len(w.sequences) > 0 && w.devicePlan(&Plan{PanelColumns: 1, InputInMemory: len(w.sequences) > 1}) == nil {
+		return nil, w.errNoRoom()
+	}
 	var best *Plan
 	least := int64(math.MaxInt64)
-	yesNo := []bool{true, false}
 	for _, topology := range yesNo {
 		for _, input := range yesNo {
 			for _, files := range []Plan{{}, {InputFiles: true}, {InputFiles: true, InputKept: true}} {

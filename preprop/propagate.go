@@ -200,6 +200,7 @@ func (s *jobContext) report(j *job, r *Result) {
 	}
 	r.Time = j.account.of(seconds, j.plan.Panels)
 	r.HopSeconds, r.EdgesProcessed = j.hopSeconds[1:], j.edges[1:]
+	r.TransferredBytes = j.transferred
 	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.fsys.Written()
 	r.Paths = filePaths(s.files.ReadReceipt(), s.fsys.WriteReceipt())
 	r.Seconds = time.Since(s.start).Seconds()

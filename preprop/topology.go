@@ -48,6 +48,11 @@ func (r *memoryTopology) Weighted() bool { return r.Weights != nil }
 func (r *memoryTopology) Close() error { return r.free() }
 
 func (r *memoryTopology) each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
+	return r.eachTask(ctx, from, threads, taskCost, body)
+}
+
+// eachTask is each with blocks of about so many edges and nodes.
+func (r *memoryTopology) eachTask(ctx context.Context, from int64, threads int, cost int64, body func(b *format.Block) error) error {
 	n := r.Nodes()
 	start := from // in cost
 	if from > 0 {
@@ -56,7 +61,7 @@ func (r *memoryTopology) each(ctx context.Context, from int64, threads int, body
 	first := func(cost int64) int64 {
 		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
 	}
-	return parallel.For(ctx, threads, n+r.Edges()-start, taskCost, func(lo, hi int64) error {
+	return parallel.For(ctx, threads, n+r.Edges()-start, cost, func(lo, hi int64) error {
 		b := r.Block(first(start+lo), first(start+hi))
 		return body(&b)
 	})

@@ -110,6 +110,11 @@ func refuseUnknown(c *cobra.Command) {
 // declareDevices adds the flags of devices to a command that computes on them.
 func (a *app) declareDevices(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.tf32, "tf32", false, "let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction")
+	a.declareEmulate(flags)
+}
+
+// declareEmulate adds the flag of emulated devices.
+func (a *app) declareEmulate(flags *pflag.FlagSet) {
 	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 }
 

@@ -23,6 +23,7 @@ type planOptions struct {
 	machine  *machine.Hardware // that hardware describes; nil: this machine
 	devices  int
 	dataset  string
+	device   string
 	described
 }
 
@@ -46,6 +47,7 @@ func newPlanCommand(a *app) *cobra.Command {
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
 	f.Int64Var(&o.Nodes, "nodes", 0, "number of nodes")
 	f.Int64Var(&o.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
+	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
 	f.IntVar(&o.Features, "features", 0, "features of a node")
 	f.IntVar(&o.Classes, "classes", 2, "number of classes")
 	f.Float64Var(&o.Labeled, "labeled", 1, "share of the nodes that have a label")
@@ -98,7 +100,7 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	if o.machine == nil {
 		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
 	}
-	return a.planDescribed(o)
+	return a.planDescribed(ctx, o)
 }
 
 // planStore plans for an existing store.

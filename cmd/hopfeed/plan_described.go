@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -34,7 +35,7 @@ func (a *app) describedPlan(layout format.Layout, spec trainer.Spec, so session.
 }
 
 // planDescribed plans for a described data set on a described machine.
-func (a *app) planDescribed(o planOptions) (result, error) {
+func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) {
 	d := o.Dataset
 	copy(d.Split[:], o.described.split)
 	if o.dataset != "" {
@@ -81,20 +82,20 @@ func (a *app) planDescribed(o planOptions) (result, error) {
 	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.operators)))
 	p.ChunkQuality = measureQuality(plan.Needs, a.seed, nil)
 	if o.edges != 0 {
-		p.Propagation, err = a.planPropagation(o, d, t)
+		p.Propagation, err = a.planPropagation(ctx, o, d, t)
 	}
 	return p, err
 }
 
 // planPropagation plans the propagation of a described data set.
-func (a *app) planPropagation(o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan, error) {
+func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan, error) {
 	operators, err := o.describedOperators()
 	if err != nil {
 		return nil, usagef("%s", err)
 	}
 	train, valid, test := d.Rows()
 	options := preprop.Options{Hops: d.Hops, Operators: operators, MemoryBytes: int64(a.memory), DryRun: true}
-	if err := a.planFor(&options, o.hardware); err != nil {
+	if err := a.planFor(ctx, &options, o.hardware, o.device); err != nil {
 		return nil, err
 	}
 	r, err := preprop.PlanDescribed(preprop.Described{

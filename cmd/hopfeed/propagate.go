@@ -30,6 +30,7 @@ type propagateOptions struct {
 	maxTime       time.Duration
 	shard         string
 	assemble      bool
+	device        string
 	defaulted     preprop.Defaulted
 }
 
@@ -56,6 +57,9 @@ func newPropagateCommand(a *app) *cobra.Command {
 			"one to finish assembles the store.\n\n" +
 			"The flags say what the store shall have. If STORE is complete, propagate adds the hops and operators that it\n" +
 			"lacks, and never removes any. Flags that are left out are then as in the store.\n\n" +
+			"With --device cuda:0, the products are computed on a GPU, to the same bytes. Matrices and topology stay in its\n" +
+			"memory where they fit, and come in blocks where not. By default a GPU is used if there is one, the job fits, and\n" +
+			"it takes more than a second.\n\n" +
 			"--dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a\n" +
 			"graph that does not exist yet, see 'hopfeed plan --edges'.",
 		Args: cobra.ExactArgs(1),
@@ -76,6 +80,8 @@ func newPropagateCommand(a *app) *cobra.Command {
 	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
+	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
+	a.declareEmulate(f)
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan and write nothing")
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
@@ -139,6 +145,9 @@ func (p *propagated) text(w io.Writer) {
 	t := p.Time
 	fmt.Fprintf(w, "\tof that: %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing (more %s would help most)\n",
 		t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, map[string]string{"disk": "bytes a second of disk", "cores": "cores", "memory": "memory"}[t.Faster])
+	if p.TransferredBytes > 0 {
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name, units.Bytes(p.TransferredBytes), t.Transfers)
+	}
 	for _, line := range pathLines(p.Paths) {
 		fmt.Fprintf(w, "\t%s\n", line)
 	}
@@ -193,6 +202,7 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 	} else {
 		lines[0] += fmt.Sprintf(", %d passes over the topology on disk", p.TopologyPasses)
 	}
+	lines = append(lines, deviceLines(p)...)
 	return append(lines,
 		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it is complete",
 			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
@@ -249,7 +259,7 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 			}
 		},
 	}
-	if err := a.planFor(&options, o.hardware); err != nil {
+	if err := a.planFor(ctx, &options, o.hardware, o.device); err != nil {
 		return nil, err
 	}
 	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, options)
@@ -259,15 +269,17 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun}, nil
 }
 
-// planFor sets options to plan for the machine that the file hardware describes, if one is named.
-func (a *app) planFor(options *preprop.Options, hardware string) error {
-	if hardware == "" {
-		return nil
+// planFor sets options to plan for the machine that the file hardware describes, if one is named, and for
+// a device.
+func (a *app) planFor(ctx context.Context, options *preprop.Options, hardware, device string) (err error) {
+	if options.Device, err = a.propagationDevice(ctx, device); err != nil || hardware == "" {
+		return err
 	}
 	h, err := machine.ReadHardware(a.fs, hardware)
 	if err != nil {
 		return err
 	}
+	options.Device = describedDevice(&h, device)
 	options.Hardware, options.Threads = &h, h.Cores
 	if a.memory == 0 {
 		options.MemoryBytes = int64(h.Memory)

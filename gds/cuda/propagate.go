@@ -36,6 +36,9 @@ var propagations = map[gds.DType]propagation{
 	gds.BFloat16: newPropagation(2, "bf16"),
 }
 
+// sumBlock is sum_block of propagate.cu.
+const sumBlock = 1024
+
 // mostRows is how many rows of a product a word counts.
 const mostRows = 1<<32 - 2
 
@@ -106,8 +109,11 @@ func (s *stream) Propagate(dst, src gds.Tensor, p gds.Product) {
 		}
 		pass()
 		c.launch(k, shape)
-		pass()
-		c.launch(from.long, C.hopfeed_shape{grid_x: C.uint(4 * s.device.processors), grid_y: 1, block_x: 32, block_y: 32})
+		// There are no more parts of long rows than this, unless rows share terms: then blocks take several.
+		if most := min(terms/sumBlock, rows) * ((cols + 31) / 32); most > 0 {
+			pass()
+			c.launch(from.long, C.hopfeed_shape{grid_x: C.uint(min(most, 4*s.device.processors)), grid_y: 1, block_x: 32, block_y: 32})
+		}
 	})
 }
 

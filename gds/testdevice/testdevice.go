@@ -14,10 +14,15 @@ import (
 // with the tag cuda, unless o limits memory or links, which the host alone emulates.
 func Open(t testing.TB, o host.Options) gds.Device {
 	t.Helper()
+	return leftClean(t, func() (gds.Device, error) { return New(o) })
+}
+
+// New opens such a device, which the test closes itself.
+func New(o host.Options) (gds.Device, error) {
 	if !GPU || o.MemoryBytes > 0 || o.LinkBytesPerSecond > 0 {
-		return Host(t, o)
+		return host.New(o)
 	}
-	return leftClean(t, openGPU)
+	return openGPU()
 }
 
 // Host opens a device of the host that the test must leave without a buffer or a stream.
