@@ -15,6 +15,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -102,9 +103,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	if len(done) > 0 {
 		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.run)
 	}
-	trials, err := tune.Run(ctx, propose, done, func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
-		return a.try(ctx, number, s)
-	}, record)
+	trials, err := tune.Run(ctx, propose, done, a.trier(o.given(a.seed)), record)
 	if err != nil {
 		if ctx.Err() == nil || o.run == "" {
 			return nil, err
@@ -164,7 +163,7 @@ const refusedTrial = "refused: "
 
 // try trains once, without a test. Settings that cannot be, or do not fit, do not end the search: a grid has all
 // combinations, and some of them may be meaningless, as heads that do not divide hidden.
-func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
+func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	start := time.Now()
 	o, err := optionsOf(s)
 	var r *trained
@@ -178,7 +177,6 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcom
 		r, err = quiet.trainSplits(ctx, o)
 	}
 	if err == nil {
-		a.note("trial %d: %s: valid %s after %.0f epochs", number, settingsText(s), metricText(r.Metric, r.ValidMetric), *r.BestEpoch)
 		outcome := tune.Outcome{
 			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds,
 			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds, 1e-9), PeakDeviceBytes: r.PeakDeviceBytes,
@@ -199,8 +197,36 @@ func (a *app) try(ctx context.Context, number int, s tune.Settings) (tune.Outcom
 	default:
 		return tune.Outcome{}, err
 	}
-	a.note("trial %d: %s: %s", number, settingsText(s), failed)
 	return tune.Outcome{Failed: failed, Seconds: time.Since(start).Seconds()}, nil
+}
+
+// trier makes trials, and notes what came of each, with the settings that it does not share with all others.
+func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
+	return func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
+		o, err := a.try(ctx, s)
+		if err != nil {
+			return o, err
+		}
+		text := settingsText(without(s, base))
+		if o.Failed != "" {
+			a.note("trial %d: %s: %s", number, text, o.Failed)
+			return o, nil
+		}
+		memory := ""
+		if o.PeakRSSBytes > 0 {
+			memory = fmt.Sprintf(", %s resident", units.Bytes(o.PeakRSSBytes))
+		}
+		a.note("trial %d: %s: valid %s after %.0f epochs, %.0f rows/s, %s on the device%s", number, text, metricText(o.Metric, o.Valid), o.BestEpoch,
+			o.RowsPerSecond, units.Bytes(o.PeakDeviceBytes), memory)
+		return o, nil
+	}
+}
+
+// without are the settings that are not those of others.
+func without(s, others tune.Settings) tune.Settings {
+	s = maps.Clone(s)
+	maps.DeleteFunc(s, func(name, value string) bool { return others[name] == value })
+	return s
 }
 
 func settingsText(s tune.Settings) string {

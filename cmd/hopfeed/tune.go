@@ -149,6 +149,9 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	if o.runs != 1 {
+		return nil, usagef("--runs %d: a trial is one run (of --split 0-9 it is one of each split)", o.runs)
+	}
 	if o.trialEpochs < -1 {
 		return nil, usagef("--trial-epochs %d: must not be negative", o.trialEpochs)
 	}
@@ -172,7 +175,7 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	if len(done) > 0 {
 		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.output)
 	}
-	trials, err := tune.Run(ctx, o.budget.within(propose), done, a.try, dir.save)
+	trials, err := tune.Run(ctx, o.budget.within(propose), done, a.trier(points.Base), dir.save)
 	if err != nil {
 		if ctx.Err() == nil {
 			return nil, err

@@ -61,8 +61,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 	r.Surrogates = points.Fit(g, trials, seed, false)
 	front := g.Front(trials)
 	for _, t := range front {
-		p := tunedPoint{t.Number, t.RowsPerSecond, g.Memory(t.Outcome), *t.Valid, maps.Clone(t.Settings)}
-		maps.DeleteFunc(p.Settings, func(name, value string) bool { return points.Base[name] == value })
+		p := tunedPoint{t.Number, t.RowsPerSecond, g.Memory(t.Outcome), *t.Valid, without(t.Settings, points.Base)}
 		r.Front = append(r.Front, p)
 	}
 	if len(front) == 0 {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/placement/collective"
 )
 
 // The equations worked by hand: 10 iterations, 4 workers, sampling 6 s, batches 2 s, training 3 s.
@@ -39,6 +41,33 @@ func TestTheEquationsAsTheyStand(t *testing.T) {
 	r := Run{Mode: Parallel1, Workers: 3, Iterations: 10, Density: 4, Stages: stages}
 	if got := m.Seconds(r); math.Abs(got-(5+2*10*8/1.5)) > 1e-9 {
 		t.Errorf("with contention it takes %v s", got)
+	}
+}
+
+// The schedules of the same names, simulated batch by batch, take as long as the equations say of long epochs.
+func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
+	for i := range uint64(60) {
+		draw := func(k uint64) time.Duration {
+			return time.Millisecond + time.Duration(rng.Hash(i, k)%uint64(100*time.Millisecond))
+		}
+		const batches = 2000
+		workers := 1 + int(rng.Hash(i, 3)%8)
+		d := collective.Durations{Gather: draw(1), DMA: time.Nanosecond, GPUBatch: time.Millisecond, Model: draw(2), Workers: workers}
+		d.CPUBatch = draw(0) + d.Gather
+		r := Run{Workers: workers, Iterations: batches, Stages: Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.Model.Seconds()}}
+		for _, r.Mode = range All() {
+			s, err := collective.Find(string(r.Mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.Choose(collective.Inputs{Durations: d, Batches: batches, CPUBuffer: 100, GPUBuffer: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := Paper().Seconds(r), c.Predicted.Total.Seconds(); math.Abs(got-want) > 0.02*want {
+				t.Errorf("%s of %+v: %v s, simulated %v s", r.Mode, d, got, want)
+			}
+		}
 	}
 }
 
