@@ -2,6 +2,7 @@ package preprop
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -153,6 +154,9 @@ func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Re
 	m.id = in.ID
 	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
+	if in.isWhole(m) {
+		return in.readWhole(ctx, m, threads, task)
+	}
 	return in.chunks(ctx, threads, func() []byte { return nil }, func(k int, _ []byte, cut func(dst []byte, i, first, width int) error) error {
 		start, rows := in.ChunkRowRange(k)
 		for i := range rows {
@@ -164,6 +168,59 @@ func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Re
 		task.Add(in.Extent(k).Length)
 		return nil
 	}, func([]byte) error { return nil })
+}
+
+// isWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
+func (in *input) isWhole(m *matrix) bool {
+	l := &in.Layout
+	return in.nodes == nil && l.DType == m.dtype && m.first == 0 && m.features == l.Features &&
+		(in.Chunks() == 1 || int64(l.ChunkRows)*m.rowBytes()%pageBytes == 0)
+}
+
+// readWhole reads the chunks into m, and checks the numbers there.
+func (in *input) readWhole(ctx context.Context, m *matrix, threads int, task progress.Task) error {
+	var failure lowestError
+	err := parallel.For(ctx, diskReaders(threads), int64(in.Chunks()), 1, func(at, _ int64) error {
+		k := int(at)
+		start, rows := in.ChunkRowRange(k)
+		chunk := m.rows(start, start+int64(rows))
+		if err := in.ReadChunk(k, chunk); err != nil {
+			return failure.report(start, err)
+		}
+		for v := start; v < start+int64(rows) && !finite(chunk, m.dtype); v++ {
+			row := m.rows(v, v+1)
+			if values := make([]float32, m.features); !finite(row, m.dtype) {
+				dtype.Decode(values, row, m.dtype)
+				return failure.report(v, notFinite(in.ID, v, 0, row, values, 1, m.dtype))
+			}
+		}
+		task.Add(in.Extent(k).Length)
+		return nil
+	})
+	if failure.err != nil {
+		return failure.err
+	}
+	return err
+}
+
+// finite tells whether stored numbers are neither infinite nor NaN: no exponent is all ones, so that adding one to it
+// carries into the place of the sign.
+func finite(stored []byte, t format.DType) bool {
+	exponents, ones := uint64(0x7f800000_7f800000), uint64(0x00800000_00800000)
+	switch t {
+	case format.Float16:
+		exponents, ones = 0x7c007c00_7c007c00, 0x04000400_04000400
+	case format.BFloat16:
+		exponents, ones = 0x7f807f80_7f807f80, 0x00800080_00800080
+	}
+	carried := uint64(0)
+	for ; len(stored) >= 8; stored = stored[8:] {
+		carried |= binary.LittleEndian.Uint64(stored)&exponents + ones
+	}
+	var rest [8]byte
+	copy(rest[:], stored)
+	carried |= binary.LittleEndian.Uint64(rest[:])&exponents + ones
+	return carried&(exponents+ones) == 0
 }
 
 func (in *input) rows() int64 {

@@ -191,8 +191,7 @@ func (s *jobContext) work(j *job) (*work, error) {
 	return w, err
 }
 
-// plan plans a job for Options.Hardware, or for this machine, which it measures if the job
-// is large.
+// plan plans a job for Options.Hardware, or for this machine, which it measures if that is worth it.
 func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 	w, err := s.work(j)
 	if err != nil {
@@ -206,7 +205,7 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 		r = ratesOf(*s.options.Hardware)
 	}
 	p, err := w.planOn(s.options.Device, s.options.MemoryBytes, r)
-	if err != nil || s.options.Hardware != nil || p.ReadBytes+p.WrittenBytes < measureFromBytes {
+	if err != nil || s.options.Hardware != nil || !worthMeasuring(p, s.options.Device != nil) {
 		return p, err
 	}
 	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {

@@ -45,9 +45,12 @@ func ratesOf(h machine.Hardware) *rates {
 // longer than the job. They are those of no machine in particular.
 var defaultRates = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e-9, byte: 1e-10}
 
-// measureFromBytes is how many bytes a job must read and write for the machine to be
-// measured.
-const measureFromBytes = 1 << 30
+// worthMeasuring tells whether to measure the machine for a plan by defaultRates: not for short jobs. Rates decide
+// nothing of those that are done in memory, all columns at once, unless they choose a device.
+func worthMeasuring(p *Plan, chooses bool) bool {
+	const bytes, seconds = 1 << 30, 20 // of a job; measuring takes up to one
+	return p.ReadBytes+p.WrittenBytes >= bytes && (p.Seconds >= seconds || p.Panels > 1 || !p.TopologyInMemory || chooses)
+}
 
 // measure measures the rates of this machine in a second or less: reading the graph past the
 // page cache, writing a file without a name to the folder scratch, using new memory, and
