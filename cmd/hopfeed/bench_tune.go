@@ -22,6 +22,8 @@ type benchTuneOptions struct {
 	maxMemory units.Bytes
 	minValid  float64
 	resident  bool
+
+	throughput string
 }
 
 func newBenchTuneCommand(a *app) *cobra.Command {
@@ -42,6 +44,7 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 	f.Float64Var(&o.reach, "share", 0.95, "share of the table's hypervolume that is to be reached")
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
+	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
 	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, not that of the device")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.table = args[0]
@@ -84,6 +87,9 @@ func (r *comparedSearches) text(w io.Writer) {
 }
 
 func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (*comparedSearches, error) {
+	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
+		return nil, err
+	}
 	text, err := a.readSmall(o.table)
 	if err != nil {
 		return nil, err
@@ -95,7 +101,7 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if err != nil {
 		return nil, usagef("%s: %s (want trials.jsonl of a search)", o.table, err)
 	}
-	g := tune.Goals{DeviceMemory: !o.resident, MaxMemory: int64(o.maxMemory)}
+	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident, MaxMemory: int64(o.maxMemory)}
 	if hasMinValid {
 		g.MinValid = &o.minValid
 	}

@@ -109,7 +109,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, err erro
 // notSettings are flags of train and tune that do not decide what is trained, but tf32: how a device computes is no
 // more recorded than which one.
 var notSettings = []string{"run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "help", "version",
-	"max-memory", "min-accuracy", "budget", "search", "space", "trial-epochs", "output"} // of tune
+	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; what is
 // left to the store (no value, or a negative one) is not in it.

@@ -14,6 +14,7 @@ const (
 	placementUsage   = "where the input lives: auto, device, host or storage"
 	roundsUsage      = "number of times that everything is measured"
 	scratchUsage     = "folder for scratch files"
+	throughputUsage  = "rows by what time: wall, or processor, which other work on the machine changes little, but which does not count waiting"
 	splitsUsage      = "npy file [k,n] of splits of the nodes, of which --split chooses one"
 )
 

@@ -30,9 +30,13 @@ type saver struct {
 	best       *trainer.Result // of the runs that have ended
 	bestRun    int
 	lastSave   time.Time
-	saveTime   time.Duration // of the last save
-	saved      *savedModel   // nil: nothing
-	saveError  error         // of the last save
+
+	processorAt    time.Duration // time of all processors, when the epoch began
+	leastProcessor time.Duration // that an epoch took, validation included; 0: none has ended
+
+	saveTime  time.Duration // of the last save
+	saved     *savedModel   // nil: nothing
+	saveError error         // of the last save
 }
 
 // savedModel is the model in the directory of a training.
@@ -175,6 +179,7 @@ func (s *saver) close() error {
 
 // beginRun adds a run, unless the last one goes on.
 func (s *saver) beginRun(seed uint64) {
+	s.processorAt = machine.CPUTime()
 	if s.resume == nil {
 		s.checkpoint.Runs = append(s.checkpoint.Runs, trainer.Run{Seed: seed, State: trainer.RunInProgress})
 	} else {
@@ -187,7 +192,11 @@ func (s *saver) current() *trainer.Run { return &s.checkpoint.Runs[len(s.checkpo
 
 // recordEpoch adds an epoch to the history.
 func (s *saver) recordEpoch(e trainer.Epoch) {
-	c := &s.checkpoint
+	c, now := &s.checkpoint, machine.CPUTime()
+	if took := now - s.processorAt; s.leastProcessor == 0 || took < s.leastProcessor {
+		s.leastProcessor = took
+	}
+	s.processorAt = now
 	c.History = append(c.History, trainer.EpochMetrics{
 		Run: len(c.Runs), Epoch: e.Number, TrainLoss: e.TrainLoss, ValidMetric: e.Valid, ValidLoss: e.ValidLoss, Seconds: e.Seconds, TrainSeconds: e.TrainSeconds,
 		Traffic: e.Traffic,

@@ -56,8 +56,9 @@ type trained struct {
 	Resumed               bool               `json:"resumed,omitempty"` // parts of the runs were made before
 	Output                string             `json:"output,omitempty"`
 
-	rows           [3]int64 // train, valid, test
-	fastestSeconds float64  // of training in an epoch, without validation
+	rows [3]int64 // train, valid, test
+	// Of an epoch, the least: of training without validation, and of all processors together.
+	fastestSeconds, processorSeconds float64
 }
 
 // meanStd returns mean and standard deviation, nil where there are none.
@@ -130,6 +131,7 @@ func (t *training) result(dataset string) *trained {
 		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
 	}
+	r.processorSeconds = t.saver.leastProcessor.Seconds()
 	for i, e := range t.saver.checkpoint.History {
 		if i == 0 || e.TrainSeconds < r.fastestSeconds {
 			r.fastestSeconds = e.TrainSeconds

@@ -24,7 +24,7 @@ func trialsOf(t *testing.T, fsys vfs.FS, dir string) []tune.Trial {
 		t.Fatal(err)
 	}
 	for i := range trials {
-		trials[i].Seconds, trials[i].RowsPerSecond, trials[i].PeakRSSBytes = 0, 0, 0
+		trials[i].Seconds, trials[i].RowsPerSecond, trials[i].RowsPerProcessorSecond, trials[i].PeakRSSBytes = 0, 0, 0, 0
 	}
 	return trials
 }

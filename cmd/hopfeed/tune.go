@@ -27,6 +27,7 @@ type searchOptions struct {
 	hasMinValid bool
 	budget      budget
 	search      string
+	throughput  string // wallTime or processorTime
 	space       string // file
 	trialEpochs int    // < 0: the default
 	output      string
@@ -65,6 +66,7 @@ func newTuneCommand(a *app) *cobra.Command {
 	o.budget.seconds = 600
 	f.Var(&o.budget, "budget", "time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
 	f.StringVar(&o.search, "search", tune.DefaultSearch, "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
+	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
 	f.StringVar(&o.space, "space", "", "YAML file with a list of values for each of some flags, to search instead of the usual ones")
 	f.IntVar(&o.trialEpochs, "trial-epochs", -1, fmt.Sprintf("epochs of a trial, if --epochs is not given; 0: as many as a training has (default %d on a graph, 0 on a store)", graphTrialEpochs))
 	f.Lookup("trial-epochs").DefValue = "0" // which help leaves out
@@ -93,6 +95,12 @@ func newTuneCommand(a *app) *cobra.Command {
 	})
 	return c
 }
+
+// What throughput is by.
+const (
+	wallTime      = "wall"
+	processorTime = "processor"
+)
 
 // budget is a time or a number of trials.
 type budget struct {
@@ -154,6 +162,9 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	}
 	if o.trialEpochs < -1 {
 		return nil, usagef("--trial-epochs %d: must not be negative", o.trialEpochs)
+	}
+	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
+		return nil, err
 	}
 	if err := oneOf("search", o.search, tune.Searches()...); err != nil {
 		return nil, err
@@ -218,7 +229,7 @@ func (o *searchOptions) limits() string {
 
 // tuneSpace is what is searched, and for what.
 func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tune.Goals, error) {
-	goals := tune.Goals{MaxMemory: int64(o.maxMemory), DeviceMemory: !a.machine(ctx).Devices.Info.Unified}
+	goals := tune.Goals{ProcessorTime: o.throughput == processorTime, MaxMemory: int64(o.maxMemory), DeviceMemory: !a.machine(ctx).Devices.Info.Unified}
 	if o.hasMinValid {
 		goals.MinValid = &o.minValid
 	}

@@ -20,8 +20,9 @@ type tuned struct {
 	Combinations int          `json:"combinations"`
 	Trials       int          `json:"trials"`
 	Failed       int          `json:"failed"`
-	Seconds      float64      `json:"seconds"` // of all trials
-	Memory       string       `json:"memory"`  // what memory_bytes counts: device or resident
+	Seconds      float64      `json:"seconds"`    // of all trials
+	Throughput   string       `json:"throughput"` // what seconds rows_per_second counts: wall or processor
+	Memory       string       `json:"memory"`     // what memory_bytes counts: device or resident
 	Metric       string       `json:"metric"`
 	Front        []tunedPoint `json:"front"`              // by throughput
 	Fastest      int          `json:"fastest,omitempty"`  // trial: T* of a3gnn
@@ -36,7 +37,7 @@ type tuned struct {
 // tunedPoint is a trial on the front.
 type tunedPoint struct {
 	Trial         int           `json:"trial"`
-	RowsPerSecond float64       `json:"rows_per_second"`
+	RowsPerSecond float64       `json:"rows_per_second"` // see tuned.Throughput
 	MemoryBytes   int64         `json:"memory_bytes"`
 	Valid         float64       `json:"valid_metric"`
 	Settings      tune.Settings `json:"settings"` // that differ from trial to trial
@@ -46,7 +47,7 @@ const reproducibleSearch = "the next trial is a function of the seed and of the 
 
 // result sums up trials of which at least one was measured. It has the content of tunedFiles; nil if the front is empty.
 func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, trials []tune.Trial) (r *tuned, files [][]byte, err error) {
-	r = &tuned{Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
+	r = &tuned{Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Throughput: o.throughput, Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
 	if g.DeviceMemory {
 		r.Memory = "device"
 	}
@@ -61,14 +62,14 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 	r.Surrogates = points.Fit(g, trials, seed, false)
 	front := g.Front(trials)
 	for _, t := range front {
-		p := tunedPoint{t.Number, t.RowsPerSecond, g.Memory(t.Outcome), *t.Valid, without(t.Settings, points.Base)}
+		p := tunedPoint{t.Number, g.Throughput(t.Outcome), g.Memory(t.Outcome), *t.Valid, without(t.Settings, points.Base)}
 		r.Front = append(r.Front, p)
 	}
 	if len(front) == 0 {
 		return r, nil, nil
 	}
 	page := report.Tuning{
-		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.store), Limits: o.limits(), Memory: r.Memory, Goals: g, Trials: trials, Fits: r.Surrogates,
+		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.store), Limits: o.limits(), Memory: r.Memory, Throughput: r.Throughput, Goals: g, Trials: trials, Fits: r.Surrogates,
 	}
 	html, err := page.Page()
 	if err != nil {
@@ -85,8 +86,8 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, append(fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s, %s of memory (%s), validation %s %s.\n",
-			t.Number, t.RowsPerSecond, units.Bytes(g.Memory(t.Outcome)), r.Memory, t.Metric, metricText(t.Metric, t.Valid)), config...))
+		files = append(files, append(fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s (%s), %s of memory (%s), validation %s %s.\n",
+			t.Number, g.Throughput(t.Outcome), r.Throughput, units.Bytes(g.Memory(t.Outcome)), r.Memory, t.Metric, metricText(t.Metric, t.Valid)), config...))
 	}
 	return r, append(files, html), nil
 }
@@ -106,7 +107,7 @@ func (r *tuned) text(w io.Writer) {
 	if len(r.Front) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "front\trows/s\tmemory (%s)\t%s\tsettings\n", r.Memory, r.Metric)
+	fmt.Fprintf(w, "front\trows/s (%s)\tmemory (%s)\t%s\tsettings\n", r.Throughput, r.Memory, r.Metric)
 	for _, p := range r.Front {
 		mark := ""
 		for _, m := range []struct {

@@ -77,6 +77,9 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	if !reflect.DeepEqual(again.Front, r.Front) || again.Search != "random" {
 		t.Errorf("again: %+v, want %+v", again, r)
 	}
+	if p := searched(t, must(t, d, tuneLine+" --space space.yaml --budget 6 --throughput processor")); p.Throughput != "processor" || len(p.Front) == 0 || p.Front[0].RowsPerSecond == r.Front[0].RowsPerSecond {
+		t.Errorf("by the time of processors: %+v", p)
+	}
 	if o := must(t, d, strings.Replace(tuneLine, "--json ", "", 1)+" --space space.yaml"); !strings.Contains(o.stdout, ", balanced") || !strings.Contains(o.stdout, "saved") {
 		t.Error(o.stdout)
 	}
@@ -212,6 +215,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		"tune graph --model sage --budget -1m":          "a time above zero",
 		"tune graph --model sage --budget soon":         "a number of trials",
 		"tune graph --model sage --search magic":        "want one of",
+		"tune graph --model sage --throughput light":    "want one of",
 		"tune graph --model sage --trial-epochs -3":     "must not be negative",
 		"tune graph --model sage --space bad.yaml":      "--space bad.yaml: \"speed\" is no flag",
 		"tune graph --model sage --batch 0":             "must be at least 1",

@@ -20,9 +20,11 @@ type Tuning struct {
 	Title  string
 	Limits string // in words; "": none
 	Memory string // what memory is counted: device or resident
-	Goals  tune.Goals
-	Trials []tune.Trial // of which at least one is measured
-	Fits   []tune.Fitted
+	// What time throughput is by: wall or processor.
+	Throughput string
+	Goals      tune.Goals
+	Trials     []tune.Trial // of which at least one is measured
+	Fits       []tune.Fitted
 }
 
 //go:embed tuning.html
@@ -32,13 +34,13 @@ var tuningPage = template.Must(template.Must(page.Clone()).New("tuning").Parse(t
 
 // tuningContent is what the page is filled with.
 type tuningContent struct {
-	Version, Title, Limits, Memory, Metric string
-	Seconds                                string
-	Trials, Failed                         int
-	Charts                                 []template.HTML
-	Columns                                []string
-	Front, All                             []tuningRow
-	Fits                                   []fitRow
+	Version, Title, Limits, Memory, Throughput, Metric string
+	Seconds                                            string
+	Trials, Failed                                     int
+	Charts                                             []template.HTML
+	Columns                                            []string
+	Front, All                                         []tuningRow
+	Fits                                               []fitRow
 }
 
 type tuningRow struct {
@@ -62,7 +64,7 @@ func tuningRows(rows []tuningRow, columns []string, metric string) tuningTable {
 
 // Page returns the page about the search.
 func (t *Tuning) Page() ([]byte, error) {
-	c := tuningContent{Version: version.Version, Title: t.Title, Limits: t.Limits, Memory: t.Memory, Trials: len(t.Trials)}
+	c := tuningContent{Version: version.Version, Title: t.Title, Limits: t.Limits, Memory: t.Memory, Throughput: t.Throughput, Trials: len(t.Trials)}
 	names := map[string]bool{}
 	seconds := 0.0
 	for _, trial := range t.Trials {
@@ -109,7 +111,7 @@ func (t *Tuning) Page() ([]byte, error) {
 		c.Fits = append(c.Fits, row)
 	}
 	memory := scatterAxis{"memory, MiB", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, true}
-	rate := scatterAxis{"training rows a second", func(o tune.Outcome) float64 { return o.RowsPerSecond }, count, true}
+	rate := scatterAxis{"training rows a second", t.Goals.Throughput, count, true}
 	valid := scatterAxis{"validation " + c.Metric, func(o tune.Outcome) float64 { return *o.Valid }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, false}
 	c.Charts = []template.HTML{t.scatter("Throughput against memory", memory, rate, front, roles), t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles)}
 	var b bytes.Buffer
@@ -124,7 +126,7 @@ func (t *Tuning) row(trial tune.Trial, columns []string, role string) tuningRow 
 		r.Name += ", " + role
 	}
 	if t.Goals.Measured(trial.Outcome) {
-		r.Rate, r.Memory = count(trial.RowsPerSecond), units.Bytes(t.Goals.Memory(trial.Outcome)).String()
+		r.Rate, r.Memory = count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)).String()
 		r.Valid = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
 	}
 	for _, name := range columns {
@@ -205,7 +207,7 @@ func (t *Tuning) scatter(title string, xAxis, yAxis scatterAxis, front []tune.Tr
 	for _, trial := range all {
 		px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
 		taken = append(taken, box{px - 5, py - 5, px + 5, py + 5})
-		about := template.HTMLEscapeString(fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(trial.RowsPerSecond), units.Bytes(t.Goals.Memory(trial.Outcome)),
+		about := template.HTMLEscapeString(fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)),
 			valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})))
 		switch on := slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }); {
 		case on:

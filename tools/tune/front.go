@@ -10,9 +10,20 @@ import (
 // Goals say what a search is for: much throughput, little memory and a good validation metric, within
 // limits.
 type Goals struct {
-	DeviceMemory bool     // memory is that of the device, not what the process has resident
-	MaxMemory    int64    // bytes; 0: any
-	MinValid     *float64 // least validation metric; nil: any
+	// ProcessorTime: throughput is rows by the time of processors, which other work on the machine changes
+	// little; but waiting for a link or a disk does not count, nor what runs beside what.
+	ProcessorTime bool
+	DeviceMemory  bool     // memory is that of the device, not what the process has resident
+	MaxMemory     int64    // bytes; 0: any
+	MinValid      *float64 // least validation metric; nil: any
+}
+
+// Throughput is the training rows a second that count.
+func (g Goals) Throughput(o Outcome) float64 {
+	if g.ProcessorTime {
+		return o.RowsPerProcessorSecond
+	}
+	return o.RowsPerSecond
 }
 
 // Memory is the peak that counts, in bytes.
@@ -25,7 +36,7 @@ func (g Goals) Memory(o Outcome) int64 {
 
 // Measured tells whether an outcome has all three figures.
 func (g Goals) Measured(o Outcome) bool {
-	return o.Valid != nil && o.RowsPerSecond > 0 && g.Memory(o) > 0
+	return o.Valid != nil && g.Throughput(o) > 0 && g.Memory(o) > 0
 }
 
 // Meets tells whether an outcome has all three figures, within the limits (a3gnn §III-C).
@@ -43,7 +54,7 @@ func (g Goals) Score(o Outcome) Score {
 	if o.Lower {
 		valid = -valid
 	}
-	return Score{math.Log(o.RowsPerSecond), -math.Log(float64(g.Memory(o))), valid}
+	return Score{math.Log(g.Throughput(o)), -math.Log(float64(g.Memory(o))), valid}
 }
 
 // dominates tells whether a is nowhere worse than b, and somewhere better.
@@ -69,7 +80,7 @@ func (g Goals) Front(trials []Trial) (front []Trial) {
 			front = append(front, t)
 		}
 	}
-	slices.SortStableFunc(front, func(a, b Trial) int { return cmp.Compare(b.RowsPerSecond, a.RowsPerSecond) })
+	slices.SortStableFunc(front, func(a, b Trial) int { return cmp.Compare(g.Throughput(b.Outcome), g.Throughput(a.Outcome)) })
 	return front
 }
 

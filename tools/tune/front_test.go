@@ -55,6 +55,11 @@ func TestTheFrontIsWhatNothingDominatesWithinTheLimits(t *testing.T) {
 	if got := numbers(Goals{DeviceMemory: true}.Front(trials)); !reflect.DeepEqual(got, []int{7, 8, 3, 1, 4, 6}) {
 		t.Errorf("without limits the front is %v", got)
 	}
+	trials[2].RowsPerProcessorSecond, trials[3].RowsPerProcessorSecond = 7, 9
+	g.ProcessorTime = true
+	if got := numbers(g.Front(trials)); !reflect.DeepEqual(got, []int{4, 3}) {
+		t.Errorf("by the time of processors the front is %v", got)
+	}
 	if one := g.Choose(front[1:2]); one.Fastest.Number != 1 || one.Smallest.Number != 1 || one.Balanced.Number != 1 {
 		t.Errorf("of one trial: %+v", one)
 	}

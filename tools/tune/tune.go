@@ -39,6 +39,8 @@ type Outcome struct {
 	// Training rows a second, of the fastest epoch, without validation: other work on the machine only
 	// makes epochs slower.
 	RowsPerSecond float64 `json:"rows_per_second,omitempty"`
+	// The same by the time of all processors together, of the epoch that took the least of it.
+	RowsPerProcessorSecond float64 `json:"rows_per_processor_second,omitempty"`
 	// Peak memory: of the fullest device, and what the process had resident (0: unknown).
 	PeakDeviceBytes int64  `json:"peak_device_bytes,omitempty"`
 	PeakRSSBytes    int64  `json:"peak_rss_bytes,omitempty"`
