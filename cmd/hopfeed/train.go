@@ -349,9 +349,13 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	batches := in.batches()
-	if before.Placement = batches.Placement; before.Rows > 0 && before != batches {
-		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows for %d devices (%s, %d rows together), now it would have %d for %d (%s, %d) (--force starts over)",
-			o.run, trainer.ErrRunExists, before.Rows, before.Devices, before.Shuffle, before.ChunkRows, batches.Rows, batches.Devices, batches.Shuffle, batches.ChunkRows)
+	if devices := before.Devices; before.Rows > 0 && devices != batches.Devices { // the same batches, shared otherwise
+		a.note("the training began on %d devices and goes on on %d: its last digits are others than those of one that does not stop", devices, batches.Devices)
+	}
+	before.Placement, before.Devices = batches.Placement, batches.Devices
+	if before.Rows > 0 && before != batches {
+		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows (%s, %d rows together), now it would have %d (%s, %d) (--force starts over)",
+			o.run, trainer.ErrRunExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
 	}
 	saver.checkpoint.Batches = batches
 	saver.checkpoint.PredictedEpochSeconds = in.predictedSeconds()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/cuda"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 )
 
 // product is a times b [2,3] x [3,2], computed by a device with the options.
@@ -86,7 +87,7 @@ func TestFactorsAreRoundedOnlyWhereAskedFor(t *testing.T) {
 }
 
 func TestAHandleThatCannotBeHadIsAnError(t *testing.T) {
-	softwareDriver(t)
+	testdevice.Software(t)
 	library, err := purego.Dlopen(os.Getenv("HOPFEED_LIBCUBLAS"), purego.RTLD_NOW)
 	if err != nil {
 		t.Skip("for the software cuBLAS alone")

@@ -88,8 +88,7 @@ func (b *buffer) allocate() (err error) {
 		}
 	}
 	if errors.Is(err, cu.OutOfMemory) {
-		free, total, _ := cu.MemInfo()
-		return fmt.Errorf("%w: asked for %d bytes, %v of %v left", gds.ErrOutOfMemory, n, units.Bytes(free), units.Bytes(total))
+		return errFull(n)
 	}
 	if err != nil {
 		return err
@@ -103,6 +102,12 @@ func (b *buffer) allocate() (err error) {
 		err = errors.Join(err, cu.MemFree(b.whole))
 	}
 	return err
+}
+
+// errFull says that the device whose context is current has no more memory.
+func errFull(bytes int64) error {
+	free, total, _ := cu.MemInfo()
+	return fmt.Errorf("%w: asked for %d bytes, %v of %v left", gds.ErrOutOfMemory, bytes, units.Bytes(free), units.Bytes(total))
 }
 
 // pin allocates zeroed pinned memory in the current context.
@@ -171,7 +176,7 @@ func (b *buffer) Free() error {
 	}
 	d.buffers--
 	d.count(b, -1)
-	if err = errors.Join(err, d.releaseUnused()); err != nil {
+	if err = errors.Join(d.once(err), d.releaseUnused()); err != nil {
 		return d.errorf("freeing %v: %w", units.Bytes(b.reserved()), err)
 	}
 	return nil

@@ -73,6 +73,7 @@ type Device struct {
 	streams  int // open
 	closed   bool
 	released bool
+	leaks    bool // freeing has failed: see once
 	faults   faultPool
 	peers    map[int]bool // by their ordinals: see reachPeer
 
@@ -80,6 +81,7 @@ type Device struct {
 	// take it.
 	idle    sync.Mutex
 	events  []cu.Event // to be recorded again
+	made    []cu.Event // all of them, which are destroyed with the device
 	sides   []cu.Stream
 	staging []*stage
 }
@@ -197,11 +199,21 @@ func (d *Device) releaseUnused() error {
 	return d.disconnect()
 }
 
+// once is an error of freeing something, the first time. A device that is lost fails them all, and what is
+// left of it goes with the process. d.mu is held.
+func (d *Device) once(err error) error {
+	if err == nil || d.leaks {
+		return nil
+	}
+	d.leaks = true
+	return err
+}
+
 // disconnect lets all go that open, events, waits and reads have made.
 func (d *Device) disconnect() error {
 	d.idle.Lock()
-	events, sides, staging := d.events, append(d.sides, d.setup), d.staging
-	d.events, d.sides, d.staging = nil, nil, nil
+	events, sides, staging := d.made, append(d.sides, d.setup), d.staging
+	d.made, d.events, d.sides, d.staging = nil, nil, nil, nil
 	d.idle.Unlock()
 	err := d.do(func() error {
 		var errs []error
@@ -222,7 +234,7 @@ func (d *Device) disconnect() error {
 		}
 		return errors.Join(errs...)
 	})
-	if err = errors.Join(err, d.device.ReleasePrimaryCtx()); err != nil {
+	if err = d.once(errors.Join(err, d.device.ReleasePrimaryCtx())); err != nil {
 		return d.errorf("closing: %w", err)
 	}
 	return nil

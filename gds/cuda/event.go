@@ -62,6 +62,9 @@ func (d *Device) takeEvent() (e cu.Event, err error) {
 			e, err = cu.MakeEvent(cu.DefaultEvent)
 			return err
 		})
+		if err == nil {
+			give(d, &d.made, e)
+		}
 	}
 	return e, err
 }
@@ -182,8 +185,14 @@ func (d *Device) takeSide() (s cu.Stream, err error) {
 func (e *event) Elapsed(since gds.Event) (time.Duration, error) {
 	d := e.stream.device
 	from, ok := since.(*event)
-	if !ok {
-		return 0, d.errorf("Elapsed: the event is of another kind of device")
+	if !ok || from.stream.device != d {
+		return 0, d.errorf("Elapsed: the event is of another device")
+	}
+	d.mu.Lock()
+	released := d.released
+	d.mu.Unlock()
+	if released { // and the events with it
+		return 0, d.errorf("Elapsed: %w", gds.ErrClosed)
 	}
 	for _, p := range []*event{from, e} {
 		if reached, err := p.isReached(); err != nil || !reached || !p.recorded {

@@ -5,47 +5,16 @@ package cuda_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/cuda"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 )
 
-// software is what the software driver lets tests set: see softcuda/driver.cpp.
-type software struct {
-	fail      func(function string, n int32)
-	memory    func(bytes uint64)
-	lose      func(yes int32)
-	allocated func() uint64
-}
-
-// softwareDriver skips a test on another driver, and sets the software driver back after it.
-func softwareDriver(t *testing.T) (s software) {
-	handle, err := purego.Dlopen(os.Getenv("HOPFEED_LIBCUDA"), purego.RTLD_NOW)
-	if err == nil {
-		_, err = purego.Dlsym(handle, "softcuda_fail")
-	}
-	if err != nil {
-		t.Skip("for the software driver alone")
-	}
-	purego.RegisterLibFunc(&s.fail, handle, "softcuda_fail")
-	purego.RegisterLibFunc(&s.memory, handle, "softcuda_memory")
-	purego.RegisterLibFunc(&s.lose, handle, "softcuda_lose")
-	purego.RegisterLibFunc(&s.allocated, handle, "softcuda_allocated")
-	t.Cleanup(func() {
-		s.fail("", 0)
-		s.memory(1 << 30)
-		s.lose(0)
-	})
-	return s
-}
-
 func TestMemoryIsHandedOutUpToWhatTheDeviceHas(t *testing.T) {
-	softwareDriver(t).memory(8 << 20)
+	testdevice.Software(t).Memory(8 << 20)
 	d := open(t, 0)
 	first, err := d.Alloc(6 << 20)
 	if err != nil {
@@ -107,7 +76,7 @@ func use() (err error) {
 }
 
 func TestEveryCallThatFailsIsAnError(t *testing.T) {
-	soft := softwareDriver(t)
+	soft := testdevice.Software(t)
 	for _, function := range []string{
 		"cuDeviceGet", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload",
 		"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventCreate", "cuEventRecord", "cuMemAlloc_v2", "cuMemFree_v2",
@@ -115,7 +84,7 @@ func TestEveryCallThatFailsIsAnError(t *testing.T) {
 	} {
 		fails := 0
 		for n := 1; ; n++ {
-			soft.fail(function, int32(n))
+			soft.Fail(function, n, testdevice.Unknown)
 			if err := use(); err == nil {
 				break
 			}
@@ -128,13 +97,17 @@ func TestEveryCallThatFailsIsAnError(t *testing.T) {
 }
 
 func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {
-	soft := softwareDriver(t)
+	soft := testdevice.Software(t)
 	d := open(t, 0)
 	s, err := d.NewStream()
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, err := d.Alloc(3 * 512 * 512 * 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := d.Alloc(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +118,7 @@ func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {
 	busy := s.Record()
 	waited := make(chan error)
 	go func() { waited <- busy.Wait(context.Background()) }()
-	soft.lose(1)
+	soft.Lose(true)
 	lost := func(what string, err error) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), "cuda device 0") {
@@ -161,5 +134,7 @@ func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {
 	lost("opening a stream", err)
 	lost("closing a stream", s.Close())
 	lost("freeing", b.Free())
-	lost("closing", d.Close())
+	if err := errors.Join(second.Free(), d.Close()); err != nil {
+		t.Errorf("what freeing has told is told again: %v", err)
+	}
 }

@@ -346,7 +346,13 @@ func (c *call) scratch(bytes int) uint64 {
 	if c.err == nil && int64(bytes) > w.bytes {
 		var start cu.DevicePtr
 		more := max(int64(bytes), 2*w.bytes, 1<<16)
-		if err := c.stream.device.do(func() (err error) { start, err = cu.MemAlloc(more); return err }); err != nil {
+		err := c.stream.device.do(func() (err error) {
+			if start, err = cu.MemAlloc(more); errors.Is(err, cu.OutOfMemory) {
+				err = errFull(more)
+			}
+			return err
+		})
+		if err != nil {
 			c.err = fmt.Errorf("%d bytes of work space: %w", more, err)
 			return 0
 		}

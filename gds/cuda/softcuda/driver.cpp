@@ -42,6 +42,8 @@ std::map<uintptr_t, Allocation> memory, pinned; // by their start
 size_t in_use[devices], limit = size_t(1) << 30;
 std::string failing;
 long fails_in;
+CUresult fails_with;
+size_t events;
 bool lost, maps = true;
 char contexts[devices];
 thread_local CUcontext current;
@@ -49,7 +51,9 @@ thread_local CUcontext current;
 CUresult begin(const char *name) {
 	Lock l(mu);
 	if (lost) return CUDA_ERROR_LAUNCH_FAILED;
-	return failing == name && fails_in > 0 && --fails_in == 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	if (failing != name || fails_in <= 0 || --fails_in > 0) return CUDA_SUCCESS;
+	lost = fails_with == CUDA_ERROR_LAUNCH_FAILED;
+	return fails_with;
 }
 int device_of(CUcontext c) { return int((char *)c - contexts); }
 
@@ -132,14 +136,16 @@ CUresult move_rows(CUstream s, uintptr_t dst, size_t dst_pitch, uintptr_t src, s
 }
 } // namespace
 
-// What tests set: the n-th call of a function from now on fails; the memory of each device; whether
+// What tests set (gds/testdevice): the n-th call of a function from now on fails, with a result; the memory of each device; whether
 // all devices are lost, as after a kernel that crashed, until they are found again; whether they map host memory. An idle driver
 // has no memory allocated.
-EXPORT void softcuda_fail(const char *function, int n) { Lock l(mu); failing = function; fails_in = n; }
+EXPORT void softcuda_fail(const char *function, int n, int result) { Lock l(mu); failing = function; fails_in = n; fails_with = CUresult(result); }
 EXPORT void softcuda_memory(size_t bytes) { Lock l(mu); limit = bytes; }
 EXPORT void softcuda_lose(int yes) { Lock l(mu); lost = yes; }
 EXPORT void softcuda_map(int yes) { Lock l(mu); maps = yes; }
 EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1]; for (auto &p : pinned) n += p.second.bytes; return n; }
+
+EXPORT size_t softcuda_objects() { Lock l(mu), k(streams_mu); return streams.size() + events; }
 
 // For the software cuBLAS: f runs in the order of a stream.
 EXPORT void softcuda_enqueue(CUstream s, std::function<void()> f) { s->add(std::move(f)); }
@@ -219,8 +225,8 @@ API cuLaunchHostFunc(CUstream s, CUhostFn f, void *arg) {
 	CURRENT;
 	return s->add([=] { if (begin("lost") == CUDA_SUCCESS) f(arg); });
 }
-API cuEventCreate(CUevent *e, unsigned) { CURRENT; *e = new CUevent_st; return CUDA_SUCCESS; }
-API cuEventDestroy_v2(CUevent e) { CURRENT; delete e; return CUDA_SUCCESS; }
+API cuEventCreate(CUevent *e, unsigned) { CURRENT; { Lock l(mu); events++; } *e = new CUevent_st; return CUDA_SUCCESS; }
+API cuEventDestroy_v2(CUevent e) { CURRENT; { Lock l(mu); events--; } delete e; return CUDA_SUCCESS; }
 API cuEventRecord(CUevent e, CUstream s) {
 	CURRENT;
 	auto p = std::make_shared<Point>();
