@@ -49,8 +49,8 @@ func newTuneCommand(a *app) *cobra.Command {
 			"store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or what\n" +
 			"--space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
 			"In --output it writes trials.jsonl, a line for each trial as it ends, and configurations that train --config\n" +
-			"takes: config.yaml (a balanced point of the front), fastest.yaml and smallest.yaml (its ends), and tuning.html, a page\n" +
-			"with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +
+			"takes: config.yaml (a balanced point of the front), fastest.yaml, smallest.yaml and accurate.yaml (its ends), and\n" +
+			"tuning.html, a page with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +
 			"logged; with other limits, another budget or search, too. What it tries next is a function of the seed and the\n" +
 			"trials so far; throughput, and so what is tried, differs from one search to the next as measured times do.\n\n" +
 			"Searches: gaussian (Gaussian processes, by the hypervolume that they hope for), tpe (Parzen estimators), ppo (a policy\n" +

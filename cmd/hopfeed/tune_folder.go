@@ -21,11 +21,12 @@ const (
 	tunedConfig    = "config.yaml" // the balanced point
 	fastestConfig  = "fastest.yaml"
 	smallestConfig = "smallest.yaml"
+	accurateConfig = "accurate.yaml"
 	tunedPage      = "tuning.html"
 )
 
 // tunedFiles are written when a search has ended.
-var tunedFiles = []string{tunedConfig, fastestConfig, smallestConfig, tunedPage}
+var tunedFiles = []string{tunedConfig, fastestConfig, smallestConfig, accurateConfig, tunedPage}
 
 // tuning is the folder of a search, locked against others.
 type tuning struct {

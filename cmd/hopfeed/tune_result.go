@@ -27,6 +27,7 @@ type tuned struct {
 	Front        []tunedPoint `json:"front"`              // by throughput
 	Fastest      int          `json:"fastest,omitempty"`  // trial: T* of a3gnn
 	Smallest     int          `json:"smallest,omitempty"` // M*
+	Accurate     int          `json:"accurate,omitempty"`
 	Balanced     int          `json:"balanced,omitempty"`
 	// Surrogates is how well the three figures are predicted from settings, over all trials.
 	Surrogates   []tune.Fitted `json:"surrogates"`
@@ -76,8 +77,8 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		return nil, nil, err
 	}
 	c := g.Choose(front)
-	r.Fastest, r.Smallest, r.Balanced = c.Fastest.Number, c.Smallest.Number, c.Balanced.Number
-	for _, t := range []tune.Trial{c.Balanced, c.Fastest, c.Smallest} { // tunedFiles
+	r.Fastest, r.Smallest, r.Accurate, r.Balanced = c.Fastest.Number, c.Smallest.Number, c.Accurate.Number, c.Balanced.Number
+	for _, t := range []tune.Trial{c.Balanced, c.Fastest, c.Smallest, c.Accurate} { // tunedFiles
 		settings := maps.Clone(t.Settings)
 		if o.trialEpochs > 0 {
 			delete(settings, "epochs") // which trials alone are so few of
@@ -113,12 +114,12 @@ func (r *tuned) text(w io.Writer) {
 		for _, m := range []struct {
 			trial int
 			name  string
-		}{{r.Fastest, "fastest"}, {r.Smallest, "smallest"}, {r.Balanced, "balanced"}} {
+		}{{r.Fastest, "fastest"}, {r.Smallest, "smallest"}, {r.Accurate, "accurate"}, {r.Balanced, "balanced"}} {
 			if m.trial == p.Trial {
 				mark += ", " + m.name
 			}
 		}
 		fmt.Fprintf(w, "trial %d%s\t%.0f\t%s\t%s\t%s\n", p.Trial, mark, p.RowsPerSecond, units.Bytes(p.MemoryBytes), metricText(r.Metric, &p.Valid), settingsText(p.Settings))
 	}
-	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s for train --config; %s\n", r.Output, tunedConfig, fastestConfig, smallestConfig, tunedPage)
+	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s, %s for train --config; %s\n", r.Output, tunedConfig, fastestConfig, smallestConfig, accurateConfig, tunedPage)
 }

@@ -50,7 +50,7 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 			t.Errorf("%+v of %+v", p, trials[p.Trial-1])
 		}
 	}
-	for name, number := range map[string]int{tunedConfig: r.Balanced, fastestConfig: r.Fastest, smallestConfig: r.Smallest} {
+	for name, number := range map[string]int{tunedConfig: r.Balanced, fastestConfig: r.Fastest, smallestConfig: r.Smallest, accurateConfig: r.Accurate} {
 		p, ok := on[number]
 		if !ok {
 			t.Fatalf("%s is of trial %d, which is not on the front", name, number)

@@ -90,7 +90,7 @@ func (t *Tuning) Page() ([]byte, error) {
 		for _, r := range []struct {
 			number int
 			name   string
-		}{{choice.Fastest.Number, "fastest"}, {choice.Smallest.Number, "smallest"}, {choice.Balanced.Number, "balanced"}} {
+		}{{choice.Fastest.Number, "fastest"}, {choice.Smallest.Number, "smallest"}, {choice.Accurate.Number, "accurate"}, {choice.Balanced.Number, "balanced"}} {
 			if roles[r.number] != "" {
 				r.name = roles[r.number] + ", " + r.name
 			}

@@ -56,7 +56,7 @@ func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	}
 	one := tuningOf(0)
 	one.Trials = one.Trials[:1]
-	if html, err := one.Page(); err != nil || !strings.Contains(string(html), "1, fastest, smallest, balanced") || strings.Contains(string(html), "NaN") {
+	if html, err := one.Page(); err != nil || !strings.Contains(string(html), "1, fastest, smallest, accurate, balanced") || strings.Contains(string(html), "NaN") {
 		t.Errorf("of one trial: %v: %s", err, html)
 	}
 }

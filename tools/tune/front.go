@@ -88,6 +88,7 @@ func (g Goals) Front(trials []Trial) (front []Trial) {
 type Choice struct {
 	Fastest  Trial // T*: of the most throughput
 	Smallest Trial // M*: of the least memory
+	Accurate Trial // of the best metric
 	// Balanced is the trial nearest the point that has the best of each goal, where each goal of the front
 	// goes from 0 to 1.
 	Balanced Trial
@@ -95,12 +96,15 @@ type Choice struct {
 
 // Choose picks of a front that has at least one trial.
 func (g Goals) Choose(front []Trial) Choice {
-	c := Choice{front[0], front[0], front[0]}
+	c := Choice{front[0], front[0], front[0], front[0]}
 	scores := make([]Score, len(front))
 	for i, t := range front {
 		scores[i] = g.Score(t.Outcome)
 		if scores[i][1] > g.Score(c.Smallest.Outcome)[1] {
 			c.Smallest = t
+		}
+		if t.Better(c.Accurate.Outcome) {
+			c.Accurate = t
 		}
 	}
 	scale := scaleOf(scores)

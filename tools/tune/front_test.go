@@ -49,8 +49,8 @@ func TestTheFrontIsWhatNothingDominatesWithinTheLimits(t *testing.T) {
 	c := g.Choose(front)
 	// Balanced by hand: logarithms of rows over [10,200], of memory over [20,90], metric over [0.7,0.95]. Trial 1 has
 	// (0.77, 0.39, 0.8): the others have a goal at 0.
-	if c.Fastest.Number != 3 || c.Smallest.Number != 4 || c.Balanced.Number != 1 {
-		t.Errorf("fastest %d, smallest %d, balanced %d", c.Fastest.Number, c.Smallest.Number, c.Balanced.Number)
+	if c.Fastest.Number != 3 || c.Smallest.Number != 4 || c.Balanced.Number != 1 || c.Accurate.Number != 6 {
+		t.Errorf("fastest %d, smallest %d, balanced %d, accurate %d", c.Fastest.Number, c.Smallest.Number, c.Balanced.Number, c.Accurate.Number)
 	}
 	if got := numbers(Goals{DeviceMemory: true}.Front(trials)); !reflect.DeepEqual(got, []int{7, 8, 3, 1, 4, 6}) {
 		t.Errorf("without limits the front is %v", got)
