@@ -67,6 +67,9 @@ type Info struct {
 	// Products says what multiplies matrices: "cuBLAS 12.4", "OpenBLAS", "kernels of this program",
 	// with the reason where a library was looked for.
 	Products string
+	// Storage says how files are read into memory that is not the host's, and why not better; "" for
+	// memory of the host.
+	Storage string
 }
 
 // Usage is a device's memory accounting, in bytes as the device rounds them up.
@@ -157,7 +160,10 @@ const QueueLength = 500
 // Receipt says by which path a file is read, and why not by a better one. It
 // changes when a path turns out not to work after all.
 type Receipt struct {
-	Path   string // "gds", "direct" or "buffered"
+	// Path is "gds": straight from the disk into memory of the device, past the host (GPUDirect Storage);
+	// "gds-compat": by the same library, through memory of the host; "direct": past the page cache;
+	// "buffered": through it.
+	Path   string
 	Reason string // "" for the best path that this device has
 }
 

@@ -16,6 +16,7 @@ type Ops interface {
 	AttentionOps
 	EdgeOps
 	PropagationOps
+	ChecksumOps
 	SampleOps
 	LossOps
 	OptimizerOps

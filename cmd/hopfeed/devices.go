@@ -23,7 +23,7 @@ func newDevicesCommand(a *app) *cobra.Command {
 			var r devicesResult
 			for _, k := range session.Devices(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32}) {
 				r.Devices = append(r.Devices, deviceKind{
-					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified, Products: k.Info.Products,
+					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified, Products: k.Info.Products, Storage: k.Info.Storage,
 					MemoryBytes: k.Info.MemoryBytes, FreeBytes: k.FreeBytes, WhyNone: k.WhyNone,
 				})
 			}
@@ -47,6 +47,7 @@ type deviceKind struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 	FreeBytes   int64  `json:"free_bytes"`
 	Products    string `json:"products,omitempty"` // what multiplies matrices
+	Storage     string `json:"storage,omitempty"`  // how files are read into its memory, and why not better
 	WhyNone     string `json:"why_none,omitempty"` // why count is 0
 }
 
@@ -62,5 +63,8 @@ func (r devicesResult) text(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\t%d, %s, %s: %s, %s free; multiplied by %s\n",
 			d.Kind, d.Count, d.Name, memory, units.Bytes(d.MemoryBytes), units.Bytes(d.FreeBytes), d.Products)
+		if d.Storage != "" {
+			fmt.Fprintf(w, "\tfiles are read: %s\n", d.Storage)
+		}
 	}
 }

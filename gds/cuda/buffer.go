@@ -33,6 +33,9 @@ type buffer struct {
 	start  uint64         // address on the device, a multiple of page; 0 without bytes
 	whole  cu.DevicePtr   // what was allocated, of device memory
 	memory unsafe.Pointer // of pinned memory
+
+	cuFile          sync.Once
+	pinnedForCuFile bool
 }
 
 // Alloc allocates device memory.
@@ -171,7 +174,7 @@ func (b *buffer) Free() error {
 			if b.pinned {
 				return cu.MemFreeHost(b.memory)
 			}
-			return cu.MemFree(b.whole)
+			return errors.Join(b.unpinForCuFile(), cu.MemFree(b.whole))
 		})
 	}
 	d.buffers--

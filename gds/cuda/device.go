@@ -161,7 +161,7 @@ func (d *Device) errorf(format string, args ...any) error {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products()}
+	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(), Storage: d.options.storage()}
 }
 
 func (d *Device) Usage() gds.Usage {
@@ -259,11 +259,12 @@ func give[T any](d *Device, idle *[]T, one T) {
 	*idle = append(*idle, one)
 }
 
-// OpenFile opens a file, for direct reads if its file system has them.
+// OpenFile opens a file, for reads by cuFile, or direct ones, if its file system has them.
 func (d *Device) OpenFile(fsys vfs.FS, path string) (gds.File, error) {
 	f, err := readpath.Open(fsys, path, d.read)
 	if err != nil {
 		return nil, err
 	}
+	d.addToCuFile(f)
 	return f, nil
 }

@@ -42,6 +42,14 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 	if b.device != d {
 		return errors.New("the buffer is of another device")
 	}
+	if file, ok := f.Library(); ok {
+		err := d.readByCuFile(file, b, bufOffset, length, offset)
+		var why errGiveUp
+		if !errors.As(err, &why) {
+			return err
+		}
+		f.GiveUpLibrary(why)
+	}
 	s, err := d.takeStage()
 	if err != nil {
 		return d.errorf("%w", err)

@@ -194,6 +194,13 @@ var badCalls = []badCall{
 		two := y.Slice(0, 2).Columns(0, 2)
 		s.AttendEdgesGrad(x, two, x.Slice(0, 2), two, x, y.Slice(0, 3).Columns(0, 2), labelIndices(labels), labelIndices(labels), 0)
 	}},
+	{"a checksum is of rows that do not touch", "Checksum", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Checksum(labelIndices(labels).Columns(0, 1), x.Columns(0, 3))
+	}},
+	{"a checksum is signed", "Checksum", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Checksum(labels.Columns(0, 1), x) }},
+	{"there are two checksums", "Checksum", func(s gds.Stream, x, y, labels, count gds.Tensor) {
+		s.Checksum(labelIndices(labels).Columns(0, 2), x)
+	}},
 	{"ends of rows are too few", "Propagate", func(s gds.Stream, x, y, labels, count gds.Tensor) {
 		s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: count, Ends: count.Columns(0, 1), Nodes: labelIndices(labels)})
 	}},

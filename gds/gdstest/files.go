@@ -99,6 +99,10 @@ func checkReceipt(b *fixture, path string, file gds.File) {
 		if strings.Contains(r.Reason, path) {
 			b.Errorf("buffered for a reason of one file: %s", r.Reason)
 		}
+	case "gds-compat":
+		if r.Reason == "" {
+			b.Error("in compatibility mode for no reason")
+		}
 	case "gds", "direct":
 	default:
 		b.Errorf("read by %q", r.Path)

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) gds.Device) {
 		{"attention", attentionTests},
 		{"edges", edgeTests},
 		{"propagation", propagationTests},
+		{"checksums", checksumTests},
 		{"sampling", sampleTests},
 		{"losses", lossTests},
 		{"optimizers", optimizerTests},

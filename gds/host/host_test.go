@@ -283,6 +283,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.SampleEdges(gds.Tensor{}, gds.Tensor{}, starts, index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
 			s.Relabel(index.Columns(0, 1), index, starts.Columns(0, 1), index.Columns(0, 1), 0)
 			s.GatherCached(x, x.Slice(0, 1), x, index, index, count.Columns(0, 1))
+			s.Checksum(gds.NewTensor(loss.Buf, 1, 1, gds.Uint32), x)
 			s.SoftmaxCrossEntropy(loss, y, y, labels, gds.Tensor{}, gds.Tensor{}, 1)
 			s.SigmoidCrossEntropy(loss, y, y, multi, gds.Tensor{}, 1)
 			s.SquaredError(loss, y, y, y, row.Columns(0, classes), gds.Tensor{}, 1)

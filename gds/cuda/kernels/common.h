@@ -20,6 +20,7 @@ typedef long long i64;
 #define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
+#define CONSTANT static __device__ const
 #define INFINITY __int_as_float(0x7f800000)
 DEVICE float half_to_float(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
 DEVICE u16 float_to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }

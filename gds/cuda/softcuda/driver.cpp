@@ -147,6 +147,9 @@ EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1
 
 EXPORT size_t softcuda_objects() { Lock l(mu), k(streams_mu); return streams.size() + events; }
 
+// For the software cuFile: whether memory is a device's.
+EXPORT bool softcuda_is_memory(uintptr_t p, size_t n) { Lock l(mu); return lies_in(memory, p, n); }
+
 // For the software cuBLAS: f runs in the order of a stream.
 EXPORT void softcuda_enqueue(CUstream s, std::function<void()> f) { s->add(std::move(f)); }
 

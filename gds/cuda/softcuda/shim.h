@@ -20,6 +20,7 @@
 #define __shared__ static thread_local
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
+#define CONSTANT static const
 
 namespace shim {
 struct Dim { unsigned x = 1, y = 1, z = 1; };

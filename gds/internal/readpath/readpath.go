@@ -28,7 +28,12 @@ type File struct {
 	direct   vfs.File // or nil
 	align    int64    // of direct reads
 	receipt  atomic.Pointer[gds.Receipt]
+	library  atomic.Pointer[library]
+	closing  func() // what a library has made for it
 }
+
+// library is what reads a file by itself, as long as it can.
+type library struct{ file uintptr }
 
 var _ gds.File = (*File)(nil)
 
@@ -59,6 +64,7 @@ func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
 }
 
 func (f *File) fallBack(why error) {
+	f.library.Store(nil)
 	f.receipt.Store(&gds.Receipt{Path: "buffered", Reason: why.Error()})
 }
 
@@ -71,9 +77,56 @@ func withoutPath(err error) error {
 	return err
 }
 
+// Descriptor is that of the file, if it is open for direct reads and has one.
+func (f *File) Descriptor() (descriptor uintptr, ok bool) {
+	if f.Receipt().Path != "direct" {
+		return 0, false
+	}
+	d, ok := f.direct.(vfs.Descriptor)
+	if !ok {
+		return 0, false
+	}
+	return d.Fd(), true
+}
+
+// UseLibrary makes a library read the file, by a path, for a reason if there is a better one. close is
+// called before the file is closed. It must be called before the first read.
+func (f *File) UseLibrary(path, reason string, file uintptr, close func()) {
+	f.closing = close
+	f.library.Store(&library{file})
+	f.receipt.Store(&gds.Receipt{Path: path, Reason: reason})
+}
+
+// Library is the library's file, unless it has none, or was given up.
+func (f *File) Library() (file uintptr, ok bool) {
+	if l := f.library.Load(); l != nil {
+		return l.file, true
+	}
+	return 0, false
+}
+
+// GiveUpLibrary goes on without the library.
+func (f *File) GiveUpLibrary(why error) {
+	if f.library.Swap(nil) != nil {
+		f.receipt.Store(&gds.Receipt{Path: "direct", Reason: why.Error()})
+	}
+}
+
+// Explain says why a file that is read directly is not read by a better path.
+func (f *File) Explain(why error) {
+	if r := f.Receipt(); r.Path == "direct" {
+		f.receipt.Store(&gds.Receipt{Path: r.Path, Reason: why.Error()})
+	}
+}
+
 func (f *File) Receipt() gds.Receipt { return *f.receipt.Load() }
 
 func (f *File) Close() error {
+	if f.closing != nil {
+		f.closing()
+		f.closing = nil
+	}
+	f.library.Store(nil)
 	err := f.buffered.Close()
 	if f.direct != nil {
 		err = errors.Join(err, f.direct.Close())
@@ -106,7 +159,7 @@ func checkRange(buf gds.Buffer, bufOffset, length, offset int64) error {
 // memory begins at a multiple of gds.Align and is at least length rounded up to one; what
 // lies between may be overwritten.
 func (f *File) Fill(memory []byte, length, offset int64) error {
-	if f.Receipt().Path == "direct" {
+	if f.Receipt().Path != "buffered" {
 		// The end is rounded up to what the disk can do. At the end of the file fewer bytes
 		// come, and an error with them, which matters only if they are too few.
 		end := (length + f.align - 1) / f.align * f.align

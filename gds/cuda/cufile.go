@@ -1,0 +1,196 @@
+//go:build cuda && cgo && linux
+
+package cuda
+
+/*
+#include <stdlib.h>
+#include "cufile.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/hopfeed/hopfeed/gds/cuda/internal/driver"
+	"github.com/hopfeed/hopfeed/gds/internal/readpath"
+)
+
+// cuFileVariable is the environment variable that names another cuFile than the system's.
+const cuFileVariable = "HOPFEED_LIBCUFILE"
+
+// cuFileDriver is what reads files into memory of GPUs by itself (GPUDirect Storage).
+type cuFileDriver struct {
+	fileSystems uint // bits: to which nvidia-fs has a way
+	loaded      bool // nvidia-fs; else all reads go through memory of the host
+	version     string
+}
+
+// openCuFile loads cuFile and opens its driver, the first time, and otherwise returns what that did. The
+// error says why there is none. The driver stays open: to open it again takes long.
+var openCuFile = sync.OnceValues(func() (*cuFileDriver, error) {
+	runtime.LockOSThread() // whose the text of an error is
+	defer runtime.UnlockOSThread()
+	path, named := environment(cuFileVariable)
+	if _, other := environment(driver.Variable); other && !named {
+		return nil, fmt.Errorf("there is no cuFile (it is not looked for where %s names another driver; %s names one)", driver.Variable, cuFileVariable)
+	}
+	if !named {
+		path = "libcufile.so.0"
+	}
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	if text := C.hopfeed_load_cufile(&name, 1); text != nil {
+		return nil, fmt.Errorf("there is no cuFile (%s)", C.GoString(text))
+	}
+	var d C.hopfeed_cufile_driver
+	C.hopfeed_cufile_open(&d)
+	if d.error != 0 {
+		return nil, fmt.Errorf("cuFile does not start: %w", cuFileError(d.error))
+	}
+	const peerToPeer = 1 << 11
+	return &cuFileDriver{
+		fileSystems: uint(d.file_systems), loaded: d.major > 0 || d.file_systems&peerToPeer != 0,
+		version: fmt.Sprintf("nvidia-fs %d.%d", d.major, d.minor),
+	}, nil
+})
+
+// environment is a variable of the environment, as C has it, and whether it is set to anything.
+func environment(name string) (string, bool) {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	v := C.getenv(c)
+	if v == nil || *v == 0 {
+		return "", false
+	}
+	return C.GoString(v), true
+}
+
+// cuFileError is a CUfileOpError.
+type cuFileError C.int
+
+var cuFileErrors = map[cuFileError]string{
+	5001: "nvidia-fs is not loaded, and the compatibility mode is not allowed (allow_compat_mode in cufile.json)",
+	5004: "nvidia-fs is of another version", 5005: "the version of nvidia-fs cannot be read", 5007: "the platform is not supported",
+	5008: "the file is not supported", 5009: "the GPU is not supported", 5010: "nvidia-fs fails", 5011: "the CUDA driver fails",
+	5018: "files of this type are not supported", 5020: "the file is not open for direct reads", 5025: "access is denied",
+	5033: "nvidia-fs cannot be set up", 5034: "it is switched off for the file", 5036: "memory of the GPU cannot be pinned for it",
+}
+
+func (e cuFileError) Error() string {
+	if text := cuFileErrors[e]; text != "" {
+		return fmt.Sprintf("cuFile error %d: %s", int(e), text)
+	}
+	return fmt.Sprintf("cuFile error %d", int(e))
+}
+
+func checkCuFile(status C.int) error {
+	if status == 0 {
+		return nil
+	}
+	return cuFileError(status)
+}
+
+// fileSystems are the bits of the file systems that nvidia-fs may have a way to, by the type that statfs
+// tells. Those of disks need one of several.
+var fileSystems = map[int64]uint{
+	0xef53:     1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<11, // ext4: NVMe, NVMe over fabrics, SCSI and others
+	0x58465342: 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<11, // XFS
+	0x0bd00bd0: 1 << 0,                                   // Lustre
+	0x6969:     1 << 2,                                   // NFS
+	0x47504653: 1 << 3,                                   // GPFS
+	0x19830326: 1 << 9,                                   // BeeGFS
+}
+
+// path is how cuFile reads a file: "gds", or "gds-compat" with the reason.
+func (c *cuFileDriver) path(descriptor uintptr) (path, reason string) {
+	if !c.loaded {
+		return "gds-compat", "cuFile reads through memory of the host: nvidia-fs is not loaded"
+	}
+	kind := int64(C.hopfeed_file_system(C.int(descriptor)))
+	if c.fileSystems&fileSystems[kind] == 0 {
+		return "gds-compat", fmt.Sprintf("cuFile reads through memory of the host: %s has no way to file systems of type %#x", c.version, kind)
+	}
+	return "gds", ""
+}
+
+// storage says how files are read into memory of GPUs, and why not better.
+func (o Options) storage() string {
+	c, err := openCuFile()
+	switch {
+	case err != nil:
+		return "through memory of the host: " + err.Error()
+	case !c.loaded:
+		return "cuFile in compatibility mode: nvidia-fs is not loaded"
+	}
+	return "GPUDirect Storage (" + c.version + ")"
+}
+
+// addToCuFile lets cuFile read a file, if there is one and the file is open for direct reads.
+func (d *Device) addToCuFile(f *readpath.File) {
+	c, err := openCuFile()
+	if err != nil {
+		f.Explain(err)
+		return
+	}
+	descriptor, ok := f.Descriptor()
+	if !ok {
+		return // the receipt says why it is not read directly
+	}
+	var file C.uintptr_t
+	if err := checkCuFile(C.hopfeed_cufile_add(handle(d.context), C.int(descriptor), &file)); err != nil {
+		f.Explain(err)
+		return
+	}
+	path, reason := c.path(descriptor)
+	f.UseLibrary(path, reason, uintptr(file), func() { C.hopfeed_cufile_remove(file) })
+}
+
+// pinForCuFile registers the memory of a buffer, the first time that a file is read into it. Where that
+// fails, cuFile reads through memory of its own.
+func (b *buffer) pinForCuFile() {
+	b.cuFile.Do(func() {
+		b.pinnedForCuFile = C.hopfeed_cufile_pin(handle(b.device.context), C.uint64_t(b.start), C.size_t(b.reserved())) == 0
+	})
+}
+
+func (b *buffer) unpinForCuFile() error {
+	if !b.pinnedForCuFile {
+		return nil
+	}
+	b.pinnedForCuFile = false
+	return checkCuFile(C.hopfeed_cufile_unpin(handle(b.device.context), C.uint64_t(b.start)))
+}
+
+// errGiveUp is why cuFile does not read a file any more, which can be read otherwise.
+type errGiveUp struct{ error }
+
+// readByCuFile reads whole pages, as direct reads do.
+func (d *Device) readByCuFile(file uintptr, b *buffer, bufOffset, length, offset int64) error {
+	b.pinForCuFile()
+	end := (length + page - 1) / page * page
+	for done := int64(0); done < length; {
+		n := int64(C.hopfeed_cufile_read(handle(d.context), C.uintptr_t(file), C.uint64_t(b.start), C.size_t(end-done), C.int64_t(offset+done), C.int64_t(bufOffset+done)))
+		switch {
+		case n < -5000:
+			return errGiveUp{cuFileError(-n)}
+		case n == -int64(syscall.EINVAL):
+			return errGiveUp{fmt.Errorf("it refused a read at %d (%w)", offset+done, syscall.EINVAL)}
+		case n < 0:
+			return syscall.Errno(-n)
+		case n == 0:
+			return io.ErrUnexpectedEOF
+		case done+n >= length:
+			return nil
+		}
+		if done += n / page * page; n < page { // it goes on at a page
+			return errors.Join(io.ErrUnexpectedEOF, fmt.Errorf("%d bytes came", done+n))
+		}
+	}
+	return nil
+}
