@@ -82,6 +82,66 @@ func BenchmarkPropagate(b *testing.B) {
 	}
 }
 
+// BenchmarkSample measures how a block is sampled: of 16,384 nodes of a graph of 1M nodes and 25M edges, in
+// pinned memory and on the device. Bytes are 4 for each edge that is chosen.
+func BenchmarkSample(b *testing.B) {
+	const nodes, degree, seeds, fanout = 1 << 20, 25, 1 << 14, 10
+	d := open(b, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buffers []gds.Buffer
+	tensor := func(alloc func(int64) (gds.Buffer, error), cols int, t gds.DType) gds.Tensor {
+		buffer, err := alloc(gds.Bytes(1, cols, t))
+		if err != nil {
+			b.Fatal(err)
+		}
+		buffers = append(buffers, buffer)
+		return gds.NewTensor(buffer, 1, cols, t)
+	}
+	offsets, sources, chosen := make([]int64, nodes+1), make([]uint32, nodes*degree), make([]uint32, seeds)
+	for v := range offsets {
+		offsets[v] = int64(v * degree)
+	}
+	for e := range sources {
+		sources[e] = uint32(rng.Hash(1, uint64(e)) % nodes)
+	}
+	for i := range chosen {
+		chosen[i] = uint32(i * 7919 % nodes)
+	}
+	all := tensor(d.Alloc, seeds*(fanout+1), gds.Uint32)
+	starts, total, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64), tensor(d.Alloc, 1, gds.Uint32)
+	edges, weights, ids := tensor(d.Alloc, seeds*fanout, gds.Uint32), tensor(d.Alloc, seeds*fanout, gds.Float32), tensor(d.Alloc, seeds*fanout, gds.Uint32)
+	from := all.Columns(0, seeds)
+	if err := gds.Upload(d, s, from, chosen); err != nil {
+		b.Fatal(err)
+	}
+	for place, alloc := range map[string]func(int64) (gds.Buffer, error){"pinned": d.AllocPinned, "device": d.Alloc} {
+		g := &gds.Graph{Offsets: tensor(alloc, nodes+1, gds.Int64), Sources: tensor(alloc, nodes*degree, gds.Uint32), Mean: true}
+		if err := errors.Join(gds.Upload(d, s, g.Offsets, offsets), gds.Upload(d, s, g.Sources, sources)); err != nil {
+			b.Fatal(err)
+		}
+		o := gds.Sampling{Fanout: fanout, Random: 1}
+		b.Run("neighbor/graph="+place, func(b *testing.B) {
+			rate(b, s, 4*seeds*fanout, func() {
+				s.CountSampled(starts, total, from, g, o)
+				s.SampleEdges(edges, weights, starts, from, g, o)
+			})
+		})
+	}
+	b.Run("relabel", func(b *testing.B) {
+		rate(b, s, 4*seeds*fanout, func() { s.Relabel(ids, all, count, edges, seeds) })
+	})
+	err = s.Close()
+	for _, buffer := range buffers {
+		err = errors.Join(err, buffer.Free())
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		b.Error(err)
+	}
+}
+
 // BenchmarkDevice measures what loading and training do most: run it on a real GPU alone.
 func BenchmarkDevice(b *testing.B) {
 	const rows, cols, hidden = 1 << 18, 128, 512
@@ -115,6 +175,9 @@ func BenchmarkDevice(b *testing.B) {
 	for _, c := range []int{16, 100, 128} {
 		b.Run(fmt.Sprintf("gather/row=%dB", 4*c), func(b *testing.B) {
 			rate(b, s, 2*gds.Bytes(rows, c, gds.Float32), func() { s.Gather(y.Columns(0, c), x.Columns(0, c), by) })
+		})
+		b.Run(fmt.Sprintf("gather/row=%dB/from=pinned", 4*c), func(b *testing.B) {
+			rate(b, s, gds.Bytes(rows, c, gds.Float32), func() { s.Gather(y.Columns(0, c), pinned.Columns(0, c), by) })
 		})
 	}
 	few, weights, out := x.Slice(0, 8192), tensor(d.Alloc, cols, hidden, gds.Float32), tensor(d.Alloc, 8192, hidden, gds.Float32)

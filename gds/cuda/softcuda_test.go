@@ -138,3 +138,28 @@ func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {
 		t.Errorf("what freeing has told is told again: %v", err)
 	}
 }
+
+func TestADeviceThatMapsNoHostMemoryDoesNotGatherFromIt(t *testing.T) {
+	testdevice.Software(t).Map(false)
+	d := open(t, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := d.AllocPinned(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := gds.NewTensor(b, 1, 2, gds.Uint32)
+	s.Gather(x, gds.NewTensor(pinned, 1, 2, gds.Uint32), x.Columns(0, 1))
+	if err := s.Close(); d.Info().MapsPinned || err == nil || !strings.Contains(err.Error(), "Gather") {
+		t.Errorf("%+v, %v", d.Info(), err)
+	}
+	if err := errors.Join(b.Free(), pinned.Free(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
