@@ -90,16 +90,9 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
 		return nil, err
 	}
-	text, err := a.readSmall(o.table)
+	table, err := a.readTrials(o.table)
 	if err != nil {
 		return nil, err
-	}
-	if len(text) == maxConfigBytes {
-		return nil, usagef("%s: it is too large for a table of trials", o.table)
-	}
-	table, err := tune.Decode(text)
-	if err != nil {
-		return nil, usagef("%s: %s (want trials.jsonl of a search)", o.table, err)
 	}
 	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident, MaxMemory: int64(o.maxMemory)}
 	if hasMinValid {
@@ -109,8 +102,6 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 		o.runs = (len(table) + 9) / 10
 	}
 	switch {
-	case len(table) == 0:
-		return nil, usagef("%s has no trials", o.table)
 	case o.runs < 1 || o.runs > len(table):
 		return nil, usagef("--trials %d: want a number from 1 to the %d trials of the table", o.runs, len(table))
 	case o.seeds < 1:

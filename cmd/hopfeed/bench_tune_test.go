@@ -52,6 +52,27 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 	}
 }
 
+func TestModesAreFittedToATable(t *testing.T) {
+	d := disk(t)
+	text := strings.ReplaceAll(tableOf(t), `"fanout":"1"`, `"schedule":"sequential"`)
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `"fanout":"2"`, `"schedule":"mode-1","workers":"2"`), `"fanout":"3"`, `"schedule":"mode-2"`)
+	write(t, d, "trials.jsonl", text)
+	var fit fittedModes
+	readJSON(t, must(t, d, "bench modes trials.jsonl --json").stdout, &fit)
+	if len(fit.Runs) != 3*8 || fit.TimeError <= 0 || len(fit.Model.Memory) != 3 {
+		t.Errorf("%+v", fit)
+	}
+	if o := must(t, d, "bench modes trials.jsonl"); strings.Count(o.stdout, "\nmode-1 ") != 8 || !strings.Contains(o.stdout, "contention of workers") {
+		t.Error(o.stdout)
+	}
+	write(t, d, "none.jsonl", tableOf(t))
+	for line, says := range map[string]string{"none.jsonl": "no trial has a schedule of", "nothing.jsonl": "no such file", "": "accepts 1 arg"} {
+		if o := hopfeed(t, d, "bench modes "+line); o.code == exitDone || !strings.Contains(o.stderr, says) {
+			t.Errorf("%q: exit status %d: %s", line, o.code, o.stderr)
+		}
+	}
+}
+
 func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 	d := disk(t)
 	write(t, d, "trials.jsonl", tableOf(t))

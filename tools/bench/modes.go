@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/placement/modes"
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+// ModeRun is a trial in one of a3gnn's modes, as measured and as the fitted equations have it.
+type ModeRun struct {
+	Trial           int        `json:"trial"`
+	Mode            modes.Mode `json:"mode"`
+	Workers         int        `json:"workers"`
+	BatchRows       int        `json:"batch"`
+	Seconds         float64    `json:"batch_seconds"` // of a batch: rows by the rows a second of training
+	Predicted       float64    `json:"predicted_batch_seconds"`
+	MemoryBytes     int64      `json:"memory_bytes"` // of the device, at most
+	PredictedMemory int64      `json:"predicted_memory_bytes"`
+}
+
+// ModeFit is the equations of a3gnn's modes, fitted to trials.
+type ModeFit struct {
+	Model modes.Model `json:"model"` // of the time and memory of a batch by its rows
+	Runs  []ModeRun   `json:"runs"`
+	// Mean errors, as shares of what was measured.
+	TimeError   float64 `json:"time_error"`
+	MemoryError float64 `json:"memory_error"`
+}
+
+// FitModes fits Equations 2 to 5 of a3gnn to the trials of a search that have a schedule of that name. Stages take
+// a time for each row of a batch; of memory, the parts are rows of the cache, rows of batches in buffers, rows of
+// the batch that is trained on, and a constant.
+func FitModes(trials []tune.Trial) (*ModeFit, error) {
+	fit := &ModeFit{}
+	var runs []modes.Run
+	for _, t := range trials {
+		mode := modes.Mode(t.Settings["schedule"])
+		if t.Valid == nil || t.RowsPerSecond <= 0 || mode != modes.Sequential && mode != modes.Parallel1 && mode != modes.Parallel2 {
+			continue
+		}
+		number := func(name string, otherwise int) int {
+			n, err := strconv.Atoi(t.Settings[name])
+			if err != nil || n < 1 {
+				return otherwise
+			}
+			return n
+		}
+		batch := number("batch", 0)
+		if batch == 0 {
+			return nil, fmt.Errorf("trial %d does not say how large its batches are: give --batch, or vary it", t.Number)
+		}
+		var cached float64
+		if spec, err := cache.Parse(t.Settings["cache"]); err == nil {
+			cached = float64(spec.Slots(math.MaxInt32, 1))
+		}
+		rows := float64(batch)
+		r := modes.Run{
+			Mode: mode, Workers: number("workers", 1), Iterations: 1, Stages: modes.Stages{Sample: rows, Batch: rows, Train: rows},
+			Parts:   modes.Parts{Cache: cached, Batch: rows * float64(number("buffers", 1)), Model: rows, Runtime: 1},
+			Seconds: rows / t.RowsPerSecond, Bytes: float64(t.PeakDeviceBytes),
+		}
+		runs = append(runs, r)
+		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: r.Workers, BatchRows: batch, Seconds: r.Seconds, MemoryBytes: t.PeakDeviceBytes})
+	}
+	if len(runs) == 0 {
+		return nil, fmt.Errorf("no trial has a schedule of %v", modes.All())
+	}
+	var err error
+	if fit.Model, err = modes.Fit(runs); err != nil {
+		return nil, err
+	}
+	for i, r := range runs {
+		f := &fit.Runs[i]
+		f.Predicted, f.PredictedMemory = fit.Model.Seconds(r), int64(fit.Model.Bytes(r))
+		fit.TimeError += math.Abs(f.Predicted/f.Seconds-1) / float64(len(runs))
+		fit.MemoryError += math.Abs(float64(f.PredictedMemory)/math.Max(1, r.Bytes)-1) / float64(len(runs))
+	}
+	return fit, nil
+}
