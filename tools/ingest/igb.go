@@ -81,8 +81,9 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 		}
 		paper, cites = dir, dir
 	}
-	s := &igbSource{npySource: npySource{fsys: fsys, dir: dir, info: Info{
-		Input: map[string]string{"source": "igb", "classes": o.Classes, "splits": "60/20/20 by position"},
+	s := &igbSource{npySource: npySource{fsys: vfs.NewPastCache(fsys), dir: dir, info: Info{
+		Beside: true,
+		Input:  map[string]string{"source": "igb", "classes": o.Classes, "splits": "60/20/20 by position"},
 	}}}
 	defer func() {
 		if err != nil {

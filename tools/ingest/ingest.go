@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"golang.org/x/sync/errgroup"
 )
 
 // Loops is what becomes of edges from a node to itself.
@@ -176,18 +177,29 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
 	}
 	m.Weighted = t.weighted
-	if m.Edges, err = t.write(ctx, fsys, dir, w, matrixBytes); err != nil {
+	edges := func(ctx context.Context, other int64) (err error) {
+		m.Edges, err = t.write(ctx, fsys, dir, w, other)
+		return err
+	}
+	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o) }
+	beside := false
+	if arrays != nil {
+		features = func(ctx context.Context) error { return referFeatures(ctx, w, arrays, o) }
+	} else if beside, err = t.beside(ctx, fsys, dir, matrixBytes); err != nil {
 		return nil, err
 	}
-	res.Edges = m.Edges
-	if arrays != nil {
-		err = referFeatures(ctx, w, arrays, o)
-	} else {
-		err = writeFeatures(ctx, src, info, w, o)
+	if beside {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return edges(ctx, 0) })
+		g.Go(func() error { return features(ctx) })
+		err = g.Wait()
+	} else if err = edges(ctx, matrixBytes); err == nil {
+		err = features(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
+	res.Edges = m.Edges
 	if err := w.Publish(m); err != nil {
 		return nil, err
 	}
@@ -217,7 +229,8 @@ func (o Options) workingBytes() int64 { return 32<<20 + int64(o.Threads)*4<<20 }
 
 // checkMemory fails if a phase of an import takes more memory than there is beside
 // workingBytes and what the source holds. The phases are rows (rowMemory), edges
-// (topology.sortMemory) and features (featureMemory); what one takes is freed before the next.
+// (topology.sortMemory) and features (featureMemory); what one takes is freed before the next, but for edges and
+// features that are written at a time (topology.beside).
 func (o Options) checkMemory(what string, bytes int64) error {
 	needed := bytes + o.workingBytes()
 	if o.MemoryBytes == 0 || needed <= o.MemoryBytes {

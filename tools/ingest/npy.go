@@ -78,9 +78,10 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		return nil, err
 	}
 	s := &npySource{fsys: vfs.NewPastCache(fsys), dir: dir, names: map[string]bool{}, info: Info{
-		Name:  "graph",
-		Nodes: -1,
-		Input: map[string]string{"source": "npy"},
+		Beside: true,
+		Name:   "graph",
+		Nodes:  -1,
+		Input:  map[string]string{"source": "npy"},
 	}}
 	for _, e := range entries {
 		s.names[e.Name()] = true // opening a folder by one of these names fails by name

@@ -142,7 +142,7 @@ type denseReader struct {
 }
 
 // readBytes is how much a reader of a denseReader reads at once.
-const readBytes = 1 << 20
+const readBytes = 2 << 20
 
 func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 	cols := r.shards[0].Shape[1]

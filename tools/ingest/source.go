@@ -58,6 +58,7 @@ type Info struct {
 	RowReadBytes  int64             // that reading the row table takes in memory, beside it
 	HeldBytes     int64             // that the source takes in memory all the time
 	FeatureBytes  int64             // that reading features takes in memory, beside the caller's
+	Beside        bool              // features may be read while edges are streamed
 	Input         map[string]string // what the content depends on, for the manifest: no paths
 	Notes         []string          // what was taken as what, and assumed, a line each; complete after Source.Rows
 	ClassNames    []string          // of labels that are text; known after Source.Rows
@@ -89,7 +90,8 @@ type Edges struct {
 	Weights  []float32
 }
 
-// Source is a graph that can be streamed. Its methods are not called concurrently.
+// Source is a graph that can be streamed. Its methods are not called concurrently; features may be read while
+// edges are streamed if Info.Beside says so.
 type Source interface {
 	Info() Info
 	// Edges calls emit with all edges, block by block, from up to threads

@@ -70,6 +70,27 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 	return s.storedEdges, s.write(ctx, w)
 }
 
+// beside tells whether the topology can be made while the features are written, which keeps the processor busy while
+// these wait for the disk: if the source allows it, edges can be sorted in the memory that features leave, and both
+// have room on the disk. That memory is then all that the topology takes.
+func (t *topology) beside(ctx context.Context, fsys vfs.FS, dir string, featureBytes int64) (bool, error) {
+	if !t.info.Beside || t.info.Edges == 0 {
+		return false, nil
+	}
+	if err := t.count(ctx); err != nil {
+		return false, err
+	}
+	if t.o.MemoryBytes > 0 {
+		within := *t
+		within.o.MemoryBytes = max(1, t.o.MemoryBytes-featureMemory(t.info, t.o))
+		if plan, err := within.planSort(); err != nil || plan.onDisk {
+			return false, nil
+		}
+		*t = within
+	}
+	return checkSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil, nil
+}
+
 // openScratch makes the folder for scratch files. No other process uses it, since w
 // has locked dir.
 func (t *topology) openScratch(fsys vfs.FS, dir string, w *format.Writer) (*folder.Scratch, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // blockBytes is how much of an array is read at once.
-const blockBytes = 1 << 20
+const blockBytes = 2 << 20
 
 // LockName is a file that an export keeps in the directory that it writes. A directory with
 // this file and without meta.json, which is written last, is incomplete.

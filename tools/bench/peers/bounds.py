@@ -9,10 +9,12 @@ Needs fio, and in WORK twice the disk of a graph with all of its hops (5 GB by d
 - import: an array directory in the npy layout to a graph; its processor's time is its core-seconds over cores.
 - export: the graph to such a directory; likewise.
 
-In each round fio writes and reads, past the page cache, a file of as many bytes as the job before wrote and read.
-What a job reads is out of the page cache when it begins. Prints a JSON object a run: seconds, core_seconds,
-system_seconds_per_gb (of what it wrote), parts (seconds of the processor and of fio), and over_bound: seconds
-over 1.25 times the largest part and, for propagation, 0.5 s more; then the medians.
+In each round fio writes and reads, past the page cache, files of as many bytes as the job before wrote and read:
+one after the other (writes, reads), and at a time (disk), which a disk whose reads and writes share its rate takes
+longer for. What a job reads is out of the page cache when it begins. Prints a JSON object a run: seconds,
+core_seconds, system_seconds_per_gb (of what it wrote), the parts (seconds of the processor and of fio), and
+over_bound: seconds over 1.25 times the largest part (of imports and exports with disk, of propagation with writes
+and reads) and, for propagation, 0.5 s more; then the medians.
 """
 
 import argparse
@@ -54,13 +56,16 @@ def timed(*command):
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_stime, json.loads(text.splitlines()[-1])
 
 
-def fio(work, kind, size):
-    """Seconds that fio takes to write, or to read, so many bytes past the page cache; the file is there when it reads."""
-    size = max(size // (2 << 20), 1) * (2 << 20)
-    options = ["--end_fsync=1", "--fallocate=posix"] if kind == "write" else []
-    out = subprocess.run(["fio", "--name=x", f"--filename={work / 'fio.dat'}", f"--size={size}", "--bs=2m", "--iodepth=4", "--ioengine=libaio",
-                          "--direct=1", f"--rw={kind}", "--output-format=json", *options], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out[out.index("{"):])["jobs"][0]["job_runtime"] / 1000
+def fio(work, **sizes):
+    """Seconds that fio takes to write, to read, or to do both at a time, so many bytes past the page cache."""
+    jobs = []
+    for kind, size in sizes.items():
+        jobs += [f"--name={kind}", f"--rw={kind}", f"--filename={work / kind}.dat", f"--size={max(size // (2 << 20), 1) * (2 << 20)}"]
+        if kind == "write":
+            jobs += ["--end_fsync=1", "--fallocate=posix"]
+    shared = ["--bs=2m", "--iodepth=4", "--ioengine=libaio", "--direct=1", "--output-format=json"]
+    out = subprocess.run(["fio", *shared, *jobs], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return max(job["job_runtime"] for job in json.loads(out[out.index("{"):])["jobs"]) / 1000
 
 
 def main():
@@ -98,8 +103,15 @@ def main():
         written, read = result.get("bytes_written", size(out)), result.get("bytes_read", size(source))
         shutil.rmtree(out)
         hops = sum(result.get("hop_seconds", []))
-        parts = {"processor": hops or cores / THREADS, "writes": fio(work, "write", written), "reads": fio(work, "read", min(read, written)) * read / min(read, written)}
-        (work / "fio.dat").unlink()
+        (work / "write.dat").unlink(missing_ok=True)
+        fio(work, write=read)
+        (work / "write.dat").rename(work / "read.dat")
+        parts = {"processor": hops or cores / THREADS, "writes": fio(work, write=written), "reads": fio(work, read=read)}
+        (work / "write.dat").unlink()
+        if not hops:
+            parts["disk"] = fio(work, write=written, read=read)
+        for file in "write.dat", "read.dat":
+            (work / file).unlink(missing_ok=True)
         spent = {f"time_{k}": v for k, v in result.get("time", {}).items() if not isinstance(v, str)}
         return {name: {"seconds": seconds, "core_seconds": cores, "system_seconds_per_gb": system / written * 1e9, "read_gb": read / 1e9, "written_gb": written / 1e9,
                        **parts, "over_bound": seconds / (1.25 * max(parts.values()) + (0.5 if hops else 0)), **spent}}
