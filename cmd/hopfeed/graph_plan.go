@@ -33,6 +33,8 @@ type graphNeeds struct {
 	cache    string
 	workers  int // that sample
 	buffers  int // batches on the device
+	// Batches are prepared by a schedule: topology and features are pinned, if the device can read them so.
+	scheduled bool
 }
 
 // graphPlan is where a graph lies, and why.

@@ -46,6 +46,7 @@ type trainOptions struct {
 	trials       []byte // that have chosen some of the options, as run logs them; nil: none
 	validOnly    bool   // a trial: the test rows are not read
 	samplingOptions
+	scheduleOptions
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -120,8 +121,7 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
 	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
 	f.StringVar(&o.Schedule, "lr-schedule", choice("schedule"), "how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
-	f.Var(formerSchedule{}, "schedule", "")
-	_ = f.MarkHidden("schedule")
+	o.scheduleOptions.declareFlags(f)
 	f.Float64Var(&o.WarmUp, "warm-up", 0, "number of epochs in which the learning rate grows to its full size")
 	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
 	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
@@ -362,6 +362,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	in.note(a)
+	if graph, ok := in.(*graphInput); ok && o.schedule != "" {
+		if err := graph.planSchedule(ctx, a, o, spec, part); err != nil {
+			return nil, err
+		}
+	}
 	err = saver.finalError(t.runAll(ctx))
 	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -64,7 +65,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 		return usagef("--model: %s", err)
 	}
 	if aggregation == "" {
-		for _, flag := range []string{"sampler", "fanout", "cache", "bias", "workers", "buffers"} {
+		for _, flag := range []string{"sampler", "fanout", "cache", "bias", "workers", "buffers", "schedule", "cpu-share"} {
 			if o.flags.Changed(flag) {
 				return usagef("--%s: %s reads a hop store, of which nothing is sampled", flag, o.model)
 			}
@@ -146,6 +147,11 @@ type graphInput struct {
 	batchNodes int
 	sets       rowSets
 	sampled    *session.Sampled // nil: batches are all nodes
+
+	kind      string                 // of the device
+	onDevice  *sampling.DeviceMethod // by which the device prepares batches; nil: it does not
+	whyNot    string                 // if it was asked to, and cannot
+	scheduler *scheduler.Scheduler   // nil: each stage is as fast as it can
 }
 
 // openGraph opens a graph on the first device of the machine, for what a command does with it.
@@ -174,7 +180,7 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	if err != nil {
 		return nil, err
 	}
-	in.device = opened[0]
+	in.device, in.kind = opened[0], m.Devices.Name
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, in.Close())
@@ -183,10 +189,22 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	if in.topology, err = sampling.LoadTopology(ctx, graph, a.threads); err != nil {
 		return nil, err
 	}
+	pin := o.scheduled && pinned(in.device, in.where)
+	if pin {
+		pinned, err := sampling.PinTopology(in.device, in.topology)
+		if err != nil {
+			return nil, err
+		}
+		in.topology = pinned
+	}
+	load := func() (features.Source, error) { return loadFeatures(ctx, graph, a.threads) }
+	if pin {
+		load = func() (features.Source, error) { return pinnedFeatures(ctx, graph, in.device, a.threads) }
+	}
 	wo := wholegraph.Options{Graph: graph, Topology: in.topology, Aggregation: aggregation, Threads: a.threads}
 	switch in.where.placement {
 	case placement.Host:
-		in.features, err = loadFeatures(ctx, graph, a.threads)
+		in.features, err = load()
 	case placement.Storage:
 		in.features, err = storedFeatures(ctx, graph, in.device, a.threads)
 	}
@@ -208,7 +226,7 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	if in.device.Info().Unified && graph.Layout().DType == gds.Float32 {
 		in.features = in.whole.Features(a.threads)
 	} else {
-		in.features, err = loadFeatures(ctx, graph, a.threads)
+		in.features, err = load()
 	}
 	return in, err
 }
@@ -239,6 +257,14 @@ func loadFeatures(ctx context.Context, graph *format.Dir, threads int) (features
 	return f, nil
 }
 
+func pinnedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (features.Source, error) {
+	f, err := features.LoadPinned(ctx, graph, device, threads)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 func storedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (features.Source, error) {
 	f, err := features.OpenStorage(ctx, graph, device, threads, false)
 	if err != nil {
@@ -262,9 +288,15 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	if !needs.all {
 		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
 		needs.workers, needs.buffers = cmp.Or(int(o.sampling["workers"]), a.threads), cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
+		if needs.scheduled = o.schedule != ""; needs.scheduled { // of larger buffers, the schedule asks when batches are known
+			needs.workers, needs.buffers = a.samplingWorkers(&o.samplingOptions), sampling.Buffers(1, 1)
+		}
 		if o.takesAllEdges() {
 			needs.fanouts = slices.Repeat([]int{sampling.All}, layers)
 		}
+	}
+	if err := a.checkSchedule(o, needs); err != nil {
+		return nil, err
 	}
 	in, err := a.openGraph(ctx, graph, needs)
 	if err != nil {
@@ -288,13 +320,20 @@ func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOption
 	if err != nil {
 		return err
 	}
+	buffers := int(o.sampling["buffers"])
+	if o.schedule != "" {
+		buffers = sampling.Buffers(roomFor(a.samplingWorkers(&o.samplingOptions), o.sampling["buffers"])) // no more have memory than a schedule uses
+	}
 	// What is cached does not depend on --seed: a run is a function of its own seed, and all runs share the cache.
 	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
 		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.sampling["bias"]},
 		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: in.where.placement,
-		Workers: int(o.sampling["workers"]), Buffers: int(o.sampling["buffers"]),
+		Workers: int(o.sampling["workers"]), Buffers: buffers,
 		Opened: &session.OpenedGraph{Topology: in.topology, Features: in.features, TraceRows: in.where.traceRows},
 	})
+	if err == nil && o.schedule != "" {
+		err = in.openRoute()
+	}
 	return err
 }
 
@@ -318,6 +357,10 @@ func (s sampledSet) Remote() (read, remote int64) { return 0, 0 }
 func (in *graphInput) Close() error {
 	var errs []error
 	if in.sampled != nil {
+		if in.onDevice != nil { // the loader's, and made of its method
+			errs = append(errs, in.sampled.Loader.Close(), in.onDevice.Close())
+			in.sampled.Loader = nil
+		}
 		errs = append(errs, in.sampled.Close())
 	}
 	if in.features != nil {
@@ -352,7 +395,7 @@ func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d ro
 	}
 	switch {
 	case in.sampled != nil:
-		set, err := in.sampled.Loader.Set(p.Train.List, in.sampled.Method, in.plan(seed))
+		set, err := in.trainSet(p, seed)
 		if err != nil {
 			return d, err
 		}
@@ -395,5 +438,9 @@ func (in *graphInput) describe(r *trained) {
 	r.Placement, r.Shuffle, r.Devices, r.Reasons = in.where.placement, placement.RR, 1, in.where.reasons
 	if in.sampled != nil {
 		r.Load = in.sampled.Loader.Stats().Stats
+	}
+	if in.scheduler != nil {
+		report := in.scheduler.Report()
+		r.Schedule = &report
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -49,7 +50,8 @@ type trained struct {
 	PredictedEpochSeconds *float64           `json:"predicted_epoch_seconds"`
 	PeakDeviceBytes       int64              `json:"peak_device_bytes"`
 	Seeds                 []uint64           `json:"seeds"`
-	Splits                []int              `json:"splits,omitempty"` // if several were trained on
+	Splits                []int              `json:"splits,omitempty"`   // if several were trained on
+	Schedule              *scheduler.Report  `json:"schedule,omitempty"` // of the batches of a graph
 	Load                  loader.Stats       `json:"load"`
 	Seconds               float64            `json:"seconds"`
 	Runs                  []trainer.Run      `json:"runs,omitempty"`
@@ -102,6 +104,9 @@ func (t *trained) text(w io.Writer) {
 		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
 	}
 	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	if t.Schedule != nil {
+		writeSchedule(w, t.Schedule)
+	}
 	splits := ""
 	if len(t.Splits) > 0 {
 		splits = ", splits " + (*splitNumbers)(&t.Splits).String()

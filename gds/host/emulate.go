@@ -4,17 +4,43 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // Emulation describes cards that the machine has not, so that what depends on
-// them can be tried. As text, and as a flag: "gpu=1,mem=2GiB,link=12GiB/s".
+// them can be tried. As text, and as a flag: "gpu=1,mem=2GiB,link=12GiB/s", and, for schedules,
+// "workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms".
 type Emulation struct {
 	GPUs   int         // 0: none are emulated
 	Memory units.Bytes // of each
 	Link   units.Rate  // of each to host memory, each way; 0: as fast as memory is
+	Stages
 }
+
+// Stages are how long the stages of a sampled batch take at least where a schedule prepares batches; of a
+// machine with other processors than this one, whose work waits instead of being done slower. 0: as
+// long as they take. Workers is how many of the processor prepare a batch each; 0: not said.
+type Stages struct {
+	Workers  int
+	CPU      time.Duration // a batch by one worker: sampled and gathered
+	Gather   time.Duration // the part of CPU that is gathering
+	DMA      time.Duration // a batch from host memory to the card, beside what Link takes
+	Sampling time.Duration // a batch that the card samples and gathers
+	Compute  time.Duration // a batch that the card trains on
+}
+
+// durations are the settings of Stages that are times.
+func (s *Stages) durations() map[string]*time.Duration {
+	return map[string]*time.Duration{"cpu": &s.CPU, "gather": &s.Gather, "dma": &s.DMA, "sampling": &s.Sampling, "compute": &s.Compute}
+}
+
+// maxWorkers is more than machines have processors.
+const maxWorkers = 4096
+
+// maxStage is longer than a stage of a batch can be.
+const maxStage = time.Hour
 
 // maxGPUs is more than machines have.
 const maxGPUs = 64
@@ -35,8 +61,18 @@ func (e *Emulation) Set(text string) error {
 			err = out.Memory.Set(value)
 		case "link":
 			err = out.Link.Set(value)
+		case "workers":
+			out.Workers, err = strconv.Atoi(value)
+			if err != nil || out.Workers < 1 || out.Workers > maxWorkers {
+				err = fmt.Errorf("%q is no number of workers (want 1 to %d)", value, maxWorkers)
+			}
 		default:
-			err = fmt.Errorf("unknown setting (want gpu, mem and link)")
+			length, known := out.durations()[name]
+			if !known {
+				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling and compute)")
+			} else if *length, err = time.ParseDuration(value); err != nil || *length < 0 || *length > maxStage {
+				err = fmt.Errorf("%q is no time of a stage (want such as 12ms)", value)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", field, err)
@@ -44,6 +80,9 @@ func (e *Emulation) Set(text string) error {
 	}
 	if out.Memory == 0 {
 		return fmt.Errorf("%q says nothing of memory (write gpu=1,mem=2GiB,link=12GiB/s)", text)
+	}
+	if out.Gather > out.CPU {
+		return fmt.Errorf("%q: gathering, in %v, is a part of what a worker takes for a batch, %v", text, out.Gather, out.CPU)
 	}
 	*e = out
 	return nil
@@ -56,6 +95,15 @@ func (e *Emulation) String() string {
 	text := fmt.Sprintf("gpu=%d,mem=%dB", e.GPUs, int64(e.Memory))
 	if e.Link > 0 {
 		text += fmt.Sprintf(",link=%dB/s", int64(e.Link))
+	}
+	if e.Workers > 0 {
+		text += fmt.Sprintf(",workers=%d", e.Workers)
+	}
+	lengths := e.durations()
+	for _, name := range []string{"cpu", "gather", "dma", "sampling", "compute"} {
+		if *lengths[name] > 0 {
+			text += fmt.Sprintf(",%s=%v", name, *lengths[name])
+		}
 	}
 	return text
 }

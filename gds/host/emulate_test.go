@@ -14,9 +14,12 @@ import (
 
 func TestEmulationIsReadAndWritten(t *testing.T) {
 	for text, want := range map[string]host.Emulation{
-		"gpu=1,mem=2GiB,link=12GiB/s":  {GPUs: 1, Memory: 2 << 30, Link: 12 << 30},
-		"mem=48GB":                     {GPUs: 1, Memory: 48e9},
-		"link=500MB/s,gpu=4,mem=4096":  {GPUs: 4, Memory: 4096, Link: 500e6},
+		"gpu=1,mem=2GiB,link=12GiB/s": {GPUs: 1, Memory: 2 << 30, Link: 12 << 30},
+		"mem=48GB":                    {GPUs: 1, Memory: 48e9},
+		"link=500MB/s,gpu=4,mem=4096": {GPUs: 4, Memory: 4096, Link: 500e6},
+		"mem=1GiB,workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms": {GPUs: 1, Memory: 1 << 30, Stages: host.Stages{
+			Workers: 12, CPU: 54 * time.Millisecond, Gather: 9 * time.Millisecond, DMA: 14 * time.Millisecond, Sampling: 8800 * time.Microsecond, Compute: 11600 * time.Microsecond,
+		}},
 		"gpu=64,mem=1.5GiB,link=1kB/s": {GPUs: 64, Memory: 3 << 29, Link: 1000},
 	} {
 		var got, again host.Emulation
@@ -75,7 +78,12 @@ func TestEmulationThatCannotBeIsRefused(t *testing.T) {
 		"gpu=two,mem=1GiB":       `"gpu=two"`,
 		"gpu=1,mem=lots":         `"mem=lots"`,
 		"gpu=1,mem=1GiB,link=12": `"link=12"`,
-		"gpu=1,mem=1GiB,cores=3": `"cores=3": unknown setting (want gpu, mem and link)`,
+		"mem=1GiB,workers=0":     `"0" is no number of workers`,
+		"mem=1GiB,cpu=-2ms":      `"-2ms" is no time of a stage`,
+		"mem=1GiB,compute=2":     `"2" is no time of a stage`,
+		"mem=1GiB,dma=2h":        `"2h" is no time of a stage`,
+		"mem=1GiB,gather=2ms":    "is a part of what a worker takes",
+		"gpu=1,mem=1GiB,cores=3": `"cores=3": unknown setting (want gpu, mem, link, workers,`,
 		"gpu=1;mem=1GiB":         `"gpu=1;mem=1GiB"`,
 	} {
 		e := host.Emulation{GPUs: 7}

@@ -30,6 +30,7 @@ type Span struct {
 	Batch      int // its number in the epoch
 	Worker     int // of the processor, from 0; of other stages 0
 	Start, End time.Duration
+	Gather     time.Duration // the part of Sample, Prepare or Move in which rows were gathered
 }
 
 // Action is what the device does next.

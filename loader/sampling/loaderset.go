@@ -253,8 +253,11 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	switch {
 	case s.schedule != nil:
 		rules = s.schedule.Rules(n, first)
-		if workers, room = max(rules.Workers, 1)+1, Buffers(rules.CPUBuffer, rules.GPUBuffer); room > len(l.buffers) {
+		if workers, room = max(rules.Workers, 1), Buffers(rules.CPUBuffer, rules.GPUBuffer); room > len(l.buffers) {
 			return fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, room, len(l.buffers))
+		}
+		if rules.CPUBatches < rules.Batches && s.onDevice == nil {
+			return fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)", ErrOptions)
 		}
 	case s.onDevice != nil:
 		workers = 0

@@ -27,8 +27,9 @@ type Schedule struct {
 // Pace is how long stages take at least, on a machine that is emulated: what they do is done at once, and
 // then they wait. 0: they take as long as they take.
 type Pace struct {
-	Sample  time.Duration // a batch by a worker of the processor, with gathering unless that is late
-	Move    time.Duration
+	Sample  time.Duration // a batch by a worker of the processor, sampled and gathered
+	Gather  time.Duration // the part of Sample that is gathering
+	Move    time.Duration // without gathering, if that is late
 	Prepare time.Duration
 	Train   time.Duration
 }
@@ -39,8 +40,7 @@ func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 
 // SetSchedule makes the loader prepare the batches of the set by a schedule; nil: by the pipeline of
 // epochs, each stage as fast as it can. The loader must have been opened for so many batches (Buffers).
-// The device prepares its batches as PrepareOnDevice says; without that, code of the processor does, one
-// batch at a time, for machines that are emulated.
+// The device prepares its batches as PrepareOnDevice says.
 func (s *Set) SetSchedule(o *Schedule) error {
 	if c := s.l.o.Cache; o != nil && c != nil && !c.Fixed() {
 		return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
@@ -49,6 +49,9 @@ func (s *Set) SetSchedule(o *Schedule) error {
 	return nil
 }
 
+// PreparesOnDevice tells that the device was told how to prepare batches (PrepareOnDevice).
+func (s *Set) PreparesOnDevice() bool { return s.onDevice != nil }
+
 // task is a stage of a batch on its way.
 type task struct {
 	schedule.Step
@@ -56,7 +59,8 @@ type task struct {
 	worker int
 	start  time.Duration // since the epoch began
 	end    time.Duration
-	begun  gds.Event // of a training: when the device was told to begin, and is done
+	gather time.Duration // a part of it
+	begun  gds.Event     // of a training: when the device was told to begin, and is done
 	done   gds.Event
 }
 
@@ -84,7 +88,7 @@ type execution struct {
 // waiting takes too long. What follows then begins when it should have.
 const lateness = 2 * time.Millisecond
 
-// execute runs what is left of an epoch. Samplers are one for each worker, and one for the device.
+// execute runs what is left of an epoch, with a sampler for each worker.
 func (s *Set) execute(p *pipeline.Pipeline, rules schedule.Rules, samplers []Sampler, x *execution) error {
 	x.s, x.o, x.course, x.jobs = s, s.schedule, schedule.New(rules), make(map[int]*job)
 	defer func() {
@@ -93,7 +97,7 @@ func (s *Set) execute(p *pipeline.Pipeline, rules schedule.Rules, samplers []Sam
 			s.l.spare = append(s.l.spare, j)
 		}
 	}()
-	workers := len(samplers) - 1
+	workers := len(samplers)
 	queue := func(length int) *pipeline.Queue[*task] { return pipeline.NewQueue[*task](p, length) }
 	x.toSample, x.toMove, x.toPrepare, x.toTrain = queue(workers), queue(1), queue(1), queue(1)
 	x.ended = queue(workers + 3) // nobody waits to tell what has ended
@@ -103,12 +107,12 @@ func (s *Set) execute(p *pipeline.Pipeline, rules schedule.Rules, samplers []Sam
 	})
 	x.serve(p, "sampled", sampled, func(*pipeline.Worker, *task) error { return nil })
 	x.serve(p, "move", x.toMove, x.move)
-	x.serve(p, "prepare", x.toPrepare, func(w *pipeline.Worker, t *task) error { return x.prepare(w, t, samplers[workers]) })
+	x.serve(p, "prepare", x.toPrepare, x.prepare)
 	x.serve(p, "train", x.toTrain, x.train)
 	x.worker = p.Worker("schedule")
 	loop := x.ended.All()
 	x.began = time.Now()
-	if !x.begin() {
+	if x.course.Finished() || !x.begin() { // nothing may be left of an epoch that goes on
 		return nil
 	}
 	for t, err := range loop {
@@ -121,7 +125,7 @@ func (s *Set) execute(p *pipeline.Pipeline, rules schedule.Rules, samplers []Sam
 		}
 		x.course.Done(t.Step)
 		if x.o.Trace != nil {
-			x.o.Trace(schedule.Span{Stage: t.Stage, Batch: t.Batch, Worker: t.worker, Start: t.start, End: t.end})
+			x.o.Trace(schedule.Span{Stage: t.Stage, Batch: t.Batch, Worker: t.worker, Start: t.start, End: t.end, Gather: t.gather})
 		}
 		if x.course.Finished() || !x.begin() {
 			return nil
@@ -195,65 +199,66 @@ func (x *execution) begin() bool {
 func (x *execution) sample(w *pipeline.Worker, t *task, sampler Sampler) error {
 	t.worker = w.Index()
 	err := x.s.sample(w.Context(), sampler, t.job)
-	if err == nil && !x.o.LateGather {
-		err = x.s.gather(w, t.job)
+	length := x.o.Pace.Sample
+	if err == nil && x.o.LateGather {
+		length -= x.o.Pace.Gather
+	} else if err == nil {
+		err = x.gather(w, t)
 	}
 	if err != nil {
 		return err
 	}
-	return x.pace(w, t, x.o.Pace.Sample)
+	return x.pace(w, t, length)
+}
+
+// gather gathers the rows of a batch that was sampled.
+func (x *execution) gather(w *pipeline.Worker, t *task) error {
+	start := time.Now()
+	err := x.s.gather(w, t.job)
+	t.gather = max(x.o.Pace.Gather, time.Since(start))
+	return err
 }
 
 // move moves a batch to the device.
 func (x *execution) move(w *pipeline.Worker, t *task) error {
+	length := x.o.Pace.Move
 	if x.o.LateGather {
-		if err := x.s.gather(w, t.job); err != nil {
+		if err := x.gather(w, t); err != nil {
 			return err
 		}
+		length += x.o.Pace.Gather
 	}
 	before := x.stream.Record()
 	t.job.transfer(x.stream)
 	if err := w.Wait(t.job.buffer.ready); err != nil {
 		return err
 	}
-	if x.o.Pace.Move == 0 && !x.o.LateGather {
+	if length == 0 && !x.o.LateGather {
 		return x.measure(t, before, t.job.buffer.ready)
 	}
-	return x.pace(w, t, x.o.Pace.Move)
+	return x.pace(w, t, length)
 }
 
 // prepare has the device prepare a batch.
-func (x *execution) prepare(w *pipeline.Worker, t *task, sampler Sampler) error {
-	if err := x.prepareJob(w, t.job, sampler); err != nil {
+func (x *execution) prepare(w *pipeline.Worker, t *task) error {
+	r, j := x.s.onDevice, t.job
+	if err := r.sample(w, j); err != nil {
 		return err
+	}
+	start := time.Now()
+	if err := r.gather(w, j, x.stream); err != nil {
+		return err
+	}
+	if err := r.finish(w, j); err != nil {
+		return err
+	}
+	t.gather = time.Since(start)
+	if c, found := x.s.l.o.Cache, j.buffer.batch.Traffic; c != nil {
+		x.s.l.lookup.Lock()
+		c.CountFound(found.Rows, found.CachedRows)
+		x.s.l.lookup.Unlock()
 	}
 	return x.pace(w, t, x.o.Pace.Prepare)
-}
-
-func (x *execution) prepareJob(w *pipeline.Worker, j *job, sampler Sampler) error {
-	if r := x.s.onDevice; r != nil {
-		if err := r.sample(w, j); err != nil {
-			return err
-		}
-		if err := r.gather(w, j, x.stream); err != nil {
-			return err
-		}
-		err := r.finish(w, j)
-		if c, t := x.s.l.o.Cache, j.buffer.batch.Traffic; c != nil && err == nil {
-			x.s.l.lookup.Lock()
-			c.CountFound(t.Rows, t.CachedRows)
-			x.s.l.lookup.Unlock()
-		}
-		return err
-	}
-	if err := x.s.sample(w.Context(), sampler, j); err != nil {
-		return err
-	}
-	if err := x.s.gather(w, j); err != nil {
-		return err
-	}
-	j.transfer(x.stream)
-	return w.Wait(j.buffer.ready)
 }
 
 // train waits until the batch is trained.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/loader/cache"
@@ -89,9 +88,13 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 				}
 				for seed := range uint64(24) {
 					name := fmt.Sprintf("discrete %t, storage %t, cache %q, seed %d", discrete, storage, policy, seed)
+					share := float64(seed%5) / 4
+					if !prepares {
+						share = 0
+					}
 					var trained []int
 					b.must(s.SetSchedule(&Schedule{
-						Rules: byChance(s.Batches(), float64(seed%5)/4, seed), LateGather: seed%3 == 0,
+						Rules: byChance(s.Batches(), share, seed), LateGather: seed%3 == 0,
 						Trace: func(span schedule.Span) {
 							if span.End < span.Start || span.Stage == schedule.Sample && span.Worker > int(seed%4) {
 								t.Errorf("%s: %+v", name, span)
@@ -104,6 +107,9 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 					first := int(seed) % (s.Batches() / 2)
 					if got := b.batchesOf(s, 1, first); !slices.Equal(got, want[first:]) {
 						t.Fatalf("%s: other batches than by the pipeline", name)
+					}
+					if rest := b.batchesOf(s, 1, s.Batches()); len(rest) > 0 {
+						t.Errorf("%s: %d batches after the last", name, len(rest))
 					}
 					if len(trained) != len(want)-first || !slices.IsSorted(trained) {
 						t.Errorf("%s: trained %v", name, trained)
@@ -123,11 +129,12 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 
 func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 	broken := errors.New("broken")
-	b := newBench(t, toy, true, false)
+	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	l := b.open(LoaderOptions{Buffers: Buffers(5, 3), NodeIDs: true})
+	d, l := b.onDevice(m), b.open(LoaderOptions{Buffers: Buffers(5, 3), NodeIDs: true})
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 	b.must(err)
+	b.must(s.PrepareOnDevice(d))
 	want := b.batchesOf(s, 0, 0)
 	before := runtime.NumGoroutine()
 	for seed := range uint64(40) {
@@ -185,16 +192,12 @@ func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 // In time that passes only while all wait, an epoch takes what its stages take, by hand.
 func TestPacedStagesTakeTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		device, err := host.New(host.Options{Threads: 1, Discrete: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := newBench(t, toy, true, false)
-		b.device = device
+		b := newUnifiedBench(t, toy)
 		m := b.method("neighbor", Options{Fanouts: []int{2}})
-		l := b.open(LoaderOptions{Buffers: Buffers(6, 3), NodeIDs: true})
+		d, l := b.onDevice(m), b.open(LoaderOptions{Buffers: Buffers(6, 3), NodeIDs: true})
 		s, err := l.Set(everyThird(toy.Nodes)[:40], m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 		b.must(err)
+		b.must(s.PrepareOnDevice(d))
 		const ms = time.Millisecond
 		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3, ByGPU: func(int) bool { return false }, Decide: inTurn{}}
 		o := &Schedule{Rules: func(int, int) schedule.Rules { return rules }, Pace: Pace{Sample: 30 * ms, Move: 4 * ms, Prepare: 10 * ms, Train: 5 * ms}}
@@ -248,6 +251,14 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	b.must(err)
 	if err := s.SetSchedule(&Schedule{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "cache lru changes") {
 		t.Errorf("with a cache that changes: %v", err)
+	}
+	s, err = b.open(LoaderOptions{Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
+	b.must(err)
+	b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), 0.5, 2)}))
+	for _, err := range s.Epoch(t.Context(), b.stream(), 0) {
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "was not told how") {
+			t.Errorf("with a device that cannot: %v", err)
+		}
 	}
 	s, err = b.open(LoaderOptions{Buffers: 2}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)

@@ -98,6 +98,20 @@ func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 	return r
 }
 
+// Alternating are the rules of what is left of an epoch in which one stage follows another, so that each
+// can be measured by itself. If gpu, the GPU prepares every second batch.
+func Alternating(batches, first int, gpu bool) schedule.Rules {
+	p := Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Serial: true, OneWorker: true}
+	r := p.Rules(Durations{}, 0)
+	r.Batches = batches - first
+	byGPU := make([]bool, batches)
+	for i := range byGPU {
+		byGPU[i] = gpu && i%2 == 1
+	}
+	p.give(&r, byGPU[first:])
+	return r
+}
+
 // Inputs are what a schedule is chosen for.
 type Inputs struct {
 	Durations            Durations

@@ -1,0 +1,188 @@
+// Package scheduler prepares the batches of a training on samples by a schedule: it measures the stages
+// of some batches, chooses among the schedules of placement/collective, and says what came of it.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement/collective"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Operation is a row of the table of what does a phase of the work on a batch (MorphGL's technical
+// report, Table III: phase x hardware x operator). A new kind of device is a row for each phase that it
+// can do.
+type Operation struct {
+	Name     string `json:"name"` // of its duration: T_CBT
+	Phase    string `json:"phase"`
+	Hardware string `json:"hardware"` // what it keeps busy
+	Operator string `json:"operator"` // the code that does it
+	Device   string `json:"-"`        // the kind of device that it is for (gds/devices); "": any
+
+	// length is how long a stage of a batch was at the operation; false if the stage is another.
+	length func(schedule.Span) (time.Duration, bool)
+}
+
+// Phases of a batch.
+const (
+	Batching     = "batching"
+	Transferring = "transferring"
+	Training     = "training"
+)
+
+// Table is the operations that there are.
+type Table []Operation
+
+// Operations are those of this program. What a device does by itself takes the link too (unified virtual
+// addressing).
+var Operations = append(Table{
+	{"T_CBT", Batching, "CPU", "sampling.Sampler, features.Source", "", whole(schedule.Sample)},
+	{"T_DMA", Transferring, "link", "gds.Stream.Copy", "", whole(schedule.Move)},
+	{"T_Model", Training, "CPU", "trainer.Fitting", "host", whole(schedule.Train)},
+}, append(OnDevice("cuda", "GPU"), OnDevice("emulated", "GPU")...)...)
+
+// OnDevice are the rows of a kind of device that implements gds.SampleOps, and what its hardware is
+// called.
+func OnDevice(kind, hardware string) Table {
+	return Table{
+		{"T_GBT", Batching, hardware + "+link", "sampling.DeviceSampler", kind, func(s schedule.Span) (time.Duration, bool) {
+			return s.End - s.Start - min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
+		}},
+		{"T_UVA", Transferring, hardware + "+link", "gds.Stream.GatherCached", kind, func(s schedule.Span) (time.Duration, bool) {
+			return min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
+		}},
+		{"T_Model", Training, hardware, "trainer.Fitting", kind, whole(schedule.Train)},
+	}
+}
+
+func whole(stage schedule.Stage) func(schedule.Span) (time.Duration, bool) {
+	return func(s schedule.Span) (time.Duration, bool) { return s.End - s.Start, s.Stage == stage }
+}
+
+// For are the rows for a kind of device. prepares tells that the device can do all phases of a batch.
+func (t Table) For(kind string) (rows Table, prepares bool) {
+	has := map[string]bool{}
+	for _, o := range t {
+		if o.Device == "" || o.Device == kind {
+			rows = append(rows, o)
+			has[o.Phase] = has[o.Phase] || o.Device == kind
+		}
+	}
+	return rows, has[Batching] && has[Transferring] && has[Training]
+}
+
+// Measured is how long an operation took for a batch.
+type Measured struct {
+	Operation
+	Batches int     `json:"batches"`
+	Mean    float64 `json:"mean_seconds"`
+	Std     float64 `json:"std_seconds"` // of the sample
+}
+
+// Profile is what the stages of some batches took (MorphGL §4.2.1).
+type Profile struct {
+	Measured  []Measured
+	Durations collective.Durations // means; GPUBatch is 0 where the device prepares nothing
+}
+
+// Measure is the profile of stages that so many workers will do.
+func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
+	means := map[string]time.Duration{}
+	for _, o := range t {
+		m := Measured{Operation: o}
+		var sum, squares float64
+		for _, s := range spans {
+			if length, of := o.length(s); of {
+				m.Batches++
+				sum += length.Seconds()
+				squares += length.Seconds() * length.Seconds()
+			}
+		}
+		if m.Batches == 0 {
+			continue
+		}
+		n := float64(m.Batches)
+		m.Mean = sum / n
+		m.Std = math.Sqrt(max(0, squares-n*m.Mean*m.Mean) / max(1, n-1))
+		p.Measured = append(p.Measured, m)
+		means[o.Name] = max(1, time.Duration(m.Mean*float64(time.Second)))
+	}
+	var gather time.Duration
+	samples := 0
+	for _, s := range spans {
+		if s.Stage == schedule.Sample {
+			gather += s.Gather
+			samples++
+		}
+	}
+	p.Durations = collective.Durations{
+		CPUBatch: means["T_CBT"], Workers: workers, Gather: min(gather/time.Duration(max(1, samples)), means["T_CBT"]), DMA: means["T_DMA"], Model: means["T_Model"],
+	}
+	if _, prepares := means["T_GBT"]; prepares {
+		p.Durations.GPUBatch = means["T_GBT"] + means["T_UVA"]
+	}
+	return p
+}
+
+// ProfileOptions say what is profiled.
+type ProfileOptions struct {
+	Set     *sampling.Set
+	Rank    trainer.Rank // what trains; its Train is set here
+	Spec    trainer.Spec
+	Options trainer.Options // of the training
+	Kind    string          // of the device
+	Batches int             // for each route
+	Workers int             // of the processor, that the durations are for
+	Pace    sampling.Pace
+	Table   Table // nil: Operations
+}
+
+// Run trains a model on some batches, one stage after another, and measures these; then it drops the
+// model. On a device that can prepare batches itself, if the set is told how, each second batch is the
+// device's. The first batch of each route is not counted.
+func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
+	if o.Table == nil {
+		o.Table = Operations
+	}
+	rows, prepares := o.Table.For(o.Kind)
+	prepares = prepares && o.Set.PreparesOnDevice()
+	var spans []schedule.Span
+	started := false
+	err := o.Set.SetSchedule(&sampling.Schedule{
+		Rules: func(_, first int) schedule.Rules { return collective.Alternating(o.Set.Batches(), first, prepares) },
+		Pace:  o.Pace,
+		Trace: func(s schedule.Span) {
+			if started && s.Batch > 1 {
+				spans = append(spans, s)
+			}
+		},
+	})
+	if err != nil {
+		return Profile{}, err
+	}
+	left := (o.Batches + 1) * 2
+	if !prepares {
+		left = o.Batches + 2
+	}
+	if o.Set.Batches() < 4 { // two that are not counted, and one of each route
+		return Profile{}, fmt.Errorf("%w: an epoch has %d batches: to choose a schedule it takes 4 or more (use a smaller batch)", sampling.ErrOptions, o.Set.Batches())
+	}
+	o.Rank.Train, o.Rank.Valid, o.Rank.Test = o.Set, nil, nil
+	o.Options.Epochs, o.Options.EvalEvery, o.Options.Patience = 1, 1, 0
+	f, err := trainer.Start(ctx, []trainer.Rank{o.Rank}, o.Spec, o.Options)
+	if err != nil {
+		return Profile{}, err
+	}
+	started = true
+	err = f.TrainUntil(ctx, func() bool { left--; return left <= 0 }, nil)
+	if errors.Is(err, trainer.ErrPaused) {
+		err = nil
+	}
+	return rows.Measure(spans, o.Workers), errors.Join(err, f.Close())
+}

@@ -1,0 +1,212 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement/collective"
+)
+
+// Auto is the name of whatever schedule is predicted to be the fastest.
+const Auto = "auto"
+
+// Names are the names of schedules, Auto first.
+func Names() []string {
+	names := []string{Auto}
+	for _, s := range collective.Schedules {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Scheduler plans the epochs of a training by one schedule, and measures them. Between two epochs it
+// plans anew with the durations of the one before.
+type Scheduler struct {
+	Choice  collective.Choice
+	Profile Profile
+
+	schedule collective.Schedule
+	in       collective.Inputs
+	pace     sampling.Pace
+	first    collective.Run // as predicted by the profile
+	refined  int
+
+	// Of the epoch that runs:
+	whole   bool // from its first batch on
+	trained int
+	run     collective.Run
+	spans   []schedule.Span
+	keep    func([]schedule.Span)
+	epochs  []collective.Run // that have run from their first batch to the last
+}
+
+// New chooses the plan of a schedule, or with Auto of the one whose epochs are predicted to be the
+// shortest. The inputs' Durations are the profile's.
+func New(name string, p Profile, in collective.Inputs, pace sampling.Pace) (*Scheduler, error) {
+	in.Durations = p.Durations
+	prepares := in.Durations.GPUBatch > 0
+	if !prepares {
+		in.Durations.GPUBatch = time.Hour // which no schedule uses that does not need it
+	}
+	candidates := []string{name}
+	if name == Auto {
+		if candidates = []string{"cpu"}; prepares {
+			candidates = append(candidates, "gpu", "collective")
+		}
+	}
+	var best *Scheduler
+	for _, name := range candidates {
+		s, err := collective.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		if s.OnGPU && !prepares {
+			return nil, fmt.Errorf("%w: by schedule %s the device prepares batches, and it cannot", sampling.ErrOptions, name)
+		}
+		c, err := s.Choose(in)
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
+			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, pace: pace, first: c.Predicted}
+		}
+	}
+	if name == Auto {
+		best.Choice.Reason = "the shortest of the epochs that were predicted for " + list(candidates) + "; " + best.Choice.Reason
+	}
+	return best, nil
+}
+
+func list(names []string) string {
+	text := names[0]
+	for _, n := range names[1:] {
+		text += ", " + n
+	}
+	return text
+}
+
+// Keep makes f get the stages of each epoch that has run as a whole.
+func (s *Scheduler) Keep(f func([]schedule.Span)) { s.keep = f }
+
+// Schedule is for the set of a run.
+func (s *Scheduler) Schedule() *sampling.Schedule {
+	return &sampling.Schedule{Rules: s.begin, LateGather: s.Choice.Plan.LateGather, Pace: s.pace, Trace: s.trace}
+}
+
+// begin plans what is left of an epoch. Results do not depend on it, so an epoch that goes on, here or in
+// another process, may be planned in another way than it began.
+func (s *Scheduler) begin(_, first int) schedule.Rules {
+	if s.ended() {
+		s.refine()
+	}
+	s.whole, s.trained, s.run, s.spans = first == 0, 0, collective.Run{}, s.spans[:0]
+	return s.Choice.Plan.Given(s.in.Durations, s.in.Batches, first)
+}
+
+func (s *Scheduler) trace(span schedule.Span) {
+	s.spans = append(s.spans, span)
+	s.run.Add(span, s.workers())
+	if span.Stage == schedule.Train {
+		s.trained++
+	}
+	if s.ended() {
+		s.epochs = append(s.epochs, s.run)
+		if s.keep != nil {
+			s.keep(s.spans)
+		}
+	}
+}
+
+// ended tells that all batches of the epoch were trained.
+func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
+
+// refine plans anew by what the stages of the last epoch took.
+func (s *Scheduler) refine() {
+	measured := meanDurations(s.spans, s.in.Durations, s.Choice.Plan.LateGather)
+	if c, err := s.schedule.Choose(collective.Inputs{
+		Durations: measured, Batches: s.in.Batches, CPUBuffer: s.in.CPUBuffer, GPUBuffer: s.in.GPUBuffer, Share: s.in.Share, Seed: s.in.Seed,
+	}); err == nil {
+		if s.in.Durations = measured; c.Plan != s.Choice.Plan {
+			s.refined++
+		}
+		c.Reason, c.Rounds = s.Choice.Reason, s.Choice.Rounds+c.Rounds
+		s.Choice = c
+	}
+}
+
+// meanDurations are the durations of stages, with those of before where there was no such stage.
+func meanDurations(spans []schedule.Span, before collective.Durations, lateGather bool) collective.Durations {
+	var sums, gather [4]time.Duration
+	var counts [4]int
+	for _, s := range spans {
+		sums[s.Stage] += s.End - s.Start
+		gather[s.Stage] += s.Gather
+		counts[s.Stage]++
+	}
+	mean := func(stage schedule.Stage, of [4]time.Duration, before time.Duration) time.Duration {
+		if counts[stage] == 0 {
+			return before
+		}
+		return max(1, of[stage]/time.Duration(counts[stage]))
+	}
+	d := before
+	d.CPUBatch, d.DMA = mean(schedule.Sample, sums, d.CPUBatch), mean(schedule.Move, sums, d.DMA)
+	d.GPUBatch, d.Model = mean(schedule.Prepare, sums, d.GPUBatch), mean(schedule.Train, sums, d.Model)
+	if d.Gather = mean(schedule.Sample, gather, d.Gather); lateGather {
+		d.Gather = mean(schedule.Move, gather, d.Gather)
+		d.CPUBatch, d.DMA = d.CPUBatch+d.Gather, max(1, d.DMA-d.Gather)
+	}
+	d.Gather = min(d.Gather, d.CPUBatch)
+	return d
+}
+
+func (s *Scheduler) workers() int {
+	if s.Choice.Plan.OneWorker {
+		return 1
+	}
+	return max(1, s.in.Durations.Workers)
+}
+
+// Report is what a schedule was chosen for, and what came of it.
+type Report struct {
+	Name             string     `json:"name"`
+	Reason           string     `json:"reason"`
+	CPUBatches       int        `json:"cpu_batches"` // of an epoch
+	GPUBatches       int        `json:"gpu_batches"`
+	CPUBuffer        int        `json:"cpu_buffer"`
+	GPUBuffer        int        `json:"gpu_buffer"`
+	Workers          int        `json:"workers"`
+	Rounds           int        `json:"dispatch_rounds"` // of simulation
+	Refined          int        `json:"plans_refined"`   // epochs that were planned in another way than the one before
+	PredictedSeconds float64    `json:"predicted_epoch_seconds"`
+	MeasuredSeconds  *float64   `json:"measured_epoch_seconds"` // the median of the epochs that ran as a whole; nil: none did
+	Epochs           int        `json:"measured_epochs"`
+	CPUBusy          float64    `json:"cpu_busy"` // share of the median epoch, or of the predicted one
+	LinkBusy         float64    `json:"link_busy"`
+	GPUBusy          float64    `json:"gpu_busy"`
+	Profile          []Measured `json:"profile"`
+}
+
+// Report tells what was chosen and measured so far.
+func (s *Scheduler) Report() Report {
+	c := s.Choice
+	r := Report{
+		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
+		Workers: s.workers(), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(), Epochs: len(s.epochs), Profile: s.Profile.Measured,
+	}
+	run := s.first
+	if len(s.epochs) > 0 {
+		sorted := slices.Clone(s.epochs)
+		slices.SortFunc(sorted, func(a, b collective.Run) int { return cmp.Compare(a.Total, b.Total) })
+		run = sorted[(len(sorted)-1)/2]
+		seconds := run.Total.Seconds()
+		r.MeasuredSeconds = &seconds
+		r.CPUBatches, r.GPUBatches = run.CPUBatches, run.GPUBatches
+	}
+	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
+	return r
+}
