@@ -60,11 +60,22 @@ func (m *Matrix) CheckChunk(k int, data []byte) error {
 	return m.dir.explainFile(p.file, checkData(m.dir.filePath(p.file), k-p.firstChunk, data, row.length, row.crc))
 }
 
+// CheckChecksum compares the checksum of chunk k's bytes, of which all were read, with the index.
+func (m *Matrix) CheckChecksum(k int, found uint32) error {
+	p := &m.table.parts[m.table.partOf(k)]
+	row := p.extents[k-p.firstChunk]
+	return m.dir.explainFile(p.file, checkSum(m.dir.filePath(p.file), k-p.firstChunk, found, row.crc))
+}
+
 func checkData(path string, chunk int, data []byte, length int64, crc uint32) error {
 	if int64(len(data)) != length {
 		return &CorruptError{path, chunk, fmt.Sprintf("it has %d bytes, want %d", len(data), length)}
 	}
-	if found := kernel.CRC32C(0, data); found != crc {
+	return checkSum(path, chunk, kernel.CRC32C(0, data), crc)
+}
+
+func checkSum(path string, chunk int, found, crc uint32) error {
+	if found != crc {
 		return &CorruptError{path, chunk, fmt.Sprintf("its bytes have checksum %s, want %s", hex32(found), hex32(crc))}
 	}
 	return nil

@@ -70,6 +70,8 @@ type Info struct {
 	// Storage says how files are read into memory that is not the host's, and why not better; "" for
 	// memory of the host.
 	Storage string
+	// DirectStorage tells that files can be read straight from the disk into memory that is not the host's.
+	DirectStorage bool
 }
 
 // Usage is a device's memory accounting, in bytes as the device rounds them up.

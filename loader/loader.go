@@ -55,6 +55,10 @@ type Options struct {
 	// and the host does not; for devices with memory of their own whose Info has MapsPinned.
 	Mapped  bool
 	Threads int // for reading and gathering; 0: parallel.Threads
+	// ChunksOnDevice: Storage reads chunks into memory of the device, and checks them there, if the device
+	// reads all files of the store by a path of its own ("gds" or "gds-compat" in gds.Receipt) and has the
+	// memory; else into pinned memory, as without it.
+	ChunksOnDevice bool
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
 	// AsStored: the matrices of batches have the stored type. Else they are float32.

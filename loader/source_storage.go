@@ -40,9 +40,10 @@ type storageSource struct {
 	matrices []*format.Matrix
 	files    map[string]*storedFile // by path in the store
 	// memory holds the slots of each matrix, one after another: device memory if the device is
-	// unified, else pinned.
+	// unified, or reads files into its own, else pinned.
 	memory  []gds.Buffer
-	stride  int64 // from slot to slot
+	sums    *chunkSums // nil: chunks are checked by the host
+	stride  int64      // from slot to slot
 	slots   []*slot
 	free    chan *slot
 	last    *slot          // that begin used
@@ -176,16 +177,19 @@ func (s *storageSource) allocate() error {
 	if err != nil {
 		return err
 	}
-	alloc := s.l.memory.pin
-	if s.l.unified() {
-		alloc = s.l.memory.alloc
+	bytes := s.stride * int64(slots)
+	if s.readsIntoDevice() {
+		err = s.allocateOnDevice(bytes, slots)
 	}
-	for range s.matrices {
-		b, err := alloc(s.stride * int64(slots))
-		if err != nil {
-			return fmt.Errorf("%d slots for chunks of %d matrices: %w", slots, len(s.matrices), err)
+	if len(s.memory) == 0 && err == nil {
+		alloc := s.l.memory.pin
+		if s.l.unified() {
+			alloc = s.l.memory.alloc
 		}
-		s.memory = append(s.memory, b)
+		s.memory, err = s.allocateMemory(bytes, alloc)
+	}
+	if err != nil {
+		return fmt.Errorf("%d slots for chunks of %d matrices: %w", slots, len(s.matrices), err)
 	}
 	for i := range slots {
 		s.slots = append(s.slots, &slot{index: i})
@@ -193,6 +197,18 @@ func (s *storageSource) allocate() error {
 	s.free = make(chan *slot, slots)
 	s.reset()
 	return nil
+}
+
+// allocateMemory allocates the slots of each matrix, all or none.
+func (s *storageSource) allocateMemory(bytes int64, alloc func(int64) (gds.Buffer, error)) (memory []gds.Buffer, err error) {
+	for range s.matrices {
+		b, err := alloc(bytes)
+		if err != nil {
+			return memory, err
+		}
+		memory = append(memory, b)
+	}
+	return memory, nil
 }
 
 // begin takes the slots of the chunks that the batch has rows of, and starts to read them.
@@ -334,6 +350,11 @@ func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) er
 			return err
 		}
 	}
+	if s.sums != nil && !s.l.o.Unchecked {
+		if err := s.checkOnDevice(w, *parts, stream); err != nil {
+			return err
+		}
+	}
 	return s.assemble(w.Context(), j, *parts, stream)
 }
 
@@ -341,7 +362,7 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 	f, chunks, unified := j.buffer, int64(len(parts)), s.l.unified()
 	err := parallel.For(ctx, s.l.o.Threads, chunks*int64(len(s.matrices)), 1, func(i, _ int64) error {
 		p, m := parts[i%chunks], int(i/chunks)
-		if !p.slot.checked && !s.l.o.Unchecked {
+		if !p.slot.checked && !s.l.o.Unchecked && s.sums == nil {
 			matrix := s.matrices[m]
 			_, rows := matrix.ChunkRowRange(p.slot.chunk)
 			if err := matrix.CheckChunk(p.slot.chunk, s.slotBytes(p.slot, m, 0, rows)); err != nil {

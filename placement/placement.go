@@ -107,6 +107,11 @@ func (n Needs) WorkOn(devices int) units.Bytes {
 	return n.Work
 }
 
+// ChunksOnDevice tells whether chunks go from storage straight into memory of the device.
+func (n Needs) ChunksOnDevice(f Facts) bool {
+	return f.Device.DirectStorage && n.Work+n.Chunks <= f.DeviceFree
+}
+
 // beside is what there is beside so much host memory.
 func (f Facts) beside(taken units.Bytes) Facts {
 	if taken > 0 {
@@ -354,6 +359,9 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 			a.HostBytes = n.Input + n.staging(f)
 		case Storage:
 			a.Devices, a.DeviceBytes, a.HostBytes = 1, n.Work, n.Chunks
+			if n.ChunksOnDevice(f) { // and in host memory, if files cannot be read so
+				a.DeviceBytes += n.Chunks
+			}
 		}
 		a.HostBytes += n.Host
 		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)

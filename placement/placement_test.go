@@ -7,6 +7,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 func TestChoose(t *testing.T) {
@@ -82,5 +83,26 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%q does not say %q", said, c.reason)
 			}
 		})
+	}
+}
+
+// Chunks that a device reads by itself take its memory, if there is enough.
+func TestChunksThatADeviceReadsByItselfCountThere(t *testing.T) {
+	for _, c := range []struct {
+		direct bool
+		free   int64
+		want   units.Bytes // of the device, for storage
+	}{{true, 50, 50}, {true, 49, 10}, {false, 50, 10}} {
+		f := Facts{Device: gds.Info{Name: "gpu", DirectStorage: c.direct}, DeviceFree: units.Bytes(c.free), Devices: 1, Budget: machine.Limit{Bytes: 1000}}
+		n := Needs{Input: 2000, Work: 10, Chunks: 40}
+		d, err := Choose(f, n, Override{Storage, Auto})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range d.Alternatives {
+			if a.Placement == Storage && (a.DeviceBytes != c.want || a.HostBytes != 40) || n.ChunksOnDevice(f) != (c.want == 50) {
+				t.Errorf("%+v: %+v", c, a)
+			}
+		}
 	}
 }

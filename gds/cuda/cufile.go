@@ -131,6 +131,11 @@ func (o Options) storage() string {
 	return "GPUDirect Storage (" + c.version + ")"
 }
 
+func hasDirectStorage() bool {
+	c, err := openCuFile()
+	return err == nil && c.loaded
+}
+
 // addToCuFile lets cuFile read a file, if there is one and the file is open for direct reads.
 func (d *Device) addToCuFile(f *readpath.File) {
 	c, err := openCuFile()

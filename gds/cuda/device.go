@@ -161,7 +161,7 @@ func (d *Device) errorf(format string, args ...any) error {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(), Storage: d.options.storage()}
+	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(), Storage: d.options.storage(), DirectStorage: hasDirectStorage()}
 }
 
 func (d *Device) Usage() gds.Usage {

@@ -95,7 +95,7 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 	}
 	lo := o.loaderOptions(store.Layout(), store)
 	lo.Threads, lo.Placement, lo.Sharded = o.Machine.Threads, loader.Placement(s.Plan.Placement), s.Plan.Sharded
-	lo.Mapped = s.Plan.Mapped
+	lo.Mapped, lo.ChunksOnDevice = s.Plan.Mapped, s.Plan.Needs.ChunksOnDevice(s.Plan.Facts)
 	if s.Loaders, err = loader.OpenRanks(ctx, lo, s.Devices); err != nil {
 		return nil, errors.Join(err, devices.Close(s.Devices))
 	}

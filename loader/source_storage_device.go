@@ -1,0 +1,92 @@
+package loader
+
+import (
+	"errors"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+)
+
+// chunkSums are the checksums of chunks that were read into memory of the device.
+type chunkSums struct {
+	device, pinned gds.Tensor // uint32 [slots, matrices]
+}
+
+// readsIntoDevice tells whether the device reads all files into its memory by itself.
+func (s *storageSource) readsIntoDevice() bool {
+	if !s.l.o.ChunksOnDevice || s.l.unified() {
+		return false
+	}
+	for _, f := range s.files {
+		if path := f.Receipt().Path; path != "gds" && path != "gds-compat" {
+			return false
+		}
+	}
+	return len(s.files) > 0
+}
+
+// allocateOnDevice allocates slots of each matrix in memory of the device. If there is too little, it
+// allocates none.
+func (s *storageSource) allocateOnDevice(bytes int64, slots int) error {
+	before := len(s.l.memory.buffers)
+	memory, err := s.allocateMemory(bytes, s.l.memory.alloc)
+	var sums, pinned gds.Buffer
+	if sumBytes := int64(4 * slots * len(s.matrices)); err == nil {
+		if sums, err = s.l.memory.alloc(sumBytes); err == nil {
+			pinned, err = s.l.memory.pin(sumBytes)
+		}
+	}
+	if err == nil {
+		view := func(b gds.Buffer) gds.Tensor { return gds.NewTensor(b, slots, len(s.matrices), gds.Uint32) }
+		s.memory, s.sums = memory, &chunkSums{view(sums), view(pinned)}
+		return nil
+	}
+	if !errors.Is(err, gds.ErrOutOfMemory) {
+		return err
+	}
+	err = nil
+	for _, b := range s.l.memory.buffers[before:] {
+		err = errors.Join(err, b.Free())
+	}
+	s.l.memory.buffers = s.l.memory.buffers[:before]
+	return err
+}
+
+// checkOnDevice checks the chunks of a batch that no batch before has used: the device computes their
+// checksums, and the host compares them before anything of the batch is copied.
+func (s *storageSource) checkOnDevice(w *pipeline.Worker, parts chunkSlices, stream gds.Stream) error {
+	checking := false
+	for _, p := range parts {
+		if p.slot.checked {
+			continue
+		}
+		checking = true
+		i := p.slot.index
+		for m, matrix := range s.matrices {
+			length := int(matrix.Extent(p.slot.chunk).Length)
+			stream.Checksum(s.sums.device.Slice(i, i+1).Columns(m, m+1), gds.Tensor{
+				Buf: s.memory[m], Offset: int64(i) * s.stride, Rows: 1, Cols: length, Stride: length, DType: gds.Uint8,
+			})
+		}
+		stream.Copy(s.sums.pinned.Slice(i, i+1), s.sums.device.Slice(i, i+1))
+	}
+	if !checking {
+		return nil
+	}
+	if err := w.Wait(stream.Record()); err != nil {
+		return err
+	}
+	sums := dtype.Uint32s(s.sums.pinned.Buf.Bytes()[:4*s.sums.pinned.Rows*s.sums.pinned.Cols])
+	for m, matrix := range s.matrices { // in the order in which the host checks
+		for _, p := range parts {
+			if p.slot.checked {
+				continue
+			}
+			if err := matrix.CheckChecksum(p.slot.chunk, sums[p.slot.index*len(s.matrices)+m]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
