@@ -165,7 +165,7 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 	}
 	caches := []string{""}
 	for _, policy := range []string{"degree", "presampled", "lru"} {
-		for _, percent := range []int64{5, 20, 50} {
+		for _, percent := range []int64{10, 30} {
 			if rows := graph.Manifest.Nodes * percent / 100; rows > 0 {
 				caches = append(caches, fmt.Sprintf("%s:%drows", policy, rows))
 			}
@@ -180,11 +180,11 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 		batchDimension(o, trainRows),
 		dimension("fanout", fanouts[2], fanouts...),
 		dimension("sampler", "neighbor", "neighbor", "labor", localitySampler),
-		dimension("bias", "2", "2", "8", "32"),
+		dimension("bias", "2", "2", "8"),
 		dimension("cache", "", caches...),
 		dimension("placement", placement.Auto, placement.Auto, placement.Host, placement.Storage),
 		dimension("workers", fmt.Sprint(a.threads), workers...),
-		dimension("buffers", fmt.Sprint(placement.Buffers), "1", "2", "4", "8"),
+		dimension("buffers", fmt.Sprint(placement.Buffers), "1", "2", "4"),
 	}}, nil
 }
 

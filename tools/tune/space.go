@@ -34,12 +34,12 @@ type Space struct {
 // mostPoints is how many combinations there may be: searches list them.
 const mostPoints = 1 << 20
 
-// Points is a space whose distinct settings are listed.
+// Points is a space whose distinct settings are numbered. Settings are made anew each time: lists of them would
+// count in the memory of trials.
 type Points struct {
 	Space
-	all    []Settings
 	index  map[string]int // of settings, by text
-	place  [][]int        // of each of all, the value of each dimension
+	place  [][]int        // of each of them, the value of each dimension
 	number []int32        // of each combination of values, in order, the number of its settings
 }
 
@@ -62,13 +62,12 @@ func (s Space) List() (*Points, error) {
 			k := len(s.Dimensions[d].Values)
 			place[d], n = n%k, n/k
 		}
-		settings := s.settings(place)
-		text := settings.text()
+		text := s.settings(place).text()
 		i, seen := p.index[text]
 		if !seen {
-			i = len(p.all)
+			i = len(p.place)
 			p.index[text] = i
-			p.all, p.place = append(p.all, settings), append(p.place, place)
+			p.place = append(p.place, place)
 		}
 		p.number = append(p.number, int32(i))
 	}
@@ -98,10 +97,10 @@ func (s Settings) text() string {
 }
 
 // Len is the number of distinct settings.
-func (p *Points) Len() int { return len(p.all) }
+func (p *Points) Len() int { return len(p.place) }
 
 // Settings are those of a number.
-func (p *Points) Settings(i int) Settings { return maps.Clone(p.all[i]) }
+func (p *Points) Settings(i int) Settings { return p.settings(p.place[i]) }
 
 // Find is the number of settings, -1 if they are none of the space.
 func (p *Points) Find(s Settings) int {
@@ -114,8 +113,8 @@ func (p *Points) Find(s Settings) int {
 // Nearest are the settings of the space that differ in the fewest from some others.
 func (p *Points) Nearest(to Settings) Settings {
 	best, least := 0, math.MaxInt
-	for i, s := range p.all {
-		n := 0
+	for i := range p.place {
+		s, n := p.Settings(i), 0
 		for name, value := range s {
 			if to[name] != value {
 				n++
@@ -153,7 +152,7 @@ func (p *Points) numberOf(place []int) int {
 
 // untried lists the settings that none of some trials was of, ascending.
 func (p *Points) untried(done []Trial) (left []int) {
-	tried := make([]bool, len(p.all))
+	tried := make([]bool, len(p.place))
 	for _, t := range done {
 		if i := p.Find(t.Settings); i >= 0 {
 			tried[i] = true
@@ -200,7 +199,11 @@ var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 // there is a column for each that occurs: 10,5 has two numbers, and degree:20MiB one and the word degree:MiB.
 // Numbers that differ by more than ten times are taken as logarithms.
 func (p *Points) encode() [][]float64 {
-	x := make([][]float64, len(p.all))
+	x := make([][]float64, len(p.place))
+	all := make([]Settings, len(p.place))
+	for i := range all {
+		all[i] = p.Settings(i)
+	}
 	add := func(column []float64) {
 		low, high := slices.Min(column), slices.Max(column)
 		if low == high {
@@ -213,17 +216,17 @@ func (p *Points) encode() [][]float64 {
 	for _, d := range p.Dimensions {
 		numbers := [][]float64{}
 		words := map[string][]float64{}
-		for i, s := range p.all {
+		for i, s := range all {
 			value := s[d.Name]
 			for k, text := range pieces.FindAllString(value, -1) {
 				if k == len(numbers) {
-					numbers = append(numbers, make([]float64, len(p.all)))
+					numbers = append(numbers, make([]float64, len(all)))
 				}
 				numbers[k][i], _ = strconv.ParseFloat(text, 64)
 			}
 			word := pieces.ReplaceAllString(value, "")
 			if words[word] == nil {
-				words[word] = make([]float64, len(p.all))
+				words[word] = make([]float64, len(all))
 			}
 			words[word][i] = 1
 		}
@@ -261,28 +264,29 @@ func PointsOf(trials []Trial) (*Points, error) {
 		}
 	}
 	p := &Points{Space: Space{Base: Settings{}}, index: map[string]int{}}
+	var all []Settings
 	for _, t := range trials {
 		for name := range values {
 			values[name][t.Settings[name]] = true
 		}
 		if text := t.Settings.text(); p.Find(t.Settings) < 0 {
-			p.index[text] = len(p.all)
-			p.all = append(p.all, t.Settings)
+			p.index[text] = len(all)
+			all = append(all, t.Settings)
 		}
 	}
 	size := 1
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		all := slices.SortedFunc(maps.Keys(values[name]), compareValues)
-		if len(all) == 1 {
-			p.Base[name] = all[0]
+		of := slices.SortedFunc(maps.Keys(values[name]), compareValues)
+		if len(of) == 1 {
+			p.Base[name] = of[0]
 			continue
 		}
-		p.Dimensions = append(p.Dimensions, Dimension{name, all, slices.Index(all, trials[0].Settings[name])})
-		if size *= len(all); size > mostPoints {
+		p.Dimensions = append(p.Dimensions, Dimension{name, of, slices.Index(of, trials[0].Settings[name])})
+		if size *= len(of); size > mostPoints {
 			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
 		}
 	}
-	for _, s := range p.all {
+	for _, s := range all {
 		place := make([]int, len(p.Dimensions))
 		for d, dim := range p.Dimensions {
 			place[d] = slices.Index(dim.Values, s[dim.Name])
