@@ -45,9 +45,9 @@ func newTuneCommand(a *app) *cobra.Command {
 		Long: "Tune measures short trainings with different settings, one after another, and prints the Pareto front of training\n" +
 			"rows a second, peak memory and validation metric: what no other trial beats in all three. --max-memory and\n" +
 			"--min-accuracy say what is acceptable. Test rows are never read.\n\n" +
-			"On a graph it varies batch, fanout, sampler and bias, cache, placement, sampling workers and batch buffers; on a\n" +
-			"store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or what\n" +
-			"--space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
+			"On a graph it varies batch, fanout, sampler and bias, cache, placement, schedule, sampling workers and batch buffers;\n" +
+			"on a store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or\n" +
+			"what --space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
 			"In --output it writes trials.jsonl, a line for each trial as it ends, and configurations that train --config\n" +
 			"takes: config.yaml (a balanced point of the front), fastest.yaml, smallest.yaml and accurate.yaml (its ends), and\n" +
 			"tuning.html, a page with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/placement/modes"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -183,6 +184,7 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 		dimension("bias", "2", "2", "8"),
 		dimension("cache", "", caches...),
 		dimension("placement", placement.Auto, placement.Auto, placement.Host, placement.Storage),
+		dimension("schedule", "", "", string(modes.Sequential), string(modes.Parallel2), string(modes.Parallel1)),
 		dimension("workers", fmt.Sprint(a.threads), workers...),
 		dimension("buffers", fmt.Sprint(placement.Buffers), "1", "2", "4"),
 	}}, nil
@@ -192,8 +194,8 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 var fixedCaches = []string{"degree", "presampled", "gns", "ducati"}
 
 // simplifyGraph drops settings that change nothing: a cache in the same memory as the features, a preference
-// for cached nodes without a cache that keeps them, a bias without the preference, and fanouts of samplers
-// that take all edges.
+// for cached nodes without a cache that keeps them, a bias without the preference, workers and buffers where
+// one stage follows another, and fanouts of samplers that take all edges.
 func (a *app) simplifyGraph(ctx context.Context) func(tune.Settings) tune.Settings {
 	unified := a.machine(ctx).Devices.Info.Unified
 	return func(s tune.Settings) tune.Settings {
@@ -205,6 +207,10 @@ func (a *app) simplifyGraph(ctx context.Context) func(tune.Settings) tune.Settin
 		}
 		if s["sampler"] != localitySampler {
 			delete(s, "bias")
+		}
+		if s["schedule"] == string(modes.Sequential) {
+			delete(s, "workers")
+			delete(s, "buffers")
 		}
 		if (&samplingOptions{sampler: s["sampler"]}).takesAllEdges() {
 			delete(s, "fanout")
