@@ -58,11 +58,14 @@ func optionsOf(settings tune.Settings) (*trainOptions, error) {
 	return o, o.validate()
 }
 
+// scheduleFlags decide how batches are prepared, not what is trained; trials may vary them.
+var scheduleFlags = []string{"schedule", "cpu-share"}
+
 // given are the settings that are on the command line or in its configuration.
 func (o *trainOptions) given(seed uint64) tune.Settings {
 	s := tune.Settings{storeKey: o.store, "seed": fmt.Sprint(seed)}
 	o.flags.Visit(func(f *pflag.Flag) {
-		if !slices.Contains(notSettings, f.Name) && f.Name != "runs" {
+		if (!slices.Contains(notSettings, f.Name) || slices.Contains(scheduleFlags, f.Name)) && f.Name != "runs" {
 			s[f.Name] = flagValue(f)
 		}
 	})

@@ -29,7 +29,7 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 	settings := pflag.NewFlagSet("trial", pflag.ContinueOnError)
 	new(trainOptions).declareFlags(settings)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) || name == "runs" || name == "metric" {
+		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) && !slices.Contains(scheduleFlags, name) || name == "runs" || name == "metric" {
 			return space, usagef("--%s %s: %q is no flag that trials can vary", flag, path, name)
 		}
 		node := nodes[name]

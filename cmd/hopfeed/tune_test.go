@@ -158,6 +158,30 @@ func TestCtrlCSavesTrials(t *testing.T) {
 	}
 }
 
+func TestSchedulesAreTried(t *testing.T) {
+	d := disk(t, generateLine)
+	write(t, d, "space.yaml", "schedule: ['', sequential, mode-1, mode-2]\nworkers: [1, 2]\n")
+	r := searched(t, must(t, d, tuneLine+" --batch 40 --space space.yaml --search grid --budget 9"))
+	if r.Combinations != 7 || r.Trials != 7 || r.Failed != 0 { // sequential has one worker
+		t.Errorf("%+v: %+v", r, trialsOf(t, d, "tuning"))
+	}
+	var fit fittedModes
+	readJSON(t, must(t, d, "bench modes tuning/trials.jsonl --json").stdout, &fit)
+	if len(fit.Runs) != 5 {
+		t.Errorf("%+v", fit)
+	}
+	must(t, d, tuneLine+" --batch 40 --schedule mode-2 --budget 1 -o one")
+	if config := content(t, d, "one/"+tunedConfig); !strings.Contains(config, "schedule: mode-2") {
+		t.Error(config)
+	}
+	must(t, d, "train --config one/"+tunedConfig+" --epochs 1")
+	write(t, d, "grid.yaml", "schedule: [mode-1, mode-2]\n")
+	must(t, d, "train graph --model sage --hidden 4 --epochs 1 --batch 40 --grid grid.yaml --run run")
+	if trials := trialsOf(t, d, "run"); len(trials) != 2 || trials[1].Settings["schedule"] != "mode-2" {
+		t.Errorf("%+v", trials)
+	}
+}
+
 func TestTuneOfAStoreVariesItsSettings(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	r := searched(t, must(t, d, "tune store --json --model sign --hidden 4 --epochs 2 --budget 5"))
