@@ -59,16 +59,7 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 		}
 	}
 	total := dtype.Float32s(x.total.Bytes())[:count]
-	err := parallel.For(ctx, 0, int64(count), sumGrain, func(lo, hi int64) error {
-		to := total[lo:hi]
-		copy(to, x.from[0][lo:hi])
-		for _, from := range x.from[1:] {
-			for i, value := range from[lo:hi] {
-				to[i] += value
-			}
-		}
-		return nil
-	})
+	err := addUp(ctx, total, x.from)
 	if err != nil {
 		return err
 	}
@@ -76,4 +67,18 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 		n.stream.Copy(vectors[rank], gds.NewTensor(x.total, 1, count, gds.Float32))
 	}
 	return nil
+}
+
+// addUp sets total to the sum of vectors, added in their order.
+func addUp(ctx context.Context, total []float32, from [][]float32) error {
+	return parallel.For(ctx, 0, int64(len(total)), sumGrain, func(lo, hi int64) error {
+		to := total[lo:hi]
+		copy(to, from[0][lo:hi])
+		for _, v := range from[1:] {
+			for i, value := range v[lo:hi] {
+				to[i] += value
+			}
+		}
+		return nil
+	})
 }

@@ -56,6 +56,8 @@ type Fitting struct {
 	train, valid, test []Epocher // of each rank
 	state              State     // but for what is on the devices
 	testMetric         *float64
+	queues             *gradientQueues // nil: ranks meet at each batch
+	times              QueueTimes
 }
 
 // Start prepares a run: memory, initial parameters, scales of the input.
@@ -110,6 +112,9 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 	} else {
 		err = errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid), f.checkSets("test", f.test))
 	}
+	if err == nil && o.Queues != nil {
+		f.queues, err = f.newGradientQueues(o.Queues.Lag + 1)
+	}
 	if err != nil {
 		_ = f.Close() // says no more than err
 		return nil, err
@@ -122,7 +127,17 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 }
 
 // Close waits for all work, and frees all memory.
-func (f *Fitting) Close() error { return f.group.close() }
+func (f *Fitting) Close() error {
+	err := f.group.close()
+	if f.queues != nil {
+		err = errors.Join(err, f.queues.free())
+	}
+	return err
+}
+
+// Time says how long gradients take, and gets how long they took, if ranks train by queues. It is called
+// before Train.
+func (f *Fitting) Time(t QueueTimes) { f.times = t }
 
 // Train trains until the run is finished, and tests the selected parameters. An error stops it
 // between two batches; unless a device has failed or the loss has diverged, Train can then be called
@@ -165,38 +180,12 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	if s.Batch == 0 {
 		f.resetLoss()
 	}
-	if from := s.Options.ProfileFrom; from > 0 && e.Number >= from {
-		if e.StepSeconds == nil {
-			e.StepSeconds = map[string]float64{}
-		}
-		p := &profile{since: start, seconds: e.StepSeconds}
-		for _, n := range f.ranks {
-			n.profile = p
-		}
-	}
-	dropoutSeed := rng.Derive(s.Options.Seed, "dropout")
-	watched, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	first := s.Batch
-	waited, err := f.eachBatch(watched, f.train, e.Number-1, first, func(n *network, b *loader.Batch) {
-		// eachBatch has waited for the batch before the last one.
-		if done := b.Index - 2; done >= first && !n.lossIsFinite(done) {
-			stop(f.divergedAt(done))
-		}
-		// A different seed for each step and rank, so that no two drop out the same elements.
-		step := s.Steps + 1
-		n.trainBatch(b, rng.Hash(dropoutSeed, uint64(step*len(f.ranks)+n.rank)), f.stepOptions(step))
-		e.Traffic.Add(b.Traffic)
-		n.watchLoss(b.Index)
-	}, func(b *loader.Batch) error {
-		s.Steps++
-		s.Batch = b.Index + 1
-		s.Rows += int64(b.GlobalRows)
-		if s.Rows < s.TrainRows && pause() {
-			return ErrPaused
-		}
-		return nil
-	})
+	train := f.trainTogether
+	if s.Options.Queues != nil {
+		train = f.trainQueued
+	}
+	waited, err := train(ctx, first, pause)
 	var loss float64
 	if err == nil || errors.Is(err, ErrPaused) {
 		var lossErr error
@@ -220,6 +209,44 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	return nil
 }
 
+// trainTogether trains on what is left of an epoch from batch first on; all ranks add up their gradients of
+// each batch. It returns how long it waited for batches.
+func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
+	s := &f.state
+	e := &s.Epoch
+	if from := s.Options.ProfileFrom; from > 0 && e.Number >= from {
+		if e.StepSeconds == nil {
+			e.StepSeconds = map[string]float64{}
+		}
+		p := &profile{since: time.Now(), seconds: e.StepSeconds}
+		for _, n := range f.ranks {
+			n.profile = p
+		}
+	}
+	dropoutSeed := rng.Derive(s.Options.Seed, "dropout")
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	return f.eachBatch(watched, f.train, e.Number-1, first, func(n *network, b *loader.Batch) {
+		// eachBatch has waited for the batch before the last one.
+		if done := b.Index - 2; done >= first && !n.lossIsFinite(done) {
+			stop(f.divergedAt(done))
+		}
+		// A different seed for each step and rank, so that no two drop out the same elements.
+		step := s.Steps + 1
+		n.trainBatch(b, rng.Hash(dropoutSeed, uint64(step*len(f.ranks)+n.rank)), f.stepOptions(step, s.Rows))
+		e.Traffic.Add(b.Traffic)
+		n.watchLoss(b.Index)
+	}, func(b *loader.Batch) error {
+		s.Steps++
+		s.Batch = b.Index + 1
+		s.Rows += int64(b.GlobalRows)
+		if s.Rows < s.TrainRows && pause() {
+			return ErrPaused
+		}
+		return nil
+	})
+}
+
 // checkLoss returns an error if the sum of losses, now that the devices are done, is no finite number.
 // It names the batch, if that was trained on since batch first.
 func (f *Fitting) checkLoss(sum float64, first int) error {
@@ -233,10 +260,10 @@ func (f *Fitting) checkLoss(sum float64, first int) error {
 	return f.divergedAt(max(0, min(batch, f.state.Batch-1)))
 }
 
-// stepOptions are the settings of a step of this epoch.
-func (f *Fitting) stepOptions(step int) stepOptions {
+// stepOptions are the settings of a step of this epoch, before which there were so many rows.
+func (f *Fitting) stepOptions(step int, rows int64) stepOptions {
 	s := &f.state
-	passed := float64(s.Epoch.Number-1) + min(1, float64(s.Rows)/float64(s.TrainRows)) // samplers may choose more rows
+	passed := float64(s.Epoch.Number-1) + min(1, float64(rows)/float64(s.TrainRows)) // samplers may choose more rows
 	return stepOptions{
 		number:       step,
 		learningRate: s.Options.LearningRate * f.task.schedule(passed, s.Options.Epochs) * warmUp(passed, s.Options.WarmUp),

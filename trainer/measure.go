@@ -42,7 +42,7 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 		rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(ranks))
 		steps := 0
 		r.TrainSeconds, err = f.secondsPerRow(ctx, shares, rows, func(n *network, b *loader.Batch) {
-			n.trainBatch(b, uint64(steps), f.stepOptions(steps+1))
+			n.trainBatch(b, uint64(steps), f.stepOptions(steps+1, 0))
 		}, func(*loader.Batch) error { steps++; return nil })
 		if err != nil {
 			return err

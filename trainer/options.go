@@ -29,6 +29,9 @@ type Options struct {
 	// ClassWeights multiply the losses of rows, by their class; nil: ones.
 	ClassWeights []float64 `json:"class_weights,omitempty"`
 
+	// Queues let the ranks of a model that reads a graph wait less for each other; nil: they meet at each batch.
+	Queues *Queues `json:"queues,omitempty"`
+
 	// ProfileFrom is the first epoch that has Epoch.StepSeconds, as all later ones; 0: none.
 	ProfileFrom int `json:"-"`
 }
@@ -100,6 +103,9 @@ func (o Options) validate(s Spec) (Options, task, error) {
 	}
 	if o.EvalEvery < 0 || o.Patience < 0 {
 		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery, o.Patience)
+	}
+	if err := o.Queues.check(); err != nil {
+		return o, t, err
 	}
 	return o, t, nil
 }

@@ -137,6 +137,20 @@ func (w *Worker) wait(e Event, spent *time.Duration) error {
 	return err
 }
 
+// Until is a point in time, as an Event.
+type Until time.Time
+
+func (u Until) Wait(ctx context.Context) error {
+	timer := time.NewTimer(time.Until(time.Time(u)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Take takes from a channel what later stages, or the loop, give back: free memory, say. At the
 // end of the pipeline the error is its cause.
 func Take[T any](w *Worker, free <-chan T) (t T, err error) {

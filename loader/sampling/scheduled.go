@@ -1,7 +1,6 @@
 package sampling
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -276,7 +275,7 @@ func (x *execution) train(w *pipeline.Worker, t *task) error {
 func (x *execution) pace(w *pipeline.Worker, t *task, length time.Duration) error {
 	target := t.start + length
 	if length > 0 {
-		if err := w.Wait(until(x.began.Add(target))); err != nil {
+		if err := w.Wait(pipeline.Until(x.began.Add(target))); err != nil {
 			return err
 		}
 	}
@@ -292,20 +291,6 @@ func (x *execution) measure(t *task, from, to gds.Event) error {
 	t.end = time.Since(x.began)
 	t.start = max(t.start, t.end-length)
 	return err
-}
-
-// until is a point in time to wait for.
-type until time.Time
-
-func (u until) Wait(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(time.Time(u)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // takeScheduled is a job that no batch has.

@@ -1,0 +1,140 @@
+// Package multiqueue decides how several devices train a model by queues of batches and of gradients:
+// MQ-GNN's multi-queue pipeline with RaCoM (IEEE Access 2025, §IV). Nothing here computes or waits: Size and
+// Period are formulas, and Simulate plays an epoch with given durations.
+//
+// The seven stages are: the graph is loaded, and the model comes to each device, once; then each device's
+// batches are sampled into its queue on the host, moved into its queue on the device, and computed, which
+// gives gradients; gradients wait in queues until all devices have theirs of the same batch, and are added
+// up; and each device makes a step with the sum.
+package multiqueue
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Margin is the part of the peak memory that is left free beside (§IV-A: 5 to 10 %).
+const Margin = 0.1
+
+// LeastQueue is the smallest queue that Equation 24 gives, if there is memory for it.
+const LeastQueue = 2
+
+// Capacity is C of Equation 25: how many batches a queue on a device has room for, in a device of so many
+// bytes of which training takes peakBytes at most, without the queue. It is 0 if not one fits.
+func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
+	free := float64(deviceBytes) - float64(peakBytes)*(1+Margin)
+	if batchBytes < 1 || free < 0 {
+		return 0
+	}
+	return int(min(free/float64(batchBytes), math.MaxInt32))
+}
+
+// Size is Q of Equation 24: how many batches each queue has room for. Prepare is the longest time in which
+// a batch was sampled and moved, compute the mean time in which one was trained on, and capacity what
+// Capacity gives.
+func Size(prepare, compute time.Duration, capacity int) (int, error) {
+	if prepare < 0 || compute <= 0 {
+		return 0, fmt.Errorf("batches are prepared in %v and trained on in %v: want 0 or more, and above 0", prepare, compute)
+	}
+	if capacity < 1 {
+		return 0, fmt.Errorf("no batch fits on the device beside what training takes")
+	}
+	q := int(min(math.Ceil(float64(prepare)/float64(compute)), math.MaxInt32))
+	return min(capacity, max(LeastQueue, q)), nil
+}
+
+// Graph is what Equation 23 looks at.
+type Graph struct {
+	Nodes, Edges int64
+	Devices      int
+}
+
+// scale is the right side of Equation 23 before it is rounded, for k = 1.
+func (g Graph) scale() float64 {
+	return math.Sqrt(float64(max(1, g.Nodes)) / (float64(max(1, g.Devices)) * float64(max(1, g.Edges))))
+}
+
+// Period is P_ms of Equation 23, the number of batches from one synchronisation to the next, with the k
+// that Appendix A sets to 1: ceil(k * sqrt(|V| / (|G| |E|))). For k = 1 it is 1 for every graph that has at
+// least as many edges as nodes, so that nothing would be asynchronous: see FitK. It is 1 or more.
+func (g Graph) Period(k float64) int {
+	return int(max(1, min(math.Ceil(k*g.scale()*(1-1e-12)), math.MaxInt32)))
+}
+
+// Costs are what synchronisation and staleness cost, as they were measured: the terms of C(P) of Appendix
+// A, for one batch.
+type Costs struct {
+	Synchronize float64 // seconds that one synchronisation takes: beta |V| / |G|
+	Stale       float64 // seconds by which each batch is worth less for each batch of the period: alpha |E|
+}
+
+// FitCosts are the costs that two trainings on the same batches show, of which the first synchronizes after
+// each batch, and the second after period batches. Seconds are those of a batch, and progress is by how much
+// the loss fell, on average over the batches. If the second is no slower in learning or no faster in time,
+// the cost is 0.
+func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error) {
+	if period < 2 || !(seconds[0] > 0 && seconds[1] > 0) {
+		return Costs{}, fmt.Errorf("batches of %v s and periods of 1 and %d: want times above 0 and a period of 2 or more", seconds, period)
+	}
+	var c Costs
+	// Of a batch, a synchronisation is 1/P.
+	c.Synchronize = max(0, (seconds[0]-seconds[1])/(1-1/float64(period)))
+	if progress[0] > progress[1] && progress[0] > 0 { // to get as far, it takes as many more batches
+		more := 1.0
+		if progress[1] > 0 {
+			more = min(more, progress[0]/progress[1]-1)
+		}
+		c.Stale = seconds[1] * more / float64(period-1)
+	}
+	return c, nil
+}
+
+// K is k = sqrt(beta / alpha) of Appendix A for these costs: Period(K) is where synchronisation and
+// staleness together cost least. Infinite if staleness costs nothing; 0 if synchronisation does.
+func (g Graph) K(c Costs) float64 {
+	if c.Synchronize <= 0 {
+		return 0
+	}
+	return math.Sqrt(c.Synchronize/c.Stale) / g.scale()
+}
+
+// Plan is how devices train by queues.
+type Plan struct {
+	Queue  int `json:"queue"`  // batches on the host, batches on the device, and gradients, of each device
+	Period int `json:"period"` // batches from one synchronisation to the next
+}
+
+// Synchronous is a plan by which no gradient is stale.
+var Synchronous = Plan{Queue: 1, Period: 1}
+
+// Check returns an error unless both are 1 or more.
+func (p Plan) Check() error {
+	if p.Queue < 1 || p.Period < 1 {
+		return fmt.Errorf("queues of %d batches and a synchronisation each %d: want 1 or more", p.Queue, p.Period)
+	}
+	return nil
+}
+
+// Lag is how many gradients wait at most, when a device begins a batch: it has computed them, and has not
+// made the steps.
+func (p Plan) Lag() int { return min(p.Queue, p.Period) - 1 }
+
+// Staleness is how many updates are missing in the parameters that gradients are computed with.
+type Staleness struct {
+	Mean    float64 `json:"mean_updates"`
+	Largest int     `json:"largest_updates"`
+}
+
+// Staleness is that of an epoch of so many batches. It follows from the plan: updates are made at planned
+// points, whatever the timing.
+func (p Plan) Staleness(batches int) (s Staleness) {
+	sum := 0
+	for b := range batches {
+		stale := min(b%p.Period, p.Lag())
+		sum += stale
+		s.Largest = max(s.Largest, stale)
+	}
+	s.Mean = float64(sum) / float64(max(1, batches))
+	return s
+}

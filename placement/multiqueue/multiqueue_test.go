@@ -1,0 +1,190 @@
+package multiqueue
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/rng"
+)
+
+const ms = time.Millisecond
+
+func TestTheQueueSizeIsThatOfEquation24(t *testing.T) {
+	const gib = 1 << 30
+	// 24 GiB, of which training takes 2 GiB and a tenth of that beside: 21.8 GiB, 43 batches of 0.5 GiB.
+	for _, c := range []struct{ device, peak, batch, want int64 }{
+		{24 * gib, 2 * gib, gib / 2, 43}, {24 * gib, 20 * gib, gib, 2}, {24 * gib, 22 * gib, gib, 0}, {24 * gib, 23 * gib, gib, 0}, {gib, 0, 0, 0},
+	} {
+		if got := Capacity(c.device, c.peak, c.batch); int64(got) != c.want {
+			t.Errorf("a device of %d, peak %d, batches of %d: %d batches, want %d", c.device, c.peak, c.batch, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		prepare, compute time.Duration
+		capacity, want   int
+	}{
+		{51 * ms, 12 * ms, 43, 5}, // Reddit in §V-C: 51 ms, and 5 batches
+		{24 * ms, 8 * ms, 43, 3}, {25 * ms, 8 * ms, 43, 4}, {ms, 8 * ms, 43, 2}, {ms, 8 * ms, 1, 1}, {51 * ms, 12 * ms, 3, 3},
+	} {
+		if got, err := Size(c.prepare, c.compute, c.capacity); err != nil || got != c.want {
+			t.Errorf("%+v: %d, %v", c, got, err)
+		}
+	}
+	for _, c := range []struct {
+		prepare, compute time.Duration
+		capacity         int
+	}{{ms, 0, 1}, {-ms, ms, 1}, {ms, ms, 0}} {
+		if got, err := Size(c.prepare, c.compute, c.capacity); err == nil {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// Equation 23 as printed is 1 for all graphs of Table 1, so that it says nothing.
+func TestThePeriodNeedsItsK(t *testing.T) {
+	for _, g := range []Graph{{132_534, 39_561_252, 4}, {160_343, 1_166_243, 1}, {232_965, 11_606_919, 2}, {2_449_029, 61_859_140, 3}, {10, 10, 1}} {
+		if p := g.Period(1); p != 1 {
+			t.Errorf("%+v: %d", g, p)
+		}
+	}
+	// 16 nodes, 4 edges, 1 device: sqrt(4) = 2; k = 1.5: 3; k = 1.6: 3.2, so 4.
+	g := Graph{16, 4, 1}
+	for k, want := range map[float64]int{1: 2, 1.5: 3, 1.6: 4, 0: 1, math.Inf(1): math.MaxInt32} {
+		if p := g.Period(k); p != want {
+			t.Errorf("k = %v: %d, want %d", k, p, want)
+		}
+	}
+}
+
+func TestKMakesThePeriodTheBestOfTheMeasuredCosts(t *testing.T) {
+	for set := range uint64(200) {
+		u := func(i uint64) float64 { return rng.Float64(rng.Hash(set, i)) }
+		g := Graph{int64(1 + 1e6*u(0)), int64(1 + 1e7*u(1)), 1 + int(4*u(2))}
+		c := Costs{Synchronize: 1e-3 * (0.01 + u(3)), Stale: 1e-5 * (0.01 + u(4))}
+		cost := func(p int) float64 { return c.Stale*float64(p) + c.Synchronize/float64(p) }
+		best := 1
+		for p := range 10_000 {
+			if cost(p+1) < cost(best) {
+				best = p + 1
+			}
+		}
+		// The best real number is rounded up, which may be one too many.
+		if p := g.Period(g.K(c)); p != best && p != best+1 {
+			t.Errorf("%+v, %+v: a period of %d, the best is %d", g, c, p, best)
+		}
+	}
+	if g := (Graph{100, 1000, 2}); g.Period(g.K(Costs{0, 1})) != 1 || g.Period(g.K(Costs{})) != 1 || g.Period(g.K(Costs{1, 0})) != math.MaxInt32 {
+		t.Error("costs of 0")
+	}
+}
+
+func TestCostsComeFromTwoTrainings(t *testing.T) {
+	// 30 ms a batch with and 23 ms with an eighth of the synchronisations: 8 ms each. The loss fell by 1 and by
+	// 1/1.07, so a batch is worth 7 % less: 1 % of 23 ms for each batch of the period.
+	c, err := FitCosts([2]float64{0.030, 0.023}, [2]float64{1, 1 / 1.07}, 8)
+	if err != nil || math.Abs(c.Synchronize-0.008) > 1e-9 || math.Abs(c.Stale-0.00023) > 1e-9 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := FitCosts([2]float64{0.02, 0.03}, [2]float64{1, 1.1}, 8); err != nil || c != (Costs{}) {
+		t.Errorf("neither costs anything: %+v, %v", c, err)
+	}
+	if c, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, -1}, 2); err != nil || math.Abs(c.Stale-0.023) > 1e-9 {
+		t.Errorf("no progress: %+v, %v", c, err)
+	}
+	if _, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, 1}, 1); err == nil {
+		t.Error("a period of 1")
+	}
+}
+
+// constant are times that are the same for all batches and devices.
+func constant(sample, move, compute, share, update time.Duration) Times {
+	return func(s Stage, _, _ int) time.Duration {
+		return [...]time.Duration{Sample: sample, Move: move, Compute: compute, Share: share, Update: update}[s]
+	}
+}
+
+func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
+	straggling := func(s Stage, d, b int) time.Duration {
+		if s != Compute {
+			return 0
+		}
+		return []time.Duration{4 * ms, ms}[(d+b)%2]
+	}
+	for _, c := range []struct {
+		name    string
+		machine Machine
+		plan    Plan
+		batches int
+		want    time.Duration
+		stale   Staleness
+	}{
+		// Sampled 0-3, 3-6, 6-9; moved 3-5, 6-8, 11-13; computed 5-9, 11-15, 17-21, each with 2 ms after it.
+		{"one device, one batch at a time", Machine{1, 1, constant(3*ms, 2*ms, 4*ms, ms, ms)}, Synchronous, 3, 23 * ms, Staleness{}},
+		// Each batch takes as long as its slowest share.
+		{"stragglers in turn, synchronous", Machine{2, 1, straggling}, Synchronous, 4, 16 * ms, Staleness{}},
+		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-5, 5-6, 6-10.
+		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 4}, 4, 10 * ms, Staleness{0.75, 1}},
+		// They meet after the second batch, at 5, and after the fourth.
+		{"synchronized each second batch", Machine{2, 1, straggling}, Plan{8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
+		// Nothing waits but the first batch: 3 + 2 + 5 * 4, and the last share and update.
+		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 4}, 5, 25 * ms, Staleness{0.6, 1}},
+	} {
+		run, err := Simulate(c.machine, c.plan, c.batches)
+		if err != nil || run.Total != c.want || math.Abs(run.Staleness.Mean-c.stale.Mean) > 1e-12 || run.Staleness.Largest != c.stale.Largest {
+			t.Errorf("%s: %v, %+v, %v; want %v, %+v", c.name, run.Total, run.Staleness, err, c.want, c.stale)
+		}
+	}
+	for _, p := range []Plan{{0, 1}, {1, 0}} {
+		if _, err := Simulate(Machine{1, 1, constant(1, 1, 1, 1, 1)}, p, 1); err == nil {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestEquation24IsNearTheBestOfAllSizes draws machines whose times vary by up to a half around their means.
+// With times that vary by nine tenths, the worst of 200 machines takes 1.09 times the best.
+func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
+	const batches, largest = 200, 32
+	worst := 1.0
+	for set := range uint64(150) {
+		u := func(i uint64) float64 { return rng.Float64(rng.Hash(set*31+7, i)) }
+		of := func(x float64) time.Duration { return time.Duration(x * float64(ms)) }
+		means := constant(of(5+60*u(1)), of(1+20*u(2)), of(5+15*u(0)), of(2*u(3)), of(u(4)))
+		m := Machine{Devices: 1 + int(4*u(5)), Workers: 1 + int(8*u(6))}
+		spread := []float64{0, 0.25, 0.5}[set%3]
+		m.Times = func(s Stage, d, b int) time.Duration {
+			draw := rng.Float64(rng.Hash(rng.Hash(set*9+uint64(s), uint64(d)), uint64(b)))
+			return time.Duration(float64(means(s, d, b)) * (1 + spread*(2*draw-1)))
+		}
+		var prepare, compute time.Duration // of the first 20 batches, as if profiled
+		for d := range m.Devices {
+			for b := range 20 {
+				prepare = max(prepare, m.Times(Sample, d, b)+m.Times(Move, d, b))
+				compute += m.Times(Compute, d, b) / time.Duration(20*m.Devices)
+			}
+		}
+		q, err := Size(prepare, compute, largest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Plan{q, []int{8, 32}[set/3%2]}
+		run, err := Simulate(m, p, batches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := run.Total
+		for p.Queue = 1; p.Queue <= largest; p.Queue++ {
+			other, err := Simulate(m, p, batches)
+			if err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, other.Total)
+		}
+		ratio := float64(run.Total) / float64(best)
+		if worst = max(worst, ratio); ratio > 1.05 {
+			t.Errorf("machine %d: queues of %d take %v, the best %v", set, q, run.Total, best)
+		}
+	}
+	t.Logf("at most %.3f times the best", worst)
+}

@@ -1,0 +1,351 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader"
+)
+
+// Queues let ranks go on while gradients wait in queues: RaCoM (MQ-GNN, §IV). Each rank computes the
+// gradient of its share of a batch and goes on to the next. When all ranks have theirs (Equation 20), they
+// are added up (21), and every rank makes the same step with the sum (22), after the gradient of Lag
+// batches later. After each Period batches all ranks make all steps that are left, and so have the same
+// parameters.
+//
+// Steps are made at these planned points and not when a gradient happens to arrive: so a training by queues
+// is as reproducible as any other. Its gradients are sums of parts of the mean over the rows of all ranks,
+// added in the order of ranks, which is Equation 21 where ranks have as many rows as each other.
+//
+// With Lag 0, whatever the Period, training is synchronous, and the same as without queues, bit for bit.
+type Queues struct {
+	Period int `json:"period"` // batches from one synchronisation to the next: 1 or more
+	Lag    int `json:"lag"`    // gradients that wait, at most: 0 to Period-1
+}
+
+// QueueTimes are of trainings by queues.
+type QueueTimes struct {
+	// Pace is how long the gradient of a batch takes at least on a rank whose device is emulated; nil: as
+	// long as it takes. Epochs and batches are numbered from 0.
+	Pace func(rank, epoch, batch int) time.Duration
+	// Computed, unless it is nil, gets how long a rank took for a gradient, one at a time.
+	Computed func(rank int, took time.Duration)
+}
+
+func (q *Queues) check() error {
+	if q != nil && (q.Period < 1 || q.Lag < 0 || q.Lag >= q.Period) {
+		return fmt.Errorf("queues of %d gradients and a synchronisation each %d batches: want 0 or more, fewer than batches", q.Lag, q.Period)
+	}
+	return nil
+}
+
+// queued is an epoch of training by queues.
+type queued struct {
+	*Fitting
+	Queues
+	epoch, steps int // number of the epoch, from 0, and steps before its first batch
+	seed         uint64
+	ranks        []*queuedRank
+}
+
+// gradientQueues is memory of gradients that wait: of each rank, and their sums.
+type gradientQueues struct {
+	places  int // in each queue
+	partial []gds.Buffer
+	total   gds.Buffer
+	loss    []gds.Buffer   // of each rank: sums of losses when gradients were computed
+	saved   [][]gds.Tensor // of each rank: see network.synchronized
+	mem     []memory
+}
+
+func (g *group) newGradientQueues(places int) (*gradientQueues, error) {
+	q := &gradientQueues{places: places, mem: make([]memory, len(g.ranks))}
+	count := g.ranks[0].params.count
+	for rank, n := range g.ranks {
+		m := &q.mem[rank]
+		m.dev = n.mem.dev
+		partial, err := m.pinned("a queue of gradients", gds.Bytes(places, count, gds.Float32))
+		if err == nil && rank == 0 {
+			q.total, err = m.pinned("sums of gradients", gds.Bytes(places, count, gds.Float32))
+		}
+		var loss gds.Buffer
+		if err == nil {
+			loss, err = m.pinned("losses", gds.Bytes(1, places, gds.Float32))
+		}
+		var saved []gds.Tensor
+		for range n.synchronized() {
+			if err == nil {
+				var t gds.Tensor
+				t, err = m.matrix("parameters as of the last synchronisation", 1, count, gds.Float32)
+				saved = append(saved, t)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(g.rankError(rank, err), q.free())
+		}
+		q.partial, q.loss, q.saved = append(q.partial, partial), append(q.loss, loss), append(q.saved, saved)
+	}
+	return q, nil
+}
+
+func (q *gradientQueues) free() error {
+	var errs []error
+	for i := range q.mem {
+		errs = append(errs, q.mem[i].free())
+	}
+	return errors.Join(errs...)
+}
+
+// vector is place i of a queue.
+func (q *gradientQueues) vector(b gds.Buffer, i, count int) gds.Tensor {
+	return gds.NewTensor(b, q.places, count, gds.Float32).Slice(i, i+1)
+}
+
+// synchronized are the vectors that a step changes, and the sum of losses.
+func (n *network) synchronized() []gds.Tensor {
+	return append([]gds.Tensor{n.lossSum, n.params.value}, n.params.moments...)
+}
+
+// queuedRank is one rank of an epoch by queues. All but its queues is of its goroutine, except while that
+// waits for the others.
+type queuedRank struct {
+	*network
+	q        *queued
+	computed *pipeline.Queue[*gradient]
+	sums     *pipeline.Queue[int]      // batches whose sum is there
+	goOn     *pipeline.Queue[struct{}] // all ranks have made all steps
+	waited   time.Duration             // for batches
+	waiting  []*gradient               // computed, in order, with which no step was made
+	rows     int64                     // of the epoch, before the first of these
+	dirty    bool                      // steps or gradients since the last synchronisation
+}
+
+// gradient is that of a rank's share of a batch.
+type gradient struct {
+	batch      int
+	globalRows int
+	traffic    loader.Traffic
+	begun, end gds.Event     // it is computed, and in its queue
+	took       time.Duration // if that was paced
+}
+
+// trainQueued trains on what is left of an epoch from batch first on, by queues. It ends between two periods,
+// whatever happens: steps of a period that did not end are undone.
+func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
+	s := &f.state
+	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first, seed: rng.Derive(s.Options.Seed, "dropout")}
+	p := pipeline.New(ctx)
+	for _, n := range f.group.ranks {
+		r := &queuedRank{
+			network: n, q: q, rows: s.Rows, computed: pipeline.NewQueue[*gradient](p, q.Lag+1),
+			sums: pipeline.NewQueue[int](p, q.Lag+1), goOn: pipeline.NewQueue[struct{}](p, 1),
+		}
+		q.ranks = append(q.ranks, r)
+	}
+	for _, r := range q.ranks {
+		p.Go(fmt.Sprintf("rank %d", r.rank), func(w *pipeline.Worker) {
+			if err := r.train(w, first); err != nil {
+				r.computed.Fail(w, err)
+				return
+			}
+			r.computed.Close()
+		})
+	}
+	err = q.share(p.Worker("share"), pause)
+	p.Close()
+	for _, r := range q.ranks {
+		waited += r.waited
+		if r.dirty {
+			r.copySaved(false)
+		}
+	}
+	return waited, err
+}
+
+// copySaved saves what a step changes, or undoes all steps since it was saved.
+func (r *queuedRank) copySaved(save bool) {
+	for i, v := range r.synchronized() {
+		saved := r.q.queues.saved[r.rank][i].Columns(0, v.Cols)
+		if save {
+			r.stream.Copy(saved, v)
+		} else {
+			r.stream.Copy(v, saved)
+		}
+	}
+}
+
+// train is the work of a rank.
+func (r *queuedRank) train(w *pipeline.Worker, first int) error {
+	q := r.q
+	var met error
+	r.pass.meet = func(gds.Tensor) bool {
+		met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself", ErrOptions, r.spec.Model)
+		return false
+	}
+	asked := time.Now()
+	for b, err := range q.Fitting.train[r.rank].EpochFrom(w.Context(), r.stream, q.epoch, first) {
+		start := time.Now()
+		r.waited += start.Sub(asked)
+		if err == nil {
+			err = r.admit(w.Context(), b)
+		}
+		if err != nil {
+			return err
+		}
+		if !r.dirty {
+			r.copySaved(true)
+			r.dirty = true
+		}
+		g := &gradient{batch: b.Index, globalRows: b.GlobalRows, traffic: b.Traffic, begun: r.stream.Record()}
+		step := q.steps + b.Index + 1
+		r.gradient(b, rng.Hash(q.seed, uint64(step*len(q.ranks)+r.rank)))
+		if met != nil {
+			return met
+		}
+		place := b.Index % q.queues.places
+		r.stream.Copy(q.queues.vector(q.queues.partial[r.rank], place, r.params.count), r.params.grad)
+		r.stream.Copy(q.queues.vector(q.queues.loss[r.rank], place, 1), r.lossSum)
+		g.end = r.stream.Record()
+		if q.times.Pace != nil {
+			if err := w.Wait(g.end); err != nil {
+				return err
+			}
+			if err := w.Wait(pipeline.Until(start.Add(q.times.Pace(r.rank, q.epoch, b.Index)))); err != nil {
+				return err
+			}
+			g.took = time.Since(start)
+		}
+		if !r.computed.Send(w, g) {
+			return nil
+		}
+		synchronize := (b.Index+1)%q.Period == 0
+		r.waiting = append(r.waiting, g)
+		for len(r.waiting) > q.Lag || synchronize && len(r.waiting) > 0 {
+			if !r.update(w) {
+				return nil
+			}
+		}
+		if synchronize {
+			if !r.computed.Send(w, nil) {
+				return nil
+			}
+			if _, _, ok := r.goOn.Receive(w); !ok {
+				return nil
+			}
+		}
+		asked = time.Now()
+	}
+	for len(r.waiting) > 0 {
+		if !r.update(w) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// update makes the step of the first gradient that waits, once it is added to those of the others. It
+// reports false if the pipeline has ended.
+func (r *queuedRank) update(w *pipeline.Worker) bool {
+	batch, _, ok := r.sums.Receive(w)
+	if !ok {
+		return false
+	}
+	q, g := r.q, r.waiting[0]
+	r.waiting = r.waiting[1:]
+	r.stream.Copy(r.params.grad, q.queues.vector(q.queues.total, batch%q.queues.places, r.params.count))
+	r.step(q.stepOptions(q.steps+batch+1, r.rows))
+	r.rows += int64(g.globalRows)
+	return true
+}
+
+// share adds up the gradients of all ranks, batch after batch, and lets the ranks make steps.
+func (q *queued) share(w *pipeline.Worker, pause func() bool) error {
+	s := &q.state
+	batch, batches := s.Batch, 0 // since the last synchronisation
+	var rows int64
+	var traffic loader.Traffic
+	gradients := make([]*gradient, len(q.ranks))
+	synchronized := func() {
+		s.Batch, s.Steps, s.Rows = batch, s.Steps+batches, s.Rows+rows
+		s.Epoch.Traffic.Add(traffic)
+		batches, rows, traffic = 0, 0, loader.Traffic{}
+		for _, r := range q.ranks {
+			r.dirty = false
+		}
+	}
+	for {
+		ended, waiting := 0, 0
+		for rank, r := range q.ranks {
+			g, err, ok := r.computed.Receive(w)
+			switch {
+			case err != nil:
+				return q.rankError(rank, err)
+			case !ok && w.Context().Err() != nil:
+				return context.Cause(w.Context())
+			case !ok:
+				ended++
+			case g == nil:
+				waiting++
+			}
+			gradients[rank] = g
+		}
+		switch {
+		case ended == len(q.ranks):
+			synchronized()
+			return nil
+		case waiting == len(q.ranks):
+			synchronized()
+			if s.Rows < s.TrainRows && pause() {
+				return ErrPaused
+			}
+			for _, r := range q.ranks {
+				r.goOn.Send(w, struct{}{})
+			}
+			continue
+		case ended+waiting > 0:
+			return errors.New("there are more batches for some devices only")
+		}
+		if err := q.add(w, gradients); err != nil {
+			return err
+		}
+		batch, batches, rows = gradients[0].batch+1, batches+1, rows+int64(gradients[0].globalRows)
+		for rank, r := range q.ranks {
+			traffic.Add(gradients[rank].traffic)
+			r.sums.Send(w, gradients[rank].batch)
+		}
+	}
+}
+
+// add adds up the gradients of a batch, in the order of ranks.
+func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
+	batch := gradients[0].batch
+	place, count := batch%q.queues.places, q.ranks[0].params.count
+	from := make([][]float32, len(q.ranks))
+	for rank, g := range gradients {
+		if err := w.Wait(g.end); err != nil {
+			return q.rankError(rank, err)
+		}
+		if q.times.Computed != nil {
+			took := g.took
+			if q.times.Pace == nil {
+				var err error
+				if took, err = g.end.Elapsed(g.begun); err != nil {
+					return q.rankError(rank, err)
+				}
+			}
+			q.times.Computed(rank, took)
+		}
+		if sum := float64(dtype.Float32s(q.queues.loss[rank].Bytes())[place]); math.IsNaN(sum) || math.IsInf(sum, 0) {
+			return q.divergedAt(batch)
+		}
+		from[rank] = dtype.Float32s(q.queues.partial[rank].Bytes())[place*count:][:count]
+	}
+	return addUp(w.Context(), dtype.Float32s(q.queues.total.Bytes())[place*count:][:count], from)
+}
