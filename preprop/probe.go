@@ -58,7 +58,7 @@ func worthMeasuring(p *Plan, chooses bool) bool {
 // that an eighth of what a plan of the job needs.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, p *Plan, budget int64) (*rates, error) {
 	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
-	r, room := defaultRates, max(least, min(most, p.MemoryBytes/8))
+	r, room := defaultRates, max(least, min(most, p.MemoryBytes/16))
 	if budget > 0 {
 		room = max(8<<20, min(room, (budget-processBytes-w.pickedBytes)/2)) // rows have been picked
 	}

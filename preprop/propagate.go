@@ -20,6 +20,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -50,6 +51,7 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		o.clock = time.Now
 	}
 	o.begun = o.clock()
+	defer parallel.Beside()()
 	if o.MaxTime > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.MaxTime, ErrMaxTime)

@@ -24,11 +24,8 @@ import (
 	"unsafe"
 
 	"github.com/hopfeed/hopfeed/cmd/exit"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
-
-func init() { parallel.SetThreads(parallel.Threads()) } // readers and writers run beside what computes
 
 func main() {} // that of the program that loads the library runs
 

@@ -2,27 +2,63 @@ package parallel
 
 import (
 	"runtime"
-	"sync/atomic"
+	"sync"
 )
 
-// spare is how many goroutines may run beside those that compute: such as have just come back from the disk, and
-// hand out the next request. Where all are taken by computing, they wait until one is preempted, 10 ms later:
-// direct reads beside the hops of a propagation came at 5 to 25 MB/s on two cores, and come at 200 to 290.
+// spare is how many goroutines may run beside those that compute, where that is wanted.
 const spare = 2
 
-var computing atomic.Int64 // 0: as many as the runtime allows
+var processors struct {
+	sync.Mutex
+	computing int // 0: as many as the runtime allows
+	beside    int // calls of Beside that have not ended
+}
 
 // Threads is how many goroutines that compute are worth running at a time: those of SetThreads or, before, the
 // processors that the affinity mask allows, or the cgroup's CPU quota if that is less.
 func Threads() int {
-	if n := computing.Load(); n > 0 {
-		return int(n)
+	processors.Lock()
+	defer processors.Unlock()
+	return threads()
+}
+
+func threads() int {
+	switch {
+	case processors.computing > 0:
+		return processors.computing
+	case processors.beside > 0:
+		return runtime.GOMAXPROCS(0) - spare
 	}
 	return runtime.GOMAXPROCS(0)
 }
 
-// SetThreads sets Threads, and lets some more goroutines run beside them.
+// SetThreads sets Threads.
 func SetThreads(n int) {
-	computing.Store(int64(n))
-	runtime.GOMAXPROCS(n + spare)
+	processors.Lock()
+	defer processors.Unlock()
+	processors.computing = n
+	runtime.GOMAXPROCS(n + allowance())
+}
+
+// Beside lets some goroutines run beside those that compute until end is called: such as have just come back from the
+// disk, and hand out the next request. Where computing takes all that may run, they wait until one is preempted, 10 ms
+// later: direct reads beside the hops of a propagation came at 5 to 25 MB/s on two cores, and come at 200 to 290. It is
+// not for training, whose goroutines compute in step and lose more where the system stops one of them.
+func Beside() (end func()) {
+	change := func(by int) {
+		processors.Lock()
+		defer processors.Unlock()
+		n := threads()
+		processors.beside += by
+		runtime.GOMAXPROCS(n + allowance())
+	}
+	change(1)
+	return func() { change(-1) }
+}
+
+func allowance() int {
+	if processors.beside > 0 {
+		return spare
+	}
+	return 0
 }

@@ -56,6 +56,7 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if o.Progress == nil {
 		o.Progress = progress.Silent
 	}
+	defer parallel.Beside()()
 	d, err := format.OpenAny(vfs.NewPastCache(fsys), dir)
 	if err != nil {
 		return nil, err

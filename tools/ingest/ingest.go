@@ -112,6 +112,7 @@ type Result struct {
 // say what the graph is; not on Threads or MemoryBytes.
 func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*Result, error) {
 	start := time.Now()
+	defer parallel.Beside()()
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
