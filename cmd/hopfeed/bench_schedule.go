@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,23 +19,39 @@ import (
 const mostScheduled = 1_000_000
 
 type benchScheduleOptions struct {
+	trainOptions
 	durations                     collective.Durations
 	batches, cpuBuffer, gpuBuffer int
+
+	names  []string
+	rounds int
+	paper  bool
+	output string
 }
 
+// simulationFlags are those of stages that are only simulated, and runFlags some of those of stages that run.
+var (
+	simulationFlags = []string{"cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches", "cpu-buffer", "gpu-buffer"}
+	runFlags        = []string{"emulate", "rounds", "paper", "output", "workers", "buffers", "sampler", "fanout", "batch", "cache", "model"}
+)
+
 func newBenchScheduleCommand(a *app) *cobra.Command {
-	var o benchScheduleOptions
+	o := benchScheduleOptions{trainOptions: trainOptions{runs: 1}}
 	c := &cobra.Command{
-		Use:   "schedule",
-		Short: "Simulate who prepares the batches of an epoch: the processor, the GPU, or both",
-		Long: "Schedule simulates an epoch of sampled batches whose stages take as long as you say. It runs nothing: times are\n" +
-			"predictions. The schedules:\n\n" + schedulesTable(),
-		Example: "  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
-		Args:    cobra.NoArgs,
-		RunE:    a.verb(func(context.Context, []string) (result, error) { return runBenchSchedule(a, o) }),
+		Use:   "schedule [GRAPH]",
+		Short: "Compare who prepares sampled batches: the processor, the device, or both",
+		Long: "Schedule trains on epochs of a GRAPH by one schedule after another, each as it is predicted to be the fastest, and\n" +
+			"compares measured and predicted epochs, and how busy processor, link and device were. With -o it draws the\n" +
+			"stages of all batches: " + fmt.Sprint(scheduleFiles("")) + ". With --paper it does so on emulated machines with the\n" +
+			"durations of stages that follow from MorphGL's tables. Schedules prepare batches on the device if that has memory\n" +
+			"of its own, such as one that is emulated (--emulate).\n\n" +
+			"Without a GRAPH, it simulates epochs whose stages take as long as you say, and runs nothing.\n\nThe schedules:\n\n" + schedulesTable(),
+		Example: "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
+			"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
+		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0, "time in which the processor samples and gathers a batch")
+	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0, "time in which a worker of the processor samples and gathers a batch")
 	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which that moves to the GPU")
 	f.DurationVar(&o.durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
 	f.DurationVar(&o.durations.Model, "training", 0, "time in which the GPU trains on a batch")
@@ -43,6 +60,44 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	f.IntVar(&o.batches, "batches", 1000, "batches of an epoch")
 	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
 	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
+	f.StringSliceVar(&o.names, "schedules", nil, "schedules to compare, separated by commas (default all)")
+	o.declareShare(f)
+	a.declareDevices(f)
+	o.declarePlacedFlags(f)
+	model := f.Lookup("model")
+	model.DefValue = "sage"
+	o.model = model.DefValue
+	f.IntVar(&o.rounds, "rounds", 3, roundsUsage)
+	f.BoolVar(&o.paper, "paper", false, "emulate the machines A, B and C of MorphGL with its three data sets")
+	f.StringVarP(&o.output, "output", "o", "", "directory for charts")
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		wrong, what := runFlags, "it is for epochs that run: give a GRAPH"
+		if len(args) > 0 {
+			wrong, what, o.store = simulationFlags, "it is for a simulation, without a GRAPH", args[0]
+		}
+		for _, name := range wrong {
+			if f.Changed(name) {
+				return nil, usagef("--%s: %s", name, what)
+			}
+		}
+		if len(o.names) == 0 {
+			for _, s := range collective.Schedules {
+				o.names = append(o.names, s.Name)
+			}
+		}
+		for _, name := range o.names {
+			if _, err := collective.Find(name); err != nil {
+				return nil, usagef("--schedules: %s", err)
+			}
+		}
+		if o.share > 1 || math.IsNaN(o.share) || o.share < 0 && o.share != -1 {
+			return nil, usagef("--cpu-share %v: want a share from 0 to 1", o.share)
+		}
+		if o.store != "" {
+			return runBenchSchedule(ctx, a, &o)
+		}
+		return simulateSchedules(a, o)
+	})
 	return c
 }
 
@@ -55,25 +110,31 @@ func schedulesTable() string {
 	return b.String()
 }
 
-// scheduleResult is a schedule of an epoch, simulated.
+// scheduleResult is an epoch by a schedule: measured, or only simulated.
 type scheduleResult struct {
-	Schedule     string  `json:"schedule"`
-	EpochSeconds float64 `json:"epoch_seconds"`
-	TimesBest    float64 `json:"times_best"` // epoch_seconds, as a multiple of the shortest
-	CPUBatches   int     `json:"cpu_batches"`
-	GPUBatches   int     `json:"gpu_batches"`
-	CPUBuffer    int     `json:"cpu_buffer"`
-	GPUBuffer    int     `json:"gpu_buffer"`
-	CPUBusy      float64 `json:"cpu_busy"` // share of the epoch
-	LinkBusy     float64 `json:"link_busy"`
-	GPUBusy      float64 `json:"gpu_busy"`
-	Rounds       int     `json:"dispatch_rounds,omitempty"` // simulations until the plan was found
+	Setting          string    `json:"setting,omitempty"` // machine and data set of --paper
+	Schedule         string    `json:"schedule"`
+	EpochSeconds     float64   `json:"epoch_seconds"`
+	PredictedSeconds *float64  `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
+	TimesBest        float64   `json:"times_best"`                        // epoch_seconds, as a multiple of the shortest
+	PaperTimes       *float64  `json:"paper_times_collective,omitempty"`  // that the paper has, as a multiple of collective's
+	Used             []float64 `json:"used,omitempty"`                    // processor, link and GPU as in Table 5 of the paper
+	PaperUsed        []float64 `json:"paper_used,omitempty"`
+	CPUBatches       int       `json:"cpu_batches"`
+	GPUBatches       int       `json:"gpu_batches"`
+	CPUBuffer        int       `json:"cpu_buffer"`
+	GPUBuffer        int       `json:"gpu_buffer"`
+	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
+	LinkBusy         float64   `json:"link_busy"`
+	GPUBusy          float64   `json:"gpu_busy"`
+	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations until the plan was found
+	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
 }
 
-func newScheduleResult(name string, p collective.Plan, run collective.Run) scheduleResult {
+func newScheduleResult(c collective.Choice, run collective.Run) scheduleResult {
 	r := scheduleResult{
-		Schedule: name, EpochSeconds: run.Total.Seconds(),
-		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: p.CPUBuffer, GPUBuffer: p.GPUBuffer,
+		Schedule: c.Name, EpochSeconds: run.Total.Seconds(), Rounds: c.Rounds,
+		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
 	}
 	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
 	return r
@@ -82,16 +143,76 @@ func newScheduleResult(name string, p collective.Plan, run collective.Run) sched
 // scheduleResults are a line each, as JSON too.
 type scheduleResults []scheduleResult
 
-func (l scheduleResults) text(w io.Writer) {
-	fmt.Fprintln(w, "schedule\tepoch\ttimes the best\tbatches by CPU and GPU\tbuffers\tCPU, link and GPU busy")
+// table has a row for each result, below a head.
+func (l scheduleResults) table() [][]string {
+	setting := slices.ContainsFunc(l, func(r scheduleResult) bool { return r.Setting != "" })
+	measured := slices.ContainsFunc(l, func(r scheduleResult) bool { return r.PredictedSeconds != nil })
+	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers", "CPU, link and GPU busy"}
+	if measured {
+		head = slices.Insert(head, 2, "predicted")
+	}
+	if setting {
+		head = append([]string{"setting"}, append(head, "paper: times collective")...)
+	}
+	rows := [][]string{head}
+	short := func(seconds float64) string {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+	}
 	for _, r := range l {
-		fmt.Fprintf(w, "%s\t%v\t%.2f\t%d, %d\t%d, %d\t%.0f %%, %.0f %%, %.0f %%\n", r.Schedule,
-			time.Duration(r.EpochSeconds*float64(time.Second)).Round(time.Millisecond), r.TimesBest,
-			r.CPUBatches, r.GPUBatches, r.CPUBuffer, r.GPUBuffer, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
+		row := []string{
+			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches),
+			fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer), fmt.Sprintf("%.0f %%, %.0f %%, %.0f %%", 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy),
+		}
+		if measured {
+			row = slices.Insert(row, 2, fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds), 100*(*r.PredictedSeconds/r.EpochSeconds-1)))
+		}
+		if setting {
+			paper := "-"
+			if r.PaperTimes != nil {
+				paper = fmt.Sprintf("%.2f", *r.PaperTimes)
+			}
+			if r.Used != nil {
+				paper += fmt.Sprintf("; used %.0f %%, %.0f %%, %.0f %%, in the paper %.0f %%, %.0f %%, %.0f %%",
+					100*r.Used[0], 100*r.Used[1], 100*r.Used[2], 100*r.PaperUsed[0], 100*r.PaperUsed[1], 100*r.PaperUsed[2])
+			}
+			row = append([]string{r.Setting}, append(row, paper)...)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (l scheduleResults) text(w io.Writer) {
+	for _, row := range l.table() {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 }
 
-func runBenchSchedule(a *app, o benchScheduleOptions) (result, error) {
+// compareToBest sets the multiples of the shortest epoch.
+func (l scheduleResults) compareToBest() {
+	best := math.Inf(1)
+	for _, r := range l {
+		best = min(best, r.EpochSeconds)
+	}
+	for i := range l {
+		l[i].TimesBest = l[i].EpochSeconds / best
+	}
+}
+
+// print prints a line for each result if they are to be JSON; else they are the result.
+func (l scheduleResults) print(a *app) (result, error) {
+	if !a.json {
+		return l, nil
+	}
+	for _, r := range l {
+		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func simulateSchedules(a *app, o benchScheduleOptions) (result, error) {
 	if err := o.durations.Check(); err != nil {
 		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
 	}
@@ -101,29 +222,19 @@ func runBenchSchedule(a *app, o benchScheduleOptions) (result, error) {
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
 		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
-	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: -1, Seed: a.seed}
+	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.share, Seed: a.seed}
 	var results scheduleResults
-	best := math.Inf(1)
-	for _, s := range collective.Schedules {
+	for _, name := range o.names {
+		s, err := collective.Find(name)
+		if err != nil {
+			return nil, err
+		}
 		c, err := s.Choose(in)
 		if err != nil {
 			return nil, err
 		}
-		r := newScheduleResult(s.Name, c.Plan, c.Predicted)
-		r.Rounds = c.Rounds
-		best = min(best, r.EpochSeconds)
-		results = append(results, r)
+		results = append(results, newScheduleResult(c, c.Predicted))
 	}
-	for i := range results {
-		results[i].TimesBest = results[i].EpochSeconds / best
-	}
-	if !a.json {
-		return results, nil
-	}
-	for _, r := range results {
-		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
+	results.compareToBest()
+	return results.print(a)
 }

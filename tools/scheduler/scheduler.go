@@ -171,6 +171,24 @@ func (s *Scheduler) workers() int {
 	return max(1, s.in.Durations.Workers)
 }
 
+// Median is the median of the epochs that ran as a whole, or what was predicted if none did.
+func (s *Scheduler) Median() collective.Run {
+	if len(s.epochs) == 0 {
+		return s.first
+	}
+	sorted := slices.Clone(s.epochs)
+	slices.SortFunc(sorted, func(a, b collective.Run) int { return cmp.Compare(a.Total, b.Total) })
+	return sorted[(len(sorted)-1)/2]
+}
+
+// Seconds are those of the epochs that ran as a whole.
+func (s *Scheduler) Seconds() (all []float64) {
+	for _, e := range s.epochs {
+		all = append(all, e.Total.Seconds())
+	}
+	return all
+}
+
 // Report is what a schedule was chosen for, and what came of it.
 type Report struct {
 	Name             string     `json:"name"`
@@ -198,11 +216,8 @@ func (s *Scheduler) Report() Report {
 		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
 		Workers: s.workers(), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(), Epochs: len(s.epochs), Profile: s.Profile.Measured,
 	}
-	run := s.first
+	run := s.Median()
 	if len(s.epochs) > 0 {
-		sorted := slices.Clone(s.epochs)
-		slices.SortFunc(sorted, func(a, b collective.Run) int { return cmp.Compare(a.Total, b.Total) })
-		run = sorted[(len(sorted)-1)/2]
 		seconds := run.Total.Seconds()
 		r.MeasuredSeconds = &seconds
 		r.CPUBatches, r.GPUBatches = run.CPUBatches, run.GPUBatches
