@@ -105,9 +105,8 @@ var inheritKernel = newKernel("move", "inherit")
 // bequeath enqueues on another stream, which waits for this one, that it takes over a fault of
 // operations before a number.
 func (s *stream) bequeath(to *stream, before uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended { // and nothing was found
+	// Not under the lock: the other stream may wait for this one at the same time.
+	if s.hasEnded() { // and nothing was found
 		return
 	}
 	to.enqueue("WaitEvent", nil, func(c *call) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/gds"
 )
@@ -49,6 +50,30 @@ var streamTests = []test{
 		})
 		if err := other.Close(); err != nil {
 			b.Error(err)
+		}
+	}},
+	{"streams of two goroutines wait for each other's events", func(b *fixture) {
+		streams := [2]gds.Stream{b.newStream(), b.newStream()}
+		var events [2]atomic.Pointer[gds.Event]
+		for i, s := range streams {
+			e := s.Record()
+			events[i].Store(&e)
+		}
+		var together sync.WaitGroup
+		for i, s := range streams {
+			together.Go(func() {
+				for range 2000 {
+					s.WaitEvent(*events[1-i].Load())
+					e := s.Record()
+					events[i].Store(&e)
+				}
+			})
+		}
+		together.Wait()
+		for _, s := range streams {
+			if err := s.Close(); err != nil {
+				b.Error(err)
+			}
 		}
 	}},
 	{"a context ends a wait, with its cause, but not the work", func(b *fixture) {
