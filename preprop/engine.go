@@ -147,7 +147,7 @@ func (e *engine) allocate(panels []columnRange) error {
 		}
 	}
 	e.panelColumns = widest
-	e.firstUse.start(e.matrices())
+	e.firstUse.start(e.matrices(), e.Threads)
 	return err
 }
 

@@ -20,7 +20,8 @@ type firstUse struct {
 // firstUsePiece is how much is taken at a time.
 const firstUsePiece = 16 << 20
 
-func (f *firstUse) start(matrices []*matrix) {
+// start begins, on so many threads: each gets memory from the host of a virtual machine by itself.
+func (f *firstUse) start(matrices []*matrix, threads int) {
 	for _, m := range matrices {
 		for rest := m.buf.Bytes(); len(rest) > 0; {
 			n := min(len(rest), firstUsePiece)
@@ -28,7 +29,9 @@ func (f *firstUse) start(matrices []*matrix) {
 		}
 	}
 	f.stages = pipeline.New(context.Background())
-	f.stages.Go("first use", func(w *pipeline.Worker) { f.take(w.Context()) })
+	for range threads {
+		f.stages.Go("first use", func(w *pipeline.Worker) { f.take(w.Context()) })
+	}
 }
 
 // take takes pieces that nobody else has taken, until ctx ends.

@@ -205,7 +205,7 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 		r = ratesOf(*s.options.Hardware)
 	}
 	p, err := w.planOn(s.options.Device, s.options.MemoryBytes, r)
-	if err != nil || s.options.Hardware != nil || !worthMeasuring(p, s.options.Device != nil) {
+	if err != nil || s.options.Hardware != nil || !worthMeasuring(p, w.device != nil) {
 		return p, err
 	}
 	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {

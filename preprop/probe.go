@@ -46,10 +46,10 @@ func ratesOf(h machine.Hardware) *rates {
 var defaultRates = rates{read: 1 << 30, write: 1 << 29, touch: 1 << 31, edge: 4e-9, byte: 1e-10}
 
 // worthMeasuring tells whether to measure the machine for a plan by defaultRates: not for short jobs. Rates decide
-// nothing of those that are done in memory, all columns at once, unless they choose a device.
-func worthMeasuring(p *Plan, chooses bool) bool {
+// nothing of those that the processor does in memory, all columns at once.
+func worthMeasuring(p *Plan, onDevice bool) bool {
 	const bytes, seconds = 1 << 30, 20 // of a job; measuring takes up to one
-	return p.ReadBytes+p.WrittenBytes >= bytes && (p.Seconds >= seconds || p.Panels > 1 || !p.TopologyInMemory || chooses)
+	return p.ReadBytes+p.WrittenBytes >= bytes && (p.Seconds >= seconds || p.Panels > 1 || !p.TopologyInMemory || onDevice)
 }
 
 // measure measures the rates of this machine in a second or less: reading the graph past the
