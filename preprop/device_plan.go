@@ -106,6 +106,7 @@ func (w *work) devicePlan(p *Plan) *DevicePlan {
 				if d.Columns == 0 {
 					continue
 				}
+				d.Columns = rangeColumns(p.PanelColumns, d.Columns)
 				w.sizeDevice(d, p)
 			}
 			if best == nil || d.SentBytes < best.SentBytes {
@@ -114,6 +115,22 @@ func (w *work) devicePlan(p *Plan) *DevicePlan {
 		}
 	}
 	return best
+}
+
+// rangeColumns is how many of a panel's columns are computed at a time, at most most: about as many in each
+// range, in a number that devices read as vectors, where that makes no more ranges than need be.
+func rangeColumns(columns, most int) int {
+	ranges := (columns + most - 1) / most
+	even := (columns + ranges - 1) / ranges
+	for unit := 16; unit >= 4; unit /= 2 {
+		if whole := (even + unit - 1) / unit * unit; whole <= most {
+			return whole
+		}
+	}
+	if most >= 4 {
+		return most / 4 * 4
+	}
+	return even
 }
 
 // sizeDevice sets what a plan of a device takes, and tells whether its memory is enough for that.

@@ -338,3 +338,35 @@ func TestAJobOnADeviceEndsInSlots(t *testing.T) {
 		t.Errorf("%d slots, or another store", slots)
 	}
 }
+
+func TestADeviceThatIsMeasuredHasRates(t *testing.T) {
+	for _, free := range []int64{0, 1 << 20, 1 << 10} {
+		var last gds.Usage
+		d := aDevice(free, &last)
+		m := d.measured()
+		if known := m.LinkBytesPerSecond > 0 && m.GatherBytesPerSecond > 0; known != (free != 1<<10) {
+			t.Errorf("%d bytes: %g bytes/s come, %g are added", free, m.LinkBytesPerSecond, m.GatherBytesPerSecond)
+		}
+		if last.InUse != 0 || last.PinnedInUse != 0 || free > 0 && last.Peak > free || d.LinkBytesPerSecond != 0 {
+			t.Errorf("%d bytes: %+v, %+v", free, last, d)
+		}
+		d.LinkBytesPerSecond = 7
+		if m := d.measured(); m.LinkBytesPerSecond != 7 {
+			t.Errorf("a link that is known is measured: %g", m.LinkBytesPerSecond)
+		}
+	}
+	bad := errors.New("lost")
+	d := &Device{Name: "card", Open: func() (gds.Device, error) { return nil, bad }}
+	if m := d.measured(); m.LinkBytesPerSecond != 0 || m.GatherBytesPerSecond != 0 {
+		t.Errorf("a device that does not open: %+v", m)
+	}
+}
+
+func TestRangesOfColumnsAreEven(t *testing.T) {
+	for _, c := range [][3]int{{256, 93, 88}, {256, 96, 96}, {128, 86, 64}, {128, 127, 64}, {128, 64, 64}, {100, 99, 64}, {100, 51, 52 - 4}, {10, 3, 3}, {9, 5, 4}, {5, 1, 1}, {7, 6, 4}} {
+		got := rangeColumns(c[0], c[1])
+		if got != c[2] || got > c[1] {
+			t.Errorf("%d columns, %d at most: %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+}

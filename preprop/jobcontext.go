@@ -212,5 +212,10 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 		return nil, err
 	}
 	j.pace.rate = r.write
-	return w.planOn(s.options.Device, s.options.MemoryBytes, r)
+	choose := s.options.Device
+	if d := w.device; d != nil {
+		measured := d.measured()
+		choose = func(float64) (*Device, error) { return measured, nil }
+	}
+	return w.planOn(choose, s.options.MemoryBytes, r)
 }

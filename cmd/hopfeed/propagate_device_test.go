@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -61,5 +62,34 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 	}
 	if !strings.Contains(out.stderr, "products on emulated:0: it is the first") {
 		t.Errorf("the plan does not say the device: %s", out.stderr)
+	}
+}
+
+// The plan of a described propagation says what would compute it, and is the quicker for a GPU.
+func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
+	d := disk(t)
+	paper, err := os.ReadFile("../../docs/paper-machine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, d, "paper.yaml", string(paper))
+	var seconds [2]float64
+	for i, c := range []struct{ device, name, says string }{{"auto", "cuda:0", "it is described, with 44.7 GiB of memory"}, {"cpu", "cpu", "--device asks for it"}} {
+		line := "plan --hardware paper.yaml --dataset papers100M --edges 1600000000 --device " + c.device
+		var r struct{ Propagation preprop.Plan }
+		if err := json.Unmarshal([]byte(must(t, d, line+" --json").stdout), &r); err != nil {
+			t.Fatal(err)
+		}
+		p := r.Propagation
+		if p.Device == nil || p.Device.Name != c.name || p.Device.Reason != c.says || p.Device.Columns%16 != 0 || p.Device.Bytes > 48_000_000_000 {
+			t.Errorf("%s: %+v", c.device, p.Device)
+		}
+		seconds[i] = p.Seconds
+		if out := must(t, d, line).stdout; !strings.Contains(out, c.says) {
+			t.Errorf("%s: %s", c.device, out)
+		}
+	}
+	if seconds[0] >= seconds[1] {
+		t.Errorf("%g s are predicted on a GPU, %g on the processor", seconds[0], seconds[1])
 	}
 }
