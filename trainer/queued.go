@@ -35,8 +35,10 @@ type QueueTimes struct {
 	// Pace is how long the gradient of a batch takes at least on a rank whose device is emulated; nil: as
 	// long as it takes. Epochs and batches are numbered from 0.
 	Pace func(rank, epoch, batch int) time.Duration
-	// Computed, unless it is nil, gets how long a rank took for a gradient, one at a time.
+	// Computed, unless it is nil, gets how long a rank took for a gradient, and Shared how long it took to add
+	// those of all up; one at a time.
 	Computed func(rank int, took time.Duration)
+	Shared   func(took time.Duration)
 }
 
 func (q *Queues) check() error {
@@ -346,6 +348,10 @@ func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
 			return q.divergedAt(batch)
 		}
 		from[rank] = dtype.Float32s(q.queues.partial[rank].Bytes())[place*count:][:count]
+	}
+	if q.times.Shared != nil {
+		start := time.Now()
+		defer func() { q.times.Shared(time.Since(start)) }()
 	}
 	return addUp(w.Context(), dtype.Float32s(q.queues.total.Bytes())[place*count:][:count], from)
 }

@@ -188,7 +188,9 @@ func TestTimingDoesNotChangeAModel(t *testing.T) {
 		f := s.start(t, s.ranks(t, 3, nil))
 		computed := make([]int, 3)
 		f.Time(QueueTimes{
-			Pace:     func(rank, epoch, batch int) time.Duration { return time.Duration(1+(rank+batch)%3*9) * time.Millisecond },
+			Pace: func(rank, epoch, batch int) time.Duration {
+				return time.Duration(1+(rank+batch)%3*9) * time.Millisecond
+			},
 			Computed: func(rank int, took time.Duration) { computed[rank]++ },
 		})
 		if err := f.Train(t.Context(), nil); err != nil {

@@ -119,7 +119,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		return nil, err
 	}
 	o.schedule = scheduler.Auto // some of them is wanted
-	in, err := a.openGraphInput(ctx, graph, &o.trainOptions, spec, part, 0)
+	in, err := a.openGraphInput(ctx, graph, &o.trainOptions, spec, part, 0, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, err erro
 
 // notSettings are flags of train and tune that do not decide what is trained (batches are the same by all
 // schedules), but tf32: how a device computes is no more recorded than which one.
-var notSettings = []string{"schedule", "cpu-share", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "help", "version",
+var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "help", "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; what is

@@ -35,6 +35,7 @@ type graphNeeds struct {
 	buffers  int // batches on the device
 	// Batches are prepared by a schedule: topology and features are pinned, if the device can read them so.
 	scheduled bool
+	devices   []gds.Device // that are open, of which the first gets the graph; nil: none is open
 }
 
 // graphPlan is where a graph lies, and why.

@@ -358,15 +358,21 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 			o.run, trainer.ErrRunExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
 	}
 	saver.checkpoint.Batches = batches
-	saver.checkpoint.PredictedEpochSeconds = in.predictedSeconds()
 	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	in.note(a)
-	if graph, ok := in.(*graphInput); ok && o.schedule != "" {
-		if err := graph.planSchedule(ctx, a, o, spec, part); err != nil {
-			return nil, err
+	switch graph := in.(type) {
+	case *queuedInput:
+		err = graph.planQueues(ctx, a, store, o, spec, part, saver.resume)
+	case *graphInput:
+		if o.schedule != "" {
+			err = graph.planSchedule(ctx, a, o, spec, part)
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
+	saver.checkpoint.PredictedEpochSeconds = in.predictedSeconds()
 	err = saver.finalError(t.runAll(ctx))
 	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
 		return nil, err

@@ -13,7 +13,6 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -65,7 +64,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 		return usagef("--model: %s", err)
 	}
 	if aggregation == "" {
-		for _, flag := range []string{"sampler", "fanout", "cache", "bias", "workers", "buffers", "schedule", "cpu-share"} {
+		for _, flag := range []string{"sampler", "fanout", "cache", "bias", "workers", "buffers", "schedule", "cpu-share", "queue", "gradients", "sync-every"} {
 			if o.flags.Changed(flag) {
 				return usagef("--%s: %s reads a hop store, of which nothing is sampled", flag, o.model)
 			}
@@ -81,6 +80,9 @@ func (o *trainOptions) fillGraphDefaults() error {
 		o.sampler = "neighbor"
 	}
 	if err := oneOf("sampler", o.sampler, sampling.Names()...); err != nil {
+		return err
+	}
+	if err := o.checkQueues(); err != nil {
 		return err
 	}
 	if o.cache != "" {
@@ -142,6 +144,7 @@ type graphInput struct {
 	whole    *wholegraph.Graph
 	where    graphPlan
 	layers   int
+	fanouts  []int
 	rows     int // of a batch
 	// Most nodes whose outputs are computed at once: in training on all, all of them.
 	batchNodes int
@@ -149,6 +152,7 @@ type graphInput struct {
 	sampled    *session.Sampled // nil: batches are all nodes
 
 	kind      string                 // of the device
+	lent      bool                   // the device is not closed
 	onDevice  *sampling.DeviceMethod // by which the device prepares batches; nil: it does not
 	whyNot    string                 // if it was asked to, and cannot
 	scheduler *scheduler.Scheduler   // nil: each stage is as fast as it can
@@ -156,8 +160,8 @@ type graphInput struct {
 
 // openGraph opens a graph on the first device of the machine, for what a command does with it.
 func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_ *graphInput, err error) {
-	if a.emulate.GPUs > 1 {
-		return nil, usagef("--emulate gpu=%d: %s computes on one device (models that read a hop store share several)", a.emulate.GPUs, o.spec.Model)
+	if a.emulate.GPUs > 1 && o.devices == nil {
+		return nil, usagef("--emulate gpu=%d: %s computes on one device (models that read a hop store share several, and so does train --schedule %s)", a.emulate.GPUs, o.spec.Model, scheduler.MultiQueue)
 	}
 	if o.spec, err = o.spec.Normalized(); err != nil {
 		return nil, err
@@ -176,11 +180,13 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 		left.Bytes -= units.Bytes(in.where.hostBytes)
 		m = a.machineWithin(ctx, left)
 	}
-	opened, err := m.Devices.Open(1)
-	if err != nil {
-		return nil, err
+	opened := o.devices
+	if opened == nil {
+		if opened, err = m.Devices.Open(1); err != nil {
+			return nil, err
+		}
 	}
-	in.device, in.kind = opened[0], m.Devices.Name
+	in.device, in.kind, in.lent = opened[0], m.Devices.Name, o.devices != nil
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, in.Close())
@@ -273,7 +279,9 @@ func storedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, t
 	return f, nil
 }
 
-func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *graphInput, err error) {
+// openGraphInput opens a graph for training on the first of the devices, which it does not close; nil: on that of
+// the machine.
+func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (_ *graphInput, err error) {
 	if spec, err = spec.Normalized(); err != nil {
 		return nil, err
 	}
@@ -283,7 +291,7 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	if sampling.ChoosesSeeds(o.sampler) {
 		rows = o.BatchRows // draws
 	}
-	needs := graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes}
+	needs := graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes, devices: devices}
 	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
 	if !needs.all {
 		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
@@ -302,12 +310,12 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	if err != nil {
 		return nil, err
 	}
-	in.layers, in.rows, in.batchNodes = layers, rows, rows
+	in.layers, in.rows, in.batchNodes, in.fanouts = layers, rows, rows, needs.fanouts
 	if needs.all {
 		in.batchNodes = int(graph.Manifest.Nodes)
 		return in, nil
 	}
-	if err := a.openSampled(ctx, graph, o, in, part, needs.fanouts); err != nil {
+	if err := a.openSampled(ctx, graph, o, in, part, max(1, len(devices))); err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
 	in.batchNodes = in.sampled.Method.MostSeeds(rows)
@@ -315,26 +323,36 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 }
 
 // openSampled opens what samples batches.
-func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOptions, in *graphInput, part session.Partition, fanouts []int) error {
-	aggregation, err := trainer.AggregationOf(o.model)
+func (a *app) openSampled(ctx context.Context, graph *format.Dir, o *trainOptions, in *graphInput, part session.Partition, world int) error {
+	var err error
+	if o.schedule == scheduler.MultiQueue {
+		in.sampled, err = a.openLoader(ctx, graph, o, in, part, in.device, 0, world)
+		return err
+	}
+	options, err := a.sampledOptions(ctx, o, in, part)
 	if err != nil {
 		return err
 	}
-	buffers := int(o.sampling["buffers"])
 	if o.schedule != "" {
-		buffers = sampling.Buffers(roomFor(a.samplingWorkers(&o.samplingOptions), o.sampling["buffers"])) // no more have memory than a schedule uses
+		options.Buffers = sampling.Buffers(roomFor(a.samplingWorkers(&o.samplingOptions), o.sampling["buffers"])) // no more have memory than a schedule uses
 	}
-	// What is cached does not depend on --seed: a run is a function of its own seed, and all runs share the cache.
-	in.sampled, err = session.OpenSampled(ctx, graph, session.SampledOptions{
-		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: fanouts, Aggregation: aggregation, Bias: o.sampling["bias"]},
-		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: in.where.placement,
-		Workers: int(o.sampling["workers"]), Buffers: buffers,
-		Opened: &session.OpenedGraph{Topology: in.topology, Features: in.features, TraceRows: in.where.traceRows},
-	})
+	in.sampled, err = session.OpenSampled(ctx, graph, options)
 	if err == nil && o.schedule != "" {
 		err = in.openRoute()
 	}
 	return err
+}
+
+// sampledOptions say how batches are sampled. What is cached does not depend on --seed: a run is a function of
+// its own seed, and all runs share the cache.
+func (a *app) sampledOptions(ctx context.Context, o *trainOptions, in *graphInput, part session.Partition) (session.SampledOptions, error) {
+	aggregation, err := trainer.AggregationOf(o.model)
+	return session.SampledOptions{
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: sampling.Options{Fanouts: in.fanouts, Aggregation: aggregation, Bias: o.sampling["bias"]},
+		Seeds: part.Train.List, Plan: in.plan(0), Cache: o.cache, Device: in.device, Placement: in.where.placement,
+		Workers: int(o.sampling["workers"]), Buffers: int(o.sampling["buffers"]),
+		Opened: &session.OpenedGraph{Topology: in.topology, Features: in.features, TraceRows: in.where.traceRows},
+	}, err
 }
 
 // plan is the order of training nodes.
@@ -372,7 +390,10 @@ func (in *graphInput) Close() error {
 	if in.topology != nil {
 		errs = append(errs, in.topology.Close())
 	}
-	return errors.Join(append(errs, devices.Close([]gds.Device{in.device}))...)
+	if !in.lent {
+		errs = append(errs, in.device.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (in *graphInput) devices() []gds.Device     { return []gds.Device{in.device} }

@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -65,7 +66,14 @@ func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, s
 		return nil, err
 	}
 	if dir.Manifest.Kind == format.KindGraph {
-		in, err := a.openGraphInput(ctx, dir, o, spec, part, held)
+		if o.schedule == scheduler.MultiQueue {
+			in, err := a.openQueued(ctx, dir, o, spec, part, held)
+			if err != nil {
+				return nil, err
+			}
+			return in, nil
+		}
+		in, err := a.openGraphInput(ctx, dir, o, spec, part, held, nil)
 		if err != nil {
 			return nil, err
 		}

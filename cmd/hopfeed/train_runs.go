@@ -86,6 +86,9 @@ func (t *training) run(ctx context.Context, i int) error {
 		t.saver.endRun(ctx, nil, nil, err)
 		return err
 	}
+	if queued, ok := t.input.(*queuedInput); ok {
+		f.Time(queued.queues.Times())
+	}
 	err = t.train(ctx, f, a.reportEpochs(label, o.Metric, o.Epochs))
 	r, resultErr := f.Result()
 	err = t.explain(t.nameRows(ctx, d.train, cmp.Or(err, resultErr)))
@@ -107,7 +110,10 @@ func (t *training) run(ctx context.Context, i int) error {
 
 // explain adds to an error what the input knows of it.
 func (t *training) explain(err error) error {
-	if graph, ok := t.input.(*graphInput); ok {
+	switch graph := t.input.(type) {
+	case *graphInput:
+		return graph.explain(err)
+	case *queuedInput:
 		return graph.explain(err)
 	}
 	return err

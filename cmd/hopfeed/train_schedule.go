@@ -30,8 +30,11 @@ func (f scheduleFlag) Set(value string) error {
 		return fmt.Errorf("how the learning rate changes is now --lr-schedule %s", value)
 	}
 	*f.name = value
-	return oneOf("schedule", value, scheduler.Names()...)
+	return oneOf("schedule", value, scheduleNames()...)
 }
+
+// scheduleNames are those of --schedule.
+func scheduleNames() []string { return append(scheduler.Names(), scheduler.MultiQueue) }
 
 func (f scheduleFlag) String() string {
 	if f.name == nil {
@@ -46,11 +49,13 @@ func (f scheduleFlag) Type() string { return "string" }
 type scheduleOptions struct {
 	schedule string // "": the pipeline, each stage of which is as fast as it can
 	share    float64
+	queueOptions
 }
 
 func (o *scheduleOptions) declareFlags(f *pflag.FlagSet) {
-	f.Var(scheduleFlag{&o.schedule}, "schedule", "who prepares the batches of a graph when: "+strings.Join(scheduler.Names(), ", ")+" (default: the processor, each stage as fast as it can)")
+	f.Var(scheduleFlag{&o.schedule}, "schedule", "who prepares the batches of a graph when: "+strings.Join(scheduleNames(), ", ")+" (default: the processor, each stage as fast as it can)")
 	o.declareShare(f)
+	o.queueOptions.declareFlags(f)
 }
 
 func (o *scheduleOptions) declareShare(f *pflag.FlagSet) {

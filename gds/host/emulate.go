@@ -11,7 +11,7 @@ import (
 
 // Emulation describes cards that the machine has not, so that what depends on
 // them can be tried. As text, and as a flag: "gpu=1,mem=2GiB,link=12GiB/s", and, for schedules,
-// "workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms".
+// "workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms,straggle=0.5".
 type Emulation struct {
 	GPUs   int         // 0: none are emulated
 	Memory units.Bytes // of each
@@ -29,6 +29,8 @@ type Stages struct {
 	DMA      time.Duration // a batch from host memory to the card, beside what Link takes
 	Sampling time.Duration // a batch that the card samples and gathers
 	Compute  time.Duration // a batch that the card trains on
+	// Straggle: a batch takes up to this part of Compute longer, another part for each batch and card.
+	Straggle float64
 }
 
 // durations are the settings of Stages that are times.
@@ -41,6 +43,9 @@ const maxWorkers = 4096
 
 // maxStage is longer than a stage of a batch can be.
 const maxStage = time.Hour
+
+// maxStraggle is by how many times a batch can take longer.
+const maxStraggle = 100
 
 // maxGPUs is more than machines have.
 const maxGPUs = 64
@@ -66,10 +71,15 @@ func (e *Emulation) Set(text string) error {
 			if err != nil || out.Workers < 1 || out.Workers > maxWorkers {
 				err = fmt.Errorf("%q is no number of workers (want 1 to %d)", value, maxWorkers)
 			}
+		case "straggle":
+			out.Straggle, err = strconv.ParseFloat(value, 64)
+			if err != nil || !(out.Straggle >= 0 && out.Straggle <= maxStraggle) {
+				err = fmt.Errorf("%q is no part of a time (want 0 to %d)", value, maxStraggle)
+			}
 		default:
 			length, known := out.durations()[name]
 			if !known {
-				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling and compute)")
+				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling, compute and straggle)")
 			} else if *length, err = time.ParseDuration(value); err != nil || *length < 0 || *length > maxStage {
 				err = fmt.Errorf("%q is no time of a stage (want such as 12ms)", value)
 			}
@@ -104,6 +114,9 @@ func (e *Emulation) String() string {
 		if *lengths[name] > 0 {
 			text += fmt.Sprintf(",%s=%v", name, *lengths[name])
 		}
+	}
+	if e.Straggle > 0 {
+		text += fmt.Sprintf(",straggle=%v", e.Straggle)
 	}
 	return text
 }

@@ -20,7 +20,8 @@ func TestEmulationIsReadAndWritten(t *testing.T) {
 		"mem=1GiB,workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms": {GPUs: 1, Memory: 1 << 30, Stages: host.Stages{
 			Workers: 12, CPU: 54 * time.Millisecond, Gather: 9 * time.Millisecond, DMA: 14 * time.Millisecond, Sampling: 8800 * time.Microsecond, Compute: 11600 * time.Microsecond,
 		}},
-		"gpu=64,mem=1.5GiB,link=1kB/s": {GPUs: 64, Memory: 3 << 29, Link: 1000},
+		"gpu=2,mem=4096,compute=2ms,straggle=0.5": {GPUs: 2, Memory: 4096, Stages: host.Stages{Compute: 2 * time.Millisecond, Straggle: 0.5}},
+		"gpu=64,mem=1.5GiB,link=1kB/s":            {GPUs: 64, Memory: 3 << 29, Link: 1000},
 	} {
 		var got, again host.Emulation
 		if err := got.Set(text); err != nil || got != want {
@@ -83,6 +84,8 @@ func TestEmulationThatCannotBeIsRefused(t *testing.T) {
 		"mem=1GiB,compute=2":     `"2" is no time of a stage`,
 		"mem=1GiB,dma=2h":        `"2h" is no time of a stage`,
 		"mem=1GiB,gather=2ms":    "is a part of what a worker takes",
+		"mem=1GiB,straggle=-1":   `"-1" is no part of a time`,
+		"mem=1GiB,straggle=NaN":  `"NaN" is no part of a time`,
 		"gpu=1,mem=1GiB,cores=3": `"cores=3": unknown setting (want gpu, mem, link, workers,`,
 		"gpu=1;mem=1GiB":         `"gpu=1;mem=1GiB"`,
 	} {

@@ -141,7 +141,10 @@ func (l *Loader) layOut(j *job) {
 // takeBuffer gives a job a free buffer with room for its batch, once nothing uses its memory.
 func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	start := time.Now()
-	defer func() { l.waited.Add(int64(time.Since(start))) }()
+	defer func() {
+		j.waitedForRoom = time.Since(start)
+		l.waited.Add(int64(j.waitedForRoom))
+	}()
 	b, err := pipeline.Take(w, l.free)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
@@ -23,6 +24,7 @@ type Set struct {
 	member   []uint64     // a bit for each node: it is one of nodes
 	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
 	schedule *Schedule    // nil: each stage is as fast as it can
+	queues   *Queues      // nil: as long as the loader has room
 }
 
 // epochs are the mini-batches of any number of epochs.
@@ -139,6 +141,10 @@ type job struct {
 	size   batchSize
 	buffer *batchBuffer
 	layout layout
+
+	sampled       time.Duration // of a set with queues: how long that took
+	moving        time.Time     // and since when it moves
+	waitedForRoom time.Duration // for a buffer
 }
 
 // jobs yields the jobs of epoch n from batch first on, each in memory that take gives.
@@ -208,9 +214,16 @@ func (s *epochs) planned(p *pipeline.Pipeline, free <-chan *job, n, first int) *
 
 // sampled adds the stages plan and sample, of as many workers as there are samplers.
 func (s *epochs) sampled(p *pipeline.Pipeline, samplers []Sampler, free <-chan *job, n, first int) *pipeline.Queue[*job] {
+	return s.sampledBy(p, samplers, free, n, first, func(w *pipeline.Worker, sampler Sampler, j *job) error {
+		return s.sample(w.Context(), sampler, j)
+	})
+}
+
+// sampledBy is sampled by another function than sample.
+func (s *epochs) sampledBy(p *pipeline.Pipeline, samplers []Sampler, free <-chan *job, n, first int, sample func(*pipeline.Worker, Sampler, *job) error) *pipeline.Queue[*job] {
 	return s.planned(p, free, n, first).Then(pipeline.Stage[*job]{
 		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
+		Work: func(w *pipeline.Worker, j *job) error { return sample(w, samplers[w.Index()], j) },
 	})
 }
 
@@ -261,6 +274,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 	case s.onDevice != nil:
 		workers = 0
+	case s.queues != nil:
+		room = QueueBuffers(s.queues.Length)
 	}
 	samplers, err := l.takeSamplers(s.method, workers)
 	if err != nil {
@@ -273,6 +288,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	}
 	p := pipeline.New(ctx)
 	aside := l.setAside(room)
+	if s.queues != nil {
+		l.beginQueues(s.queues.Length)
+	}
 	var batches, rows int64
 	var traffic loader.Traffic
 	// Deferred, since the loop body may end its goroutine.
@@ -334,7 +352,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	case s.onDevice != nil:
 		done = s.onDevice.stages(s.planned(p, l.jobs, n, first), window, stream)
 	default:
-		done = s.stages(s.sampled(p, samplers, l.jobs, n, first), window, stream)
+		done = s.stages(s.sampledBy(p, samplers, l.jobs, n, first, s.sampleTimed), window, stream)
 	}
 	for j, err := range done.All() {
 		if err != nil {
@@ -356,7 +374,7 @@ func (s *Set) stages(sampled *pipeline.Queue[*job], window *cacheWindow, stream 
 		Work: func(w *pipeline.Worker, j *job) error {
 			err := window.reach(w.Context(), stream, j.plan.Index)
 			if err == nil {
-				err = s.gather(w, j)
+				err = s.gatherTimed(w, j)
 			}
 			if err == nil {
 				j.buffer.batch.Traffic.Add(window.takeLoaded())
@@ -367,7 +385,12 @@ func (s *Set) stages(sampled *pipeline.Queue[*job], window *cacheWindow, stream 
 	}).Then(pipeline.Stage[*job]{
 		// What the stage before has enqueued goes on while that gathers the next batch.
 		Name: "transfer", Queue: len(s.l.buffers),
-		Work: func(w *pipeline.Worker, j *job) error { return w.Wait(j.buffer.ready) },
+		Work: func(w *pipeline.Worker, j *job) error {
+			if err := w.Wait(j.buffer.ready); err != nil {
+				return err
+			}
+			return s.moved(w, j)
+		},
 	})
 }
 

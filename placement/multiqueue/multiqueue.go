@@ -11,6 +11,7 @@ package multiqueue
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -101,24 +102,45 @@ func (g Graph) K(c Costs) float64 {
 
 // Plan is how devices train by queues.
 type Plan struct {
-	Queue  int `json:"queue"`  // batches on the host, batches on the device, and gradients, of each device
-	Period int `json:"period"` // batches from one synchronisation to the next
+	Queue     int `json:"queue"`          // batches on the host, and on the device, of each device
+	Gradients int `json:"gradient_queue"` // of each device: those of so many batches
+	Period    int `json:"period"`         // batches from one synchronisation to the next
 }
 
-// Synchronous is a plan by which no gradient is stale.
-var Synchronous = Plan{Queue: 1, Period: 1}
+// Synchronous is a plan by which no gradient is stale, and nothing waits.
+var Synchronous = Plan{Queue: 1, Gradients: 1, Period: 1}
 
-// Check returns an error unless both are 1 or more.
+// Check returns an error unless all are 1 or more.
 func (p Plan) Check() error {
-	if p.Queue < 1 || p.Period < 1 {
-		return fmt.Errorf("queues of %d batches and a synchronisation each %d: want 1 or more", p.Queue, p.Period)
+	if p.Queue < 1 || p.Gradients < 1 || p.Period < 1 {
+		return fmt.Errorf("queues of %d batches and %d gradients and a synchronisation each %d batches: want 1 or more", p.Queue, p.Gradients, p.Period)
 	}
 	return nil
 }
 
 // Lag is how many gradients wait at most, when a device begins a batch: it has computed them, and has not
 // made the steps.
-func (p Plan) Lag() int { return min(p.Queue, p.Period) - 1 }
+func (p Plan) Lag() int { return min(p.Gradients, p.Period) - 1 }
+
+// MostGradients is the longest queue of gradients that WithGradients chooses. Longer ones gain little where
+// stragglers are others from batch to batch.
+const MostGradients = 8
+
+// WithGradients is the plan with the shortest queue of gradients whose epoch takes at most 1.02 times that of
+// the best of up to MostGradients, as seconds says. MQ-GNN does not bound it but by the period.
+func (p Plan) WithGradients(seconds func(Plan) (float64, error)) (Plan, error) {
+	var times []float64
+	for p.Gradients = 1; p.Gradients <= min(MostGradients, p.Period); p.Gradients++ {
+		s, err := seconds(p)
+		if err != nil {
+			return p, err
+		}
+		times = append(times, s)
+	}
+	least := slices.Min(times)
+	p.Gradients = 1 + slices.IndexFunc(times, func(s float64) bool { return s <= 1.02*least })
+	return p, nil
+}
 
 // Staleness is how many updates are missing in the parameters that gradients are computed with.
 type Staleness struct {

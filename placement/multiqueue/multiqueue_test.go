@@ -124,20 +124,38 @@ func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
 		// Each batch takes as long as its slowest share.
 		{"stragglers in turn, synchronous", Machine{2, 1, straggling}, Synchronous, 4, 16 * ms, Staleness{}},
 		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-5, 5-6, 6-10.
-		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 4}, 4, 10 * ms, Staleness{0.75, 1}},
+		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 2, 4}, 4, 10 * ms, Staleness{0.75, 1}},
 		// They meet after the second batch, at 5, and after the fourth.
-		{"synchronized each second batch", Machine{2, 1, straggling}, Plan{8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
+		{"synchronized each second batch", Machine{2, 1, straggling}, Plan{8, 8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
 		// Nothing waits but the first batch: 3 + 2 + 5 * 4, and the last share and update.
-		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 4}, 5, 25 * ms, Staleness{0.6, 1}},
+		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 2, 4}, 5, 25 * ms, Staleness{0.6, 1}},
 	} {
 		run, err := Simulate(c.machine, c.plan, c.batches)
 		if err != nil || run.Total != c.want || math.Abs(run.Staleness.Mean-c.stale.Mean) > 1e-12 || run.Staleness.Largest != c.stale.Largest {
 			t.Errorf("%s: %v, %+v, %v; want %v, %+v", c.name, run.Total, run.Staleness, err, c.want, c.stale)
 		}
 	}
-	for _, p := range []Plan{{0, 1}, {1, 0}} {
+	for _, p := range []Plan{{0, 1, 1}, {1, 0, 1}, {1, 1, 0}} {
 		if _, err := Simulate(Machine{1, 1, constant(1, 1, 1, 1, 1)}, p, 1); err == nil {
 			t.Errorf("%+v", p)
+		}
+	}
+}
+
+func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
+	for _, c := range []struct {
+		period int
+		times  []float64 // by length
+		want   int
+	}{
+		{8, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 4},
+		{2, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 2},
+		{100, []float64{5, 5, 5, 5, 5, 5, 5, 4.95}, 1},
+		{1, []float64{5}, 1},
+	} {
+		p, err := Plan{Queue: 3, Period: c.period}.WithGradients(func(p Plan) (float64, error) { return c.times[p.Gradients-1], nil })
+		if err != nil || p != (Plan{3, c.want, c.period}) {
+			t.Errorf("%+v: %+v, %v", c, p, err)
 		}
 	}
 }
@@ -168,7 +186,7 @@ func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Plan{q, []int{8, 32}[set/3%2]}
+		p := Plan{q, MostGradients, []int{8, 32}[set/3%2]}
 		run, err := Simulate(m, p, batches)
 		if err != nil {
 			t.Fatal(err)

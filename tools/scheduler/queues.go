@@ -1,0 +1,314 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement/multiqueue"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// MultiQueue is the name of the schedule by which several devices train by queues (MQ-GNN).
+const MultiQueue = "multi-queue"
+
+// MostQueue is the longest queue of batches that is used.
+const MostQueue = 32
+
+// Batches that are profiled, and the period of the second profile, which divides them.
+const (
+	queueProfile = 16
+	stalePeriod  = 8
+)
+
+// QueueOptions say what is trained by queues.
+type QueueOptions struct {
+	Graph   multiqueue.Graph
+	Devices []gds.Device
+	Sets    []*sampling.Set // of each device, with which the profile trains
+	Rows    int             // most that a batch has on a device
+	Spec    trainer.Spec
+	Options trainer.Options
+	Workers int         // of the processor, for each device
+	Stages  host.Stages // of a machine that is emulated
+	// What was asked for; 0: what is best.
+	Queue, Period, Gradients int
+	BatchBytes               func() int64 // memory of the largest batch on a device so far
+}
+
+// Queues is a plan by queues, and what it was chosen for. It measures the epochs of a training.
+type Queues struct {
+	Report QueueReport
+	plan   multiqueue.Plan
+	stages host.Stages
+
+	mu sync.Mutex
+	queueTimes
+}
+
+// queueTimes are what was measured: sums, and of gradients each on each device.
+type queueTimes struct {
+	sample, move, longest, share time.Duration
+	prepared, shared             int
+	compute                      [][]time.Duration
+}
+
+// meanCompute is the mean time of a gradient.
+func (t *queueTimes) meanCompute() time.Duration {
+	sum, count := time.Duration(0), 0
+	for _, all := range t.compute {
+		for _, took := range all {
+			sum += took
+			count++
+		}
+	}
+	return max(1, sum/time.Duration(max(1, count)))
+}
+
+// QueueReport is what queues were chosen for. Times are in seconds.
+type QueueReport struct {
+	Devices int `json:"devices"`
+	multiqueue.Plan
+	Capacity    int                  `json:"capacity"` // batches that a device has room for (Equation 25)
+	Lag         int                  `json:"gradients_that_wait"`
+	K           *float64             `json:"k"` // of Equation 23; nil: it was not needed, or is infinite
+	Staleness   multiqueue.Staleness `json:"staleness"`
+	Prepare     float64              `json:"longest_preparation_seconds"` // of a batch: sampled, gathered and moved
+	Compute     float64              `json:"mean_compute_seconds"`
+	Synchronize float64              `json:"synchronization_seconds"` // what one costs
+	Stale       float64              `json:"staleness_seconds"`       // what it costs a batch for each batch of the period
+	Predicted   float64              `json:"predicted_epoch_seconds"`
+	PredictedBy float64              `json:"predicted_synchronous_epoch_seconds"`
+	Reason      string               `json:"reason"`
+}
+
+// NewQueues profiles some batches, which takes two short trainings that are dropped, and chooses the size of
+// queues (Equations 24 and 25) and the period (Equation 23, with a k that is fitted to the measured costs of
+// synchronisation and staleness). One device has no gradients that wait: its period is 1.
+func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
+	q := &Queues{stages: o.Stages}
+	q.compute = make([][]time.Duration, len(o.Devices))
+	r := &q.Report
+	r.Devices = len(o.Devices)
+	batches := o.Sets[0].Batches()
+	synchronous, err := q.profile(ctx, o, multiqueue.Synchronous, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Capacity = MostQueue
+	for _, d := range o.Devices {
+		if info := d.Info(); info.MemoryBytes > 0 {
+			one := o.BatchBytes() * 5 / 4 // as buffers grow
+			free := multiqueue.Capacity(info.MemoryBytes, d.Usage().Peak, one)
+			r.Capacity = min(r.Capacity, free+multiqueue.Synchronous.Queue) // which the profile had
+		}
+	}
+	r.Prepare, r.Compute = q.longest.Seconds(), q.meanCompute().Seconds()
+	if q.plan.Queue, err = multiqueue.Size(q.longest, q.meanCompute(), r.Capacity); err != nil {
+		return nil, err
+	}
+	r.Reason = fmt.Sprintf("queues of %d: the longest preparation of a batch, %.3g ms, by the mean time of a gradient, %.3g ms, of at least %d and at most %d that there is room for",
+		q.plan.Queue, 1e3*r.Prepare, 1e3*r.Compute, multiqueue.LeastQueue, r.Capacity)
+	if o.Queue > 0 {
+		if q.plan.Queue = o.Queue; o.Queue > r.Capacity {
+			return nil, fmt.Errorf("%w: queues of %d batches, and there is room for %d", gds.ErrOutOfMemory, o.Queue, r.Capacity)
+		}
+		r.Reason = fmt.Sprintf("queues of %d were asked for", o.Queue)
+	}
+	size, times := q.plan.Queue, q.queueTimes
+	switch {
+	case o.Period > 0:
+		q.plan.Period = o.Period
+		r.Reason += fmt.Sprintf("; a synchronisation each %s was asked for", batchText(o.Period))
+	case r.Devices == 1:
+		q.plan.Period = 1
+		r.Reason += "; one device waits for no gradients"
+	default:
+		late, err := q.profile(ctx, o, multiqueue.Plan{Queue: size, Gradients: stalePeriod, Period: stalePeriod}, &synchronous)
+		if err != nil {
+			return nil, err
+		}
+		q.queueTimes = times // of batches whose preparation waited for nothing
+		// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
+		// simulated with the times that were measured.
+		seconds := [2]float64{}
+		for i, period := range []int{1, stalePeriod} {
+			if seconds[i], err = q.simulate(o, multiqueue.Plan{Queue: size, Gradients: period, Period: period}, batches); err != nil {
+				return nil, err
+			}
+			seconds[i] /= float64(batches)
+		}
+		costs, err := multiqueue.FitCosts(seconds, [2]float64{synchronous.progress, late.progress}, stalePeriod)
+		if err != nil {
+			return nil, err
+		}
+		k := o.Graph.K(costs)
+		r.Synchronize, r.Stale = costs.Synchronize, costs.Stale
+		q.plan = multiqueue.Plan{Queue: size, Period: min(o.Graph.Period(k), batches)}
+		r.Reason += fmt.Sprintf("; a synchronisation each %s", batchText(q.plan.Period))
+		if math.IsInf(k, 0) {
+			r.Reason += ", an epoch, as staleness costs nothing that could be measured"
+		} else {
+			r.K = &k
+			r.Reason += fmt.Sprintf(" by k = %.3g: one costs %.3g ms, and staleness each batch %.3g ms for each batch of the period", k, 1e3*costs.Synchronize, 1e3*costs.Stale)
+		}
+	}
+	if o.Gradients > 0 {
+		q.plan.Gradients = o.Gradients
+	} else if q.plan, err = q.plan.WithGradients(func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
+		return nil, err
+	}
+	if q.plan.Period > 1 {
+		r.Reason += fmt.Sprintf("; the gradients of up to %s wait", batchText(q.plan.Gradients))
+	}
+	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
+	if r.Predicted, err = q.simulate(o, q.plan, batches); err != nil {
+		return nil, err
+	}
+	if r.PredictedBy, err = q.simulate(o, multiqueue.Synchronous, batches); err != nil {
+		return nil, err
+	}
+	return q, q.Apply(o.Sets)
+}
+
+func batchText(n int) string {
+	if n == 1 {
+		return "batch"
+	}
+	return fmt.Sprintf("%d batches", n)
+}
+
+// simulate is how many seconds an epoch takes by a plan: batches are prepared in the mean of the times that were
+// measured, and gradients computed in these, again and again.
+func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan, batches int) (float64, error) {
+	prepared := time.Duration(max(1, q.prepared))
+	run, err := multiqueue.Simulate(multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers), Times: func(s multiqueue.Stage, device, batch int) time.Duration {
+		switch s {
+		case multiqueue.Sample:
+			return q.sample / prepared
+		case multiqueue.Move:
+			return q.move / prepared
+		case multiqueue.Compute:
+			if all := q.compute[device]; len(all) > 0 {
+				return all[batch%len(all)]
+			}
+		case multiqueue.Share:
+			return q.share / time.Duration(max(1, q.shared))
+		}
+		return 0
+	}}, plan, batches)
+	return run.Total.Seconds(), err
+}
+
+// profiled is how a short training went.
+type profiled struct {
+	first    float64 // the loss of the first batch
+	progress float64 // by how much the mean loss is lower
+}
+
+// profile trains on some batches by a plan, and drops the model. Without synchronous, a profile of the same
+// batches, it measures the stages.
+func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Plan, synchronous *profiled) (p profiled, err error) {
+	q.plan = plan
+	if err := q.Apply(o.Sets); err != nil {
+		return p, err
+	}
+	ranks := make([]trainer.Rank, len(o.Devices))
+	for i, d := range o.Devices {
+		ranks[i] = trainer.Rank{Device: d, Data: trainer.Data{Train: o.Sets[i], BatchRows: o.Rows}}
+	}
+	o.Options.Epochs, o.Options.EvalEvery, o.Options.Patience, o.Options.Queues = 1, 1, 0, q.Training()
+	f, err := trainer.Start(ctx, ranks, o.Spec, o.Options)
+	if err != nil {
+		return p, err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	f.Time(q.Times())
+	left := 1
+	run := func() (loss float64, err error) {
+		err = f.TrainUntil(ctx, func() bool { left--; return left <= 0 }, nil)
+		if err != nil && !errors.Is(err, trainer.ErrPaused) {
+			return 0, fmt.Errorf("measuring the stages of batches: %w", err)
+		}
+		s, err := f.State()
+		if err != nil {
+			return 0, err
+		}
+		if len(s.History) > 0 {
+			return s.History[0].TrainLoss, nil
+		}
+		for _, l := range s.Losses {
+			loss += float64(l)
+		}
+		return loss / float64(max(1, s.Rows)), nil
+	}
+	if synchronous == nil { // the first batch is not counted
+		if p.first, err = run(); err != nil {
+			return p, err
+		}
+		q.queueTimes = queueTimes{compute: make([][]time.Duration, len(o.Devices))}
+		left = queueProfile
+	} else {
+		p.first, left = synchronous.first, queueProfile/stalePeriod
+	}
+	mean, err := run()
+	p.progress = p.first - mean
+	return p, err
+}
+
+// Apply makes batches of the sets of a run, one for each device, wait in the queues.
+func (q *Queues) Apply(sets []*sampling.Set) error {
+	for _, s := range sets {
+		err := s.SetQueues(&sampling.Queues{
+			Length: q.plan.Queue, Pace: sampling.Pace{Sample: q.stages.CPU, Move: q.stages.DMA},
+			Prepared: func(sample, move time.Duration) {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				q.sample, q.move, q.longest = q.sample+sample, q.move+move, max(q.longest, sample+move)
+				q.prepared++
+			},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Training are the queues of gradients of a training.
+func (q *Queues) Training() *trainer.Queues {
+	return &trainer.Queues{Period: q.plan.Period, Lag: q.plan.Lag()}
+}
+
+// Times make a training wait where a machine is emulated, and measure it.
+func (q *Queues) Times() trainer.QueueTimes {
+	t := trainer.QueueTimes{
+		Computed: func(rank int, took time.Duration) {
+			if len(q.compute[rank]) < queueProfile {
+				q.compute[rank] = append(q.compute[rank], took)
+			}
+		},
+		Shared: func(took time.Duration) { q.share, q.shared = q.share+took, q.shared+1 },
+	}
+	if q.stages.Compute > 0 {
+		t.Pace = q.pace
+	}
+	return t
+}
+
+// pace is how long an emulated device computes a gradient: stragglers are others from batch to batch.
+func (q *Queues) pace(rank, epoch, batch int) time.Duration {
+	u := rng.Float64(rng.Hash(rng.Hash(uint64(rank), uint64(epoch)), uint64(batch)))
+	return time.Duration(float64(q.stages.Compute) * (1 + q.stages.Straggle*u))
+}

@@ -1,0 +1,150 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement/multiqueue"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// counted counts the seeds of the batches that were computed, by epoch and batch.
+type counted struct {
+	*sampling.Set
+	seeds map[[2]int][]uint32
+}
+
+func (c counted) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for b, err := range c.Set.EpochFrom(ctx, stream, n, first) {
+			if err == nil {
+				nodes, err := c.BatchNodes(ctx, n, b.Index)
+				if err == nil {
+					c.seeds[[2]int{n, b.Index}] = append(c.seeds[[2]int{n, b.Index}], nodes...)
+				}
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestEachSeedIsTrainedOnOnce stops a training by queues again and again; what was computed after the last
+// synchronisation is dropped and computed once more.
+func TestEachSeedIsTrainedOnOnce(t *testing.T) {
+	const world, batch, epochs = 3, 20, 2
+	ctx := t.Context()
+	files := vfs.NewMem()
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500, Features: 6, Classes: 3, Labeled: 0.9, Seed: 7}, Homophily: 0.8, Separation: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Run(ctx, files, source, "graph", ingest.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	graph, err := format.OpenGraph(files, "graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	nodes, err := session.NodesOf(ctx, graph, format.RegionTrain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranks []trainer.Rank
+	var sets []counted
+	for rank := range world {
+		device := testdevice.Open(t, host.Options{Discrete: true, Threads: 1})
+		s, err := session.OpenSampled(ctx, graph, session.SampledOptions{
+			Sampler: "neighbor", Sampling: sampling.Options{Fanouts: []int{4, 3}, Aggregation: sampling.Mean}, Seeds: nodes, Device: device, Buffers: sampling.QueueBuffers(4),
+			Plan: chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := s.Loader.Set(nodes, s.Method, chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := counted{set, map[[2]int][]uint32{}}
+		sets = append(sets, c)
+		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: c, BatchRows: batch}})
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	queues := &Queues{plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}, stages: host.Stages{CPU: time.Millisecond, Compute: time.Millisecond, Straggle: 3}}
+	queues.compute = make([][]time.Duration, world)
+	if err := queues.Apply([]*sampling.Set{sets[0].Set, sets[1].Set, sets[2].Set}); err != nil {
+		t.Fatal(err)
+	}
+	spec := trainer.Spec{Model: "sage", Matrices: graph.Matrices(), Features: graph.Manifest.Features, Classes: graph.Manifest.Classes, Settings: trainer.Values{"hidden": 4, "layers": 2}}
+	f, err := trainer.Start(ctx, ranks, spec, trainer.Options{Epochs: epochs, LearningRate: 0.01, Queues: queues.Training()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Time(queues.Times())
+	for _, s := range sets {
+		clear(s.seeds)
+	}
+	stops := 0
+	for {
+		within, cancel := context.WithTimeout(ctx, time.Duration(5+10*stops)*time.Millisecond)
+		err := f.Train(within, nil)
+		cancel()
+		if err == nil {
+			break
+		}
+		if stops++; !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		state, err := f.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		epoch := len(state.History)
+		for _, s := range sets {
+			for at := range s.seeds {
+				if at[0] > epoch || at[0] == epoch && at[1] >= state.Batch {
+					delete(s.seeds, at)
+				}
+			}
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(nodes)
+	for epoch := range epochs {
+		var seeds []uint32
+		for _, s := range sets {
+			for at, of := range s.seeds {
+				if at[0] == epoch {
+					seeds = append(seeds, of...)
+				}
+			}
+		}
+		slices.Sort(seeds)
+		if !slices.Equal(seeds, nodes) {
+			t.Errorf("epoch %d, %d stops: %d seeds, want each of %d once", epoch, stops, len(seeds), len(nodes))
+		}
+	}
+	t.Logf("%d stops", stops)
+}
