@@ -156,6 +156,18 @@ type Stream interface {
 	Close() error
 }
 
+// Grouper is a Stream that submits many operations together at less cost than one by one, as a CUDA graph.
+type Grouper interface {
+	Stream
+	// BeginGroup begins a group: operations that are enqueued from here on are submitted together by
+	// EndGroup, and run in order, with the same results. Inside, nothing but operations of the stream is
+	// allowed: no events, no waits, no Close. After an error, there is no group.
+	BeginGroup() error
+	// EndGroup submits the group. An error, of an operation too, does not poison the stream: nothing of the
+	// group runs, and its operations may be enqueued again, one by one.
+	EndGroup() error
+}
+
 // QueueLength is how many operations every stream has room for.
 const QueueLength = 500
 

@@ -18,6 +18,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.close()
+			n.submission.grouper = nil // a group is of a closure
 			data := noise(1, rows+n.levels.layers*toyMoreSources, len(c.spec.Matrices), 3, 4)
 			data.layers, data.labels = n.levels.layers, data.labels[:rows]
 			alone := group{ranks: []*network{n}}

@@ -372,7 +372,7 @@ func (f *Fitting) Result() (*Result, error) {
 		Figures: Figures{
 			Epochs: len(s.History), BestEpoch: best.Number, Selection: SelectedLast, Metric: s.Options.Metric,
 			TrainLoss: best.TrainLoss, ValidMetric: best.Valid, TestMetric: f.testMetric,
-			StageSeconds: maps.Clone(s.StageSeconds),
+			StageSeconds: maps.Clone(s.StageSeconds), Submission: f.ranks[0].submission.reason,
 		},
 	}
 	if best.Valid != nil {

@@ -40,6 +40,7 @@ type network struct {
 	rescaled     *rescaled  // nil: not a model of values
 	meter        meter      // nil: to predict only
 	profile      *profile   // nil: none
+	submission   *submission
 	stream       gds.Stream
 	mem          memory
 }
@@ -129,8 +130,12 @@ func (n *network) allocate(activations []*activation) (err error) {
 	if n.mem.dev == nil {
 		return nil
 	}
-	if n.stream, err = n.mem.dev.NewStream(); err != nil || n.task.weights == nil {
+	if n.stream, err = n.mem.dev.NewStream(); err != nil {
 		return err
+	}
+	n.submission = newSubmission(n.stream)
+	if n.task.weights == nil {
+		return nil
 	}
 	weights := make([]float32, len(n.task.weights))
 	for i, w := range n.task.weights {
@@ -216,6 +221,14 @@ func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 // parameters stay the same on all, bit for bit.
 func (n *network) trainBatch(b *loader.Batch, dropoutSeed uint64, o stepOptions) {
 	n.profile.lap(n.stream, "load")
+	if n.ranks > 1 || n.profile != nil || n.submission.grouper == nil { // a profile waits after each part
+		n.trainStep(b, dropoutSeed, o)
+		return
+	}
+	n.submission.run(n.stream, func() { n.trainStep(b, dropoutSeed, o) })
+}
+
+func (n *network) trainStep(b *loader.Batch, dropoutSeed uint64, o stepOptions) {
 	n.gradient(b, dropoutSeed)
 	if !n.pass.meet(n.params.grad) {
 		return

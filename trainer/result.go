@@ -42,8 +42,9 @@ type Figures struct {
 	LoadWaitSeconds  float64            `json:"load_wait_seconds"`
 	RowsPerSecond    float64            `json:"rows_per_second"` // of training, by the median epoch
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
-	EpochTraffic     loader.Traffic     `json:"epoch_traffic"`     // mean over the epochs
-	PeakDeviceBytes  int64              `json:"peak_device_bytes"` // of the fullest device, whatever else it held included
+	EpochTraffic     loader.Traffic     `json:"epoch_traffic"`        // mean over the epochs
+	PeakDeviceBytes  int64              `json:"peak_device_bytes"`    // of the fullest device, whatever else it held included
+	Submission       string             `json:"submission,omitempty"` // how steps went to a device that takes graphs, and why
 }
 
 // Result is the result of Fit.

@@ -104,6 +104,12 @@ func (t *trained) text(w io.Writer) {
 	if t.PredictedEpochSeconds != nil {
 		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
 	}
+	for _, run := range t.Runs {
+		if run.Submission != "" {
+			line("steps", "%s", run.Submission)
+			break
+		}
+	}
 	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
 	if t.Schedule != nil {
 		writeSchedule(w, t.Schedule)

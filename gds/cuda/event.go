@@ -37,7 +37,10 @@ func (s *stream) Record() gds.Event {
 		return e
 	}
 	s.poisoned()
-	e.err = s.err
+	if e.err = s.err; !s.outsideGroup("Record") {
+		e.err = s.group.err
+		return e
+	}
 	made, err := s.device.takeEvent()
 	if err == nil {
 		err = check(C.hopfeed_record(handle(s.device.context), handle(s.stream), handle(made)))

@@ -70,6 +70,50 @@ CUresult hopfeed_when_reached(uintptr_t context, uintptr_t stream, uintptr_t eve
 	return r == CUDA_SUCCESS ? cuLaunchHostFunc((CUstream)stream, reached, (void *)handle) : r;
 }
 
+CUresult hopfeed_begin_capture(uintptr_t context, uintptr_t stream) {
+	USE(context);
+	return cuStreamBeginCapture((CUstream)stream, CU_STREAM_CAPTURE_MODE_RELAXED); // the goroutine may move to other threads
+}
+
+CUresult hopfeed_drop_capture(uintptr_t context, uintptr_t stream) {
+	CUgraph graph = NULL;
+	USE(context);
+	CUresult r = cuStreamEndCapture((CUstream)stream, &graph);
+	if (graph) cuGraphDestroy(graph);
+	return r;
+}
+
+CUresult hopfeed_end_capture(uintptr_t context, uintptr_t stream, uintptr_t *exec) {
+	CUgraph graph = NULL;
+	CUgraphExec e = (CUgraphExec)*exec;
+	USE(context);
+	CUresult r = cuStreamEndCapture((CUstream)stream, &graph);
+	if (r != CUDA_SUCCESS) return r;
+	if (e) {
+		CUgraphExecUpdateResultInfo info;
+		if (cuGraphExecUpdate(e, graph, &info) != CUDA_SUCCESS) {
+			// It has other operations. The old one may run still.
+			r = cuStreamSynchronize((CUstream)stream);
+			CUresult destroyed = cuGraphExecDestroy(e);
+			if (r == CUDA_SUCCESS) r = destroyed;
+			*exec = 0;
+			e = NULL;
+		}
+	}
+	if (r == CUDA_SUCCESS && !e) {
+		r = cuGraphInstantiateWithFlags(&e, graph, 0);
+		if (r == CUDA_SUCCESS) *exec = (uintptr_t)e;
+	}
+	CUresult destroyed = cuGraphDestroy(graph);
+	if (r == CUDA_SUCCESS) r = destroyed;
+	return r == CUDA_SUCCESS ? cuGraphLaunch(e, (CUstream)stream) : r;
+}
+
+CUresult hopfeed_destroy_exec(uintptr_t context, uintptr_t exec) {
+	USE(context);
+	return cuGraphExecDestroy((CUgraphExec)exec);
+}
+
 const char *hopfeed_error_name(CUresult r) {
 	const char *s;
 	return cuGetErrorName(r, &s) == CUDA_SUCCESS ? s : "unknown error";

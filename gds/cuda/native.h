@@ -22,5 +22,11 @@ CUresult hopfeed_query(uintptr_t context, uintptr_t event);
 // event is reached; never if the device fails before. It goes through a stream that has nothing
 // else to do.
 CUresult hopfeed_when_reached(uintptr_t context, uintptr_t stream, uintptr_t event, uintptr_t handle);
+// hopfeed_begin_capture makes a stream collect what is enqueued, and hopfeed_end_capture enqueues all of it
+// as one graph (hopfeed_drop_capture drops it). exec is the graph of the last time, or 0: it is changed to the new one, or replaced.
+CUresult hopfeed_begin_capture(uintptr_t context, uintptr_t stream);
+CUresult hopfeed_drop_capture(uintptr_t context, uintptr_t stream);
+CUresult hopfeed_end_capture(uintptr_t context, uintptr_t stream, uintptr_t *exec);
+CUresult hopfeed_destroy_exec(uintptr_t context, uintptr_t exec);
 const char *hopfeed_error_name(CUresult r);
 const char *hopfeed_error_text(CUresult r);

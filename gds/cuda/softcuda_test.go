@@ -163,3 +163,49 @@ func TestADeviceThatMapsNoHostMemoryDoesNotGatherFromIt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAGroupThatCannotBeMadeIsDroppedAndTheStreamGoesOn(t *testing.T) {
+	soft := testdevice.Software(t)
+	d := open(t, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.Alloc(400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grouper, x := s.(gds.Grouper), gds.NewTensor(b, 10, 10, gds.Float32)
+	fill := func(value float32) error {
+		if err := grouper.BeginGroup(); err != nil {
+			return err
+		}
+		s.Fill(x, value)
+		return grouper.EndGroup()
+	}
+	for i, function := range []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuLaunchKernel", "cuGraphLaunch", "cuGraphExecUpdate_v2"} {
+		s.Fill(x, float32(i))
+		soft.Fail(function, 1, testdevice.Unknown)
+		err := fill(-1)
+		want := float32(i)
+		if function == "cuGraphExecUpdate_v2" { // another graph is made
+			want = -1
+		}
+		if (err == nil) != (want == -1) {
+			t.Errorf("%s fails: %v", function, err)
+		}
+		got := make([]float32, 100)
+		if err := gds.Download(d, s, got, x); err != nil || got[0] != want || got[99] != want {
+			t.Errorf("%s fails: %v, %v, want %v", function, got[0], err, want)
+		}
+		if err := fill(100); err != nil {
+			t.Errorf("after %s: %v", function, err)
+		}
+	}
+	if made, changed := soft.Graphs(); made < 2 || changed == 0 {
+		t.Errorf("%d graphs were made, %d times one was changed", made, changed)
+	}
+	if err := errors.Join(s.Close(), b.Free(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}

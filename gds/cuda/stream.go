@@ -28,6 +28,7 @@ type stream struct {
 	call   call
 	work   workspace
 	blas   blas
+	group  group
 
 	// Of whoever uses the stream:
 	err    error // the first
@@ -93,6 +94,9 @@ func (s *stream) WaitEvent(of gds.Event) {
 		s.fail("WaitEvent", nil, errors.New("the event is of another kind of device"))
 		return
 	}
+	if !s.outsideGroup("WaitEvent") {
+		return
+	}
 	if e.recorded && !e.stream.hasEnded() {
 		if err := check(C.hopfeed_wait_event(handle(s.device.context), handle(s.stream), handle(e.event))); err != nil && s.err == nil {
 			s.fail("WaitEvent", nil, err)
@@ -119,6 +123,9 @@ func (s *stream) Close() error {
 		return s.closedError()
 	}
 	d := s.device
+	if s.group.open {
+		_ = s.EndGroup() // its operations are those of whoever did not end it
+	}
 	err := d.do(s.stream.Synchronize)
 	s.poisoned()
 	s.closed = true
@@ -128,7 +135,7 @@ func (s *stream) Close() error {
 	s.mu.Lock()
 	s.ended, s.final = true, s.fault.read()
 	s.mu.Unlock()
-	err = d.do(func() error { return errors.Join(s.blas.close(d), s.work.free(), s.stream.Destroy()) })
+	err = d.do(func() error { return errors.Join(s.group.free(d), s.blas.close(d), s.work.free(), s.stream.Destroy()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults.give(s.fault)
@@ -168,13 +175,17 @@ type call struct {
 
 // enqueue runs body, which enqueues an operation, unless the stream is poisoned or closed.
 func (s *stream) enqueue(name string, tensors []gds.Tensor, body func(c *call)) {
-	if s.poisoned() {
+	if s.poisoned() || s.group.open && s.group.err != nil {
 		return
 	}
 	c := &s.call
 	c.count, c.err = 0, nil
 	body(c)
-	if c.err != nil {
+	switch {
+	case c.err == nil:
+	case s.group.open: // nothing of it will run
+		s.group.err = fmt.Errorf("%s: %w", name, c.err)
+	default:
 		s.fail(name, tensors, c.err)
 	}
 }

@@ -1,9 +1,11 @@
 package gdstest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,100 @@ import (
 )
 
 var streamTests = []test{
+	{"groups compute what single operations do", func(b *fixture) {
+		grouper, ok := b.stream.(gds.Grouper)
+		if !ok {
+			b.Skip("streams of this device have no groups")
+		}
+		pinned := b.pin(4 * 40 * 30)
+		x, y, w, sums := b.floats(strided, 40, 30, b.normal(40*30)), b.floats(dense, 40, 30, nil), b.floats(dense, 30, 30, b.normal(900)), b.floats(dense, 1, 30, nil)
+		// step is other work for each i, with one operation more for every fourth.
+		step := func(i int) {
+			rows := 40 - i%3
+			if i%4 == 3 {
+				b.stream.Fill(y.Tensor, float32(i))
+			}
+			b.stream.Gemm(false, false, float32(i), x.Slice(0, rows), w.Tensor, 0, y.Slice(0, rows))
+			b.stream.Dropout(y.Slice(0, rows), y.Slice(0, rows), 0.5, uint64(i))
+			b.stream.SumRows(sums.Tensor, 0.5, y.Slice(0, rows))
+			b.stream.AddRow(x.Tensor, sums.Tensor)
+			b.stream.ClipNorm(w.Slice(0, 1), 1)
+			b.stream.Copy(gds.NewTensor(pinned, 40, 30, gds.Float32), x.Tensor)
+		}
+		start := b.bytes(x)
+		startW := b.bytes(w)
+		var want [4][]byte
+		for grouped := range 2 {
+			for _, a := range []*array{x, w} {
+				values := map[*array][]byte{x: start, w: startW}[a]
+				if err := gds.Upload(b.device, b.stream, a.Tensor, values); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.stream.Fill(sums.Tensor, 0)
+			b.stream.Fill(y.Tensor, 0)
+			for i := range 9 {
+				if grouped == 1 {
+					if err := grouper.BeginGroup(); err != nil {
+						b.Fatal(err)
+					}
+				}
+				step(i)
+				if grouped == 1 {
+					if err := grouper.EndGroup(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.sync()
+			got := [4][]byte{b.bytes(x), b.bytes(y), b.bytes(w), slices.Clone(pinned.Bytes())}
+			if grouped == 0 {
+				want = got
+				continue
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i]) {
+					b.Errorf("matrix %d is another", i)
+				}
+			}
+		}
+	}},
+	{"a group with an error is dropped, and the stream goes on", func(b *fixture) {
+		s := b.newStream()
+		grouper, ok := s.(gds.Grouper)
+		if !ok {
+			_ = s.Close()
+			b.Skip("streams of this device have no groups")
+		}
+		x := b.floats(dense, 2, 3, []float32{1, 2, 3, 4, 5, 6})
+		busy := b.stream.Record()
+		for name, call := range map[string]func(){
+			"Record": func() { s.Record() }, "WaitEvent": func() { s.WaitEvent(busy) }, "Gemm": func() { s.Gemm(false, false, 1, x.Tensor, x.Tensor, 0, x.Tensor) },
+		} {
+			if err := grouper.BeginGroup(); err != nil {
+				b.Fatal(err)
+			}
+			if err := grouper.BeginGroup(); err == nil {
+				b.Error("a group in a group")
+			}
+			s.Fill(x.Tensor, 7)
+			call()
+			s.Fill(x.Tensor, 8)
+			if err := grouper.EndGroup(); err == nil || !strings.Contains(err.Error(), name) {
+				b.Errorf("%s in a group: %v", name, err)
+			}
+			if err := grouper.EndGroup(); err == nil {
+				b.Error("a group ended twice")
+			}
+		}
+		s.AddRow(x.Slice(1, 2), x.Slice(0, 1))
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+		if got := b.read(x); !slices.Equal(got[3:], []float32{5, 7, 9}) {
+			b.Errorf("got %v", got)
+		}
+	}},
 	{"work runs in the order it was enqueued", func(b *fixture) {
 		// x -> 2x + 1 does not commute with itself under another order of its two
 		// halves; 20 times gives 2^20 - 1.

@@ -28,6 +28,8 @@ type SoftwareDriver struct {
 	maps      func(yes int32)
 	allocated func() uint64
 	objects   func() uint64
+	graphs    func() uint64
+	updates   func() uint64
 }
 
 // Software skips a test on another driver, and sets the software driver back after it.
@@ -47,6 +49,8 @@ func Software(t testing.TB) *SoftwareDriver {
 	purego.RegisterLibFunc(&s.maps, handle, "softcuda_map")
 	purego.RegisterLibFunc(&s.allocated, handle, "softcuda_allocated")
 	purego.RegisterLibFunc(&s.objects, handle, "softcuda_objects")
+	purego.RegisterLibFunc(&s.graphs, handle, "softcuda_graphs")
+	purego.RegisterLibFunc(&s.updates, handle, "softcuda_graph_updates")
 	t.Cleanup(func() {
 		s.Fail("", 0, Unknown)
 		s.Memory(1 << 30)
@@ -75,6 +79,9 @@ func (s *SoftwareDriver) Allocated() uint64 { return s.allocated() }
 
 // Objects is how many streams and events there are.
 func (s *SoftwareDriver) Objects() uint64 { return s.objects() }
+
+// Graphs is how many graphs have been made, and how often one was changed to the next.
+func (s *SoftwareDriver) Graphs() (made, changed uint64) { return s.graphs(), s.updates() }
 
 func number(yes bool) int32 {
 	if yes {

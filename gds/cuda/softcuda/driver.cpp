@@ -6,6 +6,7 @@
 // memory that is neither a device's nor pinned is an error: on a GPU it would be one silently, by
 // losing its asynchrony. Tests set limits by the functions softcuda_*.
 #include "shim.h"
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cuda.h>
@@ -44,6 +45,7 @@ std::string failing;
 long fails_in;
 CUresult fails_with;
 size_t events;
+std::atomic<size_t> graphs, updates;
 bool lost, maps = true;
 char contexts[devices];
 thread_local CUcontext current;
@@ -71,7 +73,13 @@ struct Point { // that streams reach
 };
 } // namespace
 
+// Work of a stream: what it does, and which function of the driver, or kernel, that is.
+struct Work { std::function<void()> run; const void *what; };
+struct CUgraph_st { std::vector<Work> work; };
+struct CUgraphExec_st { std::vector<Work> work; };
+
 struct CUstream_st {
+	std::unique_ptr<CUgraph_st> graph; // that is captured
 	std::mutex m;
 	std::condition_variable c;
 	std::deque<std::function<void()>> work;
@@ -89,7 +97,17 @@ struct CUstream_st {
 			c.notify_all();
 		}
 	}
-	CUresult add(std::function<void()> f) { Lock l(m); work.push_back(std::move(f)); c.notify_all(); return CUDA_SUCCESS; }
+	CUresult add(std::function<void()> f, const void *what = nullptr) {
+		Lock l(m);
+		if (graph) {
+			graph->work.push_back({std::move(f), what});
+			return CUDA_SUCCESS;
+		}
+		work.push_back(std::move(f));
+		c.notify_all();
+		return CUDA_SUCCESS;
+	}
+	bool captures() { Lock l(m); return bool(graph); }
 	void drain() { Lock l(m); c.wait(l, [&] { return work.empty() && !busy; }); }
 	~CUstream_st() { { Lock l(m); stop = true; c.notify_all(); } thread.join(); }
 };
@@ -145,6 +163,8 @@ EXPORT void softcuda_lose(int yes) { Lock l(mu); lost = yes; }
 EXPORT void softcuda_map(int yes) { Lock l(mu); maps = yes; }
 EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1]; for (auto &p : pinned) n += p.second.bytes; return n; }
 
+EXPORT size_t softcuda_graphs() { return graphs; }
+EXPORT size_t softcuda_graph_updates() { return updates; }
 EXPORT size_t softcuda_objects() { Lock l(mu), k(streams_mu); return streams.size() + events; }
 
 // For the software cuFile: whether memory is a device's.
@@ -222,8 +242,8 @@ API cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, CUstream s) {
 
 API cuStreamCreate(CUstream *s, unsigned) { CURRENT; Lock l(streams_mu); streams.insert(*s = new CUstream_st); return CUDA_SUCCESS; }
 API cuStreamDestroy_v2(CUstream s) { CURRENT; Lock l(streams_mu); streams.erase(s); delete s; return CUDA_SUCCESS; }
-API cuStreamSynchronize(CUstream s) { CURRENT; s->drain(); return begin("lost"); }
-API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) { CURRENT; auto p = e->get(); return p ? s->add([p] { p->wait(); }) : CUDA_SUCCESS; }
+API cuStreamSynchronize(CUstream s) { CURRENT; if (s->captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; s->drain(); return begin("lost"); }
+API cuStreamWaitEvent(CUstream s, CUevent e, unsigned) { CURRENT; if (s->captures()) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION; auto p = e->get(); return p ? s->add([p] { p->wait(); }) : CUDA_SUCCESS; }
 API cuLaunchHostFunc(CUstream s, CUhostFn f, void *arg) {
 	CURRENT;
 	return s->add([=] { if (begin("lost") == CUDA_SUCCESS) f(arg); });
@@ -232,6 +252,7 @@ API cuEventCreate(CUevent *e, unsigned) { CURRENT; { Lock l(mu); events++; } *e 
 API cuEventDestroy_v2(CUevent e) { CURRENT; { Lock l(mu); events--; } delete e; return CUDA_SUCCESS; }
 API cuEventRecord(CUevent e, CUstream s) {
 	CURRENT;
+	if (s->captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	auto p = std::make_shared<Point>();
 	{ Lock l(e->m); e->point = p; }
 	return s->add([p] { p->reach(); });
@@ -264,5 +285,34 @@ API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned
 		std::vector<void *> p;
 		for (auto &a : args) p.push_back(&a);
 		shim::launch(k->second.entry, {gx, gy, gz}, {bx, by, bz}, p.data());
-	});
+	}, f);
 }
+
+API cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode) {
+	CURRENT;
+	Lock l(s->m);
+	if (s->graph) return CUDA_ERROR_ILLEGAL_STATE;
+	s->graph.reset(new CUgraph_st);
+	return CUDA_SUCCESS;
+}
+API cuStreamEndCapture(CUstream s, CUgraph *g) {
+	Lock l(s->m);
+	*g = s->graph.release();
+	l.unlock();
+	if (!*g) return CUDA_ERROR_ILLEGAL_STATE;
+	if (CUresult r = begin(__func__)) { delete *g; return r; }
+	return CUDA_SUCCESS;
+}
+API cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long) { CURRENT; *e = new CUgraphExec_st{g->work}; graphs++; return CUDA_SUCCESS; }
+API cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUgraphExecUpdateResultInfo *) {
+	CURRENT;
+	bool same = e->work.size() == g->work.size();
+	for (size_t i = 0; same && i < e->work.size(); i++) same = e->work[i].what == g->work[i].what;
+	if (!same) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	e->work = g->work;
+	updates++;
+	return CUDA_SUCCESS;
+}
+API cuGraphLaunch(CUgraphExec e, CUstream s) { CURRENT; return s->add([work = e->work] { for (auto &w : work) w.run(); }); }
+API cuGraphDestroy(CUgraph g) { CURRENT; delete g; return CUDA_SUCCESS; }
+API cuGraphExecDestroy(CUgraphExec e) { CURRENT; delete e; return CUDA_SUCCESS; }
