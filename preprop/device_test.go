@@ -370,3 +370,33 @@ func TestRangesOfColumnsAreEven(t *testing.T) {
 		}
 	}
 }
+
+// Memory that was free when the job was planned may be taken since: the error says so, wherever it shows.
+func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 500, 7).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: PPR, Parameter: 0.3, Tolerance: 0.1}}, Rows: format.RowsAll, Threads: 2}
+	want := propagated(t, fsys.CrashClone(), "store", o)
+	full := 0
+	for memory := int64(4 << 10); ; memory = memory * 5 / 4 {
+		o.Device = func(float64) (*Device, error) {
+			return &Device{Name: "card", Open: func() (gds.Device, error) { return testdevice.New(host.Options{Discrete: true, MemoryBytes: memory}) }}, nil
+		}
+		disk := fsys.CrashClone()
+		_, err := Propagate(context.Background(), disk, "graph", "store", o)
+		if err == nil {
+			break
+		}
+		full++
+		if !errors.Is(err, ErrDevice) || !errors.Is(err, gds.ErrOutOfMemory) || !strings.Contains(err.Error(), "card: ") {
+			t.Fatalf("%d bytes: %v", memory, err)
+		}
+		o.Device = nil
+		if got := propagated(t, disk, "store", o); !sameFiles(got, want) {
+			t.Errorf("%d bytes: the processor goes on to other bytes", memory)
+		}
+	}
+	if full < 5 {
+		t.Errorf("memory was full %d times", full)
+	}
+}
