@@ -87,3 +87,25 @@ func TestAThousandEpochsTakeNoMoreOfAGPUThanAFew(t *testing.T) {
 		}
 	}
 }
+
+// Batches that a GPU samples and gathers by itself, out of host memory, are those of the processor, so trainings end
+// with the same numbers, through a cache too.
+func TestBatchesThatAGPUPreparesTrainTheSameModel(t *testing.T) {
+	testdevice.Software(t)
+	d := disk(t, generateLine)
+	for _, flags := range []string{"--model sage --fanout 3,3", "--model gcn --sampler labor --fanout 3,3 --cache degree:900"} {
+		type figures struct {
+			Loss  float64 `json:"train_loss"`
+			Valid float64 `json:"valid_metric"`
+			Test  float64 `json:"test_metric"`
+		}
+		var all [2]figures
+		for i, schedule := range []string{"cpu", "gpu"} {
+			line := "train graph --hidden 8 --epochs 3 --batch 40 --placement host --json " + flags + " --schedule " + schedule
+			readJSON(t, must(t, d, line).stdout, &all[i])
+		}
+		if all[0] != all[1] || all[0].Loss == 0 {
+			t.Errorf("%s: by the processor %+v, by the GPU %+v", flags, all[0], all[1])
+		}
+	}
+}
