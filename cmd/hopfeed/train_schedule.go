@@ -78,7 +78,7 @@ func roomFor(workers int, buffers float64) (cpu, gpu int) {
 	return max(leastCPUBuffer, 2*workers), int(cmp.Or(buffers, scheduledGPUBuffer))
 }
 
-// workers is how many of the processor prepare batches.
+// samplingWorkers is how many of the processor prepare batches.
 func (a *app) samplingWorkers(o *samplingOptions) int {
 	return cmp.Or(int(o.sampling["workers"]), a.emulate.Workers, a.threads)
 }
@@ -123,11 +123,12 @@ func (in *graphInput) profile(ctx context.Context, a *app, o *trainOptions, spec
 	}
 	inputs := collective.Inputs{Batches: set.Batches(), Share: o.share, Seed: a.seed}
 	inputs.CPUBuffer, inputs.GPUBuffer = roomFor(workers, o.sampling["buffers"])
-	room := in.room(a)
-	if need := sampling.Buffers(1, 1); room < need {
-		return fail(fmt.Errorf("%w: a schedule has %d batches or more at a time, and there is room for %d", gds.ErrOutOfMemory, need, room))
+	onHost, onDevice := in.room(a)
+	if least := sampling.Buffers(1, 1); onHost < least || onDevice < 3 {
+		return fail(fmt.Errorf("%w: a schedule has 3 batches or more on the device and %d in pinned memory, and there is room for %d and %d", gds.ErrOutOfMemory, least, onDevice, onHost))
 	}
-	for sampling.Buffers(inputs.CPUBuffer, inputs.GPUBuffer) > room {
+	inputs.GPUBuffer = min(inputs.GPUBuffer, onDevice-2)
+	for sampling.Buffers(inputs.CPUBuffer, inputs.GPUBuffer) > onHost {
 		if inputs.CPUBuffer > inputs.GPUBuffer {
 			inputs.CPUBuffer--
 		} else {
@@ -137,23 +138,25 @@ func (in *graphInput) profile(ctx context.Context, a *app, o *trainOptions, spec
 	return p, inputs, nil
 }
 
-// room is for how many batches there is memory, judged by those that were.
-func (in *graphInput) room(a *app) int {
+// room is for how many batches there is memory on host and device, judged by those that were profiled.
+func (in *graphInput) room(a *app) (onHost, onDevice int) {
 	one := in.sampled.Loader.Stats().BatchBytes
-	one += one / 4 // as buffers grow
-	room := int64(1 << 20)
-	u := in.device.Usage()
-	if all := in.device.Info().MemoryBytes; all > 0 {
-		room = (all-u.Peak)/max(1, one) + int64(sampling.Buffers(1, 1))
+	one = max(1, one+one/4) // as buffers grow
+	host, device := int64(mostBuffers), int64(mostBuffers)
+	info := in.device.Info()
+	if info.MemoryBytes > 0 {
+		device = (info.MemoryBytes-in.device.Usage().Peak)/one + 3 // which there were
 	}
-	if a.budget.By != "" && !in.device.Info().Unified { // pinned memory for each
-		left := int64(a.budget.Bytes) - in.where.hostBytes
-		room = min(room, max(left/2/max(1, one), int64(sampling.Buffers(1, 1))))
+	switch {
+	case info.Unified: // batches are on the device as soon as they are sampled
+		host = device
+	case a.budget.By != "":
+		host = max((int64(a.budget.Bytes)-in.where.hostBytes)/2/one, int64(sampling.Buffers(1, 1)))
 	}
-	return int(room)
+	return int(min(host, mostBuffers)), int(min(device, mostBuffers))
 }
 
-// plan chooses the schedule of a training, and says so.
+// planSchedule chooses the schedule of a training, and says so.
 func (in *graphInput) planSchedule(ctx context.Context, a *app, o *trainOptions, spec trainer.Spec, part session.Partition) error {
 	if o.schedule == scheduler.Auto && in.device.Info().Unified {
 		a.note("schedule: the processor prepares all batches, as the device is the processor")

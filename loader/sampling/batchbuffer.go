@@ -21,6 +21,7 @@ type batchBuffer struct {
 	l      *Loader
 	device gds.Buffer // nil before the first batch
 	pinned gds.Buffer // of what the host writes, unless the host can write to device
+	lent   *lent      // whose memory device is; nil: its own
 	bytes  atomic.Int64
 
 	batch  loader.Batch
@@ -160,6 +161,14 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	}
 	p := &j.layout
 	b.bytes.Store(max(b.bytes.Load(), p.host+p.end))
+	if l.lends {
+		if b.device != nil && b.released != nil {
+			if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
+				return context.Cause(w.Context())
+			}
+		}
+		return b.growPinned(j)
+	}
 	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.written
 	if b.released != nil && (l.unified || grows) {
 		if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
@@ -173,15 +182,29 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 	return nil
 }
 
+// tooLarge is an error if a batch needs more than one may take.
+func (l *Loader) tooLarge(j *job) error {
+	p := &j.layout
+	if limit, need := l.o.MaxBatchBytes, p.host+p.end; limit > 0 && need > limit {
+		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
+			gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
+	}
+	return nil
+}
+
+// noRoom explains that there is no memory for a batch.
+func noRoom(j *job, err error) error {
+	return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, j.layout.inputs, err)
+}
+
 // grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing
 // uses the memory.
 func (b *batchBuffer) grow(j *job) error {
 	l, p := b.l, &j.layout
 	need := p.host + p.end
 	limit := l.o.MaxBatchBytes
-	if limit > 0 && need > limit {
-		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
-			gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
+	if err := l.tooLarge(j); err != nil {
+		return err
 	}
 	if err := b.release(); err != nil {
 		return err
@@ -202,7 +225,7 @@ func (b *batchBuffer) grow(j *job) error {
 		b.pinned, err = l.o.Device.AllocPinned(p.written + p.written/4)
 	}
 	if err != nil {
-		return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, p.inputs, err)
+		return noRoom(j, err)
 	}
 	return nil
 }
@@ -327,6 +350,11 @@ func (l *Loader) beginBatch(w *pipeline.Worker, j *job) error {
 	}
 	b, p := j.buffer, &j.layout
 	batch := &b.batch
+	if j.size.onDevice && l.lends {
+		if err := l.takeDevice(w, j); err != nil {
+			return err
+		}
+	}
 	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, j.size.seeds, j.plan.GlobalRows
 	batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}
 	if l.o.NodeIDs {

@@ -66,8 +66,11 @@ type Loader struct {
 	buffers []*batchBuffer
 	free    chan *batchBuffer // neither with a job nor with the loop nor held
 	allJobs []*job
-	jobs    chan *job // that are not in a pipeline
-	spare   []*job    // of schedules, that are not in a pipeline
+	jobs    chan *job  // that are not in a pipeline
+	spare   []*job     // of schedules, that are not in a pipeline
+	lents   []*lent    // of schedules
+	lending chan *lent // of lents, those that no batch has
+	lends   bool       // in the epoch that runs
 	lookup  sync.Mutex
 	rows    *rowCache // nil: no rows are cached
 	began   bool      // the cache
@@ -112,11 +115,15 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
 	}
-	l.free = make(chan *batchBuffer, o.Buffers)
+	l.free, l.lending = make(chan *batchBuffer, o.Buffers), make(chan *lent, o.Buffers)
 	for range o.Buffers {
 		b := &batchBuffer{l: l}
 		b.giveBack = func(held []gds.Event) {
-			b.putHeld(held)
+			if b.lent != nil {
+				b.giveDeviceBack(held)
+			} else {
+				b.putHeld(held)
+			}
 			l.free <- b // there is room for all
 		}
 		l.buffers = append(l.buffers, b)
@@ -227,6 +234,9 @@ func (l *Loader) Close() error {
 	for _, b := range l.buffers {
 		_ = b.waitReleased(context.Background())
 		errs = append(errs, b.release())
+	}
+	for _, m := range l.lents {
+		errs = append(errs, m.free())
 	}
 	for _, list := range l.samplers {
 		for _, s := range list {

@@ -288,8 +288,12 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	}
 	p := pipeline.New(ctx)
 	aside := l.setAside(room)
-	if s.queues != nil {
+	var memoryAside []*lent
+	switch {
+	case s.queues != nil:
 		l.beginQueues(s.queues.Length)
+	case s.schedule != nil:
+		memoryAside = l.lend(rules.GPUBuffer+2, aside)
 	}
 	var batches, rows int64
 	var traffic loader.Traffic
@@ -303,8 +307,13 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		for _, b := range l.buffers {
 			if b.inPipeline {
 				b.inPipeline = false
+				b.giveDeviceBack(nil)
 				l.free <- b
 			}
+		}
+		l.lends = false
+		for _, m := range memoryAside {
+			l.lending <- m
 		}
 		for _, b := range aside {
 			l.free <- b

@@ -34,7 +34,8 @@ type Pace struct {
 }
 
 // Buffers is how many batches are in memory of a loader at a time with such buffers: those that the
-// processor has begun, those on the device, one that moves, and one that is trained.
+// processor has begun, those on the device, one that moves, and one that is trained. On a device with
+// memory of its own, gpuBuffer + 2 of them take memory there.
 func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 
 // SetSchedule makes the loader prepare the batches of the set by a schedule; nil: by the pipeline of
@@ -226,6 +227,11 @@ func (x *execution) move(w *pipeline.Worker, t *task) error {
 			return err
 		}
 		length += x.o.Pace.Gather
+	}
+	if x.s.l.lends {
+		if err := x.s.l.takeDevice(w, t.job); err != nil {
+			return err
+		}
 	}
 	before := x.stream.Record()
 	t.job.transfer(x.stream)

@@ -16,6 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 )
 
@@ -267,5 +268,47 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "8 batches at a time for a loader of 2") {
 			t.Errorf("with too few buffers: %v", err)
 		}
+	}
+}
+
+// Batches that wait in memory of the host take none of the device. A batch that is held keeps what it has.
+func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(9, 3)})
+	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 5, Order: chunk.Shuffled})
+	b.must(err)
+	want := b.batchesOf(s, 0, 0) // each with memory of its own
+	stream := b.stream()
+	for _, gpuBuffer := range []int{1, 3, 1} {
+		rules := schedule.Rules{Batches: len(want), CPUBatches: len(want), Workers: 3, CPUBuffer: 9, GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }, Decide: inTurn{}}
+		b.must(s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }}))
+		var held *loader.Batch
+		seen := 0
+		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+			b.must(err)
+			if seen++; batch.Index == 2 {
+				held = batch
+				held.Hold()
+			}
+		}
+		inUse := 0
+		for _, of := range l.buffers {
+			if of.device != nil {
+				inUse++
+			}
+		}
+		if seen != len(want) || inUse != 1 || len(l.lents) > 3+2 || gpuBuffer == 1 && l.lents[0].memory == nil {
+			t.Errorf("buffer of %d: %d batches, %d with device memory after the epoch, %d with any before", gpuBuffer, seen, inUse, len(l.lents))
+		}
+		b.check(s, stream, held, 0, toy)
+		held.Release(stream.Record())
+		if got := b.batchesOf(s, 0, 0); !slices.Equal(got, want) {
+			t.Error("other batches afterwards")
+		}
+	}
+	b.must(s.SetSchedule(nil))
+	if got := b.batchesOf(s, 0, 0); !slices.Equal(got, want) {
+		t.Error("other batches without a schedule")
 	}
 }
