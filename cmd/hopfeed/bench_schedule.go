@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/placement/collective"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
 
 // mostScheduled is how many batches an epoch has at most.
@@ -44,7 +45,8 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 			"compares measured and predicted epochs, and how busy processor, link and device were. With -o it draws the\n" +
 			"stages of all batches: " + fmt.Sprint(scheduleFiles("")) + ". With --paper it does so on emulated machines with the\n" +
 			"durations of stages that follow from MorphGL's tables. Schedules prepare batches on the device if that has memory\n" +
-			"of its own, such as one that is emulated (--emulate).\n\n" +
+			"of its own, such as one that is emulated (--emulate). multi-queue is compared with synchronous training, on one\n" +
+			"device, two, and so on: with --emulate gpu=4 it is the default; on one device it runs if --schedules names it.\n\n" +
 			"Without a GRAPH, it simulates epochs whose stages take as long as you say, and runs nothing.\n\nThe schedules:\n\n" + schedulesTable(),
 		Example: "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
 			"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
@@ -62,6 +64,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
 	f.StringSliceVar(&o.names, "schedules", nil, "schedules to compare, separated by commas (default all)")
 	o.declareShare(f)
+	o.queueOptions.declareFlags(f)
 	a.declareDevices(f)
 	o.declarePlacedFlags(f)
 	model := f.Lookup("model")
@@ -85,7 +88,13 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 				o.names = append(o.names, s.Name)
 			}
 		}
+		if o.store != "" && !f.Changed("schedules") && a.emulate.GPUs > 1 { // the others are for one device
+			o.names = []string{scheduler.MultiQueue}
+		}
 		for _, name := range o.names {
+			if name == scheduler.MultiQueue && o.store != "" {
+				continue
+			}
 			if _, err := collective.Find(name); err != nil {
 				return nil, usagef("--schedules: %s", err)
 			}
@@ -107,6 +116,7 @@ func schedulesTable() string {
 	for _, s := range collective.Schedules {
 		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
 	}
+	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.MultiQueue, "queues of batches and of gradients for each of several devices (MQ-GNN); of a GRAPH only")
 	return b.String()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds/host"
@@ -105,6 +106,9 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if aggregation, _ := trainer.AggregationOf(o.model); aggregation == "" {
 		return nil, usagef("--model %s reads a hop store, of which nothing is sampled: want one that reads a graph, such as sage", o.model)
 	}
+	if slices.Contains(o.names, scheduler.MultiQueue) {
+		o.schedule = scheduler.MultiQueue // whose flags are checked
+	}
 	if err := o.fillGraphDefaults(); err != nil {
 		return nil, err
 	}
@@ -117,6 +121,22 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	}
 	if err := o.fillSampling(session.CountRows(graph.Layout(), part.Train)); err != nil {
 		return nil, err
+	}
+	var queues queueResults
+	if at := slices.Index(o.names, scheduler.MultiQueue); at >= 0 {
+		o.names = slices.Delete(o.names, at, at+1)
+		if len(o.names) == 0 && (o.output != "" || o.paper) {
+			return nil, usagef("--output, --paper: not by the schedule %s alone", scheduler.MultiQueue)
+		}
+		if !o.paper {
+			queued := *o
+			if queues, err = a.benchQueues(ctx, graph, &queued, spec, part); err != nil {
+				return nil, err
+			}
+		}
+		if len(o.names) == 0 {
+			return queues.print(a)
+		}
 	}
 	o.schedule = scheduler.Auto // some of them is wanted
 	in, err := a.openGraphInput(ctx, graph, &o.trainOptions, spec, part, 0, nil)
@@ -145,7 +165,26 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return nil, err
 		}
 	}
-	return results.print(a)
+	r, err := results.print(a)
+	if err != nil || len(queues) == 0 {
+		return r, err
+	}
+	if r == nil {
+		return queues.print(a)
+	}
+	return bothResults{results, queues}, nil
+}
+
+// bothResults are those on one device, and on several.
+type bothResults struct {
+	one  scheduleResults
+	more queueResults
+}
+
+func (b bothResults) text(w io.Writer) {
+	b.one.text(w)
+	fmt.Fprintln(w)
+	b.more.text(w)
 }
 
 // scheduleRun is a graph on which schedules are compared.

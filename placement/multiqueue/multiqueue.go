@@ -70,6 +70,9 @@ type Costs struct {
 	Stale       float64 // seconds by which each batch is worth less for each batch of the period: alpha |E|
 }
 
+// mostBatches is how many times as many batches staleness is taken to need at most.
+const mostBatches = 10
+
 // FitCosts are the costs that two trainings on the same batches show, of which the first synchronizes after
 // each batch, and the second after period batches. Seconds are those of a batch, and progress is by how much
 // the loss fell, on average over the batches. If the second is no slower in learning or no faster in time,
@@ -82,10 +85,7 @@ func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error
 	// Of a batch, a synchronisation is 1/P.
 	c.Synchronize = max(0, (seconds[0]-seconds[1])/(1-1/float64(period)))
 	if progress[0] > progress[1] && progress[0] > 0 { // to get as far, it takes as many more batches
-		more := 1.0
-		if progress[1] > 0 {
-			more = min(more, progress[0]/progress[1]-1)
-		}
+		more := progress[0]/max(progress[1], progress[0]/mostBatches) - 1
 		c.Stale = seconds[1] * more / float64(period-1)
 	}
 	return c, nil
@@ -126,19 +126,21 @@ func (p Plan) Lag() int { return min(p.Gradients, p.Period) - 1 }
 // stragglers are others from batch to batch.
 const MostGradients = 8
 
-// WithGradients is the plan with the shortest queue of gradients whose epoch takes at most 1.02 times that of
-// the best of up to MostGradients, as seconds says. MQ-GNN does not bound it but by the period.
-func (p Plan) WithGradients(seconds func(Plan) (float64, error)) (Plan, error) {
-	var times []float64
+// WithGradients is the plan with the queue of gradients, of up to MostGradients, of which an epoch costs least:
+// what it takes, as seconds says, and what staleness costs. Of queues whose costs are within 2 % of that, it
+// is the shortest. MQ-GNN does not bound the queue but by the period.
+func (p Plan) WithGradients(batches int, c Costs, seconds func(Plan) (float64, error)) (Plan, error) {
+	var costs []float64
 	for p.Gradients = 1; p.Gradients <= min(MostGradients, p.Period); p.Gradients++ {
 		s, err := seconds(p)
 		if err != nil {
 			return p, err
 		}
-		times = append(times, s)
+		// Stale is for each batch of a period, in which gradients without a bound are half as stale.
+		costs = append(costs, s+float64(batches)*c.Stale*2*p.Staleness(batches).Mean)
 	}
-	least := slices.Min(times)
-	p.Gradients = 1 + slices.IndexFunc(times, func(s float64) bool { return s <= 1.02*least })
+	least := slices.Min(costs)
+	p.Gradients = 1 + slices.IndexFunc(costs, func(s float64) bool { return s <= 1.02*least })
 	return p, nil
 }
 

@@ -89,7 +89,7 @@ func TestCostsComeFromTwoTrainings(t *testing.T) {
 	if c, err := FitCosts([2]float64{0.02, 0.03}, [2]float64{1, 1.1}, 8); err != nil || c != (Costs{}) {
 		t.Errorf("neither costs anything: %+v, %v", c, err)
 	}
-	if c, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, -1}, 2); err != nil || math.Abs(c.Stale-0.023) > 1e-9 {
+	if c, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, -1}, 2); err != nil || math.Abs(c.Stale-9*0.023) > 1e-9 {
 		t.Errorf("no progress: %+v, %v", c, err)
 	}
 	if _, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, 1}, 1); err == nil {
@@ -146,14 +146,18 @@ func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
 	for _, c := range []struct {
 		period int
 		times  []float64 // by length
+		stale  float64
 		want   int
 	}{
-		{8, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 4},
-		{2, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 2},
-		{100, []float64{5, 5, 5, 5, 5, 5, 5, 4.95}, 1},
-		{1, []float64{5}, 1},
+		// Mean staleness of an epoch of 4 batches is 0, 3/4, 5/4 and 6/4, which costs 0, 3, 5 and 6 here.
+		{4, []float64{10, 6, 5.5, 5.4}, 0.5, 2},
+		{4, []float64{10, 8, 7, 6}, 1, 1},
+		{8, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 0, 4},
+		{2, []float64{10, 8, 7, 6.1, 6, 6, 6, 6}, 0, 2},
+		{100, []float64{5, 5, 5, 5, 5, 5, 5, 4.95}, 0, 1},
+		{1, []float64{5}, 0, 1},
 	} {
-		p, err := Plan{Queue: 3, Period: c.period}.WithGradients(func(p Plan) (float64, error) { return c.times[p.Gradients-1], nil })
+		p, err := Plan{Queue: 3, Period: c.period}.WithGradients(4, Costs{Stale: c.stale}, func(p Plan) (float64, error) { return c.times[p.Gradients-1], nil })
 		if err != nil || p != (Plan{3, c.want, c.period}) {
 			t.Errorf("%+v: %+v, %v", c, p, err)
 		}

@@ -24,7 +24,7 @@ const MostQueue = 32
 
 // Batches that are profiled, and the period of the second profile, which divides them.
 const (
-	queueProfile = 16
+	queueProfile = 32
 	stalePeriod  = 8
 )
 
@@ -162,7 +162,7 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	}
 	if o.Gradients > 0 {
 		q.plan.Gradients = o.Gradients
-	} else if q.plan, err = q.plan.WithGradients(func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
+	} else if q.plan, err = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale}, func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
 		return nil, err
 	}
 	if q.plan.Period > 1 {
@@ -183,6 +183,14 @@ func batchText(n int) string {
 		return "batch"
 	}
 	return fmt.Sprintf("%d batches", n)
+}
+
+// Synchronous is a plan for the same devices by which nothing waits.
+func (q *Queues) Synchronous() *Queues {
+	return &Queues{
+		Report: QueueReport{Devices: q.Report.Devices, Plan: multiqueue.Synchronous, Predicted: q.Report.PredictedBy, PredictedBy: q.Report.PredictedBy},
+		plan:   multiqueue.Synchronous, stages: q.stages, queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
+	}
 }
 
 // simulate is how many seconds an epoch takes by a plan: batches are prepared in the mean of the times that were
