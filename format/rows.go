@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // TrainKey is the key by which the training rows of a store are sorted, and equal keys
@@ -439,12 +440,13 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int, use func(t *Row
 		if err != nil {
 			return err
 		}
-		err = parallel.For(ctx, threads, int64(to-from), 16, func(lo, hi int64) error {
+		err = parallel.For(ctx, threads, int64(to-from), 64, func(lo, hi int64) error {
 			t := d.Manifest.rowColumns().newTable(int64(d.layout.ChunkRows))
+			group := newAhead(f, p, from+int(lo), from+int(hi))
 			var buf []byte
 			var err error
 			for k := from + int(lo); k < from+int(hi); k++ {
-				if buf, err = p.read(f, k, buf); err != nil {
+				if buf, err = p.read(group, k, buf); err != nil {
 					return err
 				}
 				first, rows := d.layout.chunk(p.firstChunk + k)
@@ -460,6 +462,38 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int, use func(t *Row
 		}
 	}
 	return nil
+}
+
+// ahead is a file that is read in ascending order, in large pieces: the columns of a chunk of rows are a few KB each.
+type ahead struct {
+	vfs.File
+	window []byte // how much is read at once
+	at     int64  // offset of what was read last
+	filled int
+}
+
+// newAhead is f for reading the chunks [lo, hi) of part p.
+func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
+	const most = 1 << 20
+	extents := p.extents[p.extentStarts[lo]:p.extentStarts[hi]]
+	if len(extents) == 0 {
+		return &ahead{File: f}
+	}
+	last := extents[len(extents)-1]
+	return &ahead{File: f, window: make([]byte, max(0, min(most, last.offset+last.length-extents[0].offset)))}
+}
+
+func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
+	if end := off + int64(len(p)); off < a.at || end > a.at+int64(a.filled) {
+		if len(p) > len(a.window) {
+			return a.File.ReadAt(p, off)
+		}
+		n, err := a.File.ReadAt(a.window, off)
+		if a.at, a.filled = off, n; n < len(p) {
+			return copy(p, a.window[:n]), err
+		}
+	}
+	return copy(p, a.window[off-a.at:]), nil
 }
 
 // rowTable is the row table; nil if it has no columns.
