@@ -94,6 +94,8 @@ func (a *app) checkSchedule(o *trainOptions, needs graphNeeds) error {
 	switch {
 	case o.share > 1 || math.IsNaN(o.share) || o.share < 0 && o.share != -1:
 		return usagef("--cpu-share %v: want a share from 0 to 1", o.share)
+	case o.share != -1 && o.schedule != "mixed" && o.schedule != scheduler.Auto: // by which bench schedule opens all
+		return usagef("--cpu-share %v: it is for --schedule mixed", o.share)
 	case o.schedule == "" && a.pace() != (sampling.Pace{}):
 		return usagef("--emulate %s: stages take so long by a --schedule only, such as auto", a.emulate.String())
 	case o.schedule == "" || !needs.all:

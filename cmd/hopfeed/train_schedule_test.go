@@ -103,6 +103,25 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 	}
 }
 
+// Stages are measured over several epochs, each of which has one batch, or three.
+func TestShortEpochsAreScheduledToo(t *testing.T) {
+	for _, batch := range []string{"300", "20"} {
+		d := disk(t, generateLine)
+		line := scheduledLine + " --batch " + batch + " --emulate gpu=1,mem=1GiB --run "
+		must(t, d, line+"plain")
+		var r struct{ Schedule *scheduler.Report }
+		readJSON(t, must(t, d, line+"scheduled --schedule collective --json").stdout, &r)
+		for _, m := range r.Schedule.Profile {
+			if want := map[bool]int{true: 20, false: 10}[m.Name == "T_Model"]; m.Batches < want-1 || m.Batches > want {
+				t.Errorf("batches of %s: %+v is of %d batches, want %d", batch, m, m.Batches, want)
+			}
+		}
+		if len(r.Schedule.Profile) != 5 || parametersOf(t, tree(t, d, "plain")) != parametersOf(t, tree(t, d, "scheduled")) {
+			t.Errorf("batches of %s: another model, or not all stages: %+v", batch, r.Schedule.Profile)
+		}
+	}
+}
+
 func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 	d := disk(t, generateLine)
 	for flags, want := range map[string]string{
@@ -114,7 +133,8 @@ func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 		"--schedule cpu --sampler full --fanout -1,-1":                             "",
 		"--schedule cpu --cache lru:50rows":                                        "changes from batch to batch",
 		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB":                      "--cpu-share 1.5",
-		"--schedule cpu --batch 300":                                               "4 or more",
+		"--cpu-share 0.5":                "it is for --schedule mixed",
+		"--schedule cpu --cpu-share 0.5": "it is for --schedule mixed",
 	} {
 		if o := hopfeed(t, d, scheduledLine+" "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: exit status %d, %s", flags, o.code, o.stderr)

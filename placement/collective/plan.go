@@ -99,16 +99,16 @@ func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 }
 
 // Alternating are the rules of what is left of an epoch in which one stage follows another, so that each
-// can be measured by itself. If gpu, the GPU prepares every second batch.
-func Alternating(batches, first int, gpu bool) schedule.Rules {
+// can be measured by itself. byGPU says which batches the GPU prepares.
+func Alternating(batches, first int, byGPU func(batch int) bool) schedule.Rules {
 	p := Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Serial: true, OneWorker: true}
 	r := p.Rules(Durations{}, 0)
 	r.Batches = batches - first
-	byGPU := make([]bool, batches)
-	for i := range byGPU {
-		byGPU[i] = gpu && i%2 == 1
+	var routes []bool
+	for i := first; i < batches; i++ {
+		routes = append(routes, byGPU(i))
 	}
-	p.give(&r, byGPU[first:])
+	p.give(&r, routes)
 	return r
 }
 

@@ -145,7 +145,8 @@ type ProfileOptions struct {
 
 // Run trains a model on some batches, one stage after another, and measures these; then it drops the
 // model. On a device that can prepare batches itself, if the set is told how, each second batch is the
-// device's. The first batch of each route is not counted.
+// device's. The first batch of each route is not counted. Where an epoch has fewer batches, several are
+// trained on.
 func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	if o.Table == nil {
 		o.Table = Operations
@@ -153,12 +154,18 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	rows, prepares := o.Table.For(o.Kind)
 	prepares = prepares && o.Set.PreparesOnDevice()
 	var spans []schedule.Span
-	started := false
+	started, batches, before := false, o.Set.Batches(), 0
+	if batches == 0 {
+		return Profile{}, fmt.Errorf("%w: an epoch has no batches", sampling.ErrOptions)
+	}
 	err := o.Set.SetSchedule(&sampling.Schedule{
-		Rules: func(_, first int) schedule.Rules { return collective.Alternating(o.Set.Batches(), first, prepares) },
-		Pace:  o.Pace,
+		Rules: func(epoch, first int) schedule.Rules {
+			before = epoch * batches
+			return collective.Alternating(batches, first, func(batch int) bool { return prepares && (before+batch)%2 == 1 })
+		},
+		Pace: o.Pace,
 		Trace: func(s schedule.Span) {
-			if started && s.Batch > 1 {
+			if started && before+s.Batch > 1 {
 				spans = append(spans, s)
 			}
 		},
@@ -170,11 +177,8 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	if !prepares {
 		left = o.Batches + 2
 	}
-	if o.Set.Batches() < 4 { // two that are not counted, and one of each route
-		return Profile{}, fmt.Errorf("%w: an epoch has %d batches: to choose a schedule it takes 4 or more (use a smaller batch)", sampling.ErrOptions, o.Set.Batches())
-	}
 	o.Rank.Train, o.Rank.Valid, o.Rank.Test = o.Set, nil, nil
-	o.Options.Epochs, o.Options.EvalEvery, o.Options.Patience = 1, 1, 0
+	o.Options.Epochs, o.Options.EvalEvery, o.Options.Patience = (left+batches-1)/batches, 1, 0
 	f, err := trainer.Start(ctx, []trainer.Rank{o.Rank}, o.Spec, o.Options)
 	if err != nil {
 		return Profile{}, err
