@@ -17,7 +17,7 @@ import (
 )
 
 // mostScheduled is how many batches an epoch has at most.
-const mostScheduled = 1_000_000
+const mostScheduled = 100_000
 
 type benchScheduleOptions struct {
 	trainOptions
@@ -105,7 +105,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 		if o.store != "" {
 			return runBenchSchedule(ctx, a, &o)
 		}
-		return simulateSchedules(a, o)
+		return simulateSchedules(ctx, a, o)
 	})
 	return c
 }
@@ -166,7 +166,11 @@ func (l scheduleResults) table() [][]string {
 	}
 	rows := [][]string{head}
 	short := func(seconds float64) string {
-		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+		digits := time.Millisecond
+		if seconds < 1 {
+			digits = time.Microsecond
+		}
+		return time.Duration(seconds * float64(time.Second)).Round(digits).String()
 	}
 	for _, r := range l {
 		row := []string{
@@ -222,7 +226,10 @@ func (l scheduleResults) print(a *app) (result, error) {
 	return nil, nil
 }
 
-func simulateSchedules(a *app, o benchScheduleOptions) (result, error) {
+func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (result, error) {
+	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
+		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, --gpu-batch, --training")
+	}
 	if err := o.durations.Check(); err != nil {
 		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
 	}
@@ -240,6 +247,9 @@ func simulateSchedules(a *app, o benchScheduleOptions) (result, error) {
 			return nil, err
 		}
 		c, err := s.Choose(in)
+		if err == nil {
+			err = context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, err
 		}

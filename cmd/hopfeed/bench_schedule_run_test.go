@@ -82,11 +82,12 @@ func TestBenchScheduleRunsWhatTheMachineHas(t *testing.T) {
 		t.Errorf("%+v, %s", all, o.stderr)
 	}
 	for flags, want := range map[string]string{
-		"graph --dma 2ms":                              "without a GRAPH",
-		"--rounds 2":                                   "give a GRAPH",
-		"graph --rounds 0":                             "--rounds 0",
-		"graph --schedules cpu,quick":                  "quick",
-		"graph --model sign":                           "sign reads a hop store",
+		"graph --dma 2ms":             "without a GRAPH",
+		"--rounds 2":                  "give a GRAPH",
+		"":                            "needs a GRAPH, or durations",
+		"graph --rounds 0":            "--rounds 0",
+		"graph --schedules cpu,quick": "quick",
+		"graph --model sign":          "sign reads a hop store",
 		"graph --paper --emulate mem=1GiB,compute=2ms": "leave their times out",
 		"graph --cpu-share 7":                          "--cpu-share 7",
 	} {

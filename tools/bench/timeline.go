@@ -111,7 +111,7 @@ func (t *Timeline) draw(b *strings.Builder, y float64, perSecond float64, end ti
 
 // tick is a step of a scale that has about ten of them.
 func tick(end time.Duration) time.Duration {
-	step := time.Millisecond
+	step := time.Microsecond
 	for i := 0; step*12 < end; i++ {
 		step = step * []time.Duration{2, 5, 10}[i%3] / []time.Duration{1, 2, 5}[i%3]
 	}
