@@ -90,6 +90,9 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
 		return nil, err
 	}
+	if err := checkMinAccuracy(o.minValid); err != nil {
+		return nil, err
+	}
 	table, err := a.readTrials(o.table)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,6 +170,9 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	if err := oneOf("search", o.search, tune.Searches()...); err != nil {
 		return nil, err
 	}
+	if err := checkMinAccuracy(o.minValid); err != nil {
+		return nil, err
+	}
 	points, goals, err := a.tuneSpace(ctx, o)
 	if err != nil {
 		return nil, err
@@ -215,6 +219,14 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	return r, err
 }
 
+// checkMinAccuracy refuses what no metric can be compared with.
+func checkMinAccuracy(least float64) error {
+	if math.IsNaN(least) || math.IsInf(least, 0) {
+		return usagef("--min-accuracy %v: want a number", least)
+	}
+	return nil
+}
+
 // limits are the limits in words.
 func (o *searchOptions) limits() string {
 	var words []string
@@ -250,6 +262,13 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if session.CountRows(input.Layout(), part.Valid) == 0 {
 		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.store)
 	}
+	for _, split := range defaults.splitNumbers[min(1, len(defaults.splitNumbers)):] { // which would fail in each trial
+		other := *defaults
+		other.split = split
+		if _, _, err := a.planTraining(ctx, input, &other); err != nil {
+			return nil, goals, err
+		}
+	}
 	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
 		return nil, goals, err
 	}
@@ -277,7 +296,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	}
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
 	if graph {
-		space.Simplify = a.simplifyGraph(ctx)
+		space.Simplify = a.simplifyGraph(ctx, space.Base)
 		if o.trialEpochs < 0 {
 			o.trialEpochs = graphTrialEpochs
 		}

@@ -195,18 +195,36 @@ var fixedCaches = []string{"degree", "presampled", "gns", "ducati"}
 
 // simplifyGraph drops settings that change nothing: a cache in the same memory as the features, a preference
 // for cached nodes without a cache that keeps them, a bias without the preference, workers and buffers where
-// one stage follows another, and fanouts of samplers that take all edges.
-func (a *app) simplifyGraph(ctx context.Context) func(tune.Settings) tune.Settings {
+// one stage follows another, shares of other schedules than mixed, and fanouts of samplers that take all edges. Of a
+// schedule and a cache that changes from batch to batch, which exclude each other, it drops the one that is not of
+// the base.
+func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.Settings) tune.Settings {
 	unified := a.machine(ctx).Devices.Info.Unified
 	return func(s tune.Settings) tune.Settings {
 		if unified && s["placement"] != placement.Storage {
 			delete(s, "cache")
 		}
-		if policy, _, _ := strings.Cut(s["cache"], ":"); s["sampler"] == localitySampler && !slices.Contains(fixedCaches, policy) {
+		fixed := func() bool {
+			policy, _, _ := strings.Cut(s["cache"], ":")
+			return slices.Contains(fixedCaches, policy)
+		}
+		if s["cache"] != "" && s["schedule"] != "" && !fixed() {
+			drop := "schedule"
+			if base[drop] != "" {
+				drop = "cache"
+			}
+			if base[drop] == "" {
+				delete(s, drop)
+			}
+		}
+		if s["sampler"] == localitySampler && !fixed() {
 			s["sampler"] = "neighbor"
 		}
 		if s["sampler"] != localitySampler {
 			delete(s, "bias")
+		}
+		if s["schedule"] != "mixed" {
+			delete(s, "cpu-share")
 		}
 		if s["schedule"] == string(modes.Sequential) {
 			delete(s, "workers")

@@ -170,6 +170,11 @@ func TestSchedulesAreTried(t *testing.T) {
 	if len(fit.Runs) != 5 {
 		t.Errorf("%+v", fit)
 	}
+	// A cache that changes from batch to batch goes with no schedule, and an epoch of one batch with any.
+	write(t, d, "space.yaml", "schedule: ['', mode-1]\ncache: ['', 'lru:60rows', 'degree:60rows']\nbatch: [40, 300]\n")
+	if r := searched(t, must(t, d, tuneLine+" --space space.yaml --search grid --budget 20 -o caches")); r.Trials != 10 || r.Failed != 0 {
+		t.Errorf("%+v: %+v", r, trialsOf(t, d, "caches"))
+	}
 	must(t, d, tuneLine+" --batch 40 --schedule mode-2 --budget 1 -o one")
 	if config := content(t, d, "one/"+tunedConfig); !strings.Contains(config, "schedule: mode-2") {
 		t.Error(config)
@@ -239,6 +244,8 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		"tune graph --model sage --budget -1m":          "a time above zero",
 		"tune graph --model sage --budget soon":         "a number of trials",
 		"tune graph --model sage --search magic":        "want one of",
+		"tune graph --model sage --min-accuracy nan":    "want a number",
+		"tune graph --model sage --split 0-1":           "1 splits",
 		"tune graph --model sage --throughput light":    "want one of",
 		"tune graph --model sage --trial-epochs -3":     "must not be negative",
 		"tune graph --model sage --space bad.yaml":      "--space bad.yaml: \"speed\" is no flag",

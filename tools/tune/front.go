@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // Goals say what a search is for: much throughput, little memory and a good validation metric, within
@@ -142,15 +144,15 @@ func (g Goals) Unmet(trials []Trial) string {
 	valid := g.MinValid != nil && *best.Valid < *g.MinValid
 	switch {
 	case memory && valid:
-		return fmt.Sprintf("no trial meets either limit: the least memory is %d bytes (trial %d), the best %s %.4f (trial %d)",
-			g.Memory(least.Outcome), least.Number, best.Metric, *best.Valid, best.Number)
+		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial %d)",
+			units.Bytes(g.Memory(least.Outcome)), least.Number, best.Metric, *best.Valid, best.Number)
 	case memory:
-		return fmt.Sprintf("no trial takes so little memory: the least is %d bytes (trial %d)", g.Memory(least.Outcome), least.Number)
+		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)", units.Bytes(g.Memory(least.Outcome)), least.Number)
 	case valid:
 		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid, best.Number)
 	}
-	return fmt.Sprintf("no trial meets both limits: the least memory is %d bytes (trial %d, %s %.4f), the best %s %.4f (trial %d, %d bytes)",
-		g.Memory(least.Outcome), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number, g.Memory(best.Outcome))
+	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f (trial %d, %s)",
+		units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number, units.Bytes(g.Memory(best.Outcome)))
 }
 
 // scale is the range of each number of scores.

@@ -72,10 +72,10 @@ func TestWhatIsUnmetIsSaidWithTheNearest(t *testing.T) {
 		g    Goals
 		says string
 	}{
-		{Goals{MaxMemory: 20}, "the least is 30 bytes (trial 2)"},
+		{Goals{MaxMemory: 20}, "the least is 30 B (trial 2)"},
 		{Goals{MinValid: &higher}, "so much accuracy: the best is 0.9000 (trial 1)"},
-		{Goals{MaxMemory: 20, MinValid: &higher}, "either limit: the least memory is 30 bytes (trial 2), the best accuracy 0.9000 (trial 1)"},
-		{Goals{MaxMemory: 40, MinValid: &high}, "both limits: the least memory is 30 bytes (trial 2, accuracy 0.5000), the best accuracy 0.9000 (trial 1, 50 bytes)"},
+		{Goals{MaxMemory: 20, MinValid: &higher}, "either limit: the least memory is 30 B (trial 2), the best accuracy 0.9000 (trial 1)"},
+		{Goals{MaxMemory: 40, MinValid: &high}, "both limits: the least memory is 30 B (trial 2, accuracy 0.5000), the best accuracy 0.9000 (trial 1, 50 B)"},
 	} {
 		c.g.DeviceMemory = true
 		if len(c.g.Front(trials)) != 0 || !strings.Contains(c.g.Unmet(trials), c.says) {

@@ -133,6 +133,11 @@ func Decode(data []byte) (trials []Trial, err error) {
 		if t.Number != len(trials)+1 {
 			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", len(trials)+1, t.Number)
 		}
+		for _, v := range []float64{t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond, float64(t.PeakDeviceBytes), float64(t.PeakRSSBytes)} {
+			if v < 0 {
+				return nil, fmt.Errorf("trial %d: corrupt: it has a figure of %v, below zero", t.Number, v)
+			}
+		}
 		trials = append(trials, t)
 	}
 }

@@ -93,7 +93,7 @@ func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
 	if !different {
 		t.Error("another seed proposes the same")
 	}
-	for _, damaged := range []string{`{"trial":2}`, `{"trial":1}{`, `[]`} {
+	for _, damaged := range []string{`{"trial":2}`, `{"trial":1}{`, `[]`, `{"trial":1,"seconds":-1}`, `{"trial":1,"peak_rss_bytes":-1}`} {
 		if _, err := Decode([]byte(damaged)); err == nil {
 			t.Errorf("%s is accepted", damaged)
 		}
