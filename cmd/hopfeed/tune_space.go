@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/placement/modes"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -195,7 +196,7 @@ var fixedCaches = []string{"degree", "presampled", "gns", "ducati"}
 
 // simplifyGraph drops settings that change nothing: a cache in the same memory as the features, a preference
 // for cached nodes without a cache that keeps them, a bias without the preference, workers and buffers where
-// one stage follows another, shares of other schedules than mixed, and fanouts of samplers that take all edges. Of a
+// one stage follows another, shares of other schedules than mixed, queues of others than multi-queue, and fanouts of samplers that take all edges. Of a
 // schedule and a cache that changes from batch to batch, which exclude each other, it drops the one that is not of
 // the base.
 func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.Settings) tune.Settings {
@@ -225,6 +226,13 @@ func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.S
 		}
 		if s["schedule"] != "mixed" {
 			delete(s, "cpu-share")
+		}
+		if s["schedule"] == scheduler.MultiQueue {
+			delete(s, "buffers")
+		} else {
+			for _, name := range []string{"queue", "gradients", "sync-every"} {
+				delete(s, name)
+			}
 		}
 		if s["schedule"] == string(modes.Sequential) {
 			delete(s, "workers")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -180,6 +181,22 @@ func TestSchedulesAreTried(t *testing.T) {
 		t.Error(config)
 	}
 	must(t, d, "train --config one/"+tunedConfig+" --epochs 1")
+	// Queues are settings of trials, too.
+	queued := "--model sage --hidden 4 --fanout 3,3 --batch 40 --schedule multi-queue --gradients 2 --sync-every 4 --emulate gpu=2,mem=64MiB"
+	if r := searched(t, must(t, d, "tune graph --json "+queued+" --trial-epochs 1 --budget 2 -o queues")); r.Failed != 0 {
+		t.Errorf("%+v", trialsOf(t, d, "queues"))
+	}
+	if config := content(t, d, "queues/"+tunedConfig); !strings.Contains(config, "gradients: 2") || !strings.Contains(config, "sync-every: 4") {
+		t.Error(config)
+	}
+	write(t, d, "grid.yaml", "lr: [0.01]\n")
+	var chosen struct {
+		Queues *scheduler.QueueReport `json:"multi_queue"`
+	}
+	readJSON(t, must(t, d, "train graph --json "+queued+" --epochs 1 --grid grid.yaml").stdout, &chosen)
+	if chosen.Queues == nil || chosen.Queues.Gradients != 2 || chosen.Queues.Period != 4 {
+		t.Errorf("%+v", chosen.Queues)
+	}
 	write(t, d, "grid.yaml", "schedule: [mode-1, mode-2]\n")
 	must(t, d, "train graph --model sage --hidden 4 --epochs 1 --batch 40 --grid grid.yaml --run run")
 	if trials := trialsOf(t, d, "run"); len(trials) != 2 || trials[1].Settings["schedule"] != "mode-2" {

@@ -165,8 +165,11 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	} else if q.plan, err = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale}, func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
 		return nil, err
 	}
-	if q.plan.Period > 1 {
+	switch {
+	case q.plan.Period > 1 && q.plan.Gradients > 1:
 		r.Reason += fmt.Sprintf("; the gradients of up to %s wait", batchText(q.plan.Gradients))
+	case q.plan.Period > 1:
+		r.Reason += "; no gradients wait"
 	}
 	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
 	if r.Predicted, err = q.simulate(o, q.plan, batches); err != nil {
@@ -261,8 +264,8 @@ func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Pl
 		}
 		return loss / float64(max(1, s.Rows)), nil
 	}
-	if synchronous == nil { // the first batch is not counted
-		if p.first, err = run(); err != nil {
+	if synchronous == nil { // the first batch is not counted, unless it is the only one
+		if p.first, err = run(); err != nil || o.Sets[0].Batches() == 1 {
 			return p, err
 		}
 		q.queueTimes = queueTimes{compute: make([][]time.Duration, len(o.Devices))}
