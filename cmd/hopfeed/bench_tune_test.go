@@ -90,7 +90,7 @@ func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 		"trials.jsonl --share 1.5":       "up to 1",
 		"trials.jsonl --share NaN":       "up to 1",
 		"trials.jsonl --min-accuracy 2":  "so much accuracy",
-		"trials.jsonl --max-memory 100B": "so little memory: the least is 1000 bytes",
+		"trials.jsonl --max-memory 100B": "so little memory: the least is 1000 B",
 	} {
 		o := hopfeed(t, d, "bench tune --quiet "+line)
 		if o.code != exitUsage || !strings.Contains(o.stderr, says) {
