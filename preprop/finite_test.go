@@ -1,11 +1,15 @@
 package preprop
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 func TestFiniteKnowsAllNumbersOf16Bits(t *testing.T) {
@@ -40,6 +44,70 @@ func TestFiniteKnowsTheEdgesOfFloat32(t *testing.T) {
 				if finite(dtype.BytesOf(stored), format.Float32) != c.want {
 					t.Errorf("%x in place %d of %d: finite is %v", c.bits, at, n, !c.want)
 				}
+			}
+		}
+	}
+}
+
+func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, of := range []format.DType{format.Float32, format.Float16, format.BFloat16} {
+		for name, set := range map[string]func(g *testGraph){
+			"one":                   func(g *testGraph) { g.x[1234*8+5] = float32(math.NaN()) },
+			"in the last row":       func(g *testGraph) { g.x[len(g.x)-1] = -inf },
+			"several in a chunk":    func(g *testGraph) { g.x[700*8+3], g.x[700*8+2], g.x[699*8+7] = inf, -inf, inf },
+			"in chunks far between": func(g *testGraph) { g.x[2900*8], g.x[0] = inf, -inf },
+		} {
+			g := randomGraph(2, 3000, 8)
+			g.dtype = of
+			set(g)
+			fsys := vfs.NewMem()
+			w, err := format.Create(fsys, "graph", format.Layout{
+				Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: int64(g.nodes)}}, 512),
+				ChunkRows: 512, Features: g.features, DType: of,
+			}, format.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := make([]byte, len(g.x)*of.Size())
+			dtype.Encode(x, g.x, of)
+			m, err := w.Matrix(format.Input)
+			if err == nil {
+				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.csc()), w.Rows(&g.rows))
+			}
+			if err == nil {
+				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes), Edges: g.csc().Edges(), Directed: true, Classes: 4})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := format.OpenGraph(fsys, "graph")
+			if err != nil {
+				t.Fatal(err)
+			}
+			stored, err := dir.Matrix(format.Input)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := newMatrix(int64(g.nodes), g.features, of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := make([]uint32, g.nodes)
+			for i := range nodes {
+				nodes[i] = uint32(i)
+			}
+			whole, listed := &input{Matrix: stored, dtype: of}, &input{Matrix: stored, dtype: of, nodes: nodes}
+			if !whole.isWhole(to) || listed.isWhole(to) {
+				t.Fatalf("%s: not one of each way", of)
+			}
+			a := whole.load(context.Background(), to, 3, progress.Silent)
+			b := listed.load(context.Background(), to, 3, progress.Silent)
+			if a == nil || b == nil || a.Error() != b.Error() || !errors.Is(a, ErrInvalid) {
+				t.Errorf("%s, %s: %v\nand %v", of, name, a, b)
+			}
+			if err := errors.Join(to.buf.Free(), stored.Close(), dir.Close()); err != nil {
+				t.Error(err)
 			}
 		}
 	}

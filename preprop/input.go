@@ -187,12 +187,8 @@ func (in *input) readWhole(ctx context.Context, m *matrix, threads int, task pro
 		if err := in.ReadChunk(k, chunk); err != nil {
 			return failure.report(start, err)
 		}
-		for v := start; v < start+int64(rows) && !finite(chunk, m.dtype); v++ {
-			row := m.rows(v, v+1)
-			if values := make([]float32, m.features); !finite(row, m.dtype) {
-				dtype.Decode(values, row, m.dtype)
-				return failure.report(v, notFinite(in.ID, v, 0, row, values, 1, m.dtype))
-			}
+		if !finite(chunk, m.dtype) {
+			return in.reportNotFinite(m, start, start+int64(rows), &failure)
 		}
 		task.Add(in.Extent(k).Length)
 		return nil
@@ -201,6 +197,18 @@ func (in *input) readWhole(ctx context.Context, m *matrix, threads int, task pro
 		return failure.err
 	}
 	return err
+}
+
+// reportNotFinite reports the first row of [lo, hi) of m that has a number which is not finite.
+func (in *input) reportNotFinite(m *matrix, lo, hi int64, failure *lowestError) error {
+	for v := lo; v < hi; v++ {
+		if row := m.rows(v, v+1); !finite(row, m.dtype) {
+			values := make([]float32, m.features)
+			dtype.Decode(values, row, m.dtype)
+			return failure.report(v, notFinite(in.ID, v, 0, row, values, 1, m.dtype))
+		}
+	}
+	panic("preprop: a number was not finite, and is finite now")
 }
 
 // finite tells whether stored numbers are neither infinite nor NaN: no exponent is all ones, so that adding one to it
