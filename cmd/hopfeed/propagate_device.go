@@ -65,7 +65,7 @@ func (a *app) propagationDevice(ctx context.Context, want string) (func(float64)
 		case list[at].Count == 0:
 			return nil, fmt.Errorf("--device %s: there is none: %s (--device cpu computes on the processor)", want, list[at].WhyNone)
 		case number >= list[at].Count:
-			return nil, usagef("--device %s: there are %s, from 0 on", want, countDevices(list[at]))
+			return nil, usagef("--device %s: the number is too high: of %s, the first is %s:0", want, countDevices(list[at]), kind)
 		}
 		return a.deviceOf(list[at], number, "--device asks for it"), nil
 	}, nil
@@ -95,6 +95,8 @@ func (a *app) deviceOf(k devices.Kind, number int, reason string) *preprop.Devic
 		d.LinkBytesPerSecond = float64(a.emulate.Link)
 		// Of a number of devices, this one is alone.
 		d.Open = func() (gds.Device, error) { return k.Device(number, 1) }
+	} else {
+		d.FreeBytes = max(1, d.FreeBytes) // of a GPU that is full, 0, which would be no limit
 	}
 	return d
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/preprop"
 )
 
@@ -23,7 +24,7 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 		{"--device auto --emulate mem=1KiB", "cpu", "emulated:0 has 1 KiB of memory free", 0},
 		{"--device emulated:0 --emulate mem=1KiB", "", "emulated:0 has 1 KiB of memory free", exitDoesNotFit},
 		{"--device auto", "cpu", "to open a GPU takes as long", 0},
-		{"--device emulated:2 --emulate gpu=2,mem=4MiB", "", "there are 2 emulated devices, from 0 on", exitUsage},
+		{"--device emulated:2 --emulate gpu=2,mem=4MiB", "", "the number is too high: of 2 emulated devices, the first is emulated:0", exitUsage},
 		{"--device emulated:0", "", "none was asked for", exitFailed},
 		{"--device host:0", "", "no such kind of device", exitUsage},
 		{"--device gpu", "", "no such kind of device", exitUsage},
@@ -91,5 +92,15 @@ func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
 	}
 	if seconds[0] >= seconds[1] {
 		t.Errorf("%g s are predicted on a GPU, %g on the processor", seconds[0], seconds[1])
+	}
+}
+
+func TestAGPUThatIsFullHasALimit(t *testing.T) {
+	full := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1}, 0, "a test")
+	if full.FreeBytes != 1 {
+		t.Errorf("%d bytes are free, of which 0 would be no limit", full.FreeBytes)
+	}
+	if free := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1, FreeBytes: 77}, 0, "a test").FreeBytes; free != 77 {
+		t.Errorf("%d bytes are free, not 77", free)
 	}
 }

@@ -15,6 +15,7 @@ import "C"
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"unsafe"
 )
@@ -38,6 +39,8 @@ var Load = sync.OnceValue(func() error {
 })
 
 func load(path string) error {
+	runtime.LockOSThread() // whose the text of an error is
+	defer runtime.UnlockOSThread()
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var result C.int
