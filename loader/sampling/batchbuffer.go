@@ -225,6 +225,7 @@ func (b *batchBuffer) grow(j *job) error {
 		b.pinned, err = l.o.Device.AllocPinned(p.written + p.written/4)
 	}
 	if err != nil {
+		_ = b.release() // an epoch may end before it sees the error; the next needs both
 		return noRoom(j, err)
 	}
 	return nil

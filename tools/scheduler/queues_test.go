@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -44,12 +45,10 @@ func (c counted) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 	}
 }
 
-// TestEachSeedIsTrainedOnOnce stops a training by queues again and again; what was computed after the last
-// synchronisation is dropped and computed once more.
-func TestEachSeedIsTrainedOnOnce(t *testing.T) {
-	const world, batch, epochs = 3, 20, 2
-	ctx := t.Context()
-	files := vfs.NewMem()
+// queuedRanks are devices that sample a small graph for a training by queues. device opens each of them.
+func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (ranks []trainer.Rank, sets []counted, spec trainer.Spec, nodes []uint32) {
+	t.Helper()
+	ctx, files := t.Context(), vfs.NewMem()
 	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500, Features: 6, Classes: 3, Labeled: 0.9, Seed: 7}, Homophily: 0.8, Separation: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -61,41 +60,67 @@ func TestEachSeedIsTrainedOnOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer graph.Close()
-	nodes, err := session.NodesOf(ctx, graph, format.RegionTrain, 0)
-	if err != nil {
+	t.Cleanup(func() { graph.Close() })
+	if nodes, err = session.NodesOf(ctx, graph, format.RegionTrain, 0); err != nil {
 		t.Fatal(err)
 	}
-	var ranks []trainer.Rank
-	var sets []counted
+	const batch = 20
 	for rank := range world {
-		device := testdevice.Open(t, host.Options{Discrete: true, Threads: 1})
+		plan := chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world}
+		d := device(rank)
 		s, err := session.OpenSampled(ctx, graph, session.SampledOptions{
-			Sampler: "neighbor", Sampling: sampling.Options{Fanouts: []int{4, 3}, Aggregation: sampling.Mean}, Seeds: nodes, Device: device, Buffers: sampling.QueueBuffers(4),
-			Plan: chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world},
+			Sampler: "neighbor", Sampling: sampling.Options{Fanouts: []int{4, 3}, Aggregation: sampling.Mean}, Seeds: nodes, Device: d, Buffers: sampling.QueueBuffers(4), Plan: plan,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := s.Loader.Set(nodes, s.Method, chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := counted{set, map[[2]int][]uint32{}}
-		sets = append(sets, c)
-		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: c, BatchRows: batch}})
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
 		})
+		set, err := s.Loader.Set(nodes, s.Method, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := counted{set, map[[2]int][]uint32{}}
+		sets = append(sets, c)
+		ranks = append(ranks, trainer.Rank{Device: d, Data: trainer.Data{Train: c, BatchRows: batch}})
 	}
-	queues := &Queues{plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}, stages: host.Stages{CPU: time.Millisecond, Compute: time.Millisecond, Straggle: 3}}
-	queues.compute = make([][]time.Duration, world)
-	if err := queues.Apply([]*sampling.Set{sets[0].Set, sets[1].Set, sets[2].Set}); err != nil {
-		t.Fatal(err)
+	spec = trainer.Spec{Model: "sage", Matrices: graph.Matrices(), Features: graph.Manifest.Features, Classes: graph.Manifest.Classes, Settings: trainer.Values{"hidden": 4, "layers": 2}}
+	return ranks, sets, spec, nodes
+}
+
+// straggling are queues of devices that take other times from batch to batch.
+func straggling(t *testing.T, sets []counted) *Queues {
+	t.Helper()
+	q := &Queues{plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}, stages: host.Stages{CPU: time.Millisecond, Compute: time.Millisecond, Straggle: 3}}
+	q.compute = make([][]time.Duration, len(sets))
+	for _, s := range sets {
+		if err := q.Apply([]*sampling.Set{s.Set}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	spec := trainer.Spec{Model: "sage", Matrices: graph.Matrices(), Features: graph.Manifest.Features, Classes: graph.Manifest.Classes, Settings: trainer.Values{"hidden": 4, "layers": 2}}
+	return q
+}
+
+func open(t *testing.T) gds.Device {
+	t.Helper()
+	return testdevice.Open(t, host.Options{Discrete: true, Threads: 1})
+}
+
+// TestEachSeedIsTrainedOnOnce stops a training by queues again and again; what was computed after the last
+// synchronisation is dropped and computed once more. The bubble fails if a goroutine is left, and the devices
+// if memory is.
+func TestEachSeedIsTrainedOnOnce(t *testing.T) {
+	testdevice.Bubble(t, testEachSeed)
+}
+
+func testEachSeed(t *testing.T) {
+	const epochs = 2
+	ctx := t.Context()
+	ranks, sets, spec, nodes := queuedRanks(t, 3, func(int) gds.Device { return open(t) })
+	queues := straggling(t, sets)
 	f, err := trainer.Start(ctx, ranks, spec, trainer.Options{Epochs: epochs, LearningRate: 0.01, Queues: queues.Training()})
 	if err != nil {
 		t.Fatal(err)
@@ -147,4 +172,39 @@ func TestEachSeedIsTrainedOnOnce(t *testing.T) {
 		}
 	}
 	t.Logf("%d stops", stops)
+}
+
+// TestADeviceThatFailsEndsTheQueues lets one of two devices fail at one step after another. Some failures
+// nobody sees: where less memory is asked for then, or a batch that was prepared ahead is dropped.
+func TestADeviceThatFailsEndsTheQueues(t *testing.T) {
+	ended := 0
+	for n, failed := 1, true; failed && !t.Failed(); n += 5 {
+		testdevice.Bubble(t, func(t *testing.T) {
+			device := &gdstest.FailingDevice{}
+			ranks, sets, spec, _ := queuedRanks(t, 2, func(rank int) gds.Device {
+				if rank == 0 {
+					return open(t)
+				}
+				device.Device = open(t)
+				return device
+			})
+			queues := straggling(t, sets)
+			device.FailAt(n)
+			f, err := trainer.Start(t.Context(), ranks, spec, trainer.Options{Epochs: 1, LearningRate: 0.01, Queues: queues.Training()})
+			if err == nil {
+				f.Time(queues.Times())
+				trainErr := f.Train(t.Context(), nil)
+				err = errors.Join(trainErr, f.Close())
+			}
+			if failed = device.Failed(); err != nil {
+				ended++
+			}
+			if err != nil && !device.Is(err) {
+				t.Errorf("step %d: %v", n, err)
+			}
+		})
+	}
+	if ended < 10 {
+		t.Errorf("only %d failures ended a training", ended)
+	}
 }
