@@ -137,7 +137,7 @@ type scheduleResult struct {
 	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
 	LinkBusy         float64   `json:"link_busy"`
 	GPUBusy          float64   `json:"gpu_busy"`
-	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations until the plan was found
+	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations, also of the plans after measured epochs
 	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
 }
 

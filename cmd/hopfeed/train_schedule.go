@@ -238,7 +238,10 @@ func writeSchedule(w io.Writer, r *scheduler.Report) {
 	if r.MeasuredSeconds != nil {
 		measured = fmt.Sprintf("%.4g s measured in %s", *r.MeasuredSeconds, count(int64(r.Epochs), "epoch"))
 	}
+	if r.Refined > 0 { // so what is measured may be of another plan than the reason
+		measured += fmt.Sprintf(", with another plan after %d of them, by what stages took", r.Refined)
+	}
 	fmt.Fprintf(w, "schedule\t%s: %s\n", r.Name, units.Printable(r.Reason))
-	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %d batches by the processor, %d by the device; busy: processor %.0f %%, link %.0f %%, device %.0f %%\n",
-		r.PredictedSeconds, measured, r.CPUBatches, r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
+	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %s by the processor, %d by the device; busy: processor %.0f %%, link %.0f %%, device %.0f %%\n",
+		r.PredictedSeconds, measured, count(int64(r.CPUBatches), "batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
 }
