@@ -23,7 +23,7 @@ type Device struct {
 	Name      string // "cuda:0"
 	Reason    string // why it was chosen, in words
 	FreeBytes int64  // of its memory; 0: no limit
-	Optional  bool   // the processor takes the job if it does not fit on the device
+	Optional  bool   // the processor takes the job if it does not fit on the device, or by the rates below takes longer there
 	// How fast bytes come to the device and back, and how fast it adds rows, to predict times; 0: not
 	// known, and then nothing is added for the first, and the second is that of the processor.
 	LinkBytesPerSecond, GatherBytesPerSecond float64

@@ -64,10 +64,18 @@ func (w *work) planOn(choose func(seconds float64) (*Device, error), budget int6
 	}
 	w.device = d
 	p, err := w.plan(budget, r)
-	if err != nil && d.Optional {
-		if p, other := onProcessor(err.Error()); other == nil {
-			return p, nil
+	if d.Optional && (err != nil || d.LinkBytesPerSecond > 0 && d.GatherBytesPerSecond > 0) {
+		other, wrong := onProcessor("")
+		switch {
+		case wrong != nil:
+		case err != nil:
+			other.Device.Reason = err.Error()
+			return other, nil
+		case other.Seconds < p.Seconds:
+			other.Device.Reason = fmt.Sprintf("the job takes about %.2g s on it, and %.2g s on %s", other.Seconds, p.Seconds, d.Name)
+			return other, nil
 		}
+		w.device = d
 	}
 	return p, err
 }

@@ -400,3 +400,32 @@ func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
 		t.Errorf("memory was full %d times", full)
 	}
 }
+
+// A device that need not be used is not used where it is predicted to take longer, and what is predicted is said.
+func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(2, 900, 24).write(t, fsys, "graph")
+	slow := defaultRates // of the processor, so that products count
+	slow.edge *= 1000
+	for _, c := range []struct {
+		link, gather float64
+		optional     bool
+		name         string
+	}{
+		{1e3, 1e12, true, CPU}, {1e12, 1e3, true, CPU}, {1e12, 1e12, true, "card"},
+		{1e3, 1e3, false, "card"}, {1e3, 0, true, "card"}, {0, 1e3, true, "card"}, // which asks for it, or is not known
+	} {
+		w := workOf(t, fsys, Options{Hops: 2, Operators: allOperators[:1]})
+		p, err := w.planOn(func(float64) (*Device, error) {
+			d := aDevice(16<<20, nil)
+			d.LinkBytesPerSecond, d.GatherBytesPerSecond, d.Optional = c.link, c.gather, c.optional
+			return d, nil
+		}, 0, &slow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Device.Name != c.name || (w.device == nil) != (c.name == CPU) || c.name == CPU && !strings.Contains(p.Device.Reason, "s on card") {
+			t.Errorf("%+v: %+v", c, p.Device)
+		}
+	}
+}
