@@ -18,6 +18,7 @@ var flagExceptions = map[string]string{
 	"export --output":         "a directory of arrays",
 	"propagate --output":      "a store",
 	"bench ablation --output": "a directory of charts",
+	"bench schedule --output": "a directory of charts",
 	"predict --output":        "a file",
 	"tune --output":           "the folder of a search",
 	"evaluate --metric":       "nothing is selected",
