@@ -164,8 +164,7 @@ func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
 	}
 }
 
-// TestEquation24IsNearTheBestOfAllSizes draws machines whose times vary by up to a half around their means.
-// With times that vary by nine tenths, the worst of 200 machines takes 1.09 times the best.
+// TestEquation24IsNearTheBestOfAllSizes draws machines whose times vary by up to nine tenths around their means.
 func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 	const batches, largest = 200, 32
 	worst := 1.0
@@ -174,7 +173,7 @@ func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 		of := func(x float64) time.Duration { return time.Duration(x * float64(ms)) }
 		means := constant(of(5+60*u(1)), of(1+20*u(2)), of(5+15*u(0)), of(2*u(3)), of(u(4)))
 		m := Machine{Devices: 1 + int(4*u(5)), Workers: 1 + int(8*u(6))}
-		spread := []float64{0, 0.25, 0.5}[set%3]
+		spread := []float64{0, 0.25, 0.5, 0.9}[set%4]
 		m.Times = func(s Stage, d, b int) time.Duration {
 			draw := rng.Float64(rng.Hash(rng.Hash(set*9+uint64(s), uint64(d)), uint64(b)))
 			return time.Duration(float64(means(s, d, b)) * (1 + spread*(2*draw-1)))
@@ -190,7 +189,7 @@ func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Plan{q, MostGradients, []int{8, 32}[set/3%2]}
+		p := Plan{q, MostGradients, []int{8, 32}[set/4%2]}
 		run, err := Simulate(m, p, batches)
 		if err != nil {
 			t.Fatal(err)
