@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,12 @@ type queuedInput struct {
 func (a *app) openQueued(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *queuedInput, err error) {
 	in := &queuedInput{}
 	kind := a.machine(ctx).Devices
+	parameters, err := spec.Parameters()
+	if err != nil {
+		return nil, err
+	}
+	// Gradients of each device, and their sums, float32 in pinned memory.
+	held += int64(cmp.Or(o.gradients, multiqueue.MostGradients)) * int64(kind.Count+1) * 4 * parameters
 	if kind.Count > 1 { // else openGraph sees to the memory of the host, which may be the device
 		if in.all, err = kind.Open(kind.Count); err != nil {
 			return nil, err
