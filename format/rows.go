@@ -1,9 +1,11 @@
 package format
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"unicode/utf8"
@@ -470,30 +472,39 @@ type ahead struct {
 	window []byte // how much is read at once
 	at     int64  // offset of what was read last
 	filled int
+	end    int64 // of what will be read
+	early  error // why a read ended early: nothing is read after it
 }
 
 // newAhead is f for reading the chunks [lo, hi) of part p.
 func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
-	const most = 1 << 20
+	const most, unaligned = 1 << 20, 64
 	extents := p.extents[p.extentStarts[lo]:p.extentStarts[hi]]
 	if len(extents) == 0 {
 		return &ahead{File: f}
 	}
-	last := extents[len(extents)-1]
-	return &ahead{File: f, window: make([]byte, max(0, min(most, last.offset+last.length-extents[0].offset)))}
+	last, longest := extents[len(extents)-1], int64(0)
+	for _, e := range extents {
+		longest = max(longest, e.length)
+	}
+	end := last.offset + last.length
+	// Rows are read up to three times: memory within a page is what vfs.PastCache fills from the page cache.
+	window := make([]byte, unaligned+max(longest, min(most, end-extents[0].offset)))[unaligned:]
+	return &ahead{File: f, window: window, end: end}
 }
 
 func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
-	if end := off + int64(len(p)); off < a.at || end > a.at+int64(a.filled) {
-		if len(p) > len(a.window) {
-			return a.File.ReadAt(p, off)
-		}
-		n, err := a.File.ReadAt(a.window, off)
-		if a.at, a.filled = off, n; n < len(p) {
-			return copy(p, a.window[:n]), err
+	if off < a.at || off+int64(len(p)) > a.at+int64(a.filled) && a.early == nil {
+		a.at, a.filled = off, int(min(int64(len(a.window)), a.end-off))
+		n, err := a.File.ReadAt(a.window[:a.filled], off)
+		if n < a.filled {
+			a.filled, a.early = n, cmp.Or(err, io.ErrUnexpectedEOF)
 		}
 	}
-	return copy(p, a.window[off-a.at:]), nil
+	if off >= a.at+int64(a.filled) {
+		return 0, a.early
+	}
+	return copy(p, a.window[off-a.at:a.filled]), a.early
 }
 
 // rowTable is the row table; nil if it has no columns.
