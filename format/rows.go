@@ -478,7 +478,7 @@ type ahead struct {
 
 // newAhead is f for reading the chunks [lo, hi) of part p.
 func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
-	const most, unaligned = 1 << 20, 64
+	const most, unaligned = 128 << 10, 64
 	extents := p.extents[p.extentStarts[lo]:p.extentStarts[hi]]
 	if len(extents) == 0 {
 		return &ahead{File: f}
