@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -112,11 +113,16 @@ var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; what is
-// left to the store (no value, or a negative one) is not in it.
+// left to the store (no value, or a negative one) is not in it. Of schedules only that of queues, whose gradients are
+// stale, and what was said of its plan.
 func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
-		if text := flagValue(f); text != "" && (!strings.HasPrefix(text, "-") || f.Name == "fanout") && !slices.Contains(notSettings, f.Name) {
+		text, decides := flagValue(f), !slices.Contains(notSettings, f.Name)
+		if o.schedule == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
+			decides = text != "0"
+		}
+		if decides && text != "" && (!strings.HasPrefix(text, "-") || f.Name == "fanout") {
 			config[f.Name] = text
 		}
 	})
