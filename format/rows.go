@@ -495,10 +495,14 @@ func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
 
 func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
 	if off < a.at || off+int64(len(p)) > a.at+int64(a.filled) && a.early == nil {
+		kept := 0 // of what was read before
+		if off >= a.at && off < a.at+int64(a.filled) {
+			kept = copy(a.window, a.window[off-a.at:a.filled])
+		}
 		a.at, a.filled = off, int(min(int64(len(a.window)), a.end-off))
-		n, err := a.File.ReadAt(a.window[:a.filled], off)
-		if n < a.filled {
-			a.filled, a.early = n, cmp.Or(err, io.ErrUnexpectedEOF)
+		n, err := a.File.ReadAt(a.window[kept:a.filled], off+int64(kept))
+		if kept+n < a.filled {
+			a.filled, a.early = kept+n, cmp.Or(err, io.ErrUnexpectedEOF)
 		}
 	}
 	if off >= a.at+int64(a.filled) {
