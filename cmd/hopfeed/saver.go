@@ -128,12 +128,14 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 	if ended && len(before.Runs) == before.Wanted {
 		return refuse("the training in it has ended")
 	}
+	config := renamed(before.Config)
 	for _, name := range scheduleFlags { // a run by queues goes on by the plan that it began with
-		if delete(c.Config, name); before.Config[name] != "" && !isLearningRateSchedule(before.Config[name]) {
-			c.Config[name] = before.Config[name]
+		delete(c.Config, name)
+		if value := config[name]; value != "" {
+			c.Config[name] = value
 		}
 	}
-	if differing := differences(before.Config, c.Config); len(differing) > 0 {
+	if differing := differences(config, c.Config); len(differing) > 0 {
 		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
 	}
 	if !reflect.DeepEqual(before.Data, c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
