@@ -32,19 +32,13 @@ const columnFileBlockBytes = 2 << 20
 // Columns of whole cache lines, as panels have, give blocks of whole pages, which can be
 // read past the page cache.
 func columnFileBlockRows(matrixRowBytes int64) int64 {
-	const lines = pageBytes / cacheLine // of a page
+	const lines = vfs.PageBytes / cacheLine // of a page
 	rows := max(1, columnFileBlockBytes/matrixRowBytes)
 	if rows > lines {
 		rows -= rows % lines
 	}
 	return rows
 }
-
-// pageBytes is what reads past the page cache are aligned to.
-const pageBytes = 4096
-
-// wholePages is a number of bytes rounded up to whole pages.
-func wholePages(bytes int64) int64 { return (bytes + pageBytes - 1) / pageBytes * pageBytes }
 
 // columnFileBlock is the size of a block with some of the columns, rowBytes of matrixRowBytes,
 // of so many rows.

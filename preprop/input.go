@@ -33,7 +33,7 @@ func (in *input) node(row int64) int64 {
 // chunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers
 // at the next multiple of 4 bytes.
 func chunkBuffer(l format.Layout) int64 {
-	return wholePages(int64(l.Features)*int64(4+l.ChunkRows*l.DType.Size()) + 2)
+	return vfs.WholePages(int64(l.Features)*int64(4+l.ChunkRows*l.DType.Size()) + 2)
 }
 
 // inputBytes is the size of an input, and inputFileBytes that of its column files.
@@ -94,9 +94,9 @@ func (w *work) loadCost(p *Plan) cost {
 		}
 	}
 	threads, readers := int64(w.threads), int64(diskReaders(w.threads))
-	memory := threads * wholePages(columnFileBlock(w.nodes, w.storedRowBytes(), w.storedRowBytes()))
+	memory := threads * vfs.WholePages(columnFileBlock(w.nodes, w.storedRowBytes(), w.storedRowBytes()))
 	if p.InputFiles {
-		memory = max(memory, threads*wholePages(w.inputFileBlock(p)))
+		memory = max(memory, threads*vfs.WholePages(w.inputFileBlock(p)))
 	} else {
 		memory = max(memory, readers*w.inputChunk())
 	}
@@ -174,7 +174,7 @@ func (in *input) load(ctx context.Context, m *matrix, threads int, p progress.Re
 func (in *input) isWhole(m *matrix) bool {
 	l := &in.Layout
 	return in.nodes == nil && l.DType == m.dtype && m.first == 0 && m.features == l.Features &&
-		(in.Chunks() == 1 || int64(l.ChunkRows)*m.rowBytes()%pageBytes == 0)
+		(in.Chunks() == 1 || int64(l.ChunkRows)*m.rowBytes()%vfs.PageBytes == 0)
 }
 
 // readWhole reads the chunks into m, and checks the numbers there.
@@ -318,7 +318,7 @@ func loadColumnFiles(ctx context.Context, m *matrix, fsys vfs.FS, ranges []colum
 	}
 	task := p.Start(fmt.Sprintf("read %s, %s", m.id, m.columns()), rows*m.rowBytes(), progress.Bytes)
 	defer task.Done()
-	buffers, err := newBuffers(threads, wholePages(most))
+	buffers, err := newBuffers(threads, vfs.WholePages(most))
 	if err != nil {
 		return err
 	}

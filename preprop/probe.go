@@ -55,7 +55,7 @@ func worthMeasuring(p *Plan, onDevice bool) bool {
 // measure measures the rates of this machine in a second or less: reading the graph past the
 // page cache, writing a file without a name to the folder scratch, using new memory, and
 // hops over a random graph with as many edges a node. It uses no more memory than budget, and of
-// that an eighth of what a plan of the job needs.
+// that a sixteenth of what a plan of the job needs.
 func measure(ctx context.Context, fsys vfs.FS, in *input, scratch string, w *work, p *Plan, budget int64) (*rates, error) {
 	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
 	r, room := defaultRates, max(least, min(most, p.MemoryBytes/16))

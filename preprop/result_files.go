@@ -75,7 +75,7 @@ func (w *work) resultsCost(p *Plan) cost {
 	made := w.share(w.rows * row * int64(matrices))
 	c := cost{read: made, written: made}
 	c.scratch[writing], c.scratch[lastPanel], c.scratch[assembling] = made/int64(p.Panels), made, made/int64(max(1, matrices))
-	c.memory[assembling] = int64(w.threads+1)*2*wholePages(columnFileBlock(w.rows, row, row)) + vfs.StreamBytes(w.matrixBytes)
+	c.memory[assembling] = int64(w.threads+1)*2*vfs.WholePages(columnFileBlock(w.rows, row, row)) + vfs.StreamBytes(w.matrixBytes)
 	return c
 }
 
@@ -100,7 +100,7 @@ func (p *resultFiles) assemble(ctx context.Context, store *format.Writer, matrix
 		}
 		defer open[i].Close()
 	}
-	blocks, most := evenBlocks(p.rows, p.blockRows, int64(rowBytes)), wholePages(min(p.rows, p.blockRows)*int64(rowBytes))
+	blocks, most := evenBlocks(p.rows, p.blockRows, int64(rowBytes)), vfs.WholePages(min(p.rows, p.blockRows)*int64(rowBytes))
 	buffers, err := newBuffers(threads+1, 2*most)
 	if err != nil {
 		return err

@@ -518,7 +518,7 @@ var conformance = []struct {
 		}
 	}},
 	{"direct reads are aligned, end at the end, and give the same bytes", func(t *testing.T, fsys FS, dir string) {
-		content := make([]byte, 3*directAlign+100)
+		content := make([]byte, 3*PageBytes+100)
 		for i := range content {
 			content[i] = byte(i % 251)
 		}
@@ -535,11 +535,11 @@ var conformance = []struct {
 			t.Fatal(err)
 		} else {
 			defer f.Close()
-			if align < directAlign || align&(align-1) != 0 {
+			if align < PageBytes || align&(align-1) != 0 {
 				t.Fatalf("the alignment is %d", align)
 			}
 			size := (len(content)/align + 1) * align
-			b := alignedBytes(size+align, align)
+			b := AlignedBytes(size+align, align)
 			if n, err := f.ReadAt(b, 0); err != io.EOF || !bytes.Equal(b[:n], content) {
 				t.Errorf("the whole: %d bytes, %v", n, err)
 			}
@@ -567,7 +567,7 @@ var conformance = []struct {
 		}
 		put(t, fsys, p, "")
 		if f, align, err := direct.OpenDirect(p); err == nil {
-			if n, err := f.ReadAt(alignedBytes(align, align), 0); n != 0 || err != io.EOF {
+			if n, err := f.ReadAt(AlignedBytes(align, align), 0); n != 0 || err != io.EOF {
 				t.Errorf("an empty file: %d bytes, %v", n, err)
 			}
 			f.Close()
@@ -591,9 +591,9 @@ var conformance = []struct {
 				t.Errorf("a file of %T has a descriptor: %t", fsys, ok)
 			}
 			if ok {
-				b := alignedBytes(4*directAlign, directAlign)
-				if n, err := unix.Pread(int(d.Fd()), b, directAlign); err != nil || string(b[:n]) != content[directAlign:] {
-					t.Errorf("%d bytes of %d, %v", n, len(content)-directAlign, err)
+				b := AlignedBytes(4*PageBytes, PageBytes)
+				if n, err := unix.Pread(int(d.Fd()), b, PageBytes); err != nil || string(b[:n]) != content[PageBytes:] {
+					t.Errorf("%d bytes of %d, %v", n, len(content)-PageBytes, err)
 				}
 			}
 			if err := f.Close(); err != nil {

@@ -26,11 +26,11 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := pending.WriteAt([]byte("A"), 0); return err })
 	do(func() error { return pending.Commit() })
 	var direct DirectPending
-	do(func() error { direct, _, err = fsys.(DirectCreator).CreateDirect("/d/c", directAlign); return err })
+	do(func() error { direct, _, err = fsys.(DirectCreator).CreateDirect("/d/c", PageBytes); return err })
 	if direct != nil {
 		defer direct.Abort()
 	}
-	do(func() error { _, err := direct.WriteAt(alignedBytes(directAlign, directAlign), 0); return err })
+	do(func() error { _, err := direct.WriteAt(AlignedBytes(PageBytes, PageBytes), 0); return err })
 	do(func() error { return direct.Truncate(1) })
 	do(func() error { return direct.Commit() })
 	do(func() error { return fsys.Rename("/d/a", "/d/b") })

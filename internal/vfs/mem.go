@@ -136,7 +136,7 @@ func (m *Mem) OpenDirect(path string) (File, int, error) {
 		return nil, 0, err
 	}
 	f.direct = true
-	return f, directAlign, nil
+	return f, PageBytes, nil
 }
 
 func (m *Mem) Create(path string) (PendingFile, error) {
@@ -164,7 +164,7 @@ func (m *Mem) CreateDirect(path string, bytes int64) (DirectPending, int, error)
 		return nil, 0, errors.Join(pathError("allocate", path+TempSuffix, syscall.ENOSPC), m.remove(path+TempSuffix))
 	}
 	f.resize(bytes)
-	return &memDirect{f}, directAlign, nil
+	return &memDirect{f}, PageBytes, nil
 }
 
 func (m *Mem) create(path string) (*memPending, error) {

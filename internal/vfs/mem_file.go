@@ -27,7 +27,7 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 		return 0, pathError("read", f.path, fs.ErrClosed)
 	case off < 0:
 		return 0, pathError("read", f.path, fs.ErrInvalid)
-	case f.direct && !aligned(p, off, directAlign):
+	case f.direct && !aligned(p, off, PageBytes):
 		return 0, pathError("read", f.path, errUnaligned)
 	}
 	n := 0
@@ -162,7 +162,7 @@ func (f *memPending) Abort() error {
 type memDirect struct{ *memPending }
 
 func (f *memDirect) WriteAt(p []byte, off int64) (int, error) {
-	if off >= 0 && !aligned(p, off, directAlign) {
+	if off >= 0 && !aligned(p, off, PageBytes) {
 		return 0, pathError("write", f.path+TempSuffix, errUnaligned)
 	}
 	return f.memPending.WriteAt(p, off)

@@ -24,7 +24,7 @@ func openDirect(path string, flags int) (*os.File, int, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	return f, directAlign, nil
+	return f, PageBytes, nil
 }
 
 // preallocate gives a file its size.

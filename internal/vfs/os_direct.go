@@ -25,7 +25,7 @@ func (osFS) OpenDirect(path string) (File, int, error) {
 		return nil, 0, noDirect(path, err)
 	}
 	f := &directFile{osFile{raw}, align, acquireRing()}
-	if _, err := f.readAt(alignedBytes(align, align), 0); err != nil && err != io.EOF {
+	if _, err := f.readAt(AlignedBytes(align, align), 0); err != nil && err != io.EOF {
 		f.Close()
 		return nil, 0, noDirect(path, err)
 	}
@@ -55,14 +55,14 @@ func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, 
 	if err != nil {
 		return nil, 0, errors.Join(noDirect(path, err), os.Remove(temp))
 	}
-	if align > directAlign { // more than the memory of those who write has
+	if align > PageBytes { // more than the memory of those who write has
 		return nil, 0, errors.Join(noDirect(path, errUnaligned), raw.Close(), os.Remove(temp))
 	}
 	f := &directPending{osPending{File: raw, path: path}, align, acquireRing()}
 	if err := preallocate(raw, bytes); err != nil {
 		return nil, 0, errors.Join(pathError("allocate", temp, err), f.Abort())
 	}
-	if _, err := f.writeAt(alignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+	if _, err := f.writeAt(AlignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
 		return nil, 0, errors.Join(noDirect(path, err), f.Abort())
 	} else if err != nil {
 		return nil, 0, errors.Join(pathError("write", temp, err), f.Abort())
@@ -141,12 +141,15 @@ func (f *directPending) release() {
 	f.ring = nil
 }
 
-// directAlign is the alignment of direct reads and writes: the page size that drives and
+// PageBytes is the alignment of direct reads and writes: the page size that drives and
 // filesystems agree on, and what the file format aligns to.
-const directAlign = 4096
+const PageBytes = 4096
 
-// alignedBytes makes memory that starts at a multiple of align.
-func alignedBytes(size, align int) []byte {
+// WholePages is a number of bytes rounded up to whole pages.
+func WholePages(bytes int64) int64 { return (bytes + PageBytes - 1) / PageBytes * PageBytes }
+
+// AlignedBytes makes memory that starts at a multiple of align.
+func AlignedBytes(size, align int) []byte {
 	b := make([]byte, size+align)
 	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
 	return b[skip : skip+size : skip+size]

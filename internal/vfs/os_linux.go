@@ -43,12 +43,12 @@ func alignment(fd int) (int, error) {
 	var st unix.Statx_t
 	err := retryInterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
-		return directAlign, nil // kernels before 6.1 cannot tell; the first read will
+		return PageBytes, nil // kernels before 6.1 cannot tell; the first read will
 	}
 	if st.Dio_offset_align == 0 {
 		return 0, errors.New("the filesystem reads and writes this file through the page cache only")
 	}
-	return int(max(directAlign, st.Dio_offset_align, st.Dio_mem_align)), nil
+	return int(max(PageBytes, st.Dio_offset_align, st.Dio_mem_align)), nil
 }
 
 // preallocate gives a file its size and its room on disk, so that writes of its parts need not wait

@@ -72,7 +72,7 @@ func (f *pastCacheFile) open() {
 		var direct File
 		var align int
 		if direct, align, err = d.OpenDirect(f.Path()); err == nil {
-			if directAlign%align == 0 {
+			if PageBytes%align == 0 {
 				f.direct = direct
 				return
 			}
@@ -92,9 +92,9 @@ func (f *pastCacheFile) refuse(why error) {
 }
 
 func (f *pastCacheFile) ReadAt(p []byte, off int64) (int, error) {
-	whole := len(p) / directAlign * directAlign
+	whole := len(p) / PageBytes * PageBytes
 	counter := &f.fs.buffered
-	if whole > 0 && aligned(p[:whole], off, directAlign) {
+	if whole > 0 && aligned(p[:whole], off, PageBytes) {
 		if c, ok := f.File.(cacher); ok && c.Cached(off, int64(len(p))) {
 			counter = &f.fs.cached
 		} else if f.once.Do(f.open); !f.refused.Load() {
@@ -112,7 +112,7 @@ func (f *pastCacheFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // pages are for the last page of reads that end within one.
-var pages = sync.Pool{New: func() any { b := alignedBytes(directAlign, directAlign); return &b }}
+var pages = sync.Pool{New: func() any { b := AlignedBytes(PageBytes, PageBytes); return &b }}
 
 func (f *pastCacheFile) readDirect(p []byte, whole int, off int64) (int, error) {
 	n, err := f.direct.ReadAt(p[:whole], off)

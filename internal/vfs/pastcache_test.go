@@ -20,7 +20,7 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 		fs     FS
 		direct bool
 	}{{"memory", NewMem(), true}, {"refusing", refusal{NewMem()}, false}, {"refusing later", lateRefusal{NewMem()}, false}, {"without", struct{ FS }{NewMem()}, false}} {
-		for _, size := range []int{1, directAlign, 3*directAlign + 100} {
+		for _, size := range []int{1, PageBytes, 3*PageBytes + 100} {
 			content := make([]byte, size)
 			for i := range content {
 				content[i] = byte(i%251) + 1
@@ -37,11 +37,11 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 			}
 			random, sum := rand.New(rand.NewPCG(1, 2)), int64(0)
 			for range 300 {
-				offset, length := int64(random.IntN(size+directAlign)), random.IntN(size+directAlign)
+				offset, length := int64(random.IntN(size+PageBytes)), random.IntN(size+PageBytes)
 				if random.IntN(2) == 0 {
-					offset = offset / directAlign * directAlign
+					offset = offset / PageBytes * PageBytes
 				}
-				p, q := alignedBytes(length+1, directAlign)[random.IntN(2):][:length], make([]byte, length)
+				p, q := AlignedBytes(length+1, PageBytes)[random.IntN(2):][:length], make([]byte, length)
 				n, err := f.ReadAt(p, offset)
 				want, wantErr := plain.ReadAt(q, offset)
 				if n != want || !bytes.Equal(p, q) || (n < length) != errors.Is(err, io.EOF) || n == length && err != nil && err != io.EOF {
@@ -50,13 +50,13 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 				sum += int64(n)
 			}
 			r := past.ReadReceipt()
-			if r.Direct+r.Buffered+r.Cached != sum || (r.Direct > 0) != (c.direct && size >= directAlign) || (r.Why == nil) != (c.direct || size < directAlign) {
+			if r.Direct+r.Buffered+r.Cached != sum || (r.Direct > 0) != (c.direct && size >= PageBytes) || (r.Why == nil) != (c.direct || size < PageBytes) {
 				t.Errorf("%s, %d bytes: %+v of %d", c.name, size, r, sum)
 			}
 			if err := errors.Join(f.Close(), plain.Close()); err != nil {
 				t.Error(err)
 			}
-			if _, err := f.ReadAt(alignedBytes(directAlign, directAlign), 0); !errors.Is(err, fs.ErrClosed) {
+			if _, err := f.ReadAt(AlignedBytes(PageBytes, PageBytes), 0); !errors.Is(err, fs.ErrClosed) {
 				t.Errorf("%s: a closed file: %v", c.name, err)
 			}
 		}
@@ -73,7 +73,7 @@ type lateRefusal struct{ *Mem }
 
 func (l lateRefusal) OpenDirect(path string) (File, int, error) {
 	f, err := l.Open(path)
-	return refusingFile{f}, directAlign, err
+	return refusingFile{f}, PageBytes, err
 }
 
 type refusingFile struct{ File }
@@ -92,7 +92,7 @@ func TestWhatTheCacheHasIsTakenFromThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := alignedBytes(len(content), directAlign)
+	p := AlignedBytes(len(content), PageBytes)
 	if n, err := f.ReadAt(p, 0); n != len(content) || err != nil || string(p) != content {
 		t.Errorf("%d bytes, %v", n, err)
 	}

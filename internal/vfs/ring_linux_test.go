@@ -104,7 +104,7 @@ func TestTheRingReturnsTheErrorOfARead(t *testing.T) {
 
 func TestTheRingEndsWithTheLastDirectFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, make([]byte, 3*directAlign), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, 3*PageBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var open []File
@@ -116,7 +116,7 @@ func TestTheRingEndsWithTheLastDirectFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := f.ReadAt(alignedBytes(directAlign, align), 2*directAlign); n != directAlign || err != nil {
+		if n, err := f.ReadAt(AlignedBytes(PageBytes, align), 2*PageBytes); n != PageBytes || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 		open = append(open, f)
@@ -138,7 +138,7 @@ func TestTheRingEndsWithTheLastDirectFile(t *testing.T) {
 	if sharedRing.ring != nil || sharedRing.files != 0 {
 		t.Errorf("%d files have a ring when all are closed", sharedRing.files)
 	}
-	if n, err := open[0].ReadAt(alignedBytes(directAlign, directAlign), 0); err == nil {
+	if n, err := open[0].ReadAt(AlignedBytes(PageBytes, PageBytes), 0); err == nil {
 		t.Errorf("%d bytes of a closed file", n)
 	}
 }

@@ -50,8 +50,8 @@ func StreamBytes(bytes int64) int64 { return streamBlocks * streamBlock(bytes) }
 // streamBlock is the size of the blocks of a stream: less for short ones, so that these have several
 // requests too.
 func streamBlock(bytes int64) int64 {
-	pages := (bytes/streamBlocks + directAlign) / directAlign
-	return min(pages*directAlign, streamBlockBytes)
+	pages := (bytes/streamBlocks + PageBytes) / PageBytes
+	return min(pages*PageBytes, streamBlockBytes)
 }
 
 // CreateStream starts a file of about so many bytes, for which a direct stream makes room at once.

@@ -25,7 +25,7 @@ func randomBytes(seed uint64, size int) []byte {
 func writeInPieces(s *Stream, seed uint64, content []byte) error {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for len(content) > 0 {
-		n := min(len(content), r.IntN(3*directAlign))
+		n := min(len(content), r.IntN(3*PageBytes))
 		if m, err := s.Write(content[:n]); err != nil || m != n {
 			return fmt.Errorf("%d of %d bytes: %w", m, n, err)
 		}
@@ -56,7 +56,7 @@ func TestAStreamHasTheBytesWrittenHoweverItsSizeWasGuessed(t *testing.T) {
 		t.Run(impl.name, func(t *testing.T) {
 			fsys, dir := impl.make(t)
 			for i, c := range []struct{ size, guess int }{
-				{0, 0}, {1, 1}, {directAlign, directAlign}, {directAlign - 1, 0}, {5*directAlign + 17, 5*directAlign + 17},
+				{0, 0}, {1, 1}, {PageBytes, PageBytes}, {PageBytes - 1, 0}, {5*PageBytes + 17, 5*PageBytes + 17},
 				{100_000, 2 << 20}, {1 << 20, 100}, {9<<20 + 5, 9<<20 + 5}, {20 << 20, 9 << 20}, {5, 3 << 20},
 			} {
 				path, content := filepath.Join(dir, fmt.Sprint("f", i)), randomBytes(uint64(i), c.size)
@@ -230,7 +230,7 @@ func TestDirectWritesAreAlignedOrRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			block := alignedBytes(2*align, align)
+			block := AlignedBytes(2*align, align)
 			copy(block, bytes.Repeat([]byte("0123456789abcdef"), 2*align/16))
 			for _, c := range []struct {
 				p   []byte

@@ -115,13 +115,7 @@ type npyExport struct {
 const mostReaders = 4
 
 // buffersBytes is the memory that so many readers take.
-func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * pages(bytes) }
-
-// pages is the memory for so many bytes that are read past the page cache.
-func pages(bytes int64) int64 {
-	const page = 4096
-	return (bytes + page - 1) / page * page
-}
+func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * vfs.WholePages(bytes) }
 
 // chunkBytes is the size of a chunk.
 func (e *npyExport) chunkBytes() int64 {
@@ -139,7 +133,7 @@ func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer 
 	defer memory.Free()
 	free := memory.Bytes()
 	take := func() (buffer []byte) {
-		buffer, free = free[:bytes], free[pages(bytes):]
+		buffer, free = free[:bytes], free[vfs.WholePages(bytes):]
 		return buffer
 	}
 	return parallel.Ordered(e.ctx, e.readers, int64(n), take, func(k int64, buffer []byte) (T, error) { return read(int(k), buffer) }, emit)
@@ -148,22 +142,21 @@ func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer 
 // prepare opens the topology of a graph, refuses an export that needs more memory than it
 // may use, and reads the row table once, to check it and to find the longest id.
 func (e *npyExport) prepare() (idWidth int, err error) {
-	most := e.chunkBytes()
+	largest := e.chunkBytes()
 	if e.dir.Manifest.Kind == format.KindGraph {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return 0, err
 		}
-		most = max(most, e.topology.BlockBytes())
+		largest = max(largest, e.topology.BlockBytes())
 	}
-	need := int64(machine.ProgramBytes) + buffersBytes(1, most) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
+	need := int64(machine.ProgramBytes) + buffersBytes(1, largest) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
 	if most := e.options.MemoryBytes; most > 0 && need > most {
 		return 0, fmt.Errorf("export %w: it may use %v of memory, and needs %v at least (raise --memory)",
 			machine.ErrDoesNotFit, units.Bytes(most), units.AtLeast(units.Bytes(need)))
 	}
-	for e.readers = 1; e.readers < mostReaders; e.readers++ {
-		if more := buffersBytes(e.readers+1, most) - buffersBytes(1, most); e.options.MemoryBytes > 0 && need+more > e.options.MemoryBytes {
-			break
-		}
+	e.readers = mostReaders
+	if most := e.options.MemoryBytes; most > 0 {
+		e.readers = int(min(mostReaders, 1+(most-need)/max(1, vfs.WholePages(largest))))
 	}
 	idWidth = 1
 	return idWidth, e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -148,25 +147,21 @@ func Read[T Number](a *Array, dst []T, first int64) error {
 	return nil
 }
 
-// pageBytes is what reads begin and end at multiples of, in the file and in memory, so that a file system may
-// read past its cache (vfs.PastCache).
-const pageBytes = 4096
-
-// blocks are memory for the pages of blockBytes anywhere in a file.
+// blocks are memory for blockBytes anywhere in a file, with the rest of their pages: so a file system may read them
+// past its cache (vfs.PastCache).
 var blocks = sync.Pool{New: func() any {
-	b := make([]byte, blockBytes+3*pageBytes)
-	b = b[-uintptr(unsafe.Pointer(&b[0]))%pageBytes:][:blockBytes+2*pageBytes]
+	b := vfs.AlignedBytes(blockBytes+2*vfs.PageBytes, vfs.PageBytes)
 	return &b
 }}
 
 // readPages reads n bytes at an offset into block, with the rest of their pages if they are many. What it
 // returns is aligned for any type.
 func (a *Array) readPages(block []byte, off, n int64) ([]byte, error) {
-	if n < 16*pageBytes {
+	if n < 16*vfs.PageBytes {
 		return block[:n], a.readAt(block[:n], off)
 	}
-	before := off % pageBytes
-	pages := block[:(before+n+pageBytes-1)/pageBytes*pageBytes]
+	before := off % vfs.PageBytes
+	pages := block[:vfs.WholePages(before+n)]
 	got, err := a.file.ReadAt(pages, off-before)
 	if int64(got) < before+n {
 		return nil, a.tooShort(off-before+int64(got), err)
