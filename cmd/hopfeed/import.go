@@ -18,6 +18,7 @@ import (
 // graphOptions are those of import and generate.
 type graphOptions struct {
 	output     string
+	name       string // of the data set
 	normalize  bool
 	inPlace    bool
 	selfLoops  string
@@ -30,6 +31,7 @@ type graphOptions struct {
 func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
+	f.StringVar(&o.name, "name", "", "name of the data set, for people (default: what the input calls itself, else its folder or file)")
 	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
 	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
@@ -126,6 +128,7 @@ func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), di
 		return nil, err
 	}
 	options := ingest.Options{
+		Name:              o.name,
 		DType:             t,
 		Direction:         direction,
 		SelfLoops:         ingest.Loops(o.selfLoops),

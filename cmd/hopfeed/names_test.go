@@ -71,3 +71,48 @@ func TestWhatFileManagersLeaveIsNoted(t *testing.T) {
 		t.Errorf("%d %q", o.code, o.stdout)
 	}
 }
+
+// TestAnInputIsNamedByItsFolderEverywhere imports a folder that does not say what it is called, to a graph and a store that
+// are called like any others.
+func TestAnInputIsNamedByItsFolderEverywhere(t *testing.T) {
+	d := disk(t, generateLine)
+	must(t, d, "export npy graph -o data/elliptic")
+	meta := content(t, d, "data/elliptic/meta.json")
+	write(t, d, "data/elliptic/meta.json", strings.Replace(meta, `"name": "sbm"`, `"name": ""`, 1))
+	must(t, d, "import npy data/elliptic -o graph --force")
+	must(t, d, "propagate graph -o store --hops 1")
+	must(t, d, "import npy data/elliptic -o other --name else")
+	for _, c := range []struct{ line, says string }{
+		{"inspect graph", "name         elliptic\n"},
+		{"inspect store", "name         elliptic\n"},
+		{"inspect other", "name         else\n"},
+		{"plan store --model sgc", "elliptic: 1 matrix"},
+		{"train store --model sgc --epochs 1 --run run", "sgc on elliptic"},
+		{"train graph --model sage --epochs 1 --hidden 4 --run graph-run", "sage on elliptic"},
+		{"evaluate --checkpoint run store", "elliptic from"},
+		{"predict --checkpoint run store -o out.csv", "elliptic from"},
+		{"tune store --model sgc --epochs 1 --budget 1", "elliptic"},
+		{"report run graph-run", "report.html"},
+	} {
+		if o := must(t, d, c.line); !strings.Contains(o.stdout+o.stderr, c.says) {
+			t.Errorf("%s: %s%s", c.line, o.stdout, o.stderr)
+		}
+	}
+	for file, says := range map[string]string{"report.html": "<td>elliptic</td>", "tuning/tuning.html": "Tuning of sgc on elliptic"} {
+		if !strings.Contains(content(t, d, file), says) {
+			t.Errorf("%s lacks %s", file, says)
+		}
+	}
+}
+
+// TestATrainingGoesOnWhenItsDataHaveAnotherName imports a graph again, under another name, between two parts of a training.
+func TestATrainingGoesOnWhenItsDataHaveAnotherName(t *testing.T) {
+	d := disk(t, generateLine, "export npy graph -o data", "import npy data -o graph --force", "propagate graph -o store --hops 1")
+	const line = "train store --model sgc --epochs 6 --save-every 0s --run run"
+	if o := interruptedAtSave(t, d, 2, line); o.code != exitInterrupted {
+		t.Fatalf("exit status %d: %s", o.code, o.stderr)
+	}
+	must(t, d, "import npy data -o graph --force --name else")
+	must(t, d, "propagate graph -o store --hops 1 --force")
+	must(t, d, line)
+}

@@ -91,7 +91,7 @@ func (p *planned) text(w io.Writer) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}
-	line("input", "%s of %d features, %s, of %d rows: %s; %d train, %d validate", matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+	line("input", "%s: %s of %d features, %s, of %d rows: %s; %d train, %d validate", units.Printable(p.Dataset), matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
 	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
 	if q := p.ChunkQuality; q != nil {
 		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)

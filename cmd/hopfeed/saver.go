@@ -138,7 +138,9 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 	if differing := differences(config, c.Config); len(differing) > 0 {
 		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
 	}
-	if !reflect.DeepEqual(before.Data, c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
+	data := before.Data
+	data.Name = c.Data.Name // which the same graph may have from another import
+	if !reflect.DeepEqual(data, c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
 		return refuse("an unfinished training in it is on other rows, of %s", units.Printable(before.Data.Name))
 	}
 	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {

@@ -32,6 +32,7 @@ type searchOptions struct {
 	space       string // file
 	trialEpochs int    // < 0: the default
 	output      string
+	dataset     string // that is searched on
 }
 
 // graphTrialEpochs is the default of --trial-epochs for graphs.
@@ -250,6 +251,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		return nil, goals, err
 	}
 	defer input.Close()
+	o.dataset = input.Manifest.Name
 	given := o.given(a.seed)
 	defaults, err := optionsOf(given)
 	if err != nil {

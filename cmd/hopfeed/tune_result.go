@@ -15,6 +15,7 @@ import (
 
 // tuned is the result of tune.
 type tuned struct {
+	Dataset      string       `json:"dataset"`
 	Search       string       `json:"search"`
 	Seed         uint64       `json:"seed"`
 	Combinations int          `json:"combinations"`
@@ -48,7 +49,7 @@ const reproducibleSearch = "the next trial is a function of the seed and of the 
 
 // result sums up trials of which at least one was measured. It has the content of tunedFiles; nil if the front is empty.
 func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, trials []tune.Trial) (r *tuned, files [][]byte, err error) {
-	r = &tuned{Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Throughput: o.throughput, Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
+	r = &tuned{Dataset: o.dataset, Search: o.search, Seed: seed, Combinations: points.Len(), Trials: len(trials), Memory: "resident", Throughput: o.throughput, Front: []tunedPoint{}, Reproducible: reproducibleSearch, Output: o.output}
 	if g.DeviceMemory {
 		r.Memory = "device"
 	}
@@ -70,7 +71,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		return r, nil, nil
 	}
 	page := report.Tuning{
-		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.store), Limits: o.limits(), Memory: r.Memory, Throughput: r.Throughput, Goals: g, Trials: trials, Fits: r.Surrogates,
+		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.dataset), Limits: o.limits(), Memory: r.Memory, Throughput: r.Throughput, Goals: g, Trials: trials, Fits: r.Surrogates,
 	}
 	html, err := page.Page()
 	if err != nil {
@@ -94,6 +95,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 }
 
 func (r *tuned) text(w io.Writer) {
+	fmt.Fprintf(w, "input\t%s\n", units.Printable(r.Dataset))
 	fmt.Fprintf(w, "trials\t%d of %d combinations, %d failed, %.0f s; search by %s with seed %d\n", r.Trials, r.Combinations, r.Failed, r.Seconds, r.Search, r.Seed)
 	fmt.Fprintf(w, "reproducible\t%s\n", r.Reproducible)
 	if len(r.Surrogates) > 0 {

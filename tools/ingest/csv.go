@@ -53,7 +53,7 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o 
 		return nil, err
 	}
 	o.Table = cmp.Or(o.Table, nodes)
-	l, err := newEdgeList(fsys, "csv", w, o.NodeFiles)
+	l, err := newEdgeList(fsys, "csv", path, w, o.NodeFiles)
 	if err != nil {
 		return nil, err
 	}

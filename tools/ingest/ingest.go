@@ -41,6 +41,7 @@ const (
 // Options govern how a source becomes a graph. The zero value of each field is
 // its default.
 type Options struct {
+	Name              string       // of the data set; default: the source's
 	DType             format.DType // of stored features; default Float32
 	Direction         Direction    // asked for: UnknownDirection (as the source says), Directed or Undirected
 	SelfLoops         Loops        // default KeepLoops
@@ -73,6 +74,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Progress = progress.Silent
 	}
 	switch {
+	case !printable(o.Name):
+		return o, fmt.Errorf("%w: name %q has a character that cannot be printed", ErrOptions, o.Name)
 	case !o.DType.IsFloat():
 		return o, fmt.Errorf("%w: features cannot be stored as %s", ErrOptions, o.DType)
 	case o.SelfLoops != KeepLoops && o.SelfLoops != DropLoops:
@@ -161,7 +164,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	res := &Result{Nodes: info.Nodes, Features: info.Features, Output: dir}
 	m := &format.Manifest{
 		Kind:     format.KindGraph,
-		Name:     info.Name,
+		Name:     cmp.Or(o.Name, info.Name),
 		Nodes:    info.Nodes,
 		Directed: !reverses && info.Direction != Symmetric,
 		Input:    maps.Clone(info.Input),

@@ -24,7 +24,7 @@ type mtxBanner struct {
 // its value the weight. The zeros of an array are no edges. A symmetric matrix is
 // an undirected graph.
 func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, files NodeFiles) (_ Source, err error) {
-	l, err := newEdgeList(fsys, "mtx", w, files)
+	l, err := newEdgeList(fsys, "mtx", path, w, files)
 	if err != nil {
 		return nil, err
 	}

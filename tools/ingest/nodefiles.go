@@ -51,13 +51,14 @@ type edgeList struct {
 	open                   []io.Closer
 }
 
-func newEdgeList(fsys vfs.FS, source string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
+// newEdgeList is for the edges at path, in the format source.
+func newEdgeList(fsys vfs.FS, source, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
 	scratch, err := openScratch(fsys, w)
 	if err != nil {
 		return nil, err
 	}
 	return &edgeList{fsys: fsys, files: files, scratch: scratch, noted: map[string]bool{}, info: Info{
-		Name:  "graph",
+		Name:  nameOf(fsys, path),
 		Input: map[string]string{"source": source},
 	}}, nil
 }

@@ -79,7 +79,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	}
 	s := &npySource{fsys: vfs.NewPastCache(fsys), dir: dir, names: map[string]bool{}, info: Info{
 		Beside: true,
-		Name:   "graph",
+		Name:   nameOf(fsys, dir),
 		Nodes:  -1,
 		Input:  map[string]string{"source": "npy"},
 	}}

@@ -77,7 +77,7 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 			return nil, fmt.Errorf("%w: %s: nodes and edges of several types (a heterogeneous graph) cannot be imported", ErrInvalid, s.path(name))
 		}
 	}
-	if s.edgeList, err = newEdgeList(fsys, "ogb", w, NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
+	if s.edgeList, err = newEdgeList(fsys, "ogb", dir, w, NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -65,7 +65,7 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	}
 	defer edges.Close()
 	s := &parquetSource{}
-	if s.edgeList, err = newEdgeList(fsys, "parquet", w, o.NodeFiles); err != nil {
+	if s.edgeList, err = newEdgeList(fsys, "parquet", path, w, o.NodeFiles); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -81,13 +81,13 @@ def import_npy(
     return Dataset(output)
 
 
-def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str = "graph", **options: Any) -> Dataset:
+def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
 
     It takes ``x``, ``edge_index``, and, where they are there, ``y``, ``edge_weight`` and the masks
     ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. ``options`` are
-    those of ``import_npy``. The arrays are written to a folder beside ``output`` first, which is
-    removed afterwards.
+    those of ``import_npy``. The data set is called ``name``, by default as the folder ``output``. The
+    arrays are written to a folder beside ``output`` first, which is removed afterwards.
     """
     arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x)}
     for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
@@ -96,7 +96,7 @@ def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str = "graph", 
     masks = [getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
     if any(mask is not None for mask in masks):
         arrays["splits"] = _splits(masks)
-    meta = {"name": name, "num_nodes": int(arrays["node_feat"].shape[0])}
+    meta = {"name": name or pathlib.Path(output).absolute().name, "num_nodes": int(arrays["node_feat"].shape[0])}
     if data.is_undirected():
         meta |= {"directed": False, "reverses_stored": True}
     beside = pathlib.Path(output).absolute().parent
