@@ -100,41 +100,10 @@ func (v *visits) listBytes(node uint32) int64 {
 	return offsetBytes + v.edgeBytes()*list[0].Degree()
 }
 
-// eachList calls do for every node with its list, block by block. The sources of one list are
-// contiguous.
-func eachList(ctx context.Context, t Topology, do func(node uint32, sources []uint32)) error {
-	const nodesAtATime = 4096
-	nodes, lists := make([]uint32, 0, nodesAtATime), make([]List, nodesAtATime)
-	var sources []uint32
-	for first := int64(0); first < t.Nodes(); first += nodesAtATime {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		nodes = nodes[:0]
-		for v := first; v < min(first+nodesAtATime, t.Nodes()); v++ {
-			nodes = append(nodes, uint32(v))
-		}
-		if err := t.Lists(nodes, lists[:len(nodes)]); err != nil {
-			return err
-		}
-		sources = resize(sources, int(countEdges(lists[:len(nodes)])))
-		if err := t.ListSources(lists[:len(nodes)], sources); err != nil {
-			return err
-		}
-		rest := sources
-		for i, node := range nodes {
-			n := lists[i].Degree()
-			do(node, rest[:n])
-			rest = rest[n:]
-		}
-	}
-	return nil
-}
-
 // outDegrees counts the lists that each node is in.
 func outDegrees(ctx context.Context, t Topology) ([]uint32, error) {
 	degrees := make([]uint32, t.Nodes())
-	return degrees, eachList(ctx, t, func(_ uint32, sources []uint32) {
+	return degrees, visitLists(ctx, t, 1, false, func(_ int64, sources []uint32, _ []float32) {
 		for _, u := range sources {
 			degrees[u]++
 		}
@@ -151,7 +120,7 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	n := o.Topology.Nodes()
 	p := make([]float32, n)
 	if 2*int64(len(o.Nodes)) > n {
-		return p, eachList(ctx, o.Topology, func(v uint32, sources []uint32) { p[v] = float32(len(sources)) })
+		return p, visitLists(ctx, o.Topology, 1, false, func(v int64, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
 	}
 	for i, node := range o.Nodes {
 		if int64(node) >= n {
@@ -162,7 +131,7 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	before := make([]float32, n)
 	for _, fanout := range o.Method.options.Fanouts {
 		copy(before, p)
-		if err := eachList(ctx, o.Topology, func(v uint32, sources []uint32) {
+		if err := visitLists(ctx, o.Topology, 1, false, func(v int64, sources []uint32, _ []float32) {
 			if before[v] == 0 || len(sources) == 0 {
 				return
 			}

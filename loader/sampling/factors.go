@@ -125,26 +125,35 @@ func visitLists(ctx context.Context, t Topology, threads int, weighted bool, vis
 		if err := t.Lists(nodes, lists); err != nil {
 			return err
 		}
-		sources := make([]uint32, countEdges(lists))
-		if err := t.ListSources(lists, sources); err != nil {
-			return err
-		}
+		var sources []uint32
 		var weights []float32
-		if weighted {
-			weights = make([]float32, len(sources))
-			if err := t.ListWeights(lists, weights); err != nil {
+		for len(lists) > 0 {
+			n, edges := 0, int64(0)
+			for n < len(lists) && (n == 0 || edges+lists[n].Degree() <= chunkEdges) {
+				edges += lists[n].Degree()
+				n++
+			}
+			sources = resize(sources, int(edges))
+			if err := t.ListSources(lists[:n], sources); err != nil {
 				return err
 			}
-		}
-		for i, l := range lists {
-			d := l.Degree()
 			if weighted {
-				visit(lo+int64(i), sources[:d], weights[:d:d])
-				weights = weights[d:]
-			} else {
-				visit(lo+int64(i), sources[:d], nil)
+				weights = resize(weights, int(edges))
+				if err := t.ListWeights(lists[:n], weights); err != nil {
+					return err
+				}
 			}
-			sources = sources[d:]
+			at := int64(0)
+			for i, l := range lists[:n] {
+				end := at + l.Degree()
+				if weighted {
+					visit(int64(nodes[i]), sources[at:end], weights[at:end:end])
+				} else {
+					visit(int64(nodes[i]), sources[at:end], nil)
+				}
+				at = end
+			}
+			nodes, lists = nodes[n:], lists[n:]
 		}
 		return nil
 	})

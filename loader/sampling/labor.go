@@ -39,6 +39,8 @@ func (s *labor) close() error {
 	return s.known.close()
 }
 
+func (s *labor) most(d int64) int64 { return d }
+
 func (s *labor) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error {
 	s.fanout, s.random = fanout, random
 	if !s.importance || fanout == All {

@@ -58,7 +58,7 @@ func TestLabor1KeepsTheVarianceOfTheFanout(t *testing.T) {
 		if err := s.begin(&edges, nodes, fanout, i); err != nil {
 			t.Fatal(err)
 		}
-		if err := edges.beginChunk(nodes); err != nil {
+		if _, err := edges.beginChunk(nodes, s.most); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.choose(&edges, nodes); err != nil {

@@ -16,6 +16,10 @@ import (
 // accesses on their way.
 const chunkNodes = 512
 
+// chunkEdges bounds the edges that are read or chosen of a chunk, unless a single destination has more: the lists of
+// many hubs would take memory without bound.
+const chunkEdges = 1 << 20
+
 // layered is a sampler that makes one block after another, from the seeds on.
 type layered struct {
 	*Method
@@ -30,6 +34,8 @@ type layered struct {
 type chooser interface {
 	// begin begins a block of which these are all destinations.
 	begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error
+	// most bounds the edges that choose reads or chooses of a list of d edges.
+	most(d int64) int64
 	// choose chooses the edges of the next destinations of the block, one node after another, each
 	// from c.beginNode to c.endNode.
 	choose(c *chosenEdges, nodes []uint32) error
@@ -100,23 +106,29 @@ func (s *layered) sampleBlock(b *Block, dst *MiniBatch, fanout int, random uint6
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
 	b.Offsets, b.Indices, b.Weights = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0]
+	if fanout == All && !s.kind.graphWise {
+		if err := c.checkAll(dst.Inputs); err != nil {
+			return err
+		}
+	}
 	if err := s.begin(c, dst.Inputs, fanout, random); err != nil {
 		return err
 	}
-	for first := 0; first < b.Destinations; first += chunkNodes {
-		nodes := dst.Inputs[first:min(first+chunkNodes, b.Destinations)]
-		if err := c.beginChunk(nodes); err != nil {
+	for first := 0; first < b.Destinations; {
+		nodes, err := c.beginChunk(dst.Inputs[first:b.Destinations], s.most)
+		if err != nil {
 			return err
 		}
+		first += len(nodes)
 		if err := s.choose(c, nodes); err != nil {
 			return err
 		}
+		done := len(b.Indices)
+		if uint64(done)+uint64(len(c.edges)) > MaxBlockEdges {
+			return errBlockEdges
+		}
 		if err := c.read(nodes); err != nil {
 			return err
-		}
-		done := len(b.Indices)
-		if uint64(done)+uint64(len(c.sources)) > math.MaxUint32 {
-			return errors.New("a block has more than 2^32-1 edges: sample fewer seeds or fanouts at a time")
 		}
 		b.Offsets = grow(b.Offsets, len(nodes))
 		for _, end := range c.ends {
@@ -141,22 +153,53 @@ func interrupted(ctx context.Context, draw int) error {
 	return context.Cause(ctx)
 }
 
-// beginChunk reads where the edges of nodes are, and chooses none yet.
-func (c *chosenEdges) beginChunk(nodes []uint32) error {
-	if err := context.Cause(c.ctx); err != nil {
-		return err
+// MaxBlockEdges is the most edges that a block has: its offsets are uint32.
+const MaxBlockEdges = math.MaxUint32
+
+var errBlockEdges = errors.New("a block has more than 2^32-1 edges: sample fewer seeds or fanouts at a time")
+
+// checkAll returns an error if all edges to these nodes are more than a block has. It looks only at a topology with so
+// many edges.
+func (c *chosenEdges) checkAll(nodes []uint32) error {
+	t, edges := c.m.topology, int64(0)
+	if t.Edges()+t.Nodes() <= MaxBlockEdges {
+		return nil
 	}
-	c.lists = resize(c.lists, len(nodes))
-	c.edges, c.weights, c.ends, c.loops = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0]
-	if err := c.m.topology.Lists(nodes, c.lists); err != nil {
-		return err
-	}
-	for i, v := range nodes {
-		if c.m.factors.loop(v) >= c.lists[i].Degree() {
-			return errChanged
+	for chunk := range slices.Chunk(nodes, chunkNodes) {
+		c.lists = resize(c.lists, len(chunk))
+		if err := t.Lists(chunk, c.lists); err != nil {
+			return err
+		}
+		if edges += countEdges(c.lists); edges > MaxBlockEdges {
+			return errBlockEdges
 		}
 	}
 	return nil
+}
+
+// beginChunk reads where the edges of the first of some nodes are, and chooses none yet. It returns these nodes: most
+// bounds the edges that are read or chosen of one.
+func (c *chosenEdges) beginChunk(nodes []uint32, most func(d int64) int64) ([]uint32, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return nil, err
+	}
+	nodes = nodes[:min(chunkNodes, len(nodes))]
+	c.lists = resize(c.lists, len(nodes))
+	c.edges, c.weights, c.ends, c.loops = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0]
+	if err := c.m.topology.Lists(nodes, c.lists); err != nil {
+		return nil, err
+	}
+	edges := int64(0)
+	for i, v := range nodes {
+		if c.m.factors.loop(v) >= c.lists[i].Degree() {
+			return nil, errChanged
+		}
+		if edges += most(c.lists[i].Degree()); edges > chunkEdges && i > 0 {
+			c.lists = c.lists[:i]
+			return nodes[:i], nil
+		}
+	}
+	return nodes, nil
 }
 
 // errChanged is returned when a mapped topology has changed since it was opened.
@@ -195,11 +238,12 @@ func (c *chosenEdges) readLists(weights bool) error {
 // visitLists reads the lists of all nodes, chunk by chunk, and calls visit with each: the sources of
 // its edges, and their weights in a weighted graph.
 func (c *chosenEdges) visitLists(nodes []uint32, visit func(v uint32, l List, sources []uint32, weights []float32)) error {
-	for ; len(nodes) > 0; nodes = nodes[min(chunkNodes, len(nodes)):] {
-		chunk := nodes[:min(chunkNodes, len(nodes))]
-		if err := c.beginChunk(chunk); err != nil {
+	for len(nodes) > 0 {
+		chunk, err := c.beginChunk(nodes, func(d int64) int64 { return d })
+		if err != nil {
 			return err
 		}
+		nodes = nodes[len(chunk):]
 		if err := c.readLists(c.m.topology.Weighted()); err != nil {
 			return err
 		}

@@ -48,6 +48,8 @@ func newLayerWise(fast, flat, debias bool) func(m *Method) (chooser, error) {
 
 func (s *layerWise) close() error { return s.known.close() }
 
+func (s *layerWise) most(d int64) int64 { return d }
+
 func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error {
 	s.all = fanout == All
 	if s.all {

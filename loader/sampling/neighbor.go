@@ -34,6 +34,17 @@ func (u *uniform) begin(_ *chosenEdges, _ []uint32, fanout int, random uint64) e
 
 func (u *uniform) close() error { return nil }
 
+func (u *uniform) most(d int64) int64 {
+	switch k := int64(u.fanout); {
+	case u.fanout == All || d == 0:
+		return d
+	case u.replace:
+		return k
+	default:
+		return min(k, d)
+	}
+}
+
 func (u *uniform) choose(c *chosenEdges, nodes []uint32) error {
 	for i, v := range nodes {
 		l, loop := c.beginNode(i, v)

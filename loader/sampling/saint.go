@@ -127,6 +127,8 @@ func bothAmong(u, v, both, k float64) float64 {
 	return pu*pv + neither*math.Expm1(k*math.Log1p(max((both-u*v)/((1-u)*(1-v)), -1)))
 }
 
+func (s *saint) most(d int64) int64 { return d }
+
 func (s *saint) begin(*chosenEdges, []uint32, int, uint64) error { return nil }
 
 func (s *saint) choose(c *chosenEdges, nodes []uint32) error {

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"math"
 	"math/bits"
 	"sync/atomic"
 
@@ -206,11 +207,18 @@ type walkDraws struct {
 	pairs []uint32
 }
 
-// Each node is in about visitsOfNode of the walks that are counted, and there are minWalks or more.
+// Each node is in about visitsOfNode of the walks that are counted (in fewer, of a graph with more than about 2^32 *
+// steps / 50 nodes: see countedWalks), and there are minWalks or more.
 const (
 	visitsOfNode = 50
 	minWalks     = 1 << 15
 )
+
+// countedWalks is how many walks of so many steps are counted in a graph of n nodes. A walk adds at most 1 to a count,
+// so with no more than MaxUint32 walks no count wraps.
+func countedWalks(n int64, steps int) int64 {
+	return min(max(minWalks, n*visitsOfNode/int64(steps+1)), math.MaxUint32)
+}
 
 func saintWalks(ctx context.Context, m *Method) error {
 	d := &walkDraws{topology: m.topology, steps: m.Layers()}
@@ -225,10 +233,10 @@ func saintWalks(ctx context.Context, m *Method) error {
 		*c.counts = dtype.Uint32s(b)
 	}
 	m.shape = d
-	walks := max(minWalks, m.topology.Nodes()*visitsOfNode/int64(d.steps+1))
 	if m.topology.Nodes() == 0 {
 		return nil
 	}
+	walks := countedWalks(m.topology.Nodes(), d.steps)
 	d.walks = float64(walks)
 	random := rng.Start(rng.Derive(0, "walks"))
 	return parallel.For(ctx, m.options.Threads, walks, 1<<12, func(lo, hi int64) error {

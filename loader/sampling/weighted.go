@@ -37,6 +37,13 @@ func (s *weighted) begin(_ *chosenEdges, _ []uint32, fanout int, random uint64) 
 
 func (s *weighted) close() error { return nil }
 
+func (s *weighted) most(d int64) int64 {
+	if s.replace && d > 0 {
+		return max(d, int64(s.fanout))
+	}
+	return d
+}
+
 func (s *weighted) choose(c *chosenEdges, nodes []uint32) error {
 	if s.fanout != All {
 		if err := c.readLists(s.byEdge); err != nil {
