@@ -108,24 +108,29 @@ func (n *network) reserve(b *loader.Batch) error {
 		if err := m.mem.free(); err != nil {
 			return err
 		}
+		more := int64(rows)
 		if m.rows > 0 { // once more: let it be the last time
-			rows += rows / 4
+			more = gds.Room(more)
 		}
 		m.rows, m.mem.dev = 0, n.mem.dev
-		for _, a := range m.activations {
-			var err error
-			if a.out, err = m.mem.matrix("activations", rows, a.cols, gds.Float32); err != nil {
-				return err
-			}
-			if a.scratch || !n.task.train {
-				continue
-			}
-			if a.grad, err = m.mem.matrix("gradients", rows, a.cols, gds.Float32); err != nil {
-				return err
-			}
+		if err := gds.AllocateRoom(int64(rows), more, func(rows int64) error { return m.allocate(int(rows), n.task.train) }); err != nil {
+			return err
 		}
-		m.rows = rows
 	}
+	return nil
+}
+
+// allocate makes room for so many rows on a level that has none. After an error there is none again.
+func (m *levelMemory) allocate(rows int, train bool) (err error) {
+	for _, a := range m.activations {
+		if a.out, err = m.mem.matrix("activations", rows, a.cols, gds.Float32); err == nil && train && !a.scratch {
+			a.grad, err = m.mem.matrix("gradients", rows, a.cols, gds.Float32)
+		}
+		if err != nil {
+			return errors.Join(err, m.mem.free())
+		}
+	}
+	m.rows = rows
 	return nil
 }
 

@@ -209,20 +209,21 @@ func (b *batchBuffer) grow(j *job) error {
 	if err := b.release(); err != nil {
 		return err
 	}
-	more := need + need/4
+	more := gds.Room(need)
 	switch {
 	case limit > 0 && l.unified:
 		more = limit // see LoaderOptions
 	case limit > 0:
 		more = min(more, limit)
 	}
-	var err error
-	if b.device, err = l.o.Device.Alloc(more); err != nil && more > need {
-		more = need
-		b.device, err = l.o.Device.Alloc(need)
-	}
-	if err == nil && !l.unified {
-		b.pinned, err = l.o.Device.AllocPinned(p.written + p.written/4)
+	err := gds.AllocateRoom(need, more, func(bytes int64) (err error) {
+		b.device, err = l.o.Device.Alloc(bytes)
+		return err
+	})
+	if err != nil {
+		b.device = nil // not a nil pointer
+	} else if !l.unified {
+		b.pinned, err = gds.AllocRoom(p.written, l.o.Device.AllocPinned)
 	}
 	if err != nil {
 		_ = b.release() // an epoch may end before it sees the error; the next needs both

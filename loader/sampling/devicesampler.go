@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -176,7 +175,7 @@ func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) 
 func (s *DeviceSampler) begin(ctx context.Context, seeds []uint32) (int, error) {
 	n := len(seeds)
 	if need := countBytes + 4*int64(n); s.host == nil || s.host.Len() < need {
-		if err := s.regrow(ctx, &s.host, need+need/4, s.device.AllocPinned); err != nil {
+		if err := s.regrow(ctx, &s.host, need, s.device.AllocPinned); err != nil {
 			return 0, err
 		}
 	}
@@ -203,8 +202,8 @@ func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destin
 		return b, err
 	}
 	total := dtype.Int64s(counts[:8])[0]
-	if total < 0 || int64(destinations)+total > math.MaxUint32 {
-		return b, errors.New("a block has more than 2^32-1 edges: sample fewer seeds or fanouts at a time")
+	if total < 0 || int64(destinations)+total > MaxBlockEdges {
+		return b, errBlockEdges
 	}
 	edges := int(total)
 	for _, v := range []*vector{&s.items, &v.indices, &v.weights} {
@@ -242,10 +241,10 @@ func (s *DeviceSampler) room(ctx context.Context, v *vector, n, keep int) error 
 		return nil
 	}
 	if keep == 0 {
-		return s.regrow(ctx, &v.buffer, int64(n+n/4+1)*size, s.device.Alloc)
+		return s.regrow(ctx, &v.buffer, int64(max(n, 1))*size, s.device.Alloc)
 	}
 	larger := vector{dtype: v.dtype}
-	err := s.regrow(ctx, &larger.buffer, int64(n+n/4+1)*size, s.device.Alloc)
+	err := s.regrow(ctx, &larger.buffer, int64(n)*size, s.device.Alloc)
 	if err != nil {
 		return err
 	}
@@ -258,7 +257,7 @@ func (s *DeviceSampler) room(ctx context.Context, v *vector, n, keep int) error 
 	return err
 }
 
-// regrow replaces memory, which what is enqueued on the stream may use, by more.
+// regrow replaces memory, which what is enqueued on the stream may use, by so many bytes, and room for more.
 func (s *DeviceSampler) regrow(ctx context.Context, b *gds.Buffer, bytes int64, alloc func(int64) (gds.Buffer, error)) (err error) {
 	if *b != nil {
 		if err := s.stream.Synchronize(ctx); err != nil {
@@ -269,8 +268,7 @@ func (s *DeviceSampler) regrow(ctx context.Context, b *gds.Buffer, bytes int64, 
 		}
 		*b = nil
 	}
-	if *b, err = alloc(bytes); err != nil {
-		*b = nil
+	if *b, err = gds.AllocRoom(bytes, alloc); err != nil {
 		return fmt.Errorf("memory to sample a batch on the device (use fewer seeds or smaller fanouts): %w", err)
 	}
 	return nil

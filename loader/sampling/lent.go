@@ -60,8 +60,7 @@ func (b *batchBuffer) growPinned(j *job) error {
 		}
 	}
 	var err error
-	if b.pinned, err = l.o.Device.AllocPinned(p.written + p.written/4); err != nil {
-		b.pinned = nil
+	if b.pinned, err = gds.AllocRoom(p.written, l.o.Device.AllocPinned); err != nil {
 		return noRoom(j, err)
 	}
 	return nil
@@ -90,11 +89,8 @@ func (l *Loader) takeDevice(w *pipeline.Worker, j *job) error {
 				return err
 			}
 		}
-		if m.memory, err = l.o.Device.Alloc(need + need/4); err != nil {
-			if m.memory, err = l.o.Device.Alloc(need); err != nil {
-				m.memory = nil
-				return noRoom(j, err)
-			}
+		if m.memory, err = gds.AllocRoom(need, l.o.Device.Alloc); err != nil {
+			return noRoom(j, err)
 		}
 	}
 	b.device = m.memory

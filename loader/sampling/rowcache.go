@@ -113,8 +113,11 @@ func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) erro
 				return err
 			}
 		}
-		var err error
-		if r.misses, err = offheap.Alloc(need + need/4); err != nil {
+		if err := gds.AllocateRoom(need, gds.Room(need), func(bytes int64) (err error) {
+			r.misses, err = offheap.Alloc(bytes)
+			return err
+		}); err != nil {
+			r.misses = nil
 			return fmt.Errorf("memory for %d rows that are read: %w", len(l.Misses), err)
 		}
 	}

@@ -204,9 +204,19 @@ func (c *chunks) grow(bytes int64) (err error) {
 	if err := c.free(); err != nil {
 		return err
 	}
-	bytes = max(bytes, min(bytes+bytes/4, c.limit))
-	if c.memory, err = c.device.Alloc(bytes); err == nil && !c.device.Info().Unified {
-		c.pinned, err = c.device.AllocPinned(bytes)
-	}
-	return err
+	more := max(bytes, min(gds.Room(bytes), c.limit))
+	return gds.AllocateRoom(bytes, more, func(bytes int64) (err error) {
+		memory, err := c.device.Alloc(bytes)
+		if err != nil {
+			return err
+		}
+		if c.memory = memory; c.device.Info().Unified {
+			return nil
+		}
+		if c.pinned, err = c.device.AllocPinned(bytes); err != nil {
+			c.pinned = nil
+			return errors.Join(err, c.free())
+		}
+		return nil
+	})
 }

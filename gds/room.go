@@ -1,0 +1,28 @@
+package gds
+
+// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that what grows
+// with batches is allocated seldom.
+func Room(n int64) int64 { return n + n/4 }
+
+// AllocateRoom calls allocate with wanted bytes or rows and, where there is no memory for so many, with those that are
+// needed. After an error, allocate has allocated nothing.
+func AllocateRoom(needed, wanted int64, allocate func(n int64) error) error {
+	err := allocate(wanted)
+	if err != nil && wanted > needed {
+		err = allocate(needed)
+	}
+	return err
+}
+
+// AllocRoom is AllocateRoom for a buffer of bytes and room for more, from Device.Alloc or AllocPinned. Its buffer is
+// nil after an error.
+func AllocRoom(needed int64, alloc func(bytes int64) (Buffer, error)) (b Buffer, err error) {
+	err = AllocateRoom(needed, Room(needed), func(n int64) error {
+		got, err := alloc(n)
+		if err == nil {
+			b = got
+		}
+		return err
+	})
+	return b, err
+}
