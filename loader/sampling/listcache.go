@@ -3,6 +3,7 @@ package sampling
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -14,9 +15,9 @@ import (
 // topology; Zhang et al. 2023), while the others are read from the topology behind it. Copied edges
 // have numbers of their own, from Edges() on, so that a number tells where an edge is.
 type ListCache struct {
-	Topology         // behind it, which Close closes
-	slotOf   []int32 // by node: place in offsets, or -1
-	offsets  []int64 // of copied lists
+	Topology          // behind it, which Close leaves open
+	slotOf   []uint32 // by node: place in offsets, or noSlot
+	offsets  []int64  // of copied lists
 	sources  []uint32
 	weights  []float32
 	memory   []*offheap.Buffer
@@ -25,6 +26,9 @@ type ListCache struct {
 	counting    atomic.Bool
 	reads, hits atomic.Int64
 }
+
+// noSlot is no place: there are fewer nodes.
+const noSlot = math.MaxUint32
 
 // uncached are the nodes, lists or edges of a call that are not in memory, and what is read of them.
 type uncached struct {
@@ -38,22 +42,22 @@ type uncached struct {
 
 // CacheLists copies the lists of nodes, which are distinct, into memory.
 func CacheLists(t Topology, nodes []uint32) (_ *ListCache, err error) {
-	c := &ListCache{Topology: t, slotOf: make([]int32, t.Nodes()), offsets: make([]int64, 1, len(nodes)+1)}
+	c := &ListCache{Topology: t, slotOf: make([]uint32, t.Nodes()), offsets: make([]int64, 1, len(nodes)+1)}
 	c.scratch.New = func() any { return &uncached{} }
 	for v := range c.slotOf {
-		c.slotOf[v] = -1
+		c.slotOf[v] = noSlot
 	}
 	lists := make([]List, len(nodes))
 	if err := t.Lists(nodes, lists); err != nil {
 		return nil, err
 	}
 	for i, l := range lists {
-		c.slotOf[nodes[i]] = int32(i)
+		c.slotOf[nodes[i]] = uint32(i)
 		c.offsets = append(c.offsets, c.offsets[i]+l.Degree())
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err), c.free())
+			err = errors.Join(fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err), c.Close())
 		}
 	}()
 	edges := countEdges(lists)
@@ -91,10 +95,8 @@ func (c *ListCache) HitRate() float64 {
 	return float64(c.hits.Load()) / float64(max(1, c.reads.Load()))
 }
 
-// Close closes the topology behind it too.
-func (c *ListCache) Close() error { return errors.Join(c.free(), c.Topology.Close()) }
-
-func (c *ListCache) free() error {
+// Close frees the copied lists. The topology behind them stays open.
+func (c *ListCache) Close() error {
 	var errs []error
 	for _, b := range c.memory {
 		errs = append(errs, b.Free())
@@ -115,7 +117,7 @@ func (c *ListCache) Lists(nodes []uint32, lists []List) error {
 	defer c.scratch.Put(u)
 	for i, v := range nodes {
 		slot := c.slotOf[v]
-		if slot < 0 {
+		if slot == noSlot {
 			u.at, u.nodes = append(u.at, i), append(u.nodes, v)
 			continue
 		}

@@ -193,7 +193,7 @@ func TestCachedListsGiveTheSameBatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := cached.Close(); err != nil {
+				if err := errors.Join(cached.Close(), mapped.Close()); err != nil {
 					t.Error(err)
 				}
 			}()

@@ -366,8 +366,13 @@ func (s *Sampled) Close() error {
 	if s.Method != nil {
 		errs = append(errs, s.Method.Close())
 	}
-	if s.Topology != nil && !s.opened {
-		errs = append(errs, s.Topology.Close())
+	behind := s.Topology
+	if s.Lists != nil {
+		behind = s.Lists.Topology
+		errs = append(errs, s.Lists.Close())
+	}
+	if behind != nil && !s.opened {
+		errs = append(errs, behind.Close())
 	}
 	return errors.Join(errs...)
 }
