@@ -205,6 +205,18 @@ func members(b []byte) (map[string]json.RawMessage, error) {
 	return out, nil
 }
 
+// RowsFingerprint identifies the rows of a store, their order and their input. It stays the same as matrices are
+// added: a store is a function of the graph, of the values here, and of its operators. Of a graph, and of a store of
+// chosen nodes, which cannot grow, it is Fingerprint.
+func (m *Manifest) RowsFingerprint() string {
+	graph := m.Input["graph"]
+	if m.Kind != KindStore || m.RowSet == RowsChosen || graph == "" {
+		return m.Fingerprint
+	}
+	text := fmt.Sprintln("rows", Version, graph, m.DType, m.ChunkRows, m.Rows, m.Split, m.RowSet, m.Seed)
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
+}
+
 // fingerprint is the value of the field Fingerprint: the SHA-256 of a text of one
 // line for each thing that the content is a function of, followed by the rows of the
 // index. What is not in the text (tool, name, input, where features were left, and

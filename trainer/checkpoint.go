@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -68,12 +69,24 @@ type Checkpoint struct {
 type DataSet struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"` // of the store
-	Nodes       int64  `json:"nodes"`       // of its graph
-	Split       int    `json:"split"`       // number
-	SplitsFile  bool   `json:"splits_file"` // Split is one of a file's, not of those of the store
-	DType       string `json:"dtype"`       // of the matrices
+	// RowsFingerprint stays as matrices are added to the store; "": unknown.
+	RowsFingerprint string `json:"rows_fingerprint,omitempty"`
+	Nodes           int64  `json:"nodes"`       // of its graph
+	Split           int    `json:"split"`       // number
+	SplitsFile      bool   `json:"splits_file"` // Split is one of a file's, not of those of the store
+	DType           string `json:"dtype"`       // of the matrices
 	// ClassNames are those of the model's outputs, in order; nil: they have none.
 	ClassNames []string `json:"class_names,omitempty"`
+}
+
+// Same tells whether two data sets have the same rows and input, though one of them may have another name, or more
+// matrices.
+func (d DataSet) Same(as DataSet) bool {
+	d.Name = as.Name
+	if d.Fingerprint == as.Fingerprint || d.RowsFingerprint != "" && d.RowsFingerprint == as.RowsFingerprint {
+		d.Fingerprint, d.RowsFingerprint = as.Fingerprint, as.RowsFingerprint
+	}
+	return reflect.DeepEqual(d, as)
 }
 
 // Split is the rows of a training, by node. It tells what the model was trained on in

@@ -86,8 +86,9 @@ func findKind(name string) (*kind, error) {
 
 // Matrices selects what a model reads of a store that has the matrices stored
 // (the input first, as hop 0): hops of each of the operators named. No operators
-// means all there are, hops < 0 as many as each has, and hops 0 the input alone.
-func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]MatrixID, error) {
+// means all there are. Of hops there is one number for all operators (0: the input alone), or one for each
+// of them; none means as many as each has.
+func Matrices(model string, stored []MatrixID, operators []string, hops []int) ([]MatrixID, error) {
 	k, err := findKind(model)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]
 	if input == nil {
 		return nil, fmt.Errorf("the store lacks its input features (hop 0)")
 	}
-	if hops == 0 {
+	if slices.Equal(hops, []int{0}) {
 		return k.chooseMatrices(*input, nil), nil
 	}
 	wanted := last
@@ -123,19 +124,50 @@ func Matrices(model string, stored []MatrixID, operators []string, hops int) ([]
 			wanted = append(wanted, last[at])
 		}
 	}
-	if hops > 0 {
+	if len(hops) > 0 {
+		if len(wanted) == 0 {
+			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: propagate with more hops", hops[0])
+		}
+		if len(hops) > 1 && len(hops) != len(wanted) {
+			return nil, fmt.Errorf("%d numbers of hops for the %d operators %s: give one for each, or one for all", len(hops), len(wanted), hopsText(wanted))
+		}
 		wanted = slices.Clone(wanted)
 		for i := range wanted {
-			if wanted[i].Hop < hops {
-				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", hops, hopsText(wanted[i:i+1]))
+			n := hops[min(i, len(hops)-1)]
+			if n < 1 {
+				return nil, fmt.Errorf("%d hops of %s wanted: leave out the operator instead", n, wanted[i].Operator)
 			}
-			wanted[i].Hop = hops
-		}
-		if len(wanted) == 0 {
-			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: propagate with more hops", hops)
+			if wanted[i].Hop < n {
+				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", n, hopsText(wanted[i:i+1]))
+			}
+			wanted[i].Hop = n
 		}
 	}
 	return k.chooseMatrices(*input, wanted), nil
+}
+
+// Choice is what Matrices chooses these matrices by, from any store that has them.
+func (s Spec) Choice() (operators []string, hops []int) {
+	last := map[string]int{}
+	for _, id := range s.Matrices {
+		if id.Hop == 0 {
+			continue
+		}
+		if last[id.Operator] == 0 {
+			operators = append(operators, id.Operator)
+		}
+		last[id.Operator] = max(last[id.Operator], id.Hop)
+	}
+	if operators == nil {
+		return nil, []int{0}
+	}
+	for _, name := range operators {
+		hops = append(hops, last[name])
+	}
+	if slices.Min(hops) == slices.Max(hops) {
+		hops = hops[:1]
+	}
+	return operators, hops
 }
 
 func hopsText(last []MatrixID) string {

@@ -97,21 +97,25 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		name, model string
 		stored      []MatrixID
 		operators   []string
-		hops        int
+		hops        []int
 		want        string // or the error
 	}{
-		{"sgc reads the last hop alone", "sgc", hops("sym", 3), nil, -1, "[sym/hop-3]"},
-		{"sgc reads the hop that is asked for", "sgc", hops("sym", 3), nil, 2, "[sym/hop-2]"},
-		{"sgc reads the last hop of each operator", "sgc", store, nil, -1, "[sym/hop-3 rw/hop-2]"},
-		{"sgc without hops reads the input", "sgc", store, nil, 0, "[x/hop-0]"},
-		{"sgc on a store of the input alone", "sgc", hops("sym", 0), nil, -1, "[x/hop-0]"},
-		{"sign reads all hops", "sign", hops("sym", 2), nil, -1, "[x/hop-0 sym/hop-1 sym/hop-2]"},
-		{"sign reads up to the hop that is asked for", "sign", store, nil, 2, "[x/hop-0 sym/hop-1 sym/hop-2 rw/hop-1 rw/hop-2]"},
-		{"one operator of two", "sign", store, []string{"rw"}, -1, "[x/hop-0 rw/hop-1 rw/hop-2]"},
-		{"more hops than there are", "sign", store, nil, 3, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
-		{"hops of a store without any", "sgc", hops("sym", 0), nil, 2, "2 hops wanted, but the store has the input features only: propagate with more hops"},
-		{"an operator that is not there", "sgc", store, []string{"ppr"}, -1, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
-		{"a model that is not there", "mlp", store, nil, -1, `there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
+		{"sgc reads the last hop alone", "sgc", hops("sym", 3), nil, nil, "[sym/hop-3]"},
+		{"sgc reads the hop that is asked for", "sgc", hops("sym", 3), nil, []int{2}, "[sym/hop-2]"},
+		{"sgc reads the last hop of each operator", "sgc", store, nil, nil, "[sym/hop-3 rw/hop-2]"},
+		{"sgc without hops reads the input", "sgc", store, nil, []int{0}, "[x/hop-0]"},
+		{"sgc on a store of the input alone", "sgc", hops("sym", 0), nil, nil, "[x/hop-0]"},
+		{"sign reads all hops", "sign", hops("sym", 2), nil, nil, "[x/hop-0 sym/hop-1 sym/hop-2]"},
+		{"sign reads up to the hop that is asked for", "sign", store, nil, []int{2}, "[x/hop-0 sym/hop-1 sym/hop-2 rw/hop-1 rw/hop-2]"},
+		{"one operator of two", "sign", store, []string{"rw"}, nil, "[x/hop-0 rw/hop-1 rw/hop-2]"},
+		{"as many hops of each operator as are asked for", "ssgc", store, nil, []int{3, 1}, "[x/hop-0 sym/hop-1 sym/hop-2 sym/hop-3 rw/hop-1]"},
+		{"operators in another order", "sgc", store, []string{"rw", "sym"}, []int{2, 3}, "[rw/hop-2 sym/hop-3]"},
+		{"too many numbers of hops", "sign", store, []string{"rw"}, []int{1, 2}, "2 numbers of hops for the 1 operators rw (2 hops): give one for each, or one for all"},
+		{"no hops of one operator", "sign", store, nil, []int{1, 0}, "0 hops of rw wanted: leave out the operator instead"},
+		{"more hops than there are", "sign", store, nil, []int{3}, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
+		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2}, "2 hops wanted, but the store has the input features only: propagate with more hops"},
+		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
+		{"a model that is not there", "mlp", store, nil, nil, `there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)
@@ -121,6 +125,14 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 			}
 			if got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if err != nil {
+				return
+			}
+			operators, numbers := Spec{Matrices: ids}.Choice()
+			grown := append(hops("sym", 5), hop("rw", 1), hop("rw", 2), hop("rw", 3), hop("col", 1))
+			if again, err := Matrices(c.model, grown, operators, numbers); err != nil || fmt.Sprint(again) != got {
+				t.Errorf("operators %v and hops %v choose %v, %v; want %s", operators, numbers, again, err, got)
 			}
 		})
 	}

@@ -158,7 +158,7 @@ func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationO
 			if hops < 0 {
 				return nil, usagef("--hops %d: must not be negative", hops)
 			}
-			matrices, err := trainer.Matrices(model, store.Matrices(), nil, hops)
+			matrices, err := trainer.Matrices(model, store.Matrices(), nil, []int{hops})
 			if err != nil {
 				return nil, usagef("--hops: %s: %s", store.Path(), err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -112,9 +113,8 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, err erro
 var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "help", "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
-// config returns what a training is a function of, by names of flags, with all defaults resolved; what is
-// left to the store (no value, or a negative one) is not in it. Of schedules only that of queues, whose gradients are
-// stale, and what was said of its plan.
+// config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
+// what is known later. Of schedules only that of queues, whose gradients are stale, and what was said of its plan.
 func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
@@ -122,10 +122,11 @@ func (o *trainOptions) config(seed uint64) map[string]string {
 		if o.schedule == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
 			decides = text != "0"
 		}
-		if decides && text != "" && (!strings.HasPrefix(text, "-") || f.Name == "fanout") {
+		if decides && text != "" {
 			config[f.Name] = text
 		}
 	})
+	config["split"] = fmt.Sprint(o.split) // of several, the one that is trained on
 	return config
 }
 
@@ -175,4 +176,21 @@ func orNone(value string) string {
 		return "(none)"
 	}
 	return value
+}
+
+// chosenFlags are those whose defaults depend on what the store has, or on the machine. A training that goes on
+// keeps what it began with.
+var chosenFlags = []string{"hops", "operator", "split", "shuffle", "chunk-rows"}
+
+// isLeftOpen tells whether the value of one of chosenFlags is to be chosen.
+func isLeftOpen(f *pflag.Flag) bool {
+	return !f.Changed || f.Name == "shuffle" && f.Value.String() == placement.Auto || f.Name == "chunk-rows" && f.Value.String() == "0"
+}
+
+// addBatches adds how the rows of a store are shuffled.
+func addBatches(config map[string]string, b trainer.Batches) {
+	config["shuffle"] = b.Shuffle
+	if b.Shuffle == placement.CR {
+		config["chunk-rows"] = fmt.Sprint(b.ChunkRows)
+	}
 }

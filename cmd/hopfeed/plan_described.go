@@ -46,8 +46,10 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	} else {
 		d.Name, d.Hops = "described", 3
 	}
-	if o.hops >= 0 {
-		d.Hops = o.hops
+	if len(o.hops) > 1 {
+		return nil, usagef("--hops %s: one number is for all operators of a described store", flagValue(o.flags.Lookup("hops")))
+	} else if len(o.hops) == 1 {
+		d.Hops = o.hops[0]
 	}
 	if len(o.described.split) != len(d.Split) {
 		return nil, usagef("--split-shares: want three, for training, validation and test")
@@ -128,5 +130,5 @@ func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
 			stored = append(stored, format.MatrixID{Operator: operator.String(), Hop: hop})
 		}
 	}
-	return trainer.Matrices(o.model, stored, nil, -1)
+	return trainer.Matrices(o.model, stored, nil, nil)
 }

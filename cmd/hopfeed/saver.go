@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ type saver struct {
 	store       string
 	minInterval time.Duration // least time between two saves within a run
 
+	before     *trainer.Checkpoint // what was in the directory; nil: nothing, or it is replaced
 	checkpoint trainer.Checkpoint
 	resumed    bool            // the training was saved before
 	resume     *trainer.State  // of the last of checkpoint.Runs, if that goes on
@@ -56,69 +58,85 @@ const checkpointParameterBytes = 2 * 5 * 4
 // collector has yet to free.
 const checkpointRowBytes = 48
 
-// openSaver opens the directory of --run, and checks that there is space for two checkpoints:
-// the old one is removed after the new one is complete. A training that was saved there goes on.
-func (a *app) openSaver(ctx context.Context, store *format.Dir, part session.Partition, o *trainOptions, checkpoint trainer.Checkpoint) (_ *saver, err error) {
-	s := &saver{app: a, store: o.store, minInterval: o.saveEvery, checkpoint: checkpoint, lastSave: time.Now()}
+// openSaver opens the directory of --run, and reads what was saved there.
+func (a *app) openSaver(o *trainOptions) (_ *saver, err error) {
+	s := &saver{app: a, store: o.store, minInterval: o.saveEvery, lastSave: time.Now()}
 	if o.run == "" {
 		return s, nil
-	}
-	m := &store.Manifest
-	s.checkpoint.Data = trainer.DataSet{
-		Name: m.Name, Fingerprint: m.Fingerprint, Nodes: m.Nodes, Split: m.Split, SplitsFile: o.splits != "",
-		DType: m.DType, ClassNames: m.ClassNames,
-	}
-	if o.splits != "" || o.split >= 0 {
-		s.checkpoint.Data.Split = max(o.split, 0)
-	}
-	if err := a.budget.Fits(fmt.Sprintf("a checkpoint with the split of %d rows", m.Rows), checkpointRowBytes*m.Rows); err != nil {
-		return nil, err
-	}
-	rows, err := readLabelledRows(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	s.checkpoint.Split = rows.split(store, part)
-	bytes, err := s.checkpoint.MaxBytes()
-	if err != nil {
-		return nil, err
 	}
 	if s.dir, err = trainer.OpenRun(a.fs, o.run); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.dir.Close())
-		}
-	}()
 	if !o.force {
-		if _, err := s.dir.LoadTrials(); err != nil {
-			return nil, err
+		if _, err = s.dir.LoadTrials(); err == nil {
+			s.before, err = s.dir.Load()
 		}
-		before, err := s.dir.Load()
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.close())
 		}
-		if before != nil {
-			if err := s.goOn(before); err != nil {
-				return nil, err
-			}
+	}
+	return s, nil
+}
+
+// keepMatrices sets --hops and --operator, where they are left open, to those of a training that goes on: the store may
+// have more since it began.
+func (s *saver) keepMatrices(o *trainOptions) {
+	if s.before == nil || s.before.Spec.Model != o.model || o.sampler != "" {
+		return
+	}
+	operators, hops := s.before.Spec.Choice()
+	if isLeftOpen(o.flags.Lookup("operator")) {
+		o.operators = operators
+	}
+	if isLeftOpen(o.flags.Lookup("hops")) && len(operators) == len(o.operators) {
+		o.hops = hops
+	}
+}
+
+// begin begins a training, or goes on with the one that was saved. It checks that there is space for two checkpoints:
+// the old one is removed after the new one is complete.
+func (s *saver) begin(ctx context.Context, store *format.Dir, part session.Partition, o *trainOptions, checkpoint trainer.Checkpoint) error {
+	s.checkpoint = checkpoint
+	if s.dir == nil {
+		return nil
+	}
+	a, m := s.app, &store.Manifest
+	s.checkpoint.Data = trainer.DataSet{
+		Name: m.Name, Fingerprint: m.Fingerprint, RowsFingerprint: m.RowsFingerprint(), Nodes: m.Nodes, Split: o.split, SplitsFile: o.splits != "",
+		DType: m.DType, ClassNames: m.ClassNames,
+	}
+	if err := a.budget.Fits(fmt.Sprintf("a checkpoint with the split of %d rows", m.Rows), checkpointRowBytes*m.Rows); err != nil {
+		return err
+	}
+	rows, err := readLabelledRows(ctx, store)
+	if err != nil {
+		return err
+	}
+	s.checkpoint.Split = rows.split(store, part)
+	bytes, err := s.checkpoint.MaxBytes()
+	if err != nil {
+		return err
+	}
+	if s.before != nil {
+		if err := s.goOn(s.before, o); err != nil {
+			return err
 		}
+		s.before = nil
 	}
 	if o.trials != nil {
 		if err := s.dir.SaveTrials(o.trials); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	free, err := a.fs.FreeBytes(o.run)
 	if err == nil && free < 2*bytes {
 		err = fmt.Errorf("%w: --run %s needs %v of disk space, but %v are free", machine.ErrDoesNotFit, o.run, units.Bytes(2*bytes), units.Bytes(free))
 	}
-	return s, err
+	return err
 }
 
 // goOn continues the training that was saved in the directory, if it is unfinished and the same.
-func (s *saver) goOn(before *trainer.Checkpoint) error {
+func (s *saver) goOn(before *trainer.Checkpoint, o *trainOptions) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %s (--force starts over)", s.dir.Path(), trainer.ErrRunExists, fmt.Sprintf(format, args...))
 	}
@@ -128,19 +146,24 @@ func (s *saver) goOn(before *trainer.Checkpoint) error {
 	if ended && len(before.Runs) == before.Wanted {
 		return refuse("the training in it has ended")
 	}
-	config := renamed(before.Config)
+	config, now := maps.Clone(renamed(before.Config)), maps.Clone(c.Config)
 	for _, name := range scheduleFlags { // a run by queues goes on by the plan that it began with
 		delete(c.Config, name)
+		delete(now, name)
 		if value := config[name]; value != "" {
-			c.Config[name] = value
+			c.Config[name], now[name] = value, value
 		}
 	}
-	if differing := differences(config, c.Config); len(differing) > 0 {
+	for _, name := range chosenFlags { // matrices, split and batches are compared as such
+		if config[name] == "" || isLeftOpen(o.flags.Lookup(name)) {
+			delete(config, name)
+			delete(now, name)
+		}
+	}
+	if differing := differences(config, now); len(differing) > 0 {
 		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
 	}
-	data := before.Data
-	data.Name = c.Data.Name // which the same graph may have from another import
-	if !reflect.DeepEqual(data, c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
+	if !before.Data.Same(c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
 		return refuse("an unfinished training in it is on other rows, of %s", units.Printable(before.Data.Name))
 	}
 	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {

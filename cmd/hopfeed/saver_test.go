@@ -265,9 +265,12 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := vfs.NewMem()
 			a := &app{fs: m, quiet: true}
-			s, err := a.openSaver(t.Context(), store, session.RegionPartition(), &trainOptions{store: "store", run: "run", split: -1, saveEvery: 0},
-				trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: 9}, Wanted: 3})
+			o := &trainOptions{store: "store", run: "run"}
+			s, err := a.openSaver(o)
 			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.begin(t.Context(), store, session.RegionPartition(), o, trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: 9}, Wanted: 3}); err != nil {
 				t.Fatal(err)
 			}
 			var last error

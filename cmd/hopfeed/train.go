@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ type trainOptions struct {
 	flags     *pflag.FlagSet // that the options are the values of
 	store     string
 	model     string
-	hops      int // < 0: all
+	hops      []int // one number for all operators, or one for each; none: all
 	operators []string
 	trainer.Settings
 	decayByRows  bool   // the weight decay is the model's default for the rows
@@ -135,7 +136,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.flags = f
 	names, _ := trainer.Models()
 	f.StringVar(&o.model, "model", "sign", "model to train: "+strings.Join(names, ", "))
-	f.IntVar(&o.hops, "hops", -1, "number of hops to use (default all that there are)")
+	f.IntSliceVar(&o.hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are)")
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
 	o.samplingOptions.declareFlags(f)
@@ -144,7 +145,6 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, chunkRowsUsage)
-	f.Lookup("hops").DefValue = "0" // which help leaves out
 }
 
 // declareModelSettings adds a flag for each setting of a model. It returns the values of those that are
@@ -227,8 +227,8 @@ func (o *trainOptions) fillDefaults() error {
 			set()
 		}
 	}
-	if f.Changed("hops") && o.hops < 0 {
-		return usagef("--hops %d: must not be negative", o.hops)
+	if len(o.hops) > 0 && slices.Min(o.hops) < 0 {
+		return usagef("--hops %d: must not be negative", slices.Min(o.hops))
 	}
 	if o.split = -1; len(o.splitNumbers) > 0 {
 		o.split = o.splitNumbers[0]
@@ -323,6 +323,12 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if err := o.fillGraphDefaults(); err != nil {
 		return nil, err
 	}
+	saver, err := a.openSaver(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, saver.close()) }()
+	saver.keepMatrices(o)
 	spec, part, err := a.planTraining(ctx, store, o)
 	if err != nil {
 		return nil, err
@@ -335,13 +341,10 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 			return nil, err
 		}
 	}
-	saver, err := a.openSaver(ctx, store, part, o, trainer.Checkpoint{
-		Spec: spec, Options: o.Options, Config: o.config(a.seed), Wanted: o.runs,
-	})
+	err = saver.begin(ctx, store, part, o, trainer.Checkpoint{Spec: spec, Options: o.Options, Config: o.config(a.seed), Wanted: o.runs})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, saver.close()) }()
 	before := saver.checkpoint.Batches
 	in, err := a.openInput(ctx, store, o, spec, part, before)
 	if err != nil {
@@ -358,6 +361,9 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 			o.run, trainer.ErrRunExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
 	}
 	saver.checkpoint.Batches = batches
+	if m.Kind == format.KindStore {
+		addBatches(saver.checkpoint.Config, batches)
+	}
 	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	in.note(a)

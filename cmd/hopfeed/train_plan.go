@@ -171,6 +171,13 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 		Model: o.model, Matrices: matrices, Features: m.Features, Classes: columns, Target: target,
 		Settings: o.Values,
 	}
+	if m.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
+		o.operators, o.hops = spec.Choice()
+	}
+	if o.split < 0 && o.splits == "" {
+		o.split = m.Split
+	}
+	o.split = max(o.split, 0)
 	if part, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
 		return spec, part, err
 	}

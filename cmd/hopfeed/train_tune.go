@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -245,40 +246,51 @@ func settingsText(s tune.Settings) string {
 
 // proposer says what to try.
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
-	if t.grid != "" {
-		space, err := a.readSpace("grid", t.grid, o)
-		if err != nil {
-			return nil, err
-		}
-		points, err := space.List()
-		if err != nil {
-			return nil, usagef("--grid %s: %s", t.grid, err)
-		}
-		return points.Grid(), nil
+	open := func() (*format.Dir, error) { return a.openInputOf(o.store, o.model) }
+	if t.grid != "" { // which may vary the model
+		open = func() (*format.Dir, error) { return format.OpenAny(a.fs, o.store) }
 	}
-	given := o.given(a.seed)
-	defaults, err := optionsOf(given)
-	if err != nil {
-		return nil, err
-	}
-	input, err := a.openInputOf(o.store, o.model)
+	input, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer input.Close()
-	spec, part, err := a.planTraining(ctx, input, defaults)
+	var space tune.Space
+	if t.grid != "" {
+		space, err = a.readSpace("grid", t.grid, o)
+	} else {
+		space, err = a.usualSpace(ctx, input, o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
-		return nil, err
-	}
-	space := storeSpace(input, defaults, part)
-	space.Base = given
-	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
+	pinMatrices(&space, input)
 	points, err := space.List()
 	if err != nil {
-		return nil, err
+		return nil, usagef("the settings to try: %s", err)
+	}
+	if t.grid != "" {
+		return points.Grid(), nil
 	}
 	return tune.First(t.tune, points.Random(a.seed)), nil
+}
+
+// usualSpace is what --tune varies of a training.
+func (a *app) usualSpace(ctx context.Context, input *format.Dir, o *trainOptions) (space tune.Space, err error) {
+	given := o.given(a.seed)
+	defaults, err := optionsOf(given)
+	if err != nil {
+		return space, err
+	}
+	spec, part, err := a.planTraining(ctx, input, defaults)
+	if err != nil {
+		return space, err
+	}
+	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
+		return space, err
+	}
+	space = storeSpace(input, defaults, part)
+	space.Base = given
+	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
+	return space, nil
 }

@@ -297,6 +297,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		}
 	}
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
+	pinMatrices(&space, input)
 	if graph {
 		space.Simplify = a.simplifyGraph(ctx, space.Base)
 		if o.trialEpochs < 0 {

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // readSpace reads lists of values by names of flags from a file that a flag names, and checks that all can be set.
@@ -62,6 +63,51 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 	return space, nil
 }
 
+// matrixChoice is the values of the flags that decide which matrices a model reads.
+type matrixChoice struct{ model, operators, hops string }
+
+// pinnedTo names the matrices that are chosen among those that there are. What cannot be chosen stays as it is: the
+// trial says so.
+func (c matrixChoice) pinnedTo(stored []format.MatrixID) matrixChoice {
+	settings := tune.Settings{"model": c.model, "operator": c.operators, "hops": c.hops}
+	maps.DeleteFunc(settings, func(_, value string) bool { return value == "" })
+	o, err := optionsOf(settings)
+	if err != nil {
+		return c
+	}
+	matrices, err := trainer.Matrices(o.model, stored, o.operators, o.hops)
+	if err != nil {
+		return c
+	}
+	o.operators, o.hops = trainer.Spec{Matrices: matrices}.Choice()
+	return matrixChoice{c.model, flagValue(o.flags.Lookup("operator")), flagValue(o.flags.Lookup("hops"))}
+}
+
+// pinMatrices lets settings that leave it open name the matrices of an input: it may have more when the search, or a
+// training by its result, goes on.
+func pinMatrices(space *tune.Space, input *format.Dir) {
+	if input.Manifest.Kind != format.KindStore {
+		return
+	}
+	pinned := map[matrixChoice]matrixChoice{}
+	pin := func(s tune.Settings) tune.Settings {
+		given := matrixChoice{s["model"], s["operator"], s["hops"]}
+		c, known := pinned[given]
+		if !known {
+			c = given.pinnedTo(input.Matrices())
+			pinned[given] = c
+		}
+		s["operator"], s["hops"] = c.operators, c.hops
+		maps.DeleteFunc(s, func(_, value string) bool { return value == "" })
+		return s
+	}
+	if slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool { return slices.Contains([]string{"model", "hops", "operator"}, d.Name) }) {
+		space.Simplify = pin
+	} else {
+		space.Base = pin(space.Base)
+	}
+}
+
 // dimension has each value once, and begins with one of them.
 func dimension(name, first string, values ...string) tune.Dimension {
 	d := tune.Dimension{Name: name}
@@ -90,12 +136,13 @@ func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) (spa
 	hops := math.MaxInt // that all operators have
 	last := map[string]int{}
 	for _, id := range store.Matrices() {
-		if id.Hop > 0 {
-			last[id.Operator] = max(last[id.Operator], id.Hop)
+		if id.Hop == 1 {
+			operators = append(operators, id.Operator)
 		}
+		last[id.Operator] = max(last[id.Operator], id.Hop)
 	}
-	for _, name := range slices.Sorted(maps.Keys(last)) {
-		operators, hops = append(operators, name), min(hops, last[name])
+	for _, name := range operators {
+		hops = min(hops, last[name])
 	}
 	add := func(d tune.Dimension) {
 		if len(d.Values) > 1 {
