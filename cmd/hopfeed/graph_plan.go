@@ -45,6 +45,8 @@ type graphPlan struct {
 	// In chunks: device memory of one, and what the model keeps of each of its nodes and edges.
 	chunkBytes, nodeBytes, edgeBytes int64
 	hostBytes                        int64 // host memory that is not the device's
+	deviceBytes                      int64
+	workBytes                        int64 // of deviceBytes: the model, its batches and what layers compute of them
 	traceRows                        int64 // see graphBytes
 	// What batches are expected to take at most, if there is less.
 	scarceBytes int64
@@ -116,7 +118,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 				own = 0
 			}
 			err := fits(name+", as a whole on the device,", host+own+b.opening, device+b.whole)
-			return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host + own + b.opening, reasons: []string{"the whole graph fits on the device: " + units.Bytes(b.whole).String()}}, err
+			return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host + own + b.opening, deviceBytes: device + b.whole, workBytes: b.model + b.batches, reasons: []string{"the whole graph fits on the device: " + units.Bytes(b.whole).String()}}, err
 		case placement.Host:
 			host += b.states + b.features
 		case placement.Storage:
@@ -133,7 +135,8 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 		for !scarce && chunk < mostChunkBytes && fits("", host, device+4*chunk) == nil {
 			chunk *= 2
 		}
-		return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host, chunkBytes: chunk, nodeBytes: b.nodeBytes, edgeBytes: b.edgeBytes,
+		return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host, deviceBytes: device + chunk, workBytes: b.model + b.batches,
+			chunkBytes: chunk, nodeBytes: b.nodeBytes, edgeBytes: b.edgeBytes,
 			reasons: []string{"layers of all nodes are computed in chunks of up to " + units.Bytes(chunk).String()}}, nil
 	}
 	if o.all { // training on all nodes at once: there is no other way

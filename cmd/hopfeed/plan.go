@@ -30,18 +30,21 @@ type planOptions struct {
 func newPlanCommand(a *app) *cobra.Command {
 	o := planOptions{trainOptions: trainOptions{runs: 1}}
 	c := &cobra.Command{
-		Use:   "plan [STORE]",
+		Use:   "plan [STORE|GRAPH]",
 		Short: "Print where train would keep its input, why, and how long an epoch would take",
-		Long: "Plan lists the placements and shuffles that are possible for training on a hop store, the memory and the time\n" +
-			"of an epoch that each would take, and the one that train would choose.\n\n" +
+		Long: "Plan lists the placements and shuffles that are possible for training on a hop store or a graph, the memory and\n" +
+			"the time of an epoch that each would take, and the one that train would choose.\n\n" +
 			"On this machine it measures for about a second: how fast rows are read and copied, and the time of a few\n" +
 			"training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known\n" +
-			"data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.",
+			"data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.\n\n" +
+			"A GRAPH, for models that read one, is opened as by train; some batches are trained on, and one validation is made.\n" +
+			"Only the chosen placement is measured: --placement measures another.",
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declarePlacedFlags(f)
+	o.scheduleOptions.declareFlags(f)
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
 	f.IntVar(&o.devices, "devices", 0, "number of devices of the --hardware to use (default all)")
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
@@ -94,6 +97,14 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 		}
 		o.machine = &h
 	}
+	if aggregation, err := trainer.AggregationOf(o.model); err != nil {
+		return nil, usagef("--model: %s", err)
+	} else if aggregation != "" {
+		return a.planGraphTraining(ctx, &o)
+	}
+	if err := o.fillGraphDefaults(); err != nil { // which refuses flags of models that read a graph
+		return nil, err
+	}
 	if o.store != "" {
 		return a.planStore(ctx, o)
 	}
@@ -108,7 +119,7 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 	if len(o.splitNumbers) > 1 {
 		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
 	}
-	store, err := a.openStore(o.store, "plan")
+	store, err := a.openStore(o.store, o.model)
 	if err != nil {
 		return nil, err
 	}
@@ -150,22 +161,12 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 
 // planned reports a plan.
 func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned {
-	d, f, n := plan.Decision, plan.Facts, plan.Needs
+	d, n := plan.Decision, plan.Needs
 	p := &planned{
 		Model: o.model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features, DType: layout.DType.String(),
 		Rows: int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.WorkOn(d.Devices),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
-		Reasons: d.Reasons, Alternatives: d.Alternatives,
-		Machine: plannedMachine{
-			Described: o.hardware, Cores: runtime.NumCPU(), NUMANodes: machine.NUMANodes(), MemoryBytes: f.Budget.Bytes, MemoryBy: f.Budget.By,
-			Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
-		},
-	}
-	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget.Bytes {
-		p.Machine.PinnableBytes, p.Machine.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
-	}
-	if o.machine != nil {
-		p.Machine.Cores, p.Machine.NUMANodes = o.machine.Cores, 0
+		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),
 	}
 	switch {
 	case d.ComputeSeconds > 0:
@@ -176,6 +177,21 @@ func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned 
 		p.Reasons = append(p.Reasons, "no times are predicted: there is too little memory to measure a few training steps")
 	}
 	return p
+}
+
+// plannedMachine reports what is planned for.
+func (o *planOptions) plannedMachine(f placement.Facts) plannedMachine {
+	m := plannedMachine{
+		Described: o.hardware, Cores: runtime.NumCPU(), NUMANodes: machine.NUMANodes(), MemoryBytes: f.Budget.Bytes, MemoryBy: f.Budget.By,
+		Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
+	}
+	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget.Bytes {
+		m.PinnableBytes, m.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
+	}
+	if o.machine != nil {
+		m.Cores, m.NUMANodes = o.machine.Cores, 0
+	}
+	return m
 }
 
 // qualityRows is a number of rows that is large enough to measure how well batches are mixed.

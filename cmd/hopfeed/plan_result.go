@@ -9,22 +9,32 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
 
 // planned is the result of plan.
 type planned struct {
-	Dataset               string                  `json:"dataset"`
-	Model                 string                  `json:"model"`
-	Machine               plannedMachine          `json:"machine"`
-	Matrices              int                     `json:"matrices"`
-	Features              int                     `json:"features"`
-	DType                 string                  `json:"dtype"`
-	Rows                  int64                   `json:"rows"`
-	TrainRows             int64                   `json:"train_rows"`
-	ValidRows             int64                   `json:"valid_rows"`
-	StoreBytes            int64                   `json:"store_bytes"`
-	InputBytes            units.Bytes             `json:"input_bytes"` // of what the model reads
-	WorkBytes             units.Bytes             `json:"work_bytes"`  // of batches and model, on the device
+	Dataset    string         `json:"dataset"`
+	Model      string         `json:"model"`
+	Machine    plannedMachine `json:"machine"`
+	Matrices   int            `json:"matrices"`
+	Features   int            `json:"features"`
+	DType      string         `json:"dtype"`
+	Rows       int64          `json:"rows"`
+	TrainRows  int64          `json:"train_rows"`
+	ValidRows  int64          `json:"valid_rows"`
+	StoreBytes int64          `json:"store_bytes"`
+	InputBytes units.Bytes    `json:"input_bytes"` // of what the model reads
+	WorkBytes  units.Bytes    `json:"work_bytes"`  // of batches and model, on the device
+	// Of a graph:
+	Edges   int64  `json:"edges,omitempty"`
+	Sampler string `json:"sampler,omitempty"`
+	Fanouts []int  `json:"fanouts,omitempty"`
+	Batch   int    `json:"batch,omitempty"` // nodes, or draws
+	Cache   string `json:"cache,omitempty"`
+	// Who prepares batches; nil: the processor, each stage as fast as it can.
+	Schedule              *scheduler.Report       `json:"schedule,omitempty"`
+	Queues                *scheduler.QueueReport  `json:"multi_queue,omitempty"`
 	Placement             string                  `json:"placement"`
 	Shuffle               string                  `json:"shuffle"`
 	Buffers               int                     `json:"buffers"`
@@ -85,13 +95,15 @@ func (p *planned) text(w io.Writer) {
 	for _, r := range m.Rates.List() {
 		rates = append(rates, r.Name+" "+r.Rate.String())
 	}
-	line("rates", "%s", strings.Join(rates, ", "))
+	if len(rates) > 0 {
+		line("rates", "%s", strings.Join(rates, ", "))
+	}
 	if p.Propagation != nil {
 		for i, text := range planLines(p.Propagation, m.MemoryBytes) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}
-	line("input", "%s: %s of %d features, %s, of %d rows: %s; %d train, %d validate", units.Printable(p.Dataset), matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+	p.writeInput(line)
 	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
 	if q := p.ChunkQuality; q != nil {
 		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
@@ -115,6 +127,32 @@ func (p *planned) text(w io.Writer) {
 	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
 	for _, reason := range append(p.Reasons, p.otherObstacles()...) {
 		fmt.Fprintf(w, "  %s\n", reason)
+	}
+}
+
+// writeInput says what is read: matrices of a store, or a graph.
+func (p *planned) writeInput(line func(name, format string, args ...any)) {
+	name := units.Printable(p.Dataset)
+	if p.Sampler == "" {
+		line("input", "%s: %s of %d features, %s, of %d rows: %s; %d train, %d validate", name,
+			matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+		return
+	}
+	line("input", "%s: %d nodes with %d features, %s, and %d edges: %s; %d train, %d validate", name,
+		p.Rows, p.Features, p.DType, p.Edges, p.InputBytes, p.TrainRows, p.ValidRows)
+	text := fmt.Sprintf("%s, batches of %d", p.Sampler, p.Batch)
+	if len(p.Fanouts) > 0 {
+		text += ", fanout " + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(p.Fanouts)), ","), "[]")
+	}
+	if p.Cache != "" {
+		text += ", cache " + p.Cache
+	}
+	line("sampler", "%s", text)
+	if p.Schedule != nil {
+		line("schedule", "%s: %s", p.Schedule.Name, units.Printable(p.Schedule.Reason))
+	}
+	if p.Queues != nil {
+		line("schedule", "%s on %s: %s", scheduler.MultiQueue, count(int64(p.Queues.Devices), "device"), p.Queues.Reason)
 	}
 }
 

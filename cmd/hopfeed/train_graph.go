@@ -282,35 +282,15 @@ func storedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, t
 // openGraphInput opens a graph for training on the first of the devices, which it does not close; nil: on that of
 // the machine.
 func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (_ *graphInput, err error) {
-	if spec, err = spec.Normalized(); err != nil {
-		return nil, err
-	}
-	layers := int(spec.Settings["layers"])
-	trainNodes := len(part.Train.List)
-	rows := min(o.BatchRows, trainNodes)
-	if sampling.ChoosesSeeds(o.sampler) {
-		rows = o.BatchRows // draws
-	}
-	needs := graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes, devices: devices}
-	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
-	if !needs.all {
-		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
-		needs.workers, needs.buffers = cmp.Or(int(o.sampling["workers"]), a.threads), cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
-		if needs.scheduled = o.schedule != ""; needs.scheduled { // of larger buffers, the schedule asks when batches are known
-			needs.workers, needs.buffers = a.samplingWorkers(&o.samplingOptions), sampling.Buffers(1, 1)
-		}
-		if o.takesAllEdges() {
-			needs.fanouts = slices.Repeat([]int{sampling.All}, layers)
-		}
-	}
-	if err := a.checkSchedule(o, needs); err != nil {
+	needs, rows, err := a.trainingNeeds(o, spec, part, held, devices)
+	if err != nil {
 		return nil, err
 	}
 	in, err := a.openGraph(ctx, graph, needs)
 	if err != nil {
 		return nil, err
 	}
-	in.layers, in.rows, in.batchNodes, in.fanouts = layers, rows, rows, needs.fanouts
+	in.layers, in.rows, in.batchNodes, in.fanouts = int(needs.spec.Settings["layers"]), rows, rows, needs.fanouts
 	if needs.all {
 		in.batchNodes = int(graph.Manifest.Nodes)
 		return in, nil
@@ -320,6 +300,31 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 	}
 	in.batchNodes = in.sampled.Method.MostSeeds(rows)
 	return in, nil
+}
+
+// trainingNeeds is what a training does with a graph, and the rows of its batches.
+func (a *app) trainingNeeds(o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (needs graphNeeds, rows int, err error) {
+	if spec, err = spec.Normalized(); err != nil {
+		return needs, 0, err
+	}
+	trainNodes := len(part.Train.List)
+	rows = min(o.BatchRows, trainNodes)
+	if sampling.ChoosesSeeds(o.sampler) {
+		rows = o.BatchRows // draws
+	}
+	needs = graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes, devices: devices}
+	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
+	if !needs.all {
+		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
+		needs.workers, needs.buffers = cmp.Or(int(o.sampling["workers"]), a.threads), cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
+		if needs.scheduled = o.schedule != ""; needs.scheduled { // of larger buffers, the schedule asks when batches are known
+			needs.workers, needs.buffers = a.samplingWorkers(&o.samplingOptions), sampling.Buffers(1, 1)
+		}
+		if o.takesAllEdges() {
+			needs.fanouts = slices.Repeat([]int{sampling.All}, int(spec.Settings["layers"]))
+		}
+	}
+	return needs, rows, a.checkSchedule(o, needs)
 }
 
 // openSampled opens what samples batches.
