@@ -75,6 +75,16 @@ func AggregationOf(model string) (sampling.Aggregation, error) {
 	return k.aggregation, nil
 }
 
+// ReadsLastHop tells whether a model reads one hop of each operator: which one is then a setting to be chosen.
+func ReadsLastHop(model string) (bool, error) {
+	k, err := findKind(model)
+	if err != nil {
+		return false, err
+	}
+	read := k.chooseMatrices(MatrixID{}, []MatrixID{{Operator: "any", Hop: 2}})
+	return len(read) == 1 && read[0].Hop == 2, nil
+}
+
 func findKind(name string) (*kind, error) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	if i < 0 {

@@ -409,7 +409,7 @@ func TestTrainingIsRefusedWhereItsModelDoesNotFitTheDisk(t *testing.T) {
 		used += len(data)
 	}
 	d.SetCapacity(int64(used + 100<<10))
-	o := hopfeed(t, d, "train store --model sgc --run run")
+	o := hopfeed(t, d, "train store --model sgc --hops 2 --run run")
 	if o.code != exitDoesNotFit || !strings.Contains(o.stderr, "run needs ") || strings.Contains(o.stderr, "rows:") {
 		t.Errorf("exit status %d: %s", o.code, o.stderr)
 	}

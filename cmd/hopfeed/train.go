@@ -136,7 +136,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.flags = f
 	names, _ := trainer.Models()
 	f.StringVar(&o.model, "model", "sign", "model to train: "+strings.Join(names, ", "))
-	f.IntSliceVar(&o.hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are)")
+	f.IntSliceVar(&o.hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are; of sgc, the number that is best on validation rows)")
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
 	o.samplingOptions.declareFlags(f)
@@ -296,6 +296,10 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, o.maxTime, preprop.ErrMaxTime)
 		defer cancel()
+	}
+	var err error
+	if t.hops, err = a.hopsToTry(ctx, o); err != nil {
+		return nil, err
 	}
 	if t.wanted() {
 		best, err := a.tune(ctx, o, t)

@@ -17,14 +17,16 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // tuneOptions say what is tried before a training.
 type tuneOptions struct {
-	grid string // file
-	tune int    // number of random trials
+	grid string   // file
+	tune int      // number of random trials
+	hops []string // to try of a model that reads one hop of each operator; nil: the last, or that which is given
 }
 
 func (t *tuneOptions) validate() error {
@@ -37,7 +39,36 @@ func (t *tuneOptions) validate() error {
 	return nil
 }
 
-func (t *tuneOptions) wanted() bool { return t.tune > 0 || t.grid != "" }
+func (t *tuneOptions) wanted() bool { return t.searches() || t.hops != nil }
+
+// searches tells whether the user asks for trials.
+func (t *tuneOptions) searches() bool { return t.tune > 0 || t.grid != "" }
+
+// hopsToTry lists the hops among which validation chooses, if it can: of a model that reads one hop of each operator,
+// unless --hops says which.
+func (a *app) hopsToTry(ctx context.Context, o *trainOptions) (hops []string, err error) {
+	lastHop, err := trainer.ReadsLastHop(o.model)
+	if err != nil || !lastHop || o.flags.Changed("hops") {
+		return nil, err
+	}
+	store, err := a.openInputOf(o.store, o.model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	_, part, err := a.planTraining(ctx, store, o)
+	if err != nil || session.CountRows(store.Layout(), part.Valid) == 0 {
+		return nil, err
+	}
+	_, most := operatorHops(store, o.operators)
+	if most < 2 {
+		return nil, nil
+	}
+	for hop := 1; hop <= most; hop++ {
+		hops = append(hops, fmt.Sprint(hop))
+	}
+	return hops, nil
+}
 
 // optionsOf are the options of a training with these settings.
 func optionsOf(settings tune.Settings) (*trainOptions, error) {
@@ -115,6 +146,10 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on", count(int64(len(trials)), "trial"))}
 	}
 	best := tune.Best(trials)
+	if best == nil && !t.searches() {
+		a.note("no trial has a validation metric: the last hop is taken")
+		return o, nil
+	}
 	if refused := slices.IndexFunc(trials, func(t tune.Trial) bool { return !strings.HasPrefix(t.Failed, refusedTrial) }) < 0; refused {
 		return nil, usagef("none of %s can be made: %s", count(int64(len(trials)), "trial"), trials[0].Failed)
 	}
@@ -255,11 +290,18 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 		return nil, err
 	}
 	defer input.Close()
-	var space tune.Space
-	if t.grid != "" {
+	space := tune.Space{Base: o.given(a.seed)}
+	switch {
+	case t.grid != "":
 		space, err = a.readSpace("grid", t.grid, o)
-	} else {
+	case t.tune > 0:
 		space, err = a.usualSpace(ctx, input, o)
+	}
+	varies := func(name string) bool {
+		return slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool { return d.Name == name })
+	}
+	if t.hops != nil && !varies("hops") && !varies("model") {
+		space.Dimensions = append(space.Dimensions, tune.Dimension{Name: "hops", Values: t.hops})
 	}
 	if err != nil {
 		return nil, err
@@ -269,10 +311,10 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 	if err != nil {
 		return nil, usagef("the settings to try: %s", err)
 	}
-	if t.grid != "" {
-		return points.Grid(), nil
+	if t.tune > 0 {
+		return tune.First(t.tune, points.Random(a.seed)), nil
 	}
-	return tune.First(t.tune, points.Random(a.seed)), nil
+	return points.Grid(), nil
 }
 
 // usualSpace is what --tune varies of a training.

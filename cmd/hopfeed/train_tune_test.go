@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -36,12 +37,13 @@ func TestTrialsChooseByValidationAndGoOn(t *testing.T) {
 	for _, line := range []string{
 		"train store --model sgc --epochs 4 --runs 2 --run run --grid grid.yaml",
 		"train store --model sign --hidden 4 --epochs 2 --runs 2 --run run --tune 4",
+		"train store --model sgc --epochs 4 --runs 2 --run run", // hops
 	} {
 		whole := base.CrashClone()
 		must(t, whole, line)
 		want, model := trialsOf(t, whole, "run"), lasting(t, whole, "run")
 		best := tune.Best(want)
-		if c := model.Config; c["lr"] != best.Settings["lr"] && best.Settings["lr"] != "" || c["runs"] != "2" || len(model.Runs) != 2 || model.Runs[0].TestMetric == nil {
+		if c := model.Config; c["lr"] != best.Settings["lr"] && best.Settings["lr"] != "" || best.Settings["hops"] != "" && c["hops"] != best.Settings["hops"] || c["runs"] != "2" || len(model.Runs) != 2 || model.Runs[0].TestMetric == nil {
 			t.Errorf("trained with %v, but the best trial is %+v", c, best)
 		}
 		// The winner's configuration alone trains the same.
@@ -88,6 +90,45 @@ func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
 		f.do(f.n)
 	}
 	return f.FS.Create(path)
+}
+
+// A model that reads one hop of each operator has the number of hops that is best on validation rows.
+func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
+	// Features of a node say little: each hop sees more of its block.
+	d := disk(t, "generate sbm -o graph --nodes 300 --edges 3000 --features 4 --classes 3 --labeled 1 --separation 1 --seed 7",
+		"propagate graph -o store --hops 3 --seed 7", "propagate graph -o wide --hops 2 --seed 7 --operator sym", "propagate graph -o wide --hops 3 --seed 7 --operator rw")
+	valid := func(line string) (float64, []any) {
+		o := object(t, must(t, d, "train "+line+" --model sgc --epochs 20 --json"))
+		return o["valid_metric"].(float64), o["matrices"].([]any)
+	}
+	best, chosen := 0.0, ""
+	for _, hops := range []string{"1", "2", "3"} {
+		if v, _ := valid("store --hops " + hops); v > best {
+			best, chosen = v, "sym/hop-"+hops
+		}
+	}
+	if v, matrices := valid("store"); v != best || len(matrices) != 1 || matrices[0] != chosen || chosen == "sym/hop-1" {
+		t.Errorf("valid %v of %v, want %v of %s", v, matrices, best, chosen)
+	}
+	// A grid tries hops too, whether or not it lists them.
+	write(t, d, "grid.yaml", "lr: [0.1, 0.3]\n")
+	must(t, d, "train store --model sgc --epochs 2 --run run --grid grid.yaml")
+	if got := len(trialsOf(t, d, "run")); got != 6 {
+		t.Errorf("%d trials of 2 learning rates and 3 hops", got)
+	}
+	// Of operators with different numbers of hops, those that all have; of one that is named, all of its hops.
+	for line, want := range map[string]int{"wide": 2, "wide --operator rw": 3} {
+		if o := must(t, d, "train "+line+" --model sgc --epochs 2 --run "+line[len(line)-2:]); strings.Count(o.stderr, "\ntrial ") != want-1 {
+			t.Errorf("%s: want %d trials: %s", line, want, o.stderr)
+		}
+	}
+	// Without validation rows it is all that there are, as of models that read all hops.
+	write(t, d, "all.npy", string(npy.AppendHeader(nil, npy.Int8, 1, 1, 300))+strings.Repeat("\x00", 300))
+	for _, line := range []string{"store --model sgc --epochs 2 --splits all.npy", "store --model sign --epochs 1"} {
+		if o := must(t, d, "train "+line+" --json"); strings.Contains(o.stderr, "trial") || !strings.Contains(o.stdout, `sym/hop-3`) {
+			t.Errorf("%s: %s%s", line, o.stdout, o.stderr)
+		}
+	}
 }
 
 func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
@@ -141,7 +182,7 @@ func TestForcedTrialsReplaceNothingBeforeTheTraining(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	write(t, d, "grid.yaml", "lr: [0.1, 0.3]\n")
 	write(t, d, "other.yaml", "lr: [0.2, 0.4, 0.6]\n")
-	const line = "train store --model sgc --epochs 3 --run run --grid "
+	const line = "train store --model sgc --hops 2 --epochs 3 --run run --grid "
 	must(t, d, line+"grid.yaml")
 	before := tree(t, d, "run")
 	model := lasting(t, d, "run")

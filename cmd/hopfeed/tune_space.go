@@ -130,20 +130,29 @@ func batchDimension(o *trainOptions, trainRows int64) tune.Dimension {
 	return dimension("batch", fmt.Sprint(batch), values...)
 }
 
-// storeSpace is what trials of a training on a store vary, around the settings that it has otherwise.
-func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) (space tune.Space) {
-	var operators []string
-	hops := math.MaxInt // that all operators have
+// operatorHops lists the operators of a store, or those that are wanted, and how many hops all of them have.
+func operatorHops(store *format.Dir, wanted []string) (operators []string, hops int) {
 	last := map[string]int{}
 	for _, id := range store.Matrices() {
-		if id.Hop == 1 {
+		if id.Hop == 0 || len(wanted) > 0 && !slices.Contains(wanted, id.Operator) {
+			continue
+		}
+		if last[id.Operator] == 0 {
 			operators = append(operators, id.Operator)
 		}
 		last[id.Operator] = max(last[id.Operator], id.Hop)
 	}
-	for _, name := range operators {
-		hops = min(hops, last[name])
+	for i, name := range operators {
+		if i == 0 || last[name] < hops {
+			hops = last[name]
+		}
 	}
+	return operators, hops
+}
+
+// storeSpace is what trials of a training on a store vary, around the settings that it has otherwise.
+func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) (space tune.Space) {
+	operators, hops := operatorHops(store, nil)
 	add := func(d tune.Dimension) {
 		if len(d.Values) > 1 {
 			space.Dimensions = append(space.Dimensions, d)
