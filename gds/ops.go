@@ -48,6 +48,9 @@ type DenseOps interface {
 	// Gemm computes c = alpha * op(a) op(b) + beta * c, where op transposes if
 	// asked to. With beta = 0, c need not be initialised.
 	Gemm(transA, transB bool, alpha float32, a, b Tensor, beta float32, c Tensor)
+	// Transpose computes dst = beta * dst + alpha * src^T, for dst [n,m] and src [m,n]. With beta = 0,
+	// dst need not be initialised.
+	Transpose(alpha float32, src Tensor, beta float32, dst Tensor)
 	// AddRow adds the vector row [1,Cols] to every row of dst.
 	AddRow(dst, row Tensor)
 	// MulRow multiplies every row of dst, element by element, by the vector row [1,Cols].

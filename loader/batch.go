@@ -34,9 +34,12 @@ type Batch struct {
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
-	// Whole is not nil where a batch is rows of a whole graph, for inference: X is then Whole.X,
-	// Blocks are nil, and NodeIDs say which nodes the Rows are.
+	// Whole is not nil where a batch is rows of a whole graph, for inference: Blocks are then nil, and NodeIDs are the
+	// local ids of the Rows among the destinations of the last layer; of all nodes, these are the nodes.
 	Whole *WholeGraph
+	// Sparse is not nil where features are sparse: X is then one matrix that has a shape, but no memory, and these are
+	// its elements.
+	Sparse *SparseRows
 	// Traffic is what this rank's share of the batch had of features.
 	Traffic Traffic
 
@@ -52,30 +55,52 @@ type Block struct {
 	Weights               gds.Tensor // float32 [1, edges]
 }
 
-// WholeGraph is a graph of which models compute a layer for all nodes before the next. Destinations
-// and sources of its block are the nodes, by their ids.
+// SparseRows are the elements of a matrix of float32 that are not zero, row by row (CSR): those of row i have the
+// numbers Offsets[0,i] to Offsets[0,i+1]-1.
+type SparseRows struct {
+	Cols    int        // of the matrix
+	Offsets gds.Tensor // uint32 [1, rows+1]
+	Columns gds.Tensor // uint32 [1, elements]; ascending in each row
+	Values  gds.Tensor // float32 [1, elements]
+}
+
+// WholeGraph is a graph of which models compute a layer for all nodes before the next: for all that there are, or for
+// those that the layers after it need.
 type WholeGraph struct {
-	X gds.Tensor // float32 [nodes, F]
-	Block
+	// Blocks are those of the layers. A single one is that of all layers, and of all nodes, by their ids.
+	Blocks []Block
+	// Inputs are the rows of X that the sources of the first block are, uint32 [1, sources]; the zero Tensor: all, in
+	// order.
+	Inputs gds.Tensor
 	// Chunks is not nil where the graph does not lie on the device, but comes in chunks: X has no
-	// rows then, and the Block neither nodes nor edges. Nodes are the Rows of the batch.
+	// rows then, and there are no Blocks. Nodes are the Rows of the batch.
 	Chunks GraphChunks
 	Nodes  []uint32
+	// Products tells that X has products of features with the weights of the first layer, side by side: of a chunk.
+	Products bool
 }
+
+// LayerBlock is the block of a layer.
+func (w *WholeGraph) LayerBlock(layer int) Block { return w.Blocks[min(layer, len(w.Blocks)-1)] }
 
 // GraphChunks bring a graph to a device chunk after chunk.
 type GraphChunks interface {
-	Nodes() int // of the graph
+	Nodes() int   // of the graph
+	Sparse() bool // the features are
 	// Each yields chunks that have all nodes in order as destinations, with rows of a source, or of
 	// the features where that is nil. stream waits until a chunk is there, and its work on it must be
 	// done when the next is asked for. An error is yielded once, last.
 	Each(ctx context.Context, stream gds.Stream, rows RowSource) iter.Seq2[GraphChunk, error]
+	// EachRows yields the features of all nodes in order, as Each does: chunks without edges, whose sources are their
+	// destinations.
+	EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[GraphChunk, error]
 }
 
 // GraphChunk is the edges to some consecutive nodes of a graph.
 type GraphChunk struct {
-	First int        // node, of so many destinations
-	X     gds.Tensor // float32 [sources, columns of the source of rows]
+	First  int         // node, of so many destinations
+	X      gds.Tensor  // float32 [sources, columns of the source of rows]
+	Sparse *SparseRows // not nil: its elements, as in Batch
 	Block
 }
 

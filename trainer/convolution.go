@@ -5,40 +5,203 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// sumConvolution is y = A x W^T + b, where A has the weights of a block (Kipf and Welling 2017, Equation 2). A x
-// comes first, since layers get no narrower: so as few rows are multiplied as there are destinations, and
-// nothing goes back along the edges of the first block.
-type sumConvolution struct {
-	*linear
-	summed *activation // A x, of destinations
-	chunk  *activation // the same for some nodes of a whole graph
+// alongEdges sums something of the sources of each edge up at destinations.
+type alongEdges interface {
+	// forward sets y, a row for each destination of the block, from v, a row for each source.
+	forward(p *pass, y, v gds.Tensor, block loader.Block)
+	// backward sets gv = dL/dv from gy = dL/dy and the v of the last forward, and adds to the gradients of
+	// parameters.
+	backward(p *pass, gv, gy, v gds.Tensor, block loader.Block)
+	// linear tells that the sum of products with a matrix is the product of the sum.
+	linear() bool
 }
 
-func newSumConvolution(b *builder, name string, level, in, out int, input bool) (convolution, *linear) {
-	c := &sumConvolution{newLinear(&b.parameters, name, out, in), b.activationAt(level-1, in), b.activationAt(chunkLevel, in)}
-	c.summed.scratch, c.chunk.scratch = input, true
-	return c, c.linear
+// sumEdges is y = A v, where A has the weights of a block (Kipf and Welling 2017, Equation 2).
+type sumEdges struct{}
+
+func alongSums(*builder, string, int, int) alongEdges { return sumEdges{} }
+
+func (sumEdges) linear() bool { return true }
+
+func (sumEdges) forward(p *pass, y, v gds.Tensor, block loader.Block) {
+	p.SumEdges(y, v, block.Offsets, block.Indices, block.Weights)
 }
 
-func (c *sumConvolution) forward(p *pass, y gds.Tensor, x operand, block loader.Block) {
+func (sumEdges) backward(p *pass, gv, gy, _ gds.Tensor, block loader.Block) {
+	p.SumEdgesGrad(gv, gy, block.Offsets, block.Indices, block.Weights)
+}
+
+// order is in which order a layer multiplies by its weights and sums along edges.
+type order int
+
+const (
+	sumFirst      order = iota // so as few rows are multiplied as there are destinations
+	multiplyFirst              // so rows that are summed are as wide as what is put out
+	multiplied                 // sources are products already
+)
+
+// orderOf is the order of the first layer in a batch. Others sum first, since they get no narrower, unless their
+// sums are not linear. Products of rows that are mostly zero are cheap, and sums of them are not sparse. Where a block
+// has as many destinations as sources, the order decides only how wide the rows are that go along edges.
+func (m *messagePassing) orderOf(b *loader.Batch) order {
+	switch first := m.layers[0]; {
+	case b.Whole != nil && b.Whole.Products:
+		return multiplied
+	case !first.along.linear() || b.Sparse != nil || b.Whole != nil && b.Whole.Inputs.Cols > 0:
+		return multiplyFirst
+	case b.Whole == nil && (len(b.Blocks) == 0 || b.Blocks[0].Sources > b.Blocks[0].Destinations):
+		return sumFirst
+	case first.weights.weight.cols > first.weights.weight.rows:
+		return multiplyFirst
+	}
+	return sumFirst
+}
+
+// order is that of the layer in a pass.
+func (l *messageLayer) order(p *pass) order {
+	switch {
+	case l.input:
+		return p.order
+	case l.along.linear():
+		return sumFirst
+	}
+	return multiplyFirst
+}
+
+// product is where products with the weights are, a row for each source.
+func (l *messageLayer) product(p *pass) (v, gv gds.Tensor) {
+	if p.whole != nil {
+		return l.productOfGraph.of(p)
+	}
+	return l.productOfBlock.of(p)
+}
+
+// own is where products with the weights of self are, a row for each destination.
+func (l *messageLayer) own(p *pass) gds.Tensor {
+	own := l.ownOfBlock
+	if p.whole != nil {
+		own = l.ownOfGraph
+	}
+	v, _ := own.of(p)
+	return v
+}
+
+// sum sets y to the sum along edges of the products of x with the weights, plus the bias and the product of the
+// destinations, which are the first rows of x, with the weights of self.
+func (l *messageLayer) sum(p *pass, y gds.Tensor, x operand, block loader.Block) {
+	var own gds.Tensor // product of self, where it is not added to y at once
+	switch l.order(p) {
+	case sumFirst:
+		l.sumThenMultiply(p, y, x, block)
+	case multiplyFirst:
+		v, _ := l.product(p)
+		l.multiply(p, v, x, l.weights)
+		l.along.forward(p, y, v, block)
+		p.AddRow(y, l.weights.bias.value)
+		if l.self != nil && l.input {
+			own = l.own(p)
+			l.multiply(p, own, operand{x.Slice(0, block.Destinations), x.scale, 0}, l.self)
+		}
+	case multiplied:
+		l.along.forward(p, y, x.Columns(0, y.Cols), block)
+		p.AddRow(y, l.weights.bias.value)
+		if l.self != nil {
+			own = x.Slice(0, block.Destinations).Columns(y.Cols, 2*y.Cols)
+		}
+	}
+	switch {
+	case own != nothing:
+		p.Axpy(1, own, y)
+	case l.self != nil:
+		p.Gemm(false, true, x.scale, x.Slice(0, block.Destinations), l.self.weight.value, 1, y)
+	}
+}
+
+func (l *messageLayer) sumThenMultiply(p *pass, y gds.Tensor, x operand, block loader.Block) {
 	if p.whole == nil {
-		sum, _ := c.summed.of(p)
-		p.SumEdges(sum, x.Tensor, block.Offsets, block.Indices, block.Weights)
-		c.linear.forward(p, y, operand{sum, x.scale, 0})
+		sum, _ := l.summed.of(p)
+		l.along.forward(p, sum, x.Tensor, block)
+		l.weights.forward(p, y, operand{sum, x.scale, 0})
 		return
 	}
-	p.eachChunk(func(lo, hi int) {
-		sum, _ := c.chunk.of(p)
-		p.SumEdges(sum, x.Tensor, block.Offsets.Columns(lo, hi+1), block.Indices, block.Weights)
-		c.linear.forward(p, y.Slice(lo, hi), operand{sum, x.scale, 0})
+	p.eachChunk(block.Destinations, func(lo, hi int) {
+		part := block
+		part.Offsets = block.Offsets.Columns(lo, hi+1)
+		sum, _ := l.chunk.of(p)
+		l.along.forward(p, sum, x.Tensor, part)
+		l.weights.forward(p, y.Slice(lo, hi), operand{sum, x.scale, 0})
 	})
 }
 
-func (c *sumConvolution) backward(p *pass, gx, gy gds.Tensor, x operand, block loader.Block) {
-	sum, gsum := c.summed.of(p)
-	c.linear.backward(p, gy, operand{sum, x.scale, 0})
+// multiply sets y to the products of the first rows of x with weights.
+func (l *messageLayer) multiply(p *pass, y gds.Tensor, x operand, weights *linear) {
+	switch {
+	case l.input && p.sparse != nil:
+		// The product is a sum along edges too: from columns to rows.
+		s := p.sparse
+		t, _ := l.transposed.of(p)
+		p.Transpose(x.scale, weights.weight.value, 0, t)
+		p.SumEdges(y, t, s.Offsets.Columns(0, y.Rows+1), s.Columns, s.Values)
+	case l.input && p.whole != nil && p.whole.Inputs.Cols > 0:
+		p.eachChunk(y.Rows, func(lo, hi int) {
+			rows, _ := l.chunk.of(p)
+			p.Gather(rows, p.x[0].Tensor, p.whole.Inputs.Columns(lo, hi))
+			p.Gemm(false, true, x.scale, rows, weights.weight.value, 0, y.Slice(lo, hi))
+		})
+	default:
+		p.Gemm(false, true, x.scale, x.Tensor, weights.weight.value, 0, y)
+	}
+}
+
+// products returns the products of x with the weights, and with those of self, in two matrices.
+func (l *messageLayer) products(p *pass, x operand, in [2]*activation) []gds.Tensor {
+	v, _ := in[0].of(p)
+	l.multiply(p, v, x, l.weights)
+	if l.self == nil {
+		return []gds.Tensor{v}
+	}
+	own, _ := in[1].of(p)
+	l.multiply(p, own, x, l.self)
+	return []gds.Tensor{v, own}
+}
+
+// multiplyBackward adds to the gradient of weights, from gy = dL/dy of multiply.
+func (l *messageLayer) multiplyBackward(p *pass, gy gds.Tensor, x operand, weights *linear) {
+	if !l.input || p.sparse == nil {
+		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, weights.weight.grad)
+		return
+	}
+	s := p.sparse
+	t, _ := l.transposed.of(p)
+	p.SumEdgesGrad(t, gy, s.Offsets.Columns(0, gy.Rows+1), s.Columns, s.Values)
+	p.Transpose(x.scale, t, 1, weights.weight.grad)
+}
+
+// sumBackward adds to the gradients of parameters, from gy = dL/dy and the x of the last sum, and sets gx = dL/dx
+// unless it is the zero Tensor.
+func (l *messageLayer) sumBackward(p *pass, gx, gy gds.Tensor, x operand, block loader.Block) {
+	if l.order(p) == sumFirst {
+		sum, gsum := l.summed.of(p)
+		l.weights.backward(p, gy, operand{sum, x.scale, 0})
+		if gx != nothing {
+			l.weights.inputGradient(p, gsum, 0, gy)
+			l.along.backward(p, gx, gsum, x.Tensor, block)
+		}
+	} else {
+		v, gv := l.product(p)
+		p.SumRows(l.weights.bias.grad, 1, gy)
+		l.along.backward(p, gv, gy, v, block)
+		l.multiplyBackward(p, gv, x, l.weights)
+		if gx != nothing {
+			l.weights.inputGradient(p, gx, 0, gv)
+		}
+	}
+	if l.self == nil {
+		return
+	}
+	x.Tensor = x.Slice(0, block.Destinations)
+	l.multiplyBackward(p, gy, x, l.self)
 	if gx != nothing {
-		c.inputGradient(p, gsum, 0, gy)
-		p.SumEdgesGrad(gx, gsum, block.Offsets, block.Indices, block.Weights)
+		l.self.inputGradient(p, gx.Slice(0, block.Destinations), 1, gy)
 	}
 }

@@ -18,14 +18,12 @@ var gatKind = kind{
 		Setting{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 4, Least: 1, Below: 65, Integer: true}),
 	check: checkHeads,
 	build: func(s Spec, b *builder) model {
-		heads, hidden := s.Settings.integer("heads"), s.Settings.integer("hidden")
-		// Of a whole graph, for one layer after another.
-		values, scores, stats := b.activationAt(graphLevel, hidden), b.activationAt(graphLevel, 2*heads), b.activationAt(targetLevel, 2*heads)
-		values.scratch, scores.scratch, stats.scratch = true, true, true
-		return newMessagePassing(s, b, s.Settings["residual"] == 1, func(b *builder, name string, level, in, out int, _ bool) (convolution, *linear) {
-			c := newEdgeAttention(b, name, level, in, out, heads)
-			c.ofGraph = attended{values, scores, stats}
-			return c, c.linear
+		heads := s.Settings.integer("heads")
+		scores, stats := b.scratchAt(graphLevel, 2*heads), b.scratchAt(targetLevel, 2*heads) // of a whole graph, for one layer after another
+		return newMessagePassing(s, b, s.Settings["residual"] == 1, func(b *builder, name string, level, out int) alongEdges {
+			c := newEdgeAttention(b, name, level, out, heads)
+			c.ofGraph = attended{scores, stats}
+			return c
 		})
 	},
 	size:     func(int) float64 { return 1 },
@@ -44,10 +42,9 @@ func checkHeads(v Values) error {
 // leakySlope is that of LeakyReLU in GAT (section 2.1).
 const leakySlope = 0.2
 
-// edgeAttention is y = attention along edges among the rows of x W^T, plus a bias. Its vector a (Equation 3)
+// edgeAttention is attention along edges among products with the weights of a layer. Its vector a (Equation 3)
 // is attention [2, out]: row 0 for sources, row 1 for destinations, a part of columns for each head.
 type edgeAttention struct {
-	*linear
 	attention *parameter
 	heads     int
 	ofBlock   attended
@@ -55,16 +52,17 @@ type edgeAttention struct {
 }
 
 // attended is what attention computes of nodes.
-type attended struct{ values, scores, stats *activation }
+type attended struct{ scores, stats *activation }
 
-func newEdgeAttention(b *builder, name string, level, in, out, heads int) *edgeAttention {
-	c := &edgeAttention{linear: newLinear(&b.parameters, name, out, in), heads: heads}
+func newEdgeAttention(b *builder, name string, level, out, heads int) *edgeAttention {
+	c := &edgeAttention{heads: heads}
 	c.attention = b.parameters.declare(name+".attention", 2, out, linearBound(out/heads))
 	c.attention.decays = true
-	c.ofBlock = attended{b.activationAt(level, out), b.activationAt(level, 2*heads), b.activationAt(level-1, 2*heads)}
-	c.ofBlock.stats.scratch = true
+	c.ofBlock = attended{b.activationAt(level, 2*heads), b.scratchAt(level-1, 2*heads)}
 	return c
 }
+
+func (c *edgeAttention) linear() bool { return false }
 
 // head is the part of a matrix that is one head's.
 func (c *edgeAttention) head(x gds.Tensor, h int) gds.Tensor {
@@ -72,34 +70,25 @@ func (c *edgeAttention) head(x gds.Tensor, h int) gds.Tensor {
 	return x.Columns(h*size, (h+1)*size)
 }
 
-func (c *edgeAttention) forward(p *pass, y gds.Tensor, x operand, block loader.Block) {
+func (c *edgeAttention) forward(p *pass, y, values gds.Tensor, block loader.Block) {
 	of := c.ofBlock
 	if p.whole != nil {
 		of = c.ofGraph
 	}
-	values, _ := of.values.of(p)
 	scores, _ := of.scores.of(p)
 	stats, _ := of.stats.of(p)
-	p.Gemm(false, true, x.scale, x.Tensor, c.weight.value, 0, values)
 	for h := range c.heads {
 		p.Gemm(false, true, 1, c.head(values, h), c.head(c.attention.value, h), 0, c.head(scores, h))
 	}
 	p.AttendEdges(y, stats, values, scores, block.Offsets, block.Indices, leakySlope)
-	p.AddRow(y, c.bias.value)
 }
 
-func (c *edgeAttention) backward(p *pass, gx, gy gds.Tensor, x operand, block loader.Block) {
-	values, gvalues := c.ofBlock.values.of(p)
+func (c *edgeAttention) backward(p *pass, gvalues, gy, values gds.Tensor, block loader.Block) {
 	scores, gscores := c.ofBlock.scores.of(p)
 	stats, _ := c.ofBlock.stats.of(p)
-	p.SumRows(c.bias.grad, 1, gy)
 	p.AttendEdgesGrad(gvalues, gscores, gy, stats, values, scores, block.Offsets, block.Indices, leakySlope)
 	for h := range c.heads {
 		p.Gemm(false, false, 1, c.head(gscores, h), c.head(c.attention.value, h), 1, c.head(gvalues, h))
 		p.Gemm(true, false, 1, c.head(gscores, h), c.head(values, h), 1, c.head(c.attention.grad, h))
-	}
-	p.Gemm(true, false, x.scale, gvalues, x.Tensor, 1, c.weight.grad)
-	if gx != nothing {
-		c.inputGradient(p, gx, 0, gvalues)
 	}
 }

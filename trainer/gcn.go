@@ -9,7 +9,7 @@ var gcnKind = kind{
 	chooseMatrices: inputOnly,
 	settings:       append(messagePassingSettings(256, 2, 0.5, 0), residualSetting(0)),
 	build: func(s Spec, b *builder) model {
-		return newMessagePassing(s, b, s.Settings["residual"] == 1, newSumConvolution)
+		return newMessagePassing(s, b, s.Settings["residual"] == 1, alongSums)
 	},
 	size:     func(int) float64 { return 1 },
 	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024},

@@ -40,18 +40,40 @@ func (r *hostRows) Gather(_ context.Context, dst []byte, _ gds.DType, nodes []ui
 	return nil
 }
 
+// stateColumns is how many columns each of the matrices has at most, where the input layer computes in an order: a
+// layer reads one and writes the other. Products of features lie in the one that the first layer reads, beside
+// those with the weights of self.
+func (m *messagePassing) stateColumns(o order) [2]int {
+	columns := [2]int{m.states[0].cols, 0}
+	if len(m.layers) > 1 {
+		columns[1] = columns[0]
+	}
+	if o == multiplyFirst {
+		columns[1] = m.productColumns()
+	}
+	return columns
+}
+
+// productColumns is how many columns products of features have.
+func (m *messagePassing) productColumns() int {
+	if m.layers[0].self != nil {
+		return 2 * m.states[0].cols
+	}
+	return m.states[0].cols
+}
+
 // allocate makes room for so many rows, unless there is.
-func (s *graphStates) allocate(dev gds.Device, nodes, columns, layers int) (err error) {
+func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.dev = gather.NewPool(0), dev
-		if s.staging, err = s.mem.pinned("rows on their way", gds.Bytes(stagingRows, columns, gds.Float32)); err != nil {
+		if s.staging, err = s.mem.pinned("rows on their way", gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)); err != nil {
 			return err
 		}
 	}
-	for i := range min(2, layers) {
+	for i := range s.matrices {
 		m := &s.matrices[i]
-		bytes := gds.Bytes(nodes, columns, gds.Float32)
-		if m.memory != nil && int64(len(m.memory.Bytes())) >= bytes {
+		bytes := gds.Bytes(nodes, columns[i], gds.Float32)
+		if m.pool = s.pool; bytes == 0 || m.memory != nil && int64(len(m.memory.Bytes())) >= bytes {
 			continue
 		}
 		if m.memory != nil {
@@ -64,7 +86,6 @@ func (s *graphStates) allocate(dev gds.Device, nodes, columns, layers int) (err 
 		if err != nil {
 			return fmt.Errorf("what a layer puts out for %d nodes: %w", nodes, err)
 		}
-		m.columns, m.pool = columns, s.pool
 	}
 	return nil
 }
@@ -89,22 +110,11 @@ func (n *network) computeChunks(ctx context.Context, b *loader.Batch) error {
 	s, m, graph := &n.states, n.messages, b.Whole.Chunks
 	last := &s.matrices[(len(m.layers)-1)%2]
 	if b.Index == 0 {
-		if err := s.allocate(n.mem.dev, graph.Nodes(), m.states[0].cols, len(m.layers)); err != nil {
+		if err := s.allocate(n.mem.dev, graph.Nodes(), m.stateColumns(m.chunkOrder(graph.Sparse()))); err != nil {
 			return err
 		}
-		var rows loader.RowSource // nil: features
-		scale := n.scales[0]
-		for i, l := range m.layers {
-			to := &s.matrices[i%2]
-			for chunk, err := range graph.Each(ctx, n.stream, rows) {
-				if err == nil {
-					err = n.computeChunk(ctx, l, chunk, scale, to)
-				}
-				if err != nil {
-					return fmt.Errorf("layer %d of all nodes: %w", i+1, err)
-				}
-			}
-			rows, scale = to, 1
+		if err := n.computeLayers(ctx, graph); err != nil {
+			return err
 		}
 	}
 	rows := m.rows.out
@@ -121,19 +131,76 @@ func (n *network) computeChunks(ctx context.Context, b *loader.Batch) error {
 	return nil
 }
 
-// computeChunk writes what a layer puts out for the destinations of a chunk to their rows.
-func (n *network) computeChunk(ctx context.Context, l *messageLayer, c loader.GraphChunk, scale float32, to *hostRows) error {
-	whole := &loader.WholeGraph{X: c.X, Block: c.Block}
-	if err := n.reserve(&loader.Batch{Whole: whole}); err != nil {
+// chunkOrder is the order of the input layer where a graph comes in chunks.
+func (m *messagePassing) chunkOrder(sparse bool) order {
+	all := loader.Batch{Whole: &loader.WholeGraph{}}
+	if sparse {
+		all.Sparse = &loader.SparseRows{}
+	}
+	return m.orderOf(&all)
+}
+
+// computeLayers computes a layer for all nodes, chunk after chunk, before the next. Where features are multiplied
+// first, that is done once for each node before.
+func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) error {
+	s, m := &n.states, n.messages
+	width := m.states[0].cols
+	var rows loader.RowSource // nil: features
+	x := loader.WholeGraph{}
+	scale := n.scales[0]
+	if m.chunkOrder(graph.Sparse()) == multiplyFirst {
+		to := &s.matrices[1]
+		to.columns = m.productColumns()
+		for chunk, err := range graph.EachRows(ctx, n.stream) {
+			if err == nil {
+				err = n.computeChunk(ctx, chunk, x, to, func(p *pass) []gds.Tensor {
+					return m.layers[0].products(p, operand{chunk.X, scale, 0}, m.states)
+				})
+			}
+			if err != nil {
+				return fmt.Errorf("features of all nodes: %w", err)
+			}
+		}
+		rows, x.Products, scale = to, true, 1
+	}
+	for i, l := range m.layers {
+		to := &s.matrices[i%2]
+		to.columns = width
+		for chunk, err := range graph.Each(ctx, n.stream, rows) {
+			if err == nil {
+				err = n.computeChunk(ctx, chunk, x, to, func(p *pass) []gds.Tensor {
+					return []gds.Tensor{m.layerOfGraph(p, l, operand{chunk.X, scale, 0})}
+				})
+			}
+			if err != nil {
+				return fmt.Errorf("layer %d of all nodes: %w", i+1, err)
+			}
+		}
+		rows, x.Products, scale = to, false, 1
+	}
+	return nil
+}
+
+// computeChunk writes what compute returns for the destinations of a chunk, matrices side by side, to their rows.
+func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to *hostRows, compute func(p *pass) []gds.Tensor) error {
+	x.Blocks = []loader.Block{c.Block}
+	b := &loader.Batch{Whole: &x, Sparse: c.Sparse}
+	if err := n.reserve(b); err != nil {
 		return err
 	}
 	p := &n.pass
-	p.train, p.graphPass = false, graphPass{whole: whole}
-	out := n.messages.layerOfGraph(p, l, operand{c.X, scale, 0})
+	p.train = false
+	p.setGraph(b, n.messages)
+	out := compute(p)
 	rowBytes := 4 * to.columns
 	for lo := 0; lo < c.Destinations; lo += stagingRows {
 		hi := min(lo+stagingRows, c.Destinations)
-		n.stream.Copy(gds.NewTensor(n.states.staging, hi-lo, out.Cols, gds.Float32), out.Slice(lo, hi))
+		staging := gds.NewTensor(n.states.staging, hi-lo, to.columns, gds.Float32)
+		at := 0
+		for _, y := range out {
+			n.stream.Copy(staging.Columns(at, at+y.Cols), y.Slice(lo, hi))
+			at += y.Cols
+		}
 		if err := n.stream.Synchronize(ctx); err != nil {
 			return err
 		}

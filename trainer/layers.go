@@ -34,6 +34,7 @@ func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
 type activation struct {
 	rows, cols int        // rows 0: as many as the largest batch
 	level      int        // of the nodes that rows are of: see levels; 0: the rows of a batch
+	use        use        // where there is memory for it
 	out        gds.Tensor // of the largest batch
 	grad       gds.Tensor // not of scratch
 	scratch    bool       // has no gradient

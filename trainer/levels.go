@@ -15,7 +15,31 @@ const (
 	graphLevel  = -1 // all nodes of a whole graph, or the sources of a chunk of one
 	chunkLevel  = -2 // some of the destinations, at most chunkRows
 	targetLevel = -3 // all nodes of a whole graph, or the destinations of a chunk of one
+	columnLevel = -4 // columns of features, where these are sparse
 )
+
+// use says in which passes an activation has memory.
+type use int
+
+const (
+	always           use = iota
+	summingFirst         // the input layer sums along edges, then multiplies
+	multiplyingFirst     // the input layer multiplies, then sums along edges
+	readingRows          // the input layer of a whole graph computes some dense rows of features at a time
+)
+
+// uses tells whether activations of a use have memory in the pass.
+func (p *pass) uses(u use) bool {
+	switch u {
+	case summingFirst:
+		return p.order == sumFirst
+	case multiplyingFirst:
+		return p.order == multiplyFirst
+	case readingRows:
+		return p.order == sumFirst || p.order == multiplyFirst && p.sparse == nil && p.whole != nil && p.whole.Inputs.Cols > 0
+	}
+	return true
+}
 
 // chunkRows is how many nodes of a whole graph are computed at a time, where what is computed of them is not kept.
 const chunkRows = 8192
@@ -28,18 +52,19 @@ type levels struct {
 
 type levelMemory struct {
 	level, rows int
+	use         use
 	activations []*activation
 	mem         memory
 }
 
 func (l *levels) add(a *activation) {
 	for _, m := range l.list {
-		if m.level == a.level {
+		if m.level == a.level && m.use == a.use {
 			m.activations = append(m.activations, a)
 			return
 		}
 	}
-	l.list = append(l.list, &levelMemory{level: a.level, activations: []*activation{a}})
+	l.list = append(l.list, &levelMemory{level: a.level, use: a.use, activations: []*activation{a}})
 }
 
 func (l *levels) free() error {
@@ -53,8 +78,10 @@ func (l *levels) free() error {
 // inputRows is how many rows each matrix of a batch has.
 func inputRows(b *loader.Batch) int {
 	switch {
+	case b.Whole != nil && (b.Whole.Chunks != nil || b.Whole.Inputs.Cols > 0):
+		return b.X[0].Rows // of any nodes
 	case b.Whole != nil:
-		return b.Whole.Sources
+		return b.Whole.LayerBlock(0).Sources
 	case len(b.Blocks) > 0:
 		return b.Blocks[0].Sources
 	}
@@ -64,9 +91,16 @@ func inputRows(b *loader.Batch) int {
 // checkBlocks returns an error unless the blocks of a batch are those that the network computes.
 func (n *network) checkBlocks(b *loader.Batch) error {
 	want := n.levels.layers
-	if b.Whole != nil {
-		if w := b.Whole; want == 0 || b.Blocks != nil || w.Destinations != w.Sources || b.NodeIDs.Cols != b.Rows || w.Chunks != nil && len(w.Nodes) != b.Rows {
-			return fmt.Errorf("%d of the %d nodes of a whole graph, %d sources and %d blocks, for %s", b.NodeIDs.Cols, w.Destinations, w.Sources, len(b.Blocks), n.spec.Model)
+	if w := b.Whole; w != nil {
+		fits := want > 0 && b.Blocks == nil && b.NodeIDs.Cols == b.Rows
+		if w.Chunks != nil {
+			fits = fits && len(w.Nodes) == b.Rows
+		} else {
+			fits = fits && (len(w.Blocks) == 1 && w.Blocks[0].Destinations == w.Blocks[0].Sources || len(w.Blocks) == want) &&
+				(w.Inputs.Cols == 0 || w.Inputs.Cols == w.Blocks[0].Sources)
+		}
+		if !fits {
+			return fmt.Errorf("%d nodes of a whole graph and %d blocks, for %s", b.NodeIDs.Cols, len(b.Blocks), n.spec.Model)
 		}
 		return nil
 	}
@@ -88,13 +122,16 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 // reserve makes room for a batch on all levels. Where it has to grow, it waits for all work.
 func (n *network) reserve(b *loader.Batch) error {
 	p := pass{rows: b.Rows}
-	p.setGraph(b)
+	p.setGraph(b, n.messages)
 	for _, m := range n.levels.list {
 		rows := 0
 		switch {
+		case !p.uses(m.use):
+		case m.level == columnLevel:
+			rows = p.rowsAt(m.level)
 		case m.level == chunkLevel && b.Whole != nil:
-			rows = min(chunkRows, b.Whole.Destinations)
-		case m.level != chunkLevel && (m.level > 0) == (b.Whole == nil) && (m.level < 0 || len(b.Blocks) > 0):
+			rows = min(chunkRows, p.block.Sources)
+		case m.level != chunkLevel && (m.level >= 0) == (b.Whole == nil) && (m.level < 0 || len(b.Blocks) > 0):
 			rows = p.rowsAt(m.level)
 		}
 		if rows <= m.rows {
@@ -140,11 +177,20 @@ type graphPass struct {
 	whole  *loader.WholeGraph // not nil: a pass of inference for some of its nodes
 	nodes  gds.Tensor         // these, uint32 [1,rows]
 	first  bool               // no batch of the same epoch came before
+	block  loader.Block       // of a whole graph: that of the layer
 	chunk  int                // rows of the chunk of a whole graph
+	sparse *loader.SparseRows // the features, if they are not dense
+	order  order              // of the input layer
 }
 
-func (p *pass) setGraph(b *loader.Batch) {
-	p.graphPass = graphPass{blocks: b.Blocks, whole: b.Whole, nodes: b.NodeIDs, first: b.Index == 0}
+func (p *pass) setGraph(b *loader.Batch, m *messagePassing) {
+	p.graphPass = graphPass{blocks: b.Blocks, whole: b.Whole, nodes: b.NodeIDs, first: b.Index == 0, sparse: b.Sparse}
+	if m != nil {
+		p.order = m.orderOf(b)
+	}
+	if b.Whole != nil && b.Whole.Chunks == nil {
+		p.block = b.Whole.LayerBlock(0)
+	}
 }
 
 // rowsAt is how many rows a level has in the pass.
@@ -153,20 +199,23 @@ func (p *pass) rowsAt(level int) int {
 	case level == 0:
 		return p.rows
 	case level == graphLevel:
-		return p.whole.Sources
+		return p.block.Sources
 	case level == targetLevel:
-		return p.whole.Destinations
+		return p.block.Destinations
 	case level == chunkLevel:
 		return p.chunk
+	case level == columnLevel && p.sparse == nil:
+		return 0
+	case level == columnLevel:
+		return p.sparse.Cols
 	}
 	return p.blocks[len(p.blocks)-level].Sources
 }
 
-// eachChunk calls do for consecutive ranges of the nodes of a whole graph. In it, chunkLevel are these nodes.
-func (p *pass) eachChunk(do func(lo, hi int)) {
-	n := p.whole.Destinations
-	for lo := 0; lo < n; lo += chunkRows {
-		hi := min(lo+chunkRows, n)
+// eachChunk calls do for consecutive ranges of so many rows. In it, chunkLevel are these rows.
+func (p *pass) eachChunk(rows int, do func(lo, hi int)) {
+	for lo := 0; lo < rows; lo += chunkRows {
+		hi := min(lo+chunkRows, rows)
 		p.chunk = hi - lo
 		do(lo, hi)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/loader"
 )
 
 // messagePassing is a model on the blocks of sampled mini-batches, or on a whole graph: a layer for each
@@ -19,33 +18,35 @@ type messagePassing struct {
 	out    *linear
 	logits *activation
 
-	// Of a whole graph: what layers put out for all nodes, in turn, and what is read of it for a batch.
+	// Of a whole graph: what layers put out, in turn, and what is read of it for a batch.
 	states [2]*activation
 	stats  *activation // of norm, for some nodes
 	rows   *activation
 }
 
 type messageLayer struct {
-	convolution
-	self   *linear     // or nil
-	y      *activation // of convolution and self; without norm, after act too
-	norm   *layerNorm  // or nil
-	normed *activation // after act
-	act    nonlinearity
+	along   alongEdges
+	weights *linear     // with the bias
+	self    *linear     // of the destinations' own features; or nil
+	input   bool        // it reads features
+	y       *activation // of the sum and self; without norm, after act too
+	norm    *layerNorm  // or nil
+	normed  *activation // after act
+	act     nonlinearity
+
+	// Where sums come first: those of destinations, and of some nodes of a whole graph. Of the input layer chunk
+	// is for some of its sources too.
+	summed, chunk *activation
+	// Where products with weights come first: these, of sources.
+	productOfBlock, productOfGraph *activation
+	// Of the input layer: products of destinations with the weights of self, and, where features are sparse, weights
+	// by column.
+	ownOfBlock, ownOfGraph, transposed *activation
 }
 
-// convolution computes something of the sources of each edge, and sums it up at destinations.
-type convolution interface {
-	// forward sets y, a row for each destination of the block, from x, a row for each source.
-	forward(p *pass, y gds.Tensor, x operand, block loader.Block)
-	// backward adds to the gradients of parameters, from gy = dL/dy and the x of the last forward, and sets
-	// gx = dL/dx unless it is the zero Tensor.
-	backward(p *pass, gx, gy gds.Tensor, x operand, block loader.Block)
-}
-
-// convolutionBuilder declares the convolution of a layer whose sources are the rows of a level, and a bias.
-// input tells that it reads the input matrix.
-type convolutionBuilder func(b *builder, name string, level, in, out int, input bool) (convolution, *linear)
+// alongBuilder declares the parameters of alongEdges of a layer whose sources are the rows of a level, and which
+// puts out so many columns.
+type alongBuilder func(b *builder, name string, level, out int) alongEdges
 
 // messagePassingSettings are those of all models on blocks.
 func messagePassingSettings(hidden, layers, dropout, norm float64) []Setting {
@@ -66,25 +67,27 @@ func residualSetting(value float64) Setting {
 func inputOnly(input MatrixID, _ []MatrixID) []MatrixID { return []MatrixID{input} }
 
 // newMessagePassing declares a model. Level i are the nodes that are i layers away from the rows of a batch.
-func newMessagePassing(s Spec, b *builder, self bool, convolve convolutionBuilder) model {
+func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) model {
 	m := &messagePassing{}
 	hidden, layers := s.Settings.integer("hidden"), s.Settings.integer("layers")
 	in := s.Features
+	productOfGraph := b.scratchAt(graphLevel, hidden) // of one layer after another
 	for i := range layers {
 		level := layers - i // of the sources
 		name := fmt.Sprintf("layer-%d", i+1)
-		l := &messageLayer{act: newNonlinearity(float32(s.Settings["dropout"]), uint64(i+1))}
-		var reads *linear
-		l.convolution, reads = convolve(b, name, level, in, hidden, i == 0)
-		if i == 0 {
-			b.reader(reads, []read{{0, 1, 0}})
+		l := &messageLayer{input: i == 0, act: newNonlinearity(float32(s.Settings["dropout"]), uint64(i+1)), productOfGraph: productOfGraph}
+		l.weights = newLinear(&b.parameters, name, hidden, in)
+		l.along = along(b, name, level, hidden)
+		if l.input {
+			b.reader(l.weights, []read{{0, 1, 0}})
 		}
 		if self {
 			l.self = newProduct(&b.parameters, name+".self", hidden, in)
-			if i == 0 {
+			if l.input {
 				b.reader(l.self, []read{{0, 1, 0}})
 			}
 		}
+		l.declareSums(b, level, in, hidden)
 		l.y = b.activationAt(level-1, hidden)
 		l.normed = l.y
 		if s.Settings["norm"] == 1 {
@@ -98,26 +101,37 @@ func newMessagePassing(s Spec, b *builder, self bool, convolve convolutionBuilde
 	m.out = newLinear(&b.parameters, "out", s.Classes, hidden)
 	m.logits = b.activation(s.Classes)
 	for i := range m.states {
-		m.states[i] = b.activationAt(targetLevel, hidden)
-		m.states[i].scratch = true
+		m.states[i] = b.scratchAt(targetLevel, hidden)
 	}
-	m.stats = b.activationAt(chunkLevel, 2)
-	m.stats.scratch = true
+	m.stats = b.scratchAt(chunkLevel, 2)
 	m.rows = b.scratch(hidden)
 	b.blocks, b.uncentred, b.messages = layers, true, m
 	return m
 }
 
-// add enqueues y += x W^T.
-func (l *linear) add(p *pass, y gds.Tensor, x operand) {
-	p.Gemm(false, true, x.scale, x.Tensor, x.block(l.weight.value), 1, y)
-}
-
-// sum sets y to the convolution of x and the linear layer of the destinations, which are the first rows of x.
-func (l *messageLayer) sum(p *pass, y gds.Tensor, x operand, block loader.Block) {
-	l.convolution.forward(p, y, x, block)
+// declareSums declares what sum needs of a layer whose sources are the rows of a level.
+func (l *messageLayer) declareSums(b *builder, level, in, out int) {
+	linear := l.along.linear()
+	if linear {
+		l.summed = b.activationAt(level-1, in)
+		l.summed.scratch = l.input
+	}
+	if !linear || l.input {
+		l.productOfBlock = b.activationAt(level, out)
+	}
+	if linear || l.input {
+		l.chunk = b.scratchAt(chunkLevel, in)
+	}
+	if !l.input {
+		return
+	}
+	l.chunk.use, l.transposed = readingRows, b.scratchAt(columnLevel, out)
+	if linear {
+		l.summed.use, l.productOfBlock.use, l.productOfGraph.use = summingFirst, multiplyingFirst, multiplyingFirst
+	}
 	if l.self != nil {
-		l.self.add(p, y, operand{x.Slice(0, block.Destinations), x.scale, 0})
+		l.ownOfBlock, l.ownOfGraph = b.scratchAt(level-1, out), b.scratchAt(targetLevel, out)
+		l.ownOfBlock.use, l.ownOfGraph.use = multiplyingFirst, multiplyingFirst
 	}
 }
 
@@ -143,6 +157,8 @@ func (m *messagePassing) forward(p *pass) *activation {
 		if p.whole.Chunks == nil { // else they are there: see graphStates
 			if p.first {
 				m.ofGraph(p)
+			} else {
+				p.block = p.whole.LayerBlock(len(m.layers) - 1)
 			}
 			states, _ := m.states[0].of(p)
 			p.Gather(rows, states, p.nodes)
@@ -153,25 +169,26 @@ func (m *messagePassing) forward(p *pass) *activation {
 	return m.logits
 }
 
-// ofGraph sets states[0] to what the last layer puts out for all nodes of a graph. It computes a layer for all of
-// them before the next.
+// ofGraph sets states[0] to what the last layer puts out for all nodes that it is computed for. It computes a layer
+// for all of them before the next.
 func (m *messagePassing) ofGraph(p *pass) {
 	x := p.x[0]
-	for _, l := range m.layers {
+	for i, l := range m.layers {
+		p.block = p.whole.LayerBlock(i)
 		x = operand{m.layerOfGraph(p, l, x), 1, 0}
 	}
 }
 
-// layerOfGraph returns states[0], which it sets to what a layer puts out for the destinations of the block of a
-// whole graph, or of a chunk of one, from the x of its sources.
+// layerOfGraph returns states[0], which it sets to what a layer puts out for the destinations of p.block, from the
+// x of its sources.
 func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.Tensor {
 	from, _ := m.states[0].of(p)
 	to, _ := m.states[1].of(p)
-	l.sum(p, to, x, p.whole.Block)
+	l.sum(p, to, x, p.block)
 	if l.norm == nil {
 		p.Copy(from, to)
 	} else {
-		p.eachChunk(func(lo, hi int) {
+		p.eachChunk(p.block.Destinations, func(lo, hi int) {
 			stats, _ := m.stats.of(p)
 			p.NormalizeRows(from.Slice(lo, hi), stats, to.Slice(lo, hi), l.norm.gain.value, l.norm.shift.value, normEpsilon)
 		})
@@ -203,14 +220,6 @@ func (m *messagePassing) backward(p *pass) {
 			x.scale = 1
 			x.Tensor, gx = m.layers[i-1].normed.of(p)
 		}
-		block := p.blocks[i]
-		l.convolution.backward(p, gx, gy, x, block)
-		if l.self != nil {
-			x.Tensor = x.Slice(0, block.Destinations)
-			l.self.backward(p, gy, x)
-			if i > 0 {
-				l.self.inputGradient(p, gx.Slice(0, block.Destinations), 1, gy)
-			}
-		}
+		l.sumBackward(p, gx, gy, x, p.blocks[i])
 	}
 }

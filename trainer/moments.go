@@ -95,17 +95,31 @@ type moments struct {
 func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (moments, error) {
 	cols := g.ranks[0].spec.Features
 	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols), fourths: make([]float64, cols), filled: make([]float64, cols)}
-	eachRow := func(do func(row []float32)) error {
+	for _, b := range shares {
+		m.rows += float64(b.X[i].Rows)
+	}
+	// Of sparse rows, which are never centred, zeros add nothing.
+	each := func(do func(columns []uint32, values []float32)) error {
 		for rank, n := range g.ranks {
-			if err := n.eachRow(ctx, shares[rank], i, do); err != nil {
+			read := n.eachRow
+			if shares[rank].Sparse != nil {
+				read = n.eachElement
+			}
+			if err := read(ctx, shares[rank], i, do); err != nil {
 				return g.rankError(rank, err)
 			}
 		}
 		return nil
 	}
-	err := eachRow(func(row []float32) {
-		m.rows++
-		for j, v := range row {
+	column := func(columns []uint32, k int) int {
+		if columns == nil {
+			return k
+		}
+		return int(columns[k])
+	}
+	err := each(func(columns []uint32, values []float32) {
+		for k, v := range values {
+			j := column(columns, k)
 			m.mean[j] += float64(v)
 			if v != 0 {
 				m.filled[j]++
@@ -122,8 +136,9 @@ func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (mom
 	if g.ranks[0].uncentred {
 		clear(m.mean)
 	}
-	return m, eachRow(func(row []float32) {
-		for j, v := range row {
+	return m, each(func(columns []uint32, values []float32) {
+		for k, v := range values {
+			j := column(columns, k)
 			d := float64(v) - m.mean[j]
 			square := float64(d * d)
 			m.squares[j] += square
@@ -216,8 +231,8 @@ func (m moments) columnFactors() []float32 {
 // momentRows is how many rows eachRow brings to the host at once.
 const momentRows = 64
 
-// eachRow calls do for the rows of matrix i of a batch.
-func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(row []float32)) error {
+// eachRow calls do for the rows of matrix i of a batch, without columns.
+func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(columns []uint32, values []float32)) error {
 	x := b.X[i]
 	rows := dtype.Float32s(n.momentBlock.Bytes())
 	for lo := 0; lo < x.Rows; lo += momentRows {
@@ -227,8 +242,26 @@ func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(r
 			return err
 		}
 		for r := range part.Rows {
-			do(rows[r*x.Cols : (r+1)*x.Cols])
+			do(nil, rows[r*x.Cols:(r+1)*x.Cols])
 		}
+	}
+	return nil
+}
+
+// eachElement calls do for elements of sparse rows, in order.
+func (n *network) eachElement(ctx context.Context, b *loader.Batch, _ int, do func(columns []uint32, values []float32)) error {
+	s, most := b.Sparse, momentRows*n.spec.Features/2
+	columns := gds.NewTensor(n.momentBlock, 1, most, gds.Uint32)
+	values := gds.NewTensor(n.momentBlock, 1, 2*most, gds.Float32).Columns(most, 2*most)
+	memory := n.momentBlock.Bytes()
+	for lo := 0; lo < s.Values.Cols; lo += most {
+		hi := min(lo+most, s.Values.Cols)
+		n.stream.Copy(columns.Columns(0, hi-lo), s.Columns.Columns(lo, hi))
+		n.stream.Copy(values.Columns(0, hi-lo), s.Values.Columns(lo, hi))
+		if err := n.stream.Synchronize(ctx); err != nil {
+			return err
+		}
+		do(dtype.Uint32s(memory[:4*(hi-lo)]), dtype.Float32s(memory[4*most:][:4*(hi-lo)]))
 	}
 	return nil
 }

@@ -27,18 +27,19 @@ func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loa
 }
 
 // BlockBytes is the device memory that a model which reads a graph takes, beside DeviceBytes, for batches of so many
-// rows whose blocks have these nodes and edges: activations and, for training, gradients.
-func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, train bool) (int64, error) {
-	return s.graphBytes(&loader.Batch{Rows: rows, Blocks: blocks}, edges, train)
+// rows whose blocks have these nodes and edges: activations and, for training, gradients. sparse tells that features
+// are.
+func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, sparse, train bool) (int64, error) {
+	return s.graphBytes(&loader.Batch{Rows: rows, Blocks: blocks}, edges, sparse, train)
 }
 
 // GraphBytes is the device memory that such a model takes, beside DeviceBytes, to compute a layer for so many nodes
 // of a whole graph, or of a chunk of one.
-func (s Spec) GraphBytes(nodes int, edges int64) (int64, error) {
-	return s.graphBytes(&loader.Batch{Whole: &loader.WholeGraph{Block: loader.Block{Destinations: nodes, Sources: nodes}}}, edges, false)
+func (s Spec) GraphBytes(nodes int, edges int64, sparse bool) (int64, error) {
+	return s.graphBytes(&loader.Batch{Whole: &loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}}, edges, sparse, false)
 }
 
-func (s Spec) graphBytes(b *loader.Batch, edges int64, train bool) (int64, error) {
+func (s Spec) graphBytes(b *loader.Batch, edges int64, sparse, train bool) (int64, error) {
 	t, err := Options{}.task(s, train)
 	if err != nil {
 		return 0, err
@@ -46,6 +47,9 @@ func (s Spec) graphBytes(b *loader.Batch, edges int64, train bool) (int64, error
 	n, err := newNetwork(nil, s, max(1, b.Rows), t)
 	if err != nil {
 		return 0, err
+	}
+	if sparse {
+		b.Sparse = &loader.SparseRows{Cols: s.Features}
 	}
 	if err := n.reserve(b); err != nil {
 		return 0, err
@@ -64,14 +68,22 @@ func (s Spec) graphBytes(b *loader.Batch, edges int64, train bool) (int64, error
 	return bytes, nil
 }
 
-// GraphLayers is the number and the width of the layers along edges of a model that reads a graph.
-func (s Spec) GraphLayers() (layers, width int, err error) {
+// GraphShape is what a model makes of a graph that comes in chunks: its layers along edges, how many columns rows of
+// chunks have at most, and the columns of what layers put out for all nodes, which is in host memory.
+func (s Spec) GraphShape(sparse bool) (layers, chunkColumns, stateColumns int, err error) {
 	_, b, err := s.normalized()
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	if b.messages == nil {
-		return 0, 0, errors.New(s.Model + " does not read a graph")
+		return 0, 0, 0, errors.New(s.Model + " does not read a graph")
 	}
-	return b.blocks, b.messages.states[0].cols, nil
+	m := b.messages
+	o := m.chunkOrder(sparse)
+	chunkColumns = max(s.Features, m.states[0].cols)
+	if o == multiplyFirst {
+		chunkColumns = m.productColumns()
+	}
+	columns := m.stateColumns(o)
+	return b.blocks, chunkColumns, columns[0] + columns[1], nil
 }

@@ -91,7 +91,7 @@ func (n *network) allocate(activations []*activation) (err error) {
 		return err
 	}
 	for _, a := range activations {
-		if a.level != 0 {
+		if a.level != 0 || a.use != always {
 			n.levels.add(a)
 			continue
 		}
@@ -166,6 +166,9 @@ func (n *network) checkBatch(b *loader.Batch) error {
 	if b.Rows > n.batchRows {
 		return fmt.Errorf("batch %d: %d rows, but memory for %d", b.Index, b.Rows, n.batchRows)
 	}
+	if b.Sparse != nil && n.messages == nil {
+		return fmt.Errorf("batch %d: sparse rows, but %s reads dense ones", b.Index, n.spec.Model)
+	}
 	if len(b.X) != len(n.spec.Matrices) {
 		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model, len(n.spec.Matrices))
 	}
@@ -190,7 +193,7 @@ func (n *network) checkBatch(b *loader.Batch) error {
 func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *activation {
 	p := &n.pass
 	p.rows, p.globalRows, p.trainRows, p.train, p.seed = b.Rows, b.GlobalRows, n.trainRows, train, dropoutSeed
-	p.setGraph(b)
+	p.setGraph(b, n.messages)
 	p.x = p.x[:0]
 	for i, x := range b.X {
 		p.x = append(p.x, operand{x, n.scales[i], 0})

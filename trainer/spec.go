@@ -147,6 +147,13 @@ func (b *builder) activationAt(level, cols int) *activation {
 	return a
 }
 
+// scratchAt is an activation of the rows of a level without a gradient.
+func (b *builder) scratchAt(level, cols int) *activation {
+	a := b.activationAt(level, cols)
+	a.scratch = true
+	return a
+}
+
 // scratch is memory for cols numbers of each row, without a gradient.
 func (b *builder) scratch(cols int) *activation {
 	a := b.activation(cols)

@@ -32,6 +32,7 @@ type toy struct {
 	features int
 	batch    int
 	shuffle  bool
+	sparse   bool                         // features of batches with blocks are
 	numbered bool                         // batches have row numbers
 	hook     func(epoch, batch int) error // called before a batch is yielded
 	dev      gds.Device
@@ -119,6 +120,15 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 				if d.layers > 0 { // the rows of the batch, and others
 					host[k] = d.x[k][:blocks[0].Sources*d.features]
 				}
+				if d.sparse {
+					x, elements, err := toySparse(&mem, stream, host[k], d.features)
+					if err != nil {
+						yield(nil, err)
+						return
+					}
+					out.X, out.Sparse = append(out.X, x), elements
+					continue
+				}
 				out.X = append(out.X, xs[k].Slice(0, len(host[k])/d.features))
 				if err := gds.Upload(d.dev, stream, out.X[k], host[k]); err != nil {
 					yield(nil, err)
@@ -144,6 +154,22 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 		}
 	}
+}
+
+// toySparse brings the elements of a matrix that are not zero to a device.
+func toySparse(mem *memory, stream gds.Stream, x []float32, columns int) (gds.Tensor, *loader.SparseRows, error) {
+	b := toyBlock{Offsets: []uint32{0}} // from columns to rows
+	for i, v := range x {
+		if v != 0 {
+			b.Indices, b.Weights = append(b.Indices, uint32(i%columns)), append(b.Weights, v)
+		}
+		if (i+1)%columns == 0 {
+			b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
+		}
+	}
+	onDevice, err := b.upload(mem, stream)
+	shape := gds.Tensor{Rows: len(x) / columns, Cols: columns, Stride: columns, DType: gds.Float32}
+	return shape, &loader.SparseRows{Cols: columns, Offsets: onDevice.Offsets, Columns: onDevice.Indices, Values: onDevice.Weights}, err
 }
 
 // toyMoreSources is how many more nodes the sources of a toy's block are than its destinations.

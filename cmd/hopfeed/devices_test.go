@@ -181,7 +181,7 @@ func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loa
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Loaders.Close()) }()
-	d, err := storeInput{s}.rowSets(session.RegionPartition(), 1, true)
+	d, err := storeInput{s}.rowSets(ctx, session.RegionPartition(), 1, true)
 	if err != nil {
 		return nil, err
 	}

@@ -180,7 +180,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 // countGraph counts what a graph takes in bytes.
 func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err error) {
 	m := &graph.Manifest
-	layers, width, err := o.spec.GraphLayers()
+	layers, _, stateColumns, err := o.spec.GraphShape(false)
 	if err != nil {
 		return b, err
 	}
@@ -203,22 +203,25 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 	if o.sampler == "" || !(m.Features > 0 && graph.Layout().DType == gds.Float32) {
 		b.opening += b.features
 	}
-	b.states = int64(min(2, layers))*n*int64(width)*4 + 2048*int64(width)*4
-	scratch, err := o.spec.GraphBytes(int(n), m.Edges)
+	b.states = (n + 2048) * int64(stateColumns) * 4
+	scratch, err := o.spec.GraphBytes(int(n), m.Edges, false)
 	if err != nil {
 		return b, err
 	}
 	b.whole = wholegraph.Bytes(m, aggregation) + scratch
+	if o.train {
+		b.whole += wholegraph.NeighborhoodBytes(n, m.Edges) // of validation
+	}
 	const some = 1 << 14
-	less, err := o.spec.GraphBytes(some, 0)
+	less, err := o.spec.GraphBytes(some, 0, false)
 	if err != nil {
 		return b, err
 	}
-	more, err := o.spec.GraphBytes(2*some, some)
+	more, err := o.spec.GraphBytes(2*some, some, false)
 	if err != nil {
 		return b, err
 	}
-	both, err := o.spec.GraphBytes(2*some, 0)
+	both, err := o.spec.GraphBytes(2*some, 0, false)
 	if err != nil {
 		return b, err
 	}
@@ -237,7 +240,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 		for i := range blocks {
 			blocks[i] = loader.Block{Destinations: int(n), Sources: int(n)}
 		}
-		more, err := o.spec.BlockBytes(int(n), blocks, m.Edges+n, true)
+		more, err := o.spec.BlockBytes(int(n), blocks, m.Edges+n, false, true)
 		b.batches = more
 		return b, err
 	}
@@ -257,7 +260,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 		all += e
 	}
 	one := gds.Bytes(int(sources), m.Features, gds.Float32) + 8*all + 4*sources
-	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], true)
+	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], false, true)
 	b.batches = int64(o.buffers)*(one+one/4) + more // buffers grow by a quarter more than they need
 	jobs := int64(sampling.MostSamples(o.workers, o.buffers))
 	b.sampling += jobs * (8*all + 8*sources) * 5 / 4

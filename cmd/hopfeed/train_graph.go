@@ -139,8 +139,8 @@ const inferenceRows = 8192
 // graphInput is a graph on one device.
 type graphInput struct {
 	device   gds.Device
-	topology sampling.Topology // nil: the whole graph is on the device, and nothing is sampled
-	features features.Source   // nil: the same
+	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
+	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
 	whole    *wholegraph.Graph
 	where    graphPlan
 	layers   int
@@ -224,10 +224,13 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	if in.where.placement != placement.Device {
 		return in, a.checkChunks(in, o.spec)
 	}
-	if o.sampler == "" {
+	if !o.train {
 		err = in.topology.Close()
 		in.topology = nil
 		return in, err
+	}
+	if o.sampler == "" {
+		return in, nil
 	}
 	if in.device.Info().Unified && graph.Layout().DType == gds.Float32 {
 		in.features = in.whole.Features(a.threads)
@@ -239,11 +242,11 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 
 // checkChunks refuses a graph with a node whose in-neighbours do not fit on the device together.
 func (a *app) checkChunks(in *graphInput, spec trainer.Spec) error {
-	_, width, err := spec.GraphLayers()
+	_, columns, _, err := spec.GraphShape(false)
 	if err != nil {
 		return err
 	}
-	largest, err := in.whole.LargestChunk(max(spec.Features, width))
+	largest, err := in.whole.LargestChunk(columns)
 	if err != nil {
 		return err
 	}
@@ -409,10 +412,10 @@ func (in *graphInput) batches() trainer.Batches {
 	return trainer.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: in.where.placement, Devices: 1}
 }
 
-func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d rowSets, err error) {
+func (in *graphInput) rowSets(ctx context.Context, p session.Partition, seed uint64, test bool) (d rowSets, err error) {
 	d = in.sets // of earlier runs: but for samples, they are the same in each
 	if d.valid == nil {
-		if d.valid, err = in.inOrder(p.Valid); err == nil && test {
+		if d.valid, err = in.validation(ctx, p.Valid); err == nil && test {
 			d.test, err = in.inOrder(p.Test)
 		}
 		if err != nil {
@@ -435,6 +438,12 @@ func (in *graphInput) rowSets(p session.Partition, seed uint64, test bool) (d ro
 	}
 	in.sets = d
 	return d, nil
+}
+
+// validation is inOrder for every epoch: it computes what these rows need, if that is far less than the whole graph.
+func (in *graphInput) validation(ctx context.Context, rows loader.Rows) ([]rowSet, error) {
+	set, err := in.whole.Neighborhood(ctx, rows.List, inferenceRows, in.layers)
+	return []rowSet{set}, err
 }
 
 func (in *graphInput) inOrder(rows loader.Rows) ([]rowSet, error) {

@@ -16,7 +16,7 @@ import (
 // trainingInput is where the batches of a training come from: a store, or a graph.
 type trainingInput interface {
 	// rowSets makes the sets of one run, with those to test on or without.
-	rowSets(p session.Partition, seed uint64, test bool) (rowSets, error)
+	rowSets(ctx context.Context, p session.Partition, seed uint64, test bool) (rowSets, error)
 	// inOrder is rows in their order, to be evaluated.
 	inOrder(rows loader.Rows) ([]rowSet, error)
 	devices() []gds.Device
@@ -113,7 +113,7 @@ func (in storeInput) predictedSeconds() float64 {
 	return 0
 }
 
-func (in storeInput) rowSets(p session.Partition, seed uint64, test bool) (d rowSets, err error) {
+func (in storeInput) rowSets(ctx context.Context, p session.Partition, seed uint64, test bool) (d rowSets, err error) {
 	if d.train, err = in.ordered(p.Train, chunk.Shuffled, seed); err != nil {
 		return d, err
 	}

@@ -159,7 +159,7 @@ func (in *queuedInput) trainSets(p session.Partition, seed uint64) (sets []*samp
 	return sets, nil
 }
 
-func (in *queuedInput) rowSets(p session.Partition, seed uint64, test bool) (d rowSets, err error) {
+func (in *queuedInput) rowSets(ctx context.Context, p session.Partition, seed uint64, test bool) (d rowSets, err error) {
 	sets, err := in.trainSets(p, seed)
 	if err == nil {
 		err = in.queues.Apply(sets)
@@ -171,7 +171,7 @@ func (in *queuedInput) rowSets(p session.Partition, seed uint64, test bool) (d r
 		d.train = append(d.train, sampledSet{set})
 	}
 	if in.sets.valid == nil { // once for all runs
-		if in.sets.valid, err = in.inOrder(p.Valid); err == nil && test {
+		if in.sets.valid, err = in.validation(ctx, p.Valid); err == nil && test {
 			in.sets.test, err = in.inOrder(p.Test)
 		}
 		if err != nil {
@@ -184,13 +184,20 @@ func (in *queuedInput) rowSets(p session.Partition, seed uint64, test bool) (d r
 
 func (in *queuedInput) inOrder(rows loader.Rows) ([]rowSet, error) {
 	sets, err := in.graphInput.inOrder(rows)
-	if err != nil {
-		return nil, err
-	}
+	return in.onFirst(sets), err
+}
+
+func (in *queuedInput) validation(ctx context.Context, rows loader.Rows) ([]rowSet, error) {
+	sets, err := in.graphInput.validation(ctx, rows)
+	return in.onFirst(sets), err
+}
+
+// onFirst gives rows of the first device to it, and none to the others.
+func (in *queuedInput) onFirst(sets []rowSet) []rowSet {
 	for range in.all[1:] {
 		sets = append(sets, idleSet{sets[0]})
 	}
-	return sets, nil
+	return sets
 }
 
 // idleSet has no row of the batches that the first device evaluates.

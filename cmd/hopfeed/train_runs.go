@@ -54,7 +54,7 @@ func finishedRuns(all []trainer.Run) (finished []trainer.Run) {
 // run makes run i.
 func (t *training) run(ctx context.Context, i int) error {
 	a, o, seed := t.app, t.o, t.app.seed+uint64(i)
-	d, err := t.input.rowSets(t.part, seed, !o.validOnly)
+	d, err := t.input.rowSets(ctx, t.part, seed, !o.validOnly)
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ import (
 )
 
 var (
-	gemmKernel     = newKernel("dense", "gemm")
-	addRowKernel   = newKernel("dense", "add_row")
-	mulRowKernel   = newKernel("dense", "mul_row")
-	sumRowsKernel  = newKernel("dense", "sum_rows")
-	sumSlabsKernel = newKernel("dense", "sum_slabs")
+	gemmKernel      = newKernel("dense", "gemm")
+	transposeKernel = newKernel("dense", "transpose")
+	addRowKernel    = newKernel("dense", "add_row")
+	mulRowKernel    = newKernel("dense", "mul_row")
+	sumRowsKernel   = newKernel("dense", "sum_rows")
+	sumSlabsKernel  = newKernel("dense", "sum_slabs")
 )
 
 // gemmTile is how many rows and columns of a product a block of the kernel computes.
@@ -66,6 +67,25 @@ func (c *call) operand(t gds.Tensor, transposed bool) {
 	c.number(c.typed(t, gds.Float32))
 	c.number(row)
 	c.number(column)
+}
+
+// transposeTile is how many rows and columns a block of the kernel transposes.
+const transposeTile = 32
+
+func (s *stream) Transpose(alpha float32, src gds.Tensor, beta float32, dst gds.Tensor) {
+	s.enqueue("Transpose", []gds.Tensor{src, dst}, func(c *call) {
+		c.require(src.Rows == dst.Cols && src.Cols == dst.Rows, errShape)
+		c.matrix(src)
+		c.matrix(dst)
+		if c.err != nil || dst.Rows == 0 || dst.Cols == 0 {
+			return
+		}
+		c.size(dst.Rows, dst.Cols)
+		c.real(alpha)
+		c.real(beta)
+		tiles := (dst.Rows + transposeTile - 1) / transposeTile * ((dst.Cols + transposeTile - 1) / transposeTile)
+		c.launch(transposeKernel, C.hopfeed_shape{grid_x: C.uint(tiles), grid_y: 1, block_x: blockThreads, block_y: 1})
+	})
 }
 
 func (s *stream) AddRow(dst, row gds.Tensor) { s.withRow("AddRow", addRowKernel, dst, row) }

@@ -85,6 +85,7 @@ var badCalls = []badCall{
 	{"inner dimensions differ", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, x, 0, x) }},
 	{"inner dimensions differ once transposed", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(true, false, 1, x, y, 0, x) }},
 	{"a product has another shape", "Gemm", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Gemm(false, false, 1, x, y, 0, x) }},
+	{"a transposed matrix has another shape", "Transpose", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.Transpose(1, x, 0, x) }},
 	{"a row is too short", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(x, y.Slice(0, 1)) }},
 	{"a row is two", "AddRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.AddRow(y, y.Slice(0, 2)) }},
 	{"a row of factors is too short", "MulRow", func(s gds.Stream, x, y, labels, count gds.Tensor) { s.MulRow(x, y.Slice(0, 1)) }},

@@ -100,6 +100,30 @@ var denseTests = []test{
 			b.Errorf("got %v, want NaN and 1", got)
 		}
 	}},
+	{"Transpose adds a transposed matrix", func(b *fixture) {
+		b.eachShape(func(b *fixture, l layout, rows, cols int) {
+			for _, scale := range [][2]float32{{1, 0}, {-0.75, 1}, {2, 0.3}} {
+				alpha, beta := scale[0], scale[1]
+				values := b.normal(rows * cols)
+				var before []float32 // NaN where beta = 0
+				if beta != 0 {
+					before = b.normal(rows * cols)
+				}
+				x, y := b.floats(l, rows, cols, values), b.floats(l, cols, rows, before)
+				b.stream.Transpose(alpha, x.Tensor, beta, y.Tensor)
+				b.expect(b.read(y), rows*cols, func(at int) (want, tolerance float64) {
+					i, j := at/rows, at%rows
+					want = float64(alpha) * float64(values[j*cols+i])
+					size := math.Abs(want)
+					if beta != 0 {
+						old := float64(beta) * float64(before[at])
+						want, size = want+old, size+math.Abs(old)
+					}
+					return want, 2 * unit * size
+				})
+			}
+		})
+	}},
 	{"AddRow adds to every row", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			values, add := b.normal(rows*cols), b.normal(cols)

@@ -45,6 +45,47 @@ func (s *stream) gemm() error {
 	return nil
 }
 
+// transposeTile is how many rows and columns are transposed at a time: a cache line of each is used at once.
+const transposeTile = 16
+
+var transposeOp = kind{name: "Transpose", tensors: 2, run: func(s *stream) error {
+	src, dst := s.op.tensors[0], s.op.tensors[1]
+	if src.Rows != dst.Cols || src.Cols != dst.Rows {
+		return errShape
+	}
+	if _, err := s.viewFloats(); err != nil {
+		return err
+	}
+	return s.loop((dst.Rows+transposeTile-1)/transposeTile, max(1, grainWork/(transposeTile*max(dst.Cols, 1))), func(s *stream, p part) error {
+		src, dst := s.views.floats[0], s.views.floats[1]
+		alpha, beta := s.op.alpha, s.op.beta
+		for top := p.lo * transposeTile; top < min(p.hi*transposeTile, dst.rows); top += transposeTile {
+			for left := 0; left < dst.cols; left += transposeTile {
+				for i := top; i < min(top+transposeTile, dst.rows); i++ {
+					out := dst.row(i, left, min(left+transposeTile, dst.cols))
+					at := left*src.stride + i
+					if beta == 0 {
+						for j := range out {
+							out[j] = alpha * src.data[at]
+							at += src.stride
+						}
+						continue
+					}
+					for j := range out {
+						out[j] = float32(beta*out[j]) + float32(alpha*src.data[at])
+						at += src.stride
+					}
+				}
+			}
+		}
+		return nil
+	})
+}}
+
+func (s *stream) Transpose(alpha float32, src gds.Tensor, beta float32, dst gds.Tensor) {
+	s.push(op{kind: &transposeOp, tensors: [maxTensors]gds.Tensor{src, dst}, alpha: alpha, beta: beta})
+}
+
 // scale multiplies x by beta; by zero even what is not a number.
 func scale(x []float32, beta float32) {
 	if beta == 0 {

@@ -68,6 +68,9 @@ func (c *chunks) free() error {
 
 func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }
 
+// Sparse tells whether the features are.
+func (c *chunks) Sparse() bool { return false }
+
 // chunkLayout is where the parts of a chunk are in its memory.
 type chunkLayout struct{ offsets, indices, weights, end int64 }
 
@@ -149,6 +152,59 @@ func (c *chunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSou
 	}
 }
 
+// EachRows yields features: see loader.GraphChunks.
+func (c *chunks) EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[loader.GraphChunk, error] {
+	return func(yield func(loader.GraphChunk, error) bool) {
+		for first := int64(0); first < c.topology.Nodes(); first += int64(len(c.nodes)) {
+			chunk, err := c.bringRows(ctx, stream, first)
+			if !yield(chunk, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// bringRows brings the features of some nodes from first on to the device.
+func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) (chunk loader.GraphChunk, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return chunk, err
+	}
+	columns := c.features.Columns()
+	rows := min(chunkNodes, max(1, c.limit/(gds.Bytes(1, columns, gds.Float32)+c.nodeBytes)), c.topology.Nodes()-first)
+	c.nodes = append(c.nodes[:0], places(uint32(first), int(rows))...)
+	bytes := gds.Bytes(int(rows), columns, gds.Float32)
+	if err := c.grow(bytes); err != nil {
+		return chunk, fmt.Errorf("features of nodes %d to %d: %w", first, first+rows-1, err)
+	}
+	if err := c.features.Gather(ctx, c.hostMemory()[:bytes], gds.Float32, c.nodes); err != nil {
+		return chunk, err
+	}
+	c.copyIn(stream, bytes)
+	n := int(rows)
+	return loader.GraphChunk{First: int(first), X: c.tensor(0, n, columns, gds.Float32), Block: loader.Block{Destinations: n, Sources: n}}, nil
+}
+
+// hostMemory is where the host writes a chunk, and copyIn brings so much of it to the device.
+func (c *chunks) hostMemory() []byte {
+	if c.pinned != nil {
+		return c.pinned.Bytes()
+	}
+	return c.memory.Bytes()
+}
+
+func (c *chunks) copyIn(stream gds.Stream, bytes int64) {
+	if c.pinned != nil {
+		stream.Copy(gds.NewTensor(c.memory, 1, int(bytes), gds.Uint8), gds.NewTensor(c.pinned, 1, int(bytes), gds.Uint8))
+	}
+}
+
+// tensor is a matrix in the memory of a chunk.
+func (c *chunks) tensor(at int64, rows, cols int, t gds.DType) gds.Tensor {
+	v := gds.NewTensor(c.memory, rows, cols, t)
+	v.Offset = at
+	return v
+}
+
 // bring brings the chunk that begins with node first to the device.
 func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64, rows loader.RowSource) (chunk loader.GraphChunk, err error) {
 	if err := context.Cause(ctx); err != nil {
@@ -166,32 +222,21 @@ func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64, rows
 	if err := c.grow(l.end); err != nil {
 		return chunk, fmt.Errorf("nodes %d to %d with %d edges: %w", first, first+int64(len(c.nodes))-1, len(b.Indices), err)
 	}
-	memory := c.memory.Bytes()
-	if c.pinned != nil {
-		memory = c.pinned.Bytes()
-	}
+	memory := c.hostMemory()
 	if err := rows.Gather(ctx, memory[:gds.Bytes(b.Sources, rows.Columns(), gds.Float32)], gds.Float32, batch.Inputs); err != nil {
 		return chunk, err
 	}
 	copy(dtype.Uint32s(memory[l.offsets:][:4*len(b.Offsets)]), b.Offsets)
 	copy(dtype.Uint32s(memory[l.indices:][:4*len(b.Indices)]), b.Indices)
 	copy(dtype.Float32s(memory[l.weights:][:4*len(b.Weights)]), b.Weights)
-	if c.pinned != nil {
-		whole := func(buf gds.Buffer) gds.Tensor { return gds.NewTensor(buf, 1, int(l.end), gds.Uint8) }
-		stream.Copy(whole(c.memory), whole(c.pinned))
-	}
-	tensor := func(at int64, rows, cols int, t gds.DType) gds.Tensor {
-		v := gds.NewTensor(c.memory, rows, cols, t)
-		v.Offset = at
-		return v
-	}
+	c.copyIn(stream, l.end)
 	return loader.GraphChunk{
-		First: int(first), X: tensor(0, b.Sources, rows.Columns(), gds.Float32),
+		First: int(first), X: c.tensor(0, b.Sources, rows.Columns(), gds.Float32),
 		Block: loader.Block{
 			Destinations: b.Destinations, Sources: b.Sources,
-			Offsets: tensor(l.offsets, 1, len(b.Offsets), gds.Uint32),
-			Indices: tensor(l.indices, 1, len(b.Indices), gds.Uint32),
-			Weights: tensor(l.weights, 1, len(b.Weights), gds.Float32),
+			Offsets: c.tensor(l.offsets, 1, len(b.Offsets), gds.Uint32),
+			Indices: c.tensor(l.indices, 1, len(b.Indices), gds.Uint32),
+			Weights: c.tensor(l.weights, 1, len(b.Weights), gds.Float32),
 		},
 	}, nil
 }

@@ -23,7 +23,7 @@ type Options struct {
 	Aggregation sampling.Aggregation // of the weights of edges
 	Threads     int                  // 0: parallel.Threads
 	// Features are those of the graph; nil: they are read. Topology and Features stay open as long as the Graph if it
-	// comes in chunks, and are not used after Open otherwise.
+	// comes in chunks, or Neighborhood is called, and are not used after Open otherwise.
 	Features features.Source
 	// ChunkBytes is not 0 where the graph is to come in chunks, for inference alone: the device memory for one of
 	// them, with what the model keeps of each of its nodes and edges. A chunk of one node with many in-neighbours may
@@ -35,7 +35,9 @@ type Options struct {
 type Graph struct {
 	device  gds.Device
 	stream  gds.Stream
-	whole   loader.WholeGraph
+	o       Options
+	x       gds.Tensor
+	block   loader.Block // of all nodes
 	labels  labels
 	buffers []gds.Buffer
 	chunks  *chunks // nil: the graph is on the device
@@ -53,7 +55,7 @@ func Bytes(m *format.Manifest, a sampling.Aggregation) int64 {
 
 // Open reads a graph to a device, or prepares to read its chunks.
 func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err error) {
-	g := &Graph{device: device}
+	g := &Graph{device: device, o: o}
 	if g.stream, err = device.NewStream(); err != nil {
 		return nil, err
 	}
@@ -78,7 +80,7 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 // Features are those of the graph, in its memory, if that is on a device whose memory the host can read, else nil.
 // The caller closes them, before the Graph.
 func (g *Graph) Features(threads int) features.Source {
-	x := g.whole.X
+	x := g.x
 	if x.Buf == nil || x.Buf.Bytes() == nil {
 		return nil
 	}
@@ -130,7 +132,7 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		source = loaded
 	}
 	rows, cols := int(source.Rows()), source.Columns()
-	if g.whole.X, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
+	if g.x, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
 		return err
 	}
 	some := max(1, stagingBytes/(4*cols))
@@ -148,7 +150,7 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		if err := source.Gather(ctx, staging.Bytes(), gds.Float32, nodes); err != nil {
 			return err
 		}
-		g.stream.Copy(g.whole.X.Slice(lo, lo+len(nodes)), gds.NewTensor(staging, len(nodes), cols, gds.Float32))
+		g.stream.Copy(g.x.Slice(lo, lo+len(nodes)), gds.NewTensor(staging, len(nodes), cols, gds.Float32))
 		if err := g.stream.Synchronize(ctx); err != nil {
 			return err
 		}
@@ -170,16 +172,21 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 	if err := all.Sample(ctx, &all.batch, seeds, 0); err != nil {
 		return err
 	}
-	b, to := &all.batch.Blocks[0], &g.whole.Block
+	g.block, err = g.uploadBlock(&all.batch.Blocks[0])
+	return err
+}
+
+// uploadBlock brings a block to the device.
+func (g *Graph) uploadBlock(b *sampling.Block) (to loader.Block, err error) {
 	to.Destinations, to.Sources = b.Destinations, b.Sources
 	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err != nil {
-		return err
+		return to, err
 	}
 	if to.Indices, err = upload(g, "sources", gds.Uint32, b.Indices); err != nil {
-		return err
+		return to, err
 	}
 	to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
-	return err
+	return to, err
 }
 
 // allEdges makes blocks of all edges to some nodes: it is the full sampler of one layer.
@@ -239,7 +246,7 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	if g.chunks != nil {
 		return nil, errors.New("a batch of all nodes of a graph that is not on the device as a whole")
 	}
-	n := g.whole.Destinations
+	n := g.block.Destinations
 	tensor, err := g.uploadLabels(n, func(label func(row int, node uint32)) {
 		for _, v := range nodes {
 			label(int(v), v)
@@ -248,11 +255,11 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.whole.X}, Labels: tensor}
-	b.Traffic = loader.Traffic{Rows: int64(n), Edges: int64(layers) * int64(g.whole.Indices.Cols)}
-	b.Traffic.AddBytes(loader.Device, gds.Bytes(n, g.whole.X.Cols, gds.Float32))
+	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.x}, Labels: tensor}
+	b.Traffic = loader.Traffic{Rows: int64(n), Edges: int64(layers) * int64(g.block.Indices.Cols)}
+	b.Traffic.AddBytes(loader.Device, gds.Bytes(n, g.x.Cols, gds.Float32))
 	for range layers {
-		b.Blocks = append(b.Blocks, g.whole.Block)
+		b.Blocks = append(b.Blocks, g.block)
 	}
 	s := &Set{rows: int64(len(nodes)), batches: []*loader.Batch{b}, seeds: [][]uint32{nodes}}
 	if len(nodes) == 0 {
@@ -263,6 +270,15 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 
 // Nodes is a set of nodes, in their order, for inference. Their places in nodes, from first on, are the row numbers.
 func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error) {
+	ids, err := upload(g, "nodes", gds.Uint32, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return g.inference(nodes, batchRows, first, &loader.WholeGraph{Blocks: []loader.Block{g.block}}, ids)
+}
+
+// inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference.
+func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, whole *loader.WholeGraph, ids gds.Tensor) (*Set, error) {
 	tensor, err := g.uploadLabels(len(nodes), func(label func(row int, node uint32)) {
 		for i, v := range nodes {
 			label(i, v)
@@ -271,15 +287,7 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := upload(g, "nodes", gds.Uint32, nodes)
-	if err != nil {
-		return nil, err
-	}
-	places := make([]uint32, len(nodes))
-	for i := range places {
-		places[i] = first + uint32(i)
-	}
-	numbers, err := upload(g, "nodes", gds.Uint32, places)
+	numbers, err := upload(g, "nodes", gds.Uint32, places(first, len(nodes)))
 	if err != nil {
 		return nil, err
 	}
@@ -287,8 +295,8 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 	for lo := 0; lo < len(nodes); lo += batchRows {
 		hi := min(lo+batchRows, len(nodes))
 		b := &loader.Batch{
-			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{g.whole.X},
-			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: &g.whole,
+			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{g.x},
+			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: whole,
 		}
 		if c := g.chunks; c != nil {
 			b.X[0] = gds.Tensor{Cols: c.features.Columns(), Stride: c.features.Columns(), DType: gds.Float32}
@@ -300,4 +308,13 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 		s.batches, s.seeds = append(s.batches, b), append(s.seeds, nodes[lo:hi])
 	}
 	return s, nil
+}
+
+// places are n numbers from first on.
+func places(first uint32, n int) []uint32 {
+	list := make([]uint32, n)
+	for i := range list {
+		list[i] = first + uint32(i)
+	}
+	return list
 }

@@ -14,12 +14,19 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/internal/graphtest"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
 // opened is a graph on a device, which is closed after the test.
 func opened(t *testing.T, g graphtest.Graph, discrete bool) *Graph {
+	t.Helper()
+	return inChunks(t, g, discrete, 0)
+}
+
+// inChunks is a graph that comes in chunks of so many bytes; 0: as a whole.
+func inChunks(t *testing.T, g graphtest.Graph, discrete bool, bytes int64) *Graph {
 	t.Helper()
 	dir := graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)
 	device, err := host.New(host.Options{Threads: 2, Discrete: discrete})
@@ -30,12 +37,16 @@ func opened(t *testing.T, g graphtest.Graph, discrete bool) *Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := Open(t.Context(), device, Options{Graph: dir, Topology: topology, Aggregation: sampling.Mean, Threads: 2})
+	loaded, err := features.LoadHost(t.Context(), dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := Open(t.Context(), device, Options{Graph: dir, Topology: topology, Features: loaded, Aggregation: sampling.Mean, Threads: 2, ChunkBytes: bytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(whole.Close(), topology.Close(), device.Close()); err != nil {
+		if err := errors.Join(whole.Close(), loaded.Close(), topology.Close(), device.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -73,13 +84,13 @@ func TestAWholeGraphIsOnTheDeviceAsItWasWritten(t *testing.T) {
 	} {
 		for _, discrete := range []bool{false, true} {
 			w := opened(t, g, discrete)
-			for i, x := range download[float32](t, w, w.whole.X) {
+			for i, x := range download[float32](t, w, w.x) {
 				if want := graphtest.Value(uint32(i/g.Columns), i%g.Columns); x != want {
 					t.Fatalf("feature %d is %v, want %v", i, x, want)
 				}
 			}
-			offsets := download[uint32](t, w, w.whole.Offsets)
-			indices, weights := download[uint32](t, w, w.whole.Indices), download[float32](t, w, w.whole.Weights)
+			offsets := download[uint32](t, w, w.block.Offsets)
+			indices, weights := download[uint32](t, w, w.block.Indices), download[float32](t, w, w.block.Weights)
 			for v := range g.Nodes {
 				var want []uint32
 				for k := range g.Degree(v) {
@@ -112,7 +123,7 @@ func TestBatchesOfAWholeGraphHaveTheLabelsOfTheirNodes(t *testing.T) {
 	if len(b) != 1 || all.Rows() != 5 || b[0].Rows != g.Nodes || b[0].GlobalRows != 5 || len(b[0].Blocks) != 3 || len(batches(t, all, 1)) != 0 {
 		t.Fatalf("%+v", b)
 	}
-	edges := int64(3 * w.whole.Indices.Cols)
+	edges := int64(3 * w.block.Indices.Cols)
 	if want := (loader.Traffic{Rows: 37, Edges: edges, DeviceBytes: 37 * 5 * 4}); b[0].Traffic != want {
 		t.Errorf("%+v, want %+v", b[0].Traffic, want)
 	}
@@ -132,7 +143,7 @@ func TestBatchesOfAWholeGraphHaveTheLabelsOfTheirNodes(t *testing.T) {
 	var seen, rows []uint32
 	for i, b := range batches(t, some, 0) {
 		ids, labels := download[uint32](t, w, b.NodeIDs), download[int32](t, w, b.Labels)
-		if b.Whole != &w.whole || b.Rows != len(ids) || !slices.Equal(some.RowNumbers(0, i), ids) {
+		if len(b.Whole.Blocks) != 1 || b.Rows != len(ids) || !slices.Equal(some.RowNumbers(0, i), ids) {
 			t.Errorf("batch %d: %+v", i, b)
 		}
 		for k, v := range ids {
@@ -167,6 +178,75 @@ func TestValuesOfNodesThatAreNotTrainedOnAreNaN(t *testing.T) {
 	for i, x := range download[float32](t, w, batches(t, s, 0)[0].Labels) {
 		if want := float32(i) / 8; i/2 == 3 && x != want || i/2 != 3 && !math.IsNaN(float64(x)) {
 			t.Errorf("value %d is %v", i, x)
+		}
+	}
+}
+
+func TestANeighborhoodHasTheEdgesThatItsNodesNeed(t *testing.T) {
+	g := graphtest.Graph{Nodes: 400, Columns: 3, ChunkRows: 50, DType: format.Float32, Labels: 1}
+	w := opened(t, g, true)
+	nodes := []uint32{8, 200, 16}
+	some, err := w.Neighborhood(t.Context(), nodes, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := batches(t, some, 0)
+	if len(all) != 2 || all[1].Rows != 1 {
+		t.Fatalf("%d batches", len(all))
+	}
+	whole := all[0].Whole
+	ids := append(download[uint32](t, w, all[0].NodeIDs), download[uint32](t, w, all[1].NodeIDs)...)
+	labels := append(download[int32](t, w, all[0].Labels), download[int32](t, w, all[1].Labels)...)
+	inputs := download[uint32](t, w, whole.Inputs)
+	if len(whole.Blocks) != 2 || len(inputs) != whole.Blocks[0].Sources || whole.Blocks[1].Sources != whole.Blocks[0].Destinations || whole.Blocks[1].Destinations != len(nodes) {
+		t.Fatalf("%+v", whole)
+	}
+	for _, b := range whole.Blocks { // destinations are the first sources, which are the first inputs
+		offsets, indices := download[uint32](t, w, b.Offsets), download[uint32](t, w, b.Indices)
+		for d := range b.Destinations {
+			v := int(inputs[d])
+			var got, want []uint32
+			for _, u := range indices[offsets[d]:offsets[d+1]] {
+				got = append(got, inputs[u])
+			}
+			for k := range g.Degree(v) {
+				want = append(want, uint32((v+1+k)%g.Nodes))
+			}
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("node %d has the in-neighbours %v, want %v", v, got, want)
+			}
+		}
+	}
+	for i, id := range ids {
+		if inputs[id] != nodes[i] || labels[i] != graphtest.Label(nodes[i]) {
+			t.Errorf("row %d: node %d with label %d", i, inputs[id], labels[i])
+		}
+	}
+	most := places(0, 300)
+	if some, err = w.Neighborhood(t.Context(), most, 300, 2); err != nil || batches(t, some, 0)[0].Whole.Inputs.Cols != 0 {
+		t.Errorf("300 of 400 nodes are not computed with all: %v", err)
+	}
+}
+
+func TestChunksOfFeaturesAreThoseOfAllNodes(t *testing.T) {
+	g := graphtest.Graph{Nodes: 37, Columns: 5, ChunkRows: 8, DType: format.Float16, Labels: 1}
+	for _, discrete := range []bool{false, true} {
+		w := inChunks(t, g, discrete, 300)
+		next, chunks := 0, 0
+		for chunk, err := range w.chunks.EachRows(t.Context(), w.stream) {
+			if err != nil || chunk.First != next || chunk.Destinations != chunk.X.Rows || chunk.Sources != chunk.X.Rows {
+				t.Fatalf("%+v, %v", chunk, err)
+			}
+			for i, x := range download[float32](t, w, chunk.X) {
+				if want := graphtest.Value(uint32(next+i/g.Columns), i%g.Columns); x != want {
+					t.Fatalf("node %d: feature %d is %v, want %v", next+i/g.Columns, i%g.Columns, x, want)
+				}
+			}
+			next, chunks = next+chunk.Destinations, chunks+1
+		}
+		if next != g.Nodes || chunks < 3 {
+			t.Errorf("%d nodes in %d chunks", next, chunks)
 		}
 	}
 }

@@ -36,6 +36,23 @@ KERNEL(gemm, const float *a, u64 a_row, u64 a_col, const float *b, u64 b_row, u6
 		}
 }
 
+// dst = alpha src^T + beta dst, for dst of rows by cols: one block of 256 threads turns a tile of 32 by 32.
+KERNEL(transpose, const float *src, u64 src_stride, float *dst, u64 dst_stride, u64 rows, u64 cols, float alpha, float beta) {
+	enum { side = 32 };
+	__shared__ float tile[side][side + 1];
+	u64 across = (cols + side - 1) / side;
+	u64 top = blockIdx.x / across * side, left = blockIdx.x % across * side;
+	u32 x = threadIdx.x % side, y = threadIdx.x / side;
+	for (u32 j = y; j < side; j += 256 / side)
+		if (left + j < cols && top + x < rows) tile[j][x] = src[(left + j) * src_stride + top + x];
+	__syncthreads();
+	for (u32 i = y; i < side; i += 256 / side)
+		if (top + i < rows && left + x < cols) {
+			float *out = &dst[(top + i) * dst_stride + left + x];
+			*out = beta == 0 ? alpha * tile[x][i] : alpha * tile[x][i] + beta * *out;
+		}
+}
+
 KERNEL(add_row, float *dst, u64 stride, const float *row, u64 rows, u64 cols) {
 	FOR_EACH(i, rows * cols) { u64 r = divide(i, cols), c = i - r * cols; dst[r * stride + c] += row[c]; }
 }

@@ -1,0 +1,90 @@
+package wholegraph
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+)
+
+// What some nodes need is brought to the device beside the whole graph if the nodes that are read, and destinations
+// and edges of all layers, are together at most 1 of neighborhoodPart of the graph's nodes and edges.
+const neighborhoodPart = 2
+
+// NeighborhoodBytes bounds the device memory that a Neighborhood takes beside the whole graph, without features: 8
+// bytes an edge and 4 a node, where each destination may get a self-loop.
+func NeighborhoodBytes(nodes, edges int64) int64 { return 12 * (2*nodes + edges) / neighborhoodPart }
+
+// Neighborhood is Nodes for a model of so many layers, which computes for each layer what the next one needs, if that
+// is less than the whole graph by far. The graph must not come in chunks for that.
+func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, layers int) (*Set, error) {
+	if g.chunks != nil || len(nodes) == 0 {
+		return g.Nodes(nodes, batchRows, 0)
+	}
+	blocks, inputs, err := g.collect(ctx, nodes, layers)
+	if err != nil {
+		return nil, err
+	}
+	if blocks == nil {
+		return g.Nodes(nodes, batchRows, 0)
+	}
+	whole := &loader.WholeGraph{}
+	for i := range blocks {
+		b, err := g.uploadBlock(&blocks[i])
+		if err != nil {
+			return nil, err
+		}
+		whole.Blocks = append(whole.Blocks, b)
+	}
+	if whole.Inputs, err = upload(g, "nodes", gds.Uint32, inputs); err != nil {
+		return nil, err
+	}
+	ids, err := upload(g, "nodes", gds.Uint32, places(0, len(nodes)))
+	if err != nil {
+		return nil, err
+	}
+	return g.inference(nodes, batchRows, 0, whole, ids)
+}
+
+// collect makes the blocks of layers that some nodes need, and lists the nodes that the first reads; no blocks: they
+// are not far less than the whole graph.
+func (g *Graph) collect(ctx context.Context, nodes []uint32, layers int) (blocks []sampling.Block, inputs []uint32, err error) {
+	all, err := newAllEdges(ctx, g.o)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, all.close()) }()
+	left := (int64(g.block.Destinations) + int64(g.block.Indices.Cols)) / neighborhoodPart
+	blocks, inputs = make([]sampling.Block, layers), nodes
+	lists := make([]sampling.List, 0, chunkNodes)
+	for i := range slices.Backward(blocks) {
+		// Count before the block is made.
+		edges := int64(len(inputs))
+		for some := range slices.Chunk(inputs, chunkNodes) {
+			lists = lists[:len(some)]
+			if err := g.o.Topology.Lists(some, lists); err != nil {
+				return nil, nil, err
+			}
+			for _, l := range lists {
+				edges += l.Degree()
+			}
+		}
+		if left -= edges; left < int64(len(inputs)) {
+			return nil, nil, nil
+		}
+		if err := all.Sample(ctx, &all.batch, inputs, 0); err != nil {
+			return nil, nil, err
+		}
+		b := &all.batch.Blocks[0]
+		blocks[i] = sampling.Block{Destinations: b.Destinations, Sources: b.Sources,
+			Offsets: slices.Clone(b.Offsets), Indices: slices.Clone(b.Indices), Weights: slices.Clone(b.Weights)}
+		inputs = slices.Clone(all.batch.Inputs)
+	}
+	if left < int64(len(inputs)) {
+		return nil, nil, nil
+	}
+	return blocks, inputs, nil
+}
