@@ -104,7 +104,7 @@ func (a *app) planGraphTraining(ctx context.Context, o *planOptions) (_ result, 
 
 // measure trains on some batches, and returns how many an epoch has, and what they and validation took.
 func (in *graphInput) measure(ctx context.Context, a *app, spec trainer.Spec, part session.Partition) (batches float64, costs trainer.EpochCosts, err error) {
-	sets, err := in.rowSets(part, a.seed, false)
+	sets, err := in.rowSets(ctx, part, a.seed, false)
 	if err != nil {
 		return 0, costs, err
 	}
