@@ -162,7 +162,7 @@ func readWhole(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 }
 
 func readExactly(f vfs.File, size int64) ([]byte, error) {
-	b := make([]byte, size)
+	b := vfs.AlignedBytes(int(size), vfs.PageBytes) // whether it is read past the page cache depends on its size alone
 	if n, err := f.ReadAt(b, 0); int64(n) < size {
 		if err == io.EOF {
 			return nil, &CorruptError{f.Path(), -1, fmt.Sprintf("it ends after %d of its %d bytes", n, size)}

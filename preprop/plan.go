@@ -79,6 +79,9 @@ type work struct {
 // heap, buffers of files.
 const processBytes = 64 << 20
 
+// noticeableBytes is the size of a row table from which on the Go heap is kept small for it.
+const noticeableBytes = processBytes / 16
+
 // graphs returns, for each Operator.Graph that is used, the products of the sequence that has
 // most, and the different Operator.base that there are.
 func (w *work) graphs() (longest map[string]int, bases map[Operator]bool) {

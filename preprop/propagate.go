@@ -313,7 +313,7 @@ func (s *jobContext) findProgress(j *job, store *format.Writer) error {
 			return err
 		}
 		s.table = nil
-		if pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > processBytes/16 {
+		if pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > noticeableBytes {
 			debug.FreeOSMemory() // the plan does not count the table any more
 		}
 	}

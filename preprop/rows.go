@@ -38,8 +38,6 @@ func (o *Options) stores(t *format.RowTable, i, v int64) bool {
 // reads the row table of the graph three times, a chunk at a time. It calls fits with the
 // number of rows before it allocates memory for them.
 func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(rows int64) error) (*format.RowTable, []format.RegionSize, error) {
-	// The table is the one large thing on the heap, which may not double it.
-	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	// each calls body with each row that the store has: its region, and its place in t.
 	each := func(body func(t *format.RowTable, i, v int64, region int)) error {
 		return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
@@ -69,6 +67,9 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(row
 	}
 	if err := fits(total); err != nil {
 		return nil, nil, err
+	}
+	if pickedBytes(&graph.Manifest, total) > noticeableBytes { // the table is the one large thing on the heap, which may not double it
+		defer debug.SetGCPercent(debug.SetGCPercent(20))
 	}
 	next := make([]int64, len(regionOrder)) // row of each region
 	begin := func() {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
+	debug.SetGCPercent(800) // the heap of tests is small: at the default, collections take longer than the tests
 	os.Exit(m.Run())
 }
 

@@ -174,10 +174,11 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	m.Input["normalize_features"] = strconv.FormatBool(o.NormalizeFeatures)
 
 	// Labels come first: they are small, and what is wrong shows early.
-	if err := writeRows(ctx, src, w, m, res); err != nil {
+	large := rowMemory(info) > o.workingBytes()/8
+	if err := writeRows(ctx, src, w, m, res, large); err != nil {
 		return nil, err
 	}
-	if rowMemory(info) > o.workingBytes()/8 {
+	if large {
 		debug.FreeOSMemory() // the row table is garbage now, and the memory plan counts on its room
 	}
 	m.Weighted = t.weighted
@@ -251,9 +252,10 @@ func rowMemory(info Info) int64 {
 }
 
 // writeRows writes labels and splits and counts them.
-func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result) error {
-	// The row table is the one large thing on the heap, which may not double it.
-	defer debug.SetGCPercent(debug.SetGCPercent(20))
+func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result, large bool) error {
+	if large { // the row table is the one large thing on the heap, which may not double it
+		defer debug.SetGCPercent(debug.SetGCPercent(20))
+	}
 	t, err := src.Rows(ctx)
 	if err != nil {
 		return err
