@@ -9,26 +9,48 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// colors tell runs apart, also for most who do not see all colours (Okabe and Ito).
-var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a00"}
+// colors tell runs apart, also for most who do not see all colours (Okabe and Ito, with grey for black), on a light page
+// and on a dark one.
+var colors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777", "#8a8a00"}
 
 func color(run int) string { return colors[run%len(colors)] }
 
+// chartWidths are the widths, in pixels, that each chart is drawn in. The page shows the one that fits, unscaled, so that
+// text has the same size on all screens. Its style sheet has the widths too.
+var chartWidths = []float64{960, 640, 360}
+
 // Sizes of charts, in pixels.
 const (
-	chartWidth = 960
-	lineHeight = 300
-	left       = 64
-	right      = 16
-	top        = 30
-	bottom     = 38
-	barHeight  = 20
-	barGap     = 8
-	nameWidth  = 190
+	lineHeight = 280.0
+	left       = 64.0
+	right      = 12.0
+	top        = 10.0
+	bottom     = 38.0
+	barHeight  = 18.0
+	barGap     = 8.0
+	textHeight = 17.0 // of a line
+	charWidth  = 7.0  // of a character, at most
 )
 
 // canvas collects the elements of an SVG.
-type canvas struct{ strings.Builder }
+type canvas struct {
+	strings.Builder
+	width float64
+}
+
+// chart draws in all widths; draw returns the height.
+func chart(title string, draw func(c *canvas) (height float64)) template.HTML {
+	var page strings.Builder
+	title = template.HTMLEscapeString(title)
+	fmt.Fprintf(&page, "<figure><figcaption>%s</figcaption>\n", title)
+	for _, width := range chartWidths {
+		c := canvas{width: width}
+		height := draw(&c)
+		fmt.Fprintf(&page, `<svg class="w%.0f" width="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n%s</svg>\n", width, width, width, height, title, c.String())
+	}
+	page.WriteString("</figure>")
+	return template.HTML(page.String())
+}
 
 func (c *canvas) add(format string, args ...any) { fmt.Fprintf(&c.Builder, format+"\n", args...) }
 
@@ -36,10 +58,36 @@ func (c *canvas) text(x, y float64, anchor, class, text string) {
 	c.add(`<text x="%.1f" y="%.1f" text-anchor="%s" class="%s">%s</text>`, x, y, anchor, class, template.HTMLEscapeString(text))
 }
 
-func (c *canvas) html(height float64, title string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 %d %.0f" role="img" aria-label="%s">`, chartWidth, height, template.HTMLEscapeString(title)) +
-		"\n" + c.String() + "</svg>")
+func textWidth(text string) float64 { return charWidth * float64(len([]rune(text))) }
+
+// yAxis draws lines across the chart, and returns where.
+func (c *canvas) yAxis(ticks []float64, y func(float64) float64, text func(float64) string) (lines []box) {
+	for _, t := range ticks {
+		c.add(`<line x1="%.0f" x2="%.0f" y1="%.1f" y2="%.1f" class="grid"/>`, left, c.width-right, y(t), y(t))
+		c.text(left-8, y(t)+4, "end", "label", text(t))
+		lines = append(lines, box{left, y(t) - 1, c.width - right, y(t) + 1})
+	}
+	return lines
 }
+
+// xAxis draws the lower end of a chart at a height, with labels as far as they have room.
+func (c *canvas) xAxis(at float64, name string, ticks []float64, x func(float64) float64, text func(float64) string) {
+	free := 0.0
+	for _, t := range ticks {
+		label := text(t)
+		half := textWidth(label) / 2
+		if x(t)-half < free || x(t)+half > c.width {
+			continue
+		}
+		free = x(t) + half + charWidth
+		c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" class="axis"/>`, x(t), x(t), at, at+4)
+		c.text(x(t), at+18, "middle", "label", label)
+	}
+	c.add(`<line x1="%.0f" x2="%.0f" y1="%.1f" y2="%.1f" class="axis"/>`, left, c.width-right, at, at)
+	c.text((left+c.width-right)/2, at+bottom-4, "middle", "label", name)
+}
+
+func tickText(v float64) string { return fmt.Sprintf("%.4g", v) }
 
 // curve is one line of a chart, with the range of the seeds that it is the mean of.
 type curve struct {
@@ -49,20 +97,19 @@ type curve struct {
 	best           int // place of the selected epoch; -1: none
 }
 
-// curves draws a value of each epoch, for each run.
-func curves(title string, runs []Run, value func(trainer.EpochMetrics) *float64) template.HTML {
+// curves draws a value of each epoch, for each run; nothing if no epoch has one. It tells whether there are dots of
+// selected epochs, and bands of several seeds.
+func curves(title string, runs []Run, value func(trainer.EpochMetrics) *float64) (drawn template.HTML, dots, bands bool) {
 	var all []curve
 	for i, r := range runs {
 		if c := meanCurve(r, value); len(c.x) > 0 {
 			c.color = color(i)
 			all = append(all, c)
+			dots, bands = dots || c.best >= 0, bands || len(r.Runs) > 1
 		}
 	}
-	var c canvas
-	c.text(0, 16, "start", "title", title)
 	if len(all) == 0 {
-		c.text(left, top+20, "start", "label", "No epoch has one.")
-		return c.html(top+40, title)
+		return "", false, false
 	}
 	xMax, low, high := 1.0, math.Inf(1), math.Inf(-1)
 	for _, k := range all {
@@ -82,35 +129,37 @@ func curves(title string, runs []Run, value func(trainer.EpochMetrics) *float64)
 	if a == b {
 		a, b = a-0.5, b+0.5
 	}
-	x := func(v float64) float64 { return left + (chartWidth-left-right)*(v-1)/max(xMax-1, 1) }
-	y := func(v float64) float64 { return lineHeight - bottom - (lineHeight-top-bottom)*(scale(v)-a)/(b-a) }
-	for _, t := range ticks {
-		c.add(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" class="grid"/>`, left, chartWidth-right, y(t), y(t))
-		c.text(left-8, y(t)+4, "end", "label", fmt.Sprintf("%.4g", t))
-	}
-	for _, t := range steps(1, xMax, 10) {
-		if t = math.Max(t, 1); t == math.Trunc(t) && t <= xMax {
-			c.add(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="axis"/>`, x(t), x(t), lineHeight-bottom, lineHeight-bottom+4)
-			c.text(x(t), lineHeight-bottom+18, "middle", "label", fmt.Sprint(t))
+	return chart(title, func(c *canvas) float64 {
+		x := func(v float64) float64 { return left + (c.width-left-right)*(v-1)/max(xMax-1, 1) }
+		y := func(v float64) float64 { return lineHeight - bottom - (lineHeight-top-bottom)*(scale(v)-a)/(b-a) }
+		c.yAxis(ticks, y, tickText)
+		var numbers []float64
+		for _, t := range steps(1, xMax, 10) {
+			if t = math.Max(t, 1); t == math.Trunc(t) && t <= xMax {
+				numbers = append(numbers, t)
+			}
 		}
-	}
-	c.add(`<line x1="%d" x2="%d" y1="%d" y2="%d" class="axis"/>`, left, chartWidth-right, lineHeight-bottom, lineHeight-bottom)
-	c.text((left+chartWidth-right)/2, lineHeight-4, "middle", "label", "epoch")
-	for _, k := range all {
-		var band, line, back strings.Builder
-		for i := range k.x {
-			fmt.Fprintf(&band, "%.1f,%.1f ", x(k.x[i]), y(k.max[i]))
-			j := len(k.x) - 1 - i
-			fmt.Fprintf(&back, "%.1f,%.1f ", x(k.x[j]), y(k.min[j]))
-			fmt.Fprintf(&line, "%.1f,%.1f ", x(k.x[i]), y(k.mean[i]))
+		c.xAxis(lineHeight-bottom, "epoch", numbers, x, func(v float64) string { return fmt.Sprint(v) })
+		for _, k := range all {
+			k.draw(c, x, y)
 		}
-		c.add(`<polygon points="%s%s" fill="%s" fill-opacity="0.15"/>`, band.String(), back.String(), k.color)
-		c.add(`<polyline points="%s" stroke="%s" class="curve"/>`, line.String(), k.color)
-		if k.best >= 0 {
-			c.add(`<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`, x(k.x[k.best]), y(k.mean[k.best]), k.color)
-		}
+		return lineHeight
+	}), dots, bands
+}
+
+func (k *curve) draw(c *canvas, x, y func(float64) float64) {
+	var band, line, back strings.Builder
+	for i := range k.x {
+		fmt.Fprintf(&band, "%.1f,%.1f ", x(k.x[i]), y(k.max[i]))
+		j := len(k.x) - 1 - i
+		fmt.Fprintf(&back, "%.1f,%.1f ", x(k.x[j]), y(k.min[j]))
+		fmt.Fprintf(&line, "%.1f,%.1f ", x(k.x[i]), y(k.mean[i]))
 	}
-	return c.html(lineHeight, title)
+	c.add(`<polygon points="%s%s" fill="%s" fill-opacity="0.15"/>`, band.String(), back.String(), k.color)
+	c.add(`<polyline points="%s" stroke="%s" class="curve"/>`, line.String(), k.color)
+	if k.best >= 0 {
+		c.add(`<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`, x(k.x[k.best]), y(k.mean[k.best]), k.color)
+	}
 }
 
 // meanCurve is the mean over the seeds of a run, as long as at least half of them go on.
@@ -188,35 +237,48 @@ type part struct {
 	hatch  bool
 }
 
-// bars draws horizontal bars of pieces, with a label behind each.
+// bars draws horizontal bars of pieces, with a label behind each. Names are beside them or, if that leaves too little
+// room, above.
 func bars(title string, names []string, pieces [][]part, labels []string) template.HTML {
-	var c canvas
-	c.text(0, 16, "start", "title", title)
-	longest := 0.0
-	for _, b := range pieces {
+	longest, labelRoom, nameRoom := 0.0, 0.0, 0.0
+	for i, b := range pieces {
 		sum := 0.0
 		for _, p := range b {
 			sum += p.length
 		}
 		longest = max(longest, sum)
+		labelRoom, nameRoom = max(labelRoom, textWidth(labels[i])+6), max(nameRoom, textWidth(shorten(names[i], 28))+8)
 	}
-	y := float64(top)
-	for i, b := range pieces {
-		c.text(nameWidth-8, y+barHeight-6, "end", "label", shorten(names[i], 28))
-		at := float64(nameWidth)
-		for _, p := range b {
-			width := (chartWidth - nameWidth - 190) * p.length / max(longest, 1e-12)
-			opacity := 1.0
-			if p.hatch {
-				opacity = 0.4
-			}
-			c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s" fill-opacity="%.1f"/>`, at, y, width, barHeight, p.color, opacity)
-			at += width
+	return chart(title, func(c *canvas) float64 {
+		from, y := nameRoom, 0.0
+		above := c.width-nameRoom-labelRoom < c.width/3
+		if above {
+			from = 0
 		}
-		c.text(at+6, y+barHeight-6, "start", "label", labels[i])
-		y += barHeight + barGap
-	}
-	return c.html(y, title)
+		room := max(c.width-from-labelRoom, 40)
+		for i, b := range pieces {
+			switch {
+			case !above:
+				c.text(from-8, y+barHeight-5, "end", "label", shorten(names[i], 28))
+			case names[i] != "":
+				y += textHeight
+				c.text(0, y-5, "start", "label", shorten(names[i], int(c.width/charWidth)))
+			}
+			at := from
+			for _, p := range b {
+				width := room * p.length / max(longest, 1e-12)
+				opacity := 1.0
+				if p.hatch {
+					opacity = 0.4
+				}
+				c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.0f" fill="%s" fill-opacity="%.1f"/>`, at, y, width, barHeight, p.color, opacity)
+				at += width
+			}
+			c.text(at+6, y+barHeight-5, "start", "label", labels[i])
+			y += barHeight + barGap
+		}
+		return y
+	})
 }
 
 func shorten(text string, length int) string {
@@ -226,6 +288,9 @@ func shorten(text string, length int) string {
 	return text
 }
 
+// key is an entry of the legend of a chart.
+type key struct{ Name, Color string }
+
 // stageColors are in the order in which stages are drawn.
 var stageColors = []struct{ stage, name, color string }{
 	{"load_wait", "waiting for input", "#d55e00"},
@@ -234,42 +299,55 @@ var stageColors = []struct{ stage, name, color string }{
 	{"test", "test", "#bbbbbb"},
 }
 
-// stages draws the time of each stage of a run.
-func stages(runs []Run) template.HTML {
+// stages draws the time of each stage of the runs that have any, with a legend.
+func stages(runs []Run) (drawn template.HTML, legend []key) {
 	var names, labels []string
 	var pieces [][]part
+	occurs := map[string]bool{}
 	for _, r := range runs {
+		total := r.trainSeconds()
+		if !(total > 0) {
+			continue
+		}
 		s := r.figures().StageSeconds
 		var b []part
-		var words []string
 		for _, stage := range stageColors {
 			b = append(b, part{stage.color, s[stage.stage], false})
+			occurs[stage.stage] = occurs[stage.stage] || s[stage.stage] > 0
 		}
-		total := r.trainSeconds()
-		words = append(words, duration(total))
-		if total > 0 {
-			words = append(words, fmt.Sprintf("%.0f %% waiting", 100*s["load_wait"]/total))
-		}
-		names, pieces, labels = append(names, r.Name), append(pieces, b), append(labels, strings.Join(words, ", "))
+		names, pieces = append(names, r.Name), append(pieces, b)
+		labels = append(labels, fmt.Sprintf("%s, %.0f %% waiting", duration(total), 100*s["load_wait"]/total))
 	}
-	return bars("Time of a run, by stage", names, pieces, labels)
+	for _, stage := range stageColors {
+		if occurs[stage.stage] {
+			legend = append(legend, key{stage.name, stage.color})
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return bars("Time of a run, by stage", names, pieces, labels), legend
 }
 
-// epochs draws the predicted time of an epoch beside the measured one.
-func epochs(runs []Run) template.HTML {
+// epochs draws the predicted time of an epoch, where there is one, beside the measured one.
+func epochs(runs []Run) (drawn template.HTML, predicted bool) {
 	var names, labels []string
 	var pieces [][]part
 	for i, r := range runs {
 		measured := r.figures().EpochSeconds.Mean
+		if !(measured > 0) {
+			continue
+		}
 		names, pieces = append(names, r.Name), append(pieces, []part{{color(i), measured, false}})
 		labels = append(labels, "measured "+duration(measured))
 		if p := r.PredictedEpochSeconds; p > 0 {
-			label := "predicted " + duration(p)
-			if measured > 0 {
-				label += fmt.Sprintf(" (%.2f ×)", p/measured)
-			}
-			names, pieces, labels = append(names, ""), append(pieces, []part{{color(i), p, true}}), append(labels, label)
+			predicted = true
+			names, pieces = append(names, ""), append(pieces, []part{{color(i), p, true}})
+			labels = append(labels, fmt.Sprintf("predicted %s (%.2f ×)", duration(p), p/measured))
 		}
 	}
-	return bars("Time of an epoch", names, pieces, labels)
+	if len(names) == 0 {
+		return "", false
+	}
+	return bars("Time of an epoch", names, pieces, labels), predicted
 }

@@ -34,12 +34,16 @@ func (r *Run) trainEpochSeconds() float64 {
 	return (seconds[(len(seconds)-1)/2] + seconds[len(seconds)/2]) / 2
 }
 
+// readsGraph tells that the model reads a graph, not a hop store.
+func (r *Run) readsGraph() bool {
+	aggregation, err := trainer.AggregationOf(r.Spec.Model)
+	return err == nil && aggregation != ""
+}
+
 // points are the trainings that have a test metric and an epoch, by epoch time.
 func points(runs []Run) (all []point) {
 	for i, r := range runs {
-		p := point{name: r.Name, color: color(i), seconds: r.trainEpochSeconds()}
-		aggregation, err := trainer.AggregationOf(r.Spec.Model)
-		p.sampled = err == nil && aggregation != ""
+		p := point{name: r.Name, color: color(i), seconds: r.trainEpochSeconds(), sampled: r.readsGraph()}
 		if test := r.figures().Test; test != nil && p.seconds > 0 {
 			p.Spread = *test
 			all = append(all, p)
@@ -65,27 +69,22 @@ func frontier(all []point, lower bool) (best []point) {
 	return best
 }
 
-// tradeoff draws the test metric of trainings against the time of an epoch (preprop-gnn Figures 7, 11).
-func tradeoff(runs []Run) template.HTML {
+// tradeoff draws the test metric of trainings against the time of an epoch (preprop-gnn Figures 7, 11), and lists what the
+// marks mean. If it cannot, why says so.
+func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
 	metric := runs[0].Options.Metric
-	title := "Test " + metric + " against the time of an epoch"
-	var c canvas
-	all := points(runs)
-	same := !slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric })
-	switch {
-	case !same:
-		title = "Test metric against the time of an epoch"
-		c.text(left, top+20, "start", "label", "The trainings have different metrics.")
-	case len(all) < 2:
-		c.text(left, top+20, "start", "label", "Fewer than two trainings have been tested.")
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
+		return "", nil, "The trainings have different metrics."
 	}
-	c.text(0, 16, "start", "title", title)
-	if !same || len(all) < 2 {
-		return c.html(top+40, title)
+	all := points(runs)
+	if len(all) < 2 {
+		return "", nil, "Fewer than two trainings have been tested."
 	}
 	low, high := math.Inf(1), math.Inf(-1)
+	var stores, graphs, spread bool
 	for _, p := range all {
 		low, high = min(low, p.Mean-p.Std), max(high, p.Mean+p.Std)
+		stores, graphs, spread = stores || !p.sampled, graphs || p.sampled, spread || p.Std > 0
 	}
 	if low == high {
 		low, high = low-0.005, high+0.005
@@ -95,64 +94,88 @@ func tradeoff(runs []Run) template.HTML {
 	margin := (high - low) / 20 // for the points
 	low, high = low-margin, high+margin
 	first, last := all[0].seconds/1.3, all[len(all)-1].seconds*1.3
-	x := func(v float64) float64 {
-		return left + (chartWidth-left-right)*(math.Log(v)-math.Log(first))/(math.Log(last)-math.Log(first))
+	best := frontier(all, trainer.LowerIsBetter(metric))
+	better := "up"
+	if trainer.LowerIsBetter(metric) {
+		better = "down"
 	}
-	y := func(v float64) float64 { return lineHeight - bottom - (lineHeight-top-bottom)*(v-low)/(high-low) }
-	for _, t := range yTicks {
-		c.add(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" class="grid"/>`, left, chartWidth-right, y(t), y(t))
-		c.text(left-8, y(t)+4, "end", "label", fmt.Sprintf("%.4g", t))
+	marks = append(marks, "Better is "+better+" and to the left.")
+	if stores && graphs {
+		marks = append(marks, "A circle is a model that reads a hop store, a square one that reads a graph.")
 	}
-	for _, t := range powers(first, last) {
-		if t >= first && t <= last {
-			c.add(`<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" class="axis"/>`, x(t), x(t), lineHeight-bottom, lineHeight-bottom+4)
-			c.text(x(t), lineHeight-bottom+18, "middle", "label", duration(t))
+	if len(best) > 1 {
+		marks = append(marks, "The dashed line joins the trainings that no other beats in both.")
+	}
+	if spread {
+		marks = append(marks, "Bars are standard deviations over seeds.")
+	}
+	if stores {
+		marks = append(marks, "Propagation is not in the time.")
+	}
+	return chart("Test "+metric+" against the time of an epoch", func(c *canvas) float64 {
+		x := func(v float64) float64 {
+			return left + (c.width-left-right)*(math.Log(v)-math.Log(first))/(math.Log(last)-math.Log(first))
 		}
-	}
-	c.add(`<line x1="%d" x2="%d" y1="%d" y2="%d" class="axis"/>`, left, chartWidth-right, lineHeight-bottom, lineHeight-bottom)
-	c.text((left+chartWidth-right)/2, lineHeight-4, "middle", "label", "an epoch of training")
-	var line strings.Builder
-	for _, p := range frontier(all, trainer.LowerIsBetter(metric)) {
-		fmt.Fprintf(&line, "%.1f,%.1f ", x(p.seconds), y(p.Mean))
-	}
-	c.add(`<polyline points="%s" stroke="#888" stroke-dasharray="5 4" class="curve"/>`, line.String())
-	var taken []box
-	for _, p := range all {
-		taken = append(taken, box{x(p.seconds) - 8, y(p.Mean) - 8, x(p.seconds) + 8, y(p.Mean) + 8})
-	}
-	for _, p := range all {
-		at, mid := x(p.seconds), y(p.Mean)
-		if p.Std > 0 {
-			c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s"/>`, at, at, y(p.Mean-p.Std), y(p.Mean+p.Std), p.color)
+		y := func(v float64) float64 { return lineHeight - bottom - (lineHeight-top-bottom)*(v-low)/(high-low) }
+		taken := c.yAxis(yTicks, y, tickText)
+		ticks := powers(first, last)
+		ticks = slices.DeleteFunc(ticks, func(t float64) bool { return t < first || t > last })
+		c.xAxis(lineHeight-bottom, "an epoch of training", ticks, x, duration)
+		var line strings.Builder
+		for i, p := range best {
+			fmt.Fprintf(&line, "%.1f,%.1f ", x(p.seconds), y(p.Mean))
+			if i > 0 {
+				taken = append(taken, alongLine(x(best[i-1].seconds), y(best[i-1].Mean), x(p.seconds), y(p.Mean))...)
+			}
 		}
-		about := template.HTMLEscapeString(fmt.Sprintf("%s: %s, %s", p.name, valueText(metric, &p.Spread), duration(p.seconds)))
-		if p.sampled {
-			c.add(`<rect x="%.1f" y="%.1f" width="11" height="11" fill="%s"><title>%s</title></rect>`, at-5.5, mid-5.5, p.color, about)
-		} else {
-			c.add(`<circle cx="%.1f" cy="%.1f" r="6" fill="%s"><title>%s</title></circle>`, at, mid, p.color, about)
+		c.add(`<polyline points="%s" stroke="#888" stroke-dasharray="5 4" class="curve"/>`, line.String())
+		for _, p := range all {
+			at := x(p.seconds)
+			taken = append(taken, box{at - 8, min(y(p.Mean)-8, y(p.Mean+p.Std)), at + 8, max(y(p.Mean)+8, y(p.Mean-p.Std))})
 		}
-		name := shorten(p.name, 24)
-		if b := findRoom(at, mid, labelWidth*float64(len([]rune(name))), taken); b != (box{}) {
-			taken = append(taken, b)
-			c.text(b.left, b.bottom-3, "start", "label", name)
+		for _, p := range all {
+			at, mid := x(p.seconds), y(p.Mean)
+			if p.Std > 0 {
+				c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s"/>`, at, at, y(p.Mean-p.Std), y(p.Mean+p.Std), p.color)
+			}
+			about := template.HTMLEscapeString(fmt.Sprintf("%s: %s, %s", p.name, valueText(metric, &p.Spread), duration(p.seconds)))
+			if p.sampled {
+				c.add(`<rect x="%.1f" y="%.1f" width="11" height="11" fill="%s"><title>%s</title></rect>`, at-5.5, mid-5.5, p.color, about)
+			} else {
+				c.add(`<circle cx="%.1f" cy="%.1f" r="6" fill="%s"><title>%s</title></circle>`, at, mid, p.color, about)
+			}
+			name := shorten(p.name, 24)
+			if b := c.findRoom(at, mid, textWidth(name), taken); b != (box{}) {
+				taken = append(taken, b)
+				c.text(b.left, b.bottom-3, "start", "label", name)
+			}
 		}
-	}
-	return c.html(lineHeight, title)
+		return lineHeight
+	}), marks, ""
 }
 
 // box is a rectangle of a chart.
 type box struct{ left, top, right, bottom float64 }
 
-const labelWidth = 7.0 // of a character, at most, in pixels
+// alongLine are small boxes that cover a line.
+func alongLine(x0, y0, x1, y1 float64) (boxes []box) {
+	const step = 4.0
+	n := math.Ceil(math.Hypot(x1-x0, y1-y0) / step)
+	for i := 0.0; i <= n; i++ {
+		x, y := x0+(x1-x0)*i/max(n, 1), y0+(y1-y0)*i/max(n, 1)
+		boxes = append(boxes, box{x - 2, y - 2, x + 2, y + 2})
+	}
+	return boxes
+}
 
 // findRoom is where a label of this width beside a point covers nothing; the zero box if nowhere. The
 // legend and the point's title name it too.
-func findRoom(x, y, width float64, taken []box) box {
+func (c *canvas) findRoom(x, y, width float64, taken []box) box {
 	const height, gap = 14.0, 9.0
 	for _, up := range []float64{height + 6, -6, height / 2, 2*height + 8, -height - 8} {
 		for _, from := range []float64{x + gap, x - gap - width} {
 			b := box{from, y - up, from + width, y - up + height}
-			free := b.left >= left && b.right <= chartWidth && b.top >= top && b.bottom <= lineHeight-bottom
+			free := b.left >= left && b.right <= c.width && b.top >= top && b.bottom <= lineHeight-bottom
 			for _, t := range taken {
 				free = free && (b.right <= t.left || b.left >= t.right || b.bottom <= t.top || b.top >= t.bottom)
 			}
@@ -175,10 +198,11 @@ var places = []struct {
 	{"a cache", "#56b4e9", func(t loader.Traffic) int64 { return t.CacheBytes }},
 }
 
-// traffic draws the bytes of features of an epoch (preprop-gnn Appendix I).
-func traffic(runs []Run) template.HTML {
+// traffic draws the bytes of features of an epoch (preprop-gnn Appendix I) of the runs that counted them, with a legend.
+func traffic(runs []Run) (drawn template.HTML, legend []key) {
 	var names, labels []string
 	var pieces [][]part
+	var all loader.Traffic
 	least := int64(math.MaxInt64)
 	for _, r := range runs {
 		if n := r.figures().EpochTraffic.Bytes(); n > 0 {
@@ -187,21 +211,31 @@ func traffic(runs []Run) template.HTML {
 	}
 	for _, r := range runs {
 		t := r.figures().EpochTraffic
+		n := t.Bytes()
+		if n == 0 {
+			continue
+		}
+		all.Add(t)
 		var b []part
 		for _, p := range places {
 			b = append(b, part{p.Color, float64(p.bytes(t)), false})
 		}
-		label := "unknown"
-		if n := t.Bytes(); n > 0 {
-			label = units.Bytes(n).String()
-			if n > least {
-				label += fmt.Sprintf(" (%.3g ×)", float64(n)/float64(least))
-			}
-			if t.CachedRows > 0 {
-				label += fmt.Sprintf(", %.0f %% cached", 100*t.HitRate())
-			}
+		label := units.Bytes(n).String()
+		if n > least {
+			label += fmt.Sprintf(" (%.3g ×)", float64(n)/float64(least))
+		}
+		if t.CachedRows > 0 {
+			label += fmt.Sprintf(", %.0f %% cached", 100*t.HitRate())
 		}
 		names, pieces, labels = append(names, r.Name), append(pieces, b), append(labels, label)
 	}
-	return bars("Feature bytes of an epoch", names, pieces, labels)
+	for _, p := range places {
+		if p.bytes(all) > 0 {
+			legend = append(legend, key{p.Name, p.Color})
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return bars("Feature bytes of an epoch", names, pieces, labels), legend
 }

@@ -28,7 +28,7 @@ type Run struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"trafficColors": func() any { return places }, "rows": tuningRows}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows}).Parse(pageText))
 
 // content is what the page is filled with.
 type content struct {
@@ -38,11 +38,22 @@ type content struct {
 	Several bool // runs
 	Differ  settingsTable
 	All     settingsTable
+	Seeds   template.HTML   // test metric of each
 	Charts  []template.HTML // learning curves
+	Dots    bool            // of selected epochs
+	Bands   bool            // of several seeds
 	Stages  template.HTML
 	Epochs  template.HTML // predicted beside measured
 	Trade   template.HTML // accuracy against epoch time
 	Traffic template.HTML
+
+	StageKeys, TrafficKeys []key
+	Predicted              bool     // some epoch
+	Marks                  []string // of Trade, explained
+	NoTrade                string   // why there is no Trade
+	Sampled, Cached        bool     // rows of Traffic
+	Spread                 bool     // some training has several seeds
+
 	Table7  []preprocessing
 	Unknown []string // runs whose propagation seconds are not known
 	Trials  []trialsTable
@@ -78,19 +89,33 @@ func Page(runs []Run) ([]byte, error) {
 			c.Metric = "metric"
 		}
 		c.Runs = append(c.Runs, r.row(color(i)))
-		c.addPreprocessing(r)
+		t := r.figures().EpochTraffic
+		c.Sampled, c.Cached, c.Spread = c.Sampled || r.readsGraph() && t.Rows > 0, c.Cached || t.CachedRows > 0, c.Spread || len(r.Runs) > 1
+		if !r.readsGraph() { // which is not propagated
+			c.addPreprocessing(r)
+		}
 		if len(r.Trials) > 0 {
 			c.Trials = append(c.Trials, trials(r))
 		}
 	}
 	c.All, c.Differ = settings(runs)
-	c.Charts = []template.HTML{
-		curves("Validation "+c.Metric, runs, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }),
-		curves("Training loss", runs, func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }),
+	for _, each := range []struct {
+		title string
+		value func(e trainer.EpochMetrics) *float64
+	}{
+		{"Validation " + c.Metric, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }},
+		{"Training loss", func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }},
+	} {
+		if chart, dots, bands := curves(each.title, runs, each.value); chart != "" {
+			c.Charts, c.Dots, c.Bands = append(c.Charts, chart), c.Dots || dots, c.Bands || bands
+		}
 	}
-	c.Stages, c.Epochs, c.Traffic = stages(runs), epochs(runs), traffic(runs)
+	c.Seeds = seeds(runs)
+	c.Stages, c.StageKeys = stages(runs)
+	c.Epochs, c.Predicted = epochs(runs)
+	c.Traffic, c.TrafficKeys = traffic(runs)
 	if c.Several {
-		c.Trade = tradeoff(runs)
+		c.Trade, c.Marks, c.NoTrade = tradeoff(runs)
 	}
 	var b bytes.Buffer
 	err := page.Execute(&b, c)

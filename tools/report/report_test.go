@@ -164,7 +164,7 @@ func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
 	text := pageOf(t, sign, sage, slow)
 	for _, want := range []string{
 		"<title>sign: 25.00 %, 1.5 s</title></circle>", "<title>sage: 26.00 ± 1.00 %, 15 s</title></rect>", "<title>slow: 25.00 %, 30 s</title></circle>",
-		">3 MiB<", ">9 MiB (3 ×), 25 % cached<", ">unknown<",
+		">3 MiB<", ">9 MiB (3 ×), 25 % cached<",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)

@@ -37,6 +37,7 @@ type tuningContent struct {
 	Version, Title, Limits, Memory, Throughput, Metric string
 	Seconds                                            string
 	Trials, Failed                                     int
+	Crosses                                            bool // in the charts
 	Charts                                             []template.HTML
 	Columns                                            []string
 	Front, All                                         []tuningRow
@@ -84,6 +85,7 @@ func (t *Tuning) Page() ([]byte, error) {
 	})
 	c.Columns = slices.Sorted(maps.Keys(names))
 	front := t.Goals.Front(t.Trials)
+	c.Crosses = slices.ContainsFunc(t.Trials, t.outside)
 	roles := map[int]string{}
 	if len(front) > 0 {
 		choice := t.Goals.Choose(front)
@@ -110,9 +112,9 @@ func (t *Tuning) Page() ([]byte, error) {
 		}
 		c.Fits = append(c.Fits, row)
 	}
-	memory := scatterAxis{"memory, MiB", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, true}
+	memory := scatterAxis{"memory, MiB", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }, tickText, true}
 	rate := scatterAxis{"training rows a second", t.Goals.Throughput, count, true}
-	valid := scatterAxis{"validation " + c.Metric, func(o tune.Outcome) float64 { return *o.Valid }, func(v float64) string { return fmt.Sprintf("%.4g", v) }, false}
+	valid := scatterAxis{"validation " + c.Metric, func(o tune.Outcome) float64 { return *o.Valid }, tickText, false}
 	c.Charts = []template.HTML{t.scatter("Throughput against memory", memory, rate, front, roles), t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles)}
 	var b bytes.Buffer
 	err := tuningPage.Execute(&b, c)
@@ -130,7 +132,7 @@ func (t *Tuning) row(trial tune.Trial, columns []string, role string) tuningRow 
 		r.Valid = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
 	}
 	for _, name := range columns {
-		value := trial.Settings[name]
+		value := short(trial.Settings[name])
 		if value == "" {
 			value = "–"
 		}
@@ -161,71 +163,68 @@ func (a *scatterAxis) ticks(low, high float64) (ticks []float64) {
 	return ticks
 }
 
+// place returns where a value of an axis lies between two pixels, with a margin for the points, and the range of values.
+func (a *scatterAxis) place(all []tune.Trial, from, to float64) (at func(v float64) float64, low, high float64) {
+	scale := func(v float64) float64 { return v }
+	if a.logarithmic {
+		scale = math.Log
+	}
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, trial := range all {
+		v := a.of(trial.Outcome)
+		low, high = min(low, v), max(high, v)
+	}
+	p, q := scale(low), scale(high)
+	if p == q {
+		p, q = p-0.5, q+0.5
+	}
+	p, q = p-(q-p)/20, q+(q-p)/20
+	return func(v float64) float64 { return from + (to-from)*(scale(v)-p)/(q-p) }, low, high
+}
+
+// outside tells that a measured trial is not within the limits.
+func (t *Tuning) outside(trial tune.Trial) bool {
+	return t.Goals.Measured(trial.Outcome) && !t.Goals.Meets(trial.Outcome)
+}
+
 // scatter draws the measured trials. Those of the front are filled, those outside the limits are crosses.
 func (t *Tuning) scatter(title string, xAxis, yAxis scatterAxis, front []tune.Trial, roles map[int]string) template.HTML {
-	var c canvas
-	c.text(0, 16, "start", "title", title)
 	var all []tune.Trial
 	for _, trial := range t.Trials {
 		if t.Goals.Measured(trial.Outcome) {
 			all = append(all, trial)
 		}
 	}
-	const height = float64(lineHeight)
-	// place returns where a value of an axis lies between two pixels, with a margin for the points.
-	place := func(a scatterAxis, from, to float64) (at func(v float64) float64, low, high float64) {
-		scale := func(v float64) float64 { return v }
-		if a.logarithmic {
-			scale = math.Log
-		}
-		low, high = math.Inf(1), math.Inf(-1)
+	return chart(title, func(c *canvas) float64 {
+		const from = top + textHeight // below the name of the axis
+		x, low, high := xAxis.place(all, left, c.width-right)
+		c.xAxis(lineHeight-bottom, xAxis.name, xAxis.ticks(low, high), x, xAxis.text)
+		y, low, high := yAxis.place(all, lineHeight-bottom, from)
+		taken := append(c.yAxis(yAxis.ticks(low, high), y, yAxis.text), box{0, 0, textWidth(yAxis.name), textHeight})
+		c.text(0, 12, "start", "label", yAxis.name)
 		for _, trial := range all {
-			v := a.of(trial.Outcome)
-			low, high = min(low, v), max(high, v)
-		}
-		p, q := scale(low), scale(high)
-		if p == q {
-			p, q = p-0.5, q+0.5
-		}
-		p, q = p-(q-p)/20, q+(q-p)/20
-		return func(v float64) float64 { return from + (to-from)*(scale(v)-p)/(q-p) }, low, high
-	}
-	x, low, high := place(xAxis, left, chartWidth-right)
-	for _, v := range xAxis.ticks(low, high) {
-		c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" class="axis"/>`, x(v), x(v), height-bottom, height-bottom+4)
-		c.text(x(v), height-bottom+18, "middle", "label", xAxis.text(v))
-	}
-	y, low, high := place(yAxis, height-bottom, top)
-	for _, v := range yAxis.ticks(low, high) {
-		c.add(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" class="grid"/>`, left, chartWidth-right, y(v), y(v))
-		c.text(left-8, y(v)+4, "end", "label", yAxis.text(v))
-	}
-	c.add(`<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" class="axis"/>`, left, chartWidth-right, height-bottom, height-bottom)
-	c.text((left+chartWidth-right)/2, height-4, "middle", "label", xAxis.name)
-	c.text(left+4, top-2, "start", "label", yAxis.name)
-	var taken []box
-	for _, trial := range all {
-		px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
-		taken = append(taken, box{px - 5, py - 5, px + 5, py + 5})
-		about := template.HTMLEscapeString(fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)),
-			valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})))
-		switch on := slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }); {
-		case on:
-			c.add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"><title>%s</title></circle>`, px, py, colors[0], about)
-		case !t.Goals.Meets(trial.Outcome):
-			c.add(`<path d="M%.1f %.1f l6 6 m0 -6 l-6 6" stroke="#999" fill="none"><title>%s</title></path>`, px-3, py-3, about)
-		default:
-			c.add(`<circle cx="%.1f" cy="%.1f" r="3.5" fill="none" stroke="#777"><title>%s</title></circle>`, px, py, about)
-		}
-	}
-	for _, trial := range front {
-		if name := roles[trial.Number]; name != "" {
 			px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
-			if b := findRoom(px, py, labelWidth*float64(len(name)), taken); b != (box{}) {
-				taken = append(taken, b)
-				c.text(b.left, b.bottom-3, "start", "label", name)
+			taken = append(taken, box{px - 5, py - 5, px + 5, py + 5})
+			about := template.HTMLEscapeString(fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)),
+				valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})))
+			switch on := slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }); {
+			case on:
+				c.add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"><title>%s</title></circle>`, px, py, colors[0], about)
+			case t.outside(trial):
+				c.add(`<path d="M%.1f %.1f l6 6 m0 -6 l-6 6" stroke="#999" fill="none"><title>%s</title></path>`, px-3, py-3, about)
+			default:
+				c.add(`<circle cx="%.1f" cy="%.1f" r="3.5" fill="none" stroke="#777"><title>%s</title></circle>`, px, py, about)
 			}
 		}
-	}
-	return c.html(height, title)
+		for _, trial := range front {
+			if name := roles[trial.Number]; name != "" {
+				px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
+				if b := c.findRoom(px, py, textWidth(name), taken); b != (box{}) {
+					taken = append(taken, b)
+					c.text(b.left, b.bottom-3, "start", "label", name)
+				}
+			}
+		}
+		return lineHeight
+	})
 }

@@ -2,8 +2,6 @@ package report
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -41,15 +39,13 @@ func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	if strings.Contains(page, "<th class=\"n\">model") || strings.Contains(page, "ZgotmplZ") {
 		t.Error("a setting that does not vary has a column, or something was refused by the template")
 	}
-	if crosses := strings.Count(page, "<path"); crosses != 2*2 {
+	if crosses := strings.Count(page, "<path"); crosses != 2*2*len(chartWidths) {
 		t.Errorf("%d crosses in two charts", crosses)
 	}
-	for _, found := range regexp.MustCompile(`<circle cx="([^"]+)" cy="([^"]+)"`).FindAllStringSubmatch(page, -1) {
-		x, xErr := strconv.ParseFloat(found[1], 64)
-		y, yErr := strconv.ParseFloat(found[2], 64)
-		if xErr != nil || yErr != nil || x < left || x > chartWidth-right || y < top || y > lineHeight-bottom {
-			t.Errorf("%s is outside of its chart", found[0])
-		}
+	checkCharts(t, page)
+	without := tuningOf(0)
+	if html, err := without.Page(); err != nil || strings.Contains(string(html), "Crosses are") {
+		t.Errorf("crosses are explained, and there are none: %v", err)
 	}
 	if html, err := tuningOf(1).Page(); err != nil || !strings.Contains(string(html), "No trial is within the limits") {
 		t.Errorf("%v: %s", err, html)
