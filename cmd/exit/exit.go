@@ -36,7 +36,7 @@ func Of(err error) int {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	switch {
-	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
+	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, vfs.ErrLink, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
 		return Options
 	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
 		return Corrupt

@@ -130,6 +130,15 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 				return usagef("--output %q: want a directory", o.Value)
 			}
 		}
+		if o := c.Flags().Lookup("output"); o != nil && o.Value.String() != "" {
+			output, err := a.followLink(o.Value.String())
+			if err == nil {
+				err = o.Value.Set(output)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		a.running, a.stop = true, c.Context().Done()
 		defer offheap.LimitProcess(0)
 		if err := a.useMemory(); err != nil {

@@ -10,6 +10,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
+// followLink is the path of an output, or, if that is a symbolic link, what it leads to: files that a job needs
+// lie beside that too. A link to what does not exist is vfs.ErrLink.
+func (a *app) followLink(path string) (string, error) {
+	real, err := a.fs.Resolve(path)
+	if err != nil {
+		return "", err
+	}
+	dir, err := a.fs.Resolve(filepath.Dir(path))
+	if err != nil || filepath.Join(dir, filepath.Base(path)) == real {
+		return path, err
+	}
+	return real, nil
+}
+
 // checkNoFiles refuses to write over any of some files in a directory, or into a graph or
 // store.
 func (a *app) checkNoFiles(dir string, names []string) error {
@@ -21,6 +35,9 @@ func (a *app) checkNoFiles(dir string, names []string) error {
 		for _, path := range []string{path, path + vfs.TempSuffix} { // which writing would replace
 			if _, err := a.fs.Stat(path); err == nil {
 				return fmt.Errorf("%s: %w (give another directory)", path, format.ErrExists)
+			}
+			if _, err := a.fs.Resolve(path); errors.Is(err, vfs.ErrLink) {
+				return err
 			}
 		}
 	}
@@ -46,8 +63,8 @@ func (a *app) checkWritable(dir, name string) (err error) {
 	return f.Abort()
 }
 
-// writeFiles writes files into a directory, which is made if need be: all of them, or
-// none.
+// writeFiles writes files into a directory, which is made if need be: all of them, or none. An older file that
+// was not replaced stays.
 func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) {
 	_, err = a.fs.Stat(dir)
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -58,20 +75,29 @@ func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) 
 		return err
 	}
 	var pending []vfs.PendingFile
-	committed := 0
+	var made []string // files that were not there before
 	defer func() {
-		for i, f := range pending {
-			if err != nil && i < committed {
-				_ = a.fs.Remove(filepath.Join(dir, names[i]))
-			}
+		for _, f := range pending {
 			_ = f.Abort() // nothing, where it was committed
 		}
-		if err != nil && missing {
+		if err == nil {
+			return
+		}
+		for _, path := range made {
+			_ = a.fs.Remove(path)
+		}
+		if missing {
 			_ = a.fs.Remove(dir)
 		}
 	}()
 	for i, name := range names {
-		f, err := a.fs.Create(filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
+		if _, err := a.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			made = append(made, path)
+		} else if err != nil {
+			return err
+		}
+		f, err := a.fs.Create(path)
 		if err != nil {
 			return err
 		}
@@ -81,7 +107,6 @@ func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) 
 		}
 	}
 	for _, f := range pending {
-		committed++ // also where syncing the directory fails
 		if err := f.Commit(); err != nil {
 			return err
 		}

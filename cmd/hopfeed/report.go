@@ -95,10 +95,9 @@ func runReport(a *app, o reportOptions) (result, error) {
 			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, trainer.TrialsFile), trainer.ErrCheckpoint, err)
 		}
 		if store := c.Config[storeKey]; store != "" {
-			if store, err = a.fs.Resolve(store); err != nil {
-				return nil, err
+			if store, err := a.fs.Resolve(store); err == nil { // a store that cannot be found any more has no seconds
+				r.PropagateSeconds = seconds[store]
 			}
-			r.PropagateSeconds = seconds[store]
 		}
 		runs = append(runs, r)
 	}

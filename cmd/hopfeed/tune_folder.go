@@ -32,6 +32,7 @@ var tunedFiles = []string{tunedConfig, fastestConfig, smallestConfig, accurateCo
 type tuning struct {
 	app  *app
 	path string
+	made bool   // path did not exist before
 	job  string // with the lock
 	lock io.Closer
 }
@@ -45,8 +46,8 @@ func (a *app) openTuning(path string, points *tune.Points) (t *tuning, done []tu
 	if err := a.refuseWithin(filepath.Join(path, trainer.TrialsFile)); err != nil {
 		return nil, nil, err
 	}
-	t = &tuning{app: a, path: path, job: filepath.Join(path, ".job")}
 	entries, err := a.fs.ReadDir(path)
+	t = &tuning{app: a, path: path, made: errors.Is(err, fs.ErrNotExist), job: filepath.Join(path, ".job")}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
@@ -108,12 +109,14 @@ func (t *tuning) publish(data [][]byte) error {
 	return nil
 }
 
-// close unlocks the folder. If there is nothing in it, it goes.
+// close unlocks the folder, and removes it if this search made it and there is nothing in it.
 func (t *tuning) close() error {
 	err := folder.RemoveFile(t.app.fs, filepath.Join(t.job, folder.LockName))
 	if err == nil {
-		_ = t.app.fs.Remove(t.job)
-		_ = t.app.fs.Remove(t.path) // which works only if there is nothing in it
+		_ = t.app.fs.Remove(t.job) // which works only if there is nothing in it
+		if t.made {
+			_ = t.app.fs.Remove(t.path)
+		}
 	}
 	return errors.Join(err, t.lock.Close())
 }

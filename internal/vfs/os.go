@@ -56,6 +56,9 @@ func mkdirAll(path string, sync func(dir string) error) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
+	if err := refuseDangling("mkdir", path); err != nil {
+		return err
+	}
 	parent := filepath.Dir(path)
 	if err := mkdirAll(parent, sync); err != nil {
 		return err
@@ -96,8 +99,6 @@ func deviceID(path string) uint64 {
 
 func (osFS) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
 func (osFS) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
-func (osFS) Remove(path string) error                   { return os.Remove(path) }
-func (osFS) RemoveAll(path string) error                { return os.RemoveAll(path) }
 func (osFS) Sync(path string) error                     { return syncDir(path) }
 
 func (osFS) Resolve(path string) (string, error) {
@@ -112,6 +113,9 @@ func (osFS) Resolve(path string) (string, error) {
 		}
 		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
 			return "", pathError("resolve", path, err)
+		}
+		if err := refuseDangling("resolve", at); err != nil {
+			return "", err
 		}
 		rest = filepath.Join(filepath.Base(at), rest)
 	}
@@ -141,12 +145,15 @@ func (osFS) Exchange(onePath, otherPath string) error {
 	return syncDir(filepath.Dir(filepath.Clean(otherPath)))
 }
 
-// sameParent keeps a rename to what a sync of one directory makes durable.
+// sameParent keeps a rename to what a sync of one directory makes durable, and away from links.
 func sameParent(oldPath, newPath string) error {
-	if filepath.Dir(filepath.Clean(oldPath)) == filepath.Dir(filepath.Clean(newPath)) {
-		return nil
+	if filepath.Dir(filepath.Clean(oldPath)) != filepath.Dir(filepath.Clean(newPath)) {
+		return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("%s is in another directory", newPath)}
 	}
-	return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("%s is in another directory", newPath)}
+	if err := refuseLink("rename", oldPath); err != nil {
+		return err
+	}
+	return refuseLink("rename", newPath)
 }
 
 // rename is os.Rename with a PathError.
@@ -198,6 +205,9 @@ func lock(path string, stat func(string) (fs.FileInfo, error)) (io.Closer, error
 var errReplaced = errors.New("another process removes or replaces the file each time that it is locked here")
 
 func tryLock(path string, stat func(string) (fs.FileInfo, error)) (_ io.Closer, err error) {
+	if err := refuseLink("lock", path); err != nil { // also to where there is nothing, which opening would make
+		return nil, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err

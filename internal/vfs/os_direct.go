@@ -42,6 +42,9 @@ func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, 
 	if bytes < MinDirect {
 		return nil, 0, noDirect(path, errSmall)
 	}
+	if path, err = followLink(path); err != nil {
+		return nil, 0, err
+	}
 	temp := path + TempSuffix
 	// What is wrong with the folder, or with what is left there, shows here.
 	buffered, err := createTemp(temp)

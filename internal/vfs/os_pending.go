@@ -8,6 +8,10 @@ import (
 )
 
 func (osFS) Create(path string) (PendingFile, error) {
+	path, err := followLink(path)
+	if err != nil {
+		return nil, err
+	}
 	f, err := createTemp(path + TempSuffix)
 	if err != nil {
 		return nil, err
@@ -17,7 +21,7 @@ func (osFS) Create(path string) (PendingFile, error) {
 
 // createTemp makes a new file rather than empty the old one, which somebody may have open.
 func createTemp(temp string) (*os.File, error) {
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := (osFS{}).Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)

@@ -240,3 +240,44 @@ func TestALockThatCannotBeHadIsNotTriedForForEver(t *testing.T) {
 		})
 	}
 }
+
+func TestLinksAreFollowedAndNeverRemovedOrReplaced(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	mkdir(t, OS(), at("folder"))
+	mkdir(t, OS(), at("elsewhere"))
+	put(t, OS(), at("elsewhere/file"), "old")
+	for link, to := range map[string]string{"toFolder": "folder", "toFile": "elsewhere/file", "toNothing": "nothing"} {
+		if err := os.Symlink(to, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"remove toFolder":    func() error { return OS().Remove(at("toFolder")) },
+		"remove toFile":      func() error { return OS().Remove(at("toFile")) },
+		"removeAll toFolder": func() error { return OS().RemoveAll(at("toFolder")) },
+		"remove toNothing":   func() error { return OS().Remove(at("toNothing")) },
+		"rename to":          func() error { return OS().Rename(at("folder"), at("toNothing")) },
+		"rename from":        func() error { return OS().Rename(at("toFile"), at("new")) },
+		"exchange":           func() error { return OS().Exchange(at("toFolder"), at("folder")) },
+		"mkdir toNothing":    func() error { return OS().MkdirAll(at("toNothing/below")) },
+		"lock toNothing":     func() error { _, err := OS().Lock(at("toNothing")); return err },
+		"resolve toNothing":  func() error { _, err := OS().Resolve(at("toNothing/below")); return err },
+		"create toNothing":   func() error { _, err := OS().Create(at("toNothing")); return err },
+		"direct toNothing": func() error {
+			_, _, err := OS().(DirectCreator).CreateDirect(at("toNothing"), MinDirect)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) { wantError(t, call(), ErrLink) })
+	}
+	put(t, OS(), at("toFile"), "new")
+	if got, err := os.ReadFile(at("elsewhere/file")); string(got) != "new" || err != nil {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	for _, link := range []string{"toFolder", "toFile", "toNothing"} {
+		if _, err := os.Readlink(at(link)); err != nil {
+			t.Error(err)
+		}
+	}
+}

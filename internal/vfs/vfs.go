@@ -23,6 +23,10 @@ var ErrNoDirect = errors.New("direct reads and writes not available")
 // happens when the file was truncated, or its disk failed, after it was mapped.
 var ErrFault = errors.New("mapped file cannot be read (truncated while open, or a disk error)")
 
+// ErrLink is returned when a symbolic link is in the way: it leads nowhere, where something is to be made,
+// or it would have to be removed or renamed itself, which never happens. All else follows links.
+var ErrLink = errors.New("it is a symbolic link")
+
 // FS is a file system. Paths are those of the host, relative or absolute.
 // Errors are *fs.PathError or wrap one, so they name the path, and
 // errors.Is(err, syscall.ENOSPC) tells a full disk on every implementation.
@@ -31,7 +35,7 @@ type FS interface {
 	Open(path string) (File, error)
 	// Create starts a file that appears under path, whole and durable, only by
 	// Commit. Its bytes go to path + TempSuffix, which replaces a left-over one, and
-	// which may be opened meanwhile.
+	// which may be opened meanwhile. Where path is a link, both are beside what it leads to.
 	// The parent directory must exist.
 	Create(path string) (PendingFile, error)
 	// MkdirAll makes a directory and its missing parents, durably. So are afterwards the
@@ -41,10 +45,11 @@ type FS interface {
 	ReadDir(path string) ([]fs.DirEntry, error)
 	Stat(path string) (fs.FileInfo, error)
 	// Resolve is the absolute path, without symbolic links, of what is at path, or
-	// would be if made: two paths of one file or directory give one.
+	// would be if made: two paths of one file or directory give one. A link to what does not
+	// exist is ErrLink.
 	Resolve(path string) (string, error)
 	// Remove removes a file or an empty directory; RemoveAll a tree, silently
-	// when there is none.
+	// when there is none. Neither removes what a path that is a link leads to, nor the link: ErrLink.
 	Remove(path string) error
 	RemoveAll(path string) error
 	// Rename moves a file or directory within one parent, durably.

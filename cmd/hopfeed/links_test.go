@@ -1,0 +1,131 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Commands follow an output that is a symbolic link, refuse one that leads nowhere, and remove no link, nor
+// the folder that it leads to, whether they succeed or fail.
+func TestOutputsThatAreLinksAreFollowed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	const tuneLine = "tune store --model sgc --epochs 1 --budget 1 --space space.yaml -o link"
+	for _, line := range []string{
+		generateLine, exportLine, "propagate graph -o store --hops 1 --chunk-rows 16",
+		"train store --model sgc --epochs 1 --run run",
+	} {
+		must(t, disk, line)
+	}
+	write(t, disk, "space.yaml", "lr: [0.1]\n")
+	write(t, disk, "edges.csv", csvEdges)
+	write(t, disk, "bad.csv", "0,1\n1\n")
+	for _, c := range []struct {
+		line string
+		file bool // the output is one
+		code int
+	}{
+		{"generate sbm -o link --nodes 20 --edges 40", false, exitDone},
+		{"import csv edges.csv -o link --ids map", false, exitDone},
+		{"import csv bad.csv -o link", false, exitCorrupt},
+		{"import npy nothing -o link", false, exitFailed},
+		{"propagate graph -o link --hops 1", false, exitDone},
+		{"propagate graph -o link --hops 1 --operator nothing", false, exitUsage},
+		{"export npy store -o link", false, exitDone},
+		{"export npy nothing -o link", false, exitFailed},
+		{"train store --model sgc --epochs 1 --run link", false, exitDone},
+		{"train store --model sgc --epochs 1 --lr 1e300 --run link", false, exitFailed},
+		{tuneLine, false, exitDone},
+		{tuneLine + " --min-accuracy 2", false, exitFailed},
+		{"bench ablation store --epochs 1 --rounds 1 --models sgc --placement host -o link", false, exitDone},
+		{"bench ablation store --epochs 1 --rounds 1 --models sgc --memory 48MiB -o link", false, exitDoesNotFit},
+		{"predict --checkpoint run store -o link", true, exitDone},
+		{"report run -o link", true, exitDone},
+		{"report nothing -o link", true, exitFailed},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			dir := t.TempDir()
+			link := filepath.Join(dir, "link")
+			real := filepath.Join(dir, "real")
+			line := strings.Replace(c.line, " link", " "+link, 1)
+			if c.file {
+				link, real = link+".csv", real+".csv"
+				line = strings.Replace(c.line, " link", " "+link, 1)
+			}
+			if err := os.Symlink(filepath.Base(real), link); err != nil {
+				t.Fatal(err)
+			}
+			if o := hopfeed(t, disk, line); o.code != exitUsage && c.code == exitDone || o.code == exitDone ||
+				c.code == exitDone && !strings.Contains(o.stderr, "symbolic link to "+filepath.Base(real)) {
+				t.Errorf("towards nothing: exit status %d: %s", o.code, o.stderr)
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+				t.Errorf("towards nothing: left %v", entries)
+			}
+			if c.file {
+				write(t, disk, real, "old")
+				if o := hopfeed(t, disk, line); o.code != exitUsage && c.code == exitDone || content(t, disk, real) != "old" {
+					t.Errorf("without --force: exit status %d: %s", o.code, o.stderr)
+				}
+				line += " --force"
+			} else if err := os.Mkdir(real, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if o := hopfeed(t, disk, line); o.code != c.code {
+				t.Errorf("exit status %d: %s", o.code, o.stderr)
+			}
+			if to, err := os.Readlink(link); err != nil || to != filepath.Base(real) {
+				t.Errorf("the link: %q, %v", to, err)
+			}
+			switch info, err := os.Lstat(real); {
+			case err != nil || info.IsDir() == c.file:
+				t.Errorf("what the link leads to: %v, %v", info, err)
+			case c.file && (content(t, disk, real) == "old") != (c.code != exitDone):
+				t.Error("the file is not what it should be")
+			case !c.file && c.code == exitDone:
+				if entries, _ := os.ReadDir(real); len(entries) == 0 {
+					t.Error("nothing was written")
+				}
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+				t.Errorf("left %v", entries)
+			}
+		})
+	}
+	// --force replaces what the link leads to.
+	if err := os.Symlink("arrays", "link"); err != nil {
+		t.Fatal(err)
+	}
+	must(t, disk, "export npy store -o link --force")
+	if info, err := os.Lstat("link"); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := os.Stat("arrays/node_id.npy"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that was not replaced stays as it was.
+func TestAFileThatCannotBeReplacedStays(t *testing.T) {
+	for n := int64(1); ; n++ {
+		m := disk(t)
+		if err := m.MkdirAll("out"); err != nil {
+			t.Fatal(err)
+		}
+		write(t, m, "out/a", "old")
+		faulty := vfs.NewFault(m)
+		faulty.FailAt(n, syscall.EIO)
+		err := (&app{fs: faulty}).writeFiles("out", []string{"a"}, [][]byte{[]byte("new")})
+		if faulty.Operations() < n {
+			break
+		}
+		if got := tree(t, m, "out"); err == nil || len(got) != 1 || got["out/a"] != "old" && got["out/a"] != "new" {
+			t.Errorf("operation %d failed: %v, left %q", n, err, got)
+		}
+	}
+}
