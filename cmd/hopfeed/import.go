@@ -72,7 +72,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	}
 	o.flags(c)
 	f := c.Flags()
-	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge; an error if SRC says that its edges are directed")
+	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge, also if SRC says that its edges are directed")
 	f.BoolVar(&directed, "directed", false, "take edges as they are; an error if SRC says that its edges are undirected")
 	f.BoolVar(&o.normalize, "normalize-features", false, "divide each row of features by its sum, where that is positive")
 	f.BoolVar(&o.inPlace, "features-in-place", false, "refer to the array of the features instead of copying it")

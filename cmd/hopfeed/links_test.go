@@ -129,3 +129,36 @@ func TestAFileThatCannotBeReplacedStays(t *testing.T) {
 		}
 	}
 }
+
+func TestTheWorkingFolderCanBeTheOutput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	must(t, disk, generateLine)
+	must(t, disk, exportLine)
+	write(t, disk, "edges.csv", csvEdges)
+	for _, line := range []string{
+		"import csv ../edges.csv --ids map", "import npy ../arrays", "generate sbm --nodes 20 --edges 40", "propagate ../graph --hops 1", "export npy ../graph",
+	} {
+		if err := os.Mkdir("empty", 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{line + " -o .", line + " -o . --force"} {
+			if err := os.Chdir("empty"); err != nil {
+				t.Fatal(err)
+			}
+			o := hopfeed(t, disk, line)
+			if err := os.Chdir(".."); err != nil { // of the old folder, where there is a new one
+				t.Fatal(err)
+			}
+			if _, err := os.Stat("empty/manifest.json"); o.code != exitDone || err != nil && !strings.HasPrefix(line, "export") {
+				t.Errorf("%s: exit status %d: %s (%v)", line, o.code, o.stderr, err)
+			}
+		}
+		if err := os.RemoveAll("empty"); err != nil {
+			t.Fatal(err)
+		}
+		if entries, err := os.ReadDir("."); err != nil || len(entries) != 3 {
+			t.Fatalf("%s left %v, %v", line, entries, err)
+		}
+	}
+}

@@ -213,13 +213,13 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	return res, nil
 }
 
-// directions decides whether the reverse of every edge is to be added. What the
-// input says holds; where it says nothing, it is what was asked for.
+// directions decides whether the reverse of every edge is to be added: where the input says so, or
+// it was asked for. Nothing takes the reverses away that an undirected input stands for.
 func directions(info Info, asked Direction) (reverses bool, notes []string, err error) {
 	from := cmp.Or(info.DirectionFrom, "the input")
 	switch {
 	case asked == Undirected && info.Direction == Directed:
-		return false, nil, fmt.Errorf("%w: %s says that the edges are directed; leave out --undirected", ErrOptions, from)
+		return true, []string{fmt.Sprintf("the reverse of every edge is added (--undirected), though %s says that edges are directed", from)}, nil
 	case asked == Directed && (info.Direction == Undirected || info.Direction == Symmetric):
 		return false, nil, fmt.Errorf("%w: %s says that the edges are undirected; leave out --directed", ErrOptions, from)
 	case asked == UnknownDirection && info.Direction == UnknownDirection:

@@ -439,7 +439,7 @@ func TestSourcesAndOptionsOutOfBoundsAreRefused(t *testing.T) {
 		"other self-loops":    {Info{Nodes: 1, Features: 1}, Options{SelfLoops: "add"}, ErrOptions},
 		"other duplicates":    {Info{Nodes: 1, Features: 1}, Options{Duplicates: "no"}, ErrOptions},
 		"another direction":   {Info{Nodes: 1, Features: 1}, Options{Direction: Symmetric}, ErrOptions},
-		"directed undirected": {Info{Nodes: 1, Features: 1, Direction: Directed}, Options{Direction: Undirected}, ErrOptions},
+		"undirected directed": {Info{Nodes: 1, Features: 1, Direction: Undirected}, Options{Direction: Directed}, ErrOptions},
 	} {
 		disk := vfs.NewMem()
 		if _, err := Run(context.Background(), disk, &listSource{info: c.info}, "graph", c.o); !errors.Is(err, c.want) {

@@ -505,7 +505,7 @@ func FuzzSparseFeatures(f *testing.F) {
 	})
 }
 
-func TestTheDirectionIsWhatTheInputSaysElseWhatIsAsked(t *testing.T) {
+func TestReversesAreAddedWhereTheInputSaysSoOrItIsAsked(t *testing.T) {
 	const refused = "refused"
 	for _, c := range []struct {
 		said, asked Direction
@@ -516,7 +516,7 @@ func TestTheDirectionIsWhatTheInputSaysElseWhatIsAsked(t *testing.T) {
 		{UnknownDirection, Undirected, "reverses added"},
 		{Directed, UnknownDirection, "as stored"},
 		{Directed, Directed, "as stored"},
-		{Directed, Undirected, refused},
+		{Directed, Undirected, "reverses added, with a note"},
 		{Undirected, UnknownDirection, "reverses added"},
 		{Undirected, Directed, refused},
 		{Undirected, Undirected, "reverses added"},

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -53,16 +55,19 @@ func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
 			return nil, fmt.Errorf("%s: %w (--force replaces it)", w.Output, format.ErrExists)
 		}
 	}
-	dir := filepath.Clean(w.Output) + folder.Suffix
-	if w.Scratch != "" {
-		var err error
-		if dir, err = scratchFolder(fsys, w.Scratch, w.Output); err != nil {
-			return nil, err
-		}
+	dir, err := fsys.Resolve(w.Output) // "." has no name to add to
+	if dir += folder.Suffix; w.Scratch != "" && err == nil {
+		dir, err = scratchFolder(fsys, w.Scratch, w.Output)
+	}
+	if err != nil {
+		return nil, err
 	}
 	s, err := folder.OpenScratch(fsys, dir)
-	if errors.Is(err, vfs.ErrLocked) {
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
 		return nil, fmt.Errorf("%s: another process is importing to it: %w", w.Output, err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return nil, fmt.Errorf("a folder for scratch files: %w (--scratch DIR names another place)", err)
 	}
 	return &scratch{w, s, fsys}, err
 }
