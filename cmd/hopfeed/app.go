@@ -169,15 +169,16 @@ func (a *app) useThreads() error {
 	return nil
 }
 
-// useMemory puts --memory in force, or what the machine has: the budget of the command.
+// useMemory puts --memory in force, or what the machine has: the budget of the command. Limits of the system
+// that have no room for any are an error.
 func (a *app) useMemory() error {
-	a.budget = machine.Limit{Bytes: a.memory, By: "--memory"}
-	switch {
-	case a.memory == 0:
-		a.budget = machine.Budget()
-	case a.memory < machine.ProgramBytes:
+	if err := machine.CheckLimits(a.threads); err != nil {
+		return err
+	}
+	if a.memory > 0 && a.memory < machine.ProgramBytes {
 		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
 	}
+	a.budget = machine.BudgetOf(machine.Limit{Bytes: a.memory, By: "--memory"})
 	offheap.LimitProcess(int64(a.budget.Bytes))
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +65,8 @@ func errorLine(command *cobra.Command, err error, code int, running bool) string
 		text = "interrupted: no incomplete output is left; run the same command again"
 	case !running:
 		text += " (see " + command.CommandPath() + " --help)"
+	case errors.Is(err, syscall.EMFILE):
+		text += " (ulimit -n allows no more: raise it)"
 	}
 	return "hopfeed: " + units.Printable(text) + "\n"
 }

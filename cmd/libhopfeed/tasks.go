@@ -116,7 +116,7 @@ func (r resources) machine(ctx context.Context) (session.Machine, error) {
 		if err != nil {
 			return session.Machine{}, fmt.Errorf("%w: memory: %v", session.ErrOptions, err)
 		}
-		budget = machine.Limit{Bytes: bytes, By: "memory"}
+		budget = machine.BudgetOf(machine.Limit{Bytes: bytes, By: "memory"})
 	} else if r.Processes > 1 {
 		budget.Bytes /= units.Bytes(r.Processes)
 		budget.By = fmt.Sprintf("%s, shared by %d processes", budget.By, r.Processes)

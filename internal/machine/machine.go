@@ -5,12 +5,8 @@ package machine
 import (
 	"fmt"
 
-	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
-
-// Threads is the number of threads worth running.
-func Threads() int { return parallel.Threads() }
 
 // ProgramBytes is the memory of the process before it holds any data: code (14 MiB), the
 // Go runtime, stacks, and a heap of small things with what the collector has yet to free.

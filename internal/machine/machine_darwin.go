@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // Memory is how much more memory the process can use before the system swaps:
@@ -38,6 +39,11 @@ func Lockable() Limit {
 	}
 	return Limit{units.Bytes(r.Cur), "ulimit -l"}
 }
+
+// AddressSpace is without a limit: this system keeps none.
+func AddressSpace() Limit { return Limit{} }
+
+func moreThreads(vfs.FS) (left int64, by string) { return 0, "" }
 
 // PeakRSS is the most memory that the process has had resident, in bytes.
 func PeakRSS() int64 {

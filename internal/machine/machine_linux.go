@@ -16,7 +16,7 @@ import (
 
 // Memory is how much more memory the process can use before it swaps or is
 // killed: what the kernel calls available, or what is left of the limit of one
-// of the process's cgroups, of version 1 or 2.
+// of the process's cgroups, of version 1 or 2, or of its address space.
 func Memory() Limit { return memory(vfs.OS()) }
 
 func memory(fsys vfs.FS) Limit {
@@ -28,73 +28,52 @@ func memory(fsys vfs.FS) Limit {
 	if kib, ok := field(meminfo, "MemAvailable:"); ok {
 		free = smaller(free, Limit{units.Bytes(kib << 10), "available memory"})
 	}
+	return smaller(smaller(free, cgroupLeft(fsys, "memory", memoryV1, memoryV2)), addressSpace(fsys))
+}
+
+// cgroupFiles names the files of a cgroup that say what a controller counts. Reclaimable is the entry of
+// memory.stat for page cache that the kernel drops before it kills.
+type cgroupFiles struct{ limit, use, reclaimable string }
+
+var (
+	memoryV1 = cgroupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+	memoryV2 = cgroupFiles{"memory.max", "memory.current", "inactive_file"}
+)
+
+// cgroupLeft is what the groups of the process leave of what a controller counts.
+func cgroupLeft(fsys vfs.FS, controller string, v1, v2 cgroupFiles) (left Limit) {
 	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, ok := strings.Cut(rest, ":")
 		switch {
 		case !ok:
 		case controllers == "":
-			free = smaller(free, cgroupMemory(fsys, "/sys/fs/cgroup", group, v2))
-		case strings.Contains(","+controllers+",", ",memory,"):
-			free = smaller(free, cgroupMemory(fsys, "/sys/fs/cgroup/memory", group, v1))
+			left = smaller(left, groupLeft(fsys, "/sys/fs/cgroup", group, v2))
+		case strings.Contains(","+controllers+",", ","+controller+","):
+			left = smaller(left, groupLeft(fsys, "/sys/fs/cgroup/"+controller, group, v1))
 		}
 	}
-	return free
+	return left
 }
 
-// cgroupFiles names the files of a memory cgroup. Reclaimable is the entry of
-// memory.stat for page cache that the kernel drops before it kills.
-type cgroupFiles struct{ limit, use, reclaimable string }
-
-var (
-	v1 = cgroupFiles{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
-	v2 = cgroupFiles{"memory.max", "memory.current", "inactive_file"}
-)
-
-// cgroupMemory is what is left in a group and in those around it. Inside a container
+// groupLeft is what is left in a group and in those around it. Inside a container
 // the group's path may not be there below the mount: its ancestors are.
-func cgroupMemory(fsys vfs.FS, mount, group string, files cgroupFiles) (left Limit) {
+func groupLeft(fsys vfs.FS, mount, group string, files cgroupFiles) (left Limit) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		dir := path.Join(mount, group)
 		limit, err := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.limit))), 10, 64)
 		use, useErr := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.use))), 10, 64)
 		if err == nil && useErr == nil { // not there, or "max": no limit
-			cache, _ := field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
+			cache := int64(0)
+			if files.reclaimable != "" {
+				cache, _ = field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
+			}
 			left = smaller(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
 		}
 		if group == "/" {
 			return left
 		}
 	}
-}
-
-// Lockable is how much more memory the process can lock: what is left of its limit,
-// of which a process with the capability to lock any memory has none.
-func Lockable() Limit { return lockable(vfs.OS()) }
-
-// lockAny is the number of CAP_IPC_LOCK: see capabilities(7).
-const lockAny = 14
-
-func lockable(fsys vfs.FS) Limit {
-	status := read(fsys, "/proc/self/status")
-	for line := range strings.Lines(status) {
-		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			if err == nil && set>>lockAny&1 != 0 {
-				return Limit{}
-			}
-		}
-	}
-	for line := range strings.Lines(read(fsys, "/proc/self/limits")) {
-		rest, ok := strings.CutPrefix(line, "Max locked memory")
-		if f := strings.Fields(rest); ok && len(f) > 0 {
-			if limit, err := strconv.ParseInt(f[0], 10, 64); err == nil { // else "unlimited"
-				kib, _ := field(status, "VmLck:")
-				return Limit{units.Bytes(max(0, limit-kib<<10)), "ulimit -l"}
-			}
-		}
-	}
-	return Limit{}
 }
 
 // PeakRSS is the most memory that the process has had resident, in bytes.

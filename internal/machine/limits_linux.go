@@ -1,0 +1,101 @@
+package machine
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Numbers of capabilities: see capabilities(7).
+const (
+	lockAny      = 14 // CAP_IPC_LOCK
+	administrate = 21 // CAP_SYS_ADMIN
+	useAny       = 24 // CAP_SYS_RESOURCE
+)
+
+// capable tells whether the process has one of some capabilities.
+func capable(status string, capabilities ...int) bool {
+	for line := range strings.Lines(status) {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			for _, c := range capabilities {
+				if err == nil && set>>c&1 != 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// softLimit is a limit of the process by its name in /proc/self/limits, if there is one.
+func softLimit(fsys vfs.FS, name string) (int64, bool) {
+	for line := range strings.Lines(read(fsys, "/proc/self/limits")) {
+		rest, ok := strings.CutPrefix(line, name)
+		if f := strings.Fields(rest); ok && len(f) > 0 {
+			limit, err := strconv.ParseInt(f[0], 10, 64) // else "unlimited"
+			return limit, err == nil
+		}
+	}
+	return 0, false
+}
+
+// Lockable is how much more memory the process can lock: what is left of its limit,
+// of which a process with the capability to lock any memory has none.
+func Lockable() Limit { return lockable(vfs.OS()) }
+
+func lockable(fsys vfs.FS) Limit {
+	status := read(fsys, "/proc/self/status")
+	limit, ok := softLimit(fsys, "Max locked memory")
+	if !ok || capable(status, lockAny) {
+		return Limit{}
+	}
+	kib, _ := field(status, "VmLck:")
+	return Limit{units.Bytes(max(0, limit-kib<<10)), "ulimit -l"}
+}
+
+// AddressSpace is how much more memory the process can take of what its address space may hold.
+func AddressSpace() Limit { return addressSpace(vfs.OS()) }
+
+func addressSpace(fsys vfs.FS) Limit {
+	limit, ok := softLimit(fsys, "Max address space")
+	if !ok {
+		return Limit{}
+	}
+	kib, _ := field(read(fsys, "/proc/self/status"), "VmSize:")
+	return Limit{units.Bytes(max(0, limit-max(kib<<10, runtimeBytes)-arenasBytes)), "ulimit -v"}
+}
+
+// moreThreads is how many more threads the process may start, and what limits them ("": nothing): ulimit -u, which
+// counts all threads of a user without privileges, or a cgroup.
+func moreThreads(fsys vfs.FS) (left int64, by string) {
+	pids := cgroupLeft(fsys, "pids", pidsFiles, pidsFiles)
+	limit, ok := softLimit(fsys, "Max processes")
+	status := read(fsys, "/proc/self/status")
+	if !ok || limit > mostCounted || capable(status, administrate, useAny) {
+		return int64(pids.Bytes), pids.By
+	}
+	user, _ := field(status, "Uid:")
+	entries, _ := fsys.ReadDir("/proc")
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			status := read(fsys, path.Join("/proc", e.Name(), "status"))
+			if uid, ok := field(status, "Uid:"); ok && uid == user {
+				threads, _ := field(status, "Threads:")
+				limit -= threads
+			}
+		}
+	}
+	if limit = max(0, limit); pids.By == "" || limit < int64(pids.Bytes) {
+		return limit, "ulimit -u"
+	}
+	return int64(pids.Bytes), pids.By
+}
+
+var pidsFiles = cgroupFiles{limit: "pids.max", use: "pids.current"}
+
+// mostCounted is the limit of threads from which on there is no need to count those of the user.
+const mostCounted = 1 << 14
