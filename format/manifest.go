@@ -51,7 +51,7 @@ type Manifest struct {
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
 
 	// Input is what the directory was made from: the importer or generator with
-	// its options, or the fingerprint of the graph.
+	// its options; or the fingerprint of the graph, and its Preparation.
 	Input map[string]string `json:"input"`
 
 	// Fingerprint is a function of the content alone.
@@ -74,6 +74,23 @@ var knownRequirements []string
 type Operator struct {
 	Name string `json:"name"` // canonical spelling
 	Hops int    `json:"hops"`
+}
+
+// Entries of Manifest.Input that say what import has made of the features. A store has those of its graph.
+const (
+	NormalizeFeatures = "normalize_features" // true: each row was divided by its sum; false: not
+	FeatureColumns    = "feature_columns"    // their names, in order; only of tables whose columns have names
+)
+
+// Preparation is those entries that are known: what earlier versions and other programs wrote may lack some.
+func (m *Manifest) Preparation() map[string]string {
+	p := map[string]string{}
+	for _, name := range []string{NormalizeFeatures, FeatureColumns} {
+		if value, known := m.Input[name]; known {
+			p[name] = value
+		}
+	}
+	return p
 }
 
 // FileEntry is one file of a directory, path relative to it, with slashes. Where

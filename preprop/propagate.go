@@ -408,8 +408,9 @@ func (s *jobContext) finish(ctx context.Context, j *job, store *format.Writer, r
 		Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
 		Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed,
 		Operators: s.target.Operators,
-		Input:     map[string]string{"graph": g.Fingerprint},
+		Input:     g.Preparation(),
 	}
+	m.Input["graph"] = g.Fingerprint
 	if err := s.dropScratch(); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -77,16 +76,19 @@ type DataSet struct {
 	DType           string `json:"dtype"`       // of the matrices
 	// ClassNames are those of the model's outputs, in order; nil: they have none.
 	ClassNames []string `json:"class_names,omitempty"`
+	// Prepared says how features and edges were prepared, as far as it is known.
+	Prepared map[string]string `json:"prepared,omitempty"`
 }
 
-// Same tells whether two data sets have the same rows and input, though one of them may have another name, or more
-// matrices.
+// SameRows tells whether two data sets have the same rows and features, whatever their names and splits, and though one
+// of them may have more matrices.
+func (d DataSet) SameRows(as DataSet) bool {
+	return d.Fingerprint != "" && d.Fingerprint == as.Fingerprint || d.RowsFingerprint != "" && d.RowsFingerprint == as.RowsFingerprint
+}
+
+// Same tells whether two data sets are the same to a training: the same rows by the same split.
 func (d DataSet) Same(as DataSet) bool {
-	d.Name = as.Name
-	if d.Fingerprint == as.Fingerprint || d.RowsFingerprint != "" && d.RowsFingerprint == as.RowsFingerprint {
-		d.Fingerprint, d.RowsFingerprint = as.Fingerprint, as.RowsFingerprint
-	}
-	return reflect.DeepEqual(d, as)
+	return d.SameRows(as) && d.Split == as.Split && d.SplitsFile == as.SplitsFile
 }
 
 // Split is the rows of a training, by node. It tells what the model was trained on in

@@ -131,7 +131,7 @@ func (r labelledRows) compare(store *format.Dir, c *trainer.Checkpoint) (found c
 	}
 	m := &store.Manifest
 	switch {
-	case m.Fingerprint == c.Data.Fingerprint:
+	case c.Data.SameRows(identityOf(m)):
 		found.parts = parts
 	case !sameNodes(max(m.Nodes, c.Data.Nodes), inSplit, inStore, trained, stored):
 	case m.Nodes == c.Data.Nodes:

@@ -68,16 +68,23 @@ func flagText(n *yaml.Node) (string, error) {
 // storeKey is the name of the argument STORE in a configuration.
 const storeKey = "store"
 
+// configured is what a configuration says beside flags.
+type configured struct {
+	store string          // "": it names none
+	data  trainer.DataSet // that it was made for, as far as it says
+}
+
 // applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names
-// of flags, and returns the store that it names, if any. No path is no file.
-func (a *app) applyConfig(c *cobra.Command, path string) (store string, err error) {
+// of flags, storeKey and dataSettings. No path is no file.
+func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err error) {
 	if path == "" {
-		return "", nil
+		return found, nil
 	}
 	var config map[string]yaml.Node
 	if err := a.readYAML("config", path, &config); err != nil {
-		return "", err
+		return found, err
 	}
+	data := map[string]string{}
 	given := map[string]bool{}
 	for name := range config {
 		given[name] = c.Flags().Changed(name)
@@ -86,26 +93,31 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, err erro
 		node := config[name]
 		value, err := flagText(&node)
 		if err != nil {
-			return "", usagef("--config %s: %s: %s", path, name, err)
+			return found, usagef("--config %s: %s: %s", path, name, err)
 		}
 		if name == storeKey {
-			store = value
+			found.store = value
+			continue
+		}
+		if isDataKey(name) {
+			data[name] = value
 			continue
 		}
 		if name == "config" || c.Flags().Lookup(name) == nil {
-			return "", usagef("--config %s: the command has no flag %q", path, name)
+			return found, usagef("--config %s: the command has no flag %q", path, name)
 		}
 		if given[name] {
 			continue
 		}
 		if err := c.Flags().Set(name, value); err != nil {
-			return "", usagef("--config %s: %s", path, err)
+			return found, usagef("--config %s: %s", path, err)
 		}
 	}
 	if err := a.useThreads(); err != nil {
-		return "", err
+		return found, err
 	}
-	return store, a.useMemory()
+	found.data = dataSetOf(data)
+	return found, a.useMemory()
 }
 
 // notSettings are flags of train and tune that do not decide what is trained (batches are the same by all
@@ -149,7 +161,9 @@ func differences(before, now map[string]string) (all []string) {
 	}
 	delete(names, storeKey)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if b, n := before[name], now[name]; b != n {
+		if b, n := before[name], now[name]; b != n && isDataKey(name) {
+			all = append(all, fmt.Sprintf("other data, of %s %s instead of %s", name, orNone(n), orNone(b)))
+		} else if b != n {
 			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, orNone(b), orNone(n)))
 		}
 	}

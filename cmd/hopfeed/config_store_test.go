@@ -102,11 +102,11 @@ func TestTrialsNameTheirMatrices(t *testing.T) {
 	write(t, base, "rates.yaml", "lr: [0.1, 0.01]\n")
 	write(t, base, "operators.yaml", "operator: [rw, \"sym,rw\"]\n")
 	for line, want := range map[string]string{
-		"train store --model sgc --epochs 2 --grid rates.yaml --run out":                   `"hops":"2".*"operator":"sym,rw"`,
-		"train store --model sgc --epochs 2 --grid operators.yaml --run out":               `"hops":"2".*"operator":"rw"`,
-		"train store --model sgc --epochs 2 --tune 2 --hops 1 --run out":                   `"hops":"1".*"operator":"sym,rw"`,
-		"tune store --model sgc --trial-epochs 2 --space rates.yaml --budget 2 -o out":     `"hops":"2".*"operator":"sym,rw"`,
-		"tune store --model sgc --trial-epochs 2 --space operators.yaml --budget 2 -o out": `"hops":"2".*"operator":"rw"`,
+		"train store --model ssgc --epochs 2 --grid rates.yaml --run out":                   `"hops":"2".*"operator":"sym,rw"`,
+		"train store --model ssgc --epochs 2 --grid operators.yaml --run out":               `"hops":"2".*"operator":"rw"`,
+		"train store --model ssgc --epochs 2 --tune 2 --hops 1 --run out":                   `"hops":"1".*"operator":"sym,rw"`,
+		"tune store --model ssgc --trial-epochs 2 --space rates.yaml --budget 2 -o out":     `"hops":"2".*"operator":"sym,rw"`,
+		"tune store --model ssgc --trial-epochs 2 --space operators.yaml --budget 2 -o out": `"hops":"2".*"operator":"rw"`,
 	} {
 		d := base.CrashClone()
 		must(t, d, line)

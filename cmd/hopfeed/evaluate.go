@@ -102,7 +102,7 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	var split string
 	if e.sameNodes && o.split < 0 && o.splits == "" {
 		p, split = session.PartitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
-		if c.Data.Fingerprint != m.Fingerprint {
+		if !c.Data.SameRows(identityOf(m)) {
 			split += " (from another store of the same nodes)"
 		}
 	} else {
@@ -205,6 +205,10 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 			return nil, usagef("--metric %s: %s", o.metric, err)
 		}
 	}
+	warnings, err := comparePrepared(c.Data, c.Spec, m, o.store)
+	if err != nil {
+		return nil, err
+	}
 	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
 	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
 		return nil, err
@@ -240,7 +244,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
 		Value: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partScore{},
-		RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
+		Warnings: warnings, RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
 		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
 	}
 	for _, section := range found.ByName {

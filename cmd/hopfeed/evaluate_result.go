@@ -14,6 +14,7 @@ type evaluated struct {
 	Rows        int64                 `json:"rows"`    // labelled
 	Parts       map[string]*partScore `json:"parts"`   // of the split
 	RowsOf      string                `json:"rows_of"` // which rows these are, in words
+	Warnings    []string              `json:"warnings,omitempty"`
 	SameNodes   bool                  `json:"same_nodes"`
 	TrainedRows int64                 `json:"trained_rows"` // of them, labelled or not, that the model was trained on
 
@@ -36,6 +37,7 @@ func (e *evaluated) text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(e.Dataset), e.Placement, readsText(e.Load))
 	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
+	io.WriteString(w, warningLines(e.Warnings))
 	if e.TrainedRows > 0 {
 		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect worse results on new ones\n", e.TrainedRows)
 	}

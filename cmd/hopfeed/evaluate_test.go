@@ -37,7 +37,7 @@ func manySplits(t *testing.T) *vfs.Mem {
 		"import npy arrays -o many",
 		"propagate many -o store --hops 2 --operator sym --chunk-rows 16",
 		"propagate many -o again --hops 3 --operator sym --split 1 --seed 5",
-		"import npy arrays -o sparse --self-loops drop --normalize-features",
+		"import npy arrays -o sparse --self-loops drop --dtype float16",
 		"propagate sparse -o sparsestore --hops 2 --operator sym",
 		"propagate othergraph -o otherstore --hops 2 --operator sym",
 	} {

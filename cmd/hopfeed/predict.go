@@ -158,6 +158,9 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	if !isGraph && (o.nodes != "" || o.split > 0) {
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
 	}
+	if p.Warnings, err = comparePrepared(c.Data, c.Spec, &input.Manifest, o.input); err != nil {
+		return nil, err
+	}
 	job, err := a.openPredictionJob(o.output)
 	if err != nil {
 		return nil, err
@@ -423,6 +426,7 @@ type predicted struct {
 	Output           string       `json:"output"`
 	Outputs          string       `json:"outputs"` // what the numbers are
 	Columns          []string     `json:"columns"`
+	Warnings         []string     `json:"warnings,omitempty"`
 	Rows             int64        `json:"rows"`
 	Bytes            int64        `json:"bytes"`
 	Placement        string       `json:"placement"`
@@ -445,6 +449,7 @@ func (p *predicted) text(w io.Writer) {
 		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
 	}
 	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(p.Dataset), p.Placement, readsText(p.Load))
+	io.WriteString(w, warningLines(p.Warnings))
 	if p.PropagateSeconds > 0 {
 		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -78,6 +78,15 @@ func (a *app) openSaver(o *trainOptions) (_ *saver, err error) {
 	return s, nil
 }
 
+// isBegun tells whether --run holds a training that goes on, or has ended: its hops are chosen.
+func (a *app) isBegun(o *trainOptions) bool {
+	if o.run == "" || o.force {
+		return false
+	}
+	_, err := a.fs.Stat(filepath.Join(o.run, trainer.CheckpointFile))
+	return err == nil
+}
+
 // keepMatrices sets --hops and --operator, where they are left open, to those of a training that goes on: the store may
 // have more since it began.
 func (s *saver) keepMatrices(o *trainOptions) {
@@ -103,7 +112,7 @@ func (s *saver) begin(ctx context.Context, store *format.Dir, part session.Parti
 	a, m := s.app, &store.Manifest
 	s.checkpoint.Data = trainer.DataSet{
 		Name: m.Name, Fingerprint: m.Fingerprint, RowsFingerprint: m.RowsFingerprint(), Nodes: m.Nodes, Split: o.split, SplitsFile: o.splits != "",
-		DType: m.DType, ClassNames: m.ClassNames,
+		DType: m.DType, ClassNames: m.ClassNames, Prepared: preparationOf(m),
 	}
 	if err := a.budget.Fits(fmt.Sprintf("a checkpoint with the split of %d rows", m.Rows), checkpointRowBytes*m.Rows); err != nil {
 		return err
@@ -118,7 +127,7 @@ func (s *saver) begin(ctx context.Context, store *format.Dir, part session.Parti
 		return err
 	}
 	if s.before != nil {
-		if err := s.goOn(s.before, o); err != nil {
+		if err := s.goOn(s.before, o, m); err != nil {
 			return err
 		}
 		s.before = nil
@@ -136,7 +145,7 @@ func (s *saver) begin(ctx context.Context, store *format.Dir, part session.Parti
 }
 
 // goOn continues the training that was saved in the directory, if it is unfinished and the same.
-func (s *saver) goOn(before *trainer.Checkpoint, o *trainOptions) error {
+func (s *saver) goOn(before *trainer.Checkpoint, o *trainOptions, m *format.Manifest) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %s (--force starts over)", s.dir.Path(), trainer.ErrRunExists, fmt.Sprintf(format, args...))
 	}
@@ -146,8 +155,8 @@ func (s *saver) goOn(before *trainer.Checkpoint, o *trainOptions) error {
 	if ended && len(before.Runs) == before.Wanted {
 		return refuse("the training in it has ended")
 	}
-	config, now := maps.Clone(renamed(before.Config)), maps.Clone(c.Config)
-	for _, name := range scheduleFlags { // a run by queues goes on by the plan that it began with
+	config, now := withoutData(renamed(before.Config)), withoutData(c.Config) // data are compared below
+	for _, name := range scheduleFlags {                                      // a run by queues goes on by the plan that it began with
 		delete(c.Config, name)
 		delete(now, name)
 		if value := config[name]; value != "" {
@@ -164,6 +173,9 @@ func (s *saver) goOn(before *trainer.Checkpoint, o *trainOptions) error {
 		return refuse("an unfinished training in it has other settings: %s", strings.Join(differing, ", "))
 	}
 	if !before.Data.Same(c.Data) || !reflect.DeepEqual(before.Split, c.Split) {
+		if _, err := comparePrepared(before.Data, c.Spec, m, o.store); err != nil {
+			return refuse("an unfinished training in it is on other features: %s", err)
+		}
 		return refuse("an unfinished training in it is on other rows, of %s", units.Printable(before.Data.Name))
 	}
 	if !slices.Equal(before.Spec.Matrices, c.Spec.Matrices) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -25,11 +26,13 @@ import (
 const defaultSaveEvery = 10 * time.Second
 
 type trainOptions struct {
-	flags     *pflag.FlagSet // that the options are the values of
-	store     string
-	model     string
-	hops      []int // one number for all operators, or one for each; none: all
-	operators []string
+	flags *pflag.FlagSet // that the options are the values of
+	store string
+	model string
+	// configured is the data that --config was made for, as far as it says.
+	configured trainer.DataSet
+	hops       []int // one number for all operators, or one for each; none: all
+	operators  []string
 	trainer.Settings
 	decayByRows  bool   // the weight decay is the model's default for the rows
 	weights      string // of classes: numbers, or balancedWeights
@@ -92,11 +95,12 @@ func newTrainCommand(a *app) *cobra.Command {
 	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		store, err := a.applyConfig(c, config)
+		from, err := a.applyConfig(c, config)
 		if err != nil {
 			return nil, err
 		}
-		if o.store = store; len(args) > 0 {
+		o.configured = from.data
+		if o.store = from.store; len(args) > 0 {
 			o.store = args[0]
 		}
 		if o.store == "" {
@@ -297,9 +301,11 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 		ctx, cancel = context.WithTimeoutCause(ctx, o.maxTime, preprop.ErrMaxTime)
 		defer cancel()
 	}
-	var err error
-	if t.hops, err = a.hopsToTry(ctx, o); err != nil {
-		return nil, err
+	if t.searches() || !a.isBegun(o) {
+		var err error
+		if t.hops, err = a.hopsToTry(ctx, o); err != nil {
+			return nil, err
+		}
 	}
 	if t.wanted() {
 		best, err := a.tune(ctx, o, t)
@@ -337,6 +343,9 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkConfigured(o, spec, m); err != nil {
+		return nil, err
+	}
 	if err := a.resolveSettings(ctx, store, o, spec, part); err != nil {
 		return nil, err
 	}
@@ -345,7 +354,9 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 			return nil, err
 		}
 	}
-	err = saver.begin(ctx, store, part, o, trainer.Checkpoint{Spec: spec, Options: o.Options, Config: o.config(a.seed), Wanted: o.runs})
+	config := o.config(a.seed)
+	maps.Copy(config, dataSettings(m))
+	err = saver.begin(ctx, store, part, o, trainer.Checkpoint{Spec: spec, Options: o.Options, Config: config, Wanted: o.runs})
 	if err != nil {
 		return nil, err
 	}

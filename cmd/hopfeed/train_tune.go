@@ -272,7 +272,7 @@ func without(s, others tune.Settings) tune.Settings {
 func settingsText(s tune.Settings) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
-		if name != storeKey {
+		if name != storeKey && !isDataKey(name) {
 			parts = append(parts, name+" "+s[name])
 		}
 	}
@@ -290,6 +290,9 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 		return nil, err
 	}
 	defer input.Close()
+	if err := a.checkConfigured(o, trainer.Spec{Model: o.model}, &input.Manifest); err != nil {
+		return nil, err
+	}
 	space := tune.Space{Base: o.given(a.seed)}
 	switch {
 	case t.grid != "":
@@ -306,7 +309,7 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 	if err != nil {
 		return nil, err
 	}
-	pinMatrices(&space, input)
+	pinInput(&space, input)
 	points, err := space.List()
 	if err != nil {
 		return nil, usagef("the settings to try: %s", err)

@@ -75,11 +75,12 @@ func newTuneCommand(a *app) *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "tuning", "folder for trials and configurations")
 	f.StringVar(&config, "config", "", configUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		store, err := a.applyConfig(c, config)
+		from, err := a.applyConfig(c, config)
 		if err != nil {
 			return nil, err
 		}
-		if o.store = store; len(args) > 0 {
+		o.configured = from.data
+		if o.store = from.store; len(args) > 0 {
 			o.store = args[0]
 		}
 		if o.store == "" {
@@ -261,6 +262,9 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if err != nil {
 		return nil, goals, err
 	}
+	if err := a.checkConfigured(&o.trainOptions, spec, &input.Manifest); err != nil {
+		return nil, goals, err
+	}
 	if session.CountRows(input.Layout(), part.Valid) == 0 {
 		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.store)
 	}
@@ -297,7 +301,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		}
 	}
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
-	pinMatrices(&space, input)
+	pinInput(&space, input)
 	if graph {
 		space.Simplify = a.simplifyGraph(ctx, space.Base)
 		if o.trialEpochs < 0 {

@@ -83,9 +83,10 @@ func (c matrixChoice) pinnedTo(stored []format.MatrixID) matrixChoice {
 	return matrixChoice{c.model, flagValue(o.flags.Lookup("operator")), flagValue(o.flags.Lookup("hops"))}
 }
 
-// pinMatrices lets settings that leave it open name the matrices of an input: it may have more when the search, or a
-// training by its result, goes on.
-func pinMatrices(space *tune.Space, input *format.Dir) {
+// pinInput adds to the settings of trials what data they are of and, where it is left open, the matrices that they read:
+// the input may be another, or have more of them, when the search, or a training by its result, goes on.
+func pinInput(space *tune.Space, input *format.Dir) {
+	maps.Copy(space.Base, dataSettings(&input.Manifest))
 	if input.Manifest.Kind != format.KindStore {
 		return
 	}

@@ -411,6 +411,7 @@ type npyMeta struct {
 	ReversesStored bool              `json:"reverses_stored"`
 	LabelsAs       string            `json:"labels_as,omitempty"` // where node_label.npy does not show what its numbers are
 	ClassNames     []string          `json:"class_names,omitempty"`
+	Normalized     bool              `json:"normalize_features,omitempty"` // they were
 	Regions        []format.Region   `json:"regions,omitempty"`
 	Operators      []format.Operator `json:"operators,omitempty"`
 }
@@ -426,6 +427,7 @@ func (e *npyExport) meta() error {
 		Directed:       m.Directed,
 		ReversesStored: !m.Directed,
 		ClassNames:     m.ClassNames,
+		Normalized:     m.Input[format.NormalizeFeatures] == "true",
 		Operators:      m.Operators,
 	}
 	if m.LabelValues {

@@ -187,11 +187,13 @@ func (h header) list(columns []int) string {
 	return listed(names)
 }
 
+// mostListed is how many names a list has.
+const mostListed = 20
+
 // listed is a list of names, or of the first of many.
 func listed(names []string) string {
-	const most = 20
-	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(names[:most], ", "), n)
+	if n := len(names) - mostListed; n > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(names[:mostListed], ", "), n)
 	}
 	return strings.Join(names, ", ")
 }

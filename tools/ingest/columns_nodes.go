@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
 )
 
 // columnValues says what the values of a column can be, as its type or its first
@@ -273,3 +276,20 @@ func (c *nodeColumns) left() []int {
 
 // errTwoParts is the error of a node in several parts of one split.
 var errTwoParts = errors.New("the node is in more than one of the train, valid and test masks")
+
+// recordFeatures adds to what a graph was made from which columns its features are, if they have names: a model reads
+// them in this order.
+func (c *nodeColumns) recordFeatures(input map[string]string) {
+	if !c.named || len(c.features) < 2 { // one column is a list, whatever its name
+		return
+	}
+	text := c.list(c.features)
+	if len(c.features) > mostListed {
+		digest := sha256.New()
+		for _, i := range c.features {
+			fmt.Fprintf(digest, "%q", c.names[i])
+		}
+		text += fmt.Sprintf(" (SHA-256 %.16x)", digest.Sum(nil))
+	}
+	input[format.FeatureColumns] = text
+}

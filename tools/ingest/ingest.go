@@ -171,7 +171,9 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	m.Input["self_loops"] = string(o.SelfLoops)
 	m.Input["duplicates"] = string(o.Duplicates)
-	m.Input["normalize_features"] = strconv.FormatBool(o.NormalizeFeatures)
+	if o.NormalizeFeatures || m.Input[format.NormalizeFeatures] == "" { // else the source says
+		m.Input[format.NormalizeFeatures] = strconv.FormatBool(o.NormalizeFeatures)
+	}
 
 	// Labels come first: they are small, and what is wrong shows early.
 	large := rowMemory(info) > o.workingBytes()/8

@@ -174,6 +174,7 @@ func (l *edgeList) openTable(role wanted) (_ *table, err error) {
 		l.noted[f.path] = true
 		l.info.Notes = append(l.info.Notes, t.note(f.path, t.taken(), t.left()))
 		l.info.Input["nodes"] = strings.TrimPrefix(l.info.Input["nodes"]+"; "+t.taken(), "; ")
+		t.recordFeatures(l.info.Input)
 	}
 	switch role {
 	case wanted{features: true}:

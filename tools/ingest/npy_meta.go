@@ -23,6 +23,7 @@ type npyMeta struct {
 	EdgeLayout     string   `json:"edge_layout"`
 	LabelsAs       LabelsAs `json:"labels_as"`
 	ClassNames     []string `json:"class_names"`
+	Normalized     bool     `json:"normalize_features"` // they were, before they were exported
 }
 
 const maxMeta = 16 << 20 // bytes of meta.json
@@ -47,6 +48,9 @@ func (s *npySource) readMeta() (meta npyMeta, err error) {
 	}
 	if meta.Name != "" {
 		s.info.Name = meta.Name
+	}
+	if meta.Normalized {
+		s.info.Input[format.NormalizeFeatures] = "true"
 	}
 	switch {
 	case meta.ReversesStored:

@@ -334,6 +334,7 @@ func (s *parquetSource) openNodes(ctx context.Context) error {
 	}
 	s.info.Notes = append(s.info.Notes, chosen.note(t.Path, chosen.taken(), chosen.left()))
 	s.info.Input["nodes"] = chosen.taken()
+	chosen.recordFeatures(s.info.Input)
 	var id *parquet.Column
 	switch {
 	case chosen.id >= 0:
