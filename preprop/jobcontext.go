@@ -66,26 +66,26 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 }
 
 // chooseRows chooses the rows of a new store, and sets its layout and target.
-func (s *jobContext) chooseRows(ctx context.Context) error {
-	table, sizes, err := storeRows(ctx, s.graph, &s.options, func(rows int64) error {
-		need := processBytes + pickedBytes(&s.graph.Manifest, rows)
-		if s.options.MemoryBytes > 0 && need > s.options.MemoryBytes {
-			return errDoesNotFit(s.options.MemoryBytes, need)
+func (s *jobContext) chooseRows(ctx context.Context) (err error) {
+	s.table, err = storeRows(ctx, s.graph, &s.options, func(sizes []format.RegionSize, rows int64) error {
+		if rows == 0 && s.options.Rows == format.RowsLabeled {
+			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", s.graphDir, ErrOptions)
 		}
-		return nil
+		s.setTarget(sizes, rows)
+		return s.checkPicked(rows)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		s.nodes = s.table.NodeID
 	}
-	nodes := table.NodeID
-	if len(nodes) == 0 && s.options.Rows == format.RowsLabeled {
-		return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", s.graphDir, ErrOptions)
-	}
-	s.nodes, s.table = nodes, table
+	return err
+}
+
+// setTarget sets the layout and the target of a new store.
+func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	s.layout = format.NewLayout(sizes, s.options.ChunkRows, s.graph.Manifest.Features, s.options.DType)
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
-		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: int64(len(nodes)),
+		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: rows,
 	}
 	if s.options.Nodes != nil {
 		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))
@@ -93,7 +93,27 @@ func (s *jobContext) chooseRows(ctx context.Context) error {
 	for _, operator := range s.options.Operators {
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: s.options.Hops})
 	}
-	return nil
+}
+
+// checkPicked fails if the rows of the store do not fit in memory. The error says what the whole job needs, so that
+// nobody raises the budget twice.
+func (s *jobContext) checkPicked(rows int64) error {
+	need := processBytes + pickedBytes(&s.graph.Manifest, rows)
+	if s.options.MemoryBytes == 0 || need <= s.options.MemoryBytes {
+		return nil
+	}
+	j, err := s.newJob()
+	if err != nil {
+		return err
+	}
+	w, err := s.work(j)
+	if err != nil {
+		return err
+	}
+	if _, err := w.plan(s.options.MemoryBytes, &defaultRates); err != nil {
+		return err
+	}
+	return errDoesNotFit(s.options.MemoryBytes, need)
 }
 
 // result is the Result before the job begins.
@@ -158,7 +178,8 @@ func (s *jobContext) work(j *job) (*work, error) {
 	w := &work{
 		nodes: g.Nodes, edges: g.Edges, weighted: g.Weighted,
 		columns: j.columns.width(), stored: s.layout,
-		rows: int64(len(s.nodes)), rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, int64(len(s.nodes))), held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
+		rows: s.target.StoredRows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, s.target.StoredRows),
+		held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
 	}
 	var inputs []*input
 	for _, c := range j.sequences {

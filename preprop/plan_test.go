@@ -93,3 +93,20 @@ func TestAnInputIsCutOnlyForPanelsThatAreReadFromTheFiles(t *testing.T) {
 		t.Error("no input is cut")
 	}
 }
+
+// A budget that is too small even for the rows of the store is told what the whole job needs.
+func TestTheFirstErrorSaysWhatTheWholeJobNeeds(t *testing.T) {
+	graph := vfs.NewMem()
+	randomGraph(1, 50, 3).write(t, graph, "graph")
+	o := Options{Hops: 2, Operators: []Operator{{Name: RW}}, Threads: 1}
+	need := least(t, graph, o)
+	o.MemoryBytes = 1
+	_, err := Propagate(t.Context(), graph, "graph", "store", o)
+	if want := fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(need))); !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q: %v", want, err)
+	}
+	o.MemoryBytes = need
+	if _, err := Propagate(t.Context(), graph, "graph", "store", o); err != nil {
+		t.Error(err)
+	}
+}

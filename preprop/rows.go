@@ -36,8 +36,8 @@ func (o *Options) stores(t *format.RowTable, i, v int64) bool {
 // storeRows chooses the nodes of a store, orders them by region of the split, train rows
 // by (format.TrainKey, node) and others by node, and makes the row table of the store. It
 // reads the row table of the graph three times, a chunk at a time. It calls fits with the
-// number of rows before it allocates memory for them.
-func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(rows int64) error) (*format.RowTable, []format.RegionSize, error) {
+// sizes of the regions and their sum before it allocates memory for the rows.
+func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(sizes []format.RegionSize, rows int64) error) (*format.RowTable, error) {
 	// each calls body with each row that the store has: its region, and its place in t.
 	each := func(body func(t *format.RowTable, i, v int64, region int)) error {
 		return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
@@ -63,12 +63,12 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(row
 	}
 	total := int64(0)
 	if err := each(func(_ *format.RowTable, _, _ int64, region int) { sizes[region].Rows++; total++ }); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := fits(total); err != nil {
-		return nil, nil, err
+	if err := fits(sizes, total); err != nil {
+		return nil, err
 	}
-	if pickedBytes(&graph.Manifest, total) > noticeableBytes { // the table is the one large thing on the heap, which may not double it
+	if pickedBytes(&graph.Manifest, total) > noticeableBytes { // the table may not double the heap
 		defer debug.SetGCPercent(debug.SetGCPercent(20))
 	}
 	next := make([]int64, len(regionOrder)) // row of each region
@@ -87,7 +87,7 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(row
 		next[region]++
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	train := out.NodeID[:sizes[0].Rows]
 	slices.SortFunc(train, func(a, b uint32) int {
@@ -99,7 +99,7 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(row
 	}
 	slices.SortFunc(places, func(a, b uint32) int { return cmp.Compare(train[a], train[b]) })
 	begin()
-	return out, sizes, each(func(t *format.RowTable, i, _ int64, region int) {
+	return out, each(func(t *format.RowTable, i, _ int64, region int) {
 		at := next[region]
 		if next[region]++; region == 0 {
 			at = int64(places[at])
