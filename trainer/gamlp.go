@@ -8,7 +8,9 @@ import "github.com/hopfeed/hopfeed/gds"
 //
 //	s_t = PReLU(a . sum over j < t of softmax(s_0 ... s_(t-1))_j x_j + b . x_t + c),
 //
-// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t.
+// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t. The softmax has dropout
+// too, as in the authors' program: without it, the attention of few training rows goes to the hop by which they are
+// learnt by heart, mostly the input.
 // Matrices are scaled as those of SIGN.
 var gamlpKind = kind{
 	name: "gamlp", about: "a linear layer for each hop, recursive attention over hops, then an MLP",
@@ -18,6 +20,8 @@ var gamlpKind = kind{
 	size:           func(int) float64 { return 1 },
 	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
 	decay:          3,
+	mostDecay:      0.002,
+	few:            func(s *Settings) { s.Epochs, s.Patience = 400, 50 },
 }
 
 type gamlp struct {
@@ -31,7 +35,7 @@ func newGAMLP(s Spec, b *builder) model {
 	hops := newHopLayers(b, s, hidden, probability)
 	return &gamlp{
 		hops:      hops,
-		attention: newRecursiveAttention(b, len(hops.layers), hidden),
+		attention: newRecursiveAttention(b, len(hops.layers), hidden, probability),
 		mlp:       newMLP(b, s.Classes, hidden, s.Settings.integer("layers")-2, probability, hidden),
 	}
 }
@@ -48,6 +52,9 @@ func (m *gamlp) backward(p *pass) {
 	m.hops.backward(p)
 }
 
+// attentionDropout is the id of the dropout of attention, beyond those of layers.
+const attentionDropout = 1 << 32
+
 // recursiveAttention sums up tokens. As a score is linear in the sum of the tokens before, it is
 // computed from a number for each token, a . x_j.
 type recursiveAttention struct {
@@ -58,11 +65,13 @@ type recursiveAttention struct {
 	before       *activation // what act is applied to
 	scores       *activation
 	weights      *activation // softmax of the scores
+	used         *activation // the weights after dropout
+	dropout      dropout
 	partial      *activation // for each token, the softmax of the scores before it: [n, tokens*tokens]
 	z            *activation
 }
 
-func newRecursiveAttention(b *builder, tokens, width int) *recursiveAttention {
+func newRecursiveAttention(b *builder, tokens, width int, probability float32) *recursiveAttention {
 	return &recursiveAttention{
 		tokens:    tokens,
 		history:   newProduct(&b.parameters, "attention.history", 1, width),
@@ -72,6 +81,8 @@ func newRecursiveAttention(b *builder, tokens, width int) *recursiveAttention {
 		before:    b.activation(tokens),
 		scores:    b.activation(tokens),
 		weights:   b.activation(tokens),
+		used:      b.activation(tokens),
+		dropout:   dropout{probability, attentionDropout},
 		partial:   b.activation(tokens * tokens),
 		z:         b.activation(width),
 	}
@@ -101,7 +112,10 @@ func (l *recursiveAttention) forward(p *pass, x gds.Tensor) gds.Tensor {
 		l.act.forward(p, scores.Columns(t, t+1), score)
 	}
 	p.SoftmaxRows(weights, scores)
-	p.WeighTokens(z, weights, x)
+	used, _ := l.used.of(p)
+	p.Copy(used, weights)
+	l.dropout.forward(p, used)
+	p.WeighTokens(z, used, x)
 	return z
 }
 
@@ -110,12 +124,14 @@ func (l *recursiveAttention) backward(p *pass, gx, x gds.Tensor) {
 	ofHistory, gofHistory := l.ofHistory.of(p)
 	before, gbefore := l.before.of(p)
 	_, gscores := l.scores.of(p)
-	weights, gweights := l.weights.of(p)
+	weights, _ := l.weights.of(p)
+	used, gused := l.used.of(p)
 	partial, gpartial := l.partial.of(p)
 	_, gz := l.z.of(p)
 	p.Fill(gx, 0)
-	p.WeighTokensGrad(gweights, gx, gz, weights, x)
-	p.SoftmaxRowsGrad(gscores, gweights, weights)
+	p.WeighTokensGrad(gused, gx, gz, used, x)
+	l.dropout.backward(p, gused)
+	p.SoftmaxRowsGrad(gscores, gused, weights)
 	p.Fill(gofHistory, 0)
 	for t := l.tokens - 1; t >= 0; t-- {
 		gscore := gbefore.Columns(t, t+1)

@@ -272,8 +272,8 @@ func (v *values64) attention(x rows64, count, heads int) rows64 {
 	return v.affine(width, attended)
 }
 
-// recursiveAttention is recursiveAttention on tokens that are rows, count of each row.
-func (v *values64) recursiveAttention(x rows64, count int) (z rows64) {
+// recursiveAttention is recursiveAttention on tokens that are rows, count of each row, with a dropout.
+func (v *values64) recursiveAttention(x rows64, count int, p float32, seed uint64) (z rows64) {
 	width := len(x[0])
 	a, b, c, slope := v.take(width), v.take(width), v.take(1)[0], v.take(1)[0]
 	weighed := func(weights []float64, tokens rows64) []float64 {
@@ -298,7 +298,14 @@ func (v *values64) recursiveAttention(x rows64, count int) (z rows64) {
 			}
 			scores = append(scores, score)
 		}
-		z = append(z, weighed(softmax64(scores), tokens))
+		weights := softmax64(scores)
+		for t := range weights {
+			weights[t] /= 1 - float64(p)
+			if rng.Float32(rng.Hash(seed, uint64(len(z)*count+t))) < p {
+				weights[t] = 0
+			}
+		}
+		z = append(z, weighed(weights, tokens))
 	}
 	return z
 }
@@ -389,7 +396,7 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 	"gamlp": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden := s.Settings.integer("hidden")
 		hops := v.hopLayers(s, x, seed)
-		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden)
+		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden, float32(s.Settings["dropout"]), rng.Hash(seed, attentionDropout))
 		return v.mlp(s, s.Settings.integer("layers")-2, z, seed)
 	},
 	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
@@ -810,7 +817,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"recursive attention", 20, 5,
-			func(b *builder) any { return newRecursiveAttention(b, 4, 5) },
+			func(b *builder) any { return newRecursiveAttention(b, 4, 5, 0.3) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(*recursiveAttention)
 				p.Copy(y, l.forward(p, x))
@@ -818,7 +825,9 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 				p.Copy(gz, gy)
 				l.backward(p, gx, x)
 			},
-			func(v values64, x rows64) rows64 { return v.recursiveAttention(tokens64(x, 5), 4) },
+			func(v values64, x rows64) rows64 {
+				return v.recursiveAttention(tokens64(x, 5), 4, 0.3, rng.Hash(seed, attentionDropout))
+			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -101,14 +101,28 @@ func Defaults(model string, trainRows int64) (Settings, error) {
 	if err != nil {
 		return Settings{}, err
 	}
+	return k.defaultsFor(trainRows), nil
+}
+
+func (k *kind) defaultsFor(trainRows int64) Settings {
 	s := k.defaults
 	s.Values = k.values(nil)
 	s.WeightDecay = k.decay / float64(max(trainRows, 1))
+	if k.mostDecay > 0 {
+		s.WeightDecay = min(s.WeightDecay, k.mostDecay)
+	}
+	if k.few != nil && trainRows <= fewRows {
+		k.few(&s)
+	}
 	if k.leastBatches > 0 {
 		s.BatchRows = int(min(int64(s.BatchRows), max(leastBatchRows, trainRows/int64(k.leastBatches))))
 	}
-	return s, nil
+	return s
 }
+
+// fewRows is the most training rows for which kind.few holds. Its models have one batch, and so one step, in an
+// epoch of them: patience and epochs that are enough for many steps an epoch end a training before it converges.
+const fewRows = 512
 
 // leastBatchRows is what the default batch is not made smaller than: batch normalisation needs some rows.
 const leastBatchRows = 16
@@ -128,13 +142,13 @@ func DefaultEvalEvery(trainRows, validRows int64, epochs int) int {
 }
 
 // DefaultsTable lists the defaults of all models as rows of text: the names of the flags of
-// the command, and what each model has for them, aligned.
+// the command, and what each model has for them, aligned; then, likewise, what differs for few training rows.
 func DefaultsTable() string {
 	var b strings.Builder
-	line := func(name string, value func(kind) string) {
+	line := func(name string, value func(*kind) string) {
 		fmt.Fprintf(&b, "  %-13s", name)
-		for _, k := range kinds {
-			fmt.Fprintf(&b, " %12s", value(k))
+		for i := range kinds {
+			fmt.Fprintf(&b, " %12s", value(&kinds[i]))
 		}
 		b.WriteString("\n")
 	}
@@ -144,18 +158,45 @@ func DefaultsTable() string {
 		}
 		return fmt.Sprint(v)
 	}
-	line("", func(k kind) string { return k.name })
-	for _, s := range ModelSettings() {
-		line(s.Name, func(k kind) string { return number(k.values(nil)[s.Name]) })
+	head := func(about string) { line(about, func(k *kind) string { return k.name }) }
+	type row struct {
+		name string
+		of   func(Settings) float64
 	}
-	line("lr", func(k kind) string { return number(k.defaults.LearningRate) })
-	line("weight-decay", func(k kind) string { return number(k.decay) + " / rows" })
-	line("batch", func(k kind) string { return number(float64(k.defaults.BatchRows)) })
-	line("epochs", func(k kind) string { return number(float64(k.defaults.Epochs)) })
-	line("patience", func(k kind) string { return number(float64(k.defaults.Patience)) })
+	var rows []row
+	for _, s := range ModelSettings() {
+		rows = append(rows, row{s.Name, func(of Settings) float64 { return of.Values[s.Name] }})
+	}
+	rows = append(rows, row{"lr", func(s Settings) float64 { return s.LearningRate }}, row{"weight-decay", nil},
+		row{"batch", func(s Settings) float64 { return float64(s.BatchRows) }}, row{"epochs", func(s Settings) float64 { return float64(s.Epochs) }},
+		row{"patience", func(s Settings) float64 { return float64(s.Patience) }})
+	head("")
+	for _, r := range rows {
+		line(r.name, func(k *kind) string {
+			if r.of == nil {
+				return number(k.decay) + " / rows"
+			}
+			return number(r.of(k.defaultsFor(math.MaxInt64)))
+		})
+	}
+	for _, k := range kinds {
+		if k.mostDecay > 0 {
+			fmt.Fprintf(&b, "\n  weight-decay of %s: at most %v", k.name, k.mostDecay)
+		}
+	}
 	for _, k := range kinds {
 		if k.leastBatches > 0 {
-			fmt.Fprintf(&b, "\n  batch of %s: rows / %d where that is less, but at least %d\n", k.name, k.leastBatches, leastBatchRows)
+			fmt.Fprintf(&b, "\n  batch of %s: rows / %d where that is less, but at least %d", k.name, k.leastBatches, leastBatchRows)
+		}
+	}
+	fmt.Fprintf(&b, "\n\nand of at most %d training rows:\n\n", fewRows)
+	head("")
+	for _, r := range rows {
+		differs := func(k *kind) bool {
+			return r.of != nil && r.name != "batch" && r.of(k.defaultsFor(fewRows)) != r.of(k.defaultsFor(math.MaxInt64))
+		}
+		if slices.ContainsFunc(kinds, func(k kind) bool { return differs(&k) }) {
+			line(r.name, func(k *kind) string { return number(r.of(k.defaultsFor(fewRows))) })
 		}
 	}
 	return b.String()

@@ -70,6 +70,29 @@ func TestTheDefaultBatchOfFewRowsIsSmall(t *testing.T) {
 	}
 }
 
+// Where an epoch is one batch, training has more epochs to converge in, and its patience is in proportion; a weight
+// decay in proportion to 1 / rows would outweigh the loss.
+func TestTheDefaultsOfFewRowsHaveStepsEnough(t *testing.T) {
+	for _, model := range []string{"sign", "gamlp"} {
+		few, err := Defaults(model, fewRows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, _ := Defaults(model, fewRows+1)
+		if few.Epochs <= many.Epochs || few.Patience <= many.Patience || few.BatchRows < fewRows {
+			t.Errorf("%s: %+v of few rows, %+v of more", model, few, many)
+		}
+		for _, rows := range []int64{1, 60, 160, 1400} {
+			if s, _ := Defaults(model, rows); s.WeightDecay != 0.002 {
+				t.Errorf("%s: weight decay %v of %d rows", model, s.WeightDecay, rows)
+			}
+		}
+		if s, _ := Defaults(model, 3000); s.WeightDecay != 0.001 {
+			t.Errorf("%s: weight decay %v of 3000 rows", model, s.WeightDecay)
+		}
+	}
+}
+
 // TestDefaultsSucceedOnFeaturesOfAnyKind trains with the defaults on rows that ask for different
 // settings: few labels and many sparse features need weight decay, and a mean far from zero,
 // or a unit far from one, have to be taken out first. Accuracies are somewhat below what is reached

@@ -14,6 +14,8 @@ var signKind = kind{
 	size:           func(int) float64 { return 1 },
 	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
 	decay:          3,
+	mostDecay:      0.002,
+	few:            func(s *Settings) { s.LearningRate, s.Epochs, s.Patience = 0.001, 400, 50 },
 }
 
 type sign struct {

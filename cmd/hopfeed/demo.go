@@ -223,9 +223,12 @@ func (d *demo) circuits() error {
 // of the small one that are held out.
 var (
 	none        = func(*trainOptions) {}
-	productSIGN = func(o *trainOptions) { o.Values["hidden"], o.Values["dropout"], o.Epochs = 64, 0.5, 30 }
+	productSIGN = func(o *trainOptions) {
+		o.Values["hidden"], o.Values["dropout"], o.Epochs, o.byDefault["epochs"] = 64, 0.5, 30, false
+	}
 	circuitSIGN = func(o *trainOptions) {
-		o.Values["hidden"], o.Values["dropout"], o.LearningRate, o.decayByRows, o.Epochs = 64, 0.1, 0.01, false, 300
+		o.Values["hidden"], o.Values["dropout"], o.LearningRate, o.WeightDecay, o.Epochs, o.Patience = 64, 0.1, 0.01, 0, 300, 20
+		clear(o.byDefault)
 	}
 )
 

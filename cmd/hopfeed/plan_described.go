@@ -64,11 +64,14 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	if t == 0 {
 		t = dtype.Float32
 	}
-	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes, Settings: o.Values}
+	train, valid, test := d.Rows()
+	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes}
+	if spec.Settings, err = o.modelValues(train); err != nil {
+		return nil, err
+	}
 	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
 		return nil, usagef("%s", err)
 	}
-	train, valid, test := d.Rows()
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
 	if err := o.fillByRows(train); err != nil {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,12 +110,19 @@ func TestHelpAndDocsListTheDefaults(t *testing.T) {
 			t.Errorf("%s lacks the table\n%s", where, table)
 		}
 	}
-	rows := map[string][]string{}
-	values, notes, _ := strings.Cut(table, "\n\n")
-	for line := range strings.Lines(strings.ReplaceAll(values, " / rows", "")) {
-		fields := strings.Fields(line)
-		rows[fields[0]] = fields
+	of, few, _ := strings.Cut(table, "and of at most 512 training rows:")
+	values, notes, _ := strings.Cut(of, "\n\n")
+	rows := func(text string) map[string][]string {
+		all := map[string][]string{}
+		for line := range strings.Lines(strings.ReplaceAll(text, " / rows", "")) {
+			if fields := strings.Fields(line); len(fields) > 0 {
+				all[fields[0]] = fields
+			}
+		}
+		return all
 	}
+	ofMany, ofFew := rows(values), rows(values)
+	maps.Copy(ofFew, rows(few))
 	names, _ := trainer.Models()
 	for i, model := range names {
 		const many = 1 << 20 // training rows
@@ -124,23 +134,23 @@ func TestHelpAndDocsListTheDefaults(t *testing.T) {
 		if err != nil || few.BatchRows != s.BatchRows && !(few.BatchRows == 140/8 && strings.Contains(notes, "batch of "+model+": rows / 8 where that is less")) {
 			t.Errorf("the batch of %s for 140 rows is %d, %v; said is %q", model, few.BatchRows, err, notes)
 		}
-		for flag, value := range map[string]any{
-			"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"], "lr": s.LearningRate,
-			"weight-decay": s.WeightDecay * many, "batch": s.BatchRows, "epochs": s.Epochs, "patience": s.Patience,
-		} {
-			var listed any
-			if text := rows[flag][1+i]; text == "-" {
-				listed = reflect.Zero(reflect.TypeOf(value)).Interface()
-			} else {
-				p := reflect.New(reflect.TypeOf(value))
-				if err := json.Unmarshal([]byte(text), p.Interface()); err != nil {
-					t.Fatal(err)
+		check := func(s trainer.Settings, rows map[string][]string, decay float64) {
+			for flag, value := range map[string]float64{
+				"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"], "lr": s.LearningRate,
+				"weight-decay": decay, "batch": float64(s.BatchRows), "epochs": float64(s.Epochs), "patience": float64(s.Patience),
+			} {
+				listed, err := strconv.ParseFloat(strings.Replace(rows[flag][1+i], "-", "0", 1), 64)
+				if err != nil || listed != value || !strings.Contains(help, "--"+flag+" ") {
+					t.Errorf("%s of %s is listed as %v, and is %v, %v", flag, model, listed, value, err)
 				}
-				listed = p.Elem().Interface()
-			}
-			if listed != value || !strings.Contains(help, "--"+flag+" ") {
-				t.Errorf("%s of %s is listed as %v, and is %v", flag, model, listed, value)
 			}
 		}
+		check(s, ofMany, s.WeightDecay*many)
+		most := fmt.Sprintf("weight-decay of %s: at most %v", model, few.WeightDecay)
+		if decay, _ := strconv.ParseFloat(ofMany["weight-decay"][1+i], 64); few.WeightDecay*140 != decay && !strings.Contains(notes, most) {
+			t.Errorf("the weight decay of %s for 140 rows is %v; said is %q", model, few.WeightDecay, notes)
+		}
+		few.BatchRows = s.BatchRows
+		check(few, ofFew, s.WeightDecay*many)
 	}
 }

@@ -34,8 +34,8 @@ type trainOptions struct {
 	hops       []int // one number for all operators, or one for each; none: all
 	operators  []string
 	trainer.Settings
-	decayByRows  bool   // the weight decay is the model's default for the rows
-	weights      string // of classes: numbers, or balancedWeights
+	byDefault    map[string]bool // flags that were not given: fillByRows sets those that depend on rows
+	weights      string          // of classes: numbers, or balancedWeights
 	runs         int
 	splitNumbers splitNumbers
 	split        int // of splitNumbers, that which is trained on; < 0: the store's
@@ -220,17 +220,11 @@ func (o *trainOptions) fillDefaults() error {
 	if err != nil {
 		return usagef("--model: %s", err)
 	}
-	for flag, set := range map[string]func(){
-		"lr":           func() { o.LearningRate = defaults.LearningRate },
-		"weight-decay": func() { o.WeightDecay, o.decayByRows = 0, true },
-		"batch":        func() { o.BatchRows, o.batchByDefault = defaults.BatchRows, true },
-		"epochs":       func() { o.Epochs = defaults.Epochs },
-		"patience":     func() { o.Patience = defaults.Patience },
-	} {
-		if !f.Changed(flag) {
-			set()
-		}
+	o.byDefault = map[string]bool{}
+	for _, flag := range []string{"lr", "weight-decay", "batch", "epochs", "patience"} {
+		o.byDefault[flag] = !f.Changed(flag)
 	}
+	o.fillFrom(defaults)
 	if len(o.hops) > 0 && slices.Min(o.hops) < 0 {
 		return usagef("--hops %d: must not be negative", slices.Min(o.hops))
 	}
@@ -238,6 +232,20 @@ func (o *trainOptions) fillDefaults() error {
 		o.split = o.splitNumbers[0]
 	}
 	return nil
+}
+
+// fillFrom sets the options that were not given.
+func (o *trainOptions) fillFrom(defaults trainer.Settings) {
+	fill := func(flag string, set func()) {
+		if o.byDefault[flag] {
+			set()
+		}
+	}
+	fill("lr", func() { o.LearningRate = defaults.LearningRate })
+	fill("weight-decay", func() { o.WeightDecay = defaults.WeightDecay })
+	fill("batch", func() { o.BatchRows = defaults.BatchRows })
+	fill("epochs", func() { o.Epochs = defaults.Epochs })
+	fill("patience", func() { o.Patience = defaults.Patience })
 }
 
 func (o *trainOptions) validate() error {

@@ -28,11 +28,10 @@ import (
 
 // samplingOptions are those of trainings on a graph.
 type samplingOptions struct {
-	sampler        string
-	fanouts        []int
-	cache          string
-	sampling       trainer.Values // of "bias", "workers" and "buffers", those that are given
-	batchByDefault bool
+	sampler  string
+	fanouts  []int
+	cache    string
+	sampling trainer.Values // of "bias", "workers" and "buffers", those that are given
 }
 
 // mostBuffers is more batches than it is of any use to prepare ahead.
@@ -108,7 +107,7 @@ func (o *trainOptions) fillGraphDefaults() error {
 // fillSampling completes the options for the model and the training nodes, when these are known.
 func (o *trainOptions) fillSampling(trainRows int64) error {
 	layers := int(o.Values["layers"])
-	if o.sampler == fullSampler && o.batchByDefault {
+	if o.sampler == fullSampler && o.byDefault["batch"] {
 		o.BatchRows = int(trainRows)
 	}
 	if o.takesAllEdges() {

@@ -44,12 +44,7 @@ func (o *trainOptions) fillByRows(trainRows int64) error {
 	if err != nil {
 		return err
 	}
-	if o.decayByRows {
-		o.WeightDecay = defaults.WeightDecay
-	}
-	if o.batchByDefault {
-		o.BatchRows = defaults.BatchRows
-	}
+	o.fillFrom(defaults)
 	return nil
 }
 
@@ -169,7 +164,6 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 	}
 	spec = trainer.Spec{
 		Model: o.model, Matrices: matrices, Features: m.Features, Classes: columns, Target: target,
-		Settings: o.Values,
 	}
 	if m.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
 		o.operators, o.hops = spec.Choice()
@@ -187,5 +181,16 @@ func (a *app) planTraining(ctx context.Context, store *format.Dir, o *trainOptio
 		}
 		return spec, part, usagef("%s has no training rows in that split", o.store)
 	}
-	return spec, part, nil
+	spec.Settings, err = o.modelValues(session.CountRows(store.Layout(), part.Train))
+	return spec, part, err
+}
+
+// modelValues are the settings of the model: those that were given, else its defaults for so many training rows.
+func (o *trainOptions) modelValues(trainRows int64) (trainer.Values, error) {
+	defaults, err := trainer.Defaults(o.model, trainRows)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(defaults.Values, o.Values)
+	return defaults.Values, nil
 }
