@@ -188,6 +188,9 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	s.report(j, r)
+	if r.Complete {
+		s.recordTook(r)
+	}
 	return r, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -33,14 +34,15 @@ func newReportCommand(a *app) *cobra.Command {
 		Long: "Report writes one HTML file about trainings that train --run has saved, which may be unfinished: results,\n" +
 			"settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has\n" +
 			"its charts in it, and needs no network.\n\n" +
-			"How long propagation took is written neither in stores nor in runs. Files with what propagate --json has\n" +
-			"printed, given by --propagation, add its share of a run; they are matched by the folder of the store.",
+			"How long propagation took is an attribute of the store's folder, which is no part of the store. Where that was\n" +
+			"lost, as in copies without attributes, give files with what propagate --json has printed by --propagation; they\n" +
+			"are matched by the folder of the store.",
 		Args: cobra.MinimumNArgs(1),
 	}
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
-	f.StringSliceVar(&o.propagation, "propagation", nil, "files with what propagate --json has printed")
+	f.StringSliceVar(&o.propagation, "propagation", nil, "files with what propagate --json has printed, where stores do not say how long it took")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.runs = args
@@ -96,7 +98,9 @@ func runReport(a *app, o reportOptions) (result, error) {
 		}
 		if store := c.Config[storeKey]; store != "" {
 			if store, err := a.fs.Resolve(store); err == nil { // a store that cannot be found any more has no seconds
-				r.PropagateSeconds = seconds[store]
+				if r.Propagation.Seconds = seconds[store]; r.Propagation.Seconds == 0 {
+					r.Propagation = a.propagationOf(store, c.Data.Fingerprint)
+				}
 			}
 		}
 		runs = append(runs, r)
@@ -109,6 +113,19 @@ func runReport(a *app, o reportOptions) (result, error) {
 		return nil, err
 	}
 	return reported{o.runs, o.output}, nil
+}
+
+// propagationOf is how long it took to make the store that a training has read, if that is still there.
+func (a *app) propagationOf(store, fingerprint string) (t preprop.Took) {
+	d, err := format.OpenAny(a.fs, store)
+	if err != nil {
+		return t
+	}
+	defer d.Close()
+	if d.Manifest.Kind != format.KindStore || d.Manifest.Fingerprint != fingerprint {
+		return t
+	}
+	return preprop.TookOf(a.fs, store)
 }
 
 // readPropagations reads the seconds of propagations, by folder of the store.

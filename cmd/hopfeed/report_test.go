@@ -32,9 +32,27 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	if metrics := content(t, d, "c/run/metrics.jsonl"); strings.Contains(metrics, `"cached_rows":0`) || strings.Count(metrics, `"loaded_rows":0`) != 1 {
 		t.Errorf("%s", metrics)
 	}
-	must(t, d, "report a/run -o one.html --json")
-	if !strings.Contains(content(t, d, "one.html"), "Not known for run:") {
-		t.Error("an unknown propagation is not named")
+	// Without --propagation, the store knows, until it is another or a copy; a file has precedence.
+	of := func(options string) string {
+		must(t, d, "report a/run -o one.html --force"+options)
+		return content(t, d, "one.html")
+	}
+	if page := of(""); strings.Contains(page, "Not known for") || !strings.Contains(page, "propagation / run") || strings.Contains(page, "≥") {
+		t.Error("the store does not say how long its propagation took")
+	}
+	write(t, d, "hour.json", `{"output": "store", "seconds": 36000}`)
+	if page := of(" --propagation hour.json"); !strings.Contains(page, "10 h") {
+		t.Error("what was given is not shown")
+	}
+	if err := d.SetAttribute("store", "propagation-seconds", "7200+"); err != nil {
+		t.Fatal(err)
+	}
+	if page := of(""); !strings.Contains(page, "≥ 2 h") || !strings.Contains(page, "the last alone is known") {
+		t.Error("the time of a part is shown as that of all")
+	}
+	must(t, d, "propagate graph -o store --hops 3")
+	if page := of(""); !strings.Contains(page, "Not known for run:") || strings.Contains(page, "propagation / run") {
+		t.Error("the time of another store is shown")
 	}
 	write(t, d, "other.json", "{}")
 	for line, code := range map[string]int{

@@ -601,6 +601,36 @@ var conformance = []struct {
 			}
 		}
 	}},
+	{"attributes stay with what they were set on", func(t *testing.T, fsys FS, dir string) {
+		one, other := filepath.Join(dir, "one"), filepath.Join(dir, "other")
+		mkdir(t, fsys, one)
+		mkdir(t, fsys, other)
+		if err := fsys.SetAttribute(one, "a", "first"); errors.Is(err, errors.ErrUnsupported) {
+			t.Skip(err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		has := func(path, name, want string) {
+			t.Helper()
+			if got, err := fsys.Attribute(path, name); got != want || err != nil {
+				t.Errorf("%s of %s is %q, %v; want %q", name, path, got, err, want)
+			}
+		}
+		has(one, "a", "first")
+		has(one, "b", "")
+		has(other, "a", "")
+		if err := fsys.SetAttribute(one, "a", "second"); err != nil {
+			t.Error(err)
+		}
+		has(one, "a", "second")
+		if err := fsys.Exchange(one, other); err == nil {
+			has(other, "a", "second")
+			has(one, "a", "")
+		}
+		_, err := fsys.Attribute(filepath.Join(dir, "nothing"), "a")
+		wantError(t, err, fs.ErrNotExist)
+		wantError(t, fsys.SetAttribute(filepath.Join(dir, "nothing"), "a", ""), fs.ErrNotExist)
+	}},
 	{"paths of one place resolve to one, whether something is there or not", func(t *testing.T, fsys FS, dir string) {
 		mkdir(t, fsys, filepath.Join(dir, "a/b"))
 		for _, name := range []string{"a/b", "c", "c/d"} {

@@ -216,6 +216,20 @@ func (f *Fault) Locked(path string) (bool, error) {
 	return f.fsys.Locked(path)
 }
 
+func (f *Fault) Attribute(path, name string) (string, error) {
+	if err := f.count("getxattr", path); err != nil {
+		return "", err
+	}
+	return f.fsys.Attribute(path, name)
+}
+
+func (f *Fault) SetAttribute(path, name, value string) error {
+	if err := f.count("setxattr", path); err != nil {
+		return err
+	}
+	return f.fsys.SetAttribute(path, name, value)
+}
+
 func (f *Fault) FreeBytes(path string) (int64, error) {
 	if err := f.count("statfs", path); err != nil {
 		return 0, err

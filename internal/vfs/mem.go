@@ -27,6 +27,8 @@ type Mem struct {
 
 // memNode is a file or a directory.
 type memNode struct {
+	attributes map[string]string
+
 	// Of a directory: what is seen now, and what it was when last synced.
 	entries, durable map[string]*memNode
 
@@ -251,6 +253,30 @@ func (m *Mem) Stat(path string) (fs.FileInfo, error) {
 		return nil, pathError("stat", path, err)
 	}
 	return info(filepath.Base(path), n), nil
+}
+
+func (m *Mem) Attribute(path, name string) (string, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.find(path)
+	if err != nil {
+		return "", pathError("getxattr", path, err)
+	}
+	return n.attributes[name], nil
+}
+
+func (m *Mem) SetAttribute(path, name, value string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.find(path)
+	if err != nil {
+		return pathError("setxattr", path, err)
+	}
+	if n.attributes == nil {
+		n.attributes = map[string]string{}
+	}
+	n.attributes[name] = value
+	return nil
 }
 
 // Resolve knows no links, as there are none.

@@ -34,7 +34,7 @@ func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 
 func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *memNode {
 	if !n.isDir() {
-		left := &memNode{data: n.data, synced: true}
+		left := &memNode{data: n.data, synced: true, attributes: maps.Clone(n.attributes)}
 		if !n.synced {
 			left.data = keptPages(n.data, path, keep)
 		}
@@ -42,6 +42,7 @@ func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *me
 		return left
 	}
 	left := newDir()
+	left.attributes = maps.Clone(n.attributes)
 	seen := maps.Clone(n.durable)
 	maps.Copy(seen, n.entries)
 	for name := range seen {

@@ -287,6 +287,31 @@ func flock(f *os.File, how int) error {
 	return retryInterrupted(func() error { return unix.Flock(int(f.Fd()), how) })
 }
 
+// attributePrefix is the name space of attributes of users (xattr(7)).
+const attributePrefix = "user.hopfeed."
+
+// maxAttribute is more bytes than an attribute has.
+const maxAttribute = 256
+
+func (osFS) Attribute(path, name string) (string, error) {
+	value := make([]byte, maxAttribute)
+	n, err := unix.Getxattr(path, attributePrefix+name, value)
+	switch {
+	case errors.Is(err, noAttribute):
+		return "", nil
+	case err != nil:
+		return "", pathError("getxattr", path, err)
+	}
+	return string(value[:n]), nil
+}
+
+func (osFS) SetAttribute(path, name, value string) error {
+	if err := unix.Setxattr(path, attributePrefix+name, []byte(value), 0); err != nil {
+		return pathError("setxattr", path, err)
+	}
+	return nil
+}
+
 func (osFS) FreeBytes(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := retryInterrupted(func() error { return unix.Statfs(path, &st) }); err != nil {

@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noAttribute is the error of a file without an attribute.
+const noAttribute = unix.ENOATTR
+
 // blockBytes is the unit that statfs counts in.
 func blockBytes(st *unix.Statfs_t) int64 { return int64(st.Bsize) }
 

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noAttribute is the error of a file without an attribute.
+const noAttribute = unix.ENODATA
+
 // blockBytes is the unit that statfs counts in.
 func blockBytes(st *unix.Statfs_t) int64 {
 	if st.Frsize > 0 {

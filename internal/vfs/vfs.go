@@ -67,6 +67,11 @@ type FS interface {
 	Lock(path string) (io.Closer, error)
 	// Locked tells whether somebody holds the lock, and makes and writes nothing.
 	Locked(path string) (bool, error)
+	// Attribute is what SetAttribute has said of a file or directory; "": nothing. The file system keeps it
+	// beside the bytes: no reader and no checksum sees it, it goes along when the file is renamed, and is lost
+	// in copies that do not ask for it. Where the file system has none, the error is errors.ErrUnsupported.
+	Attribute(path, name string) (string, error)
+	SetAttribute(path, name, value string) error
 	// FreeBytes tells how much more can be written below the directory path.
 	FreeBytes(path string) (int64, error)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -21,8 +22,8 @@ import (
 type Run struct {
 	Name string // of the directory
 	*trainer.Checkpoint
-	Trials           []tune.Trial
-	PropagateSeconds float64 // that its store was made in; 0: unknown
+	Trials      []tune.Trial
+	Propagation preprop.Took // of its store
 }
 
 //go:embed page.html
@@ -55,6 +56,7 @@ type content struct {
 	Spread                 bool     // some training has several seeds
 
 	Table7  []preprocessing
+	AtLeast bool     // some propagation took longer than is known
 	Unknown []string // runs whose propagation seconds are not known
 	Trials  []trialsTable
 }
@@ -159,7 +161,7 @@ func (r *Run) row(color string) runRow {
 }
 
 func (c *content) addPreprocessing(r Run) {
-	if r.PropagateSeconds == 0 {
+	if r.Propagation.Seconds == 0 {
 		c.Unknown = append(c.Unknown, r.Name)
 		return
 	}
@@ -169,11 +171,17 @@ func (c *content) addPreprocessing(r Run) {
 	}
 	s, train := r.figures(), r.trainSeconds()
 	row := preprocessing{
-		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.PropagateSeconds), Epoch: duration(s.EpochSeconds.Mean),
+		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.Propagation.Seconds), Epoch: duration(s.EpochSeconds.Mean),
 		Epochs: number(s.Epochs), Training: duration(train), Share: "–",
 	}
 	if train > 0 {
-		row.Share = fmt.Sprintf("%.0f %%", 100*r.PropagateSeconds/train)
+		row.Share = fmt.Sprintf("%.0f %%", 100*r.Propagation.Seconds/train)
+	}
+	if r.Propagation.AtLeast {
+		row.Propagate, c.AtLeast = "≥ "+row.Propagate, true
+		if train > 0 {
+			row.Share = "≥ " + row.Share
+		}
 	}
 	c.Table7 = append(c.Table7, row)
 }

@@ -64,7 +64,7 @@ func TestAPageNeedsNothingElseAndIsWellFormed(t *testing.T) {
 
 func TestThePageHasTheFigures(t *testing.T) {
 	one, several := saved("one", 1), saved("several", 3)
-	one.PropagateSeconds = 3
+	one.Propagation.Seconds = 3
 	at := func(v float64) *float64 { return &v }
 	one.Trials = []tune.Trial{
 		{Number: 1, Settings: tune.Settings{"store": "s"}, Outcome: tune.Outcome{Valid: at(0.5)}},
@@ -77,7 +77,7 @@ func TestThePageHasTheFigures(t *testing.T) {
 		"1 234 567",                // rows a second
 		"predicted 2.5 s (1.25 ×)", // beside 2 s
 		"6 s, 17 % waiting",
-		"50 %</td>", // 3 s of propagation for a run of 6 s
+		"3 s</td>", "50 %</td>", // 3 s of propagation for a run of 6 s
 		"Not known for several:",
 		"number 3 was chosen",
 		`<tr class="chosen"><td class="n">3</td><td class="n">75.00 %</td>`,
