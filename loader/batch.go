@@ -10,7 +10,8 @@ import (
 
 // Batch is what one step of training sees. It is valid for work enqueued on the stream that was
 // given to Epoch, until the loop asks for the next batch, or longer, if it is held. Its tensors are
-// on the device, and must not be written to: they may be views of preloaded memory.
+// on the device, and must not be written to, since they may be views of preloaded memory, unless
+// batches are Owned.
 type Batch struct {
 	Index      int
 	Rows       int // of this rank; may be 0

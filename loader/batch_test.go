@@ -277,6 +277,68 @@ func TestTheLoaderWaitsWhileAllBatchesAreHeld(t *testing.T) {
 	}
 }
 
+// A whole epoch is held, in buffers that are added in its loop, and overwritten. It is right before, and
+// so is the next epoch: no batch was a view of the input.
+func TestALoaderGrowsForWhoHoldsAllBatchesOfAnEpoch(t *testing.T) {
+	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
+	for _, p := range placements {
+		for _, order := range []chunk.Order{chunk.Sequential, chunk.Shuffled} {
+			testdevice.Bubble(t, func(t *testing.T) {
+				device := newDevice(t, p.unified, host.Options{Threads: 2})
+				plan := chunk.Plan{BatchRows: 8, Order: order, ChunkRows: 8}
+				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8, Buffers: 2, MostBuffers: 7, Owned: true}
+				l := mustOpen(t, o)
+				s := mustSet(t, l, Rows{Region: "train"}, plan)
+				plan.Rows = 53
+				stream := mustStream(t, device)
+				defer stream.Close()
+				var held []*Batch
+				for b, err := range s.Epoch(t.Context(), stream, 0) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.Hold()
+					held = append(held, b)
+					if n := len(held); n >= 2 && n < 7 {
+						if err := l.Grow(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := l.Grow(); !errors.Is(err, ErrFull) {
+					t.Errorf("an eighth of 7 buffers: %v", err)
+				}
+				for n := range 2 {
+					var got []copied
+					for _, b := range held {
+						got = append(got, copyOut(t, device, stream, b))
+					}
+					if err := stream.Synchronize(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					compare(t, got, plan, n, 0, 5, from(0))
+					for _, b := range held {
+						for _, x := range b.X {
+							stream.Fill(x, 0)
+						}
+						b.Release(stream.Record())
+					}
+					if held = nil; n == 1 {
+						break
+					}
+					for b, err := range s.Epoch(t.Context(), stream, 1) {
+						if err != nil {
+							t.Fatal(err)
+						}
+						b.Hold()
+						held = append(held, b)
+					}
+				}
+			})
+		}
+	}
+}
+
 // Whatever is held when the loop is left or cancelled, it comes back, and nothing else is missing.
 func TestAnEpochThatEndsWhileBatchesAreHeldLosesNoBuffer(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})

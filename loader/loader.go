@@ -36,6 +36,9 @@ const (
 // has ended or batches that are held are released.
 var ErrInUse = errors.New("loader in use")
 
+// ErrFull is returned when a loader has as many batch buffers as it may have.
+var ErrFull = errors.New("the loader has all the batch buffers that it may have")
+
 // Options describe a loader.
 type Options struct {
 	Device    gds.Device
@@ -44,7 +47,9 @@ type Options struct {
 	Regions   []string   // whose rows the sets run over; nil: all of the store
 	Placement Placement
 	Buffers   int // batch buffers on the device; 0: 2
-	BatchRows int // most rows that a batch can have on this rank
+	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
+	MostBuffers int
+	BatchRows   int // most rows that a batch can have on this rank
 	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
 	// 0: those of a batch being assembled and of one being read.
 	ChunkSlots int
@@ -61,6 +66,9 @@ type Options struct {
 	ChunksOnDevice bool
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
+	// Owned: the memory of a batch is its own, so it may be written to. Else a batch may be a view of
+	// preloaded memory.
+	Owned bool
 	// AsStored: the matrices of batches have the stored type. Else they are float32.
 	AsStored bool
 	// NoLabels: batches have no labels, and none are read.
@@ -128,12 +136,15 @@ func (m *memory) track(b gds.Buffer, err error) (gds.Buffer, error) {
 	return b, err
 }
 
-func (m *memory) free() error {
+func (m *memory) free() error { return m.freeFrom(0) }
+
+// freeFrom frees what was allocated after the first buffers.
+func (m *memory) freeFrom(first int) error {
 	var err error
-	for _, b := range m.buffers {
+	for _, b := range m.buffers[first:] {
 		err = errors.Join(err, b.Free())
 	}
-	m.buffers = nil
+	m.buffers = m.buffers[:first]
 	return err
 }
 
@@ -149,6 +160,8 @@ type Memory struct {
 	// Host is what every placement takes of host memory: labels and node ids, the columns of
 	// batches, and, until it is open, the chunks through which the input is loaded.
 	Host int64
+	// Buffer is what one more batch buffer takes, of device and host memory together.
+	Buffer int64
 }
 
 // Need computes the memory that Open will allocate with these options for a store of this layout.
@@ -174,6 +187,7 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: staging,
 		Host:    host + int64(l.o.Buffers)*pages(columns) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
+		Buffer:  pages(features) + pages(stored) + 2*pages(columns),
 	}, err
 }
 
@@ -208,16 +222,29 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.readColumns(ctx); err != nil {
 		return err
 	}
-	l.free = make(chan *batchBuffer, l.o.Buffers)
+	l.free = make(chan *batchBuffer, l.o.MostBuffers)
 	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {
-		f, err := newBatchBuffer(l)
-		if err != nil {
+		if err := l.Grow(); err != nil {
 			return fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
 		}
-		l.buffers = append(l.buffers, f)
-		l.free <- f
 	}
+	return nil
+}
+
+// Grow adds a batch buffer, for a caller who holds batches. It is called between epochs, or in the
+// loop of one, and returns ErrFull where there are Options.MostBuffers.
+func (l *Loader) Grow() error {
+	if len(l.buffers) == l.o.MostBuffers {
+		return ErrFull
+	}
+	before := len(l.memory.buffers)
+	f, err := newBatchBuffer(l)
+	if err != nil {
+		return errors.Join(err, l.memory.freeFrom(before))
+	}
+	l.buffers = append(l.buffers, f)
+	l.free <- f
 	return nil
 }
 
@@ -258,6 +285,7 @@ func (l *Loader) fillDefaults() error {
 	if o.Buffers == 0 {
 		o.Buffers = 2
 	}
+	o.MostBuffers = max(o.MostBuffers, o.Buffers)
 	if o.Threads == 0 {
 		o.Threads = parallel.Threads()
 	}

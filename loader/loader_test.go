@@ -514,8 +514,16 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				mustOpen(t, o)
+				o.MostBuffers = o.Buffers + 1
+				l := mustOpen(t, o)
 				used, want := device.Usage(), need.Batches
+				if err := l.Grow(); err != nil {
+					t.Fatal(err)
+				}
+				grown := device.Usage()
+				if more := grown.InUse + grown.PinnedInUse - used.InUse - used.PinnedInUse; p.unified && more != need.Buffer {
+					t.Errorf("one more buffer takes %d bytes, want %d", more, need.Buffer)
+				}
 				allocations := int64(3 * o.Buffers)
 				switch {
 				case p.placement == Device:

@@ -11,7 +11,7 @@ import (
 func init() { backends[Device] = openDevice }
 
 // deviceSource holds the matrices in device memory. A batch is gathered by row numbers; long spans
-// are copied, and a batch of a single span is a view.
+// are copied, and a batch of a single span is a view, unless batches are Owned.
 type deviceSource struct {
 	*resident
 	ranks []*resident // of all ranks: see assembleShard
@@ -47,7 +47,7 @@ func (d *deviceSource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) err
 	case numbers != nil:
 		stream.Gather(f.raw, d.rows(), d.l.copyIndex(f, numbers, stream))
 		f.convert(stream)
-	case len(spans) == 1 && f.stored == f.features:
+	case len(spans) == 1 && f.stored == f.features && !d.l.o.Owned:
 		d.l.setMatrices(&j.batch, rows(spans[0]))
 	default:
 		at := 0

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -27,14 +28,18 @@ type client struct {
 	epochs interface {
 		EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error]
 	}
-	stats  func() any
+	stats func() any
+	// grow adds a batch buffer; nil: there are as many as there were at first.
+	grow   func() error
+	memory machine.Limit // by which it does not
 	stream gds.Stream
 	opened []io.Closer // in this order
 
 	ring     *C.hopfeed_ring
 	blocks   []C.hopfeed_block                // of the batch that is put into the ring, in memory of C
 	held     map[C.hopfeed_hold]*loader.Batch // all that are in the ring, or with the caller
-	released []C.hopfeed_hold                 // room for as many as there are buffers
+	released []C.hopfeed_hold                 // room for as many as there can be buffers
+	buffers  int                              // there are
 
 	stop context.CancelCauseFunc // ends serve
 	done chan struct{}           // when it has ended
@@ -53,12 +58,20 @@ func (c *client) start(about *opened, device gds.Device) (err error) {
 	}
 	c.opens(c.stream)
 	about.Loader = clients.add(c)
-	c.held, c.released = map[C.hopfeed_hold]*loader.Batch{}, make([]C.hopfeed_hold, about.Buffers)
+	c.buffers = about.Buffers
+	most := c.buffers
+	var full *C.char
+	if c.grow == nil {
+		full = C.CString("release a batch, or open the loader with more buffers")
+	} else {
+		most = max(most, mostBatches)
+	}
+	c.held, c.released = map[C.hopfeed_hold]*loader.Batch{}, make([]C.hopfeed_hold, most)
 	if about.Layers > 0 {
 		memory := C.calloc(C.size_t(about.Layers), C.sizeof_hopfeed_block)
 		c.blocks = unsafe.Slice((*C.hopfeed_block)(memory), about.Layers)
 	}
-	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(about.Loader), C.int64_t(about.Buffers), C.int64_t(about.Batches), C.int64_t(about.Layers))
+	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(about.Loader), C.int64_t(about.Buffers), C.int64_t(most), C.int64_t(about.Batches), C.int64_t(about.Layers), full)
 	c.done = make(chan struct{})
 	var ctx context.Context
 	ctx, c.stop = context.WithCancelCause(context.Background())
@@ -107,16 +120,40 @@ func (c *client) run(ctx context.Context, epoch, batch int) error {
 	return nil
 }
 
-// collect releases what the caller has released; while all buffers are taken, it waits for that. It
-// reports whether the epoch is still wanted.
+// collect releases what the caller has released, and adds a buffer where the caller holds too many;
+// while all are taken, it waits for either. It reports whether the epoch is still wanted.
 func (c *client) collect() bool {
-	var released C.int64_t
-	wanted := C.hopfeed_ring_collect(c.ring, &c.released[0], &released)
-	for _, hold := range c.released[:released] {
-		c.held[hold].Release(nil)
-		delete(c.held, hold)
+	for {
+		var released C.int64_t
+		var grow C.int32_t
+		wanted := C.hopfeed_ring_collect(c.ring, &c.released[0], &released, &grow)
+		for _, hold := range c.released[:released] {
+			c.held[hold].Release(nil)
+			delete(c.held, hold)
+		}
+		if grow == 0 {
+			return wanted != 0
+		}
+		var full *C.char
+		if err := c.grow(); err != nil {
+			full = C.CString(c.describeFull(err))
+		} else {
+			c.buffers++
+		}
+		C.hopfeed_ring_grow(c.ring, full)
 	}
-	return wanted != 0
+}
+
+// describeFull says why there is no further batch buffer, and what to do.
+func (c *client) describeFull(err error) string {
+	why := err.Error()
+	switch {
+	case c.buffers >= mostBatches:
+		why = "a loader has no more"
+	case errors.Is(err, loader.ErrFull):
+		why = fmt.Sprintf("%s, %s, allows no more", c.memory.By, c.memory.Bytes)
+	}
+	return "drop all arrays of some of these batches, and copy what is kept of them (" + why + ")"
 }
 
 // close closes everything that is open.

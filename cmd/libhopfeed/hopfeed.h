@@ -63,8 +63,8 @@ typedef struct {
 } hopfeed_block;
 
 /*
- * A batch, in memory of the loader, which must not be written to. It is valid until its hold is
- * released, or the loader closed. Element (r, m, f) of the features is at
+ * A batch, in memory of the loader, which must not be written to unless the loader was opened with
+ * "owned". It is valid until its hold is released, or the loader closed. Element (r, m, f) of the features is at
  * features + r*row_bytes + m*matrix_bytes + f*(size of an element). All pointers are null if there
  * are no rows.
  */
@@ -119,7 +119,9 @@ hopfeed_text hopfeed_last_error(void);
  *                and rank: ranks share each batch; placement, shuffle ("auto", "rr", "chunk" or, in
  *                order, "none"), seed, stored (features keep the stored type), nodes and row_numbers
  *                (batches have them), buffers, memory (such as "8GiB"; what the machine has), processes
- *                (that share it), threads.
+ *                (that share it), threads, owned (false; true: batches may be written to, and are never
+ *                views of the input; buffers are added while the caller holds all but one, up to 4096,
+ *                as far as memory allows).
  *                The result has "loader", which the caller closes unless hopfeed_wait did not
  *                return it, and what the loader brings and why.
  *   "sample"     graph; part ("train", or "valid", "test", "rest", "all") of split (0), or nodes (a list),
@@ -127,7 +129,7 @@ hopfeed_text hopfeed_last_error(void);
  *                the seeds, -1 is all), aggregation, replace, by_weight, bias and debias, as `hopfeed
  *                sample` has them; cache (POLICY:SIZE), batch_rows, world (1) and rank, placement of the
  *                features ("auto", "host" or "storage"), mapped (topology), shuffle ("rr" or "none"),
- *                seed, buffers, memory, processes, threads. The result is as that of "open".
+ *                seed, buffers, memory, processes, threads, owned. The result is as that of "open".
  */
 int32_t hopfeed_start(hopfeed_text verb, hopfeed_text options, hopfeed_task *task);
 int32_t hopfeed_wait(hopfeed_task task, int32_t milliseconds, char **result);
@@ -144,8 +146,9 @@ int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch);
 
 /*
  * hopfeed_next waits for the next batch for some milliseconds. First it releases the hold in *batch,
- * if that is not 0, and sets it to 0. So an interrupted caller who calls it again loses no batch. It
- * is an error while all buffers are held. After an error the epoch is over.
+ * if that is not 0, and sets it to 0. So an interrupted caller who calls it again loses no batch. While
+ * all buffers are held, and the epoch has more batches, it returns HOPFEED_OPTIONS, and goes on when one
+ * is released. After any other error the epoch is over.
  */
 int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch);
 

@@ -89,15 +89,6 @@ func status(err error) C.int32_t {
 	return C.int32_t(exit.Of(err))
 }
 
-// text is JSON that belongs to C.
-func text(v any) (*C.char, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return C.CString(string(b)), nil
-}
-
 func milliseconds(n C.int32_t) <-chan time.Time {
 	return time.After(time.Duration(n) * time.Millisecond)
 }
@@ -123,12 +114,9 @@ func hopfeed_wait(number C.hopfeed_task, ms C.int32_t, out **C.char) C.int32_t {
 	if err != nil {
 		return result(err)
 	}
-	value, err := t.wait(milliseconds(ms))
+	text, err := t.wait(milliseconds(ms))
 	if err == nil || err == errWait {
-		var failed error
-		if *out, failed = text(value); failed != nil {
-			err = failed
-		}
+		*out = C.CString(string(text))
 	}
 	return result(err)
 }
@@ -145,8 +133,12 @@ func hopfeed_end(number C.hopfeed_task) C.int32_t {
 //export hopfeed_stats
 func hopfeed_stats(number C.hopfeed_loader, out **C.char) C.int32_t {
 	c, err := clients.get(uint64(number), false)
+	if err != nil {
+		return result(err)
+	}
+	text, err := json.Marshal(c.stats())
 	if err == nil {
-		*out, err = text(c.stats())
+		*out = C.CString(string(text))
 	}
 	return result(err)
 }

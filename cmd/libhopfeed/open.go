@@ -30,6 +30,7 @@ type openOptions struct {
 	Seed      uint64   `json:"seed"`
 	Stored    bool     `json:"stored"`
 	Buffers   int      `json:"buffers"`
+	Owned     bool     `json:"owned"`
 
 	Nodes      bool `json:"nodes"`
 	RowNumbers bool `json:"row_numbers"`
@@ -39,11 +40,15 @@ type openOptions struct {
 // back when the next is put into the ring.
 const defaultBuffers = 3
 
+// mostBatches is how many buffers a loader of owned batches may have: a process has some 65,000 memory
+// maps, and a buffer takes up to 4.
+const mostBatches = 4096
+
 // inOrder is the shuffle that reads rows in the order of the store.
 const inOrder = "none"
 
 // session are the options of a session of one rank. It holds this rank's share of each batch.
-func (o *openOptions) session(ctx context.Context, store *format.Dir) (so session.Options, err error) {
+func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.Options, err error) {
 	if err := checkShare(o.BatchRows, o.World, o.Rank); err != nil {
 		return so, err
 	}
@@ -51,16 +56,17 @@ func (o *openOptions) session(ctx context.Context, store *format.Dir) (so sessio
 		return so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none", session.ErrOptions, o.World)
 	}
 	so = session.Options{
-		Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
+		Machine: m, Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
 		Buffers: cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
+		Owned: o.Owned,
+	}
+	if o.Owned {
+		so.MostBuffers = mostBatches
 	}
 	if so.Train {
 		so.Shuffle = o.Shuffle
 	}
-	if so.Matrices, err = o.matrices(store); err != nil {
-		return so, err
-	}
-	so.Machine, err = o.machine(ctx)
+	so.Matrices, err = o.matrices(store)
 	return so, err
 }
 
@@ -116,7 +122,12 @@ func plan(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	so, err := o.session(ctx, store)
+	m, memory, err := o.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	so, err := o.session(m, store)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +166,12 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 		return nil, err
 	}
 	c.opens(store)
-	so, err := o.session(ctx, store)
+	m, memory, err := o.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(memory)
+	so, err := o.session(m, store)
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +191,18 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 		return nil, err
 	}
 	c.epochs, c.stats = set, func() any { return opening.Loaders[0].Stats() }
+	if o.Owned {
+		c.grow, c.memory = opening.Loaders[0].Grow, m.Budget
+	}
 	out := &opened{
 		planned: describePlan(opening.Plan, set.Rows()), Batches: set.Batches(), Buffers: so.Buffers,
 		ChunkRows: opening.ChunkRows, Fingerprint: store.Manifest.Fingerprint,
 	}
 	if !so.Train {
 		out.Shuffle = inOrder
+	}
+	if o.Owned {
+		out.Reasons = append(out.Reasons, fmt.Sprintf("up to %d batches, of %s each, can be kept: as many as memory allows", opening.MostBuffers, opening.BufferBytes))
 	}
 	for _, m := range so.Matrices {
 		out.Matrices = append(out.Matrices, m.String())

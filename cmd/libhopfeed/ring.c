@@ -17,21 +17,23 @@ typedef enum { EMPTY, READY, TAKEN, RELEASED } slot_state;
 
 typedef struct {
     slot_state state;
-    hopfeed_batch batch;
-    hopfeed_block *blocks; /* of the batch, in memory of the ring */
+    hopfeed_batch batch; /* whose blocks are in memory of the ring */
 } slot;
 
 struct hopfeed_ring {
     hopfeed_ring *next;     /* of all */
     hopfeed_loader loader;  /* 0: closed */
     pthread_cond_t ready;   /* a batch, or the end of the epoch */
-    pthread_cond_t changed; /* released, requested or stopped */
-    slot *slots;
-    hopfeed_block *blocks; /* of all slots */
-    int64_t size, last; /* slots, and the last hold's number */
+    pthread_cond_t changed; /* released, requested, stopped, or one more buffer is needed */
+    slot *slots;            /* as many as there can ever be, which take memory when they are used */
+    hopfeed_block *blocks;  /* of all slots */
+    int64_t size, last;     /* slots that have a buffer, and the last hold's number */
     int64_t batches;
     int64_t epoch, batch; /* that are requested */
     int requested, stopped;
+    int complete;   /* all batches of the epoch were put */
+    int needs;      /* one more buffer */
+    char *full;     /* what to do where all buffers are held; NULL: add one */
     int32_t status; /* HOPFEED_WAIT while the epoch runs */
     char *error;
 };
@@ -72,7 +74,7 @@ static void *allocate(size_t count, size_t bytes) {
     return memory;
 }
 
-hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t batches, int64_t layers) {
+hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t most, int64_t batches, int64_t layers, char *full) {
     pthread_mutex_lock(&mutex);
     hopfeed_ring *r = rings;
     while (r && r->loader) r = r->next;
@@ -87,12 +89,12 @@ hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t 
         rings = r;
     }
     r->loader = loader;
-    r->slots = allocate(buffers, sizeof *r->slots);
-    r->blocks = allocate(buffers * layers + 1, sizeof *r->blocks);
-    for (int64_t i = 0; i < buffers; i++) r->slots[i].blocks = r->blocks + i * layers;
+    r->slots = allocate(most, sizeof *r->slots);
+    r->blocks = allocate(most * layers + 1, sizeof *r->blocks);
     r->size = buffers;
     r->batches = batches;
-    r->last = r->requested = r->stopped = 0;
+    r->full = full;
+    r->last = r->requested = r->stopped = r->complete = r->needs = 0;
     r->status = NO_EPOCH;
     pthread_mutex_unlock(&mutex);
     return r;
@@ -114,17 +116,25 @@ void hopfeed_ring_put(hopfeed_ring *r, hopfeed_batch *batch) {
     slot *s = r->slots;
     while (s->state != EMPTY) s++;
     batch->hold = r->loader << 32 | (uint32_t)++r->last;
-    if (batch->layers) memcpy(s->blocks, batch->blocks, batch->layers * sizeof *s->blocks);
     s->batch = *batch;
-    s->batch.blocks = batch->layers ? s->blocks : NULL;
+    if (batch->layers) {
+        s->batch.blocks = r->blocks + (s - r->slots) * batch->layers;
+        memcpy((void *)s->batch.blocks, batch->blocks, batch->layers * sizeof *batch->blocks);
+    }
     s->state = r->requested ? RELEASED : READY;
+    r->complete = !r->requested && batch->index + 1 == r->batches;
     pthread_mutex_unlock(&mutex);
     pthread_cond_signal(&r->ready);
 }
 
-int32_t hopfeed_ring_collect(hopfeed_ring *r, hopfeed_hold *holds, int64_t *released) {
+/* Whether the loader has to wait: all buffers are in the ring, and nothing else is to do. */
+static int is_idle(const hopfeed_ring *r) {
+    return !r->stopped && !r->requested && !r->complete && !r->needs && !count(r, RELEASED) && !count(r, EMPTY);
+}
+
+int32_t hopfeed_ring_collect(hopfeed_ring *r, hopfeed_hold *holds, int64_t *released, int32_t *grow) {
     pthread_mutex_lock(&mutex);
-    while (!r->stopped && !r->requested && !count(r, RELEASED) && !count(r, EMPTY)) pthread_cond_wait(&r->changed, &mutex);
+    while (is_idle(r)) pthread_cond_wait(&r->changed, &mutex);
     *released = 0;
     for (slot *s = r->slots; s < r->slots + r->size; s++) {
         if (s->state != RELEASED) continue;
@@ -132,8 +142,18 @@ int32_t hopfeed_ring_collect(hopfeed_ring *r, hopfeed_hold *holds, int64_t *rele
         holds[(*released)++] = s->batch.hold;
     }
     int32_t wanted = !r->stopped && !r->requested;
+    *grow = wanted && r->needs;
     pthread_mutex_unlock(&mutex);
     return wanted;
+}
+
+void hopfeed_ring_grow(hopfeed_ring *r, char *full) {
+    pthread_mutex_lock(&mutex);
+    r->needs = 0;
+    r->size += !full;
+    r->full = full;
+    pthread_mutex_unlock(&mutex);
+    pthread_cond_signal(&r->ready); /* who waits for a batch sees that there will be none */
 }
 
 void hopfeed_ring_end(hopfeed_ring *r, int32_t status, char *error) {
@@ -160,9 +180,10 @@ void hopfeed_ring_close(hopfeed_ring *r) {
     free(r->slots);
     free(r->blocks);
     free(r->error);
+    free(r->full);
     r->slots = NULL;
     r->blocks = NULL;
-    r->error = NULL;
+    r->error = r->full = NULL;
     r->size = r->loader = 0;
     /* Under the mutex: whoever waits must have left before another loader has the ring. */
     pthread_cond_broadcast(&r->ready);
@@ -183,6 +204,7 @@ int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch) {
         r->epoch = epoch;
         r->batch = batch;
         r->requested = 1;
+        r->complete = r->needs = 0;
         status = HOPFEED_DONE;
         r->status = HOPFEED_WAIT;
         pthread_cond_signal(&r->changed);
@@ -217,17 +239,34 @@ static void release(hopfeed_hold hold) {
     }
 }
 
+/* The batches that the caller holds leave the loader no buffer. */
+static int32_t held_error(const hopfeed_ring *r) {
+    const hopfeed_batch *oldest = &r->slots[0].batch, *newest = oldest;
+    for (const slot *s = r->slots; s < r->slots + r->size; s++) {
+        if (s->batch.hold < oldest->hold) oldest = &s->batch;
+        if (s->batch.hold > newest->hold) newest = &s->batch;
+    }
+    return option_error("all %lld batch buffers are held, the oldest by batch %lld, the newest by batch %lld: %s", (long long)r->size,
+                        (long long)oldest->index, (long long)newest->index, r->full);
+}
+
 /* The batch that has been ready longest, or what there is instead, waiting until a time. */
 static int32_t next(hopfeed_loader loader, const struct timespec *until, hopfeed_batch *batch) {
     hopfeed_ring *r = find(loader);
     if (!r) return HOPFEED_OPTIONS;
     if (r->status == NO_EPOCH) return option_error("no epoch was begun");
-    if (count(r, TAKEN) == r->size)
-        return option_error("all %lld batch buffers are held: release a batch, or open the loader with more buffers", (long long)r->size);
     for (int late = 0;; late = pthread_cond_timedwait(&r->ready, &mutex, until)) {
         if (r->loader != loader) return closed_error(loader);
         int32_t status = take(r, batch);
-        if (status != HOPFEED_WAIT || late) return status;
+        if (status != HOPFEED_WAIT) return status;
+        int64_t taken = r->complete ? 0 : count(r, TAKEN);
+        if (taken == r->size && r->full) return held_error(r);
+        /* The loader wants two buffers, one to fill while another is ready. */
+        if (taken && taken + 1 >= r->size && !r->full && !r->needs) {
+            r->needs = 1;
+            pthread_cond_signal(&r->changed);
+        }
+        if (late) return status;
     }
 }
 

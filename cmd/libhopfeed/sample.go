@@ -42,6 +42,7 @@ type sampleOptions struct {
 	Shuffle   string `json:"shuffle"`
 	Seed      uint64 `json:"seed"`
 	Buffers   int    `json:"buffers"`
+	Owned     bool   `json:"owned"`
 }
 
 // plan is the order of the seeds.
@@ -66,16 +67,17 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 	if err != nil {
 		return nil, err
 	}
-	machine, err := o.machine(ctx)
-	if err != nil {
-		return nil, err
-	}
 	c := &client{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
 		}
 	}()
+	machine, memory, err := o.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.opens(memory)
 	graph, err := format.OpenGraph(vfs.OS(), o.Graph)
 	if err != nil {
 		return nil, err
@@ -99,6 +101,9 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 		},
 		Device: opening[0], Placement: o.Placement, Buffers: cmp.Or(o.Buffers, defaultBuffers), NodeIDs: true,
 	}
+	if o.Owned {
+		so.MostBuffers = mostBatches
+	}
 	sampled, err := session.OpenSampled(ctx, graph, so)
 	if err != nil {
 		return nil, err
@@ -109,6 +114,9 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
 	}
 	c.epochs, c.stats = set, func() any { return sampled.Loader.Stats() }
+	if o.Owned {
+		c.grow, c.memory = sampled.Loader.Grow, machine.Budget
+	}
 	out := &opened{
 		planned: planned{
 			Placement: sampled.Placement, Shuffle: cmp.Or(o.Shuffle, placement.RR), Reasons: []string{sampled.Reason},

@@ -18,7 +18,6 @@ import (
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -44,7 +43,8 @@ type task struct {
 	// When done:
 	value any
 	err   error
-	taken bool // by the caller
+
+	taken atomic.Bool // by the caller
 }
 
 // start begins a task.
@@ -64,14 +64,19 @@ func start(verb string, options []byte) (*task, error) {
 	return t, nil
 }
 
-// wait returns the result or, with errWait when the time is over, the progress.
-func (t *task) wait(over <-chan time.Time) (any, error) {
+// wait returns the result as JSON or, with errWait when the time is over, the progress.
+func (t *task) wait(over <-chan time.Time) ([]byte, error) {
 	select {
 	case <-t.done:
-		t.taken = true
-		return t.value, t.err
+		if t.err != nil {
+			return nil, t.err
+		}
+		text, err := json.Marshal(t.value)
+		t.taken.Store(err == nil)
+		return text, err
 	case <-over:
-		return t.reports.progress(), errWait
+		text, err := json.Marshal(t.reports.progress())
+		return text, cmp.Or(err, errWait)
 	}
 }
 
@@ -79,7 +84,7 @@ func (t *task) wait(over <-chan time.Time) (any, error) {
 func (t *task) end() error {
 	t.cancel(errInterrupted)
 	<-t.done
-	if o, ok := t.value.(*opened); ok && t.err == nil && !t.taken {
+	if o, ok := t.value.(*opened); ok && t.err == nil && !t.taken.Load() {
 		if c, err := clients.get(o.Loader, true); err == nil {
 			return c.close()
 		}
@@ -108,25 +113,25 @@ type resources struct {
 	Threads   int    `json:"threads"`
 }
 
-// machine is that for a task, whose memory it puts in force for the Go heap.
-func (r resources) machine(ctx context.Context) (session.Machine, error) {
-	budget, threads := machine.Budget(), machine.Threads()
+// machine is that for a task, and its memory, which the Go heap is limited by until it is closed.
+func (r resources) machine(ctx context.Context) (session.Machine, *budget, error) {
+	limit, threads := machine.Budget(), machine.Threads()
 	if r.Memory != "" {
 		bytes, err := units.ParseBytes(r.Memory)
 		if err != nil {
-			return session.Machine{}, fmt.Errorf("%w: memory: %v", session.ErrOptions, err)
+			return session.Machine{}, nil, fmt.Errorf("%w: memory: %v", session.ErrOptions, err)
 		}
-		budget = machine.BudgetOf(machine.Limit{Bytes: bytes, By: "memory"})
+		limit = machine.BudgetOf(machine.Limit{Bytes: bytes, By: "memory"})
 	} else if r.Processes > 1 {
-		budget.Bytes /= units.Bytes(r.Processes)
-		budget.By = fmt.Sprintf("%s, shared by %d processes", budget.By, r.Processes)
+		limit.Bytes /= units.Bytes(r.Processes)
+		limit.By = fmt.Sprintf("%s, shared by %d processes", limit.By, r.Processes)
 		threads = max(1, threads/r.Processes)
 	}
 	if r.Threads < 0 || r.Processes < 0 {
-		return session.Machine{}, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions, r.Threads, r.Processes)
+		return session.Machine{}, nil, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions, r.Threads, r.Processes)
 	}
-	offheap.LimitProcess(int64(budget.Bytes))
-	return session.ThisMachine(ctx, budget, cmp.Or(r.Threads, threads), devices.Options{}), nil
+	m := session.ThisMachine(ctx, limit, cmp.Or(r.Threads, threads), devices.Options{})
+	return m, budgets.open(int64(limit.Bytes), r.Memory == ""), nil
 }
 
 // inspected is the result of inspect.
@@ -200,10 +205,11 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := o.machine(ctx)
+	m, memory, err := o.machine(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer memory.Close()
 	return preprop.Propagate(ctx, vfs.OS(), o.Graph, o.Output, preprop.Options{
 		Hops: value(o.Hops, 2), Operators: operators, Rows: o.Rows, DType: t, ChunkRows: o.ChunkRows,
 		Split: value(o.Split, 0), Seed: value(o.Seed, 0),
@@ -246,10 +252,11 @@ func importArrays(ctx context.Context, options []byte, p *reports) (_ any, err e
 	if err != nil {
 		return nil, err
 	}
-	m, err := o.machine(ctx)
+	m, memory, err := o.machine(ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer memory.Close()
 	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}

@@ -177,7 +177,7 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
 		b.released = nil
 	}
 	if grows {
-		return b.grow(j)
+		return b.grow(w.Context(), j)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func noRoom(j *job, err error) error {
 
 // grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing
 // uses the memory.
-func (b *batchBuffer) grow(j *job) error {
+func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	l, p := b.l, &j.layout
 	need := p.host + p.end
 	limit := l.o.MaxBatchBytes
@@ -211,10 +211,21 @@ func (b *batchBuffer) grow(j *job) error {
 	}
 	more := gds.Room(need)
 	switch {
-	case limit > 0 && l.unified:
+	case limit > 0 && l.unified && l.o.MostBuffers == l.o.Buffers:
 		more = limit // see LoaderOptions
 	case limit > 0:
 		more = min(more, limit)
+	}
+	if l.roomBytes() < more {
+		if err := l.freeIdle(ctx); err != nil {
+			return err
+		}
+		room := l.roomBytes()
+		if room < need {
+			return fmt.Errorf("%w: batch %d needs %v, and the batches that are held leave %v: hold fewer batches, or use fewer seeds or smaller fanouts",
+				gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), units.Bytes(max(room, 0)))
+		}
+		more = min(more, room)
 	}
 	err := gds.AllocateRoom(need, more, func(bytes int64) (err error) {
 		b.device, err = l.o.Device.Alloc(bytes)
@@ -222,7 +233,10 @@ func (b *batchBuffer) grow(j *job) error {
 	})
 	if err != nil {
 		b.device = nil // not a nil pointer
-	} else if !l.unified {
+	} else {
+		l.batchBytes.Add(pages(b.device))
+	}
+	if err == nil && !l.unified {
 		b.pinned, err = gds.AllocRoom(p.written, l.o.Device.AllocPinned)
 	}
 	if err != nil {
@@ -232,16 +246,27 @@ func (b *batchBuffer) grow(j *job) error {
 	return nil
 }
 
+// pages is the size of a buffer, in whole pages.
+func pages(b gds.Buffer) int64 { return (b.Len() + gds.Align - 1) / gds.Align * gds.Align }
+
 // release frees the memory.
 func (b *batchBuffer) release() error {
-	var err error
-	if b.device != nil {
-		err = b.device.Free()
-	}
+	err := b.freeDevice()
 	if b.pinned != nil {
 		err = errors.Join(err, b.pinned.Free())
 	}
-	b.device, b.pinned = nil, nil
+	b.pinned = nil
+	return err
+}
+
+// freeDevice frees the device memory, which is the buffer's own.
+func (b *batchBuffer) freeDevice() error {
+	if b.device == nil {
+		return nil
+	}
+	b.l.batchBytes.Add(-pages(b.device))
+	err := b.device.Free()
+	b.device = nil
 	return err
 }
 

@@ -45,11 +45,8 @@ func (b *batchBuffer) growPinned(j *job) error {
 	if err := l.tooLarge(j); err != nil {
 		return err
 	}
-	if b.device != nil { // its own, of an epoch without a schedule
-		err := b.device.Free()
-		if b.device = nil; err != nil {
-			return err
-		}
+	if err := b.freeDevice(); err != nil { // its own, of an epoch without a schedule
+		return err
 	}
 	if b.pinned != nil && b.pinned.Len() >= p.written {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -26,9 +27,12 @@ type LoaderOptions struct {
 	// only counts what a device would find.
 	Cache   *cache.Cache
 	Buffers int // batches on the device; 0: 2
-	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far; 0: the
-	// device's own bound. Where device memory is the host's, so much is allocated at once, of which what
-	// no batch needs is never touched: batches then stay where they are until Close.
+	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
+	MostBuffers int
+	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far, and
+	// Buffers of it bound that of all batches; 0: the device's own bound. Where device memory is the
+	// host's, and there are no MostBuffers, so much is allocated at once, of which what no batch needs is
+	// never touched: batches then stay where they are until Close.
 	MaxBatchBytes int64
 	Workers       int // that sample at a time; 0: parallel.Threads
 	// Samples is how many samples there are at a time, from the first stage to the last, and as many more
@@ -76,6 +80,7 @@ type Loader struct {
 	began   bool      // the cache
 
 	copiedIn, waited atomic.Int64
+	batchBytes       atomic.Int64 // device memory of all batch buffers, in whole pages
 
 	mu       sync.Mutex
 	busy     bool // an epoch is running
@@ -100,6 +105,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if o.Buffers == 0 {
 		o.Buffers = 2
 	}
+	o.MostBuffers = max(o.MostBuffers, o.Buffers)
 	if o.Workers == 0 {
 		o.Workers = parallel.Threads()
 	}
@@ -115,19 +121,9 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
 	}
-	l.free, l.lending = make(chan *batchBuffer, o.Buffers), make(chan *lent, o.Buffers)
+	l.free, l.lending = make(chan *batchBuffer, o.MostBuffers), make(chan *lent, o.Buffers)
 	for range o.Buffers {
-		b := &batchBuffer{l: l}
-		b.giveBack = func(held []gds.Event) {
-			if b.lent != nil {
-				b.giveDeviceBack(held)
-			} else {
-				b.putHeld(held)
-			}
-			l.free <- b // there is room for all
-		}
-		l.buffers = append(l.buffers, b)
-		l.free <- b
+		l.addBuffer()
 	}
 	l.jobs = make(chan *job, o.Samples)
 	for range cap(l.jobs) {
@@ -136,6 +132,62 @@ func Open(o LoaderOptions) (*Loader, error) {
 		l.jobs <- j
 	}
 	return l, nil
+}
+
+// addBuffer adds a batch buffer. It takes memory when a batch is put there.
+func (l *Loader) addBuffer() {
+	b := &batchBuffer{l: l}
+	b.giveBack = func(held []gds.Event) {
+		if b.lent != nil {
+			b.giveDeviceBack(held)
+		} else {
+			b.putHeld(held)
+		}
+		l.free <- b // there is room for all
+	}
+	l.mu.Lock()
+	l.buffers = append(l.buffers, b)
+	l.mu.Unlock()
+	l.free <- b
+}
+
+// Grow adds a batch buffer, for a caller who holds batches. It is called between epochs, or in the
+// loop of one, and returns loader.ErrFull where there are MostBuffers, or where memory has no room for
+// one more of the largest batch so far.
+func (l *Loader) Grow() error {
+	largest := int64(0)
+	for _, b := range l.buffers {
+		largest = max(largest, b.bytes.Load())
+	}
+	if len(l.buffers) == l.o.MostBuffers || l.roomBytes() < gds.Room(largest) {
+		return loader.ErrFull
+	}
+	l.addBuffer()
+	return nil
+}
+
+// roomBytes is the device memory that batches may take beside what their buffers have, where buffers are
+// added.
+func (l *Loader) roomBytes() int64 {
+	if l.o.MaxBatchBytes == 0 || l.o.MostBuffers == l.o.Buffers {
+		return math.MaxInt64
+	}
+	return int64(l.o.Buffers)*l.o.MaxBatchBytes - l.batchBytes.Load() - gds.Align // by which the next is rounded up
+}
+
+// freeIdle frees the device memory of buffers without a batch.
+func (l *Loader) freeIdle(ctx context.Context) error {
+	for range len(l.free) {
+		b := <-l.free // no other goroutine takes some meanwhile
+		err := b.waitReleased(ctx)
+		if err == nil {
+			err = b.release()
+		}
+		if l.free <- b; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stats are the statistics of a loader, over all epochs that have ended.

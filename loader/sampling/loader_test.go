@@ -427,6 +427,57 @@ func TestBatchesThatAreHeldStay(t *testing.T) {
 	}
 }
 
+// Batches that are held get buffers of their own, as long as all together take no more memory than there
+// is; of buffers that are free it is given back to a batch that needs it.
+func TestALoaderGrowsForBatchesThatAreHeldWithinItsMemory(t *testing.T) {
+	b := newBench(t, toy, false, false)
+	m := b.method("neighbor", Options{Fanouts: []int{2}})
+	const most = 100 << 10
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: 2, MostBuffers: 100, MaxBatchBytes: most / 2})
+	small, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 2, Order: chunk.Shuffled})
+	b.must(err)
+	stream := b.stream()
+	var held []*loader.Batch
+	for batch, err := range small.Epoch(t.Context(), stream, 0) {
+		b.must(err)
+		batch.Hold()
+		if held = append(held, batch); len(held) < 2 {
+			continue
+		}
+		if err := l.Grow(); errors.Is(err, loader.ErrFull) {
+			break
+		} else {
+			b.must(err)
+		}
+	}
+	if used := b.device.Usage().InUse; len(held) < 10 || used > most || l.batchBytes.Load() > most {
+		t.Errorf("%d batches are held in %d bytes, of which batches take %d", len(held), used, l.batchBytes.Load())
+	}
+	for _, batch := range held {
+		b.check(small, stream, batch, 0, toy)
+	}
+	many := b.method("neighbor", Options{Fanouts: []int{9, 9}})
+	large, err := l.Set(everyThird(toy.Nodes), many, chunk.Plan{BatchRows: 40, Order: chunk.Shuffled})
+	b.must(err)
+	held[0].Release(nil)
+	var last error
+	for _, err := range large.Epoch(t.Context(), stream, 0) {
+		last = err
+	}
+	if last == nil || !strings.Contains(last.Error(), "the batches that are held leave") {
+		t.Errorf("a large batch beside those that are held: %v", last)
+	}
+	for _, batch := range held[1:] {
+		batch.Release(nil)
+	}
+	if got := len(b.batchesOf(large, 0, 0)); got != large.Batches() {
+		t.Errorf("%d batches", got)
+	}
+	if l.batchBytes.Load() > most {
+		t.Errorf("batches take %d of %d bytes", l.batchBytes.Load(), most)
+	}
+}
+
 func TestAnEpochEndsWhenTheLoopDoesOrTheContext(t *testing.T) {
 	b := newBench(t, toy, true, false)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})

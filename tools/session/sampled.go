@@ -40,6 +40,8 @@ type SampledOptions struct {
 	Workers   int   // threads that sample; 0: all of the Machine
 	NodeIDs   bool  // batches tell which nodes their rows and inputs are
 	HeldBytes int64 // of host memory that the caller takes beside
+	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
+	MostBuffers int
 
 	// Opened are open already, and stay the caller's, as does the memory of everything: Mapped and
 	// Placement do not count then. nil: the session opens them, and plans memory.
@@ -198,7 +200,7 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 		s.Features = loaded
 	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
+		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers, MostBuffers: o.MostBuffers,
 		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples, NodeIDs: o.NodeIDs,
 	})
 	return err
@@ -277,6 +279,9 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if o.Device.Info().Unified {
 		left -= min(left/2, int64(s.samples)*sets*one)
 		s.maxBatchBytes = max(1, left/int64(o.Buffers))
+		if o.MostBuffers > o.Buffers {
+			s.Reason += fmt.Sprintf("; batches that are kept take up to %s in all", units.Bytes(left))
+		}
 	}
 	return nil
 }

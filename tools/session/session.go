@@ -22,6 +22,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 )
@@ -41,9 +42,11 @@ type Options struct {
 	BatchRows int  // over all devices
 	Once      bool // each row is read once
 	// Of package loader: Buffers is how many batches a device has (0: placement.Buffers), of which
-	// some may be held; AsStored, NoLabels, RowNumbers and NodeIDs say what a batch has.
-	Buffers                                 int
-	AsStored, NoLabels, RowNumbers, NodeIDs bool
+	// some may be held; Owned, AsStored, NoLabels, RowNumbers and NodeIDs say what a batch is and has.
+	Buffers                                        int
+	Owned, AsStored, NoLabels, RowNumbers, NodeIDs bool
+	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
+	MostBuffers int
 
 	// Placement and Shuffle are wishes, of package placement ("": placement.Auto). ChunkRows are
 	// reshuffled together if chunks are; 0: a chunk of the store.
@@ -75,6 +78,9 @@ type Session struct {
 	Loaders   loader.Ranks // one for each device
 	BatchRows int          // over all devices
 	ChunkRows int          // that are reshuffled together: 1 if rows are
+	// MostBuffers is how many batches a device may have, of BufferBytes each, on host and device together.
+	MostBuffers int
+	BufferBytes units.Bytes
 }
 
 // Open chooses a placement, and opens devices and loaders for it. To predict the time of an epoch
@@ -96,10 +102,32 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 	lo := o.loaderOptions(store.Layout(), store)
 	lo.Threads, lo.Placement, lo.Sharded = o.Machine.Threads, loader.Placement(s.Plan.Placement), s.Plan.Sharded
 	lo.Mapped, lo.ChunksOnDevice = s.Plan.Mapped, s.Plan.Needs.ChunksOnDevice(s.Plan.Facts)
+	if lo.MostBuffers, s.BufferBytes, err = o.mostBuffers(store, s.Plan); err != nil {
+		return nil, errors.Join(err, devices.Close(s.Devices))
+	}
+	s.MostBuffers = lo.MostBuffers
 	if s.Loaders, err = loader.OpenRanks(ctx, lo, s.Devices); err != nil {
 		return nil, errors.Join(err, devices.Close(s.Devices))
 	}
 	return s, nil
+}
+
+// mostBuffers is how many batch buffers what the plan leaves of the budget is enough for, and the size of one.
+func (o Options) mostBuffers(store *format.Dir, p Plan) (int, units.Bytes, error) {
+	lo := o.loaderOptions(store.Layout(), store)
+	need, err := loader.Need(store.Layout(), lo)
+	if err != nil {
+		return 0, 0, err
+	}
+	most := max(o.MostBuffers, lo.Buffers)
+	if budget := p.Facts.Budget; budget.By != "" {
+		left := budget.Bytes - p.HostBytes
+		if p.Facts.Device.Unified {
+			left -= p.DeviceBytes
+		}
+		most = min(most, lo.Buffers+int(max(left, 0)/units.Bytes(need.Buffer)))
+	}
+	return most, units.Bytes(need.Buffer), nil
 }
 
 // Close releases loaders and devices. While an epoch runs or batches are held it is
@@ -138,7 +166,7 @@ func peakBytes(opened []gds.Device) (bytes int64) {
 func (o Options) loaderOptions(layout format.Layout, store *format.Dir) loader.Options {
 	lo := loader.Options{
 		Store: store, Matrices: o.Matrices, Buffers: cmp.Or(o.Buffers, placement.Buffers),
-		AsStored: o.AsStored, NoLabels: o.NoLabels, RowNumbers: o.RowNumbers, NodeIDs: o.NodeIDs,
+		Owned: o.Owned, AsStored: o.AsStored, NoLabels: o.NoLabels, RowNumbers: o.RowNumbers, NodeIDs: o.NodeIDs,
 		BatchRows: int(min(int64(o.BatchRows), max(o.readRows(layout), 1))),
 	}
 	if !o.scattered() {

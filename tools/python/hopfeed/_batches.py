@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import operator
 import weakref
 from typing import Any, Generic, Iterator, TypeVar
@@ -18,24 +19,28 @@ Array = TypeVar("Array")
 class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     """What one step of training sees: a dict of arrays, which the loader describes.
 
-    The arrays are memory of the loader, and must not be written to. They are valid until the next
-    batch is asked for or the loader is iterated over again, or, after ``hold()``, until ``release()``.
-    Afterwards they show other rows.
+    The arrays are memory of the loader, which is the batch's own until the last array, and the last view
+    of one, is gone. With ``reuse=True``, the arrays are valid until the next batch is asked for or the
+    loader is iterated over again, or, after ``hold()``, until ``release()``; afterwards they show other
+    rows, and they must not be written to.
     """
 
     index: int  #: within the epoch
     rows: int  #: of this rank
     global_rows: int  #: of all ranks: what a sum of losses is divided by
-    _number: int  # of its hold
+    _number = 0  # of its hold, with reuse=True
     _kept = False
 
     def hold(self) -> Batch[Array]:
-        """Keeps the memory of the batch until ``release()``. A loader has only ``buffers`` of them."""
+        """With ``reuse=True``, keeps the memory of the batch until ``release()``. A loader has only
+        ``buffers`` of them. Other batches keep their memory by themselves."""
         self._kept = True
         return self
 
     def release(self) -> None:
-        """Gives the memory back."""
+        """Removes the arrays from the batch. Their memory is given back when nothing else refers to it;
+        with ``reuse=True``, at once."""
+        self.clear()
         _native.library().hopfeed_release(self._number)
 
 
@@ -53,12 +58,25 @@ def _close(number: int) -> None:
         _native.library().hopfeed_close(number)
 
 
+class Lease:
+    """The memory of a batch. What refers to it refers to this, so that it is released after the last array."""
+
+    __slots__ = ("_handle", "_hold")
+
+    def __init__(self, handle: Handle, hold: int) -> None:
+        self._handle, self._hold = handle, hold
+
+    def __del__(self) -> None:
+        if _native.is_usable():
+            _native.library().hopfeed_release(self._hold)
+
+
 class _Memory:
     """Memory of the loader as numpy takes it, and what keeps it."""
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, owner: Handle, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str) -> None:
+    def __init__(self, owner: Handle | Lease, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, typestr: str) -> None:
         self.owner = owner
         self.__array_interface__ = {
             "data": (address, False),
@@ -70,7 +88,7 @@ class _Memory:
 
 
 def view(
-    owner: Handle, address: int | None, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None
+    owner: Handle | Lease, address: int | None, shape: tuple[int, ...], typestr: str, strides: tuple[int, ...] | None = None
 ) -> np.ndarray[Any, Any]:
     """An array in memory of the loader."""
     if not address:
@@ -78,7 +96,7 @@ def view(
     return np.asarray(_Memory(owner, address, shape, strides, typestr))
 
 
-def view_labels(owner: Handle, s: _native.BatchStruct) -> np.ndarray[Any, Any]:
+def view_labels(owner: Handle | Lease, s: _native.BatchStruct) -> np.ndarray[Any, Any]:
     """The labels of a batch: [rows] of classes, else [rows, L]."""
     shape = (s.rows,) if s.label_dtype == _native.INT32 else (s.rows, s.label_columns)
     return view(owner, s.labels, shape, _native.TYPES[s.label_dtype])
@@ -96,11 +114,12 @@ class Batches(Generic[Array]):
     placement: str
     shuffle: str
 
-    def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any]) -> None:
-        handle = Handle(verb, options)
+    def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any], reuse: bool) -> None:
+        handle = Handle(verb, {**options, "owned": not reuse})
+        self._reuse = reuse
         self._handle: Handle | None = handle
         self._struct = _native.BatchStruct()  # of the batch that the loop has
-        self._last: Batch[Array] | None = None  # made of it, unless the loop was interrupted
+        self._last: Batch[Array] | None = None  # with reuse=True: made of it, unless the loop was interrupted
         self.batch_size, self.seed = operator.index(options["batch_rows"]), operator.index(options["seed"])
         about = handle.about
         self.placement = about["placement"]
@@ -120,8 +139,8 @@ class Batches(Generic[Array]):
         self._at = (0, 0)  # what state_dict saves
         self._iteration = 0
 
-    def _make_batch(self, handle: Handle, struct: _native.BatchStruct, features: int, labels: int, rows: int) -> Batch[Array]:
-        """The batch that the struct describes, with arrays of its own."""
+    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
+        """The batch that the struct describes, of arrays that keep the owner."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -129,44 +148,66 @@ class Batches(Generic[Array]):
         return self._batches
 
     def __iter__(self) -> Iterator[Batch[Array]]:
-        handle = self._open_handle()
-        lib, number = _native.library(), handle.number
-        self._keep_last()
-        lib.hopfeed_release(self._struct.hold)
+        return self._batches_of(self._open_handle())
+
+    def _batches_of(self, handle: Handle) -> Iterator[Batch[Array]]:
+        # The epoch begins when its first batch is asked for, and counts when that is there.
+        if self._handle is not handle:
+            raise Error("the loader is closed")
+        self._release_last()
         epoch, first = self._epoch, self._next
-        self._epoch, self._next = epoch + 1, 0
-        self._at = (epoch, first)
         self._iteration += 1
         iteration = self._iteration
-        _native.check(lib.hopfeed_epoch(number, epoch, first))
-        return self._batches_of(handle, iteration, epoch)
+        _native.check(_native.library().hopfeed_epoch(handle.number, epoch, first))
+        counted = False
+        while self._take(handle, iteration):
+            fields = _native.BATCH_FIELDS(self._struct)
+            after = fields[1] + 1
+            self._at = (epoch, after) if after < self._batches else (epoch + 1, 0)
+            if not counted:
+                self._epoch, self._next = epoch + 1, 0
+                counted = True
+            yield self._batch(handle, *fields)
+        self._at = (epoch + 1, 0)
+        if not counted:  # it began at its end
+            self._epoch, self._next = epoch + 1, 0
 
-    def _batches_of(self, handle: Handle, iteration: int, epoch: int) -> Iterator[Batch[Array]]:
+    def _take(self, handle: Handle, iteration: int) -> bool:
+        """Waits for the next batch, which the struct describes then. False: the epoch is over."""
         # Whatever this does for a batch, it does while the memory is busy and caches hold other
         # things, so that a line takes ten times what it takes alone.
-        struct, fields = self._struct, _native.BATCH_FIELDS
-        pointer = ctypes.byref(struct)
+        pointer = ctypes.byref(self._struct)
+        collected = False
         while True:
-            status = _native.WAIT
-            while status == _native.WAIT:
-                lib = _native.library()
-                if iteration != self._iteration:
-                    raise Error("another iteration over this loader has begun, or the loader was closed")
-                self._keep_last()
-                status = lib.hopfeed_next(handle.number, _native.POLL_MS, pointer)  # releases the last
-            if status:
-                _native.check(status)
-                self._at = (epoch + 1, 0)
-                return
-            hold, index, rows, global_rows, features, labels = fields(struct)
-            # The caller may keep the batch and drop this generator, whose end must not release it.
-            self._last = batch = self._make_batch(handle, struct, features, labels, rows)
+            lib = _native.library()
+            if iteration != self._iteration:
+                raise Error("another iteration over this loader has begun, or the loader was closed")
+            self._keep_last()
+            status = lib.hopfeed_next(handle.number, _native.POLL_MS, pointer)  # releases the last
+            if status == _native.OPTIONS and not collected:  # all buffers are held
+                gc.collect()  # some maybe by cycles
+                collected = True
+            elif status != _native.WAIT:
+                return _native.check(status) == _native.DONE
+
+    def _batch(self, handle: Handle, hold: int, index: int, rows: int, global_rows: int) -> Batch[Array]:
+        """The batch that was taken. Unless memory is reused, nothing here keeps it."""
+        if self._reuse:
+            # The caller may keep the batch and drop the iterator, whose end must not release it.
+            self._last = batch = self._make_batch(handle, self._struct)
             batch._number = hold
-            batch.index, batch.rows, batch.global_rows = index, rows, global_rows
-            index += 1
-            self._at = (epoch, index) if index < self._batches else (epoch + 1, 0)
-            yield batch
-            del batch
+        else:
+            lease = Lease(handle, hold)
+            self._struct.hold = 0
+            batch = self._make_batch(lease, self._struct)
+        batch.index, batch.rows, batch.global_rows = index, rows, global_rows
+        return batch
+
+    def _release_last(self) -> None:
+        """Releases the batch that the loop has, unless it is held."""
+        self._keep_last()
+        _native.library().hopfeed_release(self._struct.hold)
+        self._struct.hold = 0
 
     def _keep_last(self) -> None:
         """If the batch that the loop has is held, this is not released with the next one."""

@@ -8,7 +8,7 @@ from typing import Any, Iterable
 import numpy as np
 
 from . import _native
-from ._batches import Array, Batch, Batches, Handle, view, view_labels
+from ._batches import Array, Batch, Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 
 
@@ -77,9 +77,12 @@ class Loader(Batches[Array]):
     :param nodes: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store
     :param stacked: one array of all matrices, or else one for each
-    :param buffers: batches in memory, of which one less may be held (default 3)
-    :param memory: such as ``"8GiB"``: what placements may use (default: what the machine has, divided by
-        LOCAL_WORLD_SIZE, which torchrun sets)
+    :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
+        of it is there, and may be written to
+    :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
+        ``memory`` allows; with ``reuse``, no more, and one less may be held
+    :param memory: such as ``"8GiB"``: what the input and all batches may use (default: what the machine has,
+        divided by LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that read and gather (default: all)
     """
 
@@ -100,6 +103,7 @@ class Loader(Batches[Array]):
         nodes: bool = True,
         row_numbers: bool = False,
         stacked: bool = True,
+        reuse: bool = False,
         buffers: int | None = None,
         memory: str | None = None,
         threads: int | None = None,
@@ -107,45 +111,30 @@ class Loader(Batches[Array]):
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
         self._stacked, self._nodes, self._row_numbers = stacked, nodes, row_numbers
-        # Arrays by where a batch lies: few places come again and again, and making arrays is slow.
-        self._arrays: dict[tuple[int, int, int], dict[str, Any]] = {}
-        super().__init__("open", options, {"region": region})
+        super().__init__("open", options, {"region": region}, reuse)
         assert self._handle
         self.matrices: list[str] = self._handle.about["matrices"]
 
-    def _make_batch(self, handle: Handle, struct: _native.BatchStruct, features: int, labels: int, rows: int) -> Batch[Array]:
-        arrays = self._arrays.get((features, labels, rows)) or self._make_arrays(handle, struct)
-        return Batch({name: self._own(array) for name, array in arrays.items()})
-
-    def _make_arrays(self, handle: Handle, s: _native.BatchStruct) -> dict[str, Any]:
+    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
+        s = struct
         typestr = _native.TYPES[s.dtype]
         size = int(typestr[2:])
-        x = view(handle, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
+        x = view(owner, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
         arrays = {"x": x} if self._stacked else {name: x[:, m] for m, name in enumerate(self.matrices)}
-        arrays["labels"] = view_labels(handle, s)
+        arrays["labels"] = view_labels(owner, s)
         if self._nodes:
-            arrays["nodes"] = view(handle, s.nodes, (s.rows,), "<u4")
+            arrays["nodes"] = view(owner, s.nodes, (s.rows,), "<u4")
         if self._row_numbers:
-            arrays["row_numbers"] = view(handle, s.row_numbers, (s.rows,), "<u4")
-        if len(self._arrays) >= 64:  # a batch of device memory may lie anywhere
-            self._arrays.clear()
-        arrays = {name: self._as_array(name, array, s.dtype == _native.BFLOAT16) for name, array in arrays.items()}
-        self._arrays[s.features or 0, s.labels or 0, s.rows] = arrays
-        return arrays
+            arrays["row_numbers"] = view(owner, s.row_numbers, (s.rows,), "<u4")
+        bfloat16 = s.dtype == _native.BFLOAT16
+        return Batch({name: self._as_array(name, array, bfloat16) for name, array in arrays.items()})
 
-    # hopfeed.torch has its own of these:
+    # hopfeed.torch has its own of this:
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
-        """What _arrays keeps of an array in the loader's memory."""
-        array.flags.writeable = False
+        """What a batch has of an array in the loader's memory."""
+        if self._reuse:
+            array.flags.writeable = False
         return array
-
-    def _own(self, array: Any) -> Any:
-        """An array for a batch of its own: its shape and flags may be set."""
-        return array.view()
-
-    def close(self) -> None:
-        self._arrays.clear()
-        super().close()
 
     def __repr__(self) -> str:
         return f"<hopfeed.Loader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} rows from {self.placement}, shuffle {self.shuffle}>"

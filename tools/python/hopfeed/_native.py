@@ -19,8 +19,8 @@ from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
 API = 2
 POLL_MS = 100
-DONE, END, WAIT = 0, -1, -2
-_ERRORS = {2: OptionError, 3: CorruptError, 4: DoesNotFit}
+DONE, END, WAIT, OPTIONS = 0, -1, -2, 2
+_ERRORS = {OPTIONS: OptionError, 3: CorruptError, 4: DoesNotFit}
 
 # Element types as numpy spells them. bfloat16, which numpy does not have, is its bits as uint16.
 TYPES = {1: "<f4", 2: "<f2", 3: "<u2", 4: "<i4", 7: "|i1"}
@@ -54,8 +54,8 @@ class BatchStruct(ctypes.Structure):
     ]
 
 
-# hold, index, rows, global_rows, features and labels of a BatchStruct, faster than one by one.
-BATCH_FIELDS = struct.Struct("@QqqqP32xP").unpack_from
+# hold, index, rows and global_rows of a BatchStruct, faster than one by one.
+BATCH_FIELDS = struct.Struct("@Qqqq").unpack_from
 
 # destinations, sources, edges, offsets, indices and weights of a hopfeed_block.
 BLOCK_FIELDS = struct.Struct("@qqqPPP")

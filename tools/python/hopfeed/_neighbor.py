@@ -11,7 +11,7 @@ from typing import Any, Generic, Sequence
 import numpy as np
 
 from . import _native
-from ._batches import Array, Batch, Batches, Handle, view, view_labels
+from ._batches import Array, Batch, Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._loader import Dataset
 
@@ -75,7 +75,10 @@ class NeighborLoader(Batches[Array]):
     :param debias: ``locality``: estimates without bias
     :param mapped: map the topology from disk instead of loading it
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
-    :param buffers: batches in memory, of which one less may be held (default 3)
+    :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
+        of it is there, and may be written to
+    :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
+        ``memory`` allows; with ``reuse``, no more, and one less may be held
     :param memory: such as ``"8GiB"``: what may be used (default: what the machine has, divided by
         LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that sample and gather (default: all)
@@ -104,6 +107,7 @@ class NeighborLoader(Batches[Array]):
         mapped: bool = False,
         rank: int = 0,
         world_size: int = 1,
+        reuse: bool = False,
         buffers: int | None = None,
         memory: str | None = None,
         threads: int | None = None,
@@ -147,30 +151,30 @@ class NeighborLoader(Batches[Array]):
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
-        super().__init__("sample", options, identity)
+        super().__init__("sample", options, identity, reuse)
 
-    def _make_batch(self, handle: Handle, struct: _native.BatchStruct, features: int, labels: int, rows: int) -> Batch[Array]:
+    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
         s = struct
-        inputs = s.feature_rows
+        rows, inputs = s.rows, s.feature_rows
         arrays: dict[str, Any] = {
-            "x": self._as_array("x", view(handle, features, (inputs, s.columns), "<f4")),
-            "labels": self._as_array("labels", view_labels(handle, s)),
-            "nodes": self._as_array("nodes", view(handle, s.nodes, (rows,), "<u4")),
-            "inputs": self._as_array("inputs", view(handle, s.inputs, (inputs,), "<u4")),
+            "x": self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4")),
+            "labels": self._as_array("labels", view_labels(owner, s)),
+            "nodes": self._as_array("nodes", view(owner, s.nodes, (rows,), "<u4")),
+            "inputs": self._as_array("inputs", view(owner, s.inputs, (inputs,), "<u4")),
         }
         if s.row_weights:
-            arrays["row_weights"] = self._as_array("row_weights", view(handle, s.row_weights, (rows,), "<f4"))
+            arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
         blocks = []
         described = ctypes.string_at(s.blocks, s.layers * _native.BLOCK_FIELDS.size)
         for destinations, sources, edges, indptr, indices, weights in _native.BLOCK_FIELDS.iter_unpack(described):
-            starts = view(handle, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
+            starts = view(owner, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
             blocks.append(
                 self._block_type(
                     destinations,
                     sources,
                     self._as_array("indptr", starts),
-                    self._as_array("indices", view(handle, indices, (edges,), "<i4")),
-                    self._as_array("weights", view(handle, weights, (edges,), "<f4")),
+                    self._as_array("indices", view(owner, indices, (edges,), "<i4")),
+                    self._as_array("weights", view(owner, weights, (edges,), "<f4")),
                 )
             )
         return Batch({**arrays, "blocks": blocks})
@@ -178,7 +182,8 @@ class NeighborLoader(Batches[Array]):
     # hopfeed.torch has its own of this:
     def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         """What a batch has of an array in the loader's memory."""
-        array.flags.writeable = False
+        if self._reuse:
+            array.flags.writeable = False
         return array
 
     def __repr__(self) -> str:

@@ -53,14 +53,10 @@ class Loader(_Torch, _Loader[torch.Tensor]):  # type: ignore[misc]
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
         if _is_copied(name, array):
-            return array
-        if bfloat16 and name != "labels":
+            array = array.astype(np.int64)
+        elif bfloat16 and name != "labels":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
-
-    def _own(self, array: Any) -> torch.Tensor:
-        # A tensor also has gradients.
-        return array.detach() if isinstance(array, torch.Tensor) else torch.from_numpy(array.astype(np.int64))
 
 
 class Block(_Block[torch.Tensor]):

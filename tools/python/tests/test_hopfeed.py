@@ -120,15 +120,16 @@ class Types(unittest.TestCase):
 
 class Memory(WithStore):
     def test_batches_are_the_loaders_memory(self):
-        loader = hopfeed.Loader(self.store, 50, "rr", "host")
-        seen = {b["x"].__array_interface__["data"][0] for _ in range(3) for b in loader}
-        self.assertLessEqual(len(seen), 3, "buffers")
+        for reuse in (False, True):
+            loader = hopfeed.Loader(self.store, 50, "rr", "host", reuse=reuse)
+            seen = {b["x"].__array_interface__["data"][0] for _ in range(3) for b in loader}
+            self.assertLessEqual(len(seen), 3 if reuse else 4, "buffers")
         for b in loader:
             with self.assertRaises(ValueError):
                 b["x"][0] = 1
 
     def test_arrays_are_of_their_batch_alone(self):
-        loader = hopfeed.Loader(self.store, 50, "none", "host")
+        loader = hopfeed.Loader(self.store, 50, "none", "host", reuse=True)
         kept = []
         for _ in range(3):  # the same memory comes again
             for b in loader:
@@ -138,7 +139,7 @@ class Memory(WithStore):
         self.assertEqual(len(set(map(id, kept))), len(kept))
 
     def test_a_batch_that_is_held_stays_as_it_is(self):
-        loader = hopfeed.Loader(self.store, 50, "rr", "host", buffers=3)
+        loader = hopfeed.Loader(self.store, 50, "rr", "host", buffers=3, reuse=True)
         held = []
         for b in loader:
             if b.index in (0, 2):
@@ -151,13 +152,15 @@ class Memory(WithStore):
             b.release()  # once more does nothing
 
     def test_a_batch_may_be_released_before_the_next(self):
-        loader = hopfeed.Loader(self.store, 50, "rr", "host")
-        for _ in range(3):
-            for b in loader:
-                if b.index % 2:
-                    b.release()
-            b.hold().release()
-        self.assertEqual(len(epoch(loader)[0]), len(self.train))
+        for reuse in (False, True):
+            loader = hopfeed.Loader(self.store, 50, "rr", "host", reuse=reuse)
+            for _ in range(3):
+                for b in loader:
+                    if b.index % 2:
+                        b.release()
+                        self.assertEqual(len(b), 0)
+                b.hold().release()
+            self.assertEqual(len(epoch(loader)[0]), len(self.train))
 
     def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self):
         def stopped_at(loader):
@@ -167,7 +170,7 @@ class Memory(WithStore):
         orders = hopfeed.Loader(self.store, 50, "rr", "host", seed=3)
         firsts = [[b["nodes"].copy() for b in orders][0] for _ in range(3)]
         for first_of in (lambda loader: next(iter(loader)), stopped_at):
-            loader = hopfeed.Loader(self.store, 50, "rr", "host", seed=3)
+            loader = hopfeed.Loader(self.store, 50, "rr", "host", seed=3, reuse=True)
             for want in firsts:  # more epochs than buffers: iterating again takes them back
                 b = first_of(loader)
                 time.sleep(0.05)  # the engine reads ahead as far as it may
@@ -181,14 +184,24 @@ class Memory(WithStore):
             np.testing.assert_allclose(b["x"], self.expected[want], rtol=1e-5, atol=1e-6)
 
     def test_holding_all_is_an_error_that_says_so(self):
-        loader = hopfeed.Loader(self.store, 50)
+        loader = hopfeed.Loader(self.store, 50, reuse=True)
         batches = []
-        with self.assertRaisesRegex(hopfeed.OptionError, "all 3 batch buffers are held"):
+        with self.assertRaisesRegex(hopfeed.OptionError, "all 3 batch buffers are held, the oldest by batch 0, the newest by batch 2: release a batch"):
             for b in loader:
                 batches.append(b.hold())
         for b in batches:
             b.release()
         self.assertEqual(len(epoch(loader)[0]), len(self.train))
+
+    def test_an_epoch_ends_while_all_buffers_are_held(self):
+        for buffers in (len(self.train) // 50 + 1, 1):
+            loader = hopfeed.Loader(self.store, 50 if buffers > 1 else 1000, reuse=True, buffers=buffers)
+            held = [b.hold() for b in loader]
+            self.assertEqual(len(held), len(loader))
+            with self.assertRaisesRegex(hopfeed.OptionError, "buffers are held"):
+                next(iter(loader))
+            held.pop().release()
+            self.assertEqual(next(iter(loader)).index, 0)
 
     def test_arrays_outlive_the_loader(self):
         x = next(iter(hopfeed.Loader(self.store, 50, "none", "device"))).hold()["x"]
@@ -275,6 +288,48 @@ class State(WithStore):
         loader.set_epoch(2)
         self.assertEqual(list(epoch(loader)[0]), orders[2])
 
+    def test_an_iteration_counts_when_its_first_batch_is_there(self):
+        loader = hopfeed.Loader(self.store, 50)
+        orders = [epoch(loader)[0].tolist() for _ in range(2)]
+        loader.set_epoch(0)
+        state = loader.state_dict()
+        for _ in range(3):
+            iter(loader)
+        self.assertEqual(loader.state_dict(), state)
+        self.assertEqual(epoch(loader)[0].tolist(), orders[0])
+        loader.set_epoch(0)
+        batches = iter(loader)
+        got = [next(batches)["nodes"].tolist() for _ in range(3)]
+        state = loader.state_dict()
+        self.assertEqual((state["epoch"], state["batch"]), (0, 3))
+        iter(loader)
+        self.assertEqual(loader.state_dict(), state)
+        got += [b["nodes"].tolist() for b in batches]  # which goes on
+        self.assertEqual(sum(got, []), orders[0])
+        self.assertEqual(epoch(loader)[0].tolist(), orders[1])
+        loader.set_epoch(0)
+        for b in loader:
+            loader.set_epoch(1)  # is for the next iteration
+        self.assertEqual(epoch(loader)[0].tolist(), orders[1])
+        loader.load_state_dict({**state, "batch": len(loader)})  # the end of epoch 0
+        self.assertEqual(len(list(loader)), 0)
+        self.assertEqual(epoch(loader)[0].tolist(), orders[1])
+
+    def test_an_epoch_without_its_first_batch_does_not_count(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, store = stores.make(folder)
+            want = epoch(hopfeed.Loader(store, 50))[0].tolist()
+            loader = hopfeed.Loader(store, 50, placement="storage")
+            state = loader.state_dict()
+            part = pathlib.Path(store, "features/rw/hop-1/part-00000.arrow")
+            whole = part.read_bytes()
+            part.write_bytes(whole[:4096] + bytes(len(whole) - 8192) + whole[-4096:])
+            with self.assertRaises(hopfeed.CorruptError):
+                next(iter(loader))
+            self.assertEqual(loader.state_dict(), state)
+            part.write_bytes(whole)
+            self.assertEqual(epoch(loader)[0].tolist(), want)
+
     def test_of_two_iterations_the_first_ends(self):
         loader = hopfeed.Loader(self.store, 50)
         first = iter(loader)
@@ -346,43 +401,6 @@ class Failures(WithStore):
             with self.assertRaisesRegex(hopfeed.Error, "closed"):
                 use()
         self.assertEqual(x.shape, (50, 3, 5))
-
-
-class Ring(unittest.TestCase):
-    def test_who_waits_for_a_loader_that_closes_gets_no_batch_of_the_next(self):
-        lib = hopfeed._native.library()
-        opened, u64, i64 = lib.hopfeed_ring_open, ctypes.c_uint64, ctypes.c_int64
-        opened.argtypes, opened.restype = [u64, i64, i64, i64], ctypes.c_void_p
-        lib.hopfeed_ring_close.argtypes = [ctypes.c_void_p]
-        lib.hopfeed_ring_put.argtypes = [ctypes.c_void_p, ctypes.POINTER(hopfeed._native.BatchStruct)]
-        before, after = 1 << 30, 1 << 30 | 1  # numbers that no loader has
-        ring = opened(before, 2, 9, 0)
-        self.assertEqual(lib.hopfeed_epoch(before, 0, 0), hopfeed._native.DONE)
-        answers, waiting = [], threading.Semaphore(0)
-
-        def wait():
-            waiting.release()
-            answers.append(lib.hopfeed_next(before, 60_000, ctypes.byref(hopfeed._native.BatchStruct())))
-
-        threads = [threading.Thread(target=wait) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in threads:
-            waiting.acquire()
-        time.sleep(0.3)  # so that they wait in the ring
-        lib.hopfeed_ring_close(ring)
-        self.assertEqual(opened(after, 2, 9, 0), ring)  # used again
-        self.assertEqual(lib.hopfeed_epoch(after, 0, 0), hopfeed._native.DONE)
-        epoch, first = i64(), i64()
-        lib.hopfeed_ring_wait.argtypes = [ctypes.c_void_p, ctypes.POINTER(i64), ctypes.POINTER(i64)]
-        self.assertEqual(lib.hopfeed_ring_wait(ring, ctypes.byref(epoch), ctypes.byref(first)), 1)
-        lib.hopfeed_ring_put(ring, ctypes.byref(hopfeed._native.BatchStruct(index=7)))
-        for thread in threads:
-            thread.join()
-        self.assertEqual(answers, [2, 2, 2], "want that the loader is closed")
-        batch = hopfeed._native.BatchStruct()
-        self.assertEqual((lib.hopfeed_next(after, 0, ctypes.byref(batch)), batch.index), (hopfeed._native.DONE, 7))
-        lib.hopfeed_ring_close(ring)
 
 
 def in_fork(store, loader, queue):

@@ -199,7 +199,7 @@ class Batches(WithGraph):
 
 class Memory(WithGraph):
     def test_arrays_are_the_loaders_memory_and_of_the_batch_alone(self):
-        loader = self.open([4, 3], 50)
+        loader = self.open([4, 3], 50, reuse=True)
         for _ in range(3):
             for b in loader:
                 for array in (b["x"], b["labels"], b["blocks"][0].indices, b["blocks"][1].weights):
@@ -210,7 +210,7 @@ class Memory(WithGraph):
                 b["blocks"].clear()
 
     def test_a_batch_that_is_held_stays_as_it_is(self):
-        loader = self.open([4, 3], 50, buffers=3)
+        loader = self.open([4, 3], 50, buffers=3, reuse=True)
         held = []
         for b in loader:
             if b.index in (0, 2):
@@ -241,7 +241,7 @@ class Memory(WithGraph):
 
     def test_batches_that_are_over_can_be_read(self):
         # They show other rows by then, but their memory stays: here batches grow.
-        loader = self.open([-1, -1], 4, shuffle="none")
+        loader = self.open([-1, -1], 4, shuffle="none", reuse=True)
         seen, largest = 0, 0
         for b in list(loader):
             seen, largest = seen + 1, max(largest, b["x"].size)

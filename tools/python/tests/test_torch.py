@@ -1,5 +1,7 @@
 """hopfeed.torch, where PyTorch is installed."""
 
+import importlib
+import logging
 import os
 import pathlib
 import subprocess
@@ -7,10 +9,12 @@ import sys
 import tempfile
 import time
 import unittest
+import warnings
 
 import numpy as np
 
 import stores
+import test_ownership
 
 try:
     import torch
@@ -46,6 +50,24 @@ def seeds_of_rank(rank, world, graph, folder):
     torch.distributed.destroy_process_group()
 
 
+def module(name):
+    """A package that is tested with, where it is installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise unittest.SkipTest(f"{name} is not installed") from None
+
+
+class Unsized(torch.utils.data.IterableDataset):
+    """A loader without its length."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        return iter(self.loader)
+
+
 class Torch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -66,7 +88,118 @@ class Torch(unittest.TestCase):
                     torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
                     self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
                     places.add(b[next(iter(b))].data_ptr())
-                self.assertLessEqual(len(places), 3)
+                    del x
+                self.assertLessEqual(len(places), 4)
+
+    def check(self, batches, matrices=None):
+        """All train nodes come once, with their features and labels."""
+        for b in batches:
+            x = b["x"] if matrices is None else torch.stack([b[m] for m in matrices], dim=1)
+            torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
+            self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
+        nodes = torch.cat([b["nodes"] for b in batches]).sort().values
+        self.assertEqual(nodes.tolist(), np.flatnonzero(self.arrays["splits"] == 0).tolist())
+
+    def check_sampled(self, batches):
+        for b in batches:
+            # The features of the graph are bfloat16 in the store alone.
+            torch.testing.assert_close(b["x"], torch.tensor(self.arrays["node_feat"])[b["inputs"]])
+            self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
+        self.assertEqual(sum(b["nodes"].numel() for b in batches), (self.arrays["splits"] == 0).sum())
+
+    def test_batches_that_are_kept_stay(self):
+        for placement, shuffle in test_ownership.PLACEMENTS:
+            for dtype in ("float32", "stored"):
+                for stacked in (True, False):
+                    with self.subTest(placement=placement, shuffle=shuffle, dtype=dtype, stacked=stacked):
+                        loader = hopfeed.torch.Loader(self.store, 30, shuffle, placement, dtype=dtype, stacked=stacked)
+                        data = torch.utils.data.DataLoader(loader, batch_size=None)
+                        for kept in [list(loader), list(data)]:
+                            self.check(kept, None if stacked else loader.matrices)
+        for placement, shuffle in test_ownership.SAMPLED:
+            loader = self.sampled(placement=placement, shuffle=shuffle)
+            for kept in [list(loader), list(torch.utils.data.DataLoader(loader, batch_size=None))]:
+                self.check_sampled(kept)
+                for b in kept:
+                    h = b["x"]
+                    for block in b["blocks"]:
+                        self.assertEqual(len(h), block.sources)
+                        h = block.matrix() @ h
+
+    def test_what_is_done_in_place_is_in_no_other_batch(self):
+        for placement, shuffle in test_ownership.PLACEMENTS:
+            for batch_size in (16, 1000):
+                loader = hopfeed.torch.Loader(self.store, batch_size, shuffle, placement, dtype="stored")
+                for _ in range(2):
+                    kept = []
+                    for b in loader:
+                        kept.append({name: tensor.clone() for name, tensor in b.items()})
+                        b["x"].mul_(2)
+                    self.check(kept)
+
+    def test_a_graph_of_gradients_keeps_its_batch(self):
+        layer = torch.nn.Linear(stores.FEATURES, 1, bias=False)
+        losses, want = [], 0
+        for b in hopfeed.torch.Loader(self.store, 30, "rr", "host", hops=0):
+            losses.append(layer(b["x"]).sum())
+            want = want + b["x"].sum(dim=(0, 1))
+        torch.stack(losses).sum().backward()
+        torch.testing.assert_close(layer.weight.grad[0], want)
+
+    def test_lightning_gets_the_batches_of_the_store(self):
+        lightning = module("lightning")
+
+        class Keep(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.kept = torch.nn.Linear(1, 1), []
+
+            def training_step(self, b, index):
+                self.kept.append({name: b[name].clone() for name in ("x", "labels", "nodes")})
+                b["x"].mul_(2)
+                return self.layer(torch.ones(1)).sum()
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        for placement, shuffle in test_ownership.PLACEMENTS:
+            loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
+            # An iterable that does not know its length is prefetched by one batch more.
+            for data in (loader, torch.utils.data.DataLoader(loader, batch_size=None), Unsized(loader)):
+                keep, epochs = Keep(), []
+                keep.on_train_epoch_end = lambda: (epochs.append(keep.kept), setattr(keep, "kept", []))
+                trainer = lightning.Trainer(
+                    max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
+                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    trainer.fit(keep, data)
+                self.assertEqual(len(epochs), 2)
+                for kept in epochs:
+                    self.check(kept)
+
+    def test_accelerate_gets_the_batches_of_the_store(self):
+        accelerate = module("accelerate")
+        for placement, shuffle in test_ownership.PLACEMENTS:
+            for dispatches in (False, True):
+                loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
+                how = accelerate.DataLoaderConfiguration(dispatch_batches=dispatches)
+                data = accelerate.Accelerator(cpu=True, dataloader_config=how).prepare(torch.utils.data.DataLoader(loader, batch_size=None))
+                for _ in range(2):
+                    kept = []
+                    for b in data:
+                        kept.append({name: b[name].clone() for name in ("x", "labels", "nodes")})
+                        b["x"].mul_(2)
+                    self.check(kept)
+
+    def test_the_prefetcher_of_pyg_gets_the_batches_of_the_store(self):
+        pyg = module("torch_geometric.loader")
+        for placement, shuffle in test_ownership.PLACEMENTS:
+            loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
+            for _ in range(2):
+                self.check([{name: b[name].clone() for name in ("x", "labels", "nodes")} for b in pyg.PrefetchLoader(loader, torch.device("cpu"))])
+                self.check(list(pyg.PrefetchLoader(loader, torch.device("cpu"))))
 
     def test_blocks_are_matrices_and_edges_of_the_graph(self):
         x = torch.tensor(self.arrays["node_feat"])

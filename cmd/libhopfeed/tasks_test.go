@@ -1,0 +1,143 @@
+//go:build cgo && linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+)
+
+// run does a task as a caller does.
+func run(t *testing.T, verb string, options map[string]any) (result opened) {
+	t.Helper()
+	text, err := json.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := start(verb, text)
+	if err == nil {
+		text, err = task.wait(nil)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &result)
+	}
+	if err == nil {
+		err = task.end()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", verb, err)
+	}
+	return result
+}
+
+// makeStore makes a graph and a store.
+func makeStore(t *testing.T) (graph, store string) {
+	t.Helper()
+	dir := t.TempDir()
+	graph, store = filepath.Join(dir, "graph"), filepath.Join(dir, "store")
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 100, Edges: 300, Features: 4, Classes: 2, Labeled: 1}})
+	if err == nil {
+		_, err = ingest.Run(context.Background(), vfs.OS(), source, graph, ingest.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "propagate", map[string]any{"graph": graph, "output": store, "memory": "1GiB"})
+	return graph, store
+}
+
+func TestTheHeapIsLimitedByAllThatIsOpen(t *testing.T) {
+	graph, store := makeStore(t)
+	want := func(what string, bytes int64) {
+		t.Helper()
+		found := debug.SetMemoryLimit(-1)
+		if found != math.MaxInt64 {
+			found += offheap.InUse() + 16<<20 // of code
+		}
+		if max(found-bytes, bytes-found) >= 1<<20 { // small buffers do not change the limit
+			t.Errorf("%s: the process is limited to %d bytes, want %d", what, found, bytes)
+		}
+	}
+	open := func(verb string, options map[string]any) *client {
+		t.Helper()
+		c, err := clients.get(run(t, verb, options).Loader, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	want("after the propagation", math.MaxInt64)
+	large := open("open", map[string]any{"store": store, "batch_rows": 10, "memory": "2GiB"})
+	want("with one loader", 2<<30)
+	small := open("sample", map[string]any{"graph": graph, "fanout": []int{2}, "batch_rows": 10, "memory": "300MiB"})
+	want("with a smaller one beside", 2<<30+300<<20)
+	if task, err := start("open", []byte(`{"store": "nowhere", "batch_rows": 10, "memory": "1GiB"}`)); err != nil {
+		t.Error(err)
+	} else if _, err := task.wait(nil); err == nil {
+		t.Error("a store that is not there was opened")
+	}
+	want("after a failure", 2<<30+300<<20)
+	if err := large.close(); err != nil {
+		t.Error(err)
+	}
+	want("with the smaller one", 300<<20)
+	if err := small.close(); err != nil {
+		t.Error(err)
+	}
+	want("with none", math.MaxInt64)
+}
+
+func TestBudgetsThatMeanTheWholeMachineCountOnce(t *testing.T) {
+	defer offheap.LimitProcess(0)
+	var table budgetTable
+	limit := func() int64 { return debug.SetMemoryLimit(-1) + offheap.InUse() + 16<<20 }
+	a, b, c := table.open(4<<30, true), table.open(3<<30, true), table.open(1<<30, false)
+	if found := limit(); found != 5<<30 {
+		t.Errorf("4 and 3 GiB of the machine, and 1: %d bytes, want 5 GiB", found)
+	}
+	_ = a.Close()
+	if found := limit(); found != 4<<30 {
+		t.Errorf("3 GiB of the machine, and 1: %d bytes, want 4 GiB", found)
+	}
+	_, _ = b.Close(), c.Close()
+	table.open(math.MaxInt64, false)
+	d := table.open(math.MaxInt64, true)
+	if found := debug.SetMemoryLimit(-1); found < math.MaxInt64/2 {
+		t.Errorf("budgets without limit: %d bytes", found)
+	}
+	_ = d.Close()
+}
+
+func TestALoaderIsNotLostWhenItsDescriptionCannotBeEncoded(t *testing.T) {
+	closed := false
+	c := &client{}
+	c.opens(closer(func() error { closed = true; return nil }))
+	o := &opened{Loader: clients.add(c)}
+	o.Alternatives = []placement.Alternative{{EpochSeconds: math.Inf(1)}} // which JSON does not have
+	task := &task{cancel: func(error) {}, done: make(chan struct{}), value: o}
+	close(task.done)
+	for range 2 {
+		if text, err := task.wait(nil); err == nil {
+			t.Fatalf("encoded as %s", text)
+		}
+	}
+	if err := task.end(); err != nil || !closed {
+		t.Errorf("the end of the task has not closed what nobody can close (%v)", err)
+	}
+	if _, err := clients.get(o.Loader, false); err == nil {
+		t.Error("the loader is still known")
+	}
+}
+
+type closer func() error
+
+func (f closer) Close() error { return f() }
