@@ -17,7 +17,7 @@ func color(run int) string { return colors[run%len(colors)] }
 
 // chartWidths are the widths, in pixels, that each chart is drawn in. The page shows the one that fits, unscaled, so that
 // text has the same size on all screens. Its style sheet has the widths too.
-var chartWidths = []float64{960, 640, 360}
+var chartWidths = []float64{960, 640, 320}
 
 // Sizes of charts, in pixels.
 const (
