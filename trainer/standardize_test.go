@@ -1,7 +1,9 @@
 package trainer
 
 import (
+	"errors"
 	"math"
+	"reflect"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -114,5 +116,36 @@ func TestAColumnInAnotherUnitTrainsTheSame(t *testing.T) {
 				t.Errorf("%s: parameter %d is %v and %v", spec.Model, i, one.Parameters[i], other.Parameters[i])
 			}
 		}
+	}
+}
+
+// TestSparseFeaturesAreMeasuredAsDenseOnesAre compares the moments of columns, to the bit.
+func TestSparseFeaturesAreMeasuredAsDenseOnesAre(t *testing.T) {
+	const rows, features, layers = 100, 7, 2
+	d := noise(3, rows+layers*toyMoreSources, 1, features, 2)
+	d.labels, d.layers = d.labels[:rows], layers
+	for i := range d.x[0] {
+		if i%5 != 1 {
+			d.x[0][i] = 0
+		}
+	}
+	var found []moments
+	for _, d.sparse = range []bool{false, true} {
+		dev := openDevice(t, host.Options{Discrete: true})
+		g, err := newGroup([]gds.Device{dev}, Spec{Model: "gcn", Matrices: hops("sym", 0), Features: features, Classes: 2}, rows, taskFor(t, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = g.firstBatch(t.Context(), []Epocher{d.feed(dev, rows)}, func(shares []*loader.Batch) error {
+			m, err := g.moments(t.Context(), shares, 0)
+			found = append(found, m)
+			return err
+		})
+		if err = errors.Join(err, g.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(found[0], found[1]) || found[0].rows != rows+layers*toyMoreSources {
+		t.Errorf("%+v and %+v", found[0], found[1])
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
@@ -36,6 +37,14 @@ type graphNeeds struct {
 	// Batches are prepared by a schedule: topology and features are pinned, if the device can read them so.
 	scheduled bool
 	devices   []gds.Device // that are open, of which the first gets the graph; nil: none is open
+	// Of features that are sparse, and are kept so; nil: they are dense.
+	elements *features.Elements
+}
+
+// keepsSparse tells whether sparse features may be kept as sparse rows: caches, devices that prepare batches by
+// themselves, and storage have dense ones.
+func (o *graphNeeds) keepsSparse() bool {
+	return o.cache == "" && !o.scheduled && o.placement != placement.Storage
 }
 
 // graphPlan is where a graph lies, and why.
@@ -50,6 +59,7 @@ type graphPlan struct {
 	traceRows                        int64 // see graphBytes
 	// What batches are expected to take at most, if there is less.
 	scarceBytes int64
+	elements    *features.Elements // of sparse features; nil: they are dense
 }
 
 // leastChunkBytes and mostChunkBytes bound the memory of chunks that layers are computed in.
@@ -81,6 +91,23 @@ const optimalTraceBytes = 64 << 20
 // planGraph decides where a graph lies. Batches of samples are estimated, as if no node were drawn twice: the memory of
 // the device is what really bounds them.
 func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p graphPlan, err error) {
+	if !o.keepsSparse() {
+		o.elements = nil
+	}
+	p, err = a.planFeatures(m, graph, o)
+	if err != nil && o.elements != nil && o.placement == placement.Auto && !o.all { // from storage they are dense
+		o.elements = nil
+		p, err = a.planFeatures(m, graph, o)
+	}
+	if p.elements = o.elements; err == nil && p.elements != nil {
+		p.reasons = append(p.reasons, fmt.Sprintf("features are sparse, and kept so: %s instead of %s", units.Bytes(p.elements.Bytes()),
+			units.Bytes(gds.Bytes(int(graph.Manifest.Nodes), graph.Manifest.Features, gds.Float32))))
+	}
+	return p, err
+}
+
+// planFeatures decides where a graph lies whose features are kept as needs say.
+func (a *app) planFeatures(m session.Machine, graph *format.Dir, o graphNeeds) (p graphPlan, err error) {
 	b, err := a.countGraph(graph, o)
 	if err != nil {
 		return p, err
@@ -116,6 +143,9 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 			}
 			if o.sampler == "" {
 				own = 0
+			}
+			if o.elements != nil { // batches and validation take rows of them
+				own = b.features
 			}
 			err := fits(name+", as a whole on the device,", host+own+b.opening, device+b.whole)
 			return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host + own + b.opening, deviceBytes: device + b.whole, workBytes: b.model + b.batches, reasons: []string{"the whole graph fits on the device: " + units.Bytes(b.whole).String()}}, err
@@ -162,7 +192,11 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 		return p, err
 	}
 	var reasons []string
-	for _, where := range []string{placement.Device, placement.Host, placement.Storage} {
+	places := []string{placement.Device, placement.Host, placement.Storage}
+	if o.elements != nil {
+		places = places[:2]
+	}
+	for _, where := range places {
 		host, device = plannedHost, plannedDevice
 		if p, err = try(where); err == nil {
 			p.reasons = append(reasons, p.reasons...)
@@ -170,7 +204,7 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 		}
 		reasons = append(reasons, "not from "+where+": "+err.Error())
 	}
-	if p, err = tryWithout(placement.Host); err != nil {
+	if p, err = tryWithout(placement.Host); err != nil && o.elements == nil {
 		p, err = tryWithout(placement.Storage)
 	}
 	p.reasons = append(reasons, p.reasons...)
@@ -180,7 +214,8 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 // countGraph counts what a graph takes in bytes.
 func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err error) {
 	m := &graph.Manifest
-	layers, _, stateColumns, err := o.spec.GraphShape(false)
+	sparse := o.elements != nil
+	layers, _, stateColumns, err := o.spec.GraphShape(sparse)
 	if err != nil {
 		return b, err
 	}
@@ -197,31 +232,36 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 	}
 	// Offsets, sources; labels on the host; a table of local ids, factors of nodes, and lists of nodes.
 	b.topology = 8*(n+1) + perEdge*m.Edges + labels*n + (4+8+8)*n
-	b.features = n * stored
+	if b.features = n * stored; sparse {
+		b.features = o.elements.Bytes()
+	}
 	b.reading = b.features/1024 + 12<<20 // a checksum for each 4 KiB, and reads on their way
 	b.opening = 20*m.Edges + 8*n         // the block, in memory that grows
 	if o.sampler == "" || !(m.Features > 0 && graph.Layout().DType == gds.Float32) {
 		b.opening += b.features
 	}
 	b.states = (n + 2048) * int64(stateColumns) * 4
-	scratch, err := o.spec.GraphBytes(int(n), m.Edges, false)
+	scratch, err := o.spec.GraphBytes(int(n), m.Edges, sparse)
 	if err != nil {
 		return b, err
 	}
-	b.whole = wholegraph.Bytes(m, aggregation) + scratch
+	b.whole = wholegraph.Bytes(m, aggregation, o.elements) + scratch
 	if o.train {
 		b.whole += wholegraph.NeighborhoodBytes(n, m.Edges) // of validation
+		if sparse {
+			b.whole += b.features
+		}
 	}
 	const some = 1 << 14
-	less, err := o.spec.GraphBytes(some, 0, false)
+	less, err := o.spec.GraphBytes(some, 0, sparse)
 	if err != nil {
 		return b, err
 	}
-	more, err := o.spec.GraphBytes(2*some, some, false)
+	more, err := o.spec.GraphBytes(2*some, some, sparse)
 	if err != nil {
 		return b, err
 	}
-	both, err := o.spec.GraphBytes(2*some, 0, false)
+	both, err := o.spec.GraphBytes(2*some, 0, sparse)
 	if err != nil {
 		return b, err
 	}
@@ -240,7 +280,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 		for i := range blocks {
 			blocks[i] = loader.Block{Destinations: int(n), Sources: int(n)}
 		}
-		more, err := o.spec.BlockBytes(int(n), blocks, m.Edges+n, false, true)
+		more, err := o.spec.BlockBytes(int(n), blocks, m.Edges+n, sparse, true)
 		b.batches = more
 		return b, err
 	}
@@ -259,8 +299,12 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err err
 	for _, e := range edges {
 		all += e
 	}
-	one := gds.Bytes(int(sources), m.Features, gds.Float32) + 8*all + 4*sources
-	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], false, true)
+	rowBytes := gds.Bytes(1, m.Features, gds.Float32)
+	if sparse {
+		rowBytes = b.features/n + 1 // the mean
+	}
+	one := sources*rowBytes + 8*all + 4*sources
+	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], sparse, true)
 	b.batches = int64(o.buffers)*(one+one/4) + more // buffers grow by a quarter more than they need
 	jobs := int64(sampling.MostSamples(o.workers, o.buffers))
 	b.sampling += jobs * (8*all + 8*sources) * 5 / 4

@@ -143,6 +143,9 @@ func (a *app) graphAlternatives(ctx context.Context, graph *format.Dir, o *planO
 	if err != nil {
 		return nil, 0, err
 	}
+	if in, ok := in.(*graphInput); ok {
+		needs.elements = in.where.elements
+	}
 	b, err := a.countGraph(graph, needs)
 	if err != nil {
 		return nil, 0, err

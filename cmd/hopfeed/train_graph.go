@@ -170,6 +170,11 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 		return nil, err
 	}
 	m := a.machine(ctx)
+	if o.keepsSparse() {
+		if o.elements, err = features.FindElements(ctx, graph, a.threads); err != nil {
+			return nil, err
+		}
+	}
 	in := &graphInput{}
 	if in.where, err = a.planGraph(m, graph, o); err != nil {
 		return nil, err
@@ -203,14 +208,17 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 		in.topology = pinned
 	}
 	load := func() (features.Source, error) { return loadFeatures(ctx, graph, a.threads) }
+	if elements := in.where.elements; elements != nil {
+		load = func() (features.Source, error) { return sparseFeatures(ctx, graph, elements, a.threads) }
+	}
 	if pin {
 		load = func() (features.Source, error) { return pinnedFeatures(ctx, graph, in.device, a.threads) }
 	}
 	wo := wholegraph.Options{Graph: graph, Topology: in.topology, Aggregation: aggregation, Threads: a.threads}
-	switch in.where.placement {
-	case placement.Host:
+	switch {
+	case in.where.placement == placement.Host || in.where.elements != nil:
 		in.features, err = load()
-	case placement.Storage:
+	case in.where.placement == placement.Storage:
 		in.features, err = storedFeatures(ctx, graph, in.device, a.threads)
 	}
 	if err != nil {
@@ -228,7 +236,7 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 		in.topology = nil
 		return in, err
 	}
-	if o.sampler == "" {
+	if o.sampler == "" || in.features != nil {
 		return in, nil
 	}
 	if in.device.Info().Unified && graph.Layout().DType == gds.Float32 {
@@ -241,7 +249,7 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 
 // checkChunks refuses a graph with a node whose in-neighbours do not fit on the device together.
 func (a *app) checkChunks(in *graphInput, spec trainer.Spec) error {
-	_, columns, _, err := spec.GraphShape(false)
+	_, columns, _, err := spec.GraphShape(in.where.elements != nil)
 	if err != nil {
 		return err
 	}
@@ -256,7 +264,7 @@ func (a *app) checkChunks(in *graphInput, spec trainer.Spec) error {
 	return nil
 }
 
-// loadFeatures and storedFeatures are nil after an error, as an interface.
+// loadFeatures and those below are nil after an error, as an interface.
 func loadFeatures(ctx context.Context, graph *format.Dir, threads int) (features.Source, error) {
 	f, err := features.LoadHost(ctx, graph, threads)
 	if err != nil {
@@ -267,6 +275,14 @@ func loadFeatures(ctx context.Context, graph *format.Dir, threads int) (features
 
 func pinnedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (features.Source, error) {
 	f, err := features.LoadPinned(ctx, graph, device, threads)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func sparseFeatures(ctx context.Context, graph *format.Dir, elements *features.Elements, threads int) (features.Source, error) {
+	f, err := features.LoadSparse(ctx, graph, elements, threads)
 	if err != nil {
 		return nil, err
 	}

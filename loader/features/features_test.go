@@ -67,6 +67,7 @@ var graphs = []graphtest.Graph{
 	{Nodes: 60, Columns: 1024, ChunkRows: 8, DType: format.Float32, Labels: 1},
 	{Nodes: 60, Columns: 1500, ChunkRows: 7, DType: format.Float32, Labels: 1, External: true},
 	{Nodes: 9, Columns: 31000, ChunkRows: 4, DType: format.Float32, Labels: 1},
+	{Nodes: 997, Columns: 45, ChunkRows: 100, DType: format.Float32, Labels: 1, Sparse: true},
 }
 
 func TestRowsAreThoseOfTheNodesInAnyOrder(t *testing.T) {
@@ -100,7 +101,7 @@ func TestRowsAreThoseOfTheNodesInAnyOrder(t *testing.T) {
 						got := make([]float32, count*g.Columns)
 						dtype.Decode(got, dst, as)
 						for i, v := range got {
-							if want := graphtest.Value(nodes[i/g.Columns], i%g.Columns); v != want {
+							if want := g.Value(nodes[i/g.Columns], i%g.Columns); v != want {
 								t.Fatalf("%s as %v: element %d of the row of node %d is %g, want %g", way, as, i%g.Columns, nodes[i/g.Columns], v, want)
 							}
 						}
@@ -280,6 +281,72 @@ func TestGatheringAllocatesNothingForARow(t *testing.T) {
 			}
 		}); n > 300 {
 			t.Errorf("%s: %g allocations", way, n)
+		}
+	}
+}
+
+// TestSparseRowsAreTheElementsThatAreNotZero compares them with what was written, in all types.
+func TestSparseRowsAreTheElementsThatAreNotZero(t *testing.T) {
+	for _, dt := range []gds.DType{gds.Float32, gds.Float16, gds.BFloat16} {
+		g := graphtest.Graph{Nodes: 997, Columns: 45, ChunkRows: 30, DType: dt, Labels: 1, Sparse: true}
+		graph := graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)
+		elements, err := features.FindElements(t.Context(), graph, 2)
+		if err != nil || elements == nil {
+			t.Fatalf("%v: %v, %v", dt, elements, err)
+		}
+		s, err := features.LoadSparse(t.Context(), graph, elements, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := []uint32{996, 0, 5, 5, 400}
+		n := s.Elements(nodes)
+		offsets, columns, values := make([]uint32, 6), make([]uint32, n), make([]float32, n)
+		if err := s.GatherElements(offsets, columns, values, nodes); err != nil {
+			t.Fatal(err)
+		}
+		at := 0
+		for i, v := range nodes {
+			if int(offsets[i]) != at {
+				t.Fatalf("row %d begins at %d, want %d", i, offsets[i], at)
+			}
+			for j := range g.Columns {
+				if want := g.Value(v, j); want != 0 {
+					if columns[at] != uint32(j) || values[at] != want {
+						t.Fatalf("%v: node %d has %v in column %d, want %v in %d", dt, v, values[at], columns[at], want, j)
+					}
+					at++
+				}
+			}
+		}
+		if at != int(n) || int(offsets[5]) != at {
+			t.Errorf("%d of %d elements", at, n)
+		}
+		dense := make([]float32, len(nodes)*g.Columns)
+		if err := s.Gather(t.Context(), dtype.BytesOf(dense), gds.Float32, nodes); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range dense {
+			if want := g.Value(nodes[i/g.Columns], i%g.Columns); x != want {
+				t.Fatalf("element %d of node %d is %v, want %v", i%g.Columns, nodes[i/g.Columns], x, want)
+			}
+		}
+		if stats := s.Stats(); stats.Rows != 10 || stats.Bytes != 2*8*n || s.Bytes() != elements.Bytes() || s.Bytes() != 4*998+8*elements.Count() {
+			t.Errorf("%+v, %d bytes of %d elements", stats, s.Bytes(), elements.Count())
+		}
+		if s.GatherElements(offsets[:5], columns, values, nodes) == nil || s.GatherElements(offsets, columns[1:], values, nodes) == nil {
+			t.Error("too little room is accepted")
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDenseFeaturesAreNotSparse(t *testing.T) {
+	for _, g := range graphs {
+		graph := graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)
+		if elements, err := features.FindElements(t.Context(), graph, 2); err != nil || (elements != nil) != g.Sparse {
+			t.Errorf("%+v: %v, %v", g, elements, err)
 		}
 	}
 }

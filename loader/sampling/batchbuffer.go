@@ -26,6 +26,7 @@ type batchBuffer struct {
 
 	batch  loader.Batch
 	x      [1]gds.Tensor
+	sparse loader.SparseRows
 	blocks []loader.Block
 
 	inPipeline bool      // taken, and not yet passed to the loop
@@ -46,7 +47,8 @@ type layout struct {
 	host   int64 // what the host writes, and all that follows
 
 	// From host on:
-	rows                   int64 // staged rows, as stored
+	rows                   int64      // staged rows, as stored
+	sparse                 blockPlace // or, if they are sparse, these: a block from columns to rows
 	labels, weights, nodes int64
 	index, missAt, into    int64 // of cached rows: see job.transfer
 	hits                   int64 // of a batch that the device prepares: rows that its cache had
@@ -65,6 +67,7 @@ const align = 256
 type batchSize struct {
 	onDevice      bool // the device prepares it: the host writes labels alone
 	seeds, inputs int
+	elements      int // of sparse rows
 	seedWeights   int
 	misses, into  int // of a cache that the host looks rows up in
 	blocks        []blockSize
@@ -99,6 +102,7 @@ func (l *Loader) layOut(j *job) {
 	stored := int64(p.inputs) * l.rowBytes()
 	p.x, p.raw = 0, 0
 	switch float := f.DType() == gds.Float32; {
+	case l.sparse != nil: // all of it is written by the host
 	case l.unified: // the host writes float32
 		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
 	case (cached || b.onDevice) && float:
@@ -110,12 +114,15 @@ func (l *Loader) layOut(j *job) {
 		p.x = take(gds.Bytes(p.inputs, f.Columns(), gds.Float32))
 	}
 	p.host, at = at, 0
-	if !l.unified && !b.onDevice {
+	if !l.unified && !b.onDevice && l.sparse == nil {
 		if p.staged = p.inputs; cached {
 			p.staged = b.misses
 		}
 	}
 	p.rows = take(int64(p.staged) * l.rowBytes())
+	if l.sparse != nil {
+		p.sparse = blockPlace{take(4 * int64(p.inputs+1)), take(4 * int64(b.elements)), take(4 * int64(b.elements))}
+	}
 	if cached && !b.onDevice {
 		p.index, p.missAt, p.into = take(4*int64(p.inputs)), take(4*int64(p.staged)), take(4*int64(b.into))
 	}
@@ -331,6 +338,9 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 		}()
 	}
 	j.setSize()
+	if l.sparse != nil {
+		j.size.elements = int(l.sparse.Elements(m.Inputs))
+	}
 	if err := l.beginBatch(w, j); err != nil {
 		return err
 	}
@@ -360,6 +370,10 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 		copy(dtype.Uint32s(memory[at.offsets:][:4*len(k.Offsets)]), k.Offsets)
 		copy(dtype.Uint32s(memory[at.indices:][:4*len(k.Indices)]), k.Indices)
 		copy(dtype.Float32s(memory[at.weights:][:4*len(k.Weights)]), k.Weights)
+	}
+	if l.sparse != nil {
+		batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(j.size.elements))
+		return nil
 	}
 	hits := 0
 	if l.o.Cache != nil {
@@ -442,6 +456,9 @@ func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
 func (l *Loader) gatherRows(ctx context.Context, j *job) error {
 	b, p, f := j.buffer, &j.layout, l.o.Features
 	switch {
+	case l.sparse != nil:
+		memory, at, n := b.hostMemory(p), p.sparse, 4*j.size.elements
+		return l.sparse.GatherElements(dtype.Uint32s(memory[at.offsets:][:4*(p.inputs+1)]), dtype.Uint32s(memory[at.indices:][:n]), dtype.Float32s(memory[at.weights:][:n]), j.sample.Inputs)
 	case l.rows != nil && l.rows.onDevice():
 		memory := b.hostMemory(p)
 		index, missAt := dtype.Uint32s(memory[p.index:][:4*p.inputs]), dtype.Uint32s(memory[p.missAt:][:4*p.staged])
@@ -473,6 +490,17 @@ func (j *job) transfer(stream gds.Stream) {
 	if !l.unified {
 		stream.Copy(b.tensor(p, 0, 1, int(p.end), gds.Uint8), gds.NewTensor(b.pinned, 1, int(p.end), gds.Uint8))
 		l.copiedIn.Add(p.end)
+	}
+	switch {
+	case l.sparse != nil:
+		x.Buf = nil
+		n := j.size.elements
+		b.sparse = loader.SparseRows{
+			Cols: f.Columns(), Offsets: b.tensor(p, p.sparse.offsets, 1, p.inputs+1, gds.Uint32),
+			Columns: b.tensor(p, p.sparse.indices, 1, n, gds.Uint32), Values: b.tensor(p, p.sparse.weights, 1, n, gds.Float32),
+		}
+		b.batch.Sparse = &b.sparse
+	case !l.unified:
 		rows := b.tensor(p, p.rows, p.staged, f.Columns(), f.DType())
 		raw := rows
 		if l.rows != nil {

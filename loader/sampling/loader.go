@@ -18,8 +18,10 @@ import (
 
 // LoaderOptions describe a loader of sampled mini-batches.
 type LoaderOptions struct {
-	Device   gds.Device
-	Features features.Source // of all nodes; it stays open as long
+	Device gds.Device
+	// Features are those of all nodes, and stay open as long. Of features.Sparse batches have sparse rows; there is no
+	// Cache then.
+	Features features.Source
 	// Labels are those of all nodes, nil: batches have none.
 	Labels *Labels
 	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
@@ -66,7 +68,8 @@ func (l *Labels) rowBytes() int { return l.Columns * l.Type.Size() }
 // called at any time.
 type Loader struct {
 	o       LoaderOptions
-	unified bool // the host can write to device memory
+	unified bool             // the host can write to device memory
+	sparse  *features.Sparse // Features, if they are sparse; else nil
 	buffers []*batchBuffer
 	free    chan *batchBuffer // neither with a job nor with the loop nor held
 	allJobs []*job
@@ -116,7 +119,11 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.rowBytes()) {
 		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.rowBytes())
 	}
-	l := &Loader{o: o, unified: o.Device.Info().Unified, samplers: make(map[*Method][]Sampler)}
+	sparse, _ := o.Features.(*features.Sparse)
+	if sparse != nil && o.Cache != nil {
+		return nil, errors.New("loader of samples: a cache of sparse rows")
+	}
+	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified, samplers: make(map[*Method][]Sampler)}
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
@@ -207,6 +214,9 @@ func (l *Loader) Stats() Stats {
 	s.Stages = append([]loader.StageStats(nil), s.Stages...)
 	s.Placement, s.Memory = l.placement(), l.o.Device.Usage()
 	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Traffic.Rows*l.rowBytes()
+	if l.sparse != nil {
+		s.AssembledBytes = s.Traffic.Bytes()
+	}
 	s.LoaderWaitSeconds = float64(l.waited.Load()) / 1e9
 	if f := s.Features; f.Reads > 0 {
 		s.BytesRead = f.ReadBytes

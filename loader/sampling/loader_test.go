@@ -45,9 +45,14 @@ func newBench(t testing.TB, g graphtest.Graph, discrete, storage bool) *bench {
 	b.topology, err = LoadTopology(t.Context(), b.graph, 2)
 	b.must(err)
 	t.Cleanup(func() { b.must(b.topology.Close()) })
-	if storage {
+	switch {
+	case storage:
 		b.features, err = features.OpenStorage(t.Context(), b.graph, device, 2, false)
-	} else {
+	case g.Sparse:
+		elements, found := features.FindElements(t.Context(), b.graph, 2)
+		b.must(found)
+		b.features, err = features.LoadSparse(t.Context(), b.graph, elements, 2)
+	default:
 		b.features, err = features.LoadHost(t.Context(), b.graph, 2)
 	}
 	b.must(err)
@@ -143,11 +148,11 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 	if batch.Traffic.Rows != int64(len(want.Inputs)) || batch.Traffic.Edges != edges {
 		t.Fatalf("batch %d has %+v, want %d rows and %d edges", batch.Index, batch.Traffic, len(want.Inputs), edges)
 	}
-	x := read[float32](b, stream, batch.X[0])
+	x := b.features32(stream, batch)
 	for i, node := range want.Inputs {
 		for c := range g.Columns {
-			if got := x[i*g.Columns+c]; got != graphtest.Value(node, c) {
-				t.Fatalf("epoch %d, batch %d: column %d of input %d, node %d, is %g, want %g", epoch, batch.Index, c, i, node, got, graphtest.Value(node, c))
+			if got := x[i*g.Columns+c]; got != g.Value(node, c) {
+				t.Fatalf("epoch %d, batch %d: column %d of input %d, node %d, is %g, want %g", epoch, batch.Index, c, i, node, got, g.Value(node, c))
 			}
 		}
 	}
@@ -184,19 +189,47 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 	return want.Seeds
 }
 
+// features32 is the features of a batch, as dense rows.
+func (b *bench) features32(stream gds.Stream, batch *loader.Batch) []float32 {
+	b.t.Helper()
+	x, s := batch.X[0], batch.Sparse
+	if s == nil {
+		return read[float32](b, stream, x)
+	}
+	out := make([]float32, x.Rows*x.Cols)
+	offsets, columns, values := read[uint32](b, stream, s.Offsets), read[uint32](b, stream, s.Columns), read[float32](b, stream, s.Values)
+	for i := range x.Rows {
+		for e := offsets[i]; e < offsets[i+1]; e++ {
+			out[i*x.Cols+int(columns[e])] = values[e]
+		}
+	}
+	if x.Buf != nil || s.Cols != x.Cols || len(values) != int(offsets[x.Rows]) {
+		b.t.Fatalf("%v with %+v", x, s)
+	}
+	return out
+}
+
 func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 	for _, g := range []graphtest.Graph{
 		{Nodes: 211, Columns: 5, ChunkRows: 50, DType: format.Float32, Labels: 1},
 		{Nodes: 211, Columns: 7, ChunkRows: 50, DType: format.Float16, Labels: 3},
 		{Nodes: 97, Columns: 6, ChunkRows: 10, DType: format.BFloat16, Labels: -2},
+		{Nodes: 211, Columns: 45, ChunkRows: 10, DType: format.Float16, Labels: 1, Sparse: true},
 	} {
 		for _, discrete := range []bool{false, true} {
 			for _, storage := range []bool{false, true} {
+				if g.Sparse && storage { // rows are dense there
+					continue
+				}
+				policies := append([]string{""}, cache.Policies()...)
+				if g.Sparse { // has no cache
+					policies = policies[:1]
+				}
 				b := newBench(t, g, discrete, storage)
 				m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
 				nodes := everyThird(g.Nodes)
 				plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
-				for _, policy := range append([]string{""}, cache.Policies()...) {
+				for _, policy := range policies {
 					name := fmt.Sprintf("%v, discrete %t, storage %t, cache %q", g.DType, discrete, storage, policy)
 					t.Run(name, func(t *testing.T) {
 						outer := b.t
@@ -240,6 +273,9 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 							want.CacheBytes = want.CachedRows * l.rowBytes()
 						}
 						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+						if g.Sparse { // elements, and where each row of a batch begins and ends
+							want.HostBytes = b.features.Stats().Bytes + 4*(traffic.Rows+3*int64(train.Batches()+valid.Batches()))
+						}
 						if traffic != want || (traffic.StorageBytes > 0) != storage || policy != "" && traffic.HitRate() == 0 {
 							t.Errorf("%+v, want %+v", traffic, want)
 						}

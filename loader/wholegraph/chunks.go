@@ -69,7 +69,7 @@ func (c *chunks) free() error {
 func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }
 
 // Sparse tells whether the features are.
-func (c *chunks) Sparse() bool { return false }
+func (c *chunks) Sparse() bool { _, ok := c.features.(*features.Sparse); return ok }
 
 // chunkLayout is where the parts of a chunk are in its memory.
 type chunkLayout struct{ offsets, indices, weights, end int64 }
@@ -170,18 +170,50 @@ func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) 
 		return chunk, err
 	}
 	columns := c.features.Columns()
-	rows := min(chunkNodes, max(1, c.limit/(gds.Bytes(1, columns, gds.Float32)+c.nodeBytes)), c.topology.Nodes()-first)
+	sparse, _ := c.features.(*features.Sparse)
+	rowBytes := gds.Bytes(1, columns, gds.Float32)
+	if sparse != nil {
+		rowBytes = sparse.Bytes()/max(sparse.Rows(), 1) + 1 // the mean
+	}
+	rows := min(chunkNodes, max(1, c.limit/(rowBytes+c.nodeBytes)), c.topology.Nodes()-first)
 	c.nodes = append(c.nodes[:0], places(uint32(first), int(rows))...)
-	bytes := gds.Bytes(int(rows), columns, gds.Float32)
+	n := int(rows)
+	chunk = loader.GraphChunk{First: int(first), X: shapeOf(n, columns), Block: loader.Block{Destinations: n, Sources: n}}
+	if sparse != nil {
+		chunk.Sparse, err = c.bringSparse(stream, sparse)
+		return chunk, err
+	}
+	bytes := gds.Bytes(n, columns, gds.Float32)
 	if err := c.grow(bytes); err != nil {
 		return chunk, fmt.Errorf("features of nodes %d to %d: %w", first, first+rows-1, err)
 	}
+	chunk.X = c.tensor(0, n, columns, gds.Float32)
 	if err := c.features.Gather(ctx, c.hostMemory()[:bytes], gds.Float32, c.nodes); err != nil {
 		return chunk, err
 	}
 	c.copyIn(stream, bytes)
-	n := int(rows)
-	return loader.GraphChunk{First: int(first), X: c.tensor(0, n, columns, gds.Float32), Block: loader.Block{Destinations: n, Sources: n}}, nil
+	return chunk, nil
+}
+
+// bringSparse brings the sparse rows of c.nodes to the device.
+func (c *chunks) bringSparse(stream gds.Stream, source *features.Sparse) (*loader.SparseRows, error) {
+	n := source.Elements(c.nodes)
+	l := layOut(int64(len(c.nodes)), 0, n, 0) // a block from columns to rows
+	if err := c.grow(l.end); err != nil {
+		return nil, fmt.Errorf("features of nodes %d to %d: %w", c.nodes[0], c.nodes[len(c.nodes)-1], err)
+	}
+	memory := c.hostMemory()
+	offsets, columns, values := memory[l.offsets:][:4*(len(c.nodes)+1)], memory[l.indices:][:4*n], memory[l.weights:][:4*n]
+	if err := source.GatherElements(dtype.Uint32s(offsets), dtype.Uint32s(columns), dtype.Float32s(values), c.nodes); err != nil {
+		return nil, err
+	}
+	c.copyIn(stream, l.end)
+	return &loader.SparseRows{
+		Cols:    source.Columns(),
+		Offsets: c.tensor(l.offsets, 1, len(c.nodes)+1, gds.Uint32),
+		Columns: c.tensor(l.indices, 1, int(n), gds.Uint32),
+		Values:  c.tensor(l.weights, 1, int(n), gds.Float32),
+	}, nil
 }
 
 // hostMemory is where the host writes a chunk, and copyIn brings so much of it to the device.

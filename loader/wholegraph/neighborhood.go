@@ -7,6 +7,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
@@ -15,7 +16,8 @@ import (
 const neighborhoodPart = 2
 
 // NeighborhoodBytes bounds the device memory that a Neighborhood takes beside the whole graph, without features: 8
-// bytes an edge and 4 a node, where each destination may get a self-loop.
+// bytes an edge and 4 a node, where each destination may get a self-loop. Sparse rows of features are copied, dense
+// ones are read where they are.
 func NeighborhoodBytes(nodes, edges int64) int64 { return 12 * (2*nodes + edges) / neighborhoodPart }
 
 // Neighborhood is Nodes for a model of so many layers, which computes for each layer what the next one needs, if that
@@ -39,14 +41,21 @@ func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, lay
 		}
 		whole.Blocks = append(whole.Blocks, b)
 	}
-	if whole.Inputs, err = upload(g, "nodes", gds.Uint32, inputs); err != nil {
+	all := loader.Batch{X: []gds.Tensor{g.x}, Whole: whole}
+	if sparse, ok := g.o.Features.(*features.Sparse); ok {
+		all.X[0] = shapeOf(len(inputs), g.x.Cols)
+		all.Sparse, err = g.uploadSparse(sparse, inputs)
+	} else {
+		whole.Inputs, err = upload(g, "nodes", gds.Uint32, inputs)
+	}
+	if err != nil {
 		return nil, err
 	}
 	ids, err := upload(g, "nodes", gds.Uint32, places(0, len(nodes)))
 	if err != nil {
 		return nil, err
 	}
-	return g.inference(nodes, batchRows, 0, whole, ids)
+	return g.inference(nodes, batchRows, 0, &all, ids)
 }
 
 // collect makes the blocks of layers that some nodes need, and lists the nodes that the first reads; no blocks: they

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -37,20 +38,25 @@ type Graph struct {
 	stream  gds.Stream
 	o       Options
 	x       gds.Tensor
-	block   loader.Block // of all nodes
+	sparse  *loader.SparseRows // not nil: the elements of x, which has no memory
+	block   loader.Block       // of all nodes
 	labels  labels
 	buffers []gds.Buffer
 	chunks  *chunks // nil: the graph is on the device
 }
 
-// Bytes is the device memory that the graph takes at least: features as float32, offsets, and source and weight of
-// each edge, where as many self-loops may be added as there are nodes.
-func Bytes(m *format.Manifest, a sampling.Aggregation) int64 {
+// Bytes is the device memory that the graph takes at least: features as float32, or as sparse rows if they have
+// elements, offsets, and source and weight of each edge, where as many self-loops may be added as there are nodes.
+func Bytes(m *format.Manifest, a sampling.Aggregation, elements *features.Elements) int64 {
 	edges := m.Edges
 	if a != sampling.Mean {
 		edges += m.Nodes
 	}
-	return gds.Bytes(int(m.Nodes), m.Features, gds.Float32) + 4*(m.Nodes+1) + 8*edges
+	rows := gds.Bytes(int(m.Nodes), m.Features, gds.Float32)
+	if elements != nil {
+		rows = elements.Bytes()
+	}
+	return rows + 4*(m.Nodes+1) + 8*edges
 }
 
 // Open reads a graph to a device, or prepares to read its chunks.
@@ -132,6 +138,11 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		source = loaded
 	}
 	rows, cols := int(source.Rows()), source.Columns()
+	if sparse, ok := source.(*features.Sparse); ok {
+		g.sparse, err = g.uploadSparse(sparse, places(0, rows))
+		g.x = shapeOf(rows, cols)
+		return err
+	}
 	if g.x, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
 		return err
 	}
@@ -156,6 +167,29 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		}
 	}
 	return nil
+}
+
+// shapeOf is a matrix whose elements are sparse.
+func shapeOf(rows, cols int) gds.Tensor {
+	return gds.Tensor{Rows: rows, Cols: cols, Stride: cols, DType: gds.Float32}
+}
+
+// uploadSparse brings sparse rows of nodes to the device.
+func (g *Graph) uploadSparse(source *features.Sparse, nodes []uint32) (*loader.SparseRows, error) {
+	n := source.Elements(nodes)
+	offsets, columns, values := make([]uint32, len(nodes)+1), make([]uint32, n), make([]float32, n)
+	err := source.GatherElements(offsets, columns, values, nodes)
+	rows := &loader.SparseRows{Cols: source.Columns()}
+	if err == nil {
+		rows.Offsets, err = upload(g, "features", gds.Uint32, offsets)
+	}
+	if err == nil {
+		rows.Columns, err = upload(g, "features", gds.Uint32, columns)
+	}
+	if err == nil {
+		rows.Values, err = upload(g, "features", gds.Float32, values)
+	}
+	return rows, err
 }
 
 // readEdges makes the block of all nodes: that which the full sampler makes of them as seeds.
@@ -255,9 +289,13 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.x}, Labels: tensor}
+	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.x}, Sparse: g.sparse, Labels: tensor}
 	b.Traffic = loader.Traffic{Rows: int64(n), Edges: int64(layers) * int64(g.block.Indices.Cols)}
-	b.Traffic.AddBytes(loader.Device, gds.Bytes(n, g.x.Cols, gds.Float32))
+	bytes := gds.Bytes(n, g.x.Cols, gds.Float32)
+	if s := g.sparse; s != nil {
+		bytes = 4*int64(s.Offsets.Cols) + 8*int64(s.Values.Cols)
+	}
+	b.Traffic.AddBytes(loader.Device, bytes)
 	for range layers {
 		b.Blocks = append(b.Blocks, g.block)
 	}
@@ -274,11 +312,13 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 	if err != nil {
 		return nil, err
 	}
-	return g.inference(nodes, batchRows, first, &loader.WholeGraph{Blocks: []loader.Block{g.block}}, ids)
+	all := loader.Batch{X: []gds.Tensor{g.x}, Sparse: g.sparse, Whole: &loader.WholeGraph{Blocks: []loader.Block{g.block}}}
+	return g.inference(nodes, batchRows, first, &all, ids)
 }
 
-// inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference.
-func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, whole *loader.WholeGraph, ids gds.Tensor) (*Set, error) {
+// inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference. Batches
+// have the features and the graph of all.
+func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *loader.Batch, ids gds.Tensor) (*Set, error) {
 	tensor, err := g.uploadLabels(len(nodes), func(label func(row int, node uint32)) {
 		for i, v := range nodes {
 			label(i, v)
@@ -295,11 +335,11 @@ func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, whole *lo
 	for lo := 0; lo < len(nodes); lo += batchRows {
 		hi := min(lo+batchRows, len(nodes))
 		b := &loader.Batch{
-			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{g.x},
-			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: whole,
+			Index: len(s.batches), Rows: hi - lo, GlobalRows: hi - lo, X: slices.Clone(all.X), Sparse: all.Sparse,
+			NodeIDs: ids.Columns(lo, hi), RowNumbers: numbers.Columns(lo, hi), Whole: all.Whole,
 		}
 		if c := g.chunks; c != nil {
-			b.X[0] = gds.Tensor{Cols: c.features.Columns(), Stride: c.features.Columns(), DType: gds.Float32}
+			b.X[0] = shapeOf(0, c.features.Columns())
 			b.Whole = &loader.WholeGraph{Chunks: c, Nodes: nodes[lo:hi]}
 		}
 		if b.Labels = tensor.Columns(lo, hi); g.labels.perRow() {

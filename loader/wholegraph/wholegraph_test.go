@@ -37,7 +37,16 @@ func inChunks(t *testing.T, g graphtest.Graph, discrete bool, bytes int64) *Grap
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := features.LoadHost(t.Context(), dir, 1)
+	elements, err := features.FindElements(t.Context(), dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loaded features.Source
+	if elements != nil {
+		loaded, err = features.LoadSparse(t.Context(), dir, elements, 1)
+	} else {
+		loaded, err = features.LoadHost(t.Context(), dir, 1)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,6 +256,85 @@ func TestChunksOfFeaturesAreThoseOfAllNodes(t *testing.T) {
 		}
 		if next != g.Nodes || chunks < 3 {
 			t.Errorf("%d nodes in %d chunks", next, chunks)
+		}
+	}
+}
+
+// checkSparse compares sparse rows with the features of nodes.
+func checkSparse(t *testing.T, w *Graph, g graphtest.Graph, x gds.Tensor, s *loader.SparseRows, nodes []uint32) {
+	t.Helper()
+	if s == nil || x.Rows != len(nodes) || x.Cols != g.Columns || x.Buf != nil || s.Cols != g.Columns {
+		t.Fatalf("%v with %+v for %d nodes", x, s, len(nodes))
+	}
+	offsets, columns, values := download[uint32](t, w, s.Offsets), download[uint32](t, w, s.Columns), download[float32](t, w, s.Values)
+	at := 0
+	for i, v := range nodes {
+		if int(offsets[i]) != at {
+			t.Fatalf("node %d begins at %d, want %d", v, offsets[i], at)
+		}
+		for j := range g.Columns {
+			if want := g.Value(v, j); want != 0 {
+				if columns[at] != uint32(j) || values[at] != want {
+					t.Fatalf("node %d has %v in column %d, want %v in %d", v, values[at], columns[at], want, j)
+				}
+				at++
+			}
+		}
+	}
+	if at != len(values) || len(offsets) != len(nodes)+1 || int(offsets[len(nodes)]) != at {
+		t.Errorf("%d of %d elements", at, len(values))
+	}
+}
+
+func TestSparseFeaturesComeAsTheyAre(t *testing.T) {
+	g := graphtest.Graph{Nodes: 400, Columns: 45, ChunkRows: 50, DType: format.Float16, Labels: 1, Sparse: true}
+	all := places(0, g.Nodes)
+	for _, discrete := range []bool{false, true} {
+		w := opened(t, g, discrete)
+		nodes := []uint32{8, 200, 16}
+		some, err := w.Nodes(nodes, 10, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := batches(t, some, 0)[0]
+		checkSparse(t, w, g, b.X[0], b.Sparse, all)
+		batch, err := w.Batch(nodes, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = batches(t, batch, 0)[0]
+		checkSparse(t, w, g, b.X[0], b.Sparse, all)
+		if want := 4*int64(g.Nodes+1) + 8*int64(b.Sparse.Values.Cols); b.Traffic.DeviceBytes != want {
+			t.Errorf("%d bytes, want %d", b.Traffic.DeviceBytes, want)
+		}
+		if some, err = w.Neighborhood(t.Context(), nodes, 10, 1); err != nil {
+			t.Fatal(err)
+		}
+		b = batches(t, some, 0)[0]
+		inputs := slices.Clone(nodes)
+		for _, v := range nodes {
+			for k := range g.Degree(int(v)) {
+				if u := (v + 1 + uint32(k)) % uint32(g.Nodes); !slices.Contains(inputs, u) {
+					inputs = append(inputs, u)
+				}
+			}
+		}
+		checkSparse(t, w, g, b.X[0], b.Sparse, inputs)
+
+		w = inChunks(t, g, discrete, 3000)
+		if !w.chunks.Sparse() {
+			t.Fatal("chunks are dense")
+		}
+		next := 0
+		for chunk, err := range w.chunks.EachRows(t.Context(), w.stream) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSparse(t, w, g, chunk.X, chunk.Sparse, places(uint32(next), chunk.Destinations))
+			next += chunk.Destinations
+		}
+		if next != g.Nodes {
+			t.Errorf("%d nodes", next)
 		}
 	}
 }

@@ -18,10 +18,20 @@ type Graph struct {
 	Labels                    int // columns; -n: n of values
 	// External: the features are in a file of their own, behind ten bytes.
 	External bool
+	// Sparse: features are zero but for one in twenty.
+	Sparse bool
 }
 
 // Value is a feature, which every type holds exactly.
 func Value(node uint32, column int) float32 { return float32((int(node)*31+column*3)%127) - 60 }
+
+// Value is a feature of the graph.
+func (g Graph) Value(node uint32, column int) float32 {
+	if g.Sparse && (int(node)*7+column)%20 != 0 {
+		return 0
+	}
+	return Value(node, column)
+}
 
 // Label is a class; -1 for some nodes.
 func Label(node uint32) int32 { return int32(node*5%11) - 1 }
@@ -107,7 +117,7 @@ func (g Graph) writeFeatures(fsys vfs.FS, dir string, w *format.Writer) error {
 	}
 	wide := make([]float32, g.Nodes*g.Columns)
 	for i := range wide {
-		wide[i] = Value(uint32(i/g.Columns), i%g.Columns)
+		wide[i] = g.Value(uint32(i/g.Columns), i%g.Columns)
 	}
 	stored := make([]byte, len(wide)*g.DType.Size())
 	if i := dtype.Encode(stored, wide, g.DType); i >= 0 {
