@@ -8,20 +8,24 @@ import "github.com/hopfeed/hopfeed/gds"
 //
 //	s_t = PReLU(a . sum over j < t of softmax(s_0 ... s_(t-1))_j x_j + b . x_t + c),
 //
-// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t. The softmax has dropout
-// too, as in the authors' program: without it, the attention of few training rows goes to the hop by which they are
-// learnt by heart, mostly the input.
+// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t. The last
+// softmax may have dropout, as in the authors' program: without it, the attention of few training rows goes to the hop
+// by which they are learnt by heart, mostly the input.
 // Matrices are scaled as those of SIGN.
 var gamlpKind = kind{
 	name: "gamlp", about: "a linear layer for each hop, recursive attention over hops, then an MLP",
 	chooseMatrices: allHops,
-	settings:       mlpSettings(0.5),
-	build:          newGAMLP,
-	size:           func(int) float64 { return 1 },
-	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
-	decay:          3,
-	mostDecay:      0.002,
-	few:            func(s *Settings) { s.Epochs, s.Patience = 400, 50 },
+	settings: append(mlpSettings(0.5),
+		Setting{Name: "hop-dropout", Help: "dropout probability of hops, in their sum", Default: 0, Least: 0, Below: 1}),
+	build:     newGAMLP,
+	size:      func(int) float64 { return 1 },
+	defaults:  Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
+	decay:     3,
+	mostDecay: 0.002,
+	few: func(s *Settings) {
+		s.Epochs, s.Patience = 400, 50
+		s.Values["hop-dropout"] = 0.5
+	},
 }
 
 type gamlp struct {
@@ -35,7 +39,7 @@ func newGAMLP(s Spec, b *builder) model {
 	hops := newHopLayers(b, s, hidden, probability)
 	return &gamlp{
 		hops:      hops,
-		attention: newRecursiveAttention(b, len(hops.layers), hidden, probability),
+		attention: newRecursiveAttention(b, len(hops.layers), hidden, float32(s.Settings["hop-dropout"])),
 		mlp:       newMLP(b, s.Classes, hidden, s.Settings.integer("layers")-2, probability, hidden),
 	}
 }

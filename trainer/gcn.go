@@ -14,4 +14,5 @@ var gcnKind = kind{
 	size:     func(int) float64 { return 1 },
 	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024},
 	decay:    0.3,
+	few:      fewNodes,
 }

@@ -396,7 +396,7 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 	"gamlp": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden := s.Settings.integer("hidden")
 		hops := v.hopLayers(s, x, seed)
-		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden, float32(s.Settings["dropout"]), rng.Hash(seed, attentionDropout))
+		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden, float32(s.Settings["hop-dropout"]), rng.Hash(seed, attentionDropout))
 		return v.mlp(s, s.Settings.integer("layers")-2, z, seed)
 	},
 	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {

@@ -58,6 +58,9 @@ func messagePassingSettings(hidden, layers, dropout, norm float64) []Setting {
 	}
 }
 
+// fewNodes are the defaults of these models for few training nodes, whose features are learnt by heart soon.
+func fewNodes(s *Settings) { s.Values["dropout"] = 0.7 }
+
 // residualSetting is that of models which a node's own features need not reach by themselves.
 func residualSetting(value float64) Setting {
 	return Setting{Name: "residual", Help: "add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no", Default: value, Least: 0, Below: 2, Integer: true}

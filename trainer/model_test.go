@@ -34,7 +34,7 @@ var gradientCases = []struct {
 	{"ssgc without a share of the input", Spec{Model: "ssgc", Matrices: hops("sym", 2), Settings: Values{"alpha": 0}}, 0, false},
 	{"ssgc on the input alone", Spec{Model: "ssgc", Matrices: hops("sym", 0)}, 0, false},
 	{"gamlp of two layers", Spec{Model: "gamlp", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0, false},
-	{"gamlp of three layers on two operators with dropout", Spec{Model: "gamlp", Matrices: append(hops("sym", 3), hop("rw", 1)), Settings: signOf(5, 3, 0.3)}, 0.2, false},
+	{"gamlp of three layers on two operators with dropout", Spec{Model: "gamlp", Matrices: append(hops("sym", 3), hop("rw", 1)), Settings: Values{"hidden": 5, "layers": 3, "dropout": 0.3, "hop-dropout": 0.4}}, 0.2, false},
 	{"gamlp on the input alone", Spec{Model: "gamlp", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"hoga", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
 	{"hoga of two layers and two heads with dropout", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 2, 2, 0.2)}, 0.2, true},

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -107,12 +108,16 @@ func Defaults(model string, trainRows int64) (Settings, error) {
 func (k *kind) defaultsFor(trainRows int64) Settings {
 	s := k.defaults
 	s.Values = k.values(nil)
-	s.WeightDecay = k.decay / float64(max(trainRows, 1))
+	decay := k.decay
+	if trainRows <= fewRows {
+		decay = cmp.Or(k.fewDecay, decay)
+		if k.few != nil {
+			k.few(&s)
+		}
+	}
+	s.WeightDecay = decay / float64(max(trainRows, 1))
 	if k.mostDecay > 0 {
 		s.WeightDecay = min(s.WeightDecay, k.mostDecay)
-	}
-	if k.few != nil && trainRows <= fewRows {
-		k.few(&s)
 	}
 	if k.leastBatches > 0 {
 		s.BatchRows = int(min(int64(s.BatchRows), max(leastBatchRows, trainRows/int64(k.leastBatches))))
@@ -192,8 +197,12 @@ func DefaultsTable() string {
 	fmt.Fprintf(&b, "\n\nand of at most %d training rows:\n\n", fewRows)
 	head("")
 	for _, r := range rows {
+		if r.of == nil {
+			line(r.name, func(k *kind) string { return number(cmp.Or(k.fewDecay, k.decay)) + " / rows" })
+			continue
+		}
 		differs := func(k *kind) bool {
-			return r.of != nil && r.name != "batch" && r.of(k.defaultsFor(fewRows)) != r.of(k.defaultsFor(math.MaxInt64))
+			return r.name != "batch" && r.of(k.defaultsFor(fewRows)) != r.of(k.defaultsFor(math.MaxInt64))
 		}
 		if slices.ContainsFunc(kinds, func(k kind) bool { return differs(&k) }) {
 			line(r.name, func(k *kind) string { return number(r.of(k.defaultsFor(fewRows))) })
