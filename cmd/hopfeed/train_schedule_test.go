@@ -49,18 +49,17 @@ func TestModelsAreTheSameByAllSchedules(t *testing.T) {
 		for i, name := range names {
 			d := disk(t, generateLine)
 			line := scheduledLine + " --run run --json " + c.flags + " --schedule "
-			if o := hopfeed(t, d, line+names[(i+1)%len(names)]+" --save-every 0s --max-time 50ms"); o.code == exitUsage {
-				t.Fatal(o.stderr)
-			} else if o.code != exitDone {
-				var r struct{ Schedule *scheduler.Report }
-				o := must(t, d, line+name)
-				readJSON(t, o.stdout, &r)
-				if r.Schedule == nil && !(name == "auto" && c.flags == "") {
-					t.Errorf("%s %s: no schedule in %s", c.flags, name, o.stdout)
-				}
-				if r.Schedule != nil && (r.Schedule.CPUBatches+r.Schedule.GPUBatches == 0 || len(r.Schedule.Profile) < 3) {
-					t.Errorf("%s %s: %+v", c.flags, name, r.Schedule)
-				}
+			if o := interruptedAtSave(t, d, 1, line+names[(i+1)%len(names)]+" --save-every 0s"); o.code != exitInterrupted {
+				t.Fatalf("exit status %d: %s", o.code, o.stderr)
+			}
+			var r struct{ Schedule *scheduler.Report }
+			o := must(t, d, line+name)
+			readJSON(t, o.stdout, &r)
+			if r.Schedule == nil && !(name == "auto" && c.flags == "") {
+				t.Errorf("%s %s: no schedule in %s", c.flags, name, o.stdout)
+			}
+			if r.Schedule != nil && (r.Schedule.CPUBatches+r.Schedule.GPUBatches == 0 || len(r.Schedule.Profile) < 3) {
+				t.Errorf("%s %s: %+v", c.flags, name, r.Schedule)
 			}
 			if got := parametersOf(t, tree(t, d, "run")); got != want {
 				t.Errorf("%s: by schedule %s there are other parameters", c.flags, name)

@@ -135,8 +135,11 @@ func TestATuningProcessGoesOnAfterKill(t *testing.T) {
 		text, _ := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile)) // perhaps not yet there
 		return strings.Count(string(text), "\n")
 	}
-	for logged() < 2 {
-		time.Sleep(time.Millisecond)
+	for limit := time.Now().Add(5 * time.Minute); logged() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			_ = c.Process.Kill()
+			t.Fatalf("%d trials are logged after 5 minutes, want 2", logged())
+		}
 	}
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
