@@ -258,16 +258,25 @@ func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 // with each: t has rows [first, first+t.Rows), and is valid until visit returns, its
 // strings too.
 func (d *Dir) VisitRows(ctx context.Context, visit func(t *RowTable, first int64)) error {
+	return d.visitChunks(ctx, 0, d.layout.chunks(), visit)
+}
+
+// VisitRegion is VisitRows of one region.
+func (d *Dir) VisitRegion(ctx context.Context, r Region, visit func(t *RowTable, first int64)) error {
+	return d.visitChunks(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, visit)
+}
+
+func (d *Dir) visitChunks(ctx context.Context, from, end int, visit func(t *RowTable, first int64)) error {
 	m := &d.Manifest
 	if d.rowTable() == nil { // rows without columns
-		for k := range d.layout.chunks() {
+		for k := from; k < end; k++ {
 			first, rows := d.layout.chunk(k)
 			visit(m.NewRowTable(int64(rows)), first)
 		}
 		return nil
 	}
 	var all *RowTable
-	return d.readRows(ctx, 0, d.layout.chunks(), 1, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+	return d.readRows(ctx, from, end, 1, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
 		if all == nil {
 			all = m.NewRowTable(int64(d.layout.ChunkRows))
 		}
@@ -571,4 +580,18 @@ func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int
 		}
 	}
 	return nil
+}
+
+// Labelled tells whether a row has a label: of several, or of values, at least one.
+func (t *RowTable) Labelled(row int64) bool {
+	lo, hi := row*int64(t.LabelColumns), (row+1)*int64(t.LabelColumns)
+	switch {
+	case t.Labels != nil:
+		return t.Labels[row] >= 0
+	case t.MultiLabels != nil:
+		return slices.ContainsFunc(t.MultiLabels[lo:hi], func(v int8) bool { return v >= 0 })
+	case t.LabelValues != nil:
+		return slices.ContainsFunc(t.LabelValues[lo:hi], func(v float32) bool { return v == v })
+	}
+	return false
 }

@@ -51,18 +51,15 @@ func absoluteError(s gds.Stream, t lossTensors, scale float32) {
 
 // BalancedWeights are the class weights by which all classes count the same: the number of labelled rows,
 // divided by the number of classes and by that of the rows of a class (as in scikit-learn); 0 for classes
-// without rows. Negative labels are none.
-func BalancedWeights(labels []int32, classes int) []float64 {
-	rows, weights := 0.0, make([]float64, classes)
-	for _, label := range labels {
-		if label >= 0 {
-			rows++
-			weights[label]++
-		}
+// without rows.
+func BalancedWeights(rowsOfClass []int64) []float64 {
+	rows, weights := 0.0, make([]float64, len(rowsOfClass))
+	for _, n := range rowsOfClass {
+		rows += float64(n)
 	}
-	for class, n := range weights {
+	for class, n := range rowsOfClass {
 		if n > 0 {
-			weights[class] = rows / (float64(classes) * n)
+			weights[class] = rows / (float64(len(rowsOfClass)) * float64(n))
 		}
 	}
 	return weights

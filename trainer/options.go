@@ -90,6 +90,9 @@ func (o Options) validate(s Spec) (Options, task, error) {
 	if err != nil {
 		return o, t, err
 	}
+	if t.weights != nil && float32(slices.Max(t.weights)) == 0 {
+		return o, t, fmt.Errorf("the weights of all %d classes are 0: nothing would be learnt", len(t.weights))
+	}
 	if o.Epochs < 1 {
 		return o, t, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
 	}

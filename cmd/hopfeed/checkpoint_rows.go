@@ -48,18 +48,15 @@ func readLabelledRows(ctx context.Context, store *format.Dir) (r labelledRows, e
 
 // labelDigest tells the labels of a row apart from those of others; it is -1 if all are missing.
 func labelDigest(t *format.RowTable, row int64) int32 {
+	if !t.Labelled(row) {
+		return -1
+	}
 	lo, hi := row*int64(t.LabelColumns), (row+1)*int64(t.LabelColumns)
 	var bytes []byte
-	missing := true
 	if t.MultiLabels != nil {
-		labels := t.MultiLabels[lo:hi]
-		bytes, missing = dtype.BytesOf(labels), !slices.ContainsFunc(labels, func(v int8) bool { return v >= 0 })
+		bytes = dtype.BytesOf(t.MultiLabels[lo:hi])
 	} else {
-		labels := t.LabelValues[lo:hi]
-		bytes, missing = dtype.BytesOf(labels), !slices.ContainsFunc(labels, func(v float32) bool { return v == v })
-	}
-	if missing {
-		return -1
+		bytes = dtype.BytesOf(t.LabelValues[lo:hi])
 	}
 	return int32(crc32.ChecksumIEEE(bytes) >> 1)
 }

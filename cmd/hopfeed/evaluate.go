@@ -82,6 +82,7 @@ func (o *evaluateOptions) validate() error {
 type evaluation struct {
 	parts       []session.Part
 	rows        int64
+	labelled    int64  // of these
 	about       string // which they are
 	sameNodes   bool   // as in training
 	trainedRows int64
@@ -122,6 +123,9 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 		before := e.rows
 		part.Each(store, func(row int64) {
 			e.rows++
+			if stored.labels[row] >= 0 {
+				e.labelled++
+			}
 			if e.sameNodes && trainedParts[row] == format.SplitTrain {
 				e.trainedRows++
 			}
@@ -133,6 +137,9 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	switch {
 	case e.rows == 0:
 		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits", o.store, o.rows, split, strings.Join(rowChoices, "|"))
+	case e.labelled == 0:
+		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: choose others by --rows %s, or another split by --split or --splits",
+			count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
 	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
 		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): leave out --split and --splits, or give --rows all, which prints each part by itself",
 			e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))

@@ -47,8 +47,9 @@ type trainOptions struct {
 	saveEvery    time.Duration
 	maxTime      time.Duration
 	force        bool
-	trials       []byte // that have chosen some of the options, as run logs them; nil: none
-	validOnly    bool   // a trial: the test rows are not read
+	trials       []byte           // that have chosen some of the options, as run logs them; nil: none
+	validOnly    bool             // a trial: the test rows are not read
+	labels       []session.Labels // of training, validation and test rows
 	samplingOptions
 	scheduleOptions
 }

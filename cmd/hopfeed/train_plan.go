@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -30,7 +29,14 @@ func (a *app) resolveSettings(ctx context.Context, store *format.Dir, o *trainOp
 	if o.EvalEvery == 0 {
 		o.EvalEvery = trainer.DefaultEvalEvery(trainRows, validRows, o.Epochs)
 	}
-	if o.ClassWeights, err = a.classWeights(ctx, store, o.weights, spec, p); err != nil {
+	if o.labels, err = session.CountLabels(ctx, store, p.Parts()[:3]); err != nil {
+		return err
+	}
+	if o.labels[0].Labelled == 0 {
+		return usagef("0 of the %s of %s have a label: nothing can be learnt (choose another split by --split or --splits FILE, or import with labels)",
+			count(trainRows, "training row"), o.store)
+	}
+	if o.ClassWeights, err = o.classWeights(spec); err != nil {
 		return err
 	}
 	o.Seed = a.seed
@@ -52,35 +58,49 @@ func (o *trainOptions) fillByRows(trainRows int64) error {
 const balancedWeights = "balanced"
 
 // classWeights are the weights of classes in the loss, nil if there are none.
-func (a *app) classWeights(ctx context.Context, store *format.Dir, given string, spec trainer.Spec, p session.Partition) ([]float64, error) {
-	if given == "" {
+func (o *trainOptions) classWeights(spec trainer.Spec) (weights []float64, err error) {
+	if o.weights == "" {
 		return nil, nil
 	}
 	if spec.Target != trainer.ClassTarget {
-		return nil, usagef("--class-weights %s: the labels of %s are not classes", given, store.Path())
+		return nil, usagef("--class-weights %s: the labels of %s are not classes", o.weights, o.store)
 	}
-	if given == balancedWeights {
-		rows := store.Manifest.Rows
-		if err := a.budget.Fits(fmt.Sprintf("counting the classes of %d rows", rows), 8*rows); err != nil {
-			return nil, err
-		}
-		stored, err := readLabelledRows(ctx, store)
-		if err != nil {
-			return nil, err
-		}
-		var labels []int32
-		session.Part{Rows: p.Train}.Each(store, func(row int64) { labels = append(labels, stored.labels[row]) })
-		return trainer.BalancedWeights(labels, spec.Classes), nil
+	rowsOfClass := o.labels[0].Classes
+	if o.weights == balancedWeights {
+		return trainer.BalancedWeights(rowsOfClass), nil
 	}
-	var weights []float64
-	for _, text := range strings.Split(given, ",") {
+	for _, text := range strings.Split(o.weights, ",") {
 		w, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
-			return nil, usagef("--class-weights %s: want numbers separated by commas, or %s", given, balancedWeights)
+			return nil, usagef("--class-weights %s: want numbers separated by commas, or %s", o.weights, balancedWeights)
 		}
 		weights = append(weights, w)
 	}
+	counted := int64(0)
+	for class, rows := range rowsOfClass {
+		if class < len(weights) && float32(weights[class]) != 0 {
+			counted += rows
+		}
+	}
+	if counted == 0 && len(weights) == len(rowsOfClass) {
+		return nil, usagef("--class-weights %s: 0 of the %s of %s are of a class whose weight is not 0: nothing can be learnt",
+			o.weights, count(o.labels[0].Labelled, "labelled training row"), o.store)
+	}
 	return weights, nil
+}
+
+// noteLabels says which rows do not count, as they have no label.
+func (o *trainOptions) noteLabels(a *app) {
+	for i, part := range []string{"training", "validation", "test"} {
+		n := o.labels[i]
+		switch missing := n.Rows - n.Labelled; {
+		case missing == 0 || part == "test" && o.validOnly:
+		case n.Labelled == 0:
+			a.note("0 of the %s have a label: there is no %s metric", count(n.Rows, part+" row"), part)
+		default:
+			a.note("%d of the %s have no label, and do not count", missing, count(n.Rows, part+" row"))
+		}
+	}
 }
 
 // sessionOptions are those of a session that trains on the rows of p.

@@ -61,9 +61,10 @@ func (t *training) run(ctx context.Context, i int) error {
 	if t.rows[0] == 0 {
 		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.testRows()}
 		a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
-		if t.rows[1] == 0 && o.Patience > 0 {
+		o.noteLabels(a)
+		if o.labels[1].Labelled == 0 && o.Patience > 0 {
 			o.Patience = 0
-			a.note("there are no validation rows: --patience is off, and the last epoch is selected")
+			a.note("there are no labelled validation rows: --patience is off, and the last epoch is selected")
 		}
 		a.note("settings: %s; seed %d", o.Text(), a.seed)
 	}

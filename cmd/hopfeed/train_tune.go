@@ -57,7 +57,11 @@ func (a *app) hopsToTry(ctx context.Context, o *trainOptions) (hops []string, er
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	_, part, err := a.planTraining(ctx, store, o)
-	if err != nil || session.CountRows(store.Layout(), part.Valid) == 0 {
+	if err != nil {
+		return nil, err
+	}
+	labels, err := session.CountLabels(ctx, store, part.Parts()[:2])
+	if err != nil || labels[0].Labelled == 0 || labels[1].Labelled == 0 {
 		return nil, err
 	}
 	_, most := operatorHops(store, o.operators)

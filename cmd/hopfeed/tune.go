@@ -278,6 +278,10 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
 		return nil, goals, err
 	}
+	if rows := defaults.labels[1]; rows.Labelled == 0 {
+		return nil, goals, usagef("0 of the %s of %s have a label, and settings are compared by these (choose another split by --split or --splits FILE)",
+			count(rows.Rows, "validation row"), o.store)
+	}
 	if o.hasMinValid && trainer.LowerIsBetter(defaults.Metric) {
 		return nil, goals, usagef("--min-accuracy %v: of %s, less is better (leave it out)", o.minValid, defaults.Metric)
 	}
