@@ -45,9 +45,8 @@ func TestLimitsOfTheSystemAreKeptOrNamed(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{"-v 1000000", "version", exitDoesNotFit, "ulimit -v allows less"},
-		{"-v 1300000", "version", exitDoesNotFit, "ulimit -v allows less"},
-		{"-v 1600000", train, exitDone, ""},
+		{"-v 1380000", "version", exitDoesNotFit, "ulimit -v allows less"},
+		{"-v 1700000", train, exitDone, ""},
 		{"-v 1600000", large, exitDoesNotFit, "does not fit"},
 		{"-v 1600000", large + " --memory 2GiB", exitDoesNotFit, "does not fit"},
 		{"-n 8", "inspect store", exitDoesNotFit, "ulimit -n allows 8"},
