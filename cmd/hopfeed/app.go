@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,6 +38,7 @@ type app struct {
 	emulate     host.Emulation
 	tf32        bool
 	json, quiet bool
+	verbose     bool // print what is planned, why, and what it took, in detail
 
 	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
 	stop    <-chan struct{} // closed when the command is interrupted
@@ -74,6 +76,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.Uint64Var(&a.seed, "seed", 0, "seed of everything random")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
+	flags.BoolVar(&a.verbose, "verbose", false, "print in detail what is planned, why, and what it took")
 
 	root.AddCommand(
 		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a), newTuneCommand(a),
@@ -81,6 +84,7 @@ func newRoot(a *app) *cobra.Command {
 		newDevicesCommand(a), newVersionCommand(a),
 	)
 	refuseUnknown(root)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return flagError(c, err) })
 	for _, c := range append(root.Commands(), root) {
 		c.Version = version.Version
 		c.SetVersionTemplate("hopfeed {{.Version}}\n")
@@ -105,6 +109,73 @@ func refuseUnknown(c *cobra.Command) {
 		return usagef("%s", text)
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
+// flagError says once what is wrong with a flag, and what an unknown one may have been meant to be.
+func flagError(c *cobra.Command, err error) error {
+	var wrong *pflag.InvalidValueError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &wrong) && strings.HasPrefix(wrong.Unwrap().Error(), "--"):
+		return usagef("%s", wrong.Unwrap())
+	case errors.As(err, &wrong):
+		want := map[string]string{"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, not negative",
+			"float64": "a number", "float": "a number", "bool": "true or false", "duration": "a time such as 90s or 3h30m"}[wrong.GetFlag().Value.Type()]
+		if want != "" {
+			return usagef("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
+		}
+		return usagef("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), wrong.Unwrap())
+	case errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1:
+		if like := likeFlag(c, unknown.GetSpecifiedName()); like != "" {
+			return usagef("unknown flag: --%s: did you mean --%s?", unknown.GetSpecifiedName(), like)
+		}
+	}
+	return err
+}
+
+// didYouMean follows an unknown name where another is spelt much like it.
+func didYouMean(name string, names []string) string {
+	for _, other := range names {
+		if n := edits(name, other); n <= 2 && n < len(name) {
+			return ": did you mean " + other + "?"
+		}
+	}
+	return ""
+}
+
+// likeFlag is the flag of a command that is spelt most like a name; "" if none is.
+func likeFlag(c *cobra.Command, name string) (like string) {
+	least := 3 // edits that are too many for a slip
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		edits := edits(name, f.Name)
+		if prefix := len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)); prefix {
+			edits = min(edits, 2)
+		}
+		if edits < least && edits < len(name) && !f.Hidden {
+			like, least = f.Name, edits
+		}
+	})
+	return like
+}
+
+// edits is how many letters are to be put in, left out or changed to make b of a (Levenshtein).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // declareDevices adds the flags of devices to a command that computes on them.
@@ -156,6 +227,9 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 
 // useThreads puts --threads in force.
 func (a *app) useThreads() error {
+	if a.quiet && a.verbose {
+		return usagef("--quiet and --verbose exclude each other: give one of them")
+	}
 	if a.threads < 0 {
 		return usagef("--threads %d: must not be negative", a.threads)
 	}
@@ -213,6 +287,13 @@ func (a *app) print(r result) error {
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintln(a.stderr, units.Printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// detail tells the user something that only --verbose asks for.
+func (a *app) detail(format string, args ...any) {
+	if a.verbose {
+		a.note(format, args...)
 	}
 }
 

@@ -62,8 +62,12 @@ type loadResults []bench.LoadResult
 func (l loadResults) text(w io.Writer) {
 	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\trounds\twaited")
 	for _, r := range l {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.3g\t%.3f\t%.3g s%s\t%.3g to %.3g s\t%.3g s\n", r.Variant, r.Placement, r.Shuffle,
-			r.BytesPerSecond/1e9, r.RowsPerSecond, r.CoreSecondsPerGB, r.EpochSeconds, noiseMark(r.WithinNoise),
+		from, shuffle, rows := string(r.Placement), r.Shuffle, fmt.Sprintf("%.3g", r.RowsPerSecond)
+		if r.Variant == bench.Memcpy { // which knows no rows
+			from, shuffle, rows = "-", "-", "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\t%.3f\t%.3g s%s\t%.3g to %.3g s\t%.3g s\n", r.Variant, from, shuffle,
+			r.BytesPerSecond/1e9, rows, r.CoreSecondsPerGB, r.EpochSeconds, noiseMark(r.WithinNoise),
 			r.RoundSeconds[0], r.RoundSeconds[len(r.RoundSeconds)-1], r.WaitSeconds)
 	}
 	if slices.ContainsFunc(l, func(r bench.LoadResult) bool { return r.WithinNoise }) {

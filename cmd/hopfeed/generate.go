@@ -65,5 +65,5 @@ func (o *generateOptions) source() (ingest.Source, error) {
 		return ingest.SBM(ingest.SBMOptions{GenerateOptions: o.GenerateOptions,
 			Homophily: o.homophily, Separation: o.separation})
 	}
-	return nil, usagef("there is no generator %q (there are: rmat, sbm)", o.kind)
+	return nil, usagef("there is no generator %q%s (there are: rmat, sbm)", o.kind, didYouMean(o.kind, []string{"rmat", "sbm"}))
 }

@@ -50,7 +50,7 @@ func newImportCommand(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return nil, usagef("import needs a layout: want one of %s", strings.Join(names, ", "))
 			}
-			return nil, usagef("there is no import layout %q (want one of %s)", args[0], strings.Join(names, ", "))
+			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], names), strings.Join(names, ", "))
 		}),
 	}
 	for _, f := range ingest.Formats() {

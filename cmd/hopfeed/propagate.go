@@ -97,7 +97,7 @@ type propagated struct {
 	*preprop.Result
 	PeakRSSBytes int64 `json:"peak_rss_bytes"`
 
-	dryRun bool
+	dryRun, verbose bool
 }
 
 func (p *propagated) text(w io.Writer) {
@@ -128,6 +128,24 @@ func (p *propagated) text(w io.Writer) {
 		}
 		return
 	}
+	if p.Resumed {
+		fmt.Fprintln(w, "\tcontinued an earlier run")
+	}
+	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
+		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
+	if p.verbose {
+		p.account(w)
+	}
+	if !p.Complete {
+		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed status %s)\n", p.Output)
+	}
+}
+
+// leastAccountSeconds is the time from which on it matters what would make a job faster.
+const leastAccountSeconds = 10
+
+// account says where the time went, and how files were read and written.
+func (p *propagated) account(w io.Writer) {
 	k := 0
 	for i, operator := range p.Operators {
 		for hop := 1; hop <= p.OperatorHops[i]; hop++ {
@@ -137,22 +155,17 @@ func (p *propagated) text(w io.Writer) {
 			k++
 		}
 	}
-	if p.Resumed {
-		fmt.Fprintln(w, "\tcontinued an earlier run")
+	t, faster := p.Time, ""
+	if p.Seconds >= leastAccountSeconds {
+		faster = map[string]string{"disk": " (more bytes a second of disk would help most)", "cores": " (more cores would help most)", "memory": " (more memory would help most)"}[t.Faster]
 	}
-	fmt.Fprintf(w, "\t%s read, %s written, at most %s of memory\n\tin %.1f s (%.1f s predicted)\n",
-		units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes), p.Seconds, p.Plan.Seconds)
-	t := p.Time
-	fmt.Fprintf(w, "\tof that: %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing (more %s would help most)\n",
-		t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, map[string]string{"disk": "bytes a second of disk", "cores": "cores", "memory": "memory"}[t.Faster])
+	fmt.Fprintf(w, "\t%.1f s were predicted; %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
+		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, faster)
 	if p.TransferredBytes > 0 {
 		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name, units.Bytes(p.TransferredBytes), t.Transfers)
 	}
 	for _, line := range pathLines(p.Paths) {
 		fmt.Fprintf(w, "\t%s\n", line)
-	}
-	if !p.Complete {
-		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed status %s)\n", p.Output)
 	}
 }
 
@@ -255,7 +268,11 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 		Note: func(text string) { a.note("%s", text) },
 		Planned: func(p *preprop.Plan) {
 			for _, line := range planLines(p, a.budget.Bytes) {
-				a.note("%s", line)
+				if p.Seconds >= leastAccountSeconds {
+					a.note("%s", line)
+				} else {
+					a.detail("%s", line)
+				}
 			}
 		},
 	}
@@ -266,7 +283,7 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 	if err != nil {
 		return nil, err
 	}
-	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun}, nil
+	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun, verbose: a.verbose}, nil
 }
 
 // planFor sets options to plan for the machine that the file hardware describes, if one is named, and for

@@ -44,6 +44,8 @@ func (a *app) propagationDevice(ctx context.Context, want string) (func(float64)
 		switch {
 		case kind == preprop.CPU:
 			return onProcessor("--device asks for it")
+		case kind == autoDevice && a.emulate.GPUs == 0 && !devices.BuiltWithCUDA:
+			return onProcessor("") // nobody asked for anything else, and there is nothing else
 		case kind == autoDevice && a.emulate.GPUs == 0 && seconds < worthwhile:
 			return onProcessor("products take about %.2g s on it, and to open a GPU takes as long", seconds)
 		}
@@ -129,7 +131,7 @@ func describedDevice(h *machine.Hardware, want string) func(float64) (*preprop.D
 func deviceLines(p *preprop.Plan) []string {
 	d := p.Device
 	switch {
-	case d == nil:
+	case d == nil, d.Name == preprop.CPU && d.Reason == "":
 		return nil
 	case d.Name == preprop.CPU:
 		return []string{"products on the processor: " + d.Reason}

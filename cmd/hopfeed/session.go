@@ -56,7 +56,7 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 func (a *app) notePlacement(s *session.Session) {
 	a.note("input from %s%s", s.Plan.Placement, shuffleText(s.Plan.Shuffle))
 	for _, reason := range s.Plan.Reasons {
-		a.note("  %s", reason)
+		a.detail("  %s", reason)
 	}
 	var pinned, locked units.Bytes
 	notLocked := ""

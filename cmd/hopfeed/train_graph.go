@@ -480,7 +480,7 @@ func (in *graphInput) explain(err error) error {
 func (in *graphInput) note(a *app) {
 	a.note("features from %s", in.where.placement)
 	for _, reason := range in.where.reasons {
-		a.note("  %s", reason)
+		a.detail("  %s", reason)
 	}
 }
 

@@ -98,7 +98,7 @@ func (t *trained) text(w io.Writer) {
 	}
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%s", lossText(*t.TrainLoss))
-	line("valid", "%s %s (%d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), t.rows[1])
+	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), *t.BestEpoch, *t.Epochs, t.rows[1])
 	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
 	predicted := ""
 	if t.PredictedEpochSeconds != nil {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -277,7 +278,7 @@ func settingsText(s tune.Settings) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		if name != storeKey && !isDataKey(name) {
-			parts = append(parts, name+" "+s[name])
+			parts = append(parts, name+" "+shortNumber(s[name]))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -342,4 +343,14 @@ func (a *app) usualSpace(ctx context.Context, input *format.Dir, o *trainOptions
 	space.Base = given
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
 	return space, nil
+}
+
+// shortNumber is a value with three digits if it is a number with more of them behind the point.
+func shortNumber(text string) string {
+	v, err := strconv.ParseFloat(text, 64)
+	short := strconv.FormatFloat(v, 'g', 3, 64)
+	if _, fraction, _ := strings.Cut(text, "."); err != nil || fraction == "" || len(short) >= len(text) {
+		return text
+	}
+	return short
 }

@@ -40,6 +40,7 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 			items = []*yaml.Node{&node}
 		}
 		d := tune.Dimension{Name: name}
+		listed := map[string]bool{}
 		for _, item := range items {
 			text, err := flagText(item)
 			if err == nil && text != "" {
@@ -48,9 +49,10 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 			if err != nil {
 				return space, usagef("--%s %s: %s: %s", flag, path, name, err)
 			}
-			if !slices.Contains(d.Values, text) {
+			if !listed[text] {
 				d.Values = append(d.Values, text)
 			}
+			listed[text] = true
 		}
 		if len(d.Values) == 0 {
 			return space, usagef("--%s %s: %s has no values", flag, path, name)

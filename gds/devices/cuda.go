@@ -9,6 +9,9 @@ import (
 	"github.com/hopfeed/hopfeed/gds/cuda"
 )
 
+// BuiltWithCUDA tells whether the program could use a GPU.
+const BuiltWithCUDA = true
+
 // nvidia are the GPUs that the NVIDIA driver has. What is free is that of the one with the least.
 func nvidia(o Options) Kind {
 	options := cuda.Options{TF32: o.TF32}

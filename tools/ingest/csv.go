@@ -148,7 +148,7 @@ func (l *edgeList) readCSV(ctx context.Context, path string, o CSVOptions) error
 		}
 		fields = split(fields[:0], line, columns.sep)
 		if len(fields) <= last || columns.named && len(fields) != len(columns.names) {
-			return t.errorf("%d fields (want %d)", len(fields), len(columns.names))
+			return t.fieldsError("%d fields (want %d)", len(fields), len(columns.names))
 		}
 		before := l.ids.nodes
 		src, dst, err := ends.read(fields[columns.source], fields[columns.destination])

@@ -242,9 +242,9 @@ func isMissing(field []byte) bool {
 
 func (t *table) errFields(n int) error {
 	if t.ids == nil {
-		return t.errorf("%d values (want %d)", n, len(t.header.names))
+		return t.fieldsError("%d values (want %d)", n, len(t.header.names))
 	}
-	return t.errorf("%d fields (want %d, as the first line has)", n, len(t.header.names))
+	return t.fieldsError("%d fields (want %d, as the first line has)", n, len(t.header.names))
 }
 
 // next returns the next row: what pick has chosen of it. Values are valid until the

@@ -40,6 +40,7 @@ type textFile struct {
 	r        *bufio.Reader
 	close    func()
 	long     []byte
+	last     []byte // that next returned
 }
 
 func openText(fsys vfs.FS, path, comments string) (*textFile, error) {
@@ -114,10 +115,34 @@ func (t *textFile) openNext() (err error) {
 	case err != nil && err != io.EOF:
 		return t.readError(err)
 	}
-	if start, _ := t.r.Peek(256); isHTML(start) { // an error shows when the first line is read
+	start, _ := t.r.Peek(1 << 16) // an error shows when the first line is read
+	switch {
+	case isHTML(start[:min(len(start), 256)]):
 		return fmt.Errorf("%w: %s looks like an HTML page, not like data: was there an error when it was downloaded?", ErrInvalid, path)
+	case isUTF16(start):
+		return fmt.Errorf("%w: %s is text in UTF-16, as Excel writes Unicode text: save it as CSV UTF-8, or convert it by iconv -f UTF-16 -t UTF-8", ErrInvalid, path)
+	case bytes.IndexByte(start, '\n') < 0 && bytes.IndexByte(bytes.TrimRight(start, "\r"), '\r') >= 0:
+		return fmt.Errorf("%w: %s has lines that end with a carriage return alone, as on old Macintoshes: convert it by tr '\\r' '\\n'", ErrInvalid, path)
 	}
 	return nil
+}
+
+// isUTF16 tells whether a file begins as text in UTF-16 does: with its mark, or with a zero in every other byte.
+func isUTF16(start []byte) bool {
+	if bytes.HasPrefix(start, []byte{0xff, 0xfe}) || bytes.HasPrefix(start, []byte{0xfe, 0xff}) {
+		return true
+	}
+	start = start[:min(len(start), 256)]
+	return len(start) > 3 && bytes.Count(start, []byte{0}) >= len(start)/3
+}
+
+// fieldsError is the error that the line that next returned has another number of fields. What is in quotes may
+// have been cut by a line feed in it.
+func (t *textFile) fieldsError(format string, args ...any) error {
+	if bytes.Count(t.last, []byte{'"'})%2 == 1 {
+		return t.errorf("a quoted field goes on in another line, which is not read: write each row in one line, without line feeds in its fields")
+	}
+	return t.errorf(format, args...)
 }
 
 // isHTML tells whether a file begins as web pages do.
@@ -198,7 +223,7 @@ func (t *textFile) next() ([]byte, error) {
 			}
 			continue
 		}
-		t.begun = true
+		t.begun, t.last = true, line
 		return line, nil
 	}
 }
