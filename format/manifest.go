@@ -127,6 +127,21 @@ const (
 	maxIndexBytes    = 4 << 30
 )
 
+// rawData are files by which a folder of data that is to be imported is known, and the layout that it has.
+var rawData = []struct{ file, layout string }{
+	{"edge_index.npy", "npy"}, {"edges.csv", "csv"}, {"edges.csv.gz", "csv"}, {"edges.parquet", "parquet"}, {"raw/edge.csv.gz", "ogb"}, {"raw/data.npz", "ogb"},
+}
+
+// whatToDo says how to get a graph where there is a folder without a manifest.
+func whatToDo(fsys vfs.FS, dir string) string {
+	for _, data := range rawData {
+		if _, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(data.file))); err == nil {
+			return fmt.Sprintf("it holds data to be imported: run hopfeed import %s %s -o GRAPH, and give GRAPH", data.layout, dir)
+		}
+	}
+	return "if a command was writing this graph or store, run the same command again"
+}
+
 // readManifest reads and checks the manifest of a directory.
 func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestName)
@@ -135,7 +150,7 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%s: %w (if a command was writing this graph or store, run the same command again)", dir, ErrIncomplete)
+		return nil, fmt.Errorf("%s: %w (%s)", dir, ErrIncomplete, whatToDo(fsys, dir))
 	}
 	if err != nil {
 		return nil, err

@@ -269,6 +269,32 @@ func (c *nodeColumns) taken() string {
 	return strings.Join(said, ", ")
 }
 
+// labelHint says how columns that may be the label become it, where none is: those that are left out, and before
+// them those that ask a question, as is_fraud, which would be features with the answer.
+func (c *nodeColumns) labelHint() string {
+	if len(c.labels) > 0 || !c.named {
+		return ""
+	}
+	asks := func(i int) bool {
+		first := words(c.names[i])
+		return len(first) > 1 && (first[0] == "is" || first[0] == "has")
+	}
+	likely := slices.DeleteFunc(slices.Concat(c.left(), c.features), func(i int) bool { return !asks(i) })
+	likely = append(likely, slices.DeleteFunc(c.left(), func(i int) bool { return asks(i) || isIndex(c.names[i]) })...)
+	if len(likely) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; no column is named like a label (--%s %s takes a column as the label)", labelRole.flag, strings.Join(c.printed(likely[:min(3, len(likely))]), " or "))
+}
+
+// printed are the names of columns as they may be shown.
+func (c *nodeColumns) printed(columns []int) (names []string) {
+	for _, i := range columns {
+		names = append(names, c.name(i))
+	}
+	return names
+}
+
 // left are the columns that are not taken.
 func (c *nodeColumns) left() []int {
 	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.masks[:], c.features))

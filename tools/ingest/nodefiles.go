@@ -172,7 +172,11 @@ func (l *edgeList) openTable(role wanted) (_ *table, err error) {
 	}
 	if !l.noted[f.path] {
 		l.noted[f.path] = true
-		l.info.Notes = append(l.info.Notes, t.note(f.path, t.taken(), t.left()))
+		note := t.note(f.path, t.taken(), t.left())
+		if f.want.labels {
+			note += t.labelHint()
+		}
+		l.info.Notes = append(l.info.Notes, note)
 		l.info.Input["nodes"] = strings.TrimPrefix(l.info.Input["nodes"]+"; "+t.taken(), "; ")
 		t.recordFeatures(l.info.Input)
 	}

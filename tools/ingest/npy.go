@@ -95,7 +95,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		return nil, fmt.Errorf("%w: %s: the file %s says that an export to this folder is running or was killed: export again", ErrInvalid, dir, npy.LockName)
 	}
 	if !s.names["edge_index.npy"] {
-		return nil, fmt.Errorf("%w: %s: no edge_index.npy (want a folder of numpy arrays; see hopfeed import npy --help)", ErrInvalid, dir)
+		return nil, fmt.Errorf("%w: %s: no edge_index.npy%s (want a folder of numpy arrays; see hopfeed import npy --help)", ErrInvalid, dir, arrayHint(s.names, "edge_index.npy"))
 	}
 	meta, err := s.readMeta()
 	if err != nil {
@@ -152,6 +152,9 @@ func (s *npySource) noteLeft() {
 	}
 	slices.Sort(left)
 	s.info.noteLeft(s.dir, left)
+	if hint := arrayHint(s.names, "node_label.npy"); s.labels == nil && hint != "" {
+		s.info.Notes = append(s.info.Notes, s.dir+": no node_label.npy"+hint)
+	}
 }
 
 func (s *npySource) Info() Info { return s.info }

@@ -31,7 +31,7 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	}
 	switch {
 	case found == 0:
-		return fmt.Errorf("%w: %s: no features (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)", ErrInvalid, s.dir)
+		return fmt.Errorf("%w: %s: no features%s (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)", ErrInvalid, s.dir, arrayHint(s.names, "node_feat.npy"))
 	case found > 1:
 		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy (want one)", ErrInvalid, s.dir)
 	case s.names["node_feat.npz"]:

@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -62,6 +63,12 @@ type ogbSource struct {
 // OpenOGB opens the root folder of an OGB data set.
 func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o OGBOptions) (_ Source, err error) {
 	entries, err := fsys.ReadDir(filepath.Join(dir, "raw"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := fsys.Stat(dir); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %s: no folder raw%s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, dir, ogbRootHint(fsys, dir))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -332,7 +332,7 @@ func (s *parquetSource) openNodes(ctx context.Context) error {
 			s.maskParts = append(s.maskParts, format.SplitTrain+uint8(part))
 		}
 	}
-	s.info.Notes = append(s.info.Notes, chosen.note(t.Path, chosen.taken(), chosen.left()))
+	s.info.Notes = append(s.info.Notes, chosen.note(t.Path, chosen.taken(), chosen.left())+chosen.labelHint())
 	s.info.Input["nodes"] = chosen.taken()
 	chosen.recordFeatures(s.info.Input)
 	var id *parquet.Column
