@@ -395,7 +395,7 @@ func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T)
 	if !strings.Contains(one, "1 node, 1 edge, 1 feature") || strings.Contains(one, "split") {
 		t.Errorf("generate: %q", one)
 	}
-	if store := must(t, base, "propagate one -o store --rows all --hops 1").stdout; !strings.Contains(store, "1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
+	if store := must(t, base, "propagate one -o store --rows all --hops 1 --verbose").stdout; !strings.Contains(store, "1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
 		t.Errorf("propagate: %q", store)
 	}
 	if one := must(t, base, "generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout; !strings.Contains(one, "1 class\n") {
