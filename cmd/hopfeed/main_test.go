@@ -268,7 +268,7 @@ func TestExitStatus(t *testing.T) {
 	}
 	write(t, base, "contradicting/edge_index.npy", content(t, base, "arrays/edge_index.npy"))
 	write(t, base, "contradicting/node_feat.npy", content(t, base, "arrays/node_feat.npy"))
-	write(t, base, "contradicting/meta.json", `{"directed": true}`)
+	write(t, base, "contradicting/meta.json", `{"directed": false}`)
 	if err := base.MkdirAll("unsplit"); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestExitStatus(t *testing.T) {
 		{"arrays that are none", "import npy bad -o x", exitCorrupt, "edge_index.npy"},
 		{"a folder in the place of an array", "import npy folders -o x", exitCorrupt, "folders/edge_index.npy: is a directory"},
 		{"a folder in the place of a text", "import csv folders -o x", exitCorrupt, "folders: a folder without edges.csv"},
-		{"a direction that the arrays contradict", "import npy contradicting -o x --undirected", exitUsage, "contradicting/meta.json"},
+		{"a direction that the arrays contradict", "import npy contradicting -o x --directed", exitUsage, "contradicting/meta.json"},
 		{"edges that are undirected and directed", "import npy arrays -o x --undirected --directed", exitUsage, "exclude each other"},
 		{"a graph in the place of a file", "import npy arrays -o config.json --force", exitUsage, `--output "config.json": want a directory`},
 		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage, "lies in contradicting"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -147,10 +148,23 @@ func (t *predictionTable) memoryBytes() int64 {
 	return 2*(t.blockRows*t.rowBytes()+predictionBlockBytes) + t.blockRows*t.rowIDBytes
 }
 
+func isCSV(path string) bool { return strings.EqualFold(filepath.Ext(path), ".csv") }
+
+// escapeNames makes one line of each name of a class, for a table that is text.
+func (t *predictionTable) escapeNames() {
+	t.names, t.fields = slices.Clone(t.names), slices.Clone(t.fields)
+	for i, name := range t.names {
+		t.names[i] = units.Printable(name)
+	}
+	for i, f := range t.fields {
+		t.fields[i].Name = units.Printable(f.Name)
+	}
+}
+
 // checkSpace returns an error if the disk has too little space for the file.
 func (t *predictionTable) checkSpace(fs vfs.FS, path string) error {
 	row := t.rowBytes()
-	if strings.EqualFold(filepath.Ext(path), ".csv") {
+	if isCSV(path) {
 		row = 11 + t.rowIDBytes + t.className() + 12 + 15*int64(t.columns) // of digits, signs and commas
 	}
 	needed := t.totalRows*row + 64<<10
@@ -169,6 +183,9 @@ func (t *predictionTable) open(f vfs.PendingFile, path string) (err error) {
 	}
 	for range t.columns {
 		t.values = append(t.values, make([]float32, rows))
+	}
+	if isCSV(path) {
+		t.escapeNames()
 	}
 	t.buffer = bufio.NewWriterSize(countedWriter{f, &t.written}, 1<<20)
 	t.writer, err = export.NewTableWriter(t.buffer, path, arrow.NewSchema(t.fields, nil))

@@ -133,6 +133,9 @@ func (p *propagated) text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
 		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
+	if p.TransferredBytes > 0 {
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name, units.Bytes(p.TransferredBytes), p.Time.Transfers)
+	}
 	if p.verbose {
 		p.account(w)
 	}
@@ -161,9 +164,6 @@ func (p *propagated) account(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\t%.1f s were predicted; %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
 		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, faster)
-	if p.TransferredBytes > 0 {
-		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name, units.Bytes(p.TransferredBytes), t.Transfers)
-	}
 	for _, line := range pathLines(p.Paths) {
 		fmt.Fprintf(w, "\t%s\n", line)
 	}
@@ -268,7 +268,7 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, erro
 		Note: func(text string) { a.note("%s", text) },
 		Planned: func(p *preprop.Plan) {
 			for _, line := range planLines(p, a.budget.Bytes) {
-				if p.Seconds >= leastAccountSeconds {
+				if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
 					a.note("%s", line)
 				} else {
 					a.detail("%s", line)

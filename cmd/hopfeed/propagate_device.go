@@ -25,6 +25,9 @@ const autoDevice = "auto"
 // takes about as long.
 const worthwhile = 1.0
 
+// onlyProcessor is the reason for the processor where there is nothing else, which need not be said.
+const onlyProcessor = "there is no GPU: this program was built without CUDA"
+
 const deviceUsage = "what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed devices)"
 
 // propagationDevice is preprop.Options.Device for --device; "" is auto.
@@ -45,7 +48,7 @@ func (a *app) propagationDevice(ctx context.Context, want string) (func(float64)
 		case kind == preprop.CPU:
 			return onProcessor("--device asks for it")
 		case kind == autoDevice && a.emulate.GPUs == 0 && !devices.BuiltWithCUDA:
-			return onProcessor("") // nobody asked for anything else, and there is nothing else
+			return onProcessor(onlyProcessor)
 		case kind == autoDevice && a.emulate.GPUs == 0 && seconds < worthwhile:
 			return onProcessor("products take about %.2g s on it, and to open a GPU takes as long", seconds)
 		}
@@ -131,7 +134,7 @@ func describedDevice(h *machine.Hardware, want string) func(float64) (*preprop.D
 func deviceLines(p *preprop.Plan) []string {
 	d := p.Device
 	switch {
-	case d == nil, d.Name == preprop.CPU && d.Reason == "":
+	case d == nil, d.Name == preprop.CPU && d.Reason == onlyProcessor:
 		return nil
 	case d.Name == preprop.CPU:
 		return []string{"products on the processor: " + d.Reason}

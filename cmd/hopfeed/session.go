@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -55,8 +56,12 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 // notePlacement prints where the input of a session is read from, and why.
 func (a *app) notePlacement(s *session.Session) {
 	a.note("input from %s%s", s.Plan.Placement, shuffleText(s.Plan.Shuffle))
+	tell := a.detail
+	if len(s.Devices) > 1 || s.Plan.Placement != placement.Device || a.emulate.GPUs > 1 {
+		tell = a.note // the input is not where it is read fastest, or shared
+	}
 	for _, reason := range s.Plan.Reasons {
-		a.detail("  %s", reason)
+		tell("  %s", reason)
 	}
 	var pinned, locked units.Bytes
 	notLocked := ""

@@ -15,7 +15,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/parquet"
 )
 
@@ -62,7 +61,7 @@ type csvWriter struct {
 func newCSVWriter(w io.Writer, schema *arrow.Schema) (TableWriter, error) {
 	c := &csvWriter{w: csv.NewWriter(w), fields: schema.Fields(), ends: make([]int, schema.NumFields())}
 	for _, f := range c.fields {
-		c.record = append(c.record, units.Printable(f.Name))
+		c.record = append(c.record, f.Name)
 	}
 	return c, c.w.Write(c.record)
 }
@@ -75,7 +74,7 @@ func (c *csvWriter) Batch(rows int64, buffers ...[]byte) error {
 			switch f.Type.(type) {
 			case *arrow.LargeStringType:
 				from, to := binary.LittleEndian.Uint64(at[0][8*i:]), binary.LittleEndian.Uint64(at[0][8*i+8:])
-				c.record[k] = units.Printable(string(at[1][from:to]))
+				c.record[k] = string(at[1][from:to])
 				at = at[1:]
 			case *arrow.Float32Type:
 				v := math.Float32frombits(binary.LittleEndian.Uint32(at[0][4*i:]))
