@@ -28,7 +28,8 @@ func matricesOf(t *testing.T, d *vfs.Mem, run string) string {
 
 func TestAConfigurationTrainsTheSameModelAfterTheStoreHasGrown(t *testing.T) {
 	for _, settings := range []string{
-		"--model sign --hidden 4", "--model sgc", "--model ssgc --operator rw", "--model hoga --hidden 4 --hops 1", "--model sgc --hops 0",
+		"--model sign --hidden 4", "--model sgc", "--model ssgc --operator rw", "--model hoga --hidden 4 --hops 1",
+		"--model sgc --hops 0",
 		"--model sgc --placement storage", "--model sgc --hops 2,1 --operator rw,sym",
 	} {
 		d := disk(t, generateLine, propagateLine)

@@ -63,31 +63,36 @@ func withoutData(s map[string]string) map[string]string {
 
 // comparePrepared compares how an input was prepared with how the data of a training were. Other features are refused:
 // the same parameters mean nothing for them. What may be another graph's property is a warning.
-func comparePrepared(was trainer.DataSet, spec trainer.Spec, m *format.Manifest, input string) (warnings []string, err error) {
+func comparePrepared(was trainer.DataSet, spec trainer.Spec, m *format.Manifest, input string) (
+	warnings []string, err error) {
 	if was.SameRows(identityOf(m)) {
 		return nil, nil
 	}
 	now := preparationOf(m)
+	warn := func(text string, args ...any) { warnings = append(warnings, fmt.Sprintf(text, args...)) }
 	with := func(value string) string {
 		if value == "true" {
 			return "with"
 		}
 		return "without"
 	}
-	const flag = "--normalize-features"
+	const flag, same = "--normalize-features", "they must be prepared the same way"
 	before, after := was.Prepared[format.NormalizeFeatures], now[format.NormalizeFeatures]
 	switch {
 	case before != "" && after != "" && before != after:
-		return nil, usagef("%s: its features were imported %s %s, and those of the training %s: import them the same way (and propagate again)", input, with(after), flag, with(before))
+		return nil, usagef("%s: its features were imported %s %s, and those of the training %s: "+
+			"import them the same way (and propagate again)", input, with(after), flag, with(before))
 	case before == "" && after == "":
-		warnings = append(warnings, fmt.Sprintf("whether features were imported with %s is recorded neither of the training nor of %s: they must be prepared the same way", flag, input))
+		warn("whether features were imported with %s is recorded neither of the training nor of %s: %s", flag, input, same)
 	case before == "":
-		warnings = append(warnings, fmt.Sprintf("the features of %s were imported %s %s, and of the training that is not recorded: they must be prepared the same way", input, with(after), flag))
+		warn("the features of %s were imported %s %s, and of the training that is not recorded: %s", input, with(after), flag, same)
 	case after == "":
-		warnings = append(warnings, fmt.Sprintf("the features of the training were imported %s %s, and of %s that is not recorded: they must be prepared the same way", with(before), flag, input))
+		warn("the features of the training were imported %s %s, and of %s that is not recorded: %s", with(before), flag, input, same)
 	}
-	if before, after := was.Prepared[format.FeatureColumns], now[format.FeatureColumns]; before != "" && after != "" && before != after {
-		warnings = append(warnings, fmt.Sprintf("the features of %s are the columns %s, and those of the training were %s: they must mean the same, in this order", input, after, before))
+	before, after = was.Prepared[format.FeatureColumns], now[format.FeatureColumns]
+	if before != "" && after != "" && before != after {
+		warn("the features of %s are the columns %s, and those of the training were %s: they must mean the same, in this order",
+			input, after, before)
 	}
 	if !readsEdges(spec) {
 		return warnings, nil
@@ -98,7 +103,7 @@ func comparePrepared(was trainer.DataSet, spec trainer.Spec, m *format.Manifest,
 			if now[entry] != "true" {
 				is, were = "not "+entry, entry
 			}
-			warnings = append(warnings, fmt.Sprintf("the edges of %s are %s, and those of the training were %s: expect worse results", input, is, were))
+			warn("the edges of %s are %s, and those of the training were %s: expect worse results", input, is, were)
 		}
 	}
 	return warnings, nil
