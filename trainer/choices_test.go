@@ -296,6 +296,7 @@ func TestChoicesThatThereAreNotAreRefused(t *testing.T) {
 		{Options{Metric: "roc-auc"}, `roc-auc is a metric of two classes, or of several labels a row, not of 3 classes`},
 		{Options{ClassWeights: []float64{1, 2}}, `2 class weights for 3 classes`},
 		{Options{ClassWeights: []float64{1, -2, 1}}, `weight -2 of class 1: must be finite and not negative`},
+		{Options{ClassWeights: []float64{0, 1e-60, 0}}, `the weights of all 3 classes are 0: nothing would be learnt`},
 		{Options{ClipNorm: -1}, `norm to clip at -1: must not be negative`},
 		{Options{WarmUp: math.NaN()}, `warm-up NaN: must not be negative`},
 	} {
