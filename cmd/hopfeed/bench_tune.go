@@ -90,15 +90,17 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
 		return nil, err
 	}
-	if err := checkMinAccuracy(o.minValid); err != nil {
-		return nil, err
-	}
 	table, err := a.readTrials(o.table)
 	if err != nil {
 		return nil, err
 	}
 	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident, MaxMemory: int64(o.maxMemory)}
 	if hasMinValid {
+		for _, t := range table { // one that has failed may have none
+			if err := checkMinAccuracy(o.minValid, t.Metric); err != nil {
+				return nil, err
+			}
+		}
 		g.MinValid = &o.minValid
 	}
 	if o.runs == 0 {

@@ -76,6 +76,7 @@ func TestModesAreFittedToATable(t *testing.T) {
 func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 	d := disk(t)
 	write(t, d, "trials.jsonl", tableOf(t))
+	write(t, d, "errors.jsonl", strings.ReplaceAll(tableOf(t), `"accuracy"`, `"mse"`))
 	write(t, d, "empty.jsonl", "")
 	write(t, d, "bad.jsonl", "{}")
 	failed, _ := json.Marshal(tune.Trial{Number: 1, Settings: tune.Settings{"batch": "1"}, Outcome: tune.Outcome{Failed: "so it is"}})
@@ -90,6 +91,7 @@ func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 		"trials.jsonl --share 1.5":       "up to 1",
 		"trials.jsonl --share NaN":       "up to 1",
 		"trials.jsonl --min-accuracy 2":  "so much accuracy",
+		"errors.jsonl --min-accuracy 2":  "of mse, less is better",
 		"trials.jsonl --max-memory 100B": "so little memory: the least is 1000 B",
 	} {
 		o := hopfeed(t, d, "bench tune --quiet "+line)

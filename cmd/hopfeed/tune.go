@@ -172,9 +172,6 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	if err := oneOf("search", o.search, tune.Searches()...); err != nil {
 		return nil, err
 	}
-	if err := checkMinAccuracy(o.minValid); err != nil {
-		return nil, err
-	}
 	points, goals, err := a.tuneSpace(ctx, o)
 	if err != nil {
 		return nil, err
@@ -221,10 +218,13 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	return r, err
 }
 
-// checkMinAccuracy refuses what no metric can be compared with.
-func checkMinAccuracy(least float64) error {
-	if math.IsNaN(least) || math.IsInf(least, 0) {
+// checkMinAccuracy refuses what values of a metric cannot be at least.
+func checkMinAccuracy(least float64, metric string) error {
+	switch {
+	case math.IsNaN(least) || math.IsInf(least, 0):
 		return usagef("--min-accuracy %v: want a number", least)
+	case trainer.LowerIsBetter(metric):
+		return usagef("--min-accuracy %v: of %s, less is better (leave it out)", least, metric)
 	}
 	return nil
 }
@@ -282,8 +282,10 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		return nil, goals, usagef("0 of the %s of %s have a label, and settings are compared by these (choose another split by --split or --splits FILE)",
 			count(rows.Rows, "validation row"), o.store)
 	}
-	if o.hasMinValid && trainer.LowerIsBetter(defaults.Metric) {
-		return nil, goals, usagef("--min-accuracy %v: of %s, less is better (leave it out)", o.minValid, defaults.Metric)
+	if o.hasMinValid {
+		if err := checkMinAccuracy(o.minValid, defaults.Metric); err != nil {
+			return nil, goals, err
+		}
 	}
 	graph := input.Manifest.Kind == format.KindGraph
 	var space tune.Space

@@ -17,7 +17,7 @@ type Goals struct {
 	ProcessorTime bool
 	DeviceMemory  bool     // memory is that of the device, not what the process has resident
 	MaxMemory     int64    // bytes; 0: any
-	MinValid      *float64 // least validation metric; nil: any
+	MinValid      *float64 // least validation metric, which no outcome meets of which less is better; nil: any
 }
 
 // Throughput is the training rows a second that count.
@@ -43,7 +43,12 @@ func (g Goals) Measured(o Outcome) bool {
 
 // Meets tells whether an outcome has all three figures, within the limits (a3gnn §III-C).
 func (g Goals) Meets(o Outcome) bool {
-	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) && (g.MinValid == nil || *o.Valid >= *g.MinValid)
+	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) && g.accurate(o)
+}
+
+// accurate tells whether the metric of an outcome is at least that of the goals.
+func (g Goals) accurate(o Outcome) bool {
+	return g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid
 }
 
 // Score is an outcome as three numbers, of which more is better: logarithm of the rows a second, minus
@@ -141,7 +146,7 @@ func (g Goals) Unmet(trials []Trial) string {
 		return "no trial has throughput, memory and a validation metric"
 	}
 	memory := g.MaxMemory > 0 && g.Memory(least.Outcome) > g.MaxMemory
-	valid := g.MinValid != nil && *best.Valid < *g.MinValid
+	valid := !g.accurate(best.Outcome)
 	switch {
 	case memory && valid:
 		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial %d)",

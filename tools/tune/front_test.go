@@ -60,6 +60,10 @@ func TestTheFrontIsWhatNothingDominatesWithinTheLimits(t *testing.T) {
 	if got := numbers(g.Front(trials)); !reflect.DeepEqual(got, []int{4, 3}) {
 		t.Errorf("by the time of processors the front is %v", got)
 	}
+	errors := trialsWith(outcome(100, 50, 0.9))
+	if errors[0].Metric, errors[0].Lower = "mse", true; g.Meets(errors[0].Outcome) {
+		t.Error("an error of 0.9 is at least an accuracy of 0.5")
+	}
 	if one := g.Choose(front[1:2]); one.Fastest.Number != 1 || one.Smallest.Number != 1 || one.Balanced.Number != 1 {
 		t.Errorf("of one trial: %+v", one)
 	}
