@@ -139,7 +139,8 @@ type gradient struct {
 }
 
 // trainQueued trains on what is left of an epoch from batch first on, by queues. It ends between two periods,
-// whatever happens: steps of a period that did not end are undone.
+// whatever happens: steps of a period that did not end are undone. It returns how long a rank waited for batches, on
+// average.
 func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
 	s := &f.state
 	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first, seed: rng.Derive(s.Options.Seed, "dropout")}
@@ -168,7 +169,7 @@ func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool)
 			r.copySaved(false)
 		}
 	}
-	return waited, err
+	return waited / time.Duration(len(q.ranks)), err // ranks wait side by side
 }
 
 // copySaved saves what a step changes, or undoes all steps since it was saved.

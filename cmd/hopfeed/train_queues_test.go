@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
@@ -95,4 +96,19 @@ func TestQueuesThatCannotBeAreUsageErrors(t *testing.T) {
 			t.Errorf("%s: %d, %s", flags, o.code, o.stderr)
 		}
 	}
+}
+
+// Ranks wait for batches side by side, so waiting takes no longer than training does.
+func TestDevicesThatWaitSideBySideLeaveTimeToCompute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := disk(t, generateLine)
+		var r struct {
+			Seconds float64            `json:"epoch_seconds"`
+			Stages  map[string]float64 `json:"stage_seconds"`
+		}
+		readJSON(t, must(t, d, strings.Replace(queuedLine, "--run run ", "", 1)+"--emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms --queue 2 --gradients 2 --sync-every 4").stdout, &r)
+		if compute, wait := r.Stages["compute"], r.Stages["load_wait"]; compute <= 0 || wait <= 0 || compute+wait > 3.001*r.Seconds {
+			t.Errorf("3 epochs of %v s: %v", r.Seconds, r.Stages)
+		}
+	})
 }
