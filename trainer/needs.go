@@ -15,6 +15,24 @@ func (s Spec) HostBytes(devices int) (int64, error) {
 	return 3 * 4 * parameters * int64(devices), err
 }
 
+// PinnedBytes is the pinned memory that a model takes on so many devices together: for batches of up to batchRows rows,
+// sums over devices, and, where gradients wait, so many of each device and of their sums.
+func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64, error) {
+	t, err := Options{}.task(s, train)
+	if err != nil {
+		return 0, err
+	}
+	n, err := newNetwork(nil, s, batchRows, t)
+	if err != nil {
+		return 0, err
+	}
+	vectors := gradients
+	if devices > 1 && train {
+		vectors++
+	}
+	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
+}
+
 // StepSeconds measures steps as MeasureSteps does, on the first batch of these sets, of which there
 // is one for each device, with shares of up to shareRows rows.
 func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64, err error) {

@@ -60,7 +60,9 @@ func hasRows(e Epocher) bool { return e != nil && e.Rows() > 0 }
 type memory struct {
 	dev   gds.Device
 	bufs  []gds.Buffer
-	bytes int64 // in pages of gds.Align bytes
+	bytes int64 // of the device, in pages of gds.Align bytes
+	// pinnedBytes are of the host, also in pages.
+	pinnedBytes int64
 }
 
 // matrix allocates a dense matrix of zeros; errors say what it is for.
@@ -80,6 +82,7 @@ func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, e
 
 // pinned allocates pinned host memory, which is freed with the rest.
 func (m *memory) pinned(what string, bytes int64) (gds.Buffer, error) {
+	m.pinnedBytes += (bytes + gds.Align - 1) / gds.Align * gds.Align
 	if m.dev == nil {
 		return nil, nil
 	}

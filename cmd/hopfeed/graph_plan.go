@@ -10,10 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
-	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -27,13 +25,15 @@ type graphNeeds struct {
 	train     bool
 	all       bool // batches are all nodes
 	// Of trainings on samples:
-	sampler  string
-	fanouts  []int // -1: all
-	seeds    int   // of a batch
-	trainSet int   // nodes
-	cache    string
-	workers  int // that sample
-	buffers  int // batches on the device
+	sampler   string
+	fanouts   []int // -1: all
+	seeds     int   // of a batch
+	trainSet  int   // nodes
+	evaluated int64 // nodes of sets in order
+	gradients int   // that wait on each device; 0: none
+	cache     string
+	workers   int // that sample
+	batches   batchCount
 	// Batches are prepared by a schedule: topology and features are pinned, if the device can read them so.
 	scheduled bool
 	devices   []gds.Device // that are open, of which the first gets the graph; nil: none is open
@@ -53,13 +53,40 @@ type graphPlan struct {
 	reasons   []string
 	// In chunks: device memory of one, and what the model keeps of each of its nodes and edges.
 	chunkBytes, nodeBytes, edgeBytes int64
-	hostBytes                        int64 // host memory that is not the device's
-	deviceBytes                      int64
-	workBytes                        int64 // of deviceBytes: the model, its batches and what layers compute of them
-	traceRows                        int64 // see graphBytes
+	// Of the largest chunk, when the edges of nodes are known: its memory, and what the model keeps of it.
+	chunkMemory, chunkModel int64
+	traceRows               int64 // see graphBytes
 	// What batches are expected to take at most, if there is less.
 	scarceBytes int64
 	elements    *features.Elements // of sparse features; nil: they are dense
+
+	// What memory counts:
+	bytes   graphBytes
+	needs   graphNeeds
+	batches batchCount
+	unified bool
+}
+
+// batchCount is how many batches there are at a time, for each device.
+type batchCount struct {
+	buffers  int  // in memory of the loader
+	onDevice int  // those of them that have memory of the device
+	samples  int  // on their way
+	route    bool // the device prepares some by itself
+}
+
+// scheduledBatches are those of a schedule with such buffers and so many workers, of epochs of so many batches.
+func scheduledBatches(cpuBuffer, gpuBuffer, workers, batches int, unified bool) batchCount {
+	c := batchCount{buffers: min(sampling.Buffers(cpuBuffer, gpuBuffer), max(batches, sampling.Buffers(1, 1))), onDevice: gpuBuffer + 2}
+	if c.samples = c.buffers + workers; unified || c.onDevice > c.buffers {
+		c.onDevice = c.buffers
+	}
+	return c
+}
+
+// queuedBatches are those of queues of a length.
+func queuedBatches(length int) batchCount {
+	return batchCount{buffers: sampling.QueueBuffers(length), onDevice: sampling.QueueBuffers(length), samples: 2 * length}
 }
 
 // leastChunkBytes and mostChunkBytes bound the memory of chunks that layers are computed in.
@@ -67,26 +94,6 @@ const (
 	leastChunkBytes = 2 << 20
 	mostChunkBytes  = 128 << 20
 )
-
-// graphBytes are the parts of what a graph takes, in bytes.
-type graphBytes struct {
-	topology  int64 // of the host, and tables of the sampler of all edges
-	sampling  int64 // of the host: tables, and samples on their way
-	features  int64 // as stored
-	reading   int64 // of the host, to read them from storage
-	opening   int64 // of the host, while the graph comes to the device as a whole
-	states    int64 // of the host: what layers put out for all nodes, of a graph in chunks
-	whole     int64 // of the device: the graph as a whole, and the layers of it
-	model     int64 // of the device: parameters, and rows of batches
-	batches   int64 // of the device: batches, and activations of their nodes; about
-	cacheRows int64 // of the device, or of the host before storage
-	// Of the device: what a layer of a chunk takes for each of its nodes and edges, and beside.
-	nodeBytes, edgeBytes, scratch int64
-	traceRows                     int64 // that an optimal cache looks ahead
-}
-
-// optimalTraceBytes is what an optimal cache may take to look ahead in trainings.
-const optimalTraceBytes = 64 << 20
 
 // planGraph decides where a graph lies. Batches of samples are estimated, as if no node were drawn twice: the memory of
 // the device is what really bounds them.
@@ -108,80 +115,68 @@ func (a *app) planGraph(m session.Machine, graph *format.Dir, o graphNeeds) (p g
 
 // planFeatures decides where a graph lies whose features are kept as needs say.
 func (a *app) planFeatures(m session.Machine, graph *format.Dir, o graphNeeds) (p graphPlan, err error) {
-	b, err := a.countGraph(graph, o)
+	info := m.Devices.Info
+	b, err := a.countGraph(graph, o, info)
 	if err != nil {
 		return p, err
 	}
-	unified := m.Devices.Info.Unified
 	free := int64(math.MaxInt64)
-	if !unified && m.Devices.FreeBytes > 0 {
+	if !info.Unified && m.Devices.FreeBytes > 0 {
 		free = m.Devices.FreeBytes
 	}
 	// fits tells whether host and device have room. On a unified device both are one.
-	fits := func(what string, host, device int64) error {
-		if unified {
-			host, device = host+device, 0
+	fits := func(what string, p memoryPlan) error {
+		if info.Unified {
+			p.HostBytes, p.DeviceBytes = p.HostBytes+p.DeviceBytes, 0
 		}
-		if device > free {
-			return fmt.Errorf("%w: %s takes %s of device memory, and %s are free", machine.ErrDoesNotFit, what, units.Bytes(device), units.Bytes(free))
+		if p.DeviceBytes > free {
+			return fmt.Errorf("%w: %s takes %s of device memory, and %s are free", machine.ErrDoesNotFit, what, units.Bytes(p.DeviceBytes), units.Bytes(free))
 		}
-		return a.budget.Fits(what, host)
+		return a.budget.Fits(what, p.HostBytes)
 	}
+	edges := b.edges
 	name := fmt.Sprintf("%s on %d nodes and %d edges", o.spec.Model, graph.Manifest.Nodes, graph.Manifest.Edges)
-	host := o.held + b.topology + b.sampling
-	device := b.model + b.batches
-	if b.cacheRows > 0 && !unified {
-		device += b.cacheRows
-	}
 	scarce := false // leave batches all that there is
 	try := func(where string) (graphPlan, error) {
-		switch where {
-		case placement.Device:
-			own := b.features // beside the whole graph
-			if unified && graph.Layout().DType == gds.Float32 {
-				own = 0 // the same memory
-			}
-			if o.sampler == "" {
-				own = 0
-			}
-			if o.elements != nil { // batches and validation take rows of them
-				own = b.features
-			}
-			err := fits(name+", as a whole on the device,", host+own+b.opening, device+b.whole)
-			return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host + own + b.opening, deviceBytes: device + b.whole, workBytes: b.model + b.batches, reasons: []string{"the whole graph fits on the device: " + units.Bytes(b.whole).String()}}, err
-		case placement.Host:
-			host += b.states + b.features
-		case placement.Storage:
-			host += b.states + b.reading
-			if unified {
-				host += b.cacheRows
-			}
+		p := graphPlan{placement: where, traceRows: b.traceRows, bytes: b, needs: o, unified: info.Unified, nodeBytes: b.nodeBytes, edgeBytes: b.edgeBytes}
+		if p.batches = o.batches; scarce {
+			p.batches, p.bytes.activations = batchCount{}, 0
 		}
-		device += b.scratch
-		chunk := int64(leastChunkBytes)
-		if err := fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", name, map[bool]string{true: "host memory", false: "storage"}[where == placement.Host]), host, device+chunk); err != nil {
+		if where == placement.Device {
+			if edges > sampling.MaxBlockEdges {
+				return p, fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most", machine.ErrDoesNotFit, name, edges)
+			}
+			p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(b.whole).String()}
+			return p, fits(name+", as a whole on the device,", p.memory())
+		}
+		p.chunkBytes = leastChunkBytes
+		if err := fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", name, map[bool]string{true: "host memory", false: "storage"}[where == placement.Host]), p.memory()); err != nil {
 			return p, err
 		}
-		for !scarce && chunk < mostChunkBytes && fits("", host, device+4*chunk) == nil {
-			chunk *= 2
+		for larger := p; !scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
+			if larger.chunkBytes = 4 * p.chunkBytes; fits("", larger.memory()) != nil {
+				break
+			}
 		}
-		return graphPlan{placement: where, traceRows: b.traceRows, hostBytes: host, deviceBytes: device + chunk, workBytes: b.model + b.batches,
-			chunkBytes: chunk, nodeBytes: b.nodeBytes, edgeBytes: b.edgeBytes,
-			reasons: []string{"layers of all nodes are computed in chunks of up to " + units.Bytes(chunk).String()}}, nil
+		p.reasons = []string{"layers of all nodes are computed in chunks of up to " + units.Bytes(p.chunkBytes).String()}
+		return p, nil
 	}
 	if o.all { // training on all nodes at once: there is no other way
 		if o.placement != placement.Auto && o.placement != placement.Device {
 			return p, usagef("--placement %s: batches of all nodes need the graph on the device (give --batch, or another --sampler)", o.placement)
 		}
-		return try(placement.Device)
+		if p, err = try(placement.Device); err != nil && edges > sampling.MaxBlockEdges {
+			err = fmt.Errorf("%w (give --batch, or another --sampler)", err)
+		}
+		return p, err
 	}
-	plannedHost, plannedDevice := host, device
 	// What batches take is an estimate, so it decides what is tried first, and refuses nothing.
 	tryWithout := func(where string) (graphPlan, error) {
-		host, device, scarce = plannedHost, plannedDevice-b.batches, true
+		scarce = true
 		p, err := try(where)
-		p.scarceBytes = b.batches
-		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room", units.Bytes(b.batches)))
+		batches := b.activations + int64(o.batches.onDevice)*b.batch.device
+		p.scarceBytes = batches
+		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room", units.Bytes(batches)))
 		return p, err
 	}
 	if o.placement != placement.Auto {
@@ -197,7 +192,6 @@ func (a *app) planFeatures(m session.Machine, graph *format.Dir, o graphNeeds) (
 		places = places[:2]
 	}
 	for _, where := range places {
-		host, device = plannedHost, plannedDevice
 		if p, err = try(where); err == nil {
 			p.reasons = append(reasons, p.reasons...)
 			return p, nil
@@ -211,125 +205,74 @@ func (a *app) planFeatures(m session.Machine, graph *format.Dir, o graphNeeds) (
 	return p, err
 }
 
-// countGraph counts what a graph takes in bytes.
-func (a *app) countGraph(graph *format.Dir, o graphNeeds) (b graphBytes, err error) {
-	m := &graph.Manifest
-	sparse := o.elements != nil
-	layers, _, stateColumns, err := o.spec.GraphShape(sparse)
-	if err != nil {
-		return b, err
+// memory is the memory of the plan, as far as it is known by now.
+func (p *graphPlan) memory() memoryPlan {
+	b, o := &p.bytes, &p.needs
+	devices := int64(max(1, len(o.devices)))
+	device := p.workBytes()
+	if p.batches.route {
+		device += b.batch.route
 	}
-	aggregation, err := trainer.AggregationOf(o.spec.Model)
-	if err != nil {
-		return b, err
+	if !p.unified {
+		device += b.cacheRows
 	}
-	n, stored := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType)
-	labelType, labelColumns := loader.LabelType(m)
-	labels := int64(labelColumns * labelType.Size())
-	perEdge := int64(4)
-	if m.Weighted {
-		perEdge = 8
+	other := int64(0)
+	if devices > 1 { // it evaluates nothing
+		other = device
 	}
-	// Offsets, sources; labels on the host; a table of local ids, factors of nodes, and lists of nodes.
-	b.topology = 8*(n+1) + perEdge*m.Edges + labels*n + (4+8+8)*n
-	if b.features = n * stored; sparse {
-		b.features = o.elements.Bytes()
-	}
-	b.reading = b.features/1024 + 12<<20 // a checksum for each 4 KiB, and reads on their way
-	b.opening = 20*m.Edges + 8*n         // the block, in memory that grows
-	if o.sampler == "" || !(m.Features > 0 && graph.Layout().DType == gds.Float32) {
-		b.opening += b.features
-	}
-	b.states = (n + 2048) * int64(stateColumns) * 4
-	scratch, err := o.spec.GraphBytes(int(n), m.Edges, sparse)
-	if err != nil {
-		return b, err
-	}
-	b.whole = wholegraph.Bytes(m, aggregation, o.elements) + scratch
-	if o.train {
-		b.whole += wholegraph.NeighborhoodBytes(n, m.Edges) // of validation
-		if sparse {
-			b.whole += b.features
+	device += b.sets
+	host := b.topology.plus(b.tables)
+	host.off += b.pinned + devices*int64(p.batches.buffers)*b.batch.pinned
+	host.heap += o.held + devices*int64(p.batches.samples)*b.batch.sample
+	if p.placement == placement.Device {
+		device += b.whole + b.validation
+		// Features are in the memory of the whole graph, or beside it; batches and validation take rows of sparse ones.
+		if o.elements != nil || o.sampler != "" && !(p.unified && b.float) {
+			host.off += b.features
+		}
+		features, edges := b.topology.off+b.features+b.staging, b.topology.off+b.opening.off
+		if p.unified { // before the model and batches take memory
+			features, edges = features+b.wholeFeatures-device, edges+b.whole-device
+		}
+		host.off = max(host.off, features, edges)
+		host.heap = max(host.heap, b.topology.heap+o.held+b.opening.heap)
+	} else {
+		memory, model := p.chunkBytes, int64(0)
+		if p.chunkMemory > 0 {
+			memory, model = p.chunkMemory, p.chunkModel
+		}
+		device += b.scratch + memory + model
+		host = host.plus(b.chunks)
+		if host.heap += memory; !p.unified { // as it is sampled, and on its way
+			host.off += memory
+		}
+		if p.placement == placement.Storage {
+			host = host.plus(b.reading)
+		} else {
+			host.off += b.features
 		}
 	}
-	const some = 1 << 14
-	less, err := o.spec.GraphBytes(some, 0, sparse)
-	if err != nil {
-		return b, err
+	if p.placement != placement.Storage {
+		host.off = max(host.off, b.topology.off+b.pinning)
 	}
-	more, err := o.spec.GraphBytes(2*some, some, sparse)
-	if err != nil {
-		return b, err
-	}
-	both, err := o.spec.GraphBytes(2*some, 0, sparse)
-	if err != nil {
-		return b, err
-	}
-	b.nodeBytes, b.edgeBytes = (both-less)/some+1, (more-both)/some
-	b.scratch = less - some*b.nodeBytes + some
-	rows := max(o.seeds, inferenceRows)
-	if o.all {
-		rows = int(n)
-	}
-	if b.model, err = o.spec.DeviceBytes(rows, o.train); err != nil {
-		return b, err
-	}
-	b.model += (labels + 8) * n // labels and numbers of the nodes of sets
-	if o.all {
-		blocks := make([]loader.Block, layers)
-		for i := range blocks {
-			blocks[i] = loader.Block{Destinations: int(n), Sources: int(n)}
-		}
-		more, err := o.spec.BlockBytes(int(n), blocks, m.Edges+n, sparse, true)
-		b.batches = more
-		return b, err
-	}
-	if o.sampler == "" {
-		return b, nil
-	}
-	b.sampling = labels*n + int64(o.workers)*8*n + 8*n + int64(o.trainSet)*4
-	if sampling.ChoosesSeeds(o.sampler) {
-		b.sampling += 16 * n
-		if o.sampler == "saint-rw" {
-			b.sampling += 4 * m.Edges
-		}
-	}
-	blocks, edges := estimateBlocks(m, o)
-	sources, all := int64(blocks[0].Sources), int64(0)
-	for _, e := range edges {
-		all += e
-	}
-	rowBytes := gds.Bytes(1, m.Features, gds.Float32)
-	if sparse {
-		rowBytes = b.features/n + 1 // the mean
-	}
-	one := sources*rowBytes + 8*all + 4*sources
-	more, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, edges[0], sparse, true)
-	b.batches = int64(o.buffers)*(one+one/4) + more // buffers grow by a quarter more than they need
-	jobs := int64(sampling.MostSamples(o.workers, o.buffers))
-	b.sampling += jobs * (8*all + 8*sources) * 5 / 4
-	if o.cache != "" {
-		spec, err := cache.Parse(o.cache)
-		if err != nil {
-			return b, usagef("--cache: %s", err)
-		}
-		slots := spec.Slots(n, stored)
-		b.cacheRows = slots * stored
-		b.sampling += spec.TableBytes(n, stored) + 12*n // and what a batch finds there
-		if spec.Policy == "optimal" {
-			b.traceRows = max(n, cache.TraceRows(optimalTraceBytes))
-			b.sampling += cache.TraceBytes(b.traceRows)
-		}
-	}
-	return b, err
+	return memoryPlan{HostBytes: host.off + host.heap, HeapBytes: host.heap, DeviceBytes: device, OtherBytes: other}
+}
+
+// workBytes is what the model, its batches and what layers compute of them take of the device.
+func (p *graphPlan) workBytes() int64 {
+	return p.bytes.model + p.bytes.activations + int64(p.batches.onDevice)*p.bytes.batch.device
 }
 
 // estimateBlocks bounds the nodes of the blocks of a batch, and estimates their edges.
-func estimateBlocks(m *format.Manifest, o graphNeeds) (blocks []loader.Block, edges []int64) {
+func estimateBlocks(m *format.Manifest, o graphNeeds, aggregation sampling.Aggregation) (blocks []loader.Block, edges []int64) {
 	n := m.Nodes
 	degree := (m.Edges + max(n, 1) - 1) / max(n, 1)
-	nodes := int64(o.seeds)
+	nodes := int64((o.seeds + max(1, len(o.devices)) - 1) / max(1, len(o.devices))) // which devices share
 	layers := len(o.fanouts)
+	loop := int64(1) // that each node has
+	if aggregation == sampling.Mean {
+		loop = 0
+	}
 	blocks, edges = make([]loader.Block, layers), make([]int64, layers)
 	if sampling.ChoosesSeeds(o.sampler) { // the nodes of the subgraph are those of all layers
 		nodes = min(n, nodes*int64(layers+1))
@@ -341,12 +284,12 @@ func estimateBlocks(m *format.Manifest, o graphNeeds) (blocks []loader.Block, ed
 			each = min(int64(fanout), degree)
 		}
 		next := min(n, nodes*(each+1))
-		edges[at] = min(m.Edges+n, nodes*(each+1))
+		edges[at] = min(m.Edges+loop*n, nodes*(each+loop))
 		switch {
 		case sampling.ChoosesSeeds(o.sampler):
-			next, edges[at] = nodes, min(m.Edges+n, nodes*(min(nodes, degree)+1))
+			next, edges[at] = nodes, min(m.Edges+loop*n, nodes*(min(nodes, degree)+loop))
 		case strings.HasPrefix(o.sampler, "ladies") || strings.HasPrefix(o.sampler, "fastgcn"): // a fanout is of a layer
-			next, edges[at] = min(n, nodes+int64(max(fanout, 0))), min(m.Edges+n, nodes*(degree+1))
+			next, edges[at] = min(n, nodes+int64(max(fanout, 0))), min(m.Edges+loop*n, nodes*(degree+loop))
 		}
 		blocks[at] = loader.Block{Destinations: int(nodes), Sources: int(next)}
 		nodes = next

@@ -85,7 +85,7 @@ func (a *app) planGraphTraining(ctx context.Context, o *planOptions) (_ result, 
 		p.Buffers, train = p.Queues.Queue, p.Queues.Predicted
 		costs.ValidSeconds = math.NaN()
 	}
-	p.Placement, p.WorkBytes, p.Reasons = where.placement, units.Bytes(where.workBytes), slices.Clone(where.reasons)
+	p.Placement, p.WorkBytes, p.Reasons = where.placement, units.Bytes(where.workBytes()), slices.Clone(where.reasons)
 	train, about := withValidation(train, costs.ValidSeconds, o.EvalEvery)
 	p.PredictedEpochSeconds, p.Reasons = &train, append(p.Reasons, about)
 	read := units.Bytes(float64(costs.Traffic.Bytes()) / max(1, float64(costs.Batches)) * batches)
@@ -139,14 +139,14 @@ func (a *app) graphAlternatives(ctx context.Context, graph *format.Dir, o *planO
 	if err != nil {
 		return nil, 0, err
 	}
-	needs, _, err := a.trainingNeeds(&o.trainOptions, spec, part, held, in.devices())
+	needs, _, err := a.trainingNeeds(ctx, &o.trainOptions, spec, part, held, in.devices())
 	if err != nil {
 		return nil, 0, err
 	}
 	if in, ok := in.(*graphInput); ok {
 		needs.elements = in.where.elements
 	}
-	b, err := a.countGraph(graph, needs)
+	b, err := a.countGraph(graph, needs, a.machine(ctx).Devices.Info)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -156,9 +156,10 @@ func (a *app) graphAlternatives(ctx context.Context, graph *format.Dir, o *planO
 		if p, err := a.planGraph(a.machine(ctx), graph, needs); err != nil {
 			alternative.Obstacle = err.Error()
 		} else {
-			alternative.DeviceBytes, alternative.HostBytes = units.Bytes(p.deviceBytes), units.Bytes(p.hostBytes)
+			memory := p.memory()
+			alternative.DeviceBytes, alternative.HostBytes = units.Bytes(memory.DeviceBytes), units.Bytes(memory.HostBytes)
 		}
 		all = append(all, alternative)
 	}
-	return all, units.Bytes(b.topology + b.features), nil
+	return all, units.Bytes(b.topology.off + b.topology.heap + b.features), nil
 }

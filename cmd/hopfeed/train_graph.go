@@ -21,6 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/placement/multiqueue"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -181,7 +182,7 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	}
 	if m.Devices.Info.Unified { // it may take what the host leaves, and so batches that are larger than estimated do not fit
 		left := a.budget
-		left.Bytes -= units.Bytes(in.where.hostBytes)
+		left.Bytes -= units.Bytes(in.where.memory().HostBytes)
 		m = a.machineWithin(ctx, left)
 	}
 	opened := o.devices
@@ -247,16 +248,18 @@ func (a *app) openGraph(ctx context.Context, graph *format.Dir, o graphNeeds) (_
 	return in, err
 }
 
-// checkChunks refuses a graph with a node whose in-neighbours do not fit on the device together.
+// checkChunks says in the plan how large chunks are, and refuses a graph with a node whose in-neighbours do not fit on
+// the device together.
 func (a *app) checkChunks(in *graphInput, spec trainer.Spec) error {
 	_, columns, _, err := spec.GraphShape(in.where.elements != nil)
 	if err != nil {
 		return err
 	}
-	largest, err := in.whole.LargestChunk(columns)
-	if err != nil {
-		return err
+	w := &in.where
+	if w.chunkMemory, w.chunkModel, err = in.whole.LargestChunk(columns); err != nil {
+		return fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}
+	largest := w.chunkMemory + w.chunkModel
 	if info := in.device.Info(); info.MemoryBytes > 0 && largest > info.MemoryBytes-in.device.Usage().InUse {
 		return fmt.Errorf("%w: one node has so many in-neighbours that a layer of it takes %s of device memory, and there are %s", machine.ErrDoesNotFit,
 			units.Bytes(largest), units.Bytes(info.MemoryBytes-in.device.Usage().InUse))
@@ -300,7 +303,7 @@ func storedFeatures(ctx context.Context, graph *format.Dir, device gds.Device, t
 // openGraphInput opens a graph for training on the first of the devices, which it does not close; nil: on that of
 // the machine.
 func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (_ *graphInput, err error) {
-	needs, rows, err := a.trainingNeeds(o, spec, part, held, devices)
+	needs, rows, err := a.trainingNeeds(ctx, o, spec, part, held, devices)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +324,7 @@ func (a *app) openGraphInput(ctx context.Context, graph *format.Dir, o *trainOpt
 }
 
 // trainingNeeds is what a training does with a graph, and the rows of its batches.
-func (a *app) trainingNeeds(o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (needs graphNeeds, rows int, err error) {
+func (a *app) trainingNeeds(ctx context.Context, o *trainOptions, spec trainer.Spec, part session.Partition, held int64, devices []gds.Device) (needs graphNeeds, rows int, err error) {
 	if spec, err = spec.Normalized(); err != nil {
 		return needs, 0, err
 	}
@@ -330,13 +333,25 @@ func (a *app) trainingNeeds(o *trainOptions, spec trainer.Spec, part session.Par
 	if sampling.ChoosesSeeds(o.sampler) {
 		rows = o.BatchRows // draws
 	}
-	needs = graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes, devices: devices}
+	needs = graphNeeds{spec: spec, placement: o.placement, held: held, train: true, trainSet: trainNodes, evaluated: int64(len(part.Valid.List) + len(part.Test.List)), devices: devices}
+	if o.schedule == scheduler.MultiQueue {
+		needs.gradients = cmp.Or(o.gradients, multiqueue.MostGradients)
+	}
 	needs.all = o.sampler == fullSampler && rows == trainNodes && o.cache == ""
 	if !needs.all {
 		needs.sampler, needs.fanouts, needs.seeds, needs.cache = o.sampler, o.fanouts, rows, o.cache
-		needs.workers, needs.buffers = cmp.Or(int(o.sampling["workers"]), a.threads), cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
-		if needs.scheduled = o.schedule != ""; needs.scheduled { // of larger buffers, the schedule asks when batches are known
-			needs.workers, needs.buffers = a.samplingWorkers(&o.samplingOptions), sampling.Buffers(1, 1)
+		needs.workers = cmp.Or(int(o.sampling["workers"]), a.threads)
+		// Of larger buffers, schedules and queues ask when batches are known.
+		switch unified := a.machine(ctx).Devices.Info.Unified; o.schedule {
+		case "":
+			buffers := cmp.Or(int(o.sampling["buffers"]), placement.Buffers)
+			needs.batches = batchCount{buffers: buffers, onDevice: buffers, samples: sampling.MostSamples(needs.workers, buffers)}
+		case scheduler.MultiQueue:
+			needs.workers, needs.batches = a.queueWorkers(o, max(1, len(devices))), queuedBatches(multiqueue.Synchronous.Queue)
+		default:
+			needs.scheduled, needs.workers = true, a.samplingWorkers(&o.samplingOptions)
+			needs.batches = scheduledBatches(1, 1, needs.workers, 0, unified)
+			needs.batches.route = slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"}, o.schedule) && !unified
 		}
 		if o.takesAllEdges() {
 			needs.fanouts = slices.Repeat([]int{sampling.All}, int(spec.Settings["layers"]))
@@ -457,7 +472,9 @@ func (in *graphInput) rowSets(ctx context.Context, p session.Partition, seed uin
 
 // validation is inOrder for every epoch: it computes what these rows need, if that is far less than the whole graph.
 func (in *graphInput) validation(ctx context.Context, rows loader.Rows) ([]rowSet, error) {
+	before := in.whole.AllocatedBytes()
 	set, err := in.whole.Neighborhood(ctx, rows.List, inferenceRows, in.layers)
+	in.where.bytes.validation = in.whole.AllocatedBytes() - before
 	return []rowSet{set}, err
 }
 
@@ -484,7 +501,24 @@ func (in *graphInput) note(a *app) {
 	}
 }
 
+// memory is what is planned, of batches as large as the largest so far where that is more than was expected.
+func (in *graphInput) memory() *memoryPlan {
+	where := in.where
+	if in.scheduler != nil {
+		r := in.scheduler.Report()
+		cpu, gpu := in.scheduler.Buffers()
+		where.batches = scheduledBatches(cpu, gpu, where.needs.workers, r.CPUBatches+r.GPUBatches, where.unified)
+		where.batches.route = in.onDevice != nil
+	}
+	if in.sampled != nil {
+		where.bytes.batch.device = max(where.bytes.batch.device, pages(gds.Room(in.sampled.Loader.Stats().BatchBytes)))
+	}
+	m := where.memory()
+	return &m
+}
+
 func (in *graphInput) describe(r *trained) {
+	r.Memory = in.memory()
 	r.Placement, r.Shuffle, r.Devices, r.Reasons = in.where.placement, placement.RR, 1, in.where.reasons
 	if in.sampled != nil {
 		r.Load = in.sampled.Loader.Stats().Stats

@@ -73,6 +73,10 @@ func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, s
 			}
 			return in, nil
 		}
+		if o.schedule == scheduler.Auto && a.machine(ctx).Devices.Info.Unified { // there is nothing to choose: see planSchedule
+			plain := *o
+			plain.schedule, o = "", &plain
+		}
 		in, err := a.openGraphInput(ctx, dir, o, spec, part, held, nil)
 		if err != nil {
 			return nil, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -63,12 +63,6 @@ type queuedInput struct {
 func (a *app) openQueued(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, held int64) (_ *queuedInput, err error) {
 	in := &queuedInput{}
 	kind := a.machine(ctx).Devices
-	parameters, err := spec.Parameters()
-	if err != nil {
-		return nil, err
-	}
-	// Gradients of each device, and their sums, float32 in pinned memory.
-	held += int64(cmp.Or(o.gradients, multiqueue.MostGradients)) * int64(kind.Count+1) * 4 * parameters
 	if kind.Count > 1 { // else openGraph sees to the memory of the host, which may be the device
 		if in.all, err = kind.Open(kind.Count); err != nil {
 			return nil, err
@@ -119,6 +113,12 @@ func (in *queuedInput) planQueues(ctx context.Context, a *app, graph *format.Dir
 			return most
 		},
 	}
+	if !in.device.Info().Unified && a.budget.By != "" {
+		qo.HostBatches = func() int {
+			left := int64(a.budget.Bytes-machine.ProgramBytes) - in.memory().HostBytes
+			return int(min(max(0, left/int64(len(in.all))/max(1, gds.Room(qo.BatchBytes()))), scheduler.MostQueue))
+		}
+	}
 	qo.Options.Seed = a.seed
 	if before != nil && before.Options.Queues != nil { // the same steps as those of the run that goes on
 		q := before.Options.Queues
@@ -128,6 +128,11 @@ func (in *queuedInput) planQueues(ctx context.Context, a *app, graph *format.Dir
 		return in.explain(err)
 	}
 	o.Options.Queues = in.queues.Training()
+	w := &in.where
+	w.batches = queuedBatches(min(in.queues.Report.Queue, sets[0].Batches()))
+	if w.bytes.pinned, err = w.needs.spec.PinnedBytes(w.needs.modelRows(w.bytes.nodes), len(in.all), in.queues.Gradients(), true); err != nil {
+		return err
+	}
 	r := &in.queues.Report
 	a.note("schedule %s on %s: %s", scheduler.MultiQueue, count(int64(r.Devices), "device"), r.Reason)
 	a.note("  training on an epoch should take %.3g s, without stale gradients %.3g s", r.Predicted, r.PredictedBy)

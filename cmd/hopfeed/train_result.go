@@ -49,6 +49,7 @@ type trained struct {
 	ConvergenceEpoch      *float64               `json:"convergence_epoch"`
 	PredictedEpochSeconds *float64               `json:"predicted_epoch_seconds"`
 	PeakDeviceBytes       int64                  `json:"peak_device_bytes"`
+	Memory                *memoryPlan            `json:"memory_plan,omitempty"` // of a graph
 	Seeds                 []uint64               `json:"seeds"`
 	Splits                []int                  `json:"splits,omitempty"`   // if several were trained on
 	Schedule              *scheduler.Report      `json:"schedule,omitempty"` // of the batches of a graph

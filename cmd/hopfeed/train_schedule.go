@@ -153,7 +153,7 @@ func (in *graphInput) room(a *app) (onHost, onDevice int) {
 	case info.Unified: // batches are on the device as soon as they are sampled
 		host = device
 	case a.budget.By != "":
-		host = max((int64(a.budget.Bytes)-in.where.hostBytes)/2/one, int64(sampling.Buffers(1, 1)))
+		host = max((int64(a.budget.Bytes)-in.where.memory().HostBytes)/2/one, int64(sampling.Buffers(1, 1)))
 	}
 	return int(min(host, mostBuffers)), int(min(device, mostBuffers))
 }

@@ -64,6 +64,12 @@ type run struct {
 // readBufferBytes has room for the longest read, which may begin and end within pages.
 const readBufferBytes = maxReadBytes + 2*blockBytes
 
+// StorageBytes is the memory of OpenStorage for a graph of n rows: pinned, and of the heap, of which batches of so many
+// rows are part.
+func StorageBytes(n, rowBytes, batchRows int64) (pinned, heap int64) {
+	return readers * readBufferBytes, n*rowBytes/blockBytes*4 + 2*8*(batchRows+batchRows/4)
+}
+
 // OpenStorage opens the features of a graph. Unless unchecked, it reads and checks them once. The
 // graph must stay open as long. threads 0 is parallel.Threads.
 func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int, unchecked bool) (_ *Storage, err error) {

@@ -256,6 +256,16 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 // pages is the size of a buffer, in whole pages.
 func pages(b gds.Buffer) int64 { return (b.Len() + gds.Align - 1) / gds.Align * gds.Align }
 
+// memoryBytes is how much memory it has.
+func (b *batchBuffer) memoryBytes() (bytes int64) {
+	for _, m := range []gds.Buffer{b.device, b.pinned} {
+		if m != nil {
+			bytes += m.Len()
+		}
+	}
+	return bytes
+}
+
 // release frees the memory.
 func (b *batchBuffer) release() error {
 	err := b.freeDevice()

@@ -15,14 +15,10 @@ type lent struct {
 }
 
 // lend makes batches of the epoch that begins be lent device memory, for so many at a time, unless it is
-// the host's. Buffers that are unused in the epoch have none. It returns what there is beyond that, which
-// is put back when the epoch ends.
-func (l *Loader) lend(batches int, unused []*batchBuffer) (aside []*lent) {
+// the host's. It returns what there is beyond that, which is put back when the epoch ends.
+func (l *Loader) lend(batches int) (aside []*lent) {
 	if l.lends = !l.unified; !l.lends {
 		return nil
-	}
-	for _, b := range unused { // of memory of their own, from epochs without a schedule
-		_ = b.release() // which nobody uses: there is no other error
 	}
 	for len(l.lents) < min(batches, len(l.buffers)) {
 		m := &lent{}

@@ -293,7 +293,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	case s.queues != nil:
 		l.beginQueues(s.queues.Length)
 	case s.schedule != nil:
-		memoryAside = l.lend(rules.GPUBuffer+2, aside)
+		memoryAside = l.lend(rules.GPUBuffer + 2)
 	}
 	var batches, rows int64
 	var traffic loader.Traffic

@@ -1,7 +1,9 @@
 package sampling
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -310,14 +312,20 @@ func (l *Loader) takeScheduled() *job {
 	return j
 }
 
-// setAside takes free buffers out of use, but for so many, until the end of an epoch.
-func (l *Loader) setAside(but int) (aside []*batchBuffer) {
-	for range len(l.buffers) - but {
-		select {
-		case b := <-l.free:
-			aside = append(aside, b)
-		default: // the others are held
-		}
+// setAside takes free buffers out of use, but for so many, until the end of an epoch. Those that stay are the ones that
+// have memory, so that epochs do not use now these and now those; the memory of the others is freed.
+func (l *Loader) setAside(but int) []*batchBuffer {
+	var free []*batchBuffer
+	for range len(l.free) { // the others are held
+		free = append(free, <-l.free)
 	}
-	return aside
+	slices.SortStableFunc(free, func(a, b *batchBuffer) int { return cmp.Compare(b.memoryBytes(), a.memoryBytes()) })
+	stay := max(0, len(free)-(len(l.buffers)-but))
+	for _, b := range free[:stay] {
+		l.free <- b
+	}
+	for _, b := range free[stay:] {
+		_ = b.release() // which nobody uses: there is no other error
+	}
+	return free[stay:]
 }

@@ -121,20 +121,29 @@ func (c *chunks) choose(first int64, columns int) error {
 	return nil
 }
 
-// LargestChunk bounds the device memory that a chunk takes, as Options count it, where rows have at most so many
-// columns: the limit, or more where the edges to a single node take more.
-func (g *Graph) LargestChunk(columns int) (int64, error) {
+// LargestChunk bounds the device memory that a chunk takes, and what the model keeps of it, as Options count it, where
+// rows have so many columns: less than the limit, or more where the edges to a single node take more. It is an error if
+// these edges are more than a block has.
+func (g *Graph) LargestChunk(columns int) (memory, model int64, err error) {
 	c := g.chunks
-	most := int64(0)
-	for first := int64(0); first < c.topology.Nodes(); first += chunkNodes {
-		if err := c.list(first); err != nil {
-			return 0, err
+	for first := int64(0); first < c.topology.Nodes(); first += int64(len(c.nodes)) {
+		if err := c.choose(first, columns); err != nil {
+			return 0, 0, err
 		}
-		for _, l := range c.lists[:len(c.nodes)] {
-			most = max(most, l.Degree())
+		nodes, edges := int64(len(c.nodes)), int64(0)
+		for _, l := range c.lists[:nodes] {
+			edges += l.Degree()
 		}
+		if edges+c.added*nodes > sampling.MaxBlockEdges {
+			return 0, 0, fmt.Errorf("node %d has %d in-neighbours, and a block has 2^32-1 edges at most", first, edges)
+		}
+		sources := min(nodes+edges, c.topology.Nodes())
+		edges += c.added * nodes
+		memory = max(memory, layOut(nodes, sources, edges, columns).end)
+		model = max(model, sources*c.nodeBytes+edges*c.edgeBytes)
 	}
-	return max(c.limit, c.needs(1, most, columns)), nil
+	memory = max(memory, c.featureRows(0)*c.featureBytes())
+	return max(memory, min(gds.Room(memory), c.limit)), max(model, c.featureRows(0)*c.nodeBytes), nil // as it grows
 }
 
 // Each yields chunks: see loader.GraphChunks.
@@ -164,6 +173,19 @@ func (c *chunks) EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[load
 	}
 }
 
+// featureRows is how many nodes from first on have their features in a chunk.
+func (c *chunks) featureRows(first int64) int64 {
+	return min(chunkNodes, max(1, c.limit/(c.featureBytes()+c.nodeBytes)), c.topology.Nodes()-first)
+}
+
+// featureBytes is what the features of a node take, of sparse ones the mean.
+func (c *chunks) featureBytes() int64 {
+	if sparse, ok := c.features.(*features.Sparse); ok {
+		return sparse.Bytes()/max(sparse.Rows(), 1) + 1
+	}
+	return gds.Bytes(1, c.features.Columns(), gds.Float32)
+}
+
 // bringRows brings the features of some nodes from first on to the device.
 func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) (chunk loader.GraphChunk, err error) {
 	if err := context.Cause(ctx); err != nil {
@@ -171,11 +193,7 @@ func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) 
 	}
 	columns := c.features.Columns()
 	sparse, _ := c.features.(*features.Sparse)
-	rowBytes := gds.Bytes(1, columns, gds.Float32)
-	if sparse != nil {
-		rowBytes = sparse.Bytes()/max(sparse.Rows(), 1) + 1 // the mean
-	}
-	rows := min(chunkNodes, max(1, c.limit/(rowBytes+c.nodeBytes)), c.topology.Nodes()-first)
+	rows := c.featureRows(first)
 	c.nodes = append(c.nodes[:0], places(uint32(first), int(rows))...)
 	n := int(rows)
 	chunk = loader.GraphChunk{First: int(first), X: shapeOf(n, columns), Block: loader.Block{Destinations: n, Sources: n}}

@@ -93,6 +93,14 @@ func (g *Graph) Features(threads int) features.Source {
 	return features.InMemory(x.Buf.Bytes()[:gds.Bytes(x.Rows, x.Cols, gds.Float32)], x.Cols, threads)
 }
 
+// AllocatedBytes is the memory of the device that the graph and its sets have.
+func (g *Graph) AllocatedBytes() (bytes int64) {
+	for _, b := range g.buffers {
+		bytes += (b.Len() + gds.Align - 1) / gds.Align * gds.Align
+	}
+	return bytes
+}
+
 // Close frees the memory. Work that uses it must be done.
 func (g *Graph) Close() error {
 	errs := []error{g.stream.Close()}
@@ -146,7 +154,7 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 	if g.x, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
 		return err
 	}
-	some := max(1, stagingBytes/(4*cols))
+	some := max(1, min(rows, stagingBytes/(4*cols)))
 	staging, err := g.device.AllocPinned(gds.Bytes(some, cols, gds.Float32))
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ type Run struct {
 
 // Busy is the share of the run that processor, link and GPU were busy.
 func (r Run) Busy() (cpu, link, gpu float64) {
-	total := float64(r.Total)
+	total := float64(max(1, r.Total)) // an epoch may be shorter than what a clock shows
 	return float64(r.CPUBusy) / total, float64(r.LinkBusy) / total, float64(r.GPUBusy) / total
 }
 

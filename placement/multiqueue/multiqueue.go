@@ -110,6 +110,14 @@ type Plan struct {
 // Synchronous is a plan by which no gradient is stale, and nothing waits.
 var Synchronous = Plan{Queue: 1, Gradients: 1, Period: 1}
 
+// Within is the plan with a queue of so many gradients at most; 0: as it is.
+func (p Plan) Within(gradients int) Plan {
+	if gradients > 0 {
+		p.Gradients = min(p.Gradients, gradients)
+	}
+	return p
+}
+
 // Check returns an error unless all are 1 or more.
 func (p Plan) Check() error {
 	if p.Queue < 1 || p.Gradients < 1 || p.Period < 1 {

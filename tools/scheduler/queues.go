@@ -41,12 +41,16 @@ type QueueOptions struct {
 	// What was asked for; 0: what is best.
 	Queue, Period, Gradients int
 	BatchBytes               func() int64 // memory of the largest batch on a device so far
+	// HostBatches is how many more batches host memory has room for, beside those of the shortest queues, for each
+	// device. Nil: any number.
+	HostBatches func() int
 }
 
 // Queues is a plan by queues, and what it was chosen for. It measures the epochs of a training.
 type Queues struct {
 	Report QueueReport
 	plan   multiqueue.Plan
+	places int // of gradients that wait, on each device, the most so far
 	stages host.Stages
 
 	mu sync.Mutex
@@ -110,6 +114,9 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 			r.Capacity = min(r.Capacity, free+multiqueue.Synchronous.Queue) // which the profile had
 		}
 	}
+	if o.HostBatches != nil {
+		r.Capacity = min(r.Capacity, o.HostBatches()+multiqueue.Synchronous.Queue)
+	}
 	r.Prepare, r.Compute = q.longest.Seconds(), q.meanCompute().Seconds()
 	if q.plan.Queue, err = multiqueue.Size(q.longest, q.meanCompute(), r.Capacity); err != nil {
 		return nil, err
@@ -130,8 +137,11 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	case r.Devices == 1:
 		q.plan.Period = 1
 		r.Reason += "; one device waits for no gradients"
+	case o.Gradients == 1:
+		q.plan.Period = 1
+		r.Reason += "; no gradient was to be stale, so devices synchronise after each batch"
 	default:
-		late, err := q.profile(ctx, o, multiqueue.Plan{Queue: size, Gradients: stalePeriod, Period: stalePeriod}, &synchronous)
+		late, err := q.profile(ctx, o, multiqueue.Plan{Queue: size, Gradients: stalePeriod, Period: stalePeriod}.Within(o.Gradients), &synchronous)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +150,7 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 		// simulated with the times that were measured.
 		seconds := [2]float64{}
 		for i, period := range []int{1, stalePeriod} {
-			if seconds[i], err = q.simulate(o, multiqueue.Plan{Queue: size, Gradients: period, Period: period}, batches); err != nil {
+			if seconds[i], err = q.simulate(o, multiqueue.Plan{Queue: size, Gradients: period, Period: period}.Within(o.Gradients), batches); err != nil {
 				return nil, err
 			}
 			seconds[i] /= float64(batches)
@@ -297,8 +307,12 @@ func (q *Queues) Apply(sets []*sampling.Set) error {
 	return nil
 }
 
+// Gradients is of how many batches gradients have waited on each device at most, in profiles too.
+func (q *Queues) Gradients() int { return q.places }
+
 // Training are the queues of gradients of a training.
 func (q *Queues) Training() *trainer.Queues {
+	q.places = max(q.places, q.plan.Lag()+1)
 	return &trainer.Queues{Period: q.plan.Period, Lag: q.plan.Lag()}
 }
 

@@ -34,6 +34,8 @@ type Scheduler struct {
 	pace     sampling.Pace
 	first    collective.Run // as predicted by the profile
 	refined  int
+	// The largest buffers of a plan so far.
+	cpuBuffer, gpuBuffer int
 
 	// Of the epoch that runs:
 	whole   bool // from its first batch on
@@ -72,7 +74,7 @@ func New(name string, p Profile, in collective.Inputs, pace sampling.Pace) (*Sch
 			return nil, err
 		}
 		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
-			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, pace: pace, first: c.Predicted}
+			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, pace: pace, first: c.Predicted, cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
 		}
 	}
 	if name == Auto {
@@ -88,6 +90,9 @@ func list(names []string) string {
 	}
 	return text
 }
+
+// Buffers are the largest buffers of a plan so far.
+func (s *Scheduler) Buffers() (cpu, gpu int) { return s.cpuBuffer, s.gpuBuffer }
 
 // Keep makes f get the stages of each epoch that has run as a whole.
 func (s *Scheduler) Keep(f func([]schedule.Span)) { s.keep = f }
@@ -133,6 +138,7 @@ func (s *Scheduler) refine() {
 		if s.in.Durations = measured; c.Plan != s.Choice.Plan {
 			s.refined++
 		}
+		s.cpuBuffer, s.gpuBuffer = max(s.cpuBuffer, c.Plan.CPUBuffer), max(s.gpuBuffer, c.Plan.GPUBuffer)
 		c.Reason, c.Rounds = s.Choice.Reason, s.Choice.Rounds+c.Rounds
 		s.Choice = c
 	}

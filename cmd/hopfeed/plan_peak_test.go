@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+)
+
+// trainingPeak is what a training on a graph takes at most, off the heap of Go and on all devices, what is planned of
+// that, and what the fullest device takes and is planned to.
+type trainingPeak struct{ taken, planned, device, plannedDevice int64 }
+
+func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
+	t.Helper()
+	before := offheap.InUse()
+	offheap.ResetPeak()
+	o := must(t, d, line+" --json --quiet")
+	p.taken = offheap.Peak() - before
+	var r struct {
+		Devices int
+		Memory  memoryPlan `json:"memory_plan"`
+		Peak    int64      `json:"peak_device_bytes"`
+	}
+	readJSON(t, o.stdout, &r)
+	m := r.Memory
+	p.planned = m.HostBytes - m.HeapBytes + m.DeviceBytes + int64(r.Devices-1)*m.OtherBytes
+	p.device, p.plannedDevice = r.Peak, m.DeviceBytes
+	return p
+}
+
+// What trainings on a graph allocate is what is planned or less, and not much less: by all schedules, wherever the
+// features are, with and without memory of the device's own, with all caches, on several devices.
+func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
+	const most = 1.1 // of what is planned, by what is taken
+	const one = " --emulate gpu=1,mem=1GiB"
+	const staged = ",workers=2,cpu=20ms,gather=4ms,dma=2ms,sampling=9ms,compute=4ms" // by which schedules are chosen
+	type job struct {
+		flags  string
+		places []string
+	}
+	everywhere := []string{placement.Device, placement.Host, placement.Storage}
+	reached := everywhere[:2] // by the device itself
+	jobs := []job{{"", everywhere}, {one, everywhere}}
+	for _, name := range append(scheduler.Names(), scheduler.MultiQueue) {
+		flags := " --schedule " + name
+		if name == scheduler.Auto || name == "collective" {
+			flags += " --batch 16" // enough batches to fill larger buffers
+		}
+		switch name {
+		case "gpu", "mixed", "collective":
+			jobs = append(jobs, job{flags + one + staged, reached})
+		case scheduler.MultiQueue:
+			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
+			for _, more := range []string{"", " --gradients 1", " --gradients 3 --sync-every 4", " --queue 5 --cache degree:200KB"} {
+				jobs = append(jobs, job{flags + " --hidden 100" + more + strings.Replace(one, "gpu=1", "gpu=3", 1) + staged, everywhere[:1]})
+			}
+		default:
+			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
+		}
+	}
+	for _, policy := range cache.Policies() {
+		jobs = append(jobs, job{" --cache " + policy + ":200KB", everywhere[2:]}, job{" --cache " + policy + ":200KB" + one, reached[:1]})
+	}
+	d := disk(t, "generate sbm -o graph --nodes 3000 --edges 30000 --features 64 --classes 4 --labeled 0.4 --seed 5")
+	for _, j := range jobs {
+		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
+			for _, place := range j.places {
+				line := "train graph --model sage --hidden 16 --layers 2 --epochs 1 --batch 32 --fanout 3,3 --threads 2 --placement " + place + j.flags
+				p := peakOf(t, d, line)
+				ratio := float64(p.planned) / float64(p.taken)
+				t.Logf("%.3f: %+v: %s", ratio, p, line)
+				if ratio < 1 || ratio > most || p.device > p.plannedDevice {
+					t.Errorf("hopfeed %s: %d bytes are planned, %d were taken; %d and %d of the fullest device", line, p.planned, p.taken, p.plannedDevice, p.device)
+				}
+			}
+		})
+	}
+}
