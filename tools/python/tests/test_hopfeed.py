@@ -1,6 +1,5 @@
 """The package with numpy alone, as it is installed: python -m unittest discover tools/python/tests."""
 
-import ctypes
 import gc
 import json
 import multiprocessing
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 
