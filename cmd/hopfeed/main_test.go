@@ -672,7 +672,9 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 					}
 					return
 				}
-				if o.code == exitDone {
+				// How long propagation took is an attribute of the store's folder, written last, which may be lost.
+				attribute := strings.HasPrefix(c.line, "propagate") && faulty.Operations() == n
+				if o.code == exitDone && !attribute {
 					t.Errorf("operation %d and all after it failed, and the command did not", n)
 				}
 				// After a crash there is nothing, or all of it.
