@@ -32,7 +32,7 @@ var hogaKind = kind{
 	size:     func(int) float64 { return 1 },
 	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
 	decay:    0.3,
-	fewDecay: 10,
+	fewDecay: 3,
 	few:      func(s *Settings) { s.Values["dropout"] = 0.6 },
 	// An epoch of one step leaves it far from converged when it stops, and small batches regularize.
 	leastBatches: 8,
