@@ -60,7 +60,7 @@ func TestSparseFeaturesTrainAsDenseOnesDo(t *testing.T) {
 		readJSON(t, must(t, d, "train graph --json --hidden 8 --epochs 5 --lr 0.02 "+flags).stdout, &r)
 		return r, strings.Contains(strings.Join(r.Reasons, "\n"), "features are sparse, and kept so")
 	}
-	for _, flags := range []string{"--model gcn", "--model sage --batch 25", "--model gat", "--model gcn --sampler full", "--model sage --layers 1 --sampler saint-node --batch 50"} {
+	for _, flags := range []string{"--model gcn", "--model sage --batch 25", "--model gat", "--model gcn --sampler full --epochs 60 --dropout 0.1 --hidden 16", "--model sage --layers 1 --sampler saint-node --batch 50"} {
 		got, sparse := train(flags)
 		if !sparse {
 			t.Errorf("%s: %+v", flags, got)
