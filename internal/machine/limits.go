@@ -31,8 +31,8 @@ const leastOpenFiles = 24
 // system leave no room for them.
 func Threads() int {
 	n := parallel.Threads()
-	if left, by := moreThreads(vfs.OS()); by != "" {
-		n = min(n, max(1, int(left-threadsBeside)/threadsEach))
+	if most, by := mostThreads(vfs.OS()); by != "" {
+		n = min(n, max(1, int(most-threadsBeside)/threadsEach))
 	}
 	return n
 }
@@ -50,8 +50,8 @@ func CheckLimits(threads int) error {
 			ErrDoesNotFit, leastAddressSpace, space.By)
 	}
 	need := int64(threadsEach*threads + threadsBeside)
-	if left, by := moreThreads(vfs.OS()); by != "" && left < need {
-		return fmt.Errorf("--threads %d %w: needs room for %d threads, with those that wait for files, and %s has room for %d", threads, ErrDoesNotFit, need, by, left)
+	if most, by := mostThreads(vfs.OS()); by != "" && most < need {
+		return fmt.Errorf("--threads %d %w: needs room for %d threads, with those that wait for files, and %s has room for %d", threads, ErrDoesNotFit, need, by, most)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,19 +70,24 @@ func addressSpace(fsys vfs.FS) Limit {
 	return Limit{units.Bytes(max(0, limit-max(kib<<10, runtimeBytes)-arenasBytes)), "ulimit -v"}
 }
 
-// moreThreads is how many more threads the process may start, and what limits them ("": nothing): ulimit -u, which
-// counts all threads of a user without privileges, or a cgroup.
-func moreThreads(fsys vfs.FS) (left int64, by string) {
-	pids := cgroupLeft(fsys, "pids", pidsFiles, pidsFiles)
-	limit, ok := softLimit(fsys, "Max processes")
+// mostThreads is how many threads the process may have, those that it has included, and what limits them ("": nothing):
+// ulimit -u, which counts all threads of a user without privileges, or a cgroup.
+func mostThreads(fsys vfs.FS) (most int64, by string) {
 	status := read(fsys, "/proc/self/status")
-	if !ok || limit > mostCounted || capable(status, administrate, useAny) {
-		return int64(pids.Bytes), pids.By
+	own, _ := field(status, "Threads:")
+	left := cgroupLeft(fsys, "pids", pidsFiles, pidsFiles)
+	if left.By != "" {
+		left.Bytes += units.Bytes(own)
 	}
+	limit, ok := softLimit(fsys, "Max processes")
 	user, _ := field(status, "Uid:")
+	if !ok || limit > mostCounted || capable(status, administrate, useAny) || user == 0 && !inUserNamespace(fsys) {
+		return int64(left.Bytes), left.By
+	}
+	self, _ := field(status, "Pid:")
 	entries, _ := fsys.ReadDir("/proc")
 	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err == nil {
+		if pid, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && pid != self {
 			status := read(fsys, path.Join("/proc", e.Name(), "status"))
 			if uid, ok := field(status, "Uid:"); ok && uid == user {
 				threads, _ := field(status, "Threads:")
@@ -89,10 +95,13 @@ func moreThreads(fsys vfs.FS) (left int64, by string) {
 			}
 		}
 	}
-	if limit = max(0, limit); pids.By == "" || limit < int64(pids.Bytes) {
-		return limit, "ulimit -u"
-	}
-	return int64(pids.Bytes), pids.By
+	left = smaller(left, Limit{units.Bytes(max(0, limit)), "ulimit -u"})
+	return int64(left.Bytes), left.By
+}
+
+// inUserNamespace tells whether users are others to the kernel, which never limits the threads of its user 0.
+func inUserNamespace(fsys vfs.FS) bool {
+	return !slices.Equal(strings.Fields(read(fsys, "/proc/self/uid_map")), []string{"0", "0", "4294967295"})
 }
 
 var pidsFiles = cgroupFiles{limit: "pids.max", use: "pids.current"}

@@ -43,7 +43,7 @@ func Lockable() Limit {
 // AddressSpace is without a limit: this system keeps none.
 func AddressSpace() Limit { return Limit{} }
 
-func moreThreads(vfs.FS) (left int64, by string) { return 0, "" }
+func mostThreads(vfs.FS) (most int64, by string) { return 0, "" }
 
 // PeakRSS is the most memory that the process has had resident, in bytes.
 func PeakRSS() int64 {

@@ -161,24 +161,31 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	const limits = "Limit                     Soft Limit           Hard Limit           Units     \n" +
 		"Max processes             100                  200                  processes \n" +
 		"Max address space         4294967296           unlimited            bytes     \n"
-	status := func(uid, threads string) string { return "Uid:\t" + uid + "\t0\t0\t0\nThreads:\t" + threads + "\n" }
+	status := func(uid, threads string) string {
+		return "Pid:\t41\nUid:\t" + uid + "\t0\t0\t0\nThreads:\t" + threads + "\n"
+	}
+	const noNamespace = "         0          0 4294967295\n"
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		left  int64
+		most  int64
 		by    string
 		space Limit
 	}{
 		{"nothing known", nil, 0, "", Limit{}},
-		{"all threads of the user count", map[string]string{"self/status": status("7", "3") + "VmSize:\t 2097152 kB\nCapEff:\t0\n", "self/limits": limits,
-			"41/status": status("7", "3"), "42/status": status("8", "30"), "43/status": status("7", "20")}, 77, "ulimit -u", Limit{2*gib - arenasBytes, "ulimit -v"}},
+		{"all other threads of the user count", map[string]string{"self/status": status("7", "3") + "VmSize:\t 2097152 kB\nCapEff:\t0\n", "self/limits": limits,
+			"41/status": status("7", "3"), "42/status": status("8", "30"), "43/status": status("7", "20")}, 80, "ulimit -u", Limit{2*gib - arenasBytes, "ulimit -v"}},
 		{"and none is left", map[string]string{"self/status": status("7", "3") + "VmSize:\t 8097152 kB\n", "self/limits": limits,
 			"43/status": status("7", "120")}, 0, "ulimit -u", Limit{0, "ulimit -v"}},
 		{"what the runtime reserves counts, whatever it could have", map[string]string{"self/limits": limits}, 100, "ulimit -u", Limit{4*gib - runtimeBytes - arenasBytes, "ulimit -v"}},
+		{"the kernel's user 0 has no limit", map[string]string{"self/status": status("0", "3"), "self/limits": limits, "self/uid_map": noNamespace,
+			"43/status": status("0", "120")}, 0, "", Limit{4*gib - runtimeBytes - arenasBytes, "ulimit -v"}},
+		{"user 0 of a namespace has", map[string]string{"self/status": status("0", "3"), "self/limits": limits, "self/uid_map": "0 1000 1\n",
+			"43/status": status("0", "20")}, 80, "ulimit -u", Limit{4*gib - runtimeBytes - arenasBytes, "ulimit -v"}},
 		{"those with the right to any number have no limit", map[string]string{"self/status": "CapEff:\t0000000001000000\nVmSize:\t 2097152 kB\n", "self/limits": limits},
 			0, "", Limit{2*gib - arenasBytes, "ulimit -v"}},
-		{"a cgroup limits them too", map[string]string{"self/status": "CapEff:\t0000000001000000\n", "self/cgroup": "0::/job\n",
-			"../sys/fs/cgroup/job/pids.max": "50\n", "../sys/fs/cgroup/job/pids.current": "20\n"}, 30, "cgroup /sys/fs/cgroup/job", Limit{}},
+		{"a cgroup limits them too", map[string]string{"self/status": status("7", "3") + "CapEff:\t0000000001000000\n", "self/cgroup": "0::/job\n",
+			"../sys/fs/cgroup/job/pids.max": "50\n", "../sys/fs/cgroup/job/pids.current": "20\n"}, 33, "cgroup /sys/fs/cgroup/job", Limit{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			disk := vfs.NewMem()
@@ -189,8 +196,8 @@ func TestLimitsOfTheProcess(t *testing.T) {
 				}
 				put(t, disk, name, text)
 			}
-			if left, by := moreThreads(disk); left != c.left || by != c.by {
-				t.Errorf("%d more threads by %q, want %d by %q", left, by, c.left, c.by)
+			if most, by := mostThreads(disk); most != c.most || by != c.by {
+				t.Errorf("up to %d threads by %q, want %d by %q", most, by, c.most, c.by)
 			}
 			if got := addressSpace(disk); got != c.space {
 				t.Errorf("%+v, want %+v", got, c.space)
