@@ -174,10 +174,15 @@ func (a *app) planFeatures(m session.Machine, graph *format.Dir, o graphNeeds) (
 	tryWithout := func(where string) (graphPlan, error) {
 		scarce = true
 		p, err := try(where)
+		if scarce = false; err != nil { // what surely is enough has room for batches
+			_, err = try(where)
+			return p, err
+		}
 		batches := b.activations + int64(o.batches.onDevice)*b.batch.device
 		p.scarceBytes = batches
-		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room", units.Bytes(batches)))
-		return p, err
+		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room",
+			units.Bytes(batches)))
+		return p, nil
 	}
 	if o.placement != placement.Auto {
 		if p, err = try(o.placement); err != nil {

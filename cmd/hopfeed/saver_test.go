@@ -38,7 +38,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, runs := range []int{1, 2} {
 		d := base.CrashClone()
-		line := fmt.Sprintf("train store --model sgc --lr 0.001 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
+		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.001 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
 		o := interruptedAtSave(t, d, 3, line)
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
@@ -55,7 +55,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("%+v of %d epochs", run, len(c.History))
 		}
 		// It is the model of as many epochs of undisturbed training.
-		must(t, d, fmt.Sprintf("train store --model sgc --lr 0.001 --epochs %d --run short", run.BestEpoch))
+		must(t, d, fmt.Sprintf("train store --model sgc --hops 2 --lr 0.001 --epochs %d --run short", run.BestEpoch))
 		short, err := trainer.LoadCheckpoint(d, "short")
 		if err != nil || !reflect.DeepEqual(short.Parameters, c.Parameters) {
 			t.Errorf("the model is not that of epoch %d: %v", run.BestEpoch, err)
@@ -78,7 +78,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		}
 		before := tree(t, d, "run")
 		for _, fails := range []string{"--force --lr 1e38", "--force --lr 1e38 --epochs 1"} {
-			o := hopfeed(t, d, "train store --model sgc --run run "+fails)
+			o := hopfeed(t, d, "train store --model sgc --hops 2 --run run "+fails)
 			if o.code != exitFailed || !strings.Contains(o.stderr, "nothing was saved in run") || !reflect.DeepEqual(tree(t, d, "run"), before) {
 				t.Errorf("%s: exit status %d: %s", fails, o.code, o.stderr)
 			}
@@ -129,7 +129,7 @@ func TestATrainingThatIsKilledEndsTheSame(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, settings := range []string{
 		"--model sign --hidden 4 --epochs 5 --runs 2 --batch 40 --eval-every 2",
-		"--model sgc --epochs 4 --runs 3 --batch 40 --emulate gpu=2,mem=1MiB",
+		"--model sgc --hops 2 --epochs 4 --runs 3 --batch 40 --emulate gpu=2,mem=1MiB",
 	} {
 		line := "train store --run run --save-every 0s " + settings
 		d := base.CrashClone()
@@ -177,7 +177,7 @@ func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
 	for _, data := range tree(t, base, ".") {
 		used += int64(len(data))
 	}
-	const line = "train store --model sgc --lr 0.05 --epochs 30 --run run --save-every 0s"
+	const line = "train store --model sgc --hops 2 --lr 0.05 --epochs 30 --run run --save-every 0s"
 	for _, c := range []struct {
 		name       string
 		again      int // the save from which on there is space again
@@ -214,7 +214,7 @@ func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
 
 func TestARunThatDivergesDoesNotEndTheOthers(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
-	o := hopfeed(t, d, "train store --model sgc --lr 1e38 --runs 2 --epochs 5 --run run")
+	o := hopfeed(t, d, "train store --model sgc --hops 2 --lr 1e38 --runs 2 --epochs 5 --run run")
 	for _, says := range []string{"run 1 of 2 (seed 0): training diverged", "run 2 of 2 (seed 1): training diverged", "nothing was saved"} {
 		if o.code != exitFailed || !strings.Contains(o.stderr, says) {
 			t.Errorf("exit status %d, %q does not say %q", o.code, o.stderr, says)
@@ -325,7 +325,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 
 func TestARunWhoseStateWasNotSavedBeginsAnew(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
-	line := "train store --model sgc --lr 0.05 --epochs 20 --run run --save-every 0s"
+	line := "train store --model sgc --hops 2 --lr 0.05 --epochs 20 --run run --save-every 0s"
 	must(t, d, strings.Replace(line, "--run run", "--run whole", 1))
 	interruptedAtSave(t, d, 2, line)
 	dir, err := trainer.OpenRun(d, "run")
@@ -379,7 +379,7 @@ func TestOfTrainingsAtOnceOneGetsTheDirectory(t *testing.T) {
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			o := hopfeed(t, base, "train store --model sgc --epochs 30 --run run --save-every 0s --threads 2")
+			o := hopfeed(t, base, "train store --model sgc --hops 2 --epochs 30 --run run --save-every 0s --threads 2")
 			if codes[i] = o.code; o.code != exitDone && !strings.Contains(o.stderr, "run") {
 				t.Errorf("%d: %s", o.code, o.stderr)
 			}
