@@ -146,7 +146,7 @@ func (n *network) reserve(b *loader.Batch) error {
 			return err
 		}
 		more := int64(rows)
-		if m.rows > 0 { // once more: let it be the last time
+		if m.rows > 0 && b.Whole == nil { // once more: let it be the last time; a plan knows passes over a graph
 			more = gds.Room(more)
 		}
 		m.rows, m.mem.dev = 0, n.mem.dev

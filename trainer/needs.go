@@ -48,29 +48,40 @@ func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loa
 // rows whose blocks have these nodes and edges: activations and, for training, gradients. sparse tells that features
 // are.
 func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, sparse, train bool) (int64, error) {
-	return s.graphBytes(&loader.Batch{Rows: rows, Blocks: blocks}, edges, sparse, train)
+	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, edges, sparse, train)
 }
 
 // GraphBytes is the device memory that such a model takes, beside DeviceBytes, to compute a layer for so many nodes
-// of a whole graph, or of a chunk of one.
-func (s Spec) GraphBytes(nodes int, edges int64, sparse bool) (int64, error) {
-	return s.graphBytes(&loader.Batch{Whole: &loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}}, edges, sparse, false)
+// of a whole graph, or of a chunk of one. some tells that at other times it computes what some nodes need, which may be
+// nearly all.
+func (s Spec) GraphBytes(nodes int, edges int64, sparse, some bool) (int64, error) {
+	whole := loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}
+	passes := []*loader.Batch{{Whole: &whole}}
+	if some && !sparse {
+		near := whole
+		near.Inputs = gds.Tensor{Rows: 1, Cols: nodes}
+		passes = append(passes, &loader.Batch{Whole: &near})
+	}
+	return s.graphBytes(passes, edges, sparse, false)
 }
 
-func (s Spec) graphBytes(b *loader.Batch, edges int64, sparse, train bool) (int64, error) {
+// graphBytes is what such a model takes that computes these batches one after another.
+func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train bool) (int64, error) {
 	t, err := Options{}.task(s, train)
 	if err != nil {
 		return 0, err
 	}
-	n, err := newNetwork(nil, s, max(1, b.Rows), t)
+	n, err := newNetwork(nil, s, max(1, batches[0].Rows), t)
 	if err != nil {
 		return 0, err
 	}
-	if sparse {
-		b.Sparse = &loader.SparseRows{Cols: s.Features}
-	}
-	if err := n.reserve(b); err != nil {
-		return 0, err
+	for _, b := range batches {
+		if sparse {
+			b.Sparse = &loader.SparseRows{Cols: s.Features}
+		}
+		if err := n.reserve(b); err != nil {
+			return 0, err
+		}
 	}
 	// The backward pass orders edges by source, and attention keeps one or two numbers for each edge and head.
 	perEdge := int64(0)

@@ -50,6 +50,7 @@ type graphBytes struct {
 	model                int64 // parameters, and rows of batches
 	sets                 int64 // labels and numbers of the nodes that are evaluated
 	validation           int64 // what validation of a graph as a whole takes beside it, at most
+	validationLayers     int64 // and what layers put out for it
 	activations          int64 // of nodes of a batch; about
 	cacheRows            int64 // or of the host before storage
 	// What a layer of a chunk takes for each of its nodes and edges, and beside.
@@ -109,7 +110,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds, info gds.Info) (b grap
 	b.staging = min(8<<20, gds.Bytes(int(n), m.Features, gds.Float32))
 	const statesStaging = 2048
 	b.chunks.off = shared + each + (n+statesStaging)*int64(stateColumns)*4
-	scratch, err := o.spec.GraphBytes(int(n), edges, sparse)
+	scratch, err := o.spec.GraphBytes(int(n), edges, sparse, false)
 	if err != nil {
 		return b, err
 	}
@@ -128,6 +129,11 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds, info gds.Info) (b grap
 		if b.validation = wholegraph.NeighborhoodBytes(n, m.Edges); sparse {
 			b.validation += b.features
 		}
+		both, err := o.spec.GraphBytes(int(n), edges, sparse, true)
+		if err != nil {
+			return b, err
+		}
+		b.validationLayers = both - scratch
 	}
 	b.sets = (labels+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
 	devices := max(1, len(o.devices))
@@ -188,22 +194,22 @@ func (o *graphNeeds) modelRows(n int64) int {
 // countLayers counts what a layer takes for each node and edge of a chunk of a graph of n nodes.
 func (b *graphBytes) countLayers(spec trainer.Spec, n int64, sparse bool) error {
 	const some = 1 << 14
-	less, err := spec.GraphBytes(some, 0, sparse)
+	less, err := spec.GraphBytes(some, 0, sparse, false)
 	if err != nil {
 		return err
 	}
-	more, err := spec.GraphBytes(2*some, some, sparse)
+	more, err := spec.GraphBytes(2*some, some, sparse, false)
 	if err != nil {
 		return err
 	}
-	both, err := spec.GraphBytes(2*some, 0, sparse)
+	both, err := spec.GraphBytes(2*some, 0, sparse, false)
 	if err != nil {
 		return err
 	}
 	b.nodeBytes, b.edgeBytes = (both-less)/some, (more-both)/some
 	// What does not grow with the nodes, which is less only where there are few.
 	few := min(n, some)
-	all, err := spec.GraphBytes(int(few), 0, sparse)
+	all, err := spec.GraphBytes(int(few), 0, sparse, false)
 	b.scratch = max(0, all-few*b.nodeBytes)
 	return err
 }

@@ -230,7 +230,7 @@ func (p *graphPlan) memory() memoryPlan {
 	host.off += b.pinned + devices*int64(p.batches.buffers)*b.batch.pinned
 	host.heap += o.held + devices*int64(p.batches.samples)*b.batch.sample
 	if p.placement == placement.Device {
-		device += b.whole + b.validation
+		device += b.whole + b.validation + b.validationLayers
 		// Features are in the memory of the whole graph, or beside it; batches and validation take rows of sparse ones.
 		if o.elements != nil || o.sampler != "" && !(p.unified && b.float) {
 			host.off += b.features

@@ -82,3 +82,14 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 		})
 	}
 }
+
+// Validation that computes what a few rows need, and then a test on all nodes, take no more than is planned.
+func TestInferenceOfSomeAndOfAllNodesTakesWhatIsPlanned(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 6000 --edges 12000 --features 8 --classes 4 --labeled 0.05 --seed 5")
+	for _, model := range []string{"gcn", "sage", "gat"} {
+		line := "train graph --hidden 128 --layers 2 --epochs 1 --batch 32 --fanout 3,3 --threads 2 --emulate gpu=1,mem=1GiB --model " + model
+		if p := peakOf(t, d, line); p.device > p.plannedDevice {
+			t.Errorf("hopfeed %s: %d bytes of the device are planned, %d were taken", line, p.plannedDevice, p.device)
+		}
+	}
+}

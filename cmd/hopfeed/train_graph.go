@@ -474,8 +474,14 @@ func (in *graphInput) rowSets(ctx context.Context, p session.Partition, seed uin
 func (in *graphInput) validation(ctx context.Context, rows loader.Rows) ([]rowSet, error) {
 	before := in.whole.AllocatedBytes()
 	set, err := in.whole.Neighborhood(ctx, rows.List, inferenceRows, in.layers)
-	in.where.bytes.validation = in.whole.AllocatedBytes() - before
-	return []rowSet{set}, err
+	if err != nil {
+		return nil, err
+	}
+	b := &in.where.bytes
+	if b.validation = in.whole.AllocatedBytes() - before; !set.Gathers() {
+		b.validationLayers = 0
+	}
+	return []rowSet{set}, nil
 }
 
 func (in *graphInput) inOrder(rows loader.Rows) ([]rowSet, error) {

@@ -261,6 +261,11 @@ type Set struct {
 // Rows is the number of nodes of an epoch.
 func (s *Set) Rows() int64 { return s.rows }
 
+// Gathers tells whether its batches read some rows of the features, which are dense: see Neighborhood.
+func (s *Set) Gathers() bool {
+	return len(s.batches) > 0 && s.batches[0].Whole != nil && s.batches[0].Whole.Inputs.Cols > 0
+}
+
 // EpochFrom yields the batches from batch first on: the same in each epoch.
 func (s *Set) EpochFrom(ctx context.Context, _ gds.Stream, _, first int) iter.Seq2[*loader.Batch, error] {
 	return func(yield func(*loader.Batch, error) bool) {
