@@ -120,7 +120,8 @@ func flagError(c *cobra.Command, err error) error {
 		return usagef("%s", wrong.Unwrap())
 	case errors.As(err, &wrong):
 		want := map[string]string{"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, not negative",
-			"float64": "a number", "float": "a number", "bool": "true or false", "duration": "a time such as 90s or 3h30m"}[wrong.GetFlag().Value.Type()]
+			"float64": "a number", "float": "a number", "bool": "true or false", "duration": "a time such as 90s or 3h30m",
+			"intSlice": "whole numbers, separated by commas", "float64Slice": "numbers, separated by commas"}[wrong.GetFlag().Value.Type()]
 		if want != "" {
 			return usagef("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
 		}

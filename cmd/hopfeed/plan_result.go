@@ -121,8 +121,12 @@ func (p *planned) text(w io.Writer) {
 		if a.Obstacle != "" {
 			possible = "no"
 		}
+		read := "-" // not measured
+		if a.EpochBytes > 0 {
+			read = a.EpochBytes.String()
+		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, possible, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
-			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, a.EpochBytes)
+			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, read)
 	}
 	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
 	for _, reason := range append(p.Reasons, p.otherObstacles()...) {

@@ -4,7 +4,9 @@ package report
 
 import (
 	"bytes"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"fmt"
 	"html/template"
 	"maps"
@@ -210,8 +212,11 @@ func settings(runs []Run) (all, differ settingsTable) {
 	return all, differ
 }
 
-// short is a setting with at most four digits, if it is a number of many.
+// short is a setting with at most four digits, if it is a number of many, and the first 16 digits of a fingerprint.
 func short(value string) string {
+	if _, err := hex.DecodeString(value); err == nil && len(value) == 2*sha256.Size {
+		return value[:16]
+	}
 	if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(value, ".") && len(value) > 8 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
