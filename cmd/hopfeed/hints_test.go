@@ -38,8 +38,9 @@ func TestWhatIsThereIsNamed(t *testing.T) {
 		{"UTF-16 without a mark", "import csv in.csv -o g", map[string]string{"in.csv": utf16Text("src,dst\n0,1\n")}, exitCorrupt, []string{"in.csv", "UTF-16"}},
 		{"lines that end with CR", "import csv in.csv -o g", map[string]string{"in.csv": "src,dst\r0,1\r1,0\r"}, exitCorrupt, []string{"in.csv", "carriage return alone"}},
 		{"a line that ends with CR LF", "import csv in.csv -o g", map[string]string{"in.csv": "0,1\r\n"}, exitDone, nil},
-		{"edges with a field of two lines", "import csv in.csv -o g", map[string]string{"in.csv": "src,dst,note\n0,1,\"a\nb\"\n"}, exitCorrupt, []string{"in.csv: line 3: a quoted field goes on in another line"}},
-		{"nodes with a field of two lines", "import csv edges.csv --node-table nodes.csv -o g", map[string]string{nodes: "id,name,label\n0,\"a\nb\",1\n1,c,0\n"}, exitCorrupt, []string{"line 2: a quoted field goes on in another line"}},
+		{"edges with a field of two lines", "import csv in.csv -o g", map[string]string{"in.csv": "src,dst,note\n0,1,\"a\nb\"\n"}, exitCorrupt, []string{"in.csv: line 3: 1 fields (want 3); if a quoted field goes on in another line"}},
+		{"edges with a field too many, and inches", "import csv in.csv -o g", map[string]string{"in.csv": "src,dst,size\n0,1,12\",x\n"}, exitCorrupt, []string{"in.csv: line 2: 4 fields (want 3)"}},
+		{"nodes with a field of two lines", "import csv edges.csv --node-table nodes.csv -o g", map[string]string{nodes: "id,name,label\n0,\"a\nb\",1\n1,c,0\n"}, exitCorrupt, []string{"line 2: 2 fields (want 3, as the first line has); if a quoted field goes on in another line"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := disk(t, generateLine, exportLine)
