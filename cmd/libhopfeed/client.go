@@ -20,6 +20,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
 // client is an open loader of one rank. Its epochs put batches into a ring (ring.h), from which the
@@ -93,31 +94,46 @@ func (c *client) serve(ctx context.Context) {
 }
 
 // run puts the batches of an epoch into the ring as soon as they are assembled, until another epoch
-// is requested.
+// is requested. Where those that are assembled or with the caller leave no memory for the next, it goes on from
+// there: at once, as what was not yet in the ring is gone, or when the caller has released one.
 func (c *client) run(ctx context.Context, epoch, batch int) error {
-	if !c.collect() {
-		return nil
+	wanted := c.collect()
+	for wanted {
+		next, err := c.runFrom(ctx, epoch, batch)
+		if !errors.Is(err, sampling.ErrHeld) {
+			return err
+		}
+		if next == batch && C.hopfeed_ring_starve(c.ring, C.CString(c.describeFull(err))) == 0 {
+			return err
+		}
+		batch, wanted = next, c.collect()
 	}
-	for b, err := range c.epochs.EpochFrom(ctx, c.stream, epoch, batch) {
+	return nil
+}
+
+// runFrom puts batches into the ring, and returns the one after the last.
+func (c *client) runFrom(ctx context.Context, epoch, next int) (int, error) {
+	for b, err := range c.epochs.EpochFrom(ctx, c.stream, epoch, next) {
 		if err == nil {
 			err = c.stream.Record().Wait(ctx)
 		}
 		if err != nil {
-			return err
+			return next, err
 		}
 		b.Hold()
 		var described C.hopfeed_batch
 		if err := c.describe(b, &described); err != nil {
 			b.Release(nil)
-			return err
+			return next, err
 		}
 		C.hopfeed_ring_put(c.ring, &described)
 		c.held[described.hold] = b
+		next = b.Index + 1
 		if !c.collect() {
-			return nil
+			return next, nil
 		}
 	}
-	return nil
+	return next, nil
 }
 
 // collect releases what the caller has released, and adds a buffer where the caller holds too many;
@@ -150,7 +166,7 @@ func (c *client) describeFull(err error) string {
 	switch {
 	case c.buffers >= mostBatches:
 		why = "a loader has no more"
-	case errors.Is(err, loader.ErrFull):
+	case errors.Is(err, loader.ErrFull), errors.Is(err, sampling.ErrHeld):
 		why = fmt.Sprintf("%s, %s, allows no more", c.memory.By, c.memory.Bytes)
 	}
 	return "drop all arrays of some of these batches, and copy what is kept of them (" + why + ")"

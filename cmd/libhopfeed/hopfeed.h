@@ -147,8 +147,8 @@ int32_t hopfeed_epoch(hopfeed_loader loader, int64_t epoch, int64_t batch);
 /*
  * hopfeed_next waits for the next batch for some milliseconds. First it releases the hold in *batch,
  * if that is not 0, and sets it to 0. So an interrupted caller who calls it again loses no batch. While
- * all buffers are held, and the epoch has more batches, it returns HOPFEED_OPTIONS, and goes on when one
- * is released. After any other error the epoch is over.
+ * all buffers, or all memory for batches, are held, and the epoch has more batches, it returns
+ * HOPFEED_OPTIONS, and goes on when one is released. After any other error the epoch is over.
  */
 int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch);
 

@@ -34,6 +34,7 @@ struct hopfeed_ring {
     int complete;   /* all batches of the epoch were put */
     int needs;      /* one more buffer */
     char *full;     /* what to do where all buffers are held; NULL: add one */
+    char *starved;  /* while there is no memory for the next batch: what to do where all others are held */
     int32_t status; /* HOPFEED_WAIT while the epoch runs */
     char *error;
 };
@@ -156,6 +157,18 @@ void hopfeed_ring_grow(hopfeed_ring *r, char *full) {
     pthread_cond_signal(&r->ready); /* who waits for a batch sees that there will be none */
 }
 
+int32_t hopfeed_ring_starve(hopfeed_ring *r, char *full) {
+    pthread_mutex_lock(&mutex);
+    r->starved = full;
+    pthread_cond_signal(&r->ready); /* who waits for a batch sees that there will be none */
+    while (!r->stopped && !r->requested && !count(r, RELEASED) && (count(r, READY) || count(r, TAKEN))) pthread_cond_wait(&r->changed, &mutex);
+    int32_t more = r->stopped || r->requested || count(r, RELEASED);
+    r->starved = NULL;
+    pthread_mutex_unlock(&mutex);
+    free(full);
+    return more;
+}
+
 void hopfeed_ring_end(hopfeed_ring *r, int32_t status, char *error) {
     pthread_mutex_lock(&mutex);
     if (r->requested) {
@@ -239,15 +252,16 @@ static void release(hopfeed_hold hold) {
     }
 }
 
-/* The batches that the caller holds leave the loader no buffer. */
-static int32_t held_error(const hopfeed_ring *r) {
-    const hopfeed_batch *oldest = &r->slots[0].batch, *newest = oldest;
+/* The batches that the caller holds leave the loader no buffer, or no memory. */
+static int32_t held_error(const hopfeed_ring *r, const char *full) {
+    const hopfeed_batch *oldest = NULL, *newest = NULL;
     for (const slot *s = r->slots; s < r->slots + r->size; s++) {
-        if (s->batch.hold < oldest->hold) oldest = &s->batch;
-        if (s->batch.hold > newest->hold) newest = &s->batch;
+        if (s->state != TAKEN) continue;
+        if (!oldest || s->batch.hold < oldest->hold) oldest = &s->batch;
+        if (!newest || s->batch.hold > newest->hold) newest = &s->batch;
     }
-    return option_error("all %lld batch buffers are held, the oldest by batch %lld, the newest by batch %lld: %s", (long long)r->size,
-                        (long long)oldest->index, (long long)newest->index, r->full);
+    return option_error("all %lld batch buffers are held, the oldest by batch %lld, the newest by batch %lld: %s",
+                        (long long)count(r, TAKEN), (long long)oldest->index, (long long)newest->index, full);
 }
 
 /* The batch that has been ready longest, or what there is instead, waiting until a time. */
@@ -260,7 +274,8 @@ static int32_t next(hopfeed_loader loader, const struct timespec *until, hopfeed
         int32_t status = take(r, batch);
         if (status != HOPFEED_WAIT) return status;
         int64_t taken = r->complete ? 0 : count(r, TAKEN);
-        if (taken == r->size && r->full) return held_error(r);
+        if (taken == r->size && r->full) return held_error(r, r->full);
+        if (taken && r->starved && !count(r, RELEASED)) return held_error(r, r->starved);
         /* The loader wants two buffers, one to fill while another is ready. */
         if (taken && taken + 1 >= r->size && !r->full && !r->needs) {
             r->needs = 1;

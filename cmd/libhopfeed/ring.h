@@ -35,6 +35,10 @@ int32_t hopfeed_ring_collect(hopfeed_ring *ring, hopfeed_hold *holds, int64_t *r
 /* Answers *grow: there is one more buffer or, where full is a text, there will not be more. */
 void hopfeed_ring_grow(hopfeed_ring *ring, char *full);
 
+/* Waits, where the batches in the ring leave no memory for the next, until one is released or the epoch is no longer
+ * wanted. It takes the text full, which says what to do where the caller holds all of them. 0: there is none. */
+int32_t hopfeed_ring_starve(hopfeed_ring *ring, char *full);
+
 /* Ends the epoch after the batches that are ready, with HOPFEED_END or an error, whose text it takes. */
 void hopfeed_ring_end(hopfeed_ring *ring, int32_t status, char *error);
 

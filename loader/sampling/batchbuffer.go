@@ -229,8 +229,8 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 		}
 		room := l.roomBytes()
 		if room < need {
-			return fmt.Errorf("%w: batch %d needs %v, and the batches that are held leave %v: hold fewer batches, or use fewer seeds or smaller fanouts",
-				gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), units.Bytes(max(room, 0)))
+			return fmt.Errorf("%w: batch %d needs %v, and %w %v: hold fewer batches, or use fewer seeds or smaller fanouts",
+				gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), ErrHeld, units.Bytes(max(room, 0)))
 		}
 		more = min(more, room)
 	}

@@ -16,6 +16,10 @@ import (
 	"github.com/hopfeed/hopfeed/loader/features"
 )
 
+// ErrHeld is returned, with gds.ErrOutOfMemory, when the batches of a loader that grows leave no memory for the next:
+// those that are held, and those that it has made ahead. The epoch can go on from the next when some are released.
+var ErrHeld = errors.New("the batches that are held leave")
+
 // LoaderOptions describe a loader of sampled mini-batches.
 type LoaderOptions struct {
 	Device gds.Device

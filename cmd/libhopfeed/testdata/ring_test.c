@@ -59,6 +59,7 @@ static void run(pair *p, int64_t epoch, int64_t first) {
         hopfeed_batch batch = {.index = index, .features = &p->memory[k], .layers = 1, .blocks = &block};
         hopfeed_ring_put(p->ring, &batch);
         p->held[k] = batch.hold;
+        if ((epoch + index) % 4 == 0) hopfeed_ring_starve(p->ring, strdup("hold fewer")); /* as if memory were full */
         if (!collect(p)) return;
     }
 }

@@ -177,6 +177,36 @@ class Ownership(unittest.TestCase):
         kept.clear()
         self.assertEqual(len(list(map(lambda b: b.index, loader))), len(loader))  # the next epoch
 
+    def test_batches_that_are_no_longer_kept_leave_room_for_larger_ones(self):
+        random, nodes, seeds = np.random.default_rng(0), 4000, 600
+        lists = [random.choice(nodes, 1500 if v % 20 == 0 else 2, replace=False) for v in range(seeds)]
+        arrays = {
+            "node_feat": random.normal(size=(nodes, 64)).astype(np.float32),
+            "edge_index": np.stack([np.concatenate(lists), np.repeat(np.arange(seeds), [len(n) for n in lists])]),
+            "splits": np.where(np.arange(nodes) < seeds, 0, -1).astype(np.int8),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name, array in arrays.items():
+                np.save(os.path.join(folder, name + ".npy"), array)
+            graph = hopfeed.import_npy(folder, os.path.join(folder, "graph"), progress=False)
+            loader = hopfeed.NeighborLoader(graph, [-1], 10, memory="56MiB", threads=2)
+            for _ in range(2):
+                kept = []
+                with self.assertRaisesRegex(hopfeed.OptionError, "are held, the oldest by batch 0, .* allows no more"):
+                    for b in loader:
+                        kept.append(b)
+                del b
+                for b in kept:
+                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["inputs"]])
+                self.assertGreater(len(kept), 3)
+                del b
+                kept.clear()
+                seen = []
+                for b in loader:
+                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["inputs"]])
+                    seen.append(b.index)
+                self.assertEqual(seen, list(range(len(loader))))
+
     def test_an_epoch_goes_on_when_batches_are_dropped(self):
         loader = hopfeed.Loader(self.store, 1, memory="49MiB")
         kept, seen = [], []
