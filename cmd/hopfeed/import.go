@@ -31,7 +31,7 @@ type graphOptions struct {
 func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
-	f.StringVar(&o.name, "name", "", "name of the data set, for people (default: what the input calls itself, else its folder or file)")
+	f.StringVar(&o.name, "name", "", "name of the data set, for people (default: its own, else that of the folder or file that is imported)")
 	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
 	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
