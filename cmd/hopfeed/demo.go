@@ -181,10 +181,10 @@ func (d *demo) products() error {
 	if err := d.verify("photo"); err != nil {
 		return err
 	}
-	if err := d.train("photo", "photo-sgc", "sgc", none); err != nil {
+	if err := d.train("photo", "photo-sgc", "--model sgc"); err != nil {
 		return err
 	}
-	return d.train("photo", "photo-sign", "sign", productSIGN)
+	return d.train("photo", "photo-sign", productSIGN)
 }
 
 // circuits trains on a small circuit and tests on one of 17 times its size.
@@ -202,7 +202,7 @@ func (d *demo) circuits() error {
 			return err
 		}
 	}
-	if err := d.train("csa8", "circuit-model", "sign", circuitSIGN); err != nil {
+	if err := d.train("csa8", "circuit-model", circuitSIGN); err != nil {
 		return err
 	}
 	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
@@ -221,15 +221,9 @@ func (d *demo) circuits() error {
 // Settings of the demo's models where they are not the defaults: of products
 // smaller and shorter for the time they take, of circuits chosen on those rows
 // of the small one that are held out.
-var (
-	none        = func(*trainOptions) {}
-	productSIGN = func(o *trainOptions) {
-		o.Values["hidden"], o.Values["dropout"], o.Epochs, o.byDefault["epochs"] = 64, 0.5, 30, false
-	}
-	circuitSIGN = func(o *trainOptions) {
-		o.Values["hidden"], o.Values["dropout"], o.LearningRate, o.WeightDecay, o.Epochs, o.Patience = 64, 0.1, 0.01, 0, 300, 20
-		clear(o.byDefault)
-	}
+const (
+	productSIGN = "--model sign --hidden 64 --dropout 0.5 --epochs 30"
+	circuitSIGN = "--model sign --hidden 64 --dropout 0.1 --lr 0.01 --weight-decay 0 --epochs 300 --patience 20"
 )
 
 func (d *demo) done(step string, r result) { d.Steps = append(d.Steps, demoStep{step, r}) }
@@ -279,16 +273,17 @@ func (d *demo) verify(name string) error {
 	return nil
 }
 
-// train trains from storage on <name>-store, and saves the model.
-func (d *demo) train(name, run, model string, change func(*trainOptions)) error {
-	o := &trainOptions{}
-	o.declareFlags(pflag.NewFlagSet("train", pflag.ContinueOnError))
-	o.store, o.model, o.placement = d.path(name+"-store"), model, placement.Storage
-	o.run, o.saveEvery, o.force = d.path(run), defaultSaveEvery, true
+// train trains from storage on <name>-store, by flags, and saves the model.
+func (d *demo) train(name, run, flags string) error {
+	o, f := &trainOptions{}, pflag.NewFlagSet("train", pflag.ContinueOnError)
+	o.declareFlags(f)
+	if err := f.Parse(append(strings.Fields(flags), "--placement", placement.Storage)); err != nil {
+		return err
+	}
+	o.store, o.run, o.saveEvery, o.force = d.path(name+"-store"), d.path(run), defaultSaveEvery, true
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}
-	change(o)
 	r, err := runTrain(d.ctx, d.verbs, o, tuneOptions{})
 	if err != nil {
 		return err
