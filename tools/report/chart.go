@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"math"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -58,7 +59,17 @@ func (c *canvas) text(x, y float64, anchor, class, text string) {
 	c.add(`<text x="%.1f" y="%.1f" text-anchor="%s" class="%s">%s</text>`, x, y, anchor, class, template.HTMLEscapeString(text))
 }
 
-func textWidth(text string) float64 { return charWidth * float64(len([]rune(text))) }
+func textWidth(text string) float64 { return charWidth * float64(columns(text)) }
+
+// columns is the width of a text in characters: those of East Asia, and pictures, are as wide as two.
+func columns(text string) (n int) {
+	for _, r := range text {
+		if n++; r >= 0x1100 && r < 0x1160 || r >= 0x2e80 {
+			n++
+		}
+	}
+	return n
+}
 
 // yAxis draws lines across the chart, and returns where.
 func (c *canvas) yAxis(ticks []float64, y func(float64) float64, text func(float64) string) (lines []box) {
@@ -281,11 +292,16 @@ func bars(title string, names []string, pieces [][]part, labels []string) templa
 	})
 }
 
-func shorten(text string, length int) string {
-	if r := []rune(text); len(r) > length {
-		return "…" + string(r[len(r)-length+1:])
+// shorten leaves the end of a text that is wider than most columns (1 or more).
+func shorten(text string, most int) string {
+	if columns(text) <= most {
+		return text
 	}
-	return text
+	for columns(text) >= most {
+		_, first := utf8.DecodeRuneInString(text)
+		text = text[first:]
+	}
+	return "…" + text
 }
 
 // key is an entry of the legend of a chart.

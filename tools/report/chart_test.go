@@ -150,3 +150,19 @@ func TestSeedsAreDrawnWithTheirMeanAndDeviation(t *testing.T) {
 		t.Errorf("one seed, or different metrics: %s", drawn)
 	}
 }
+
+func TestNamesOfEastAsiaHaveRoom(t *testing.T) {
+	for _, c := range []struct {
+		text, short string
+		width       float64
+	}{
+		{"short", "short", 5 * charWidth},
+		{"a long name of a run", "… of a run", 10 * charWidth},
+		{"图神经网络", "图神经网络", 10 * charWidth},
+		{"图神经网络训练", "…网络训练", 9 * charWidth},
+	} {
+		if got := shorten(c.text, 10); got != c.short || textWidth(got) != c.width {
+			t.Errorf("%s is shortened to %s, %.0f pixels wide; want %s, %.0f", c.text, got, textWidth(got), c.short, c.width)
+		}
+	}
+}
