@@ -115,7 +115,7 @@ func digest(t *testing.T, fsys vfs.FS, dir string) (sum uint64) {
 		if e.IsDir() {
 			fmt.Fprintln(h, "/", digest(t, fsys, name))
 		} else {
-			fmt.Fprintln(h, ":", sha256.Sum256([]byte(content(t, fsys, name))))
+			fmt.Fprintln(h, ":", sha256.Sum256(bytesOf(t, fsys, name)))
 		}
 		sum += h.Sum64()
 	}
@@ -123,6 +123,11 @@ func digest(t *testing.T, fsys vfs.FS, dir string) (sum uint64) {
 }
 
 func content(t *testing.T, fsys vfs.FS, name string) string {
+	t.Helper()
+	return string(bytesOf(t, fsys, name))
+}
+
+func bytesOf(t *testing.T, fsys vfs.FS, name string) []byte {
 	t.Helper()
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -133,11 +138,11 @@ func content(t *testing.T, fsys vfs.FS, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(io.NewSectionReader(f, 0, size))
-	if err != nil {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, size), data); err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
+	return data
 }
 
 func write(t *testing.T, fsys vfs.FS, name, data string) {

@@ -230,6 +230,6 @@ func TestTwoFeaturesPropagateTheBytesOfOne(t *testing.T) {
 	}
 	graph := disk(t, "generate sbm -o graph --nodes 2000 --edges 8000 --features 64 --classes 3 --labeled 0.9 --seed 7")
 	tryPairs(t, line, options, refusals, func() *vfs.Mem { return graph.CrashClone() }, func(d *vfs.Mem) string {
-		return fmt.Sprint(tree(t, d, "store"))
+		return fmt.Sprint(digest(t, d, "store"))
 	})
 }

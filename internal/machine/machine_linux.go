@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"math"
 	"path"
@@ -111,11 +112,12 @@ func read(fsys vfs.FS, name string) string {
 		return ""
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
-	if err != nil {
+	var text bytes.Buffer
+	text.Grow(16 << 10) // the kernel writes such a file anew for each read
+	if _, err := text.ReadFrom(io.NewSectionReader(f, 0, 1<<20)); err != nil {
 		return ""
 	}
-	return string(text)
+	return text.String()
 }
 
 // NUMANodes is the number of parts of memory that are near to some of the

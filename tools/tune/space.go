@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -87,13 +86,21 @@ func (s *Space) settings(place []int) Settings {
 	return all
 }
 
-// text tells settings apart.
+// text tells settings apart: it gives the lengths of names and values, which may hold any characters.
 func (s Settings) text() string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		fmt.Fprintf(&b, "%q=%q ", name, s[name])
+	names, size := make([]string, 0, len(s)), 0
+	for name, value := range s {
+		names = append(names, name)
+		size += len(name) + len(value) + len("100:1000=")
 	}
-	return b.String()
+	slices.Sort(names)
+	b := make([]byte, 0, size)
+	for _, name := range names {
+		b = append(strconv.AppendInt(b, int64(len(name)), 10), ':')
+		b = strconv.AppendInt(append(b, name...), int64(len(s[name])), 10)
+		b = append(append(b, '='), s[name]...)
+	}
+	return string(b)
 }
 
 // Len is the number of distinct settings.
