@@ -45,13 +45,21 @@ func refuseDangling(op, path string) error {
 	return pathError(op, path, fmt.Errorf("%w to %s, which does not exist (make that, or give another path)", ErrLink, to))
 }
 
-// followLink is path or, if that is a link, what it leads to.
+// followLink is path or, if that is a link, what it leads to. What is neither a file nor a directory is an error:
+// a new file would take the place of a device.
 func followLink(path string) (string, error) {
-	if _, err := os.Readlink(path); err != nil {
-		return path, nil
+	if _, err := os.Readlink(path); err == nil {
+		if err := refuseDangling("create", path); err != nil {
+			return "", err
+		}
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return "", err
+		}
 	}
-	if err := refuseDangling("create", path); err != nil {
-		return "", err
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return "", pathError("create", path, errNoFile)
 	}
-	return filepath.EvalSymlinks(path)
+	return path, nil
 }
+
+var errNoFile = errors.New("it is a device, a pipe or a socket, which is never replaced (give another path)")

@@ -281,3 +281,20 @@ func TestLinksAreFollowedAndNeverRemovedOrReplaced(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsNoFileIsNeverReplaced(t *testing.T) {
+	dir := t.TempDir()
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(unix.Mkfifo(pipe, 0o600), os.Symlink("pipe", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, link} {
+		_, err := OS().Create(path)
+		wantError(t, err, errNoFile)
+		_, _, err = OS().(DirectCreator).CreateDirect(path, MinDirect)
+		wantError(t, err, errNoFile)
+	}
+	if entries, err := os.ReadDir(dir); len(entries) != 2 || err != nil {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+}
