@@ -16,6 +16,7 @@ typedef struct {
     hopfeed_loader number;
     hopfeed_ring *ring;
     int64_t size, most;     /* buffers */
+    int starves;            /* for want of memory, at times */
     int64_t memory[MOST];   /* of batches: what fill says. Not atomic, so that the sanitizer sees who may touch it. */
     hopfeed_hold held[MOST]; /* the batches that they have; 0: none */
     pthread_t thread;
@@ -59,7 +60,7 @@ static void run(pair *p, int64_t epoch, int64_t first) {
         hopfeed_batch batch = {.index = index, .features = &p->memory[k], .layers = 1, .blocks = &block};
         hopfeed_ring_put(p->ring, &batch);
         p->held[k] = batch.hold;
-        if ((epoch + index) % 4 == 0) hopfeed_ring_starve(p->ring, strdup("hold fewer")); /* as if memory were full */
+        if (p->starves && index + 1 < BATCHES && (epoch + index) % 4 == 0) hopfeed_ring_starve(p->ring, strdup("hold fewer")); /* as if memory were full */
         if (!collect(p)) return;
     }
 }
@@ -167,6 +168,7 @@ static void *many(void *of) {
         pair p;
         int grows = (at + i) % 2;
         open_pair(&p, 1 + at + PAIRS * i, grows ? 2 : 3, grows ? MOST : 3, grows ? NULL : strdup("release one"));
+        p.starves = i % 3;
         use(&p);
         close_pair(&p);
     }
