@@ -56,7 +56,8 @@ func TestPlanSaysOfAGraphWhatTrainDoes(t *testing.T) {
 			t.Errorf("no %q in\n%s", says, text)
 		}
 	}
-	if text := must(t, d, "plan graph --model sage --hidden 4 --schedule multi-queue --batch 60").stdout; strings.Contains(text, "  0 B") {
+	text = must(t, d, "plan graph --model sage --hidden 4 --schedule multi-queue --batch 60").stdout
+	if strings.Contains(text, "  0 B") {
 		t.Errorf("what an epoch reads, which is not measured, is 0 B in\n%s", text)
 	}
 	if !reflect.DeepEqual(tree(t, d, "graph"), before) {

@@ -51,7 +51,8 @@ func CheckLimits(threads int) error {
 	}
 	need := int64(threadsEach*threads + threadsBeside)
 	if most, by := mostThreads(vfs.OS()); by != "" && most < need {
-		return fmt.Errorf("--threads %d %w: needs room for %d threads, with those that wait for files, and %s has room for %d", threads, ErrDoesNotFit, need, by, most)
+		return fmt.Errorf("--threads %d %w: needs room for %d threads, with those that wait for files, and %s has room for %d",
+			threads, ErrDoesNotFit, need, by, most)
 	}
 	return nil
 }

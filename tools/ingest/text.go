@@ -140,7 +140,7 @@ func isUTF16(start []byte) bool {
 // have been cut by a line feed in it.
 func (t *textFile) fieldsError(format string, args ...any) error {
 	if bytes.Count(t.last, []byte{'"'})%2 == 1 {
-		format += "; if a quoted field goes on in another line: that is not read, so write each row in one line, without line feeds in its fields"
+		format += "; if a quoted field goes on in another line: that is not read, so write each row in one line"
 	}
 	return t.errorf(format, args...)
 }
