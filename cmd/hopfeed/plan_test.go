@@ -21,7 +21,8 @@ func TestPlanSaysWhatScriptsRelyOn(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	write(t, d, "machine.yaml", toyMachine)
 	for _, line := range []string{
-		"plan store", "plan store --model sgc --placement storage", "plan store --split 0 --shuffle chunk --chunk-rows 5", "plan store --emulate gpu=2,mem=4MiB",
+		"plan store", "plan store --emulate gpu=2,mem=4MiB", // these measure the machine
+		"plan store --hardware machine.yaml --model sgc --placement storage", "plan store --hardware machine.yaml --split 0 --shuffle chunk --chunk-rows 5",
 		"plan store --hardware machine.yaml", "plan --hardware machine.yaml --nodes 1000 --features 5", "plan --hardware machine.yaml --dataset pokec --hops 1",
 	} {
 		p := object(t, must(t, d, line+" --json"))

@@ -28,7 +28,7 @@ func settings(t *testing.T, o outcome) (s trainer.Settings, epochs, best int) {
 }
 
 func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
-	d := disk(t, generateLine, propagateLine)
+	d := disk(t, strings.Replace(generateLine, "--nodes 300 --edges 1500", "--nodes 80 --edges 400", 1), propagateLine)
 	rows := int64(object(t, must(t, d, "inspect store --json"))["regions"].([]any)[0].(map[string]any)["rows"].(float64))
 	names, _ := trainer.Models()
 	for _, model := range names {
