@@ -75,7 +75,8 @@ func (s Space) List() (*Points, error) {
 
 // settings are those with these values of the dimensions.
 func (s *Space) settings(place []int) Settings {
-	all := maps.Clone(s.Base)
+	all := make(Settings, len(s.Base)+len(place))
+	maps.Copy(all, s.Base)
 	for d, at := range place {
 		all[s.Dimensions[d].Name] = s.Dimensions[d].Values[at]
 	}
