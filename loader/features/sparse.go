@@ -197,6 +197,11 @@ func LoadSparse(ctx context.Context, graph *format.Dir, e *Elements, threads int
 // Bytes is the memory of the rows.
 func (s *Sparse) Bytes() int64 { return 4*int64(len(s.offsets)) + elementBytes*int64(len(s.column)) }
 
+// ElementsOf is how many elements of so many rows from first on are not zero.
+func (s *Sparse) ElementsOf(first, rows int64) int64 {
+	return int64(s.offsets[first+rows] - s.offsets[first])
+}
+
 // Elements is how many elements of some rows are not zero. Nodes must be below Rows.
 func (s *Sparse) Elements(nodes []uint32) (n int64) {
 	for _, v := range nodes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sort"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -142,8 +143,12 @@ func (g *Graph) LargestChunk(columns int) (memory, model int64, err error) {
 		memory = max(memory, layOut(nodes, sources, edges, columns).end)
 		model = max(model, sources*c.nodeBytes+edges*c.edgeBytes)
 	}
-	memory = max(memory, c.featureRows(0)*c.featureBytes())
-	return max(memory, min(gds.Room(memory), c.limit)), max(model, c.featureRows(0)*c.nodeBytes), nil // as it grows
+	for first := int64(0); first < c.topology.Nodes(); {
+		rows := c.featureRows(first)
+		memory, model = max(memory, c.featureBytes(first, rows)), max(model, rows*c.nodeBytes)
+		first += rows
+	}
+	return max(memory, min(gds.Room(memory), c.limit)), model, nil // as it grows
 }
 
 // Each yields chunks: see loader.GraphChunks.
@@ -173,17 +178,22 @@ func (c *chunks) EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[load
 	}
 }
 
-// featureRows is how many nodes from first on have their features in a chunk.
+// featureRows is how many nodes from first on have their features in a chunk: one, or as many as the limit has room for.
 func (c *chunks) featureRows(first int64) int64 {
-	return min(chunkNodes, max(1, c.limit/(c.featureBytes()+c.nodeBytes)), c.topology.Nodes()-first)
+	most := min(chunkNodes, c.topology.Nodes()-first)
+	more := sort.Search(int(most-1), func(i int) bool {
+		rows := int64(i) + 2
+		return c.featureBytes(first, rows)+rows*c.nodeBytes > c.limit
+	})
+	return int64(more) + 1
 }
 
-// featureBytes is what the features of a node take, of sparse ones the mean.
-func (c *chunks) featureBytes() int64 {
+// featureBytes is what the features of so many nodes from first on take.
+func (c *chunks) featureBytes(first, rows int64) int64 {
 	if sparse, ok := c.features.(*features.Sparse); ok {
-		return sparse.Bytes()/max(sparse.Rows(), 1) + 1
+		return layOut(rows, 0, sparse.ElementsOf(first, rows), 0).end
 	}
-	return gds.Bytes(1, c.features.Columns(), gds.Float32)
+	return gds.Bytes(int(rows), c.features.Columns(), gds.Float32)
 }
 
 // bringRows brings the features of some nodes from first on to the device.

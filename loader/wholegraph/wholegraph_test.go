@@ -338,3 +338,23 @@ func TestSparseFeaturesComeAsTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// Chunks of rows that have more elements than others keep to the limit, too, and to what is planned.
+func TestChunksOfUnevenSparseRowsKeepToTheirLimit(t *testing.T) {
+	g := graphtest.Graph{Nodes: 2000, Columns: 45, ChunkRows: 50, DType: format.Float32, Labels: 1, Sparse: true, DenseNodes: 4}
+	const limit = 5000
+	w := inChunks(t, g, true, limit)
+	planned, _, err := w.LargestChunk(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for chunk, err := range w.chunks.EachRows(t.Context(), w.stream) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := layOut(int64(chunk.Destinations), 0, int64(chunk.Sparse.Values.Cols), 0).end
+		if taken > limit && chunk.Destinations > 1 || taken > planned || w.chunks.memory.Len() > planned {
+			t.Errorf("%d nodes from %d on take %d bytes, of %d: planned %d, limit %d", chunk.Destinations, chunk.First, taken, w.chunks.memory.Len(), planned, limit)
+		}
+	}
+}

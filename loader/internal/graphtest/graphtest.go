@@ -18,8 +18,9 @@ type Graph struct {
 	Labels                    int // columns; -n: n of values
 	// External: the features are in a file of their own, behind ten bytes.
 	External bool
-	// Sparse: features are zero but for one in twenty.
-	Sparse bool
+	// Sparse: features are zero but for one in twenty, and those of the first DenseNodes.
+	Sparse     bool
+	DenseNodes int
 }
 
 // Value is a feature, which every type holds exactly.
@@ -27,7 +28,7 @@ func Value(node uint32, column int) float32 { return float32((int(node)*31+colum
 
 // Value is a feature of the graph.
 func (g Graph) Value(node uint32, column int) float32 {
-	if g.Sparse && (int(node)*7+column)%20 != 0 {
+	if g.Sparse && int(node) >= g.DenseNodes && (int(node)*7+column)%20 != 0 {
 		return 0
 	}
 	return Value(node, column)
