@@ -23,7 +23,7 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 		want       string
 	}{
 		{"lost while it trains on a store", "train store --model sign --hidden 8 --lr 0.02 --batch 50", "cuLaunchKernel", 700, testdevice.Lost, exitFailed, "launchfailed"},
-		{"lost while it reads a store", "train store --model sgc --lr 0.02 --batch 50 --placement storage", "cuMemcpyAsync", 300, testdevice.Lost, exitFailed, "launchfailed"},
+		{"lost while it reads a store", "train store --model sgc --hops 2 --lr 0.02 --batch 50 --placement storage", "cuMemcpyAsync", 300, testdevice.Lost, exitFailed, "launchfailed"},
 		{"lost while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3", "cuLaunchKernel", 900, testdevice.Lost, exitFailed, "launchfailed"},
 		{"full while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3", "cuMemAlloc_v2", 40, testdevice.OutOfMemory, exitDoesNotFit, "out of device memory"},
 	} {
