@@ -172,22 +172,21 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 		return Memory{}, err
 	}
 	slots, err := l.slots()
-	pages := func(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align } // as devices count
 	features, stored, columns := l.batchBufferBytes()
 	staging := int64(0)
 	if !l.o.Mapped {
 		staging = int64(l.stagingCount()) * l.stagingBytes()
 	}
-	host := pages(int64(l.columns.labelBytes()) * l.rows)
+	host := gds.Aligned(int64(l.columns.labelBytes()) * l.rows)
 	if l.o.NodeIDs {
-		host += pages(4 * l.rows)
+		host += gds.Aligned(4 * l.rows)
 	}
 	return Memory{
-		Batches: int64(l.o.Buffers) * (pages(features) + pages(stored) + pages(columns)),
+		Batches: int64(l.o.Buffers) * (gds.Aligned(features) + gds.Aligned(stored) + gds.Aligned(columns)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: staging,
-		Host:    host + int64(l.o.Buffers)*pages(columns) + int64(l.preloadChunks(1))*pages(l.chunkBytes()),
-		Buffer:  pages(features) + pages(stored) + 2*pages(columns),
+		Host:    host + int64(l.o.Buffers)*gds.Aligned(columns) + int64(l.preloadChunks(1))*gds.Aligned(l.chunkBytes()),
+		Buffer:  gds.Aligned(features) + gds.Aligned(stored) + 2*gds.Aligned(columns),
 	}, err
 }
 

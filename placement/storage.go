@@ -36,7 +36,7 @@ func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 // if possible, and checks them.
 func (p *probe) measureStorage(r *Rates) (err error) {
 	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
-	stride := (chunkBytes + gds.Align - 1) / gds.Align * gds.Align
+	stride := gds.Aligned(chunkBytes)
 	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.affordableBytes(storageBytes, p.unified)/stride))
 	if count == 0 {
 		return nil

@@ -68,7 +68,7 @@ type memory struct {
 // matrix allocates a dense matrix of zeros; errors say what it is for.
 func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
 	bytes := gds.Bytes(rows, cols, t)
-	m.bytes += (bytes + gds.Align - 1) / gds.Align * gds.Align
+	m.bytes += gds.Aligned(bytes)
 	if m.dev == nil {
 		return gds.Tensor{}, nil
 	}
@@ -82,7 +82,7 @@ func (m *memory) matrix(what string, rows, cols int, t gds.DType) (gds.Tensor, e
 
 // pinned allocates pinned host memory, which is freed with the rest.
 func (m *memory) pinned(what string, bytes int64) (gds.Buffer, error) {
-	m.pinnedBytes += (bytes + gds.Align - 1) / gds.Align * gds.Align
+	m.pinnedBytes += gds.Aligned(bytes)
 	if m.dev == nil {
 		return nil, nil
 	}

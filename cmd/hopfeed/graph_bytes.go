@@ -62,7 +62,7 @@ type graphBytes struct {
 	float        bool  // features are stored as float32
 }
 
-// batchBytes are those of a batch of samples, about.
+// batchBytes estimates what a batch of samples takes, in bytes.
 type batchBytes struct {
 	device int64 // in a buffer on the device
 	pinned int64 // of the host, beside it
@@ -145,7 +145,7 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds, info gds.Info) (b grap
 		if err != nil {
 			return b, err
 		}
-		b.model += 4 * pages(4*parameters)
+		b.model += 4 * gds.Aligned(4*parameters)
 	}
 	if o.all {
 		blocks := make([]loader.Block, layers)
@@ -175,9 +175,6 @@ func (a *app) countGraph(graph *format.Dir, o graphNeeds, info gds.Info) (b grap
 	b.tables = b.tables.times(devices)
 	return b, nil
 }
-
-// pages is what an allocation of so many bytes takes.
-func pages(bytes int64) int64 { return (bytes + gds.Align - 1) / gds.Align * gds.Align }
 
 // modelRows is the most rows that a model of a graph of n nodes computes at a time.
 func (o *graphNeeds) modelRows(n int64) int {
@@ -236,7 +233,7 @@ func (b *graphBytes) countBatch(graph *format.Dir, o graphNeeds, info gds.Info, 
 	}
 	b.batch.sample = gds.Room(8*all + 8*sources)
 	if info.Unified {
-		b.batch.device = pages(gds.Room(float + written))
+		b.batch.device = gds.Aligned(gds.Room(float + written))
 		return
 	}
 	b.batch.route = gds.Room(written+4*most+4*nodes) + int64(3*len(blocks)+4)*gds.Align
@@ -252,7 +249,7 @@ func (b *graphBytes) countBatch(graph *format.Dir, o graphNeeds, info gds.Info, 
 	case layout.DType != gds.Float32 && o.elements == nil:
 		device += float
 	}
-	b.batch.device, b.batch.pinned = pages(gds.Room(device+written)), pages(gds.Room(written))
+	b.batch.device, b.batch.pinned = gds.Aligned(gds.Room(device+written)), gds.Aligned(gds.Room(written))
 }
 
 // countCache counts what a cache of rows takes on each device, where each sampler has so many bytes, and batches so many

@@ -37,7 +37,7 @@ type graphNeeds struct {
 	// Batches are prepared by a schedule: topology and features are pinned, if the device can read them so.
 	scheduled bool
 	devices   []gds.Device // that are open, of which the first gets the graph; nil: none is open
-	// Of features that are sparse, and are kept so; nil: they are dense.
+	// elements are the non-zero elements of features that are kept as sparse rows; nil: features are dense.
 	elements *features.Elements
 }
 
@@ -53,7 +53,7 @@ type graphPlan struct {
 	reasons   []string
 	// In chunks: device memory of one, and what the model keeps of each of its nodes and edges.
 	chunkBytes, nodeBytes, edgeBytes int64
-	// Of the largest chunk, when the edges of nodes are known: its memory, and what the model keeps of it.
+	// chunkMemory is the memory of the largest chunk, chunkModel what the model keeps of it; 0: not known yet.
 	chunkMemory, chunkModel int64
 	traceRows               int64 // see graphBytes
 	// What batches are expected to take at most, if there is less.
@@ -70,12 +70,12 @@ type graphPlan struct {
 // batchCount is how many batches there are at a time, for each device.
 type batchCount struct {
 	buffers  int  // in memory of the loader
-	onDevice int  // those of them that have memory of the device
+	onDevice int  // buffers that have device memory
 	samples  int  // on their way
 	route    bool // the device prepares some by itself
 }
 
-// scheduledBatches are those of a schedule with such buffers and so many workers, of epochs of so many batches.
+// scheduledBatches counts the batches of a schedule with buffers of these lengths, in epochs of so many batches.
 func scheduledBatches(cpuBuffer, gpuBuffer, workers, batches int, unified bool) batchCount {
 	c := batchCount{buffers: min(sampling.Buffers(cpuBuffer, gpuBuffer), max(batches, sampling.Buffers(1, 1))), onDevice: gpuBuffer + 2}
 	if c.samples = c.buffers + workers; unified || c.onDevice > c.buffers {
@@ -84,7 +84,7 @@ func scheduledBatches(cpuBuffer, gpuBuffer, workers, batches int, unified bool) 
 	return c
 }
 
-// queuedBatches are those of queues of a length.
+// queuedBatches counts the batches that wait in queues of a length.
 func queuedBatches(length int) batchCount {
 	return batchCount{buffers: sampling.QueueBuffers(length), onDevice: sampling.QueueBuffers(length), samples: 2 * length}
 }

@@ -517,7 +517,7 @@ func (in *graphInput) memory() *memoryPlan {
 		where.batches.route = in.onDevice != nil
 	}
 	if in.sampled != nil {
-		where.bytes.batch.device = max(where.bytes.batch.device, pages(gds.Room(in.sampled.Loader.Stats().BatchBytes)))
+		where.bytes.batch.device = max(where.bytes.batch.device, gds.Aligned(gds.Room(in.sampled.Loader.Stats().BatchBytes)))
 	}
 	m := where.memory()
 	return &m

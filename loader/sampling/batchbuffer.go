@@ -241,7 +241,7 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	if err != nil {
 		b.device = nil // not a nil pointer
 	} else {
-		l.batchBytes.Add(pages(b.device))
+		l.batchBytes.Add(gds.Aligned(b.device.Len()))
 	}
 	if err == nil && !l.unified {
 		b.pinned, err = gds.AllocRoom(p.written, l.o.Device.AllocPinned)
@@ -252,9 +252,6 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	}
 	return nil
 }
-
-// pages is the size of a buffer, in whole pages.
-func pages(b gds.Buffer) int64 { return (b.Len() + gds.Align - 1) / gds.Align * gds.Align }
 
 // memoryBytes is how much memory it has.
 func (b *batchBuffer) memoryBytes() (bytes int64) {
@@ -281,7 +278,7 @@ func (b *batchBuffer) freeDevice() error {
 	if b.device == nil {
 		return nil
 	}
-	b.l.batchBytes.Add(-pages(b.device))
+	b.l.batchBytes.Add(-gds.Aligned(b.device.Len()))
 	err := b.device.Free()
 	b.device = nil
 	return err

@@ -96,7 +96,7 @@ func (g *Graph) Features(threads int) features.Source {
 // AllocatedBytes is the memory of the device that the graph and its sets have.
 func (g *Graph) AllocatedBytes() (bytes int64) {
 	for _, b := range g.buffers {
-		bytes += (b.Len() + gds.Align - 1) / gds.Align * gds.Align
+		bytes += gds.Aligned(b.Len())
 	}
 	return bytes
 }
