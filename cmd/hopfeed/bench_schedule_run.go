@@ -158,7 +158,11 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		if s.paper != nil {
 			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", s.paper.Machine, s.paper.Data)
 		}
-		charts = append(charts, bench.TimelinesSVG(timelines), bench.TimelinesHTML(title, found.table(), timelines))
+		page, err := bench.TimelinesPage(title, found.table(), timelines)
+		if err != nil {
+			return nil, err
+		}
+		charts = append(charts, bench.Timelines(title, timelines).File(), page)
 	}
 	if o.output != "" {
 		if err := a.writeFiles(o.output, files, charts); err != nil {

@@ -47,7 +47,7 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	if err := d.SetAttribute("store", "propagation-seconds", "7200+"); err != nil {
 		t.Fatal(err)
 	}
-	if page := of(""); !strings.Contains(page, "≥ 2 h") || !strings.Contains(page, "the last alone is known") {
+	if page := of(""); !strings.Contains(page, "≥ 2 h") || !strings.Contains(page, "only the last one's time is known") {
 		t.Error("the time of a part is shown as that of all")
 	}
 	must(t, d, "propagate graph -o store --hops 3")

@@ -3,42 +3,24 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
-	"image/color"
 	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/chart"
 )
 
 // AblationFiles lists the names of the files that Files makes, in its order.
 func AblationFiles() []string {
-	return []string{"figure-5.svg", "figure-5.png", "figure-9.svg", "figure-9.png", "figure-14.svg", "figure-14.png", "ablation.json"}
+	return []string{"figure-5.svg", "figure-9.svg", "figure-14.svg", "ablation.json"}
 }
 
 // Files makes the charts, and a JSON file with all numbers.
 func (a *Ablation) Files() ([][]byte, error) {
-	var files [][]byte
-	for _, c := range []*figure{a.chart5(), a.chart9(), a.chart14()} {
-		svg, err := c.svg()
-		if err != nil {
-			return nil, err
-		}
-		png, err := c.png()
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, svg, png)
-	}
 	text, err := json.MarshalIndent(a, "", "  ")
-	return append(files, append(text, '\n')), err
+	return [][]byte{a.chart5().File(), a.chart9().File(), a.chart14().File(), append(text, '\n')}, err
 }
-
-var (
-	blue, green  = color.RGBA{0x4c, 0x78, 0xa8, 0xff}, color.RGBA{0x54, 0xa2, 0x4b, 0xff}
-	orange, red  = color.RGBA{0xf5, 0x85, 0x18, 0xff}, color.RGBA{0xe4, 0x57, 0x56, 0xff}
-	cyan, violet = color.RGBA{0x72, 0xb7, 0xb2, 0xff}, color.RGBA{0xb2, 0x79, 0xa2, 0xff}
-)
 
 // Work describes in words what was measured.
 func (a *Ablation) Work() string {
@@ -69,66 +51,89 @@ func (f *AblationFigure) About() string {
 }
 
 // chart9 draws Figure 9, with the bars of each placement.
-func (a *Ablation) chart9() *figure {
+func (a *Ablation) chart9() *chart.Figure {
 	return a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9, func(w Way) string { return w.Variant })
 }
 
 // chart14 draws Figure 14.
-func (a *Ablation) chart14() *figure {
-	return a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14, func(w Way) string {
-		return map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}[w.Shuffle]
-	})
+func (a *Ablation) chart14() *chart.Figure {
+	names := map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}
+	return a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14,
+		func(w Way) string { return names[w.Shuffle] })
 }
 
-func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *figure {
-	c := &figure{title: title, notes: []string{a.Work(), a.On(), f.About()}, layers: []layer{
-		{memories[loader.Host], blue}, {memories[loader.Device], green}, {memories[loader.Storage], orange},
-	}}
-	for _, model := range a.models() {
-		p := barChart{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "epoch time, normalised"}
-		var before Way
-		for _, b := range f.Bars {
-			if b.Model == model {
-				p.bars = append(p.bars, bar{name(b.Way), fmt.Sprintf("%.2f", b.Normalized), c.in(memories[b.Placement], b.Normalized), b.Placement != before.Placement})
-				before = b.Way
-			}
-		}
-		c.charts = append(c.charts, p)
+var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green, loader.Storage: chart.Orange}
+
+func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart.Figure {
+	c := &chart.Figure{Title: title, Notes: []string{a.Work(), a.On(), f.About()}}
+	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
+		c.Keys = append(c.Keys, chart.Key{Name: memories[p], Color: memoryColors[p]})
 	}
+	a.eachModel(c, "epoch time, normalised", f.Bars, func(b AblationBar) chart.Row {
+		bars := chart.Stack(nil, b.Normalized, memoryColors[b.Placement])
+		return chart.Row{Name: name(b.Way), Label: fmt.Sprintf("%.2f", b.Normalized), Bars: bars}
+	})
 	return c
 }
 
-// steps are the steps of an epoch, in order.
-var steps = []string{"load", "forward", "backward", "optimizer"}
+// eachModel adds a plot for each model, with a row for each of its bars.
+func (a *Ablation) eachModel(c *chart.Figure, axis string, bars []AblationBar, row func(b AblationBar) chart.Row) {
+	for _, model := range a.models() {
+		p := &chart.Rows{Title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), X: chart.Axis{Name: axis}}
+		var before Way
+		for _, b := range bars {
+			if b.Model == model {
+				r := row(b)
+				r.Apart = b.Placement != before.Placement
+				p.Rows = append(p.Rows, r)
+				before = b.Way
+			}
+		}
+		c.Plots = append(c.Plots, p)
+	}
+}
+
+// steps are the steps of an epoch, in order, as they are measured and as they are drawn.
+var steps = []struct {
+	measured string
+	chart.Key
+}{
+	{"load", chart.Key{Name: "loading that is not hidden", Color: chart.Red}},
+	{"forward", chart.Key{Name: "forward pass", Color: chart.Blue}},
+	{"backward", chart.Key{Name: "backward pass", Color: chart.Sky}},
+	{"optimizer", chart.Key{Name: "optimizer", Color: chart.Purple}},
+}
 
 // chart5 draws Figure 5, the steps of an epoch, for every way of Figure 9.
-func (a *Ablation) chart5() *figure {
-	c := &figure{title: "What an epoch of training waits for (preprop-gnn Figure 5)", layers: []layer{
-		{"loading that is not hidden", red}, {"forward pass", blue}, {"backward pass", cyan}, {"optimizer", violet},
-	}, notes: []string{a.Work(), a.on(),
-		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; above bars, the share of loading", a.Rounds)}}
-	for _, model := range a.models() {
-		p := barChart{title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), yAxis: "seconds an epoch"}
-		var before Way
-		for _, b := range a.Figure9.Bars {
-			if b.Model != model {
-				continue
-			}
-			values := make([]float64, len(steps))
+func (a *Ablation) chart5() *chart.Figure {
+	c := &chart.Figure{Title: "What an epoch of training waits for (preprop-gnn Figure 5)", Notes: []string{a.Work(), a.on(),
+		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; behind bars, the share of loading", a.Rounds)}}
+	for _, s := range steps {
+		c.Keys = append(c.Keys, s.Key)
+	}
+	longest := 0.0
+	for _, r := range a.Results {
+		longest = max(longest, total(r.StepSeconds))
+	}
+	unit, per := chart.TimeUnit(longest)
+	a.eachModel(c, "time of an epoch ("+unit+")", a.Figure9.Bars, func(b AblationBar) chart.Row {
+		row := chart.Row{Name: b.Variant + ", " + string(b.Placement)}
+		load, sum := 0.0, 0.0
+		for _, s := range steps {
+			mean := 0.0
 			for _, r := range a.Results {
-				if r.Model == model && r.Way == b.Way {
-					for i, step := range steps {
-						values[i] += r.StepSeconds[step] / float64(len(a.hops(model)))
-					}
+				if r.Model == b.Model && r.Way == b.Way {
+					mean += r.StepSeconds[s.measured] / float64(len(a.hops(b.Model)))
 				}
 			}
-			p.bars = append(p.bars, bar{
-				b.Variant + "\n" + string(b.Placement), fmt.Sprintf("%.0f %%", 100*values[0]/sum(values)), values, b.Placement != before.Placement,
-			})
-			before = b.Way
+			if sum += mean; s.measured == "load" {
+				load = mean
+			}
+			row.Bars = chart.Stack(row.Bars, mean/per, s.Color)
 		}
-		c.charts = append(c.charts, p)
-	}
+		row.Label = fmt.Sprintf("%.0f %%", 100*load/sum)
+		return row
+	})
 	return c
 }
 

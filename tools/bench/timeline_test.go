@@ -1,11 +1,9 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/xml"
-	"errors"
-	"io"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,73 +37,54 @@ func TestTimelinesShowEveryStageInItsLane(t *testing.T) {
 		})
 		timelines = append(timelines, line)
 	}
-	svg := TimelinesSVG(timelines)
+	figure := Timelines("Schedules", timelines)
+	svg := string(figure.File())
 	type rect struct{ x, width, y float64 }
 	var found []rect
-	var texts strings.Builder
-	height := 0.0
-	for decoder := xml.NewDecoder(bytes.NewReader(svg)); ; {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
+	for _, m := range regexp.MustCompile(`<rect class="mark" x="(\S+)" y="(\S+)" width="(\S+)"`).FindAllStringSubmatch(svg, -1) {
+		var r rect
+		for i, to := range []*float64{&r.x, &r.y, &r.width} {
+			v, err := strconv.ParseFloat(m[i+1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*to = v
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch token := token.(type) {
-		case xml.CharData:
-			texts.Write(token)
-		case xml.StartElement:
-			value := map[string]string{}
-			for _, a := range token.Attr {
-				value[a.Name.Local] = a.Value
-			}
-			number := func(name string) float64 {
-				v, err := strconv.ParseFloat(value[name], 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return v
-			}
-			if token.Name.Local == "svg" {
-				height, err = strconv.ParseFloat(strings.Fields(value["viewBox"])[3], 64)
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			if value["class"] == "stage" {
-				found = append(found, rect{number("x"), number("width"), number("y")})
-			}
-		}
+		found = append(found, r)
 	}
 	if len(found) != rects {
 		t.Errorf("%d stages are drawn, want %d", len(found), rects)
 	}
 	slices.SortFunc(found, func(a, b rect) int { return cmp.Or(cmp.Compare(a.y, b.y), cmp.Compare(a.x, b.x)) })
 	for i, r := range found {
-		if r.x < laneNames || r.x+r.width > timelineWidth || r.width <= 0 || r.y < 0 || r.y+laneHeight > height {
-			t.Errorf("%+v lies outside", r)
+		if r.width <= 0 {
+			t.Errorf("%+v has no width", r)
 		}
 		if i > 0 && found[i-1].y == r.y && found[i-1].x+found[i-1].width > r.x+0.02 {
 			t.Errorf("%+v lies over %+v", r, found[i-1])
 		}
 	}
 	// The longest epoch fills the width: with three workers, ten turns of 90 ms, then the last batch moves and is trained.
+	lane := regexp.MustCompile(`<rect class="lane" x="(\S+)" y="\S+" width="(\S+)"`).FindStringSubmatch(svg)
+	from, _ := strconv.ParseFloat(lane[1], 64)
+	width, _ := strconv.ParseFloat(lane[2], 64)
 	last := slices.MaxFunc(found, func(a, b rect) int { return cmp.Compare(a.x+a.width, b.x+b.width) })
-	if end := last.x + last.width; end < timelineWidth-11 || last.width < 0.004*float64(timelineWidth-laneNames)*0.9 {
-		t.Errorf("the epoch ends at %v", end)
+	if end := last.x + last.width; math.Abs(end-from-width) > 0.2 || last.width < 0.004*width {
+		t.Errorf("the epoch ends at %v of %v", end-from, width)
 	}
-	for _, want := range []string{"cpu <1>", "a & b", "worker 3", "link", "device", "batch 29: trained"} {
-		if !strings.Contains(texts.String(), want) {
+	for _, want := range []string{"cpu &lt;1&gt;", "a &amp; b", "worker 3", "link", "device", "batch 29: trained"} {
+		if !strings.Contains(svg, want) {
 			t.Errorf("no %q", want)
 		}
 	}
 	long := Timeline{Title: "long", Spans: []schedule.Span{{Stage: schedule.Train, End: time.Hour}, {Stage: schedule.Train, Start: time.Hour, End: 2 * time.Hour}}}
-	if cut := string(TimelinesSVG(append(timelines, long))); strings.Count(cut, `class="stage"`) != rects+1 {
+	if cut := string(Timelines("", append(timelines, long)).File()); strings.Count(cut, `class="mark"`) != rects+1 {
 		t.Error("of a long epoch, more is drawn than its beginning")
 	}
-	page := string(TimelinesHTML("x < y", [][]string{{"a", "b"}, {"1", "<2>"}}, timelines))
-	if !strings.Contains(page, string(svg)) || !strings.Contains(page, "<td>&lt;2&gt;</td>") || !strings.Contains(page, "<h1>x &lt; y</h1>") {
-		t.Error(page[:800])
+	page, err := TimelinesPage("x < y", [][]string{{"a", "b"}, {"1", "<2>"}}, timelines)
+	for _, want := range []string{"<td>&lt;2&gt;</td>", "<th>b</th>", "<h1>x &lt; y</h1>", "batch 29: trained", "prefers-color-scheme"} {
+		if err != nil || !strings.Contains(string(page), want) {
+			t.Errorf("no %q: %v", want, err)
+		}
 	}
 }

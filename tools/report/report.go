@@ -16,6 +16,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -31,7 +32,7 @@ type Run struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows, "style": func() template.CSS { return chart.Style }}).Parse(pageText))
 
 // content is what the page is filled with.
 type content struct {
@@ -50,12 +51,11 @@ type content struct {
 	Trade   template.HTML // accuracy against epoch time
 	Traffic template.HTML
 
-	StageKeys, TrafficKeys []key
-	Predicted              bool     // some epoch
-	Marks                  []string // of Trade, explained
-	NoTrade                string   // why there is no Trade
-	Sampled, Cached        bool     // rows of Traffic
-	Spread                 bool     // some training has several seeds
+	Predicted       bool     // some epoch
+	Marks           []string // of Trade, explained
+	NoTrade         string   // why there is no Trade
+	Sampled, Cached bool     // rows of Traffic
+	Spread          bool     // some training has several seeds
 
 	Table7  []preprocessing
 	AtLeast bool     // some propagation took longer than is known
@@ -92,7 +92,7 @@ func Page(runs []Run) ([]byte, error) {
 		if r.Options.Metric != c.Metric {
 			c.Metric = "metric"
 		}
-		c.Runs = append(c.Runs, r.row(color(i)))
+		c.Runs = append(c.Runs, r.row(chart.Color(i)))
 		t := r.figures().EpochTraffic
 		c.Sampled, c.Cached, c.Spread = c.Sampled || r.readsGraph() && t.Rows > 0, c.Cached || t.CachedRows > 0, c.Spread || len(r.Runs) > 1
 		if !r.readsGraph() { // which is not propagated
@@ -105,19 +105,19 @@ func Page(runs []Run) ([]byte, error) {
 	c.All, c.Differ = settings(runs)
 	for _, each := range []struct {
 		title string
+		axis  chart.Axis
 		value func(e trainer.EpochMetrics) *float64
 	}{
-		{"Validation " + c.Metric, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }},
-		{"Training loss", func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }},
+		{"Validation " + c.Metric, metricAxis("", c.Metric), func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }},
+		{"Training loss", chart.Axis{Name: "loss"}, func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }},
 	} {
-		if chart, dots, bands := curves(each.title, runs, each.value); chart != "" {
-			c.Charts, c.Dots, c.Bands = append(c.Charts, chart), c.Dots || dots, c.Bands || bands
+		if drawn, dots, bands := curves(each.title, runs, each.axis, each.value); drawn != "" {
+			c.Charts, c.Dots, c.Bands = append(c.Charts, drawn), c.Dots || dots, c.Bands || bands
 		}
 	}
 	c.Seeds = seeds(runs)
-	c.Stages, c.StageKeys = stages(runs)
+	c.Stages, c.Traffic = stages(runs), traffic(runs)
 	c.Epochs, c.Predicted = epochs(runs)
-	c.Traffic, c.TrafficKeys = traffic(runs)
 	if c.Several {
 		c.Trade, c.Marks, c.NoTrade = tradeoff(runs)
 	}

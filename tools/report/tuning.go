@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -112,10 +112,13 @@ func (t *Tuning) Page() ([]byte, error) {
 		}
 		c.Fits = append(c.Fits, row)
 	}
-	memory := scatterAxis{"memory, MiB", func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }, tickText, true}
-	rate := scatterAxis{"training rows a second", t.Goals.Throughput, count, true}
-	valid := scatterAxis{"validation " + c.Metric, func(o tune.Outcome) float64 { return *o.Valid }, tickText, false}
-	c.Charts = []template.HTML{t.scatter("Throughput against memory", memory, rate, front, roles), t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles)}
+	memory := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true}, func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }}
+	rate := scatterAxis{chart.Axis{Name: "training rows a second", Log: true, Text: count}, t.Goals.Throughput}
+	valid := scatterAxis{metricAxis("validation ", c.Metric), func(o tune.Outcome) float64 { return *o.Valid }}
+	c.Charts = []template.HTML{
+		t.scatter("Throughput against memory", memory, rate, front, roles),
+		t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles),
+	}
 	var b bytes.Buffer
 	err := tuningPage.Execute(&b, c)
 	return b.Bytes(), err
@@ -141,90 +144,34 @@ func (t *Tuning) row(trial tune.Trial, columns []string, role string) tuningRow 
 	return r
 }
 
-// scatterAxis is one of the figures of trials.
-type scatterAxis struct {
-	name        string
-	of          func(tune.Outcome) float64
-	text        func(float64) string
-	logarithmic bool
-}
-
-// ticks are round numbers within a range.
-func (a *scatterAxis) ticks(low, high float64) (ticks []float64) {
-	all := steps(low, high, 6)
-	if a.logarithmic && high > 4*low {
-		all = powers(low, high)
-	}
-	for _, v := range all {
-		if v >= low && v <= high {
-			ticks = append(ticks, v)
-		}
-	}
-	return ticks
-}
-
-// place returns where a value of an axis lies between two pixels, with a margin for the points, and the range of values.
-func (a *scatterAxis) place(all []tune.Trial, from, to float64) (at func(v float64) float64, low, high float64) {
-	scale := func(v float64) float64 { return v }
-	if a.logarithmic {
-		scale = math.Log
-	}
-	low, high = math.Inf(1), math.Inf(-1)
-	for _, trial := range all {
-		v := a.of(trial.Outcome)
-		low, high = min(low, v), max(high, v)
-	}
-	p, q := scale(low), scale(high)
-	if p == q {
-		p, q = p-0.5, q+0.5
-	}
-	p, q = p-(q-p)/20, q+(q-p)/20
-	return func(v float64) float64 { return from + (to-from)*(scale(v)-p)/(q-p) }, low, high
-}
-
 // outside tells that a measured trial is not within the limits.
 func (t *Tuning) outside(trial tune.Trial) bool {
 	return t.Goals.Measured(trial.Outcome) && !t.Goals.Meets(trial.Outcome)
 }
 
-// scatter draws the measured trials. Those of the front are filled, those outside the limits are crosses.
-func (t *Tuning) scatter(title string, xAxis, yAxis scatterAxis, front []tune.Trial, roles map[int]string) template.HTML {
-	var all []tune.Trial
+// scatter draws the measured trials: filled on the front, crosses outside the limits, rings elsewhere.
+func (t *Tuning) scatter(title string, x, y scatterAxis, front []tune.Trial, roles map[int]string) template.HTML {
+	p := &chart.XY{X: x.Axis, Y: y.Axis}
 	for _, trial := range t.Trials {
-		if t.Goals.Measured(trial.Outcome) {
-			all = append(all, trial)
+		if !t.Goals.Measured(trial.Outcome) {
+			continue
 		}
+		mark := chart.Point{X: x.of(trial.Outcome), Y: y.of(trial.Outcome), Color: chart.Grey, Mark: chart.Ring, Name: roles[trial.Number]}
+		mark.About = fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)),
+			units.Bytes(t.Goals.Memory(trial.Outcome)), valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid}))
+		if slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }) {
+			mark.Mark, mark.Color = chart.Dot, chart.Blue
+		} else if t.outside(trial) {
+			mark.Mark = chart.Cross
+		}
+		p.Points = append(p.Points, mark)
 	}
-	return chart(title, func(c *canvas) float64 {
-		const from = top + textHeight // below the name of the axis
-		x, low, high := xAxis.place(all, left, c.width-right)
-		c.xAxis(lineHeight-bottom, xAxis.name, xAxis.ticks(low, high), x, xAxis.text)
-		y, low, high := yAxis.place(all, lineHeight-bottom, from)
-		taken := append(c.yAxis(yAxis.ticks(low, high), y, yAxis.text), box{0, 0, textWidth(yAxis.name), textHeight})
-		c.text(0, 12, "start", "label", yAxis.name)
-		for _, trial := range all {
-			px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
-			taken = append(taken, box{px - 5, py - 5, px + 5, py + 5})
-			about := template.HTMLEscapeString(fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)),
-				valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})))
-			switch on := slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }); {
-			case on:
-				c.add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"><title>%s</title></circle>`, px, py, colors[0], about)
-			case t.outside(trial):
-				c.add(`<path d="M%.1f %.1f l6 6 m0 -6 l-6 6" stroke="#999" fill="none"><title>%s</title></path>`, px-3, py-3, about)
-			default:
-				c.add(`<circle cx="%.1f" cy="%.1f" r="3.5" fill="none" stroke="#777"><title>%s</title></circle>`, px, py, about)
-			}
-		}
-		for _, trial := range front {
-			if name := roles[trial.Number]; name != "" {
-				px, py := x(xAxis.of(trial.Outcome)), y(yAxis.of(trial.Outcome))
-				if b := c.findRoom(px, py, textWidth(name), taken); b != (box{}) {
-					taken = append(taken, b)
-					c.text(b.left, b.bottom-3, "start", "label", name)
-				}
-			}
-		}
-		return lineHeight
-	})
+	f := chart.Figure{Title: title, Plots: []chart.Plot{p}}
+	return f.HTML()
+}
+
+// scatterAxis is one of the figures of trials.
+type scatterAxis struct {
+	chart.Axis
+	of func(tune.Outcome) float64
 }

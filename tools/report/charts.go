@@ -1,0 +1,361 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/chart"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// runKeys is the legend of charts with a colour for each run; nil for a single run.
+func runKeys(runs []Run) (keys []chart.Key) {
+	if len(runs) == 1 {
+		return nil
+	}
+	for i, r := range runs {
+		keys = append(keys, chart.Key{Name: r.Name, Color: chart.Color(i)})
+	}
+	return keys
+}
+
+// metricAxis is the axis of a metric: in percent, or in its own units.
+func metricAxis(what, metric string) chart.Axis {
+	if trainer.LowerIsBetter(metric) {
+		return chart.Axis{Name: what + metric}
+	}
+	return chart.Axis{Name: what + metric + " (%)", Text: func(v float64) string { return fmt.Sprintf("%.4g", 100*v) }}
+}
+
+// curves draws a value of each epoch for each run; nothing if no epoch has one. dots and bands tell whether it has
+// dots of selected epochs and bands of several seeds.
+func curves(title string, runs []Run, y chart.Axis, value func(trainer.EpochMetrics) *float64) (
+	drawn template.HTML, dots, bands bool) {
+	p := &chart.XY{X: chart.Axis{Name: "epoch", Whole: true}, Y: y}
+	low, high := math.Inf(1), math.Inf(-1)
+	for i, r := range runs {
+		line, best := meanCurve(r, value)
+		if len(line.X) == 0 {
+			continue
+		}
+		line.Color = chart.Color(i)
+		p.Lines = append(p.Lines, line)
+		bands = bands || len(r.Runs) > 1
+		low, high = min(low, slices.Min(line.Low)), max(high, slices.Max(line.High))
+		if best >= 0 {
+			dots = true
+			p.Points = append(p.Points, chart.Point{X: line.X[best], Y: line.Y[best], Color: line.Color})
+		}
+	}
+	if len(p.Lines) == 0 {
+		return "", false, false
+	}
+	p.Y.Log = low > 0 && high > 10*low
+	f := chart.Figure{Title: title, Keys: runKeys(runs), Plots: []chart.Plot{p}}
+	return f.HTML(), dots, bands
+}
+
+// meanCurve is the mean over the seeds of a run, as long as at least half of them go on, with their range as band.
+// best is the place of the selected epoch, -1 if there are several seeds or none is selected.
+func meanCurve(r Run, value func(trainer.EpochMetrics) *float64) (c chart.Line, best int) {
+	byEpoch := map[int][]float64{}
+	last := 0
+	for _, e := range r.History {
+		if v := value(e); v != nil && !math.IsNaN(*v) && !math.IsInf(*v, 0) {
+			byEpoch[e.Epoch] = append(byEpoch[e.Epoch], *v)
+			last = max(last, e.Epoch)
+		}
+	}
+	best = -1
+	for epoch := 1; epoch <= last; epoch++ {
+		values := byEpoch[epoch]
+		if len(values) == 0 || 2*len(values) < len(r.Runs) {
+			continue
+		}
+		mean := 0.0
+		for _, v := range values {
+			mean += v / float64(len(values))
+		}
+		if len(r.Runs) == 1 && epoch == r.Runs[0].BestEpoch {
+			best = len(c.X)
+		}
+		c.X, c.Y = append(c.X, float64(epoch)), append(c.Y, mean)
+		c.Low, c.High = append(c.Low, slices.Min(values)), append(c.High, slices.Max(values))
+	}
+	return c, best
+}
+
+// seeds draws the test metric of each seed of each training, or the validation metric if no seed was tested, with
+// mean and standard deviation; nothing if no training has several seeds, or metrics differ.
+func seeds(runs []Run) template.HTML {
+	metric := runs[0].Options.Metric
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
+		return ""
+	}
+	what, of := "Test ", func(r trainer.Run) *float64 { return r.TestMetric }
+	mean := func(r Run) *trainer.Spread { return r.figures().Test }
+	if !slices.ContainsFunc(runs, func(r Run) bool { return mean(r) != nil }) {
+		what, of = "Validation ", func(r trainer.Run) *float64 { return r.ValidMetric }
+		mean = func(r Run) *trainer.Spread { return r.figures().Valid }
+	}
+	p := &chart.Rows{X: metricAxis("", metric), From: math.Inf(1), To: math.Inf(-1)}
+	several := false
+	for i, r := range runs {
+		m := mean(r)
+		if m == nil {
+			continue
+		}
+		row := chart.Row{Name: r.Name, Label: valueText(metric, m), Color: chart.Color(i), Mean: &m.Mean}
+		for _, run := range r.Runs {
+			if v := of(run); v != nil && run.State == trainer.RunFinished {
+				row.Rings = append(row.Rings, *v)
+				p.From, p.To = min(p.From, *v), max(p.To, *v)
+			}
+		}
+		low, high := m.Mean-m.Std, m.Mean+m.Std
+		if m.Std > 0 {
+			row.Bars = []chart.Bar{{From: low, To: high, Color: row.Color, Pale: true}}
+		}
+		p.From, p.To, several = min(p.From, low), max(p.To, high), several || len(row.Rings) > 1
+		p.Rows = append(p.Rows, row)
+	}
+	if !several {
+		return ""
+	}
+	margin := (p.To - p.From) / 20
+	p.From, p.To = p.From-margin, p.To+margin
+	f := chart.Figure{Title: what + metric + " of each seed", Plots: []chart.Plot{p}}
+	return f.HTML()
+}
+
+// point is a training in the chart of accuracy against epoch time.
+type point struct {
+	name, color string
+	sampled     bool    // its model reads a graph
+	seconds     float64 // of an epoch of training
+	trainer.Spread
+}
+
+// trainEpochSeconds is the median time of an epoch without validation, 0 if none has ended.
+func (r *Run) trainEpochSeconds() float64 {
+	var seconds []float64
+	for _, e := range r.History {
+		seconds = append(seconds, e.TrainSeconds)
+	}
+	if len(seconds) == 0 {
+		return 0
+	}
+	slices.Sort(seconds)
+	return (seconds[(len(seconds)-1)/2] + seconds[len(seconds)/2]) / 2
+}
+
+// readsGraph tells that the model reads a graph, not a hop store.
+func (r *Run) readsGraph() bool {
+	aggregation, err := trainer.AggregationOf(r.Spec.Model)
+	return err == nil && aggregation != ""
+}
+
+// points are the trainings that have a test metric and an epoch, by epoch time.
+func points(runs []Run) (all []point) {
+	for i, r := range runs {
+		p := point{name: r.Name, color: chart.Color(i), seconds: r.trainEpochSeconds(), sampled: r.readsGraph()}
+		if test := r.figures().Test; test != nil && p.seconds > 0 {
+			p.Spread = *test
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b point) int { return cmp.Compare(a.seconds, b.seconds) })
+	return all
+}
+
+// frontier are the points that are better than all faster ones (preprop-gnn section 6.1). all is by epoch time.
+func frontier(all []point, lower bool) (best []point) {
+	for _, p := range all {
+		n := len(best)
+		if n > 0 && ((p.Mean > best[n-1].Mean) == lower || p.Mean == best[n-1].Mean) {
+			continue
+		}
+		if n > 0 && p.seconds == best[n-1].seconds {
+			best = best[:n-1]
+		}
+		best = append(best, p)
+	}
+	return best
+}
+
+// tradeoff draws the test metric of trainings against the time of an epoch (preprop-gnn Figures 7 and 11) and
+// lists what the marks mean. why says why there is no drawing.
+func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
+	metric := runs[0].Options.Metric
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
+		return "", nil, "The trainings have different metrics."
+	}
+	all := points(runs)
+	if len(all) < 2 {
+		return "", nil, "Fewer than two trainings have been tested."
+	}
+	unit, per := chart.TimeUnit(all[len(all)-1].seconds)
+	p := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true}, Y: metricAxis("test ", metric)}
+	best := frontier(all, trainer.LowerIsBetter(metric))
+	dashed := chart.Line{Color: chart.Grey, Dashed: true}
+	for _, b := range best {
+		dashed.X, dashed.Y = append(dashed.X, b.seconds/per), append(dashed.Y, b.Mean)
+	}
+	p.Lines = []chart.Line{dashed}
+	var stores, graphs, spread bool
+	for _, t := range all {
+		stores, graphs, spread = stores || !t.sampled, graphs || t.sampled, spread || t.Std > 0
+		mark := chart.Point{X: t.seconds / per, Y: t.Mean, Spread: t.Std, Color: t.color, Name: t.name,
+			About: fmt.Sprintf("%s: %s, %s", t.name, valueText(metric, &t.Spread), duration(t.seconds))}
+		if t.sampled {
+			mark.Mark = chart.Square
+		}
+		p.Points = append(p.Points, mark)
+	}
+	better := "up"
+	if trainer.LowerIsBetter(metric) {
+		better = "down"
+	}
+	marks = append(marks, "Better is "+better+" and to the left.")
+	if stores && graphs {
+		marks = append(marks, "A circle is a model that reads a hop store, a square one that reads a graph.")
+	}
+	if len(best) > 1 {
+		marks = append(marks, "The dashed line joins the trainings that no other beats in both.")
+	}
+	if spread {
+		marks = append(marks, "Bars are standard deviations over seeds.")
+	}
+	if stores {
+		marks = append(marks, "The time leaves propagation out.")
+	}
+	f := chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs), Plots: []chart.Plot{p}}
+	return f.HTML(), marks, ""
+}
+
+// stageKeys are the stages of a run, in the order in which they are drawn.
+var stageKeys = []struct{ stage, name, color string }{
+	{"load_wait", "waiting for input", chart.Red},
+	{"compute", "training", chart.Blue},
+	{"validate", "validation", chart.Sky},
+	{"test", "test", chart.Grey},
+}
+
+// stages draws the time of each stage of the runs that have any.
+func stages(runs []Run) template.HTML {
+	longest := 0.0
+	for _, r := range runs {
+		longest = max(longest, r.trainSeconds())
+	}
+	if longest == 0 {
+		return ""
+	}
+	unit, per := chart.TimeUnit(longest)
+	p := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
+	f := chart.Figure{Title: "Time of a run, by stage", Plots: []chart.Plot{p}}
+	occurs := map[string]bool{}
+	for _, r := range runs {
+		total, s := r.trainSeconds(), r.figures().StageSeconds
+		if !(total > 0) {
+			continue
+		}
+		row := chart.Row{Name: r.Name, Label: fmt.Sprintf("%s, %.0f %% waiting", duration(total), 100*s["load_wait"]/total)}
+		for _, k := range stageKeys {
+			row.Bars = chart.Stack(row.Bars, s[k.stage]/per, k.color)
+			occurs[k.stage] = occurs[k.stage] || s[k.stage] > 0
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	for _, k := range stageKeys {
+		if occurs[k.stage] {
+			f.Keys = append(f.Keys, chart.Key{Name: k.name, Color: k.color})
+		}
+	}
+	return f.HTML()
+}
+
+// epochs draws the predicted time of an epoch, where there is one, below the measured one.
+func epochs(runs []Run) (drawn template.HTML, predicted bool) {
+	longest := 0.0
+	for _, r := range runs {
+		longest = max(longest, r.figures().EpochSeconds.Mean, r.PredictedEpochSeconds)
+	}
+	unit, per := chart.TimeUnit(longest)
+	p := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
+	for i, r := range runs {
+		measured := r.figures().EpochSeconds.Mean
+		if !(measured > 0) {
+			continue
+		}
+		bar := chart.Bar{To: measured / per, Color: chart.Color(i)}
+		p.Rows = append(p.Rows, chart.Row{Name: r.Name, Label: "measured " + duration(measured), Bars: []chart.Bar{bar}, Apart: true})
+		if seconds := r.PredictedEpochSeconds; seconds > 0 {
+			predicted = true
+			bar.To, bar.Pale = seconds/per, true
+			label := fmt.Sprintf("predicted %s (%.2f ×)", duration(seconds), seconds/measured)
+			p.Rows = append(p.Rows, chart.Row{Label: label, Bars: []chart.Bar{bar}})
+		}
+	}
+	if len(p.Rows) == 0 {
+		return "", false
+	}
+	f := chart.Figure{Title: "Time of an epoch", Plots: []chart.Plot{p}}
+	return f.HTML(), predicted
+}
+
+// places are where feature rows come from, in the order in which they are drawn.
+var places = []struct {
+	name, color string
+	bytes       func(t loader.Traffic) int64
+}{
+	{"storage", chart.Red, func(t loader.Traffic) int64 { return t.StorageBytes }},
+	{"host memory", chart.Orange, func(t loader.Traffic) int64 { return t.HostBytes }},
+	{"device memory", chart.Blue, func(t loader.Traffic) int64 { return t.DeviceBytes }},
+	{"a cache", chart.Sky, func(t loader.Traffic) int64 { return t.CacheBytes }},
+}
+
+// traffic draws the bytes of features of an epoch (preprop-gnn Appendix I) for the runs that counted them.
+func traffic(runs []Run) template.HTML {
+	p := &chart.Rows{X: chart.Axis{Name: "feature bytes (MiB)"}}
+	var all loader.Traffic
+	least := int64(math.MaxInt64)
+	for _, r := range runs {
+		if n := r.figures().EpochTraffic.Bytes(); n > 0 {
+			least = min(least, n)
+		}
+	}
+	for _, r := range runs {
+		t := r.figures().EpochTraffic
+		n := t.Bytes()
+		if n == 0 {
+			continue
+		}
+		all.Add(t)
+		row := chart.Row{Name: r.Name, Label: units.Bytes(n).String()}
+		for _, p := range places {
+			row.Bars = chart.Stack(row.Bars, float64(p.bytes(t))/(1<<20), p.color)
+		}
+		if n > least {
+			row.Label += fmt.Sprintf(" (%.3g ×)", float64(n)/float64(least))
+		}
+		if t.CachedRows > 0 {
+			row.Label += fmt.Sprintf(", %.0f %% cached", 100*t.HitRate())
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	if len(p.Rows) == 0 {
+		return ""
+	}
+	f := chart.Figure{Title: "Feature bytes of an epoch", Plots: []chart.Plot{p}}
+	for _, p := range places {
+		if p.bytes(all) > 0 {
+			f.Keys = append(f.Keys, chart.Key{Name: p.name, Color: p.color})
+		}
+	}
+	return f.HTML()
+}
