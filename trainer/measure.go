@@ -13,14 +13,16 @@ import (
 // of a training step (forward, backward, optimizer), and of evaluation.
 type StepCosts struct{ TrainSeconds, ValidSeconds float64 }
 
-// Each round repeats the step for at least measuredRound. After measuredTime, rounds end once
-// there are minMeasuredRounds; maxMeasuredRounds are enough in any case. The median counts,
-// not the fastest: other programs also run while a model is trained.
+// Each round repeats the step for at least measuredRound. There are minMeasuredRounds at least and maxMeasuredRounds at
+// most; between the two, rounds end after measuredTime, or once they have computed the rows of measuredEpochs epochs:
+// measuring a small training takes no longer than the training. The median counts, not the fastest: other programs also
+// run while a model is trained.
 const (
 	measuredRound     = 10 * time.Millisecond
 	measuredTime      = 300 * time.Millisecond
 	minMeasuredRounds = 3
 	maxMeasuredRounds = 9
+	measuredEpochs    = 4
 )
 
 // MeasureSteps trains a model for less than a second, again and again on the first batch of
@@ -69,8 +71,9 @@ func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows 
 		return 0, err
 	}
 	var rounds []float64
-	begun := time.Now()
-	for len(rounds) < minMeasuredRounds || len(rounds) < maxMeasuredRounds && time.Since(begun) < measuredTime {
+	begun, steps := time.Now(), 0
+	most := measuredEpochs * int(g.ranks[0].trainRows) / max(shares[0].GlobalRows, 1)
+	for len(rounds) < minMeasuredRounds || len(rounds) < maxMeasuredRounds && steps < most && time.Since(begun) < measuredTime {
 		start, count := time.Now(), 0
 		for times := 1; time.Since(start) < measuredRound; times *= 2 {
 			if err := repeat(times); err != nil {
@@ -78,6 +81,7 @@ func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows 
 			}
 			count += times
 		}
+		steps += count
 		rounds = append(rounds, time.Since(start).Seconds()/(float64(count)*rows))
 	}
 	return median(rounds), nil

@@ -17,8 +17,8 @@ type EpochCosts struct {
 	ValidSeconds float64        // 0: there are no validation rows; infinite: more than mostValidation
 }
 
-// Batches are timed after the first warmBatches: fewBatches and more for measuredTime, but no more than mostBatches, and
-// none after mostBatchesTime.
+// Batches are timed after the first warmBatches: fewBatches and more, for measuredTime or measuredEpochs epochs, but no
+// more than mostBatches, and none after mostBatchesTime.
 const (
 	warmBatches     = 2
 	fewBatches      = 10
@@ -44,7 +44,8 @@ func MeasureEpoch(ctx context.Context, ranks []Rank, spec Spec) (r EpochCosts, e
 			return false
 		}
 		timed := r.Batches - warmBatches
-		return timed >= mostBatches || timed >= fewBatches && last.Sub(warm) >= measuredTime || last.Sub(begun) >= mostBatchesTime
+		enough := last.Sub(warm) >= measuredTime || len(f.state.History) >= measuredEpochs
+		return timed >= mostBatches || timed >= fewBatches && enough || last.Sub(begun) >= mostBatchesTime
 	}, nil)
 	if !errors.Is(err, ErrPaused) {
 		return r, err

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Setting is an option of a model, declared in the model's file. Everything else follows from the
@@ -148,7 +149,9 @@ func DefaultEvalEvery(trainRows, validRows int64, epochs int) int {
 
 // DefaultsTable lists the defaults of all models as rows of text: the names of the flags of
 // the command, and what each model has for them, aligned; then, likewise, what differs for few training rows.
-func DefaultsTable() string {
+func DefaultsTable() string { return defaultsTable() }
+
+var defaultsTable = sync.OnceValue(func() string {
 	var b strings.Builder
 	line := func(name string, value func(*kind) string) {
 		fmt.Fprintf(&b, "  %-13s", name)
@@ -209,4 +212,4 @@ func DefaultsTable() string {
 		}
 	}
 	return b.String()
-}
+})

@@ -73,15 +73,19 @@ func addressSpace(fsys vfs.FS) Limit {
 // mostThreads is how many threads the process may have, those that it has included, and what limits them ("": nothing):
 // ulimit -u, which counts all threads of a user without privileges, or a cgroup.
 func mostThreads(fsys vfs.FS) (most int64, by string) {
-	status := read(fsys, "/proc/self/status")
-	own, _ := field(status, "Threads:")
 	left := cgroupLeft(fsys, "pids", pidsFiles, pidsFiles)
+	limit, limited := softLimit(fsys, "Max processes")
+	limited = limited && limit <= mostCounted
+	if left.By == "" && !limited {
+		return 0, ""
+	}
+	status := read(fsys, "/proc/self/status")
 	if left.By != "" {
+		own, _ := field(status, "Threads:")
 		left.Bytes += units.Bytes(own)
 	}
-	limit, ok := softLimit(fsys, "Max processes")
 	user, _ := field(status, "Uid:")
-	if !ok || limit > mostCounted || capable(status, administrate, useAny) || user == 0 && !inUserNamespace(fsys) {
+	if !limited || capable(status, administrate, useAny) || user == 0 && !inUserNamespace(fsys) {
 		return int64(left.Bytes), left.By
 	}
 	self, _ := field(status, "Pid:")

@@ -113,7 +113,7 @@ func read(fsys vfs.FS, name string) string {
 	}
 	defer f.Close()
 	var text bytes.Buffer
-	text.Grow(16 << 10) // the kernel writes such a file anew for each read
+	text.Grow(4 << 10) // the kernel writes such a file anew for each read
 	if _, err := text.ReadFrom(io.NewSectionReader(f, 0, 1<<20)); err != nil {
 		return ""
 	}
