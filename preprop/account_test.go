@@ -7,23 +7,24 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
 func TestWhatWouldMakeAJobFasterFollowsFromItsAccount(t *testing.T) {
 	for _, c := range []struct {
-		account
+		engine.Account
 		hops   float64
 		panels int
 		want   string
 	}{
-		{account{reading: time.Second, waiting: time.Second}, 3, 1, "cores"},
-		{account{reading: time.Second, waiting: 3 * time.Second, writing: time.Minute}, 3, 1, "disk"},
-		{account{writing: time.Minute}, 3, 1, "cores"}, // it was done beside the hops
-		{account{publishing: 4 * time.Second}, 3, 8, "memory"},
-		{account{}, 3, 8, "cores"},
+		{engine.Account{Reading: time.Second, Waiting: time.Second}, 3, 1, "cores"},
+		{engine.Account{Reading: time.Second, Waiting: 3 * time.Second, Writing: time.Minute}, 3, 1, "disk"},
+		{engine.Account{Writing: time.Minute}, 3, 1, "cores"}, // it was done beside the hops
+		{engine.Account{Publishing: 4 * time.Second}, 3, 8, "memory"},
+		{engine.Account{}, 3, 8, "cores"},
 	} {
-		if got := c.of(c.hops, c.panels); got.Faster != c.want || got.Hops != c.hops || got.Writing != c.writing.Seconds() {
-			t.Errorf("%+v, %g s of hops, %d panels: %+v, want %s", c.account, c.hops, c.panels, got, c.want)
+		if got := c.Of(c.hops, c.panels); got.Faster != c.want || got.Hops != c.hops || got.Writing != c.Writing.Seconds() {
+			t.Errorf("%+v, %g s of hops, %d panels: %+v, want %s", c.Account, c.hops, c.panels, got, c.want)
 		}
 	}
 }
@@ -32,8 +33,8 @@ func TestWhatWouldMakeAJobFasterFollowsFromItsAccount(t *testing.T) {
 func TestThePartsOfAnAccountAreWithinTheWhole(t *testing.T) {
 	for _, planned := range []func(*Plan){nil, outOfCore} {
 		fsys := vfs.NewMem()
-		randomGraph(0, 20_000, 16).write(t, fsys, "graph")
-		r, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, Planned: planned})
+		RandomGraph(0, 20_000, 16).Write(t, fsys, "graph")
+		r, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Planned: planned})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,13 +9,16 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // TestPanelsDoNotAddToTheHeap looks at what one collection leaves of the loops of many panels.
 func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	ctx, fsys := context.Background(), vfs.NewMem()
-	g := randomGraph(0, 1400, 40)
-	g.write(t, fsys, "graph")
+	g := RandomGraph(0, 1400, 40)
+	g.Write(t, fsys, "graph")
 	graph, err := format.OpenGraph(fsys, "graph")
 	if err != nil {
 		t.Fatal(err)
@@ -25,23 +28,23 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &input{Matrix: stored, dtype: format.Float32}
-	x, err := newMatrix(1400, 2, format.Float32)
+	in := &engine.Input{Matrix: stored, DType: format.Float32}
+	x, err := product.NewMatrix(1400, 2, format.Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.buf.Free()
-	y, err := newMatrix(1400, 2, format.Float32)
+	defer x.Buf.Free()
+	y, err := product.NewMatrix(1400, 2, format.Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer y.buf.Free()
-	topology := &memoryTopology{g.csc(), func() error { return nil }}
-	p, err := newPropagator(ctx, topology, Operator{Name: RW}, 1)
+	defer y.Buf.Free()
+	topology := &product.MemoryTopology{CSC: g.Csc(), Free: func() error { return nil }}
+	p, err := product.NewPropagator(ctx, topology, operator.Operator{Name: operator.RW}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.buf.Free()
+	defer p.Buf.Free()
 
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	heap := func() uint64 {
@@ -53,10 +56,10 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	heap()
 	before := heap()
 	for range 40 {
-		if err := in.load(ctx, x, 2, progress.Silent); err != nil {
+		if err := in.Load(ctx, x, 2, progress.Silent); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.hop(ctx, y, x, nil, nil, 2, func(int64) {}); err != nil {
+		if _, err := p.Hop(ctx, y, x, nil, nil, 2, func(int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

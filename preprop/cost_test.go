@@ -14,6 +14,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // beforeAssembly notes the peak of memory when the first matrix is assembled.
@@ -31,16 +34,16 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 		t.Skip("what jobs take is the same under the race detector")
 	}
 	for i, o := range []Options{
-		{Hops: 2, Operators: []Operator{{Name: Sym}}},
-		{Hops: 2, Operators: []Operator{{Name: RW}}, Rows: format.RowsAll},
-		{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: Col}}, Rows: format.RowsAll, DType: format.Float16},
-		{Hops: 1, Operators: []Operator{{Name: Heat, Parameter: 0.5, Tolerance: 0.01}}},
-		{Hops: 2, Operators: []Operator{{Name: RW, Graph: Reverse}}, Rows: format.RowsAll},
-		{Hops: 1, Operators: []Operator{{Name: Sym}, {Name: Sym, Graph: Reverse}, {Name: Sym, Graph: Undirected}}},
+		{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}}},
+		{Hops: 2, Operators: []operator.Operator{{Name: operator.RW}}, Rows: format.RowsAll},
+		{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.Col}}, Rows: format.RowsAll, DType: format.Float16},
+		{Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}}},
+		{Hops: 2, Operators: []operator.Operator{{Name: operator.RW, Graph: operator.Reverse}}, Rows: format.RowsAll},
+		{Hops: 1, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.Sym, Graph: operator.Reverse}, {Name: operator.Sym, Graph: operator.Undirected}}},
 		{Rows: format.RowsAll},
 	} {
 		graph := vfs.NewMem()
-		randomGraph(uint64(i), 10_000, 48).write(t, graph, "graph")
+		RandomGraph(uint64(i), 10_000, 48).Write(t, graph, "graph")
 		o.Threads = 2
 		w := workOf(t, graph, o)
 		for _, c := range []struct {
@@ -55,8 +58,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{InputFiles: true, InputKept: true}, 16},
 			{Plan{}, 48},
 		} {
-			p := w.withPanels(c.Plan, c.columns)
-			p.dropCheckpoints()
+			p := w.WithPanels(c.Plan, c.columns)
+			p.DropCheckpoints()
 			o.Planned = func(planned *Plan) { *planned = *p }
 			run := func(room int64) (*Result, error) {
 				disk := graph.CrashClone()
@@ -67,7 +70,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				disk.SetCapacity(used + room)
 				return Propagate(context.Background(), optimist{disk}, "graph", "store", o)
 			}
-			declared := w.cost(p).memory
+			declared := w.Cost(p).Memory
 			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)
 			before, panels := offheap.InUse(), &beforeAssembly{}
 			offheap.ResetPeak()
@@ -83,8 +86,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				declared, real int64
 				least          float64 // share of what is declared
 			}{
-				{"bytes of memory", p.MemoryBytes - processBytes, offheap.Peak() - before, 0.7}, // but for those of the Go heap, and as jobs that go on read larger blocks
-				{"bytes of memory before assembly", slices.Max(declared[:assembling]), cmp.Or(panels.peak, offheap.Peak()) - before, 0.2},
+				{"bytes of memory", p.MemoryBytes - plan.ProcessBytes, offheap.Peak() - before, 0.7}, // but for those of the Go heap, and as jobs that go on read larger blocks
+				{"bytes of memory before assembly", slices.Max(declared[:plan.Assembling]), cmp.Or(panels.peak, offheap.Peak()) - before, 0.2},
 				{"bytes read", p.ReadBytes, r.BytesRead, 0.9},
 				{"bytes written", p.WrittenBytes, r.BytesWritten, 0.9}, // the row table is rounded up
 			} {
@@ -102,15 +105,15 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 func TestABatchTakesWhatItDeclares(t *testing.T) {
 	for _, features := range []int{1, 7, 128, 5000, 100_000} {
 		for _, weighted := range []bool{false, true} {
-			c := &memoryTopology{CSC: &format.CSC{}}
+			c := &product.MemoryTopology{CSC: &format.CSC{}}
 			if weighted {
 				c.Weights = []float32{}
 			}
-			b := newBatch(&propagator{graph: c}, nil, &matrix{features: features}, nil)
+			b := product.NewBatch(&product.Propagator{Graph: c}, nil, &product.Matrix{Features: features}, nil)
 			const block = 16
-			bytes := 4*(cap(b.nodes)+cap(b.coefficients)+cap(b.sums)+cap(b.total)+cap(b.ones)) + 8*cap(b.lengths) + block*cap(b.blocks)
-			hub := 4 * hubBlocks * features
-			if declared := batchBytes(features, weighted); int64(bytes+hub) > declared || int64(bytes+hub) < declared*9/10 {
+			bytes := 4*(cap(b.Nodes)+cap(b.Coefficients)+cap(b.Sums)+cap(b.Total)+cap(b.Ones)) + 8*cap(b.Lengths) + block*cap(b.Blocks)
+			hub := 4 * plan.HubBlocks * features
+			if declared := plan.BatchBytes(features, weighted); int64(bytes+hub) > declared || int64(bytes+hub) < declared*9/10 {
 				t.Errorf("%d features, weighted %v: %d bytes, and %d are declared", features, weighted, bytes+hub, declared)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
 // Described is the size of a graph that need not exist.
@@ -41,26 +42,26 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}
 	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}}, o.ChunkRows, d.Features, o.DType)}
 	s.target.DType = o.DType.String()
-	w := &work{
-		nodes: d.Nodes, edges: d.Edges, columns: d.Features, stored: s.layout,
-		inputs: []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}},
-		rows:   d.Rows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, d.Rows), threads: o.Threads,
+	w := &plan.Work{
+		Nodes: d.Nodes, Edges: d.Edges, Columns: d.Features, Stored: s.layout,
+		Inputs: []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}},
+		Rows:   d.Rows, RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, d.Rows), Threads: o.Threads,
 	}
 	for _, operator := range s.options.Operators {
-		w.sequences = append(w.sequences, &hopSequence{operator: operator, hops: o.Hops})
+		w.Sequences = append(w.Sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
 		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
-	w.loads = []int{max(1, len(w.sequences))}
+	w.Loads = []int{max(1, len(w.Sequences))}
 	matrices := s.target.matrices()
-	w.matrices = len(matrices)
-	if w.storeBytes, err = storeBytes(g, s.layout, matrices); err != nil {
+	w.Matrices = len(matrices)
+	if w.StoreBytes, err = plan.StoreBytes(g, s.layout, matrices); err != nil {
 		return nil, err
 	}
-	r := &defaultRates
+	r := &plan.DefaultRates
 	if o.Hardware != nil {
-		r = ratesOf(*o.Hardware)
+		r = plan.RatesOf(*o.Hardware)
 	}
-	p, err := w.planOn(o.Device, o.MemoryBytes, r)
+	p, err := w.PlanOn(o.Device, o.MemoryBytes, r)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/device"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
 // aDevice is a device with memory of its own, of which a job may take so many bytes. last is its usage when
@@ -53,7 +56,7 @@ func memoryFor(t *testing.T, fsys vfs.FS, o Options) map[string]int64 {
 	t.Helper()
 	out, w := map[string]int64{}, workOf(t, fsys, o)
 	for free := int64(16 << 20); ; free = free * 9 / 10 {
-		p, err := w.planOn(always(free, nil), 0, &defaultRates)
+		p, err := w.PlanOn(always(free, nil), 0, &plan.DefaultRates)
 		if errors.Is(err, machine.ErrDoesNotFit) {
 			return out
 		}
@@ -68,13 +71,13 @@ func memoryFor(t *testing.T, fsys vfs.FS, o Options) map[string]int64 {
 // The bytes of a store are the same on a device, whatever stays in its memory.
 func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 	for i, o := range []Options{
-		{Hops: 3, Operators: allOperators[:2]},
-		{Hops: 1, Operators: allOperators[2:], Rows: format.RowsAll},
-		{Hops: 2, Operators: allOperators[:1], DType: format.Float16},
-		{Hops: 2, Operators: allOperators[3:7], DType: format.BFloat16, Rows: format.RowsAll},
-		{Hops: 2, Operators: someSeries},
-		{Hops: 2, Operators: someSeries, DType: format.Float16, Rows: format.RowsAll},
-		{Hops: 1, Operators: []Operator{{Name: Sym, Graph: Undirected}, {Name: Heat, Parameter: 1, Tolerance: 0.01, Graph: Reverse}}, DType: format.BFloat16},
+		{Hops: 3, Operators: AllOperators[:2]},
+		{Hops: 1, Operators: AllOperators[2:], Rows: format.RowsAll},
+		{Hops: 2, Operators: AllOperators[:1], DType: format.Float16},
+		{Hops: 2, Operators: AllOperators[3:7], DType: format.BFloat16, Rows: format.RowsAll},
+		{Hops: 2, Operators: SomeSeries},
+		{Hops: 2, Operators: SomeSeries, DType: format.Float16, Rows: format.RowsAll},
+		{Hops: 1, Operators: []operator.Operator{{Name: operator.Sym, Graph: operator.Undirected}, {Name: operator.Heat, Parameter: 1, Tolerance: 0.01, Graph: operator.Reverse}}, DType: format.BFloat16},
 	} {
 		if testing.Short() && i%3 != 1 {
 			continue
@@ -84,7 +87,7 @@ func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 				continue
 			}
 			fsys := vfs.NewMem()
-			randomGraph(seed, 400, 9+i).write(t, fsys, "graph")
+			RandomGraph(seed, 400, 9+i).Write(t, fsys, "graph")
 			o.Threads = 2
 			want := propagated(t, fsys.CrashClone(), "store", o)
 			sizes := memoryFor(t, fsys, o)
@@ -127,17 +130,17 @@ func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 // A list of terms that is longer than a block is computed by the processor.
 func TestListsThatADeviceHasNoRoomForAreAddedByTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	g := randomGraph(1, 3000, 4)
-	g.write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: PPR, Parameter: 0.3, Tolerance: 0.1}}, Threads: 2, Rows: format.RowsAll}
+	g := RandomGraph(1, 3000, 4)
+	g.Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.PPR, Parameter: 0.3, Tolerance: 0.1}}, Threads: 2, Rows: format.RowsAll}
 	want := propagated(t, fsys.CrashClone(), "store", o)
 	for kind, free := range memoryFor(t, fsys, o) {
 		o.Device = always(free, nil)
-		p, err := workOf(t, fsys, o).planOn(o.Device, 0, &defaultRates)
+		p, err := workOf(t, fsys, o).PlanOn(o.Device, 0, &plan.DefaultRates)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Device.TopologyOnDevice || p.Device.blockTerms > 2000 {
+		if p.Device.TopologyOnDevice || p.Device.BlockTerms > 2000 {
 			continue
 		}
 		disk := fsys.CrashClone()
@@ -151,8 +154,8 @@ func TestListsThatADeviceHasNoRoomForAreAddedByTheProcessor(t *testing.T) {
 
 func TestADeviceWhoseMemoryIsTooSmallIsAnErrorOrLeftOut(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 1000, 4).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Device: always(4<<10, nil)}
+	RandomGraph(0, 1000, 4).Write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: AllOperators[:1], Device: always(4<<10, nil)}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "card has 4 KiB") || !strings.Contains(err.Error(), "--device cpu") {
 		t.Errorf("a device of 4 KiB: %v", err)
@@ -170,7 +173,9 @@ func TestADeviceWhoseMemoryIsTooSmallIsAnErrorOrLeftOut(t *testing.T) {
 		t.Errorf("an optional one: %+v, %v", r, err)
 	}
 	o.Force = true
-	o.Device = func(float64) (*Device, error) { return &Device{Name: CPU, Reason: "so it was said"}, nil }
+	o.Device = func(float64) (*Device, error) {
+		return &Device{Name: CPU, Reason: "so it was said"}, nil
+	}
 	if r, err = Propagate(context.Background(), fsys, "graph", "store", o); err != nil || r.Plan.Device.Name != CPU || r.Plan.Device.Reason != "so it was said" {
 		t.Errorf("the processor: %+v, %v", r, err)
 	}
@@ -181,14 +186,14 @@ func TestADeviceWhoseMemoryIsTooSmallIsAnErrorOrLeftOut(t *testing.T) {
 }
 
 func TestNumbersThatAreNotFiniteHaveTheSameErrorOnADevice(t *testing.T) {
-	g := randomGraph(1, 900, 6)
+	g := RandomGraph(1, 900, 6)
 	for i := range g.x {
 		g.x[i] *= 1e38
 	}
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
+	g.Write(t, fsys, "graph")
 	for _, dt := range []format.DType{format.Float32, format.BFloat16} {
-		o := Options{Hops: 2, Operators: []Operator{{Name: Col}}, DType: dt, Threads: 2, Rows: format.RowsAll}
+		o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col}}, DType: dt, Threads: 2, Rows: format.RowsAll}
 		_, want := Propagate(context.Background(), fsys.CrashClone(), "graph", "store", o)
 		if !errors.Is(want, ErrInvalid) {
 			t.Fatalf("on the processor: %v", want)
@@ -254,9 +259,9 @@ func (e failingEvent) Wait(ctx context.Context) error {
 // A device that is lost at any moment is an error that names it, and the processor goes on to the same bytes.
 func TestAJobOnADeviceThatIsLostGoesOnOnTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(1, 400, 6).write(t, fsys, "graph")
+	RandomGraph(1, 400, 6).Write(t, fsys, "graph")
 	for _, rows := range []string{format.RowsAll, format.RowsLabeled} {
-		o := Options{Hops: 3, Operators: []Operator{{Name: Sym}, {Name: Heat, Parameter: 1, Tolerance: 0.1}}, Rows: rows, Threads: 2}
+		o := Options{Hops: 3, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.Heat, Parameter: 1, Tolerance: 0.1}}, Rows: rows, Threads: 2}
 		want := propagated(t, fsys.CrashClone(), "store", o)
 		for _, free := range memoryFor(t, fsys, o) {
 			if testing.Short() && (free > 200_000 || rows == format.RowsAll) {
@@ -305,9 +310,9 @@ func TestAJobOnADeviceGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 		t.Skip("as on the processor")
 	}
 	graph := vfs.NewMem()
-	randomGraph(1, 50, 3).write(t, graph, "graph")
+	RandomGraph(1, 50, 3).Write(t, graph, "graph")
 	crashAtAnyOperation(t, graph, 0, Options{
-		Hops: 1, Operators: []Operator{{Name: Heat, Parameter: 0.5, Tolerance: 0.01}}, Threads: 1, clock: ticking(new(atomic.Int64)), Device: always(0, nil),
+		Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}}, Threads: 1, clock: ticking(new(atomic.Int64)), Device: always(0, nil),
 	})
 }
 
@@ -317,9 +322,9 @@ func TestAJobOnADeviceEndsInSlots(t *testing.T) {
 		t.Skip("as on the processor")
 	}
 	graph := vfs.NewMem()
-	randomGraph(0, 3000, 2).write(t, graph, "graph")
+	RandomGraph(0, 3000, 2).Write(t, graph, "graph")
 	ticks := new(atomic.Int64)
-	o := Options{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: RW, Graph: Reverse}}, Threads: 1, clock: ticking(ticks), Device: always(400_000, nil)}
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.RW, Graph: operator.Reverse}}, Threads: 1, clock: ticking(ticks), Device: always(400_000, nil)}
 	disk := graph.CrashClone()
 	want := propagated(t, disk, "whole", o)
 	o.MaxTime = max(time.Duration(ticks.Load())*tick/4, 6*tick)
@@ -343,7 +348,7 @@ func TestADeviceThatIsMeasuredHasRates(t *testing.T) {
 	for _, free := range []int64{0, 1 << 20, 1 << 10} {
 		var last gds.Usage
 		d := aDevice(free, &last)
-		m := d.measured()
+		m := device.Measured(d)
 		if known := m.LinkBytesPerSecond > 0 && m.GatherBytesPerSecond > 0; known != (free != 1<<10) {
 			t.Errorf("%d bytes: %g bytes/s come, %g are added", free, m.LinkBytesPerSecond, m.GatherBytesPerSecond)
 		}
@@ -351,20 +356,20 @@ func TestADeviceThatIsMeasuredHasRates(t *testing.T) {
 			t.Errorf("%d bytes: %+v, %+v", free, last, d)
 		}
 		d.LinkBytesPerSecond = 7
-		if m := d.measured(); m.LinkBytesPerSecond != 7 {
+		if m := device.Measured(d); m.LinkBytesPerSecond != 7 {
 			t.Errorf("a link that is known is measured: %g", m.LinkBytesPerSecond)
 		}
 	}
 	bad := errors.New("lost")
 	d := &Device{Name: "card", Open: func() (gds.Device, error) { return nil, bad }}
-	if m := d.measured(); m.LinkBytesPerSecond != 0 || m.GatherBytesPerSecond != 0 {
+	if m := device.Measured(d); m.LinkBytesPerSecond != 0 || m.GatherBytesPerSecond != 0 {
 		t.Errorf("a device that does not open: %+v", m)
 	}
 }
 
 func TestRangesOfColumnsAreEven(t *testing.T) {
 	for _, c := range [][3]int{{256, 93, 88}, {256, 96, 96}, {128, 86, 64}, {128, 127, 64}, {128, 64, 64}, {100, 99, 64}, {100, 51, 52 - 4}, {10, 3, 3}, {9, 5, 4}, {5, 1, 1}, {7, 6, 4}} {
-		got := rangeColumns(c[0], c[1])
+		got := plan.RangeColumns(c[0], c[1])
 		if got != c[2] || got > c[1] {
 			t.Errorf("%d columns, %d at most: %d, want %d", c[0], c[1], got, c[2])
 		}
@@ -374,8 +379,8 @@ func TestRangesOfColumnsAreEven(t *testing.T) {
 // Memory that was free when the job was planned may be taken since: the error says so, wherever it shows.
 func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 500, 7).write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: []Operator{{Name: Sym}, {Name: PPR, Parameter: 0.3, Tolerance: 0.1}}, Rows: format.RowsAll, Threads: 2}
+	RandomGraph(0, 500, 7).Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.PPR, Parameter: 0.3, Tolerance: 0.1}}, Rows: format.RowsAll, Threads: 2}
 	want := propagated(t, fsys.CrashClone(), "store", o)
 	full := 0
 	for memory := int64(4 << 10); ; memory = memory * 5 / 4 {
@@ -404,9 +409,9 @@ func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
 // A device that need not be used is not used where it is predicted to take longer, and what is predicted is said.
 func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(2, 900, 24).write(t, fsys, "graph")
-	slow := defaultRates // of the processor, so that products count
-	slow.edge *= 1000
+	RandomGraph(2, 900, 24).Write(t, fsys, "graph")
+	slow := plan.DefaultRates // of the processor, so that products count
+	slow.Edge *= 1000
 	for _, c := range []struct {
 		link, gather float64
 		optional     bool
@@ -415,8 +420,8 @@ func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
 		{1e3, 1e12, true, CPU}, {1e12, 1e3, true, CPU}, {1e12, 1e12, true, "card"},
 		{1e3, 1e3, false, "card"}, {1e3, 0, true, "card"}, {0, 1e3, true, "card"}, // which asks for it, or is not known
 	} {
-		w := workOf(t, fsys, Options{Hops: 2, Operators: allOperators[:1]})
-		p, err := w.planOn(func(float64) (*Device, error) {
+		w := workOf(t, fsys, Options{Hops: 2, Operators: AllOperators[:1]})
+		p, err := w.PlanOn(func(float64) (*Device, error) {
 			d := aDevice(16<<20, nil)
 			d.LinkBytesPerSecond, d.GatherBytesPerSecond, d.Optional = c.link, c.gather, c.optional
 			return d, nil
@@ -424,7 +429,7 @@ func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Device.Name != c.name || (w.device == nil) != (c.name == CPU) || c.name == CPU && !strings.Contains(p.Device.Reason, "s on card") {
+		if p.Device.Name != c.name || (w.Device == nil) != (c.name == CPU) || c.name == CPU && !strings.Contains(p.Device.Reason, "s on card") {
 			t.Errorf("%+v: %+v", c, p.Device)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
 // doneBytes is how many bytes the job has written already. It does not count the store
@@ -31,7 +32,7 @@ func (s *jobContext) doneBytes() (int64, error) {
 func (s *jobContext) checkDisk(p *Plan) error {
 	err := s.checkRoom(p)
 	if errors.Is(err, machine.ErrDoesNotFit) && p.CheckpointBytes > 0 {
-		p.dropCheckpoints()
+		p.DropCheckpoints()
 		if err = s.checkRoom(p); err == nil {
 			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again from its beginning")
 		}
@@ -92,7 +93,7 @@ func usedBytes(fsys vfs.FS, dir string) (int64, error) {
 // checkDisk fails if there are fewer free bytes below dir than need. what says what needs
 // them.
 func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
-	free, err := fsys.FreeBytes(nearestFolder(fsys, dir))
+	free, err := fsys.FreeBytes(engine.NearestFolder(fsys, dir))
 	if err != nil {
 		return err
 	}
@@ -101,15 +102,4 @@ func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
 			what, machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(free), dir)
 	}
 	return nil
-}
-
-// nearestFolder is dir, or the nearest folder above it that exists.
-func nearestFolder(fsys vfs.FS, dir string) string {
-	for dir != filepath.Dir(dir) {
-		if _, err := fsys.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 // writePath writes the graph 0 -> 1 -> 2 -> 3 with one feature, which is 1 at node 0.
@@ -50,7 +51,7 @@ func ExamplePropagate() {
 	if err := writePath(fsys, "graph"); err != nil {
 		log.Fatal(err)
 	}
-	options := preprop.Options{Hops: 2, Operators: []preprop.Operator{{Name: preprop.RW}}}
+	options := preprop.Options{Hops: 2, Operators: []operator.Operator{{Name: operator.RW}}}
 	r, err := preprop.Propagate(context.Background(), fsys, "graph", "store", options)
 	if err != nil {
 		log.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 func TestFiniteKnowsAllNumbersOf16Bits(t *testing.T) {
@@ -21,7 +23,7 @@ func TestFiniteKnowsAllNumbersOf16Bits(t *testing.T) {
 				value := make([]float32, 5)
 				dtype.Decode(value, dtype.BytesOf(stored), of)
 				want := !math.IsNaN(float64(value[at])) && !math.IsInf(float64(value[at]), 0)
-				if finite(dtype.BytesOf(stored), of) != want {
+				if product.Finite(dtype.BytesOf(stored), of) != want {
 					t.Fatalf("%s %g in place %d: finite is %v", of, value[at], at, !want)
 				}
 			}
@@ -41,7 +43,7 @@ func TestFiniteKnowsTheEdgesOfFloat32(t *testing.T) {
 					stored[i] = 0xff7fffff
 				}
 				stored[at] = c.bits
-				if finite(dtype.BytesOf(stored), format.Float32) != c.want {
+				if product.Finite(dtype.BytesOf(stored), format.Float32) != c.want {
 					t.Errorf("%x in place %d of %d: finite is %v", c.bits, at, n, !c.want)
 				}
 			}
@@ -58,8 +60,8 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			"several in a chunk":    func(g *testGraph) { g.x[700*8+3], g.x[700*8+2], g.x[699*8+7] = inf, -inf, inf },
 			"in chunks far between": func(g *testGraph) { g.x[2900*8], g.x[0] = inf, -inf },
 		} {
-			g := randomGraph(2, 3000, 8)
-			g.dtype = of
+			g := RandomGraph(2, 3000, 8)
+			g.DType = of
 			set(g)
 			fsys := vfs.NewMem()
 			w, err := format.Create(fsys, "graph", format.Layout{
@@ -73,10 +75,10 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			dtype.Encode(x, g.x, of)
 			m, err := w.Matrix(format.Input)
 			if err == nil {
-				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.csc()), w.Rows(&g.rows))
+				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.Csc()), w.Rows(&g.rows))
 			}
 			if err == nil {
-				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes), Edges: g.csc().Edges(), Directed: true, Classes: 4})
+				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes), Edges: g.Csc().Edges(), Directed: true, Classes: 4})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +91,7 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to, err := newMatrix(int64(g.nodes), g.features, of)
+			to, err := product.NewMatrix(int64(g.nodes), g.features, of)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,16 +99,16 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			for i := range nodes {
 				nodes[i] = uint32(i)
 			}
-			whole, listed := &input{Matrix: stored, dtype: of}, &input{Matrix: stored, dtype: of, nodes: nodes}
-			if !whole.isWhole(to) || listed.isWhole(to) {
+			whole, listed := &engine.Input{Matrix: stored, DType: of}, &engine.Input{Matrix: stored, DType: of, Nodes: nodes}
+			if !whole.IsWhole(to) || listed.IsWhole(to) {
 				t.Fatalf("%s: not one of each way", of)
 			}
-			a := whole.load(context.Background(), to, 3, progress.Silent)
-			b := listed.load(context.Background(), to, 3, progress.Silent)
+			a := whole.Load(context.Background(), to, 3, progress.Silent)
+			b := listed.Load(context.Background(), to, 3, progress.Silent)
 			if a == nil || b == nil || a.Error() != b.Error() || !errors.Is(a, ErrInvalid) {
 				t.Errorf("%s, %s: %v\nand %v", of, name, a, b)
 			}
-			if err := errors.Join(to.buf.Free(), stored.Close(), dir.Close()); err != nil {
+			if err := errors.Join(to.Buf.Free(), stored.Close(), dir.Close()); err != nil {
 				t.Error(err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 // golden is a small graph and its hops by scipy, in float64: see testdata/golden.py.
@@ -39,7 +40,7 @@ func readGolden(t *testing.T, name string) (*golden, *format.CSC) {
 func TestHopsAgreeWithScipy(t *testing.T) {
 	for _, name := range []string{"gamora_csa8.json", "tolokers_core.json", "cora_weighted.json", "gamora_part.json"} {
 		golden, csc := readGolden(t, name)
-		g := &testGraph{nodes: golden.Nodes, features: golden.Features, x: dtype.Float32s(golden.X), dtype: format.Float32, weighted: csc.Weights != nil}
+		g := &testGraph{nodes: golden.Nodes, features: golden.Features, x: dtype.Float32s(golden.X), DType: format.Float32, weighted: csc.Weights != nil}
 		g.rows.Rows = int64(g.nodes)
 		for v := range csc.Nodes() {
 			for e := csc.Offsets[v]; e < csc.Offsets[v+1]; e++ {
@@ -51,7 +52,7 @@ func TestHopsAgreeWithScipy(t *testing.T) {
 			}
 		}
 		for spelling, hops := range golden.Hops {
-			o, err := ParseOperator(spelling)
+			o, err := operator.Parse(spelling)
 			if err != nil {
 				t.Fatal(err)
 			}

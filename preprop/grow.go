@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 // errStoreChanged is returned when another process has published the store since this
@@ -82,7 +84,7 @@ func (s *jobContext) grow(o Options) error {
 	}
 	o.Hops, o.Operators = 0, nil
 	for _, all := range s.target.Operators {
-		operator, err := ParseOperator(all.Name)
+		operator, err := operator.Parse(all.Name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.storeDir, err)
 		}
@@ -115,8 +117,8 @@ func hasName(name string) func(format.Operator) bool {
 	return func(o format.Operator) bool { return o.Name == name }
 }
 
-func hasSpelling(name string) func(Operator) bool {
-	return func(o Operator) bool { return o.String() == name }
+func hasSpelling(name string) func(operator.Operator) bool {
+	return func(o operator.Operator) bool { return o.String() == name }
 }
 
 // askedOperators returns the operators and hops that o asks for, given those that the store
@@ -187,21 +189,21 @@ func (s *jobContext) addsHops() bool {
 
 // startFromStore lets a sequence start from the last hop that the existing store has, if
 // that store has all rows.
-func (s *jobContext) startFromStore(c *hopSequence) error {
+func (s *jobContext) startFromStore(c *engine.HopSequence) error {
 	m := &s.existing.Manifest
 	if m.Rows < m.Nodes {
 		return nil
 	}
 	for _, o := range m.Operators {
-		if o.Name != c.operator.String() || o.Hops == 0 {
+		if o.Name != c.Operator.String() || o.Hops == 0 {
 			continue
 		}
 		stored, err := s.existing.Matrix(format.MatrixID{Operator: o.Name, Hop: o.Hops})
 		if err != nil {
 			return err
 		}
-		c.from = o.Hops
-		c.input = &input{Matrix: stored, path: s.storeDir, nodes: s.nodes, dtype: s.options.DType}
+		c.From = o.Hops
+		c.Input = &engine.Input{Matrix: stored, Path: s.storeDir, Nodes: s.nodes, DType: s.options.DType}
 	}
 	return nil
 }

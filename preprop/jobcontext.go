@@ -12,6 +12,10 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/device"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // jobContext is what a propagation or a repair knows of its graph, its store and its
@@ -98,7 +102,7 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 // checkPicked fails if the rows of the store do not fit in memory. The error says what the whole job needs, so that
 // nobody raises the budget twice.
 func (s *jobContext) checkPicked(rows int64) error {
-	need := processBytes + pickedBytes(&s.graph.Manifest, rows)
+	need := plan.ProcessBytes + plan.PickedBytes(&s.graph.Manifest, rows)
 	if s.options.MemoryBytes == 0 || need <= s.options.MemoryBytes {
 		return nil
 	}
@@ -110,10 +114,10 @@ func (s *jobContext) checkPicked(rows int64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.plan(s.options.MemoryBytes, &defaultRates); err != nil {
+	if _, err := w.Plan(s.options.MemoryBytes, &plan.DefaultRates); err != nil {
 		return err
 	}
-	return errDoesNotFit(s.options.MemoryBytes, need)
+	return plan.ErrDoesNotFit(s.options.MemoryBytes, need)
 }
 
 // result is the Result before the job begins.
@@ -131,89 +135,89 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 		Output: s.storeDir,
 	}
 	for i, operator := range s.options.Operators {
-		terms := operator.series()
+		terms := operator.Series()
 		r.Operators = append(r.Operators, operator.String())
 		r.OperatorHops = append(r.OperatorHops, s.target.Operators[i].Hops)
-		r.ProductsPerHop = append(r.ProductsPerHop, terms.products())
-		r.TruncationErrors = append(r.TruncationErrors, terms.bound)
+		r.ProductsPerHop = append(r.ProductsPerHop, terms.Products())
+		r.TruncationErrors = append(r.TruncationErrors, terms.Bound)
 	}
 	return r
 }
 
 // newJob is the job before it looks for what is finished.
-func (s *jobContext) newJob() (*job, error) {
-	j := &job{
-		Options: &s.options, fsys: vfs.NewCount(s.fsys), graph: s.graph, nodes: s.nodes, matrices: s.target.matrices(),
-		columns: s.options.Shard.columns(s.layout.Features), finished: map[format.MatrixID]bool{},
-		pace: pace{clock: s.options.clock, started: s.options.begun, rate: defaultRates.write, share: steadyShare},
+func (s *jobContext) newJob() (*engine.Job, error) {
+	j := &engine.Job{
+		Settings: engine.Settings{Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress, Note: s.options.Note, Process: s.options.Shard.name()}, Fsys: vfs.NewCount(s.fsys), Graph: s.graph, Nodes: s.nodes, Matrices: s.target.matrices(),
+		Columns: s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
+		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write, Share: engine.SteadyShare},
 	}
 	if s.options.MaxTime > 0 {
-		j.pace.deadline = s.options.begun.Add(s.options.MaxTime)
+		j.Pace.Deadline = s.options.begun.Add(s.options.MaxTime)
 	}
-	j.resultColumns, j.hopSeconds, j.edges = make([][]columnRange, len(j.matrices)), make([]float64, len(j.matrices)), make([]int64, len(j.matrices))
+	j.ResultColumns, j.HopSeconds, j.Edges = make([][]product.ColumnRange, len(j.Matrices)), make([]float64, len(j.Matrices)), make([]int64, len(j.Matrices))
 	features, err := s.graph.Matrix(format.Input)
 	if err != nil {
 		return nil, err
 	}
-	first := &input{Matrix: features, path: s.graphDir, dtype: s.options.DType}
+	first := &engine.Input{Matrix: features, Path: s.graphDir, DType: s.options.DType}
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
-		c := &hopSequence{operator: operator, input: first, hops: s.target.Operators[at].Hops}
+		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops}, Input: first}
 		if s.existing != nil {
 			if err := s.startFromStore(c); err != nil {
 				return nil, err
 			}
 		}
-		j.sequences = append(j.sequences, c)
+		j.Sequences = append(j.Sequences, c)
 	}
-	if len(j.sequences) == 0 {
-		j.sequences = []*hopSequence{{input: first}}
+	if len(j.Sequences) == 0 {
+		j.Sequences = []*engine.HopSequence{{Input: first}}
 	}
 	return j, nil
 }
 
 // work describes a job for planning.
-func (s *jobContext) work(j *job) (*work, error) {
+func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	g := &s.graph.Manifest
-	w := &work{
-		nodes: g.Nodes, edges: g.Edges, weighted: g.Weighted,
-		columns: j.columns.width(), stored: s.layout,
-		rows: s.target.StoredRows, rowTableBytes: rowTableBytes(g), pickedBytes: pickedBytes(g, s.target.StoredRows),
-		held: s.held, threads: s.options.Threads, resultFiles: s.options.Shard.Count > 1,
+	w := &plan.Work{
+		Nodes: g.Nodes, Edges: g.Edges, Weighted: g.Weighted,
+		Columns: j.Columns.Width(), Stored: s.layout,
+		Rows: s.target.StoredRows, RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, s.target.StoredRows),
+		Held: s.held, Threads: s.options.Threads, ResultFiles: s.options.Shard.Count > 1,
 	}
-	var inputs []*input
-	for _, c := range j.sequences {
-		if j.lastUnfinished(c, j.columns) > 0 {
-			w.sequences = append(w.sequences, c)
-			at := slices.Index(inputs, c.input)
+	var inputs []*engine.Input
+	for _, c := range j.Sequences {
+		if j.LastUnfinished(c, j.Columns) > 0 {
+			w.Sequences = append(w.Sequences, &c.Sequence)
+			at := slices.Index(inputs, c.Input)
 			if at < 0 {
 				at = len(inputs)
-				inputs, w.inputs, w.loads = append(inputs, c.input), append(w.inputs, c.input.Layout), append(w.loads, 0)
+				inputs, w.Inputs, w.Loads = append(inputs, c.Input), append(w.Inputs, c.Input.Layout), append(w.Loads, 0)
 			}
-			w.loads[at]++
+			w.Loads[at]++
 		}
 	}
-	if len(w.sequences) == 0 {
-		w.inputs, w.loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
+	if len(w.Sequences) == 0 {
+		w.Inputs, w.Loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
 	}
 	var made []format.MatrixID
-	for _, id := range j.matrices {
-		if !j.finished[id] {
+	for _, id := range j.Matrices {
+		if !j.Finished[id] {
 			made = append(made, id)
 		}
 	}
-	w.matrices = len(made)
-	w.makesInput = slices.Contains(made, format.Input) && len(inputs) == 1 && inputs[0].ID == format.Input
+	w.Matrices = len(made)
+	w.MakesInput = slices.Contains(made, format.Input) && len(inputs) == 1 && inputs[0].ID == format.Input
 	var err error
-	if w.matrixBytes, err = s.layout.MatrixBytes(format.Input); err != nil {
+	if w.MatrixBytes, err = s.layout.MatrixBytes(format.Input); err != nil {
 		return nil, err
 	}
-	w.storeBytes, err = storeBytes(g, s.layout, made)
+	w.StoreBytes, err = plan.StoreBytes(g, s.layout, made)
 	return w, err
 }
 
 // plan plans a job for Options.Hardware, or for this machine, which it measures if that is worth it.
-func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
+func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	w, err := s.work(j)
 	if err != nil {
 		return nil, err
@@ -221,22 +225,22 @@ func (s *jobContext) plan(ctx context.Context, j *job) (*Plan, error) {
 	if s.layout.Features == 0 {
 		return nil, fmt.Errorf("%s: %w: its nodes have no features", s.graphDir, ErrOptions)
 	}
-	r := &defaultRates
+	r := &plan.DefaultRates
 	if s.options.Hardware != nil {
-		r = ratesOf(*s.options.Hardware)
+		r = plan.RatesOf(*s.options.Hardware)
 	}
-	p, err := w.planOn(s.options.Device, s.options.MemoryBytes, r)
-	if err != nil || s.options.Hardware != nil || !worthMeasuring(p, w.device != nil) {
+	p, err := w.PlanOn(s.options.Device, s.options.MemoryBytes, r)
+	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	if r, err = measure(ctx, s.uncounted, j.sequences[0].input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {
+	if r, err = engine.Measure(ctx, s.uncounted, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {
 		return nil, err
 	}
-	j.pace.rate = r.write
+	j.Pace.Rate = r.Write
 	choose := s.options.Device
-	if d := w.device; d != nil {
-		measured := d.measured()
+	if d := w.Device; d != nil {
+		measured := device.Measured(d)
 		choose = func(float64) (*Device, error) { return measured, nil }
 	}
-	return w.planOn(choose, s.options.MemoryBytes, r)
+	return w.PlanOn(choose, s.options.MemoryBytes, r)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Of an input that is cut, the first panel is never written, and where its rows fit, hop 0 goes to the store at
@@ -14,15 +16,15 @@ import (
 func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 	for _, labeled := range []int{10, 0} { // every tenth node, all
 		fsys := vfs.NewMem()
-		g := randomGraph(3, 4000, 24)
+		g := RandomGraph(3, 4000, 24)
 		for v := range g.rows.Labels {
 			if labeled > 0 && v%labeled > 0 {
 				g.rows.Labels[v] = -1
 			}
 		}
 		clear(g.rows.Splits)
-		g.write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: allOperators[:1], Threads: 2}
+		g.Write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 2}
 		if labeled == 0 {
 			o.Rows = format.RowsAll
 		}
@@ -30,10 +32,10 @@ func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 		w := workOf(t, fsys, o)
 		var written []int64
 		for _, kept := range []bool{false, true} {
-			p := w.withPanels(Plan{InputFiles: true, InputKept: kept}, 6)
-			p.dropCheckpoints()
-			if w.keepsRows(p) != (kept && labeled > 0) {
-				t.Fatalf("rows are kept: %v, every %dth", w.keepsRows(p), labeled)
+			p := w.WithPanels(Plan{InputFiles: true, InputKept: kept}, 6)
+			p.DropCheckpoints()
+			if w.KeepsRows(p) != (kept && labeled > 0) {
+				t.Fatalf("rows are kept: %v, every %dth", w.KeepsRows(p), labeled)
 			}
 			o.Planned = func(planned *Plan) { *planned = *p }
 			name := map[bool]string{false: "cut", true: "kept"}[kept]
@@ -48,7 +50,7 @@ func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 		}
 		saved := int64(4000 * 6 * 4) // the first panel
 		if labeled > 0 {
-			saved += w.rows * 24 * 4 // and the rows of hop 0 in result files
+			saved += w.Rows * 24 * 4 // and the rows of hop 0 in result files
 		}
 		if got := written[0] - written[1]; got < saved || got > saved+saved/10 {
 			t.Errorf("every %dth: %v bytes are written, %d fewer, want %d", labeled, written, got, saved)
@@ -58,9 +60,9 @@ func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 
 // Nothing is kept by a job that goes on with columns that it has, whose matrices may be overwritten.
 func TestAJobThatGoesOnKeepsNoInput(t *testing.T) {
-	e := &engine{job: &job{plan: &Plan{InputKept: true}, resultColumns: [][]columnRange{{{0, 1}}}, sequences: []*hopSequence{{input: &input{}}}}}
-	panels := []columnRange{{0, 2}, {2, 4}, {4, 6}}
-	if k, err := e.keep(e.sequences[0].input, panels, slices.Clone(panels)); err != nil || k.matrix != nil || k.rows != nil {
+	e := &engine.Engine{Job: &engine.Job{Plan: &Plan{InputKept: true}, ResultColumns: [][]product.ColumnRange{{{First: 0, End: 1}}}, Sequences: []*engine.HopSequence{{Input: &engine.Input{}}}}}
+	panels := []product.ColumnRange{{First: 0, End: 2}, {First: 2, End: 4}, {First: 4, End: 6}}
+	if k, err := e.Keep(e.Sequences[0].Input, panels, slices.Clone(panels)); err != nil || k.Matrix != nil || k.Rows != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
 }

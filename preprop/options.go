@@ -12,19 +12,21 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Options say what to propagate. The zero value stores hop 0 of the labelled nodes.
 type Options struct {
 	Hops      int
-	Operators []Operator   // each from hop 1 to Hops
-	Rows      string       // format.RowsAll or, the default, format.RowsLabeled
-	Nodes     []uint32     // ascending: store the rows of these alone, not Rows, in a new store; nil: Rows
-	DType     format.DType // of the store; default that of the graph's features
-	ChunkRows int          // default format.DefaultChunkRows; see format.NewLayout
-	Split     int          // number of the graph's split by which rows are divided into regions
-	Seed      uint64       // of the order of training rows
-	Defaulted Defaulted    // taken from an existing store, as are Rows, DType and ChunkRows if zero
+	Operators []operator.Operator // each from hop 1 to Hops
+	Rows      string              // format.RowsAll or, the default, format.RowsLabeled
+	Nodes     []uint32            // ascending: store the rows of these alone, not Rows, in a new store; nil: Rows
+	DType     format.DType        // of the store; default that of the graph's features
+	ChunkRows int                 // default format.DefaultChunkRows; see format.NewLayout
+	Split     int                 // number of the graph's split by which rows are divided into regions
+	Seed      uint64              // of the order of training rows
+	Defaulted Defaulted           // taken from an existing store, as are Rows, DType and ChunkRows if zero
 
 	Threads int // default parallel.Threads
 	// Device chooses what computes the products of a job, by how many seconds they take on the processor;
@@ -54,47 +56,9 @@ type Defaulted struct{ Hops, Operators, Split, Seed bool }
 type Shard struct{ Index, Count int }
 
 // columns are the columns of the shard.
-func (s Shard) columns(features int) columnRange {
+func (s Shard) columns(features int) product.ColumnRange {
 	count := max(s.Count, 1)
-	return columnRange{features * s.Index / count, features * (s.Index + 1) / count}
-}
-
-// Result says what a propagation did. Lists have one element for each hop of
-// the first operator, then each of the second, and so on.
-type Result struct {
-	Nodes     int64    `json:"nodes"`
-	Edges     int64    `json:"edges"`
-	Features  int      `json:"features"`
-	Operators []string `json:"operators"`
-	// ProductsPerHop and TruncationErrors have an element for each operator. The error of hop
-	// r of PPR and Heat is at most r times the truncation error, in the norm that series
-	// defines.
-	ProductsPerHop   []int     `json:"products_per_hop"`
-	TruncationErrors []float64 `json:"truncation_errors"`
-	OperatorHops     []int     `json:"operator_hops"` // hops of each operator
-	Hops             int       `json:"hops"`          // most hops of any operator
-	Rows             int64     `json:"rows"`          // of the store
-	DType            string    `json:"dtype"`
-	Seconds          float64   `json:"seconds"`
-	HopSeconds       []float64 `json:"hop_seconds"` // computing, without writing, all panels together
-	// EdgesProcessed counts the terms that were added up, self-loops included, summed over panels.
-	EdgesProcessed         []int64 `json:"edges_processed"`
-	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
-	// Time says where Seconds went.
-	Time TimeAccount `json:"time"`
-	// Paths says how files were read and written.
-	Paths             FilePaths `json:"paths"`
-	MemoryBudgetBytes int64     `json:"memory_budget_bytes"`
-	Plan
-	TransferredBytes int64    `json:"transferred_bytes"` // to the device and back
-	BytesRead        int64    `json:"bytes_read"`        // from all files
-	BytesWritten     int64    `json:"bytes_written"`     // to all files
-	ScratchBytes     int64    `json:"scratch_bytes"`     // of BytesWritten, to scratch files
-	Output           string   `json:"output"`
-	Resumed          bool     `json:"resumed"`          // an earlier run had done a part
-	AlreadyComplete  bool     `json:"already_complete"` // the store had all that was asked for
-	Complete         bool     `json:"complete"`         // the store is complete; false: other shards are not finished
-	Beyond           []string `json:"beyond"`           // hops that the store has and were not asked for
+	return product.ColumnRange{First: features * s.Index / count, End: features * (s.Index + 1) / count}
 }
 
 // withDefaults returns o with defaults filled in, and checks it against the graph, whose
@@ -156,7 +120,7 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
 	}
 	for i, a := range o.Operators {
-		if back, err := ParseOperator(a.String()); err != nil {
+		if back, err := operator.Parse(a.String()); err != nil {
 			return o, err
 		} else if back != a {
 			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
@@ -170,7 +134,7 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	if o.Hops == 0 {
 		o.Operators = nil
 	}
-	o.Operators = slices.SortedFunc(slices.Values(o.Operators), compareOperators)
+	o.Operators = slices.SortedFunc(slices.Values(o.Operators), operator.Compare)
 	return o, nil
 }
 

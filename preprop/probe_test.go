@@ -9,14 +9,15 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
 // TestTheRateOfReadingIsMeasuredWhereFeaturesAre has them in the graph, or at odd
 // places of a file elsewhere.
 func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 	root := t.TempDir()
-	g := randomGraph(4, 3000, 20)
-	g.write(t, vfs.OS(), filepath.Join(root, "own"))
+	g := RandomGraph(4, 3000, 20)
+	g.Write(t, vfs.OS(), filepath.Join(root, "own"))
 
 	const header = 10
 	data := filepath.Join(root, "x")
@@ -30,7 +31,7 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 	}
 	defer w.Abort()
 	err = w.UseSources(context.Background(), []format.SourceFile{{Path: data, Offset: header, Rows: 3000}}, 1, func(int64, []byte) error { return nil })
-	if err := errors.Join(err, w.Topology(g.csc()), w.Rows(&g.rows), w.Publish(&format.Manifest{Classes: 4})); err != nil {
+	if err := errors.Join(err, w.Topology(g.Csc()), w.Rows(&g.rows), w.Publish(&format.Manifest{Classes: 4})); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"own", "elsewhere"} {
@@ -44,7 +45,7 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsys := &rememberingFS{FS: vfs.OS()}
-		if _, err := measureRead(context.Background(), fsys, &input{Matrix: m, path: dir.Path()}, 1); err != nil {
+		if _, err := engine.MeasureRead(context.Background(), fsys, &engine.Input{Matrix: m, Path: dir.Path()}, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if want := map[string]string{"own": filepath.Join(root, filepath.FromSlash(format.PartPath("own/features/x/hop-0", 0))), "elsewhere": data}[name]; fsys.opened != want {

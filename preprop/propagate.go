@@ -22,16 +22,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
-
-// ErrOptions is returned when options contradict each other or the graph.
-var ErrOptions = errors.New("unusable options")
-
-// ErrInvalid is returned when a feature or a result is not finite, or too large for its type.
-var ErrInvalid = errors.New("invalid data")
-
-// ErrUnfinished is returned when a job ended early, and can go on when it is started again.
-var ErrUnfinished = errors.New("finished work is saved: run the same command again to go on")
 
 // Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes
 // anything, it fails with machine.ErrDoesNotFit if the job needs more than o.MemoryBytes or
@@ -165,15 +159,15 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	}
 	if s.existing != nil {
 		for _, id := range s.existing.Matrices() {
-			j.finished[id] = true
+			j.Finished[id] = true
 		}
 	}
-	if j.plan, err = s.plan(ctx, j); err != nil {
+	if j.Plan, err = s.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.account.planning = time.Since(s.start)
-	r := s.result(j.plan)
-	if err := s.checkDisk(j.plan); err != nil || s.options.DryRun {
+	j.Account.Planning = time.Since(s.start)
+	r := s.result(j.Plan)
+	if err := s.checkDisk(j.Plan); err != nil || s.options.DryRun {
 		return r, err
 	}
 	if s.options.Shard.Count > 1 {
@@ -195,18 +189,18 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 }
 
 // report sets what is measured in a result.
-func (s *jobContext) report(j *job, r *Result) {
+func (s *jobContext) report(j *engine.Job, r *Result) {
 	seconds := 0.0
-	for _, each := range j.hopSeconds {
+	for _, each := range j.HopSeconds {
 		seconds += each
 	}
 	if seconds > 0 {
-		r.GatheredBytesPerSecond = float64(j.gathered) / seconds
+		r.GatheredBytesPerSecond = float64(j.Gathered) / seconds
 	}
-	r.Time = j.account.of(seconds, j.plan.Panels)
-	r.HopSeconds, r.EdgesProcessed = j.hopSeconds[1:], j.edges[1:]
-	r.TransferredBytes = j.transferred
-	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.fsys.Written()
+	r.Time = j.Account.Of(seconds, j.Plan.Panels)
+	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[1:], j.Edges[1:]
+	r.TransferredBytes = j.Transferred
+	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.Fsys.Written()
 	r.Paths = filePaths(s.files.ReadReceipt(), s.fsys.WriteReceipt())
 	r.Seconds = time.Since(s.start).Seconds()
 }
@@ -231,14 +225,14 @@ func (s *jobContext) checkOtherShards() error {
 	return nil
 }
 
-func (s *jobContext) callPlanned(j *job) {
+func (s *jobContext) callPlanned(j *engine.Job) {
 	if s.options.Planned != nil {
-		s.options.Planned(j.plan)
+		s.options.Planned(j.Plan)
 	}
 }
 
 // runAll does the whole job in this process.
-func (s *jobContext) runAll(ctx context.Context, j *job, r *Result) error {
+func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error {
 	store, err := s.create()
 	if err != nil {
 		return err
@@ -253,7 +247,7 @@ func (s *jobContext) runAll(ctx context.Context, j *job, r *Result) error {
 // endFailed ends a job that failed with err. If it has finished anything, and err is not
 // ErrInvalid, it leaves the store so that the job can go on, and adds ErrUnfinished; else it
 // removes what the job has written.
-func (s *jobContext) endFailed(store *format.Writer, j *job, err error) error {
+func (s *jobContext) endFailed(store *format.Writer, j *engine.Job, err error) error {
 	if !errors.Is(err, ErrInvalid) && s.hasResults(store, j) {
 		store.Suspend()
 		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
@@ -264,11 +258,11 @@ func (s *jobContext) endFailed(store *format.Writer, j *job, err error) error {
 }
 
 // hasResults tells whether the job has finished matrices, or has column files or checkpoints.
-func (s *jobContext) hasResults(store *format.Writer, j *job) bool {
+func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 	if s.hasFinishedMatrices(store, j) {
 		return true
 	}
-	for _, dir := range []string{scratchInStore(s.storeDir), j.scratch} {
+	for _, dir := range []string{scratchInStore(s.storeDir), j.Scratch} {
 		if dir == "" { // the job ended before it was known
 			continue
 		}
@@ -282,7 +276,7 @@ func (s *jobContext) hasResults(store *format.Writer, j *job) bool {
 	return false
 }
 
-func (s *jobContext) workOn(ctx context.Context, j *job, store *format.Writer, r *Result) error {
+func (s *jobContext) workOn(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
 	if err := s.findProgress(j, store); err != nil {
 		return err
 	}
@@ -294,59 +288,59 @@ func (s *jobContext) workOn(ctx context.Context, j *job, store *format.Writer, r
 	if err := s.recordStart(j); err != nil {
 		return err
 	}
-	j.store = store
-	r.Resumed = s.hasFinishedMatrices(store, j) || j.hasPartialMatrices()
-	if !j.plan.ResultFiles && !slices.ContainsFunc(j.resultColumns, func(ranges []columnRange) bool { return len(ranges) > 0 }) && !s.options.Assemble {
-		j.direct = store
+	j.Store = store
+	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
+	if !j.Plan.ResultFiles && !slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool { return len(ranges) > 0 }) && !s.options.Assemble {
+		j.Direct = store
 	}
-	if todo := j.remainingPanels(); s.options.Assemble && len(todo) > 0 {
+	if todo := j.RemainingPanels(); s.options.Assemble && len(todo) > 0 {
 		return fmt.Errorf("%s: %w: the store cannot be assembled yet: %s are not finished (run their shards, or leave out --assemble)", s.storeDir, ErrOptions, todo[0])
 	}
-	if err := j.run(ctx); err != nil {
+	if err := j.Run(ctx); err != nil {
 		return err
 	}
-	return timed(&j.account.publishing, func() error { return s.finish(ctx, j, store, r) })
+	return engine.Timed(&j.Account.Publishing, func() error { return s.finish(ctx, j, store, r) })
 }
 
 // findProgress sets what the job has finished before, and writes the rows of the store if
 // they are not there.
-func (s *jobContext) findProgress(j *job, store *format.Writer) error {
+func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	if s.table != nil {
 		if err := store.Rows(s.table); err != nil {
 			return err
 		}
 		s.table = nil
-		if pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > noticeableBytes {
+		if plan.PickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > plan.NoticeableBytes {
 			debug.FreeOSMemory() // the plan does not count the table any more
 		}
 	}
-	for _, id := range j.matrices {
-		j.finished[id] = store.Finished(id)
+	for _, id := range j.Matrices {
+		j.Finished[id] = store.Finished(id)
 	}
 	var err error
-	if j.scratch, err = s.scratchFolder(store); err != nil {
+	if j.Scratch, err = s.scratchFolder(store); err != nil {
 		return err
 	}
-	if err := s.removeHalfWritten(j.scratch); err != nil {
+	if err := s.removeHalfWritten(j.Scratch); err != nil {
 		return err
 	}
-	j.results = newResultFiles(j.fsys, j.scratch, s.target, s.options.DType)
-	if j.resultColumns, err = j.results.find(); err != nil {
+	j.Results = engine.NewResultFiles(j.Fsys, j.Scratch, j.Matrices, s.target.StoredRows, s.target.Features, s.options.DType)
+	if j.ResultColumns, err = j.Results.Find(); err != nil {
 		return err
 	}
-	j.checkpoints, err = j.findCheckpoints()
+	j.Checkpoints, err = j.FindCheckpoints()
 	return err
 }
 
 // recordStart counts a start of the job, and sets how much time checkpoints may take by the
 // starts before.
-func (s *jobContext) recordStart(j *job) error {
-	noProgress, before, err := j.countStart(s.fsys)
+func (s *jobContext) recordStart(j *engine.Job) error {
+	noProgress, before, err := s.countStart(j)
 	if before {
-		j.pace.share = interruptedShare
+		j.Pace.Share = engine.InterruptedShare
 	}
 	if noProgress > 0 {
-		j.pace.share = noProgressShare
+		j.Pace.Share = engine.NoProgressShare
 	}
 	if noProgress >= 2 {
 		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early (give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
@@ -356,11 +350,11 @@ func (s *jobContext) recordStart(j *job) error {
 
 // explainEarlyEnd adds ErrTooShort to the error of a job that was ended before it had saved
 // anything.
-func (s *jobContext) explainEarlyEnd(ctx context.Context, j *job, err error) error {
-	if ctx.Err() == nil || j.pace.savedAny || errors.Is(err, ErrTooShort) {
+func (s *jobContext) explainEarlyEnd(ctx context.Context, j *engine.Job, err error) error {
+	if ctx.Err() == nil || j.Pace.SavedAny || errors.Is(err, ErrTooShort) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", err, j.pace.tooShort(0))
+	return fmt.Errorf("%w: %w", err, j.Pace.TooShort(0))
 }
 
 // removeHalfWritten removes files that killed processes have left half-written: the plan
@@ -379,29 +373,17 @@ func (s *jobContext) removeHalfWritten(scratch string) error {
 	return err
 }
 
-func (j *job) hasPartialMatrices() bool {
-	if len(j.checkpoints) > 0 {
-		return true
-	}
-	for _, ranges := range j.resultColumns {
-		if len(ranges) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // hasFinishedMatrices tells whether the job has finished matrices. It does not count those
 // that an existing store has.
-func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *job) bool {
-	return slices.ContainsFunc(j.matrices, func(id format.MatrixID) bool {
+func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *engine.Job) bool {
+	return slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool {
 		return store.Finished(id) && (s.existing == nil || !slices.Contains(s.existing.Matrices(), id))
 	})
 }
 
 // finish assembles the matrices and publishes the store. All columns must be there.
-func (s *jobContext) finish(ctx context.Context, j *job, store *format.Writer, r *Result) error {
-	if err := j.assemble(ctx, store); err != nil {
+func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
+	if err := j.Assemble(ctx, store); err != nil {
 		return err
 	}
 	g := &s.graph.Manifest

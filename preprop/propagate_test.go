@@ -29,6 +29,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // With -short, as under the race detector, tests try one seed of two, and every seventh
@@ -53,16 +56,16 @@ type testGraph struct {
 	edges           []edge
 	weighted        bool
 	x               []float32
-	dtype           dtype.DType
+	DType           dtype.DType
 	rows            format.RowTable
 	classNames      []string // of the four classes
 }
 
-// randomGraph has labels, one in three missing, and two splits of 6 % of the nodes each.
-func randomGraph(seed uint64, nodes, features int) *testGraph {
+// RandomGraph has labels, one in three missing, and two splits of 6 % of the nodes each.
+func RandomGraph(seed uint64, nodes, features int) *testGraph {
 	random := rand.New(rand.NewPCG(seed, 3))
 	g := &testGraph{
-		nodes: nodes, features: features, dtype: format.Float32,
+		nodes: nodes, features: features, DType: format.Float32,
 		edges: randomEdges(random, nodes), weighted: seed%2 == 1,
 		x: randomFeatures(random, nodes, features),
 	}
@@ -85,21 +88,21 @@ func randomGraph(seed uint64, nodes, features int) *testGraph {
 	return g
 }
 
-func (g *testGraph) csc() *format.CSC { return makeCSC(g.nodes, g.edges, g.weighted) }
+func (g *testGraph) Csc() *format.CSC { return makeCSC(g.nodes, g.edges, g.weighted) }
 
-func (g *testGraph) write(t *testing.T, fsys vfs.FS, dir string) {
+func (g *testGraph) Write(t *testing.T, fsys vfs.FS, dir string) {
 	t.Helper()
-	chunkRows := format.ChunkRowsFor(700, g.features, g.dtype)
+	chunkRows := format.ChunkRowsFor(700, g.features, g.DType)
 	w, err := format.Create(fsys, dir, format.Layout{
 		Regions:   format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: int64(g.nodes)}}, chunkRows),
-		ChunkRows: chunkRows, Features: g.features, DType: g.dtype,
+		ChunkRows: chunkRows, Features: g.features, DType: g.DType,
 	}, format.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	csc := g.csc()
-	x := make([]byte, len(g.x)*g.dtype.Size())
-	dtype.Encode(x, g.x, g.dtype)
+	csc := g.Csc()
+	x := make([]byte, len(g.x)*g.DType.Size())
+	dtype.Encode(x, g.x, g.DType)
 	m, err := w.Matrix(format.Input)
 	if err == nil {
 		err = errors.Join(m.Write(x), m.Close(), w.Topology(csc), w.Rows(&g.rows))
@@ -200,17 +203,17 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 		graph dtype.DType
 		o     Options
 	}{
-		{"labelled rows", format.Float32, Options{Hops: 3, Operators: allOperators[:2], Seed: 7}},
-		{"all rows", format.Float32, Options{Hops: 2, Operators: allOperators, Rows: format.RowsAll}},
-		{"the second split", format.Float32, Options{Hops: 1, Operators: allOperators[2:], Split: 1, ChunkRows: 64}},
-		{"float16 of float32", format.Float32, Options{Hops: 2, Operators: allOperators[:1], DType: format.Float16}},
-		{"float16 of float16", format.Float16, Options{Hops: 2, Operators: allOperators[:1]}},
-		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: allOperators[:1], DType: format.Float32}},
-		{"bfloat16", format.Float32, Options{Hops: 2, Operators: allOperators[1:2], DType: format.BFloat16}},
-		{"other graphs", format.Float32, Options{Hops: 2, Operators: allOperators[4:]}},
-		{"series", format.Float32, Options{Hops: 2, Operators: someSeries}},
-		{"series in float16", format.Float32, Options{Hops: 2, Operators: someSeries, DType: format.Float16}},
-		{"series in bfloat16, all rows", format.Float32, Options{Hops: 2, Operators: someSeries, DType: format.BFloat16, Rows: format.RowsAll}},
+		{"labelled rows", format.Float32, Options{Hops: 3, Operators: AllOperators[:2], Seed: 7}},
+		{"all rows", format.Float32, Options{Hops: 2, Operators: AllOperators, Rows: format.RowsAll}},
+		{"the second split", format.Float32, Options{Hops: 1, Operators: AllOperators[2:], Split: 1, ChunkRows: 64}},
+		{"float16 of float32", format.Float32, Options{Hops: 2, Operators: AllOperators[:1], DType: format.Float16}},
+		{"float16 of float16", format.Float16, Options{Hops: 2, Operators: AllOperators[:1]}},
+		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: AllOperators[:1], DType: format.Float32}},
+		{"bfloat16", format.Float32, Options{Hops: 2, Operators: AllOperators[1:2], DType: format.BFloat16}},
+		{"other graphs", format.Float32, Options{Hops: 2, Operators: AllOperators[4:]}},
+		{"series", format.Float32, Options{Hops: 2, Operators: SomeSeries}},
+		{"series in float16", format.Float32, Options{Hops: 2, Operators: SomeSeries, DType: format.Float16}},
+		{"series in bfloat16, all rows", format.Float32, Options{Hops: 2, Operators: SomeSeries, DType: format.BFloat16, Rows: format.RowsAll}},
 		{"hop 0 alone", format.Float32, Options{}},
 		{"more than is written at a time", format.Float32, Options{Rows: format.RowsAll}},
 	} {
@@ -218,12 +221,12 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
 				features := 5
 				if strings.HasPrefix(c.name, "more") {
-					features = writeBufferBytes/4/2000 + 1
+					features = plan.WriteBufferBytes/4/2000 + 1
 				}
-				g := randomGraph(seed, 2000, features)
-				g.dtype = c.graph
+				g := RandomGraph(seed, 2000, features)
+				g.DType = c.graph
 				fsys := vfs.NewMem()
-				g.write(t, fsys, "graph")
+				g.Write(t, fsys, "graph")
 				c.o.Threads = 2
 				result, err := Propagate(context.Background(), fsys, "graph", "store", c.o)
 				if err != nil {
@@ -259,34 +262,34 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 				if c.o.DType != 0 && dt != c.o.DType || c.o.DType == 0 && dt != c.graph {
 					t.Errorf("stored as %v", dt)
 				}
-				check := func(m *matrix) {
+				check := func(m *product.Matrix) {
 					t.Helper()
-					got, row := readMatrix(t, store, m.id), int(m.rowBytes())
+					got, row := readMatrix(t, store, m.ID), int(m.RowBytes())
 					if len(got) != len(nodes)*row {
-						t.Fatalf("%v has %d bytes, want %d", m.id, len(got), len(nodes)*row)
+						t.Fatalf("%v has %d bytes, want %d", m.ID, len(got), len(nodes)*row)
 					}
 					for i, v := range nodes {
-						if !bytes.Equal(got[i*row:(i+1)*row], m.rows(int64(v), int64(v)+1)) {
-							t.Fatalf("%v: row %d is not that of node %d", m.id, i, v)
+						if !bytes.Equal(got[i*row:(i+1)*row], m.Rows(int64(v), int64(v)+1)) {
+							t.Fatalf("%v: row %d is not that of node %d", m.ID, i, v)
 						}
 					}
 				}
-				stored := make([]byte, len(g.x)*g.dtype.Size())
-				dtype.Encode(stored, g.x, g.dtype)
+				stored := make([]byte, len(g.x)*g.DType.Size())
+				dtype.Encode(stored, g.x, g.DType)
 				input := make([]float32, len(g.x))
-				dtype.Decode(input, stored, g.dtype)
-				csc, wantMatrices := g.csc(), 1
-				for _, o := range append([]Operator{{}}, c.o.Operators...) {
+				dtype.Decode(input, stored, g.DType)
+				csc, wantMatrices := g.Csc(), 1
+				for _, o := range append([]operator.Operator{{}}, c.o.Operators...) {
 					src := fillMatrix(t, g.nodes, g.features, dt, input)
 					if o.Name == "" {
-						src.id = format.Input
+						src.ID = format.Input
 						check(src)
 						continue
 					}
 					for r := 1; r <= c.o.Hops; r++ {
 						dst := fillMatrix(t, g.nodes, g.features, dt, nil)
 						applyOperator(t, csc, o, dst, src)
-						dst.id = format.MatrixID{Operator: o.String(), Hop: r}
+						dst.ID = format.MatrixID{Operator: o.String(), Hop: r}
 						check(dst)
 						src = dst
 						wantMatrices++
@@ -305,13 +308,13 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 }
 
 func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
-	g := randomGraph(1, 3000, 3)
+	g := RandomGraph(1, 3000, 3)
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
+	g.Write(t, fsys, "graph")
 	for _, dt := range []dtype.DType{format.Float32, format.Float16} {
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 8} {
-			o := Options{Hops: 2, Operators: append(someSeries[:len(someSeries):len(someSeries)], allOperators...), DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
+			o := Options{Hops: 2, Operators: append(SomeSeries[:len(SomeSeries):len(SomeSeries)], AllOperators...), DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
 			if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +335,7 @@ func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
 }
 
 func TestAStoreHasTheLabelsOfItsGraph(t *testing.T) {
-	g := &testGraph{nodes: 3, features: 1, edges: []edge{{0, 1, 1}}, x: []float32{1, 2, 3}, dtype: format.Float32}
+	g := &testGraph{nodes: 3, features: 1, edges: []edge{{0, 1, 1}}, x: []float32{1, 2, 3}, DType: format.Float32}
 	for name, c := range map[string]struct {
 		rows  format.RowTable
 		names []string
@@ -343,8 +346,8 @@ func TestAStoreHasTheLabelsOfItsGraph(t *testing.T) {
 		g.rows, g.classNames = c.rows, c.names
 		g.rows.Rows = 3
 		fsys := vfs.NewMem()
-		g.write(t, fsys, "graph")
-		if _, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 1, Operators: allOperators[:1], Rows: format.RowsLabeled}); err != nil {
+		g.Write(t, fsys, "graph")
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 1, Operators: AllOperators[:1], Rows: format.RowsLabeled}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		store, err := format.OpenStore(fsys, "store")
@@ -388,12 +391,12 @@ func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
 		{"neither, labelled rows", func(r *format.RowTable) {}, format.RowsLabeled, nil, "no node has a label or is in a split"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := &testGraph{nodes: 4, features: 1, edges: []edge{{0, 1, 1}}, x: []float32{1, 2, 3, 4}, dtype: format.Float32}
+			g := &testGraph{nodes: 4, features: 1, edges: []edge{{0, 1, 1}}, x: []float32{1, 2, 3, 4}, DType: format.Float32}
 			g.rows.Rows = 4
 			c.change(&g.rows)
 			fsys := vfs.NewMem()
-			g.write(t, fsys, "graph")
-			_, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 1, Operators: allOperators[:1], Rows: c.rows})
+			g.Write(t, fsys, "graph")
+			_, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 1, Operators: AllOperators[:1], Rows: c.rows})
 			if c.err != "" {
 				if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("error %v, want one with %q", err, c.err)
@@ -422,8 +425,8 @@ func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
 // Stores of chosen nodes have the rows that a store of all nodes has, in the regions where they are there.
 func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(3, 100, 5).write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, Seed: 4, ChunkRows: 16}
+	RandomGraph(3, 100, 5).Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Seed: 4, ChunkRows: 16}
 	rowsOf := func(dir string, o Options) map[uint32]string {
 		t.Helper()
 		if _, err := Propagate(t.Context(), fsys, "graph", dir, o); err != nil {
@@ -469,7 +472,7 @@ func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 		if _, err := Propagate(t.Context(), fsys, "graph", dir, o); !errors.Is(err, format.ErrExists) || !strings.Contains(err.Error(), "for a new store only") {
 			t.Errorf("again: %v", err)
 		}
-		if _, err := Propagate(t.Context(), fsys, "graph", dir, Options{Hops: 3, Operators: allOperators[:2]}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "chosen") {
+		if _, err := Propagate(t.Context(), fsys, "graph", dir, Options{Hops: 3, Operators: AllOperators[:2]}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "chosen") {
 			t.Errorf("grown: %v", err)
 		}
 	}
@@ -484,8 +487,8 @@ func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 
 func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 100, 2).write(t, fsys, "graph")
-	sym := allOperators[:1]
+	RandomGraph(0, 100, 2).Write(t, fsys, "graph")
+	sym := AllOperators[:1]
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -494,10 +497,10 @@ func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 		{"negative hops", Options{Hops: -1, Operators: sym}, "graph: unusable options: -1 hops"},
 		{"too many hops", Options{Hops: 1001, Operators: sym}, "1001 hops"},
 		{"no operator", Options{Hops: 1}, "no operator"},
-		{"an operator made by hand", Options{Hops: 1, Operators: []Operator{{Name: "gcn"}}}, `no operator "gcn"`},
+		{"an operator made by hand", Options{Hops: 1, Operators: []operator.Operator{{Name: "gcn"}}}, `no operator "gcn"`},
 		{"an operator twice", Options{Hops: 1, Operators: append(sym[:1:1], sym...)}, "listed twice"},
-		{"a parameter where there is none", Options{Hops: 1, Operators: []Operator{{Name: Sym, Parameter: 1}}}, `is not what "sym" means`},
-		{"a series without a tolerance", Options{Hops: 1, Operators: []Operator{{Name: PPR, Parameter: 0.5}}}, "tolerance is 0: it must be from 1e-07 to 0.1"},
+		{"a parameter where there is none", Options{Hops: 1, Operators: []operator.Operator{{Name: operator.Sym, Parameter: 1}}}, `is not what "sym" means`},
+		{"a series without a tolerance", Options{Hops: 1, Operators: []operator.Operator{{Name: operator.PPR, Parameter: 0.5}}}, "tolerance is 0: it must be from 1e-07 to 0.1"},
 		{"an unknown row set", Options{Rows: "some"}, `row set "some": there are labeled and all`},
 		{"integers", Options{DType: dtype.Int32}, "cannot be stored as int32"},
 		{"negative chunk rows", Options{ChunkRows: -3}, "-3 rows a chunk"},
@@ -521,7 +524,7 @@ func TestAStoreIsNeverWrittenOverItsGraph(t *testing.T) {
 	if err := disk.MkdirAll(filepath.Dir(graph)); err != nil {
 		t.Fatal(err)
 	}
-	randomGraph(0, 100, 2).write(t, disk, graph)
+	RandomGraph(0, 100, 2).Write(t, disk, graph)
 	if err := errors.Join(os.Symlink(graph, filepath.Join(dir, "link")), os.Symlink(filepath.Join(graph, "nodes"), filepath.Join(dir, "inner"))); err != nil {
 		t.Fatal(err)
 	}
@@ -552,10 +555,10 @@ func TestAStoreIsNeverWrittenOverItsGraph(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsRefusedBeforeAnythingIsWritten(t *testing.T) {
-	g := randomGraph(0, 3000, 2)
-	o := Options{Hops: 1, Operators: allOperators[:1], MemoryBytes: 60 << 20}
+	g := RandomGraph(0, 3000, 2)
+	o := Options{Hops: 1, Operators: AllOperators[:1], MemoryBytes: 60 << 20}
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
+	g.Write(t, fsys, "graph")
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "may use 60 MiB") {
 		t.Errorf("with 60 MiB of memory: %v", err)
@@ -576,18 +579,18 @@ func TestWhatDoesNotFitIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 }
 
 func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
-	g := &testGraph{nodes: 4, features: 2, edges: []edge{{0, 0, 1}, {1, 1, 1}, {0, 2, 1}, {1, 2, 1}}, x: []float32{0, 50000, 0, 60000, 1, 1, 1, 1}, dtype: format.Float32}
+	g := &testGraph{nodes: 4, features: 2, edges: []edge{{0, 0, 1}, {1, 1, 1}, {0, 2, 1}, {1, 2, 1}}, x: []float32{0, 50000, 0, 60000, 1, 1, 1, 1}, DType: format.Float32}
 	g.rows = format.RowTable{Rows: 4, Labels: []int32{0, 1, 2, 3}}
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: []Operator{{Name: RW, NoLoops: true}, {Name: Sym, NoLoops: true}}, DType: format.Float16}
+	g.Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.RW, NoLoops: true}, {Name: operator.Sym, NoLoops: true}}, DType: format.Float16}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	// (50000 + 60000 as float16) / sqrt(2)
 	if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "graph: sym:noloops/hop-1: node 2, column 1: invalid data: 77770.4") {
 		t.Errorf("hop: %v", err)
 	}
 	g.x[6] = 65520
-	g.write(t, fsys, "large")
+	g.Write(t, fsys, "large")
 	_, err = Propagate(context.Background(), fsys, "large", "store", o)
 	if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "large: x/hop-0: node 3, column 0: invalid data: 65520") {
 		t.Errorf("features: %v", err)
@@ -612,8 +615,8 @@ func (s stopper) Start(label string, total int64, unit progress.Unit) progress.T
 
 func TestACancelledPropagationGoesOnToTheSameBytes(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 2000, 5).write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: allOperators[:2], Threads: 2}
+	RandomGraph(0, 2000, 5).Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: AllOperators[:2], Threads: 2}
 	want := propagated(t, fsys, "whole", o)
 	for i, budget := range budgets(t, fsys, o) {
 		if o.MemoryBytes, o.Planned = budget, nil; i == 3 {
@@ -688,7 +691,7 @@ func sameFiles(a, b map[string][]byte) bool {
 }
 
 // workOf is a job as its plan sees it.
-func workOf(t *testing.T, fsys vfs.FS, o Options) *work {
+func workOf(t *testing.T, fsys vfs.FS, o Options) *plan.Work {
 	t.Helper()
 	s, err := openJobContext(fsys, "graph", "store")
 	if err != nil {
@@ -717,15 +720,15 @@ func workOf(t *testing.T, fsys vfs.FS, o Options) *work {
 func budgets(t *testing.T, fsys vfs.FS, o Options) []int64 {
 	t.Helper()
 	w := workOf(t, fsys, o)
-	whole, err := w.plan(0, &defaultRates)
+	whole, err := w.Plan(0, &plan.DefaultRates)
 	if err != nil || whole.Panels != 1 || !whole.TopologyInMemory {
 		t.Fatalf("without limit: %+v, %v", whole, err)
 	}
 	least := sort.Search(int(whole.MemoryBytes), func(budget int) bool {
-		_, err := w.plan(int64(budget), &defaultRates)
+		_, err := w.Plan(int64(budget), &plan.DefaultRates)
 		return budget > 0 && err == nil
 	})
-	_, err = w.plan(int64(least-1), &defaultRates)
+	_, err = w.Plan(int64(least-1), &plan.DefaultRates)
 	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(least)))) {
 		t.Errorf("%d bytes are needed: %v", least, err)
 	}
@@ -738,17 +741,17 @@ func outOfCore(p *Plan) {
 	if p.Panels == 1 && p.PanelColumns > 1 {
 		p.Panels, p.PanelColumns, p.ResultFiles = 2, (p.PanelColumns+1)/2, true
 	}
-	p.TopologyInMemory, p.InputFiles = false, p.Panels > directPanels
+	p.TopologyInMemory, p.InputFiles = false, p.Panels > plan.DirectPanels
 	p.InputKept = p.InputFiles
 }
 
 func TestAGraphWithoutNodesHasAStore(t *testing.T) {
 	fsys := vfs.NewMem()
-	g := randomGraph(0, 2, 3)
+	g := RandomGraph(0, 2, 3)
 	g.nodes, g.edges, g.x = 0, nil, nil
 	g.rows = format.RowTable{NumSplits: 2}
-	g.write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: append(allOperators[:4:4], someSeries...), Rows: format.RowsAll}
+	g.Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: append(AllOperators[:4:4], SomeSeries...), Rows: format.RowsAll}
 	want := propagated(t, fsys, "whole", o)
 	o.MemoryBytes = 1 << 30
 	if !sameFiles(propagated(t, fsys, "store", o), want) {
@@ -772,24 +775,24 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 		features int
 		o        Options
 	}{
-		{"labelled rows", format.Float32, 7, Options{Hops: 3, Operators: allOperators[:2]}},
-		{"all rows of all graphs", format.Float32, 20, Options{Hops: 2, Operators: allOperators, Rows: format.RowsAll, ChunkRows: 100}},
-		{"float16", format.Float32, 67, Options{Hops: 2, Operators: allOperators[4:6], DType: format.Float16}},
-		{"series", format.Float16, 20, Options{Hops: 1, Operators: someSeries}},
-		{"series in bfloat16", format.Float32, 20, Options{Hops: 2, Operators: someSeries[:1], DType: format.BFloat16}},
+		{"labelled rows", format.Float32, 7, Options{Hops: 3, Operators: AllOperators[:2]}},
+		{"all rows of all graphs", format.Float32, 20, Options{Hops: 2, Operators: AllOperators, Rows: format.RowsAll, ChunkRows: 100}},
+		{"float16", format.Float32, 67, Options{Hops: 2, Operators: AllOperators[4:6], DType: format.Float16}},
+		{"series", format.Float16, 20, Options{Hops: 1, Operators: SomeSeries}},
+		{"series in bfloat16", format.Float32, 20, Options{Hops: 2, Operators: SomeSeries[:1], DType: format.BFloat16}},
 		{"hop 0 alone", format.Float32, 9, Options{}},
 	} {
 		for seed := range seeds() {
 			t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
 				fsys := vfs.NewMem()
-				g := randomGraph(seed, 2000, c.features)
-				g.dtype = c.graph
-				g.write(t, fsys, "graph")
+				g := RandomGraph(seed, 2000, c.features)
+				g.DType = c.graph
+				g.Write(t, fsys, "graph")
 				o := c.o
 				o.Threads = 2
 				want := propagated(t, fsys, "whole", o)
 				panels := map[int]bool{}
-				derives := slices.ContainsFunc(o.Operators, func(o Operator) bool { return o.Graph != AsGiven })
+				derives := slices.ContainsFunc(o.Operators, func(o operator.Operator) bool { return o.Graph != operator.AsGiven })
 				for i, budget := range budgets(t, fsys, o) {
 					o.MemoryBytes, o.Scratch = budget, []string{"", "scratch"}[i%2]
 					var plan *Plan
@@ -826,8 +829,8 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 
 func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 	mem := vfs.NewMem()
-	randomGraph(1, 40, 2).write(t, mem, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	RandomGraph(1, 40, 2).Write(t, mem, "graph")
+	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
 	want := propagated(t, mem, "whole", o)
 	for i, budget := range budgets(t, mem, o) {
 		if i == 1 || i == 2 {
@@ -891,10 +894,10 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 }
 
 func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
-	g := randomGraph(1, 500, 3)
+	g := RandomGraph(1, 500, 3)
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, MemoryBytes: 1 << 30}
+	g.Write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, MemoryBytes: 1 << 30}
 	result, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if err != nil {
 		t.Fatal(err)
@@ -913,7 +916,7 @@ func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
 			t.Errorf("no key %s", key)
 		}
 	}
-	csc, loops := g.csc(), 0
+	csc, loops := g.Csc(), 0
 	for v := range uint32(g.nodes) {
 		if slices.Contains(csc.In(int64(v)), v) {
 			loops++
@@ -931,7 +934,7 @@ func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
 	if beside := result.BytesWritten - written; beside < 0 || beside > 50_000 || result.BytesRead == 0 {
 		t.Errorf("%d bytes written, want %d; %d read", result.BytesWritten, written, result.BytesRead)
 	}
-	if result.MemoryBudgetBytes != 1<<30 || result.MemoryBytes <= processBytes {
+	if result.MemoryBudgetBytes != 1<<30 || result.MemoryBytes <= plan.ProcessBytes {
 		t.Errorf("memory %d of %d", result.MemoryBytes, result.MemoryBudgetBytes)
 	}
 }

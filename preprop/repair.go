@@ -15,6 +15,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Repaired says what a repair did.
@@ -102,7 +105,7 @@ func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Op
 	}
 	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force, o.Operators, o.Hops = m.RowSet, m.ChunkRows, m.Split, m.Seed, false, nil, 0
 	for _, there := range m.Operators {
-		operator, err := ParseOperator(there.Name)
+		operator, err := operator.Parse(there.Name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.storeDir, err)
 		}
@@ -182,31 +185,31 @@ func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes 
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range j.matrices {
-		j.finished[other] = other != id
+	for _, other := range j.Matrices {
+		j.Finished[other] = other != id
 	}
-	for _, c := range j.sequences {
-		c.hops = min(c.hops, id.Hop)
+	for _, c := range j.Sequences {
+		c.Hops = min(c.Hops, id.Hop)
 	}
 	row := s.layout.Features * s.options.DType.Size()
 	out := make([]byte, len(nodes)*row)
 	// The row table, the nodes and these rows, with those before them that the collector has yet to free.
-	some.held = pickedBytes(&s.graph.Manifest, int64(len(s.nodes))) + 2*int64(len(out)+4*len(nodes))
-	if j.plan, err = some.plan(ctx, j); err != nil {
+	some.held = plan.PickedBytes(&s.graph.Manifest, int64(len(s.nodes))) + 2*int64(len(out)+4*len(nodes))
+	if j.Plan, err = some.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.plan.CheckpointBytes = 0 // a repair that is interrupted begins again
+	j.Plan.CheckpointBytes = 0 // a repair that is interrupted begins again
 	// An unfinished job keeps its own scratch files in the folder above.
 	scratch, err := folder.OpenScratch(s.fsys, filepath.Join(scratchInStore(s.storeDir), "repair"))
 	if err != nil {
 		return nil, err
 	}
-	j.scratch = scratch.Dir()
+	j.Scratch = scratch.Dir()
 	size := s.options.DType.Size()
-	j.receive = func(m *matrix) {
+	j.Receive = func(m *product.Matrix) {
 		for i, v := range nodes {
-			copy(out[i*row+m.first*size:], m.rows(int64(v), int64(v)+1))
+			copy(out[i*row+m.First*size:], m.Rows(int64(v), int64(v)+1))
 		}
 	}
-	return out, errors.Join(j.run(ctx), scratch.Close())
+	return out, errors.Join(j.Run(ctx), scratch.Close())
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
 // regionOrder is the regions of a store: where rows of each part of a split go.
@@ -68,7 +68,7 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(siz
 	if err := fits(sizes, total); err != nil {
 		return nil, err
 	}
-	if pickedBytes(&graph.Manifest, total) > noticeableBytes { // the table may not double the heap
+	if plan.PickedBytes(&graph.Manifest, total) > plan.NoticeableBytes { // the table may not double the heap
 		defer debug.SetGCPercent(debug.SetGCPercent(20))
 	}
 	next := make([]int64, len(regionOrder)) // row of each region
@@ -112,14 +112,6 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(siz
 			out.OrigID[at] = strings.Clone(t.OrigID[i]) // not the text of all of the chunk
 		}
 	})
-}
-
-// rowsCost is what the rows of the store take: they are held with their nodes while they are
-// chosen, and the nodes alone afterwards. The table of the graph is read three times.
-func (w *work) rowsCost() cost {
-	c := cost{read: 3 * w.rowTableBytes, memory: during(preparing, assembling, 4*w.rows+w.held)}
-	c.memory[choosing] = w.pickedBytes + w.held + vfs.StreamBytes(w.rowTableBytes)
-	return c
 }
 
 // copyRow copies row i of from, of width elements, to a row of to; nil columns stay nil.

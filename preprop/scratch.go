@@ -15,6 +15,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // scratchInStore is the folder of a store for the locks of shards and the records of the
@@ -193,18 +195,18 @@ func (s *jobContext) dropScratch() error {
 }
 
 // recordDoneColumns records that a shard has finished these columns of all matrices.
-func (s *jobContext) recordDoneColumns(columns columnRange) error {
-	name := fmt.Sprintf("%s%d-%d%s", doneColumnsPrefix, columns.first, columns.end, folder.Suffix)
+func (s *jobContext) recordDoneColumns(columns product.ColumnRange) error {
+	name := fmt.Sprintf("%s%d-%d%s", doneColumnsPrefix, columns.First, columns.End, folder.Suffix)
 	return writeSmallFile(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), "\n")
 }
 
 // recordedColumns lists the columns that shards have recorded as finished.
-func (s *jobContext) recordedColumns() ([]columnRange, error) {
+func (s *jobContext) recordedColumns() ([]product.ColumnRange, error) {
 	entries, err := s.fsys.ReadDir(scratchInStore(s.storeDir))
-	var out []columnRange
+	var out []product.ColumnRange
 	for _, e := range entries {
-		var c columnRange
-		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.first, &c.end); n == 2 && 0 <= c.first && c.first < c.end {
+		var c product.ColumnRange
+		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 && 0 <= c.First && c.First < c.End {
 			out = append(out, c)
 		}
 	}
@@ -214,20 +216,16 @@ func (s *jobContext) recordedColumns() ([]columnRange, error) {
 // checkRecordedColumns fails if shards have recorded columns as finished whose result files
 // this process does not see: if it sees another folder than they, the store would never be
 // assembled.
-func (s *jobContext) checkRecordedColumns(j *job, unfinished []columnRange) error {
+func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.ColumnRange) error {
 	shares, err := s.recordedColumns()
 	if err != nil {
 		return err
 	}
 	for _, rest := range unfinished {
-		for _, part := range cover(rest, shares) {
+		for _, part := range product.Cover(rest, shares) {
 			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s (set --scratch to the same folder for all shards; if files were lost, run the shards of these columns again)",
-				s.storeDir, ErrUnseen, part.columnRange, j.scratch)
+				s.storeDir, ErrUnseen, part.ColumnRange, j.Scratch)
 		}
 	}
 	return nil
 }
-
-// ErrUnseen is returned by a shard that has finished its columns, and does not see the
-// result files of columns that another shard has recorded as finished.
-var ErrUnseen = errors.New("files of finished columns are not visible")

@@ -10,24 +10,26 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// someSeries has both series on all graphs, with 1 to 56 products a hop.
-var someSeries = []Operator{
-	{PPR, AsGiven, false, 0.15, DefaultTolerance},
-	{PPR, Reverse, true, 0.4, 0.01},
-	{PPR, Undirected, false, 0.9, 0.05},
-	{PPR, Undirected, true, 0.6, 0.1},
-	{Heat, AsGiven, true, 3, DefaultTolerance},
-	{Heat, Reverse, false, 0.01, 0.1},
-	{Heat, Undirected, false, 1, 0.001},
+// SomeSeries has both series on all graphs, with 1 to 56 products a hop.
+var SomeSeries = []operator.Operator{
+	{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: 0.15, Tolerance: operator.DefaultTolerance},
+	{Name: operator.PPR, Graph: operator.Reverse, NoLoops: true, Parameter: 0.4, Tolerance: 0.01},
+	{Name: operator.PPR, Graph: operator.Undirected, NoLoops: false, Parameter: 0.9, Tolerance: 0.05},
+	{Name: operator.PPR, Graph: operator.Undirected, NoLoops: true, Parameter: 0.6, Tolerance: 0.1},
+	{Name: operator.Heat, Graph: operator.AsGiven, NoLoops: true, Parameter: 3, Tolerance: operator.DefaultTolerance},
+	{Name: operator.Heat, Graph: operator.Reverse, NoLoops: false, Parameter: 0.01, Tolerance: 0.1},
+	{Name: operator.Heat, Graph: operator.Undirected, NoLoops: false, Parameter: 1, Tolerance: 0.001},
 }
 
 // applyOperator makes dst from src by the documented arithmetic, on top of that
 // of Sym.
-func applyOperator(t *testing.T, csc *format.CSC, o Operator, dst, src *matrix) {
+func applyOperator(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *product.Matrix) {
 	t.Helper()
-	theta := o.series().theta
+	theta := o.Series().Theta
 	if theta == nil {
 		if _, err := applyHop(t, csc, o, dst, src, nil, 1); err != nil {
 			t.Fatal(err)
@@ -35,16 +37,16 @@ func applyOperator(t *testing.T, csc *format.CSC, o Operator, dst, src *matrix) 
 		return
 	}
 	nodes := int(csc.Nodes())
-	x := make([]float32, nodes*src.features)
-	dtype.Decode(x, src.buf.Bytes(), src.dtype)
-	in, out := fillMatrix(t, nodes, src.features, format.Float32, x), fillMatrix(t, nodes, src.features, format.Float32, nil)
-	p := prepare(t, csc, Operator{Name: Sym, Graph: o.Graph, NoLoops: o.NoLoops}, 1)
+	x := make([]float32, nodes*src.Features)
+	dtype.Decode(x, src.Buf.Bytes(), src.DType)
+	in, out := fillMatrix(t, nodes, src.Features, format.Float32, x), fillMatrix(t, nodes, src.Features, format.Float32, nil)
+	p := prepare(t, csc, operator.Operator{Name: operator.Sym, Graph: o.Graph, NoLoops: o.NoLoops}, 1)
 	last := len(theta) - 1
 	for k := last - 1; k >= 0; k-- {
-		if _, err := p.hop(context.Background(), out, in, nil, nil, 1, func(int64) {}); err != nil {
+		if _, err := p.Hop(context.Background(), out, in, nil, nil, 1, func(int64) {}); err != nil {
 			t.Fatal(err)
 		}
-		z, product := dtype.Float32s(in.buf.Bytes()), dtype.Float32s(out.buf.Bytes())
+		z, product := dtype.Float32s(in.Buf.Bytes()), dtype.Float32s(out.Buf.Bytes())
 		for i := range z {
 			add := product[i]
 			if k == last-1 {
@@ -53,16 +55,16 @@ func applyOperator(t *testing.T, csc *format.CSC, o Operator, dst, src *matrix) 
 			z[i] = float32(theta[k]*x[i]) + add
 		}
 	}
-	dtype.Encode(dst.buf.Bytes(), dtype.Float32s(in.buf.Bytes()), dst.dtype)
+	dtype.Encode(dst.Buf.Bytes(), dtype.Float32s(in.Buf.Bytes()), dst.DType)
 }
 
 // reference is the coefficients of a series from its definition, and what those
 // from index k on add up to.
-func reference(o Operator) (theta, rest []float64) {
+func reference(o operator.Operator) (theta, rest []float64) {
 	n := 60000
 	theta, rest = make([]float64, n), make([]float64, n+1)
 	for k := range theta {
-		if o.Name == PPR {
+		if o.Name == operator.PPR {
 			theta[k] = o.Parameter * math.Pow(1-o.Parameter, float64(k))
 		} else {
 			gamma, _ := math.Lgamma(float64(k + 1))
@@ -76,51 +78,51 @@ func reference(o Operator) (theta, rest []float64) {
 }
 
 func TestSeriesAreCutOffAsSoonAsTheToleranceAllows(t *testing.T) {
-	operators := slices.Clone(someSeries)
+	operators := slices.Clone(SomeSeries)
 	for _, tolerance := range []float64{1e-7, 1e-5, 1e-3, 0.1} {
 		for _, alpha := range []float64{0.001, 0.05, 0.15, 0.999} {
-			operators = append(operators, Operator{PPR, AsGiven, false, alpha, tolerance})
+			operators = append(operators, operator.Operator{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: alpha, Tolerance: tolerance})
 		}
 		for _, time := range []float64{0.001, 1, 5, 30, 100} {
-			operators = append(operators, Operator{Heat, AsGiven, false, time, tolerance})
+			operators = append(operators, operator.Operator{Name: operator.Heat, Graph: operator.AsGiven, NoLoops: false, Parameter: time, Tolerance: tolerance})
 		}
 	}
 	for _, o := range operators {
-		s := o.series()
+		s := o.Series()
 		theta, rest := reference(o)
-		for k, got := range s.theta {
+		for k, got := range s.Theta {
 			if want := theta[k]; math.Abs(float64(got)-want) > 1e-6*want+1e-44 {
 				t.Errorf("%v: coefficient %d is %g, want %g", o, k, got, want)
 			}
 		}
-		last := s.products()
-		if len(s.theta) != last+1 || last < 1 {
-			t.Fatalf("%v: %d coefficients, and %d products", o, len(s.theta), last)
+		last := s.Products()
+		if len(s.Theta) != last+1 || last < 1 {
+			t.Fatalf("%v: %d coefficients, and %d products", o, len(s.Theta), last)
 		}
-		if math.Abs(s.bound-rest[last+1]) > 1e-10 || s.bound > o.Tolerance {
-			t.Errorf("%v: %g is left out, want %g", o, s.bound, rest[last+1])
+		if math.Abs(s.Bound-rest[last+1]) > 1e-10 || s.Bound > o.Tolerance {
+			t.Errorf("%v: %g is left out, want %g", o, s.Bound, rest[last+1])
 		}
 		if last > 1 && rest[last] <= o.Tolerance {
 			t.Errorf("%v: %d products, though %g would be left out after one less", o, last, rest[last])
 		}
 	}
 	for name, want := range map[string]int{"ppr": 56, "heat": 11, "ppr:alpha=0.5": 13, "heat:t=0.001": 1} {
-		o, err := ParseOperator(name)
+		o, err := operator.Parse(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := o.series().products(); got != want {
+		if got := o.Series().Products(); got != want {
 			t.Errorf("%s: %d products a hop, want %d", name, got, want)
 		}
 	}
 }
 
 // propagateGraph is the hops of one operator, for all nodes.
-func propagateGraph(t *testing.T, g *testGraph, o Operator, hops int) [][]float32 {
+func propagateGraph(t *testing.T, g *testGraph, o operator.Operator, hops int) [][]float32 {
 	t.Helper()
 	fsys := vfs.NewMem()
-	g.write(t, fsys, "graph")
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: hops, Operators: []Operator{o}, Rows: format.RowsAll, Threads: 2}); err != nil {
+	g.Write(t, fsys, "graph")
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: hops, Operators: []operator.Operator{o}, Rows: format.RowsAll, Threads: 2}); err != nil {
 		t.Fatal(err)
 	}
 	store, err := format.OpenStore(fsys, "store")
@@ -162,9 +164,9 @@ func multiply(b, x []float64, nodes, features int) []float64 {
 func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 	const nodes, features, hops = 150, 3, 2
 	for seed := range uint64(2) { // unweighted and weighted
-		g := randomGraph(seed, nodes, features)
-		for _, o := range someSeries {
-			b := denseMatrix(nodes, weights(g), o.base())
+		g := RandomGraph(seed, nodes, features)
+		for _, o := range SomeSeries {
+			b := denseMatrix(nodes, weights(g), o.Base())
 			want, magnitude := make([]float64, len(g.x)), make([]float64, len(g.x))
 			for i, x := range g.x {
 				want[i], magnitude[i] = float64(x), math.Abs(float64(x))
@@ -173,7 +175,7 @@ func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 			for r, got := range propagateGraph(t, g, o, hops) {
 				apply := func(x []float64) []float64 {
 					sum := make([]float64, len(x))
-					for k := range o.series().theta {
+					for k := range o.Series().Theta {
 						for i := range x {
 							sum[i] += theta[k] * x[i]
 						}
@@ -195,12 +197,12 @@ func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 func TestCuttingOffASeriesCostsNoMoreThanIsStated(t *testing.T) {
 	const nodes, features, hops = 120, 3, 3
 	for seed := range uint64(2) { // unweighted and weighted
-		g := randomGraph(seed, nodes, features)
-		for _, name := range []string{PPR, Heat} {
-			for _, graph := range []string{AsGiven, Undirected} {
+		g := RandomGraph(seed, nodes, features)
+		for _, name := range []string{operator.PPR, operator.Heat} {
+			for _, graph := range []string{operator.AsGiven, operator.Undirected} {
 				for _, tolerance := range []float64{0.1, 0.01} {
-					o := Operator{name, graph, true, map[string]float64{PPR: 0.15, Heat: 3}[name], tolerance}
-					b := denseMatrix(nodes, weights(g), o.base())
+					o := operator.Operator{Name: name, Graph: graph, NoLoops: true, Parameter: map[string]float64{operator.PPR: 0.15, operator.Heat: 3}[name], Tolerance: tolerance}
+					b := denseMatrix(nodes, weights(g), o.Base())
 					degree := make([]float64, nodes)
 					for _, e := range edgesOf(graph, weights(g)) {
 						degree[e.to] += float64(e.weight)
@@ -236,11 +238,11 @@ func TestCuttingOffASeriesCostsNoMoreThanIsStated(t *testing.T) {
 							for i := range off {
 								off[i] = float64(got[i]) - want[i]
 							}
-							limit := float64(r+1)*o.series().bound + 1e-5 // rounding
+							limit := float64(r+1)*o.Series().Bound + 1e-5 // rounding
 							weighted, euclidean := norms(off, j)
 							ofX, euclideanX := norms(x, j)
 							worst = max(worst, weighted/ofX/limit)
-							if weighted > limit*ofX || graph == Undirected && euclidean > limit*euclideanX {
+							if weighted > limit*ofX || graph == operator.Undirected && euclidean > limit*euclideanX {
 								t.Errorf("seed %d, %v, hop %d: off by %g and %g, of norms %g and %g", seed, o, r+1, weighted, euclidean, ofX, euclideanX)
 							}
 						}
@@ -294,11 +296,11 @@ func TestSeriesOfSmallGraphs(t *testing.T) {
 		{"no node", "heat", 0, nil, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, err := ParseOperator(c.operator)
+			o, err := operator.Parse(c.operator)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := &testGraph{nodes: c.nodes, features: 1, edges: c.edges, x: c.x, dtype: format.Float32}
+			g := &testGraph{nodes: c.nodes, features: 1, edges: c.edges, x: c.x, DType: format.Float32}
 			g.rows.Rows = int64(c.nodes)
 			got := propagateGraph(t, g, o, 1)[0]
 			if fmt.Sprint(got) != fmt.Sprint(c.want) {
@@ -310,8 +312,8 @@ func TestSeriesOfSmallGraphs(t *testing.T) {
 
 func TestAPlanSaysWhatSeriesCost(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 50, 2).write(t, fsys, "graph")
-	operators, err := ParseOperators("sym,ppr,heat:tolerance=0.01", DefaultTolerance)
+	RandomGraph(0, 50, 2).Write(t, fsys, "graph")
+	operators, err := operator.ParseList("sym,ppr,heat:tolerance=0.01", operator.DefaultTolerance)
 	if err != nil {
 		t.Fatal(err)
 	}

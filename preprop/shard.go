@@ -12,6 +12,8 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Shards share the directory of a store. Each holds the lock of the job for a moment when
@@ -79,7 +81,7 @@ func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*fo
 }
 
 // runShard makes the columns of one shard, and assembles the store if all others are there.
-func (s *jobContext) runShard(ctx context.Context, j *job, r *Result) error {
+func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) error {
 	store, err := s.createAsShard(ctx, startWait)
 	if err != nil {
 		return err
@@ -104,16 +106,16 @@ func (s *jobContext) runShard(ctx context.Context, j *job, r *Result) error {
 			lock.Close()
 		}
 	}()
-	r.Resumed = s.hasFinishedMatrices(store, j) || j.hasPartialMatrices()
+	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
 	if err := errors.Join(s.recordStart(j), store.Suspend()); err != nil {
 		return err
 	}
-	if err := j.run(ctx); errors.Is(err, ErrInvalid) {
+	if err := j.Run(ctx); errors.Is(err, ErrInvalid) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, s.explainEarlyEnd(ctx, j, err), ErrUnfinished)
 	}
-	err = s.recordDoneColumns(j.columns)
+	err = s.recordDoneColumns(j.Columns)
 	err, lock = errors.Join(err, lock.Close()), nil
 	if err != nil {
 		return err
@@ -122,7 +124,7 @@ func (s *jobContext) runShard(ctx context.Context, j *job, r *Result) error {
 }
 
 // finishShards assembles the store if all columns are there.
-func (s *jobContext) finishShards(ctx context.Context, j *job, r *Result) error {
+func (s *jobContext) finishShards(ctx context.Context, j *engine.Job, r *Result) error {
 	store, err := s.createAsShard(ctx, finishWait)
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
@@ -139,13 +141,13 @@ func (s *jobContext) finishShards(ctx context.Context, j *job, r *Result) error 
 	if err = errors.Join(err, s.findProgress(j, store)); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
-	all := columnRange{0, s.layout.Features}
-	for k, id := range j.matrices {
-		if unfinished := missing(all, j.resultColumns[k]); !j.finished[id] && len(unfinished) > 0 {
+	all := product.ColumnRange{First: 0, End: s.layout.Features}
+	for k, id := range j.Matrices {
+		if unfinished := product.Missing(all, j.ResultColumns[k]); !j.Finished[id] && len(unfinished) > 0 {
 			return errors.Join(s.checkRecordedColumns(j, unfinished), store.Suspend())
 		}
 	}
-	if err := timed(&j.account.publishing, func() error { return s.finish(ctx, j, store, r) }); err != nil {
+	if err := engine.Timed(&j.Account.Publishing, func() error { return s.finish(ctx, j, store, r) }); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	return nil

@@ -9,18 +9,22 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // TestShardsDoNotReadEachOthersTopologies lets two turn edges round on disk at the same time.
 func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(1, 500, 4).write(t, fsys, "graph")
+	RandomGraph(1, 500, 4).Write(t, fsys, "graph")
 	graph, err := format.OpenGraph(fsys, "graph")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer graph.Close()
-	given, err := graph.OpenTopology(context.Background(), streamBlockBytes)
+	given, err := graph.OpenTopology(context.Background(), plan.StreamBlockBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,9 +32,9 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 	if err := fsys.MkdirAll("scratch"); err != nil {
 		t.Fatal(err)
 	}
-	make := func(index int) topology {
-		j := &job{Options: &Options{Shard: Shard{index, 2}, Threads: 1}, fsys: vfs.NewCount(fsys), graph: graph, plan: &Plan{}, scratch: "scratch"}
-		made, err := j.derive(context.Background(), &diskTopology{TopologyFile: given}, Reverse)
+	make := func(index int) product.Topology {
+		j := &engine.Job{Settings: engine.Settings{Threads: 1, Process: Shard{index, 2}.name()}, Fsys: vfs.NewCount(fsys), Graph: graph, Plan: &Plan{}, Scratch: "scratch"}
+		made, err := j.Derive(context.Background(), &product.DiskTopology{TopologyFile: given}, operator.Reverse)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +51,8 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 
 func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 300, 6).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	RandomGraph(0, 300, 6).Write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Shard: Shard{0, 3}}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +74,8 @@ func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
 
 func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 	fsys := vfs.NewMem()
-	randomGraph(0, 300, 6).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	RandomGraph(0, 300, 6).Write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Shard: Shard{0, 3}}
 	for _, folder := range []string{"", "scratch"} {
 		o.Scratch, o.Shard.Index = folder, 0
 		store := "store" + folder
@@ -173,7 +177,7 @@ func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *te
 		fsys.removed.Add(3)
 		for range 3 {
 			wg.Go(func() {
-				if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
+				if rate, err := engine.MeasureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
 					t.Errorf("rate %v, %v", rate, err)
 				}
 			})

@@ -6,6 +6,8 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Status is how far a propagation is.
@@ -67,8 +69,8 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newResultFiles(fsys, folder, t, dt)
-	have, err := p.find()
+	p := engine.NewResultFiles(fsys, folder, matrices, t.StoredRows, t.Features, dt)
+	have, err := p.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +81,8 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 			continue
 		}
 		s.DoneColumns += int64(t.Features)
-		for _, rest := range missing(columnRange{0, t.Features}, have[k]) {
-			s.DoneColumns -= int64(rest.width())
+		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, have[k]) {
+			s.DoneColumns -= int64(rest.Width())
 		}
 	}
 	return s, nil

@@ -11,25 +11,28 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // graphOf is what an operator is made from, in memory.
-func graphOf(t *testing.T, given *format.CSC, graph string, threads int) *memoryTopology {
+func graphOf(t *testing.T, given *format.CSC, graph string, threads int) *product.MemoryTopology {
 	t.Helper()
-	if graph == AsGiven {
-		return &memoryTopology{given, given.Close}
+	if graph == operator.AsGiven {
+		return &product.MemoryTopology{CSC: given, Free: given.Close}
 	}
-	return derived(t, &memoryTopology{given, given.Close}, graph, 1<<30, threads)
+	return derived(t, &product.MemoryTopology{CSC: given, Free: given.Close}, graph, 1<<30, threads)
 }
 
 // derived collects what derive makes within so much room.
-func derived(t *testing.T, given topology, graph string, room int64, threads int) *memoryTopology {
+func derived(t *testing.T, given product.Topology, graph string, room int64, threads int) *product.MemoryTopology {
 	t.Helper()
 	out := &format.CSC{Offsets: []int64{0}}
 	if given.Weighted() {
 		out.Weights = []float32{}
 	}
-	err := derive(context.Background(), given, graph, room, threads, func(b *format.Block) error {
+	err := product.Derive(context.Background(), given, graph, room, threads, func(b *format.Block) error {
 		if b.First != out.Nodes() {
 			t.Fatalf("a block from node %d on, after %d nodes", b.First, out.Nodes())
 		}
@@ -43,7 +46,7 @@ func derived(t *testing.T, given topology, graph string, room int64, threads int
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &memoryTopology{out, out.Close}
+	return &product.MemoryTopology{CSC: out, Free: out.Close}
 }
 
 func equalCSC(a, b *format.CSC) bool {
@@ -83,10 +86,10 @@ func TestEdgesTurnedRoundAndInBothDirections(t *testing.T) {
 	} {
 		for _, weighted := range []bool{false, true} {
 			given := makeCSC(c.nodes, c.edges, weighted)
-			if got, want := graphOf(t, given, Reverse, 2).CSC, makeCSC(c.nodes, c.reverse, weighted); !equalCSC(got, want) {
+			if got, want := graphOf(t, given, operator.Reverse, 2).CSC, makeCSC(c.nodes, c.reverse, weighted); !equalCSC(got, want) {
 				t.Errorf("%s, weighted %v: reverse is %v, want %v", c.name, weighted, got, want)
 			}
-			if got, want := graphOf(t, given, Undirected, 2).CSC, makeCSC(c.nodes, c.undirected, weighted); !equalCSC(got, want) {
+			if got, want := graphOf(t, given, operator.Undirected, 2).CSC, makeCSC(c.nodes, c.undirected, weighted); !equalCSC(got, want) {
 				t.Errorf("%s, weighted %v: undirected is %v, want %v", c.name, weighted, got, want)
 			}
 		}
@@ -99,8 +102,8 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 		edges := randomEdges(rand.New(rand.NewPCG(seed, 4)), nodes)
 		csc := makeCSC(nodes, edges, seed == 1)
 		fsys := vfs.NewMem()
-		(&testGraph{nodes: nodes, features: 1, edges: edges, weighted: seed == 1, x: make([]float32, nodes), dtype: format.Float32,
-			rows: format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).write(t, fsys, "graph")
+		(&testGraph{nodes: nodes, features: 1, edges: edges, weighted: seed == 1, x: make([]float32, nodes), DType: format.Float32,
+			rows: format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).Write(t, fsys, "graph")
 		graph, err := format.OpenGraph(fsys, "graph")
 		if err != nil {
 			t.Fatal(err)
@@ -111,13 +114,13 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		for _, given := range []topology{&memoryTopology{csc, csc.Close}, &diskTopology{TopologyFile: file}} {
+		for _, given := range []product.Topology{&product.MemoryTopology{CSC: csc, Free: csc.Close}, &product.DiskTopology{TopologyFile: file}} {
 			for _, threads := range []int{1, 2, 8} {
 				for _, room := range []int64{1, 5000, 1 << 30} {
 					if room == 1 && threads > 1 {
 						continue // a pass for each node
 					}
-					for _, graph := range graphFlags {
+					for _, graph := range operator.GraphFlags {
 						if !equalCSC(derived(t, given, graph, room, threads).CSC, makeCSC(nodes, edgesOf(graph, edges), seed == 1)) {
 							t.Errorf("seed %d, %d threads, room %d, %T: %s is not what its edges make", seed, threads, room, given, graph)
 						}
@@ -125,8 +128,8 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 				}
 			}
 		}
-		both := graphOf(t, csc, Undirected, 2).CSC
-		if !equalCSC(graphOf(t, both, Undirected, 2).CSC, both) || !equalCSC(graphOf(t, both, Reverse, 2).CSC, both) {
+		both := graphOf(t, csc, operator.Undirected, 2).CSC
+		if !equalCSC(graphOf(t, both, operator.Undirected, 2).CSC, both) || !equalCSC(graphOf(t, both, operator.Reverse, 2).CSC, both) {
 			t.Errorf("seed %d: what is undirected does not stay as it is", seed)
 		}
 	}
@@ -135,10 +138,10 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 func TestBlocksInOrderCoverTheNodesAskedFor(t *testing.T) {
 	const nodes = 500
 	csc := makeCSC(nodes, randomEdges(rand.New(rand.NewPCG(1, 4)), nodes), false)
-	given := &memoryTopology{csc, csc.Close}
+	given := &product.MemoryTopology{CSC: csc, Free: csc.Close}
 	for _, r := range [][2]int64{{0, nodes}, {0, 0}, {17, 18}, {100, 400}, {nodes, nodes}} {
 		at := r[0]
-		err := given.inOrder(context.Background(), r[0], r[1], func(b *format.Block) error {
+		err := given.InOrder(context.Background(), r[0], r[1], func(b *format.Block) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				if v != at || !slices.Equal(b.In(v), csc.In(v)) {
 					t.Fatalf("%v: node %d after %d, with %v", r, v, at, b.In(v))
@@ -157,7 +160,7 @@ func TestACancelledDerivationEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	given := makeCSC(2, nil, false)
-	err := derive(ctx, &memoryTopology{given, given.Close}, Undirected, 1<<20, 1, func(*format.Block) error { return nil })
+	err := product.Derive(ctx, &product.MemoryTopology{CSC: given, Free: given.Close}, operator.Undirected, 1<<20, 1, func(*format.Block) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -167,7 +170,7 @@ func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
 	for n := int64(1); ; n++ {
 		for _, bit := range []int64{0, 33, 1<<40 - 1, 12345} {
 			fault := vfs.NewFault(vfs.NewMem())
-			w, err := newTopologyWriter(fault, "topology", 3, true)
+			w, err := engine.NewTopologyWriter(fault, "topology", 3, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -175,12 +178,12 @@ func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
 				{First: 0, Offsets: []int64{7, 9, 10}, Neighbors: []uint32{0, 2, 1}, Weights: []float32{1, 2, 3}},
 				{First: 2, Offsets: []int64{0, 2}, Neighbors: []uint32{0, 1}, Weights: []float32{4, 5}},
 			} {
-				if err := w.add(&b); err != nil {
+				if err := w.Add(&b); err != nil {
 					t.Fatal(err)
 				}
 			}
 			fault.FlipBit(n, bit)
-			g, err := w.open(context.Background())
+			g, err := w.Open(context.Background())
 			if fault.Reads() < n {
 				if err != nil || n < 4 {
 					t.Fatalf("%d reads: %v", n-1, err)

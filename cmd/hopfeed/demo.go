@@ -19,7 +19,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
@@ -250,7 +250,7 @@ func (d *demo) importGraph(carried, name string, normalize bool) error {
 // propagate makes <name>-store of <name>-graph.
 func (d *demo) propagate(name string, o propagateOptions) error {
 	o.graph, o.output, o.rows, o.force = d.path(name+"-graph"), d.path(name+"-store"), format.RowsLabeled, true
-	o.tolerance = preprop.DefaultTolerance
+	o.tolerance = operator.DefaultTolerance
 	r, err := runPropagate(d.ctx, d.verbs, o)
 	if err != nil {
 		return err

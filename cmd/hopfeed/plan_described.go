@@ -9,6 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -113,12 +114,12 @@ func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Da
 }
 
 // describedOperators are those of a store that is not there.
-func (o *trainOptions) describedOperators() ([]preprop.Operator, error) {
+func (o *trainOptions) describedOperators() ([]operator.Operator, error) {
 	list := "sym"
 	if len(o.operators) > 0 {
 		list = strings.Join(o.operators, ",")
 	}
-	return preprop.ParseOperators(list, preprop.DefaultTolerance)
+	return operator.ParseList(list, operator.DefaultTolerance)
 }
 
 // describedMatrices are what the model reads of a store with so many hops.

@@ -25,6 +25,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/export"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -401,14 +402,14 @@ func (a *app) propagateFor(ctx context.Context, c *trainer.Checkpoint, graph *fo
 }
 
 // parseDistinct reads operators, of which a spelling may occur several times.
-func parseDistinct(spellings []string) (out []preprop.Operator, err error) {
+func parseDistinct(spellings []string) (out []operator.Operator, err error) {
 	seen := map[string]bool{}
 	for _, spelling := range spellings {
 		if seen[spelling] {
 			continue
 		}
 		seen[spelling] = true
-		operator, err := preprop.ParseOperator(spelling)
+		operator, err := operator.Parse(spelling)
 		if err != nil {
 			return nil, err
 		}

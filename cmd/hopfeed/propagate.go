@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 type propagateOptions struct {
@@ -75,7 +76,7 @@ func newPropagateCommand(a *app) *cobra.Command {
 	_ = c.MarkFlagRequired("output")
 	f.IntVar(&o.hops, "hops", 2, "hops of each operator that the store shall have")
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
-	f.Float64Var(&o.tolerance, "tolerance", preprop.DefaultTolerance, "sum of the coefficients of ppr and heat that may be left out; all add up to 1")
+	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance, "sum of the coefficients of ppr and heat that may be left out; all add up to 1")
 	f.StringVar(&o.rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
 	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
 	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
@@ -242,7 +243,7 @@ func parseShard(text string) (preprop.Shard, error) {
 }
 
 func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, error) {
-	operators, err := preprop.ParseOperators(o.operators, o.tolerance)
+	operators, err := operator.ParseList(o.operators, o.tolerance)
 	if err != nil {
 		return nil, usagef("%s", err)
 	}

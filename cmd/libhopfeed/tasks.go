@@ -22,6 +22,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
@@ -197,7 +198,7 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}
-	operators, err := preprop.ParseOperators(cmp.Or(o.Operator, preprop.Sym), value(o.Tolerance, preprop.DefaultTolerance))
+	operators, err := operator.ParseList(cmp.Or(o.Operator, operator.Sym), value(o.Tolerance, operator.DefaultTolerance))
 	if err != nil {
 		return nil, fmt.Errorf("%w: operator: %v", session.ErrOptions, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -181,11 +182,11 @@ func smallStore(t *testing.T) *format.Dir {
 	if _, err := ingest.Run(t.Context(), disk, source, "graph", ingest.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	sym, err := preprop.ParseOperator("sym")
+	sym, err := operator.Parse("sym")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := preprop.Propagate(t.Context(), disk, "graph", "store", preprop.Options{Hops: 1, Operators: []preprop.Operator{sym}, ChunkRows: 100}); err != nil {
+	if _, err := preprop.Propagate(t.Context(), disk, "graph", "store", preprop.Options{Hops: 1, Operators: []operator.Operator{sym}, ChunkRows: 100}); err != nil {
 		t.Fatal(err)
 	}
 	store, err := format.OpenStore(disk, "store")

@@ -15,7 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // PropagateOptions are the options of Propagate: the size of a random graph, and what to
@@ -34,7 +34,7 @@ type PropagateOptions struct {
 func (o PropagateOptions) Bytes() int64 {
 	bytes := graphBytes(o.Nodes, o.Edges) + 4*gathered(o.Nodes)
 	for _, t := range o.DTypes {
-		bytes += preprop.BenchBytes(o.Nodes, o.Features, t)
+		bytes += product.BenchBytes(o.Nodes, o.Features, t)
 	}
 	return bytes
 }
@@ -88,9 +88,9 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 	for i := range random {
 		random[i] = uint32(rng.Hash(rng.Derive(o.Seed, "random"), uint64(i)) % uint64(o.Nodes))
 	}
-	var hops []*preprop.Bench
+	var hops []*product.Bench
 	for _, t := range o.DTypes {
-		hop, err := preprop.NewBench(ctx, graph, o.Features, t, most)
+		hop, err := product.NewBench(ctx, graph, o.Features, t, most)
 		if err != nil {
 			return nil, err
 		}

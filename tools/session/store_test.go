@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
@@ -38,7 +39,7 @@ func makeStore(ctx context.Context, fsys vfs.FS, dir string, o ingest.GenerateOp
 		return err
 	}
 	p.Hops = 2
-	if p.Operators, err = preprop.ParseOperators("sym", preprop.DefaultTolerance); err != nil {
+	if p.Operators, err = operator.ParseList("sym", operator.DefaultTolerance); err != nil {
 		return err
 	}
 	_, err = preprop.Propagate(ctx, fsys, graph, filepath.Join(dir, "store"), p)

@@ -1,0 +1,415 @@
+// Package device computes the products of package product on a device. The bits are the same.
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// ErrDevice is returned when the device that a job computes on fails. What was computed is kept, and the
+// job can go on on the processor.
+var ErrDevice = errors.New("the device fails")
+
+// Engine computes products on a device. Matrices stay in memory of the host as well, so that all
+// else of a job knows nothing of the device: a product reads src there, if the device does not have it
+// from the product before, and leaves dst there, block of rows by block of rows.
+type Engine struct {
+	*plan.DevicePlan
+	device  gds.Device
+	threads int
+	slots   chan *slot
+	buffers []gds.Buffer // all, to be freed
+
+	mu             sync.Mutex // of the streams
+	up, work, down gds.Stream
+
+	factors   gds.Tensor          // [1,n]
+	factorsOf *product.Propagator // that they are of; nil: of none
+	source    gds.Buffer          // some columns of src, if matrices do not stay on the device
+	copies    map[*product.Matrix]*copyOnDevice
+	lists     *lists
+
+	Moved atomic.Int64 // bytes, both ways
+	Took  atomic.Int64 // nanoseconds, as the device measured it
+}
+
+// copyOnDevice is a matrix on the device.
+type copyOnDevice struct {
+	buf   gds.Buffer
+	valid bool // it has the rows that the next product needs
+}
+
+// slot is memory for one block of rows on its way. The host's is pinned.
+type slot struct {
+	hostIn, hostOut, in, out gds.Buffer
+	blend                    gds.Buffer // rows that are gathered on the device; or nil
+	rows                     []uint32   // of the block
+	starts, ends             []int64    // of the terms of each
+}
+
+// Open opens the device of the plan, and allocates all of its memory but that of copies.
+func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engine, error) {
+	device, err := d.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", d.Name, ErrDevice, err)
+	}
+	e := &Engine{DevicePlan: p, device: device, threads: threads, slots: make(chan *slot, p.Slots), copies: map[*product.Matrix]*copyOnDevice{}}
+	for _, s := range []*gds.Stream{&e.up, &e.work, &e.down} {
+		if err == nil {
+			*s, err = device.NewStream()
+		}
+	}
+	alloc := func(bytes int64, pinned bool) (b gds.Buffer) {
+		if err == nil {
+			b, err = e.alloc(bytes, pinned)
+		}
+		return b
+	}
+	e.factors = gds.NewTensor(alloc(4*w.Nodes, false), 1, int(w.Nodes), gds.Float32)
+	if !p.MatricesOnDevice {
+		e.source = alloc(p.SourceBytes, false)
+	}
+	for range p.Slots {
+		s := &slot{
+			hostIn: alloc(p.InBytes, true), hostOut: alloc(p.OutBytes, true),
+			in: alloc(p.InBytes, false), out: alloc(p.OutBytes, false),
+		}
+		if p.BlendBytes > 0 {
+			s.blend = alloc(p.BlendBytes, false)
+		}
+		e.slots <- s
+	}
+	if p.TopologyOnDevice && err == nil {
+		edges := int64(0)
+		for _, c := range w.Sequences {
+			edges = max(edges, w.EdgesOf(c.Operator.Graph))
+		}
+		e.lists, err = e.newLists(w.Nodes, edges+w.Nodes, w.Weighted)
+	}
+	if err != nil {
+		return nil, errors.Join(e.fail(err), e.Close())
+	}
+	return e, nil
+}
+
+func (e *Engine) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
+	allocate := e.device.Alloc
+	if pinned {
+		allocate = e.device.AllocPinned
+	}
+	b, err := allocate(bytes)
+	if err == nil {
+		e.buffers = append(e.buffers, b)
+	}
+	return b, err
+}
+
+// fail is the error of a device that fails with err.
+func (e *Engine) fail(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %w (--device cpu goes on on the processor)", e.Name, ErrDevice, err)
+}
+
+func (e *Engine) Close() error {
+	var errs []error
+	for _, s := range []gds.Stream{e.up, e.work, e.down} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	for _, b := range e.buffers {
+		errs = append(errs, b.Free())
+	}
+	if e.lists != nil {
+		errs = append(errs, e.lists.buf.Free())
+	}
+	return errors.Join(append(errs, e.device.Close())...)
+}
+
+// Forget makes the next products read their matrices from memory of the host, which has changed.
+func (e *Engine) Forget() {
+	for _, c := range e.copies {
+		c.valid = false
+	}
+}
+
+// call is one call of deviceEngine.product: see propagator.hopFrom.
+type call struct {
+	*Engine
+	p        *product.Propagator
+	dst, src *product.Matrix
+	with     *product.Blend
+	want     product.NodeSet
+	done     func(cost int64) bool
+
+	columns product.ColumnRange // that are computed, of those of the matrices
+	last    bool                // of the ranges of columns
+	source  gds.Tensor          // [n, columns] of src
+	to      *copyOnDevice       // of dst, or nil
+	blended *copyOnDevice       // of with, or nil
+	lists   *lists
+	added   atomic.Int64
+	reach   atomic.Int64
+	failure product.LowestError
+	batches product.Batches
+}
+
+// Product is propagator.hopFrom on the device. Where it computes some of the columns at a time, and
+// pauses before the last of them, no rows are reached; so it does not pause to save them (canSave).
+func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *product.Matrix, with *product.Blend, want product.NodeSet, from int64, done func(cost int64, canSave bool) bool) (added, reached int64, err error) {
+	n := p.Graph.Nodes()
+	var to *copyOnDevice
+	if e.MatricesOnDevice {
+		if to, err = e.copyOf(dst); err != nil {
+			return 0, from, e.fail(err)
+		}
+		to.valid = false
+	}
+	if err := e.sendFactors(ctx, p); err != nil {
+		return 0, from, e.fail(err)
+	}
+	lists, err := e.sendLists(ctx, p)
+	if err != nil {
+		return 0, from, err
+	}
+	ranges := int64((src.Features + e.Columns - 1) / e.Columns)
+	for first := 0; first < src.Features; first += e.Columns {
+		s := &call{Engine: e, p: p, dst: dst, src: src, with: with, want: want, to: to, lists: lists}
+		s.done = func(cost int64) bool { return done(cost/ranges, ranges == 1) }
+		s.columns = product.ColumnRange{First: first, End: min(first+e.Columns, src.Features)}
+		s.last = s.columns.End == src.Features
+		s.reach.Store(from)
+		s.batches.Make = func() *product.Batch { return product.NewBatch(p, dst, src, with) }
+		if err := s.bring(ctx); err != nil {
+			return 0, from, e.fail(err)
+		}
+		err := s.run(ctx, from)
+		switch {
+		case s.failure.Err != nil:
+			return 0, from, s.failure.Err
+		case err == nil && s.last:
+			if to != nil {
+				to.valid = from == 0
+			}
+			return s.added.Load(), n, nil
+		case errors.Is(err, product.ErrPause) && s.last:
+			return s.added.Load(), s.reach.Load(), nil
+		case errors.Is(err, product.ErrPause):
+			return 0, from, nil
+		case err != nil:
+			return 0, from, err
+		}
+	}
+	return 0, n, nil // of no columns
+}
+
+// copyOf is the memory for a matrix on the device.
+func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
+	c := e.copies[m]
+	if c == nil {
+		buf, err := e.alloc(int64(len(m.Buf.Bytes())), false)
+		if err != nil {
+			return nil, err
+		}
+		c = &copyOnDevice{buf: buf}
+		e.copies[m] = c
+	}
+	return c, nil
+}
+
+// bring sees to it that the device has the columns of src, and all of what is blended.
+func (s *call) bring(ctx context.Context) error {
+	if !s.MatricesOnDevice {
+		s.source = gds.NewTensor(s.Engine.source, int(s.p.Graph.Nodes()), s.columns.Width(), s.src.DType)
+		return s.send(ctx, s.src, s.columns, s.source)
+	}
+	whole := func(m *product.Matrix) (*copyOnDevice, error) {
+		c, err := s.copyOf(m)
+		if err == nil && !c.valid {
+			err = s.send(ctx, m, s.columns, c.tensor(m, s.p.Graph.Nodes()))
+			c.valid = err == nil
+		}
+		return c, err
+	}
+	c, err := whole(s.src)
+	if err != nil {
+		return err
+	}
+	s.source = c.tensor(s.src, s.p.Graph.Nodes())
+	if s.with != nil {
+		s.blended, err = whole(s.with.X)
+	}
+	return err
+}
+
+// tensor is a matrix of n rows in its copy.
+func (c *copyOnDevice) tensor(m *product.Matrix, n int64) gds.Tensor {
+	return gds.NewTensor(c.buf, int(n), m.Features, m.DType)
+}
+
+// send copies columns of a matrix to the device, through the slots.
+func (e *Engine) send(ctx context.Context, m *product.Matrix, columns product.ColumnRange, to gds.Tensor) error {
+	row := int64(columns.Width() * m.DType.Size())
+	n := int64(to.Rows)
+	return parallel.For(ctx, e.slotCount(), n, max(1, e.InBytes/row), func(lo, hi int64) error {
+		s := <-e.slots
+		defer func() { e.slots <- s }()
+		m.CopyColumns(s.hostIn.Bytes(), columns, lo, hi)
+		part := to.Slice(int(lo), int(hi))
+		return e.sendBytes(s.hostIn, 0, part.Buf, part.Offset, (hi-lo)*row)
+	})
+}
+
+// sendBytes copies bytes of pinned memory, from start on, to a place on the device, and waits for that.
+func (e *Engine) sendBytes(from gds.Buffer, start int64, to gds.Buffer, at, bytes int64) error {
+	e.mu.Lock()
+	begun := e.up.Record()
+	e.up.Copy(bytesOf(to, at, bytes), bytesOf(from, start, bytes))
+	sent := e.up.Record()
+	e.mu.Unlock()
+	return e.count(begun, sent, bytes)
+}
+
+// count waits for a copy between two events, and counts what it took.
+func (e *Engine) count(begun, copied gds.Event, bytes int64) error {
+	if err := copied.Wait(context.Background()); err != nil {
+		return err
+	}
+	took, err := copied.Elapsed(begun)
+	e.Took.Add(int64(took))
+	e.Moved.Add(bytes)
+	return err
+}
+
+func bytesOf(b gds.Buffer, at, bytes int64) gds.Tensor {
+	return gds.Tensor{Buf: b, Offset: at, Rows: 1, Cols: int(bytes), Stride: int(bytes), DType: gds.Uint8}
+}
+
+// slotCount is how many blocks are on their way at once.
+func (e *Engine) slotCount() int { return cap(e.slots) }
+
+// sendFactors brings the factors t of a propagator.
+func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
+	if e.factorsOf == p || p.T == nil {
+		return nil
+	}
+	e.factorsOf = nil
+	err := parallel.For(ctx, e.slotCount(), int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
+		s := <-e.slots
+		defer func() { e.slots <- s }()
+		return e.sendBytes(s.hostIn, 0, e.factors.Buf, 4*lo, int64(copy(s.hostIn.Bytes(), dtype.BytesOf(p.T[lo:hi]))))
+	})
+	if err == nil {
+		e.factorsOf = p
+	}
+	return err
+}
+
+// run computes the columns of a range, from row from on.
+func (s *call) run(ctx context.Context, from int64) error {
+	if s.lists != nil {
+		n := s.p.Graph.Nodes()
+		return parallel.For(ctx, s.slotCount(), n-from, int64(s.BlockRows), func(lo, hi int64) error {
+			return s.block(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
+		})
+	}
+	return s.Each(ctx, s.p.Graph, from, func(b *format.Block) error {
+		return s.block(b.First, b.First+b.Rows(), b.Edges(), b)
+	})
+}
+
+// Each calls body with blocks of a graph that cover the nodes from a first one on, from several
+// goroutines, as topology.each does.
+func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64, body func(b *format.Block) error) error {
+	if g, ok := graph.(*product.MemoryTopology); ok {
+		return g.EachTask(ctx, from, e.slotCount(), int64(e.BlockTerms), body)
+	}
+	return graph.Each(ctx, from, e.threads, body)
+}
+
+// block computes the rows [lo, hi), whose terms are those of b or, if that is nil, on the device.
+func (s *call) block(lo, hi, edges int64, b *format.Block) error {
+	if err := s.computeRows(lo, hi, b); err != nil {
+		return s.failure.Report(lo, err) // which counts, even if another block has paused the product
+	}
+	for most := s.reach.Load(); hi > most && !s.reach.CompareAndSwap(most, hi); {
+		most = s.reach.Load()
+	}
+	if s.done(edges + hi - lo) {
+		return product.ErrPause
+	}
+	return nil
+}
+
+func (s *call) computeRows(lo, hi int64, b *format.Block) error {
+	one := <-s.slots
+	defer func() { s.slots <- one }()
+	one.clear()
+	places := int64(0) // for terms, of which a loop takes one even where none is added
+	for v := lo; v < hi; v++ {
+		if !s.want.Has(v) {
+			continue
+		}
+		need := int64(0)
+		if b != nil {
+			need = b.Offsets[v+1-b.First] - b.Offsets[v-b.First] + 1
+			if need > int64(s.BlockTerms) { // a list that the device has no room for
+				if err := s.compute(one, b); err != nil {
+					return err
+				}
+				if err := s.onHost(v, b); err != nil {
+					return err
+				}
+				places = 0
+				continue
+			}
+		}
+		if len(one.rows) == s.BlockRows || places+need > int64(s.BlockTerms) {
+			if err := s.compute(one, b); err != nil {
+				return err
+			}
+			places = 0
+		}
+		one.rows = append(one.rows, uint32(v))
+		one.starts = append(one.starts, places)
+		places += need
+	}
+	return s.compute(one, b)
+}
+
+func (one *slot) clear() { one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0] }
+
+// onHost computes a row on the processor, and gives it to the device.
+func (s *call) onHost(v int64, b *format.Block) error {
+	rows := s.batches.Get()
+	t := s.p.Terms(b, v)
+	if err := rows.AddHub(context.Background(), t, &s.batches, s.threads); err != nil {
+		return err
+	}
+	s.batches.Put(rows)
+	if s.last {
+		s.added.Add(int64(t.Len()))
+	}
+	if s.to == nil {
+		return nil
+	}
+	row := s.dst.Rows(v, v+1)
+	buf, err := s.device.AllocPinned(int64(len(row)))
+	if err != nil {
+		return s.fail(err)
+	}
+	copy(buf.Bytes(), row)
+	return s.fail(errors.Join(s.sendBytes(buf, 0, s.to.buf, v*int64(len(row)), int64(len(row))), buf.Free()))
+}

@@ -1,0 +1,348 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/preprop/device"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// Engine computes the panels of a job. It holds the topologies and, for one panel at a
+// time, the matrices.
+type Engine struct {
+	*Job
+	topologies    topologies
+	propagators   map[operator.Operator]*product.Propagator // by Operator.base
+	neededNodes   map[string][]product.NodeSet              // by Operator.Graph: for each product of the sequence that has most
+	inputBuffer   *product.Matrix                           // holds the input for several sequences; nil: each loads it
+	hopBuffers    [2]*product.Matrix                        // a hop is made from one into the other; without hops the second is nil
+	seriesBuffers []*product.Matrix                         // float32, for terms of series
+	panelColumns  int                                       // of the widest panel
+	kept          *Input                                    // of which a matrix has the columns of the first panel since it was cut
+	back          writeback
+	device        *device.Engine // computes products; nil: the processor does
+	firstUse      firstUse
+	label         string // which panel it is, for progress
+}
+
+func (e *Engine) close() error {
+	e.firstUse.stop()
+	err := errors.Join(e.back.close(), e.topologies.Close())
+	if e.device != nil {
+		err = errors.Join(err, e.device.Close())
+	}
+	for _, p := range e.propagators {
+		err = errors.Join(err, p.Buf.Free())
+	}
+	for _, m := range e.matrices() {
+		err = errors.Join(err, m.Buf.Free())
+	}
+	return err
+}
+
+// matrices are all that there are.
+func (e *Engine) matrices() []*product.Matrix {
+	all := append([]*product.Matrix{e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]}, e.seriesBuffers...)
+	return slices.DeleteFunc(all, func(m *product.Matrix) bool { return m == nil })
+}
+
+// prepare opens or derives the topologies, computes the factors of operators, and finds
+// which nodes each product needs.
+func (e *Engine) prepare(ctx context.Context) error {
+	unfinished := slices.DeleteFunc(slices.Clone(e.Sequences), func(c *HopSequence) bool { return e.LastUnfinished(c, e.Columns) == 0 })
+	longest := map[string]int{}
+	for _, c := range unfinished {
+		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], (c.Hops-c.From)*c.Operator.Series().Products())
+	}
+	var err error
+	if e.topologies, err = e.openTopologies(ctx, longest); err != nil {
+		return err
+	}
+	var stored product.NodeSet
+	if int64(len(e.Nodes)) < e.Graph.Manifest.Nodes {
+		stored = product.NewNodeSet(e.Graph.Manifest.Nodes)
+		for _, v := range e.Nodes {
+			stored.Add(int64(v))
+		}
+	}
+	for _, c := range unfinished {
+		base, graph := c.Operator.Base(), c.Operator.Graph
+		if e.propagators[base] == nil {
+			p, err := product.NewPropagator(ctx, e.topologies[graph], base, e.Threads)
+			if err != nil {
+				return err
+			}
+			e.propagators[base] = p
+		}
+		if e.neededNodes[graph] == nil {
+			if e.neededNodes[graph], err = e.propagators[base].Needed(ctx, stored, longest[graph], e.Threads); err != nil {
+				return err
+			}
+		}
+	}
+	if d := e.Plan.Device; len(unfinished) > 0 && d != nil && d.Name != plan.CPU {
+		e.device, err = device.Open(e.Plan.Work.Device, d, e.Plan.Work, e.Threads)
+	}
+	return err
+}
+
+// allocate allocates the matrices, as wide as the widest panel, and begins to use their memory.
+func (e *Engine) allocate(panels []product.ColumnRange) error {
+	widest := 0
+	for _, s := range panels {
+		widest = max(widest, s.Width())
+	}
+	hops, series := plan.PanelMatrices(e.bareSequences(), e.DType, e.Plan.InputInMemory)
+	var err error
+	add := func(t format.DType) *product.Matrix {
+		if err != nil {
+			return nil
+		}
+		var m *product.Matrix
+		m, err = product.NewMatrix(e.Graph.Manifest.Nodes, widest, t)
+		return m
+	}
+	if e.Plan.InputInMemory {
+		e.inputBuffer = add(e.DType)
+		hops--
+	}
+	for i := range hops {
+		e.hopBuffers[i] = add(e.DType)
+	}
+	for range series {
+		if m := add(format.Float32); m != nil {
+			e.seriesBuffers = append(e.seriesBuffers, m)
+		}
+	}
+	e.panelColumns = widest
+	e.firstUse.start(e.matrices(), e.Threads)
+	return err
+}
+
+func (j *Job) bareSequences() []*plan.Sequence {
+	var out []*plan.Sequence
+	for _, c := range j.Sequences {
+		out = append(out, &c.Sequence)
+	}
+	return out
+}
+
+// setColumns sets which columns the matrices have.
+func (e *Engine) setColumns(s product.ColumnRange) {
+	for _, m := range e.matrices() {
+		m.First, m.Features = s.First, s.Width()
+	}
+}
+
+// panel makes and writes the columns s of all hops.
+func (e *Engine) panel(ctx context.Context, s product.ColumnRange, inputFiles map[*Input][]product.ColumnRange) error {
+	e.setColumns(s)
+	var loaded *Input // is in e.inputBuffer
+	for _, c := range e.Sequences {
+		if e.Pace.SavedAny && e.Pace.MustStop(ctx, e.writingBytes()) {
+			return errors.Join(endCause(ctx), e.finishWrite())
+		}
+		if e.back.matrix != nil && e.back.matrix.ID == c.Input.ID { // whether it is needed shows when it is written
+			if err := e.finishWrite(); err != nil {
+				return err
+			}
+		}
+		if !e.needsInput(c, s) {
+			continue
+		}
+		if hop := e.hopBuffers; e.back.matrix != nil && e.back.matrix.Buf == hop[0].Buf && hop[1] != nil {
+			e.hopBuffers = [2]*product.Matrix{hop[1], hop[0]} // the input is read into the other one meanwhile
+		}
+		if e.device != nil {
+			e.device.Forget()
+		}
+		last := e.LastUnfinished(c, s)
+		at, x, y, err := e.resume(ctx, c, s, last)
+		if err != nil {
+			return err
+		}
+		if x == nil {
+			if x = e.hopBuffers[0]; e.inputBuffer != nil {
+				x = e.inputBuffer
+			}
+			if x != e.inputBuffer || loaded != c.Input {
+				if err := e.mayChange(x); err != nil {
+					return err
+				}
+				if e.kept != c.Input {
+					if err := Timed(&e.Account.Reading, func() error { return e.load(ctx, c.Input, x, inputFiles[c.Input]) }); err != nil {
+						return err
+					}
+				}
+				loaded, e.kept = c.Input, nil
+			}
+			if c.Input.ID == format.Input {
+				if err := e.write(x); err != nil {
+					return err
+				}
+			}
+			if y = e.hopBuffers[0]; x == y {
+				y = e.hopBuffers[1]
+			}
+			if last > 0 {
+				at = position{e.number(c.ID(c.From + 1)), 1, 0}
+			}
+		}
+		if err := e.hops(ctx, c, at, last, x, y); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFiles []product.ColumnRange) error {
+	if len(product.Missing(m.Columns(), inputFiles)) > 0 {
+		return in.Load(ctx, m, e.Threads, e.Progress)
+	}
+	return in.loadFromFiles(ctx, m, e.Fsys, inputFiles, func(s product.ColumnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress)
+}
+
+// hops makes and writes the hops of a sequence, from a position up to hop last. x holds
+// the input of the first of them, and y its rows that are computed.
+func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
+	_ = Timed(&e.Account.firstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
+	e.Pace.BeginHops()
+	for first := e.number(c.ID(c.From + 1)); last > 0 && at.matrix <= first+last-c.From-1; at = (position{at.matrix + 1, 1, 0}) {
+		hop := c.From + 1 + at.matrix - first
+		if err := e.hop(ctx, c, hop, at, x, y); err != nil {
+			return err
+		}
+		if x = y; x == e.hopBuffers[0] {
+			y = e.hopBuffers[1]
+		} else {
+			y = e.hopBuffers[0]
+		}
+		if hop == last {
+			break
+		}
+		next := position{at.matrix + 1, 1, 0}
+		state := e.savedMatrices(c.Operator.Series(), next, x, y)
+		if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
+			return e.end(ctx, next, state)
+		}
+	}
+	return nil
+}
+
+// hop makes and writes one hop of a sequence, from a position in it.
+func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, x, y *product.Matrix) error {
+	p, terms := e.propagators[c.Operator.Base()], c.Operator.Series()
+	products, n := terms.Products(), e.Graph.Manifest.Nodes
+	need := e.neededNodes[c.Operator.Graph]
+	need = need[len(need)-(c.Hops-hop+1)*products:]
+	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.Operator, hop, c.Hops, e.label), int64(products)*(p.Graph.Nodes()+p.Graph.Edges())*x.RowBytes(), progress.Bytes)
+	y.ID = c.ID(hop)
+	if err := e.mayChange(y); err != nil {
+		task.Done()
+		return err
+	}
+	start, paused := time.Now(), time.Duration(0)
+	begun := e.writingBytes()
+	for at.product <= products {
+		dst, src := operator.Step(terms, at.product, x, y, e.seriesBuffers)
+		with := product.BlendOf(terms, at.product, x)
+		dst.ID = c.ID(hop)
+		state := stateBytes(e.savedMatrices(terms, position{at.matrix, at.product, n}, x, y))
+		// mustStop looks at ctx between blocks, so that those that were begun are finished.
+		done := func(cost int64, canSave bool) bool {
+			task.Add(cost * x.RowBytes())
+			return e.Pace.MustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 && e.Pace.CheckpointDue(state)
+		}
+		var added, reached int64
+		var err error
+		if e.device != nil {
+			added, reached, err = e.device.Product(context.WithoutCancel(ctx), p, dst, src, with, need[at.product-1], at.row, done)
+		} else {
+			added, reached, err = p.HopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool { return done(cost, true) })
+		}
+		e.Edges[at.matrix] += added
+		e.Gathered += added * src.RowBytes()
+		if err != nil {
+			task.Done()
+			if errors.Is(err, device.ErrDevice) { // the matrices are in memory of the host
+				err = e.save(ctx, err, at, e.savedMatrices(terms, at, x, y))
+			}
+			return err
+		}
+		if at.row = reached; at.row == n {
+			at.product, at.row = at.product+1, 0
+		}
+		if at.product <= products {
+			if err := Timed(&paused, func() error { return e.pause(ctx, at, e.savedMatrices(terms, at, x, y)) }); err != nil {
+				task.Done()
+				return err
+			}
+		}
+	}
+	task.Done()
+	e.HopSeconds[at.matrix] += (time.Since(start) - paused).Seconds()
+	return e.write(y)
+}
+
+// stateBytes is the size of a checkpoint of matrices.
+func stateBytes(matrices []savedMatrix) int64 {
+	total := int64(0)
+	for _, s := range matrices {
+		total += s.rows * s.m.RowBytes()
+	}
+	return total
+}
+
+// pause writes a checkpoint if it is time for one, or ends the job if it is time for that;
+// the error is then why it ends.
+func (e *Engine) pause(ctx context.Context, at position, state []savedMatrix) error {
+	if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
+		return e.end(ctx, at, state)
+	}
+	if e.Plan.CheckpointBytes == 0 || !e.Pace.CheckpointDue(stateBytes(state)) {
+		return nil // only a goroutine that looked a moment ago has found that it was time
+	}
+	if err := e.finishWrite(); err != nil { // no checkpoint makes up for that
+		return err
+	}
+	err := e.saveCheckpoint(ctx, at, state)
+	if errors.Is(err, syscall.ENOSPC) { // there may still be room for the results
+		e.Plan.CheckpointBytes, err = 0, nil
+	}
+	return err
+}
+
+// end writes a last checkpoint if that is worth its time, and returns why the job ends.
+func (e *Engine) end(ctx context.Context, at position, state []savedMatrix) error {
+	if m := e.back.matrix; m != nil {
+		e.Note(fmt.Sprintf("stopping once %s is written: to interrupt again ends at once", m.ID))
+	}
+	why := e.save(ctx, endCause(ctx), at, state)
+	if !e.Pace.SavedAny {
+		why = fmt.Errorf("%w: %w", why, e.Pace.TooShort(stateBytes(state)))
+	}
+	return why
+}
+
+// save finishes what is being written and writes a checkpoint, if that is worth its time, of a job that ends
+// because of why, which it returns.
+func (e *Engine) save(ctx context.Context, why error, at position, state []savedMatrix) error {
+	if err := e.finishWrite(); err != nil {
+		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
+	}
+	if e.Plan.CheckpointBytes > 0 && e.Pace.WorthSaving(stateBytes(state)) {
+		if err := e.saveCheckpoint(context.WithoutCancel(ctx), at, state); err != nil {
+			why = fmt.Errorf("%w (and the last checkpoint could not be written: %w)", why, err)
+		}
+	}
+	return why
+}

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// Input is a stored hop of all nodes, from which the next hops are made: hop 0 in a
+// graph, or a hop in a store of all rows. Its columns are read from there, or from column
+// files, which have the rows in the same order, rounded to the type of the new hops.
+type Input struct {
+	*format.Matrix
+	Path  string   // of its directory
+	Nodes []uint32 // node of each row; nil: row i is node i
+	DType format.DType
+}
+
+// node is the node of a row.
+func (in *Input) node(row int64) int64 {
+	if in.Nodes == nil {
+		return row
+	}
+	return int64(in.Nodes[row])
+}
+
+// chunks calls body with every chunk, from several goroutines, what buffer has made, and a function that rounds
+// the columns [first, first+width) of the chunk's i-th row and writes them to dst. emit is then called with the
+// buffers, in the order of chunks.
+func (in *Input) chunks(ctx context.Context, threads int, buffer func() []byte, body func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error, emit func([]byte) error) error {
+	from, features := in.Layout.DType, in.Layout.Features
+	rowBytes := features * from.Size()
+	readers := plan.DiskReaders(threads)
+	buffers, err := product.NewBuffers(readers, plan.ChunkBuffer(in.Layout))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	var failure product.LowestError
+	err = parallel.Ordered(ctx, readers, int64(in.Chunks()), buffer, func(at int64, out []byte) ([]byte, error) {
+		buffer := buffers.Get()
+		defer buffers.Put(buffer)
+		k := int(at)
+		start, rows := in.ChunkRowRange(k)
+		chunk := buffer[:rows*rowBytes]
+		row := dtype.Float32s(buffer[(len(chunk)+3)/4*4:][:4*features])
+		if err := in.ReadChunk(k, chunk); err != nil {
+			return nil, failure.Report(start, err)
+		}
+		err := body(k, out, func(dst []byte, i, first, width int) error {
+			values := row[:width]
+			dtype.Decode(values, chunk[i*rowBytes+first*from.Size():][:width*from.Size()], from)
+			if product.Encode(dst, values, product.Unscaled, in.DType, false) {
+				return nil
+			}
+			return product.NotFinite(in.ID, in.node(start+int64(i)), first, dst, values, 1, in.DType)
+		})
+		if err != nil {
+			return nil, failure.Report(start, err)
+		}
+		return out, nil
+	}, emit)
+	if failure.Err != nil {
+		return failure.Err
+	}
+	return err
+}
+
+// Load fills m, whose first and features say which columns it wants, from the stored input.
+func (in *Input) Load(ctx context.Context, m *product.Matrix, threads int, p progress.Reporter) error {
+	m.ID = in.ID
+	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+	defer task.Done()
+	if in.IsWhole(m) {
+		return in.readWhole(ctx, m, threads, task)
+	}
+	return in.chunks(ctx, threads, func() []byte { return nil }, func(k int, _ []byte, cut func(dst []byte, i, first, width int) error) error {
+		start, rows := in.ChunkRowRange(k)
+		for i := range rows {
+			v := in.node(start + int64(i))
+			if err := cut(m.Rows(v, v+1), i, m.First, m.Features); err != nil {
+				return err
+			}
+		}
+		task.Add(in.Extent(k).Length)
+		return nil
+	}, func([]byte) error { return nil })
+}
+
+// IsWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
+func (in *Input) IsWhole(m *product.Matrix) bool {
+	l := &in.Layout
+	return in.Nodes == nil && l.DType == m.DType && m.First == 0 && m.Features == l.Features &&
+		(in.Chunks() == 1 || int64(l.ChunkRows)*m.RowBytes()%vfs.PageBytes == 0)
+}
+
+// readWhole reads the chunks into m, and checks the numbers there.
+func (in *Input) readWhole(ctx context.Context, m *product.Matrix, threads int, task progress.Task) error {
+	var failure product.LowestError
+	err := parallel.For(ctx, plan.DiskReaders(threads), int64(in.Chunks()), 1, func(at, _ int64) error {
+		k := int(at)
+		start, rows := in.ChunkRowRange(k)
+		chunk := m.Rows(start, start+int64(rows))
+		if err := in.ReadChunk(k, chunk); err != nil {
+			return failure.Report(start, err)
+		}
+		if !product.Finite(chunk, m.DType) {
+			return in.reportNotFinite(m, start, start+int64(rows), &failure)
+		}
+		task.Add(in.Extent(k).Length)
+		return nil
+	})
+	if failure.Err != nil {
+		return failure.Err
+	}
+	return err
+}
+
+// reportNotFinite reports the first row of [lo, hi) of m that has a number which is not finite.
+func (in *Input) reportNotFinite(m *product.Matrix, lo, hi int64, failure *product.LowestError) error {
+	for v := lo; v < hi; v++ {
+		if row := m.Rows(v, v+1); !product.Finite(row, m.DType) {
+			values := make([]float32, m.Features)
+			dtype.Decode(values, row, m.DType)
+			return failure.Report(v, product.NotFinite(in.ID, v, 0, row, values, 1, m.DType))
+		}
+	}
+	panic("preprop: a number was not finite, and is finite now")
+}
+
+func (in *Input) rows() int64 {
+	if n := in.Chunks(); n > 0 {
+		first, rows := in.ChunkRowRange(n - 1)
+		return first + int64(rows)
+	}
+	return 0
+}
+
+// cutToFiles writes a column file for each of these ranges, which must not overlap, and fills what
+// is kept, all in one pass over the input.
+func (in *Input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []product.ColumnRange, kept keptInput, path func(product.ColumnRange) string, threads int, p progress.Reporter) error {
+	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+	defer task.Done()
+	size, columns := in.DType.Size(), 0
+	files := make([]*columnFileWriter, len(ranges))
+	for i, s := range ranges {
+		var err error
+		if files[i], err = createColumnFile(fsys, path(s), chunkBlocks(in.Matrix, int64(s.Width()*size))); err != nil {
+			return err
+		}
+		defer files[i].Close()
+		columns += s.Width()
+	}
+	buffers, err := product.NewBuffers(plan.DiskReaders(threads)+1, int64(in.Layout.ChunkRows*columns*size))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	k := 0 // chunk that is written next
+	err = in.chunks(ctx, threads, buffers.Get, func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error {
+		start, rows := in.ChunkRowRange(k)
+		for i := range rows {
+			if err := kept.take(in.node(start+int64(i)), i, cut); err != nil {
+				return err
+			}
+		}
+		for _, s := range ranges {
+			row := s.Width() * size
+			for i := range rows {
+				if err := cut(buffer[i*row:(i+1)*row], i, s.First, s.Width()); err != nil {
+					return err
+				}
+			}
+			buffer = buffer[rows*row:]
+		}
+		return nil
+	}, func(buffer []byte) error {
+		_, rows := in.ChunkRowRange(k)
+		for n, s := range ranges {
+			part := rows * s.Width() * size
+			if err := files[n].write(buffer[:part]); err != nil {
+				return err
+			}
+			buffer = buffer[part:]
+		}
+		task.Add(in.Extent(k).Length)
+		k++
+		return nil
+	})
+	for _, file := range files {
+		if err == nil {
+			err = file.commit()
+		}
+	}
+	return err
+}
+
+// loadFromFiles fills m from column files that together have all of its columns.
+func (in *Input) loadFromFiles(ctx context.Context, m *product.Matrix, fsys vfs.FS, files []product.ColumnRange, path func(product.ColumnRange) string, threads int, p progress.Reporter) error {
+	m.ID = in.ID
+	layout := func(s product.ColumnRange) columnFileLayout {
+		return chunkBlocks(in.Matrix, int64(s.Width()*in.DType.Size()))
+	}
+	return loadColumnFiles(ctx, m, fsys, files, in.Nodes, path, layout, threads, p)
+}
+
+// loadColumnFiles fills m from column files that together have all of its columns. Row i
+// of a file is that of nodes[i], or of node i if nodes is nil.
+func loadColumnFiles(ctx context.Context, m *product.Matrix, fsys vfs.FS, ranges []product.ColumnRange, nodes []uint32, path func(product.ColumnRange) string, layout func(product.ColumnRange) columnFileLayout, threads int, p progress.Reporter) error {
+	parts, size, most, rows := product.Cover(m.Columns(), ranges), m.DType.Size(), int64(0), int64(0)
+	for _, part := range parts {
+		layout := layout(part.Source)
+		for k := range layout.blocks() {
+			first, end := layout.rows(k)
+			most, rows = max(most, (end-first)*layout.rowBytes), max(rows, end)
+		}
+	}
+	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), rows*m.RowBytes(), progress.Bytes)
+	defer task.Done()
+	buffers, err := product.NewBuffers(threads, vfs.WholePages(most))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	for _, part := range parts {
+		layout := layout(part.Source)
+		file, err := openColumnFile(fsys, path(part.Source), layout)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		// A file with the same rows and columns as m is read into m at once.
+		if nodes == nil && part.ColumnRange == part.Source && part.ColumnRange == m.Columns() {
+			if err := file.readAll(ctx, plan.DiskReaders(threads), m.Buf.Bytes()[:file.dataBytes()], func(bytes int) { task.Add(int64(bytes)) }); err != nil {
+				return err
+			}
+			continue
+		}
+		from, to, width := (part.First-part.Source.First)*size, (part.First-m.First)*size, part.Width()*size
+		err = parallel.For(ctx, threads, int64(file.blocks()), 1, func(at, _ int64) error {
+			k := int(at)
+			first, end := file.rows(k)
+			task.Add((end - first) * int64(width))
+			buffer := buffers.Get()
+			defer buffers.Put(buffer)
+			block, err := file.readBlock(k, buffer)
+			if err != nil {
+				return err
+			}
+			for row := first; row < end; row++ {
+				v := row
+				if nodes != nil {
+					v = int64(nodes[row])
+				}
+				copy(m.Rows(v, v+1)[to:to+width], block[(row-first)*layout.rowBytes:][from:])
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,320 @@
+// Package engine makes the matrices of a store: it computes hops panel by panel, in memory or through column files on
+// scratch disk, writes them beside what it computes, and saves checkpoints, so that a job can end at any moment and
+// continue.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// Settings are how a job works. They change no result.
+type Settings struct {
+	Threads  int
+	DType    format.DType // of the store
+	Progress progress.Reporter
+	Note     func(text string) // takes messages for the user
+	Process  string            // part of the names of this process's own scratch files, such as shard-0-of-4
+}
+
+// Job makes the matrices of a store, panel by panel. If one panel has all columns, it
+// writes them to the store at once, else to result files, which are assembled at the end.
+type Job struct {
+	Settings
+	Fsys      *vfs.Count // counts bytes of scratch files
+	Graph     *format.Dir
+	Nodes     []uint32          // node of each row of the store
+	Matrices  []format.MatrixID // of the store
+	Sequences []*HopSequence
+	Columns   product.ColumnRange // that this process makes
+	Plan      *plan.Plan
+	Scratch   string // folder
+
+	Results       resultFiles
+	Checkpoints   []checkpoint
+	Pace          Pace
+	Store         *format.Writer           // nil in a shard: others write the store too
+	ResultColumns [][]product.ColumnRange  // columns that result files have, by matrix
+	Finished      map[format.MatrixID]bool // matrices that the store has
+	Direct        *format.Writer           // matrices are written to it; nil: to result files
+	Receive       func(m *product.Matrix)  // if set, is given matrices instead of result files
+
+	HopSeconds  []float64 // by matrix
+	Edges       []int64   // terms that were added up, by matrix
+	Gathered    int64     // bytes of rows that were added up
+	Transferred int64     // bytes, to and from the device
+	Account     Account
+}
+
+// HopSequence is a sequence with the input that it starts from: hop number sequence.from.
+type HopSequence struct {
+	plan.Sequence
+	Input *Input
+}
+
+func (j *Job) number(id format.MatrixID) int { return slices.Index(j.Matrices, id) }
+
+// unfinished tells whether any of the columns s of a matrix are still to be made.
+func (j *Job) unfinished(id format.MatrixID, s product.ColumnRange) bool {
+	return !j.Finished[id] && (j.Direct != nil || len(product.Missing(s, j.ResultColumns[j.number(id)])) > 0)
+}
+
+// LastUnfinished is the last hop of a sequence of which columns s are unfinished, or 0.
+func (j *Job) LastUnfinished(c *HopSequence, s product.ColumnRange) int {
+	for hop := c.Hops; hop > c.From; hop-- {
+		if j.unfinished(c.ID(hop), s) {
+			return hop
+		}
+	}
+	return 0
+}
+
+// needsInput tells whether columns s of a sequence's input are needed: to make hops from
+// them, or to store hop 0 itself.
+func (j *Job) needsInput(c *HopSequence, s product.ColumnRange) bool {
+	return j.LastUnfinished(c, s) > 0 || c.Input.ID == format.Input && j.unfinished(format.Input, s)
+}
+
+// RemainingPanels divides the columns that are unfinished in any matrix into panels. A
+// panel has no columns on both sides of a checkpoint's first or last.
+func (j *Job) RemainingPanels() []product.ColumnRange {
+	unfinished := make([]bool, j.Columns.End)
+	for k, id := range j.Matrices {
+		if !j.unfinished(id, j.Columns) {
+			continue
+		}
+		rest := []product.ColumnRange{j.Columns}
+		if j.Direct == nil {
+			rest = product.Missing(j.Columns, j.ResultColumns[k])
+		}
+		for _, s := range rest {
+			for c := s.First; c < s.End; c++ {
+				unfinished[c] = true
+			}
+		}
+	}
+	edge := map[int]bool{} // where the columns of a checkpoint begin and end
+	for _, c := range j.Checkpoints {
+		edge[c.First], edge[c.End] = true, true
+	}
+	var panels []product.ColumnRange
+	for c := j.Columns.First; c < j.Columns.End; c++ {
+		if !unfinished[c] {
+			continue
+		}
+		if n := len(panels) - 1; n >= 0 && panels[n].End == c && panels[n].Width() < j.Plan.PanelColumns && !edge[c] {
+			panels[n].End++
+		} else {
+			panels = append(panels, product.ColumnRange{First: c, End: c + 1})
+		}
+	}
+	return panels
+}
+
+// Run makes all columns that are unfinished. It does not assemble result files.
+func (j *Job) Run(ctx context.Context) error {
+	panels := j.RemainingPanels()
+	if len(panels) == 0 {
+		return nil
+	}
+	j.Sequences = slices.DeleteFunc(j.Sequences, func(c *HopSequence) bool { // its input is then not read
+		return !j.needsInput(c, j.Columns)
+	})
+	e := &Engine{Job: j, propagators: map[operator.Operator]*product.Propagator{}, neededNodes: map[string][]product.NodeSet{}}
+	defer e.close()
+	if err := Timed(&j.Account.preparing, func() error { return e.prepare(ctx) }); err != nil {
+		return err
+	}
+	if j.Plan.InputKept {
+		if err := e.allocate(panels); err != nil {
+			return err
+		}
+	}
+	var inputFiles map[*Input][]product.ColumnRange
+	err := Timed(&j.Account.Reading, func() (err error) {
+		inputFiles, err = e.cutInputs(ctx, panels)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !j.Plan.InputKept {
+		if err := e.allocate(panels); err != nil {
+			return err
+		}
+	}
+	for i, s := range panels {
+		e.label = ""
+		if len(panels) > 1 {
+			e.label = fmt.Sprintf(", panel %d of %d", i+1, len(panels))
+		}
+		if err := e.panel(ctx, s, inputFiles); err != nil {
+			return err
+		}
+		if err := j.removeFinishedCheckpoints(); err != nil {
+			return err
+		}
+		for _, in := range j.inputs() { // so that result files have room
+			if slices.Contains(inputFiles[in], s) {
+				if err := j.Fsys.Remove(j.inputFilePath(in, s)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := e.finishWrite(); err != nil {
+		return err
+	}
+	if err := j.removeFinishedCheckpoints(); err != nil {
+		return err
+	}
+	if e.device != nil {
+		j.Account.transfers, j.Transferred = time.Duration(e.device.Took.Load()), e.device.Moved.Load()
+	}
+	return context.Cause(ctx) // of a job that is interrupted, the last write was finished first
+}
+
+// cutInputs cuts inputs into column files where that is planned, and returns the columns
+// that files of each input have.
+func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange, error) {
+	out := map[*Input][]product.ColumnRange{}
+	for _, in := range e.inputs() {
+		found, err := e.findInputFiles(in)
+		if err != nil {
+			return nil, err
+		}
+		var rest []product.ColumnRange
+		for _, s := range panels {
+			rest = append(rest, product.Missing(s, found)...)
+		}
+		if e.Plan.InputFiles && len(rest) > plan.DirectPanels {
+			kept, err := e.Keep(in, panels, rest)
+			if err != nil {
+				return nil, err
+			}
+			if kept.Matrix != nil {
+				rest = rest[1:]
+			}
+			if err := in.cutToFiles(ctx, e.Fsys, rest, kept, func(s product.ColumnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress); err != nil {
+				return nil, err
+			}
+			if kept.Matrix != nil {
+				e.kept = in
+			}
+			if kept.Rows != nil {
+				if err := e.writeInput(ctx, kept); err != nil {
+					return nil, err
+				}
+			}
+			found = append(found, rest...)
+		}
+		out[in] = found
+	}
+	return out, nil
+}
+
+// inputs are what the job starts from, each once.
+func (j *Job) inputs() []*Input {
+	var out []*Input
+	for _, c := range j.Sequences {
+		if !slices.Contains(out, c.Input) {
+			out = append(out, c.Input)
+		}
+	}
+	return out
+}
+
+func (j *Job) inputFilePath(in *Input, s product.ColumnRange) string {
+	return filepath.Join(j.Scratch, fmt.Sprintf("input-%d-%d-%d%s", j.number(in.ID), s.First, s.End, folder.Suffix))
+}
+
+func (j *Job) findInputFiles(in *Input) ([]product.ColumnRange, error) {
+	return findColumnFiles(j.Fsys, j.Scratch, in.Layout.Features, func(s product.ColumnRange) string { return j.inputFilePath(in, s) },
+		func(s product.ColumnRange) int64 {
+			shape := chunkBlocks(in.Matrix, int64(s.Width()*in.DType.Size()))
+			return shape.size()
+		})
+}
+
+// writeFile writes a matrix to the store, or a range of its columns to a result file. It may run beside
+// anything that does not change the matrix.
+func (j *Job) writeFile(ctx context.Context, m *product.Matrix, b *product.Buffers) error {
+	if j.Direct != nil {
+		return writeMatrix(ctx, m, j.Direct, j.Nodes, j.Threads, b, j.Progress)
+	}
+	return writeColumnFile(ctx, m, j.Fsys, j.Results.path(j.number(m.ID), m.Columns()), j.Results.blockRows, j.Nodes, j.Threads, b)
+}
+
+// wrote records that a matrix, or a range of its columns, is on disk. Writing it began at start. The next hop can
+// be computed from what is on disk only if that has the rows of all nodes.
+func (j *Job) wrote(m *product.Matrix, start time.Time) {
+	if j.Direct != nil {
+		j.Finished[m.ID] = true
+	} else {
+		k := j.number(m.ID)
+		j.ResultColumns[k] = append(j.ResultColumns[k], m.Columns())
+	}
+	j.Pace.measureRate(int64(len(j.Nodes))*m.RowBytes(), start)
+	if j.Pace.SavedAny = true; len(j.Nodes) == int(j.Graph.Manifest.Nodes) {
+		j.Pace.Saved(start)
+	}
+}
+
+// Assemble writes the matrices that the store lacks, from result files.
+func (j *Job) Assemble(ctx context.Context, store *format.Writer) error {
+	for k, id := range j.Matrices {
+		if j.Finished[id] {
+			continue
+		}
+		if err := j.Results.assemble(ctx, store, k, j.ResultColumns[k], j.Threads, j.Progress); err != nil {
+			return err
+		}
+		j.Finished[id] = true
+	}
+	return nil
+}
+
+func (j *Job) HasPartialMatrices() bool {
+	if len(j.Checkpoints) > 0 {
+		return true
+	}
+	for _, ranges := range j.ResultColumns {
+		if len(ranges) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// FinishedSum is a checksum of what the job has finished. It changes when the job finishes more.
+func (j *Job) FinishedSum() uint32 {
+	var done []string
+	for k, id := range j.Matrices {
+		if j.Finished[id] {
+			done = append(done, id.String())
+		}
+		for _, rest := range product.Missing(j.Columns, j.ResultColumns[k]) {
+			done = append(done, fmt.Sprint(id, rest))
+		}
+	}
+	for _, c := range j.Checkpoints {
+		if c.First < j.Columns.End && j.Columns.First < c.End {
+			done = append(done, fmt.Sprint(c))
+		}
+	}
+	slices.Sort(done)
+	return crc32.ChecksumIEEE([]byte(strings.Join(done, "\n")))
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// Measure measures the rates of this machine in a second or less: reading the graph past the
+// page cache, writing a file without a name to the folder scratch, using new memory, and
+// hops over a random graph with as many edges a node. It uses no more memory than budget, and of
+// that a sixteenth of what a plan of the job needs.
+func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan, budget int64) (*plan.Rates, error) {
+	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
+	r, room := plan.DefaultRates, max(least, min(most, p.MemoryBytes/16))
+	if budget > 0 {
+		room = max(8<<20, min(room, (budget-plan.ProcessBytes-w.PickedBytes)/2)) // rows have been picked
+	}
+	var err error
+	if r.Read, err = MeasureRead(ctx, fsys, in, int(max(1, min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
+		return nil, err
+	}
+	if rate, err := MeasureWrite(fsys, scratch); err == nil {
+		r.Write = rate
+	} // else the folder cannot be written, which the job, if there is to be one, tells better
+	const narrow, wide = 64, 512
+	var matrices [2]*product.Matrix
+	for i := range matrices {
+		if matrices[i], err = product.NewMatrix(room/2/wide, wide/w.Stored.DType.Size(), w.Stored.DType); err != nil {
+			return nil, err
+		}
+		defer matrices[i].Buf.Free()
+	}
+	if r.Touch, err = measureTouch(ctx, matrices, w.Threads); err != nil || len(w.Sequences) == 0 || w.Nodes == 0 {
+		return &r, err
+	}
+	short, err := measureHop(ctx, w, narrow, matrices)
+	if err != nil {
+		return nil, err
+	}
+	long, err := measureHop(ctx, w, wide, matrices)
+	r.Byte = max(0, (long-short)/(wide-narrow))
+	r.Edge = max(0, short-float64(r.Byte*narrow))
+	return &r, err
+}
+
+// MeasureRead measures reading some chunks, far from each other.
+func MeasureRead(ctx context.Context, fsys vfs.FS, in *Input, threads int) (float64, error) {
+	const most, longest = 128 << 20, 500 * time.Millisecond
+	length := in.Extent(0).Length
+	n := int64(in.Chunks())
+	count := min(n, most/max(1, length)+1)
+	const align = 4096
+	var read atomic.Int64
+	start := time.Now()
+	err := parallel.For(ctx, threads, count, 1, func(i, _ int64) error {
+		if time.Since(start) > longest {
+			return nil
+		}
+		e := in.Extent(int(i * n / count))
+		path := filepath.FromSlash(e.File)
+		if !filepath.IsAbs(path) { // unlike features left in place
+			path = filepath.Join(in.Path, path)
+		}
+		var f vfs.File
+		var err error
+		if d, ok := fsys.(vfs.Directer); ok {
+			f, _, err = d.OpenDirect(path)
+		}
+		if f == nil || errors.Is(err, vfs.ErrNoDirect) {
+			f, err = fsys.Open(path)
+		}
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		buf, err := offheap.Alloc((e.Length + align - 1) / align * align)
+		if err != nil {
+			return err
+		}
+		defer buf.Free()
+		got, err := f.ReadAt(buf.Bytes(), e.Offset/align*align)
+		read.Add(int64(got))
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
+}
+
+// MeasureWrite measures writing a file durably, by a stream as the job's files. The file has
+// no name while it is written, so that nothing of it is left if the process is killed. Before
+// that its name is random, since shards of a job may measure at the same time.
+func MeasureWrite(fsys vfs.FS, folder string) (float64, error) {
+	const bytes, step = 64 << 20, 1 << 20
+	path := filepath.Join(NearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
+	start := time.Now()
+	f, err := vfs.CreateStream(fsys, path, bytes)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Abort()
+	if err := fsys.Remove(path + vfs.TempSuffix); err != nil {
+		return 0, err
+	}
+	block := make([]byte, step)
+	for i := range block {
+		block[i] = byte(i * i >> 3)
+	}
+	for range bytes / step {
+		if _, err := f.Write(block); err != nil {
+			return 0, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	return bytes / max(1e-9, time.Since(start).Seconds()), nil
+}
+
+// measureTouch measures using the memory of matrices for the first time.
+func measureTouch(ctx context.Context, matrices [2]*product.Matrix, threads int) (float64, error) {
+	start, total := time.Now(), 0
+	for _, m := range matrices {
+		b := m.Buf.Bytes()
+		err := parallel.For(ctx, threads, int64(len(b)), 4<<20, func(lo, hi int64) error {
+			touch(b[lo:hi])
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		total += len(b)
+	}
+	return float64(total) / max(1e-9, time.Since(start).Seconds()), nil
+}
+
+// touch writes to each page of memory, so that the kernel allocates it.
+func touch(bytes []byte) {
+	for i := 0; i < len(bytes); i += 4096 {
+		bytes[i] = 0
+	}
+}
+
+// measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in
+// two matrices, whose widths it sets.
+func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*product.Matrix) (float64, error) {
+	src, dst := matrices[0], matrices[1]
+	room := min(int64(len(src.Buf.Bytes())), 128<<20)
+	edges := min(2<<20, room/16)
+	nodes := min(w.Nodes, room/int64(rowBytes))
+	degree := max(1, min(w.Edges/w.Nodes, edges/nodes))
+	g, err := product.NewMemoryTopology(nodes, nodes*degree, false)
+	if err != nil {
+		return 0, err
+	}
+	defer g.Close()
+	random := rand.New(rand.NewPCG(1, 2))
+	for v := range nodes {
+		g.Offsets[v+1] = (v + 1) * degree
+	}
+	for e := range g.Neighbors {
+		g.Neighbors[e] = random.Uint32N(uint32(nodes))
+	}
+	for _, m := range matrices {
+		m.Features = rowBytes / m.DType.Size()
+	}
+	ones, err := offheap.Alloc(4 * nodes)
+	if err != nil {
+		return 0, err
+	}
+	p := &product.Propagator{Graph: g, T: dtype.Float32s(ones.Bytes()), Buf: ones}
+	defer p.Buf.Free()
+	start := time.Now()
+	_, err = p.Hop(ctx, dst, src, nil, nil, w.Threads, func(int64) {})
+	return time.Since(start).Seconds() / float64(nodes*degree), err
+}
+
+// NearestFolder is dir, or the nearest folder above it that exists.
+func NearestFolder(fsys vfs.FS, dir string) string {
+	for dir != filepath.Dir(dir) {
+		if _, err := fsys.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}

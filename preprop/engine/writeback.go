@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// writeback writes the matrices of a job, one at a time, beside what is computed or read meanwhile:
+// hop r beside hop r+1, the last hop of a panel beside the input of the next. Nobody changes a matrix
+// that is being written (engine.mayChange).
+type writeback struct {
+	stages  *pipeline.Pipeline
+	buffers *product.Buffers
+	matrix  *product.Matrix // that is being written, with the columns that it has then; nil: none
+	started time.Time
+	written chan written // when it is
+}
+
+type written struct {
+	err  error
+	took time.Duration
+}
+
+// start allocates the buffers, which are used for all matrices. A job that is interrupted finishes the write
+// on its way, since a checkpoint would take as long: stages do not end with the job's context.
+func (b *writeback) start(w plan.WriteBuffers) (err error) {
+	if b.buffers, err = product.NewBuffers(w.Count, w.Bytes); err == nil {
+		b.stages, b.written = pipeline.New(context.Background()), make(chan written, 1)
+	}
+	return err
+}
+
+// close ends the write on its way, if any.
+func (b *writeback) close() error {
+	if b.stages == nil {
+		return nil
+	}
+	b.stages.Close()
+	return b.buffers.Free()
+}
+
+// writeBuffers are those of a job with panels of so many columns.
+func (j *Job) writeBuffers(panelColumns int) plan.WriteBuffers {
+	rows, size := int64(len(j.Nodes)), int64(j.DType.Size())
+	if j.Direct != nil {
+		return plan.StoreBuffers(rows, int64(panelColumns)*size, j.Threads)
+	}
+	return plan.ResultBuffers(rows, int64(j.Results.features)*size, int64(panelColumns)*size, j.Threads)
+}
+
+// write begins to write a matrix, or a range of its columns, if any of these are unfinished. It first waits
+// for the matrix before.
+func (e *Engine) write(m *product.Matrix) error {
+	if err := e.finishWrite(); err != nil || !e.unfinished(m.ID, m.Columns()) {
+		return err
+	}
+	if e.Receive != nil {
+		e.Receive(m)
+		e.wrote(m, e.Pace.Clock())
+		return nil
+	}
+	if e.back.stages == nil {
+		if err := e.back.start(e.writeBuffers(e.panelColumns)); err != nil {
+			return err
+		}
+	}
+	now := *m
+	e.back.matrix, e.back.started = &now, e.Pace.Clock()
+	e.back.stages.Go("write", func(w *pipeline.Worker) {
+		start := time.Now()
+		err := e.writeFile(w.Context(), &now, e.back.buffers)
+		e.back.written <- written{err, time.Since(start)}
+	})
+	return nil
+}
+
+// finishWrite waits until the matrix that is being written, if any, is on disk.
+func (e *Engine) finishWrite() error {
+	m := e.back.matrix
+	if m == nil {
+		return nil
+	}
+	e.back.matrix = nil
+	start := time.Now()
+	result := <-e.back.written
+	e.Account.Waiting += time.Since(start)
+	e.Account.Writing += result.took
+	if result.err != nil {
+		return result.err
+	}
+	e.wrote(m, e.back.started)
+	return nil
+}
+
+// mayChange waits until a matrix is not being written.
+func (e *Engine) mayChange(m *product.Matrix) error {
+	if e.back.matrix == nil || m == nil || e.back.matrix.Buf != m.Buf {
+		return nil
+	}
+	return e.finishWrite()
+}
+
+// writingBytes is how many bytes of the matrix that is being written may be missing on disk.
+func (e *Engine) writingBytes() int64 {
+	if e.back.matrix == nil {
+		return 0
+	}
+	return int64(len(e.Nodes)) * e.back.matrix.RowBytes()
+}
+
+// write stores the rows of the given nodes, in this order, as a whole matrix, through storeBuffers.
+func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, nodes []uint32, threads int, b *product.Buffers, p progress.Reporter) error {
+	task := p.Start("write "+m.ID.String(), int64(len(nodes))*m.RowBytes(), progress.Bytes)
+	defer task.Done()
+	out, err := store.Matrix(m.ID)
+	if err != nil {
+		return err
+	}
+	rows := int64(len(nodes))
+	step := plan.WriteStep(rows, m.RowBytes(), threads)
+	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return k * step, min(rows, (k+1)*step) }, (rows+step-1)/step, threads, b,
+		func(buffer []byte) error {
+			task.Add(int64(len(buffer)))
+			return out.Write(buffer)
+		})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// writeColumnFile stores the rows of the given nodes, in this order, in a column file, through resultBuffers.
+func writeColumnFile(ctx context.Context, m *product.Matrix, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int, b *product.Buffers) error {
+	out, err := createColumnFile(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.RowBytes()))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return out.rows(int(k)) }, int64(out.blocks()), threads, b, out.write)
+	if err != nil {
+		return err
+	}
+	return out.commit()
+}
+
+// gatherInOrder calls emit with the rows of the nodes [first, end) of each of n blocks.
+func gatherInOrder(ctx context.Context, m *product.Matrix, nodes []uint32, block func(k int64) (first, end int64), n int64, threads int, b *product.Buffers, emit func([]byte) error) error {
+	var held [][]byte // which parallel.Ordered keeps
+	defer func() {
+		for _, buffer := range held {
+			b.Put(buffer)
+		}
+	}()
+	take := func() []byte {
+		held = append(held, b.Get())
+		return held[len(held)-1]
+	}
+	return parallel.Ordered(ctx, threads, n, take, func(k int64, buffer []byte) ([]byte, error) {
+		first, end := block(k)
+		return m.Gather(buffer, nodes[first:end]), nil
+	}, emit)
+}

@@ -1,0 +1,302 @@
+// Package plan computes what a propagation takes: memory, disk and time, by phase and stage, and from that the
+// quickest plan within a budget. It is pure: it neither reads files nor allocates what it plans. Who allocates does so
+// by the functions of this package (sizes.go), so that plans are true.
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+)
+
+// Plan tells how a job does its work within its memory. It changes no result.
+type Plan struct {
+	// The columns of the features are divided into panels. Each panel goes through all hops
+	// while it is in memory. There is one panel if memory allows it.
+	Panels       int `json:"panels"`
+	PanelColumns int `json:"panel_columns"` // of the widest panel
+	// InputFiles tells that the input is first cut into column files, on scratch disk,
+	// because reading the whole input for each panel would take longer.
+	InputFiles bool `json:"strips"`
+	// InputKept tells that of an input that is cut, the first panel stays in memory, and that hop 0
+	// goes to the store meanwhile, where its rows fit in the memory of a matrix.
+	InputKept        bool `json:"input_kept"`
+	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
+	TopologyInMemory bool `json:"topology_in_memory"`
+	ResultFiles      bool `json:"pieces"` // results are written to column files and assembled at the end
+
+	InputPasses     int     `json:"input_passes"`    // over all bytes of the input
+	TopologyPasses  int     `json:"topology_passes"` // over the topology on disk
+	ReadBytes       int64   `json:"planned_bytes_read"`
+	WrittenBytes    int64   `json:"planned_bytes_written"`
+	ScratchBytes    int64   `json:"planned_scratch_bytes"`    // most at a time, checkpoints included
+	CheckpointBytes int64   `json:"planned_checkpoint_bytes"` // most at a time; 0: none are written
+	MemoryBytes     int64   `json:"memory_needed_bytes"`
+	StoreBytes      int64   `json:"planned_store_bytes"` // of what is added to the store
+	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
+	Seconds         float64 `json:"predicted_seconds"`
+
+	// Device is what computes products. SentBytes of it are those of the widest panel.
+	Device *DevicePlan `json:"device"`
+
+	Work *Work `json:"-"`
+}
+
+// DropCheckpoints plans without checkpoints.
+func (p *Plan) DropCheckpoints() {
+	p.CheckpointBytes = 0
+	p.Work.count(p)
+}
+
+// Work describes a job for planning.
+type Work struct {
+	Nodes, Edges  int64
+	Weighted      bool
+	Sequences     []*Sequence     // of which hops are to be made
+	Inputs        []format.Layout // what they start from, each once
+	Loads         []int           // sequences that start from each
+	Columns       int             // that this process makes
+	Stored        format.Layout   // of the store
+	Rows          int64           // of the store
+	RowTableBytes int64           // of the graph, on disk
+	PickedBytes   int64           // in memory: the rows of the store and their nodes
+	Held          int64           // bytes of memory that a repair holds all the time
+	Matrices      int             // to be made
+	MatrixBytes   int64           // of one of them in the store
+	StoreBytes    int64           // of these matrices, and of what else goes to the store
+	Threads       int
+	ResultFiles   bool        // even with one panel, as other processes make the other columns
+	cpu           *DevicePlan // why the processor computes products, if it does
+	Device        *Device     // that computes products; nil: the processor
+	MakesInput    bool        // hop 0 is one of the matrices to be made, and what the others start from
+}
+
+// Sequence is the hops from+1 to hops of one operator, each made from the one before.
+type Sequence struct {
+	Operator   operator.Operator
+	From, Hops int
+}
+
+// products is how many products with the operator's matrix the sequence takes.
+func (c *Sequence) products() int { return (c.Hops - c.From) * c.Operator.Series().Products() }
+
+func (c *Sequence) ID(hop int) format.MatrixID {
+	return format.MatrixID{Operator: c.Operator.String(), Hop: hop}
+}
+
+// ProcessBytes is the memory that the program takes beside what it plans: code, stacks,
+// heap, buffers of files.
+const ProcessBytes = 64 << 20
+
+// NoticeableBytes is the size of a row table from which on the Go heap is kept small for it.
+const NoticeableBytes = ProcessBytes / 16
+
+// graphs returns, for each Operator.Graph that is used, the products of the sequence that has
+// most, and the different Operator.base that there are.
+func (w *Work) graphs() (longest map[string]int, bases map[operator.Operator]bool) {
+	longest, bases = map[string]int{}, map[operator.Operator]bool{}
+	for _, c := range w.Sequences {
+		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], c.products())
+		bases[c.Operator.Base()] = true
+	}
+	return longest, bases
+}
+
+// EdgesOf is a bound on the edges of an Operator.Graph.
+func (w *Work) EdgesOf(graph string) int64 {
+	if graph == operator.Undirected {
+		return 2 * w.Edges
+	}
+	return w.Edges
+}
+
+// topologyOf is a bound on the size of the topology of an Operator.Graph.
+func (w *Work) topologyOf(graph string) int64 {
+	return TopologyBytes(w.Nodes, w.EdgesOf(graph), w.Weighted)
+}
+
+// share is the part of the bytes of whole matrices that this process makes.
+func (w *Work) share(bytes int64) int64 { return bytes / int64(w.Stored.Features) * int64(w.Columns) }
+
+// storedRowBytes is the size of a row of the store.
+func (w *Work) storedRowBytes() int64 { return int64(w.Stored.Features * w.Stored.DType.Size()) }
+
+// WithPanels returns a plan with panels of up to width columns, and all that follows from
+// that.
+func (w *Work) WithPanels(p Plan, width int) *Plan {
+	p.Work = w
+	p.Panels = (w.Columns + width - 1) / width
+	p.PanelColumns = panelColumns(w.Columns, p.Panels, width, w.Stored.DType)
+	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 && (w.Loads[0] == 1 || p.InputInMemory)
+	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
+	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
+	p.Device = w.cpu
+	if w.Device != nil && len(w.Sequences) > 0 {
+		p.Device = w.devicePlan(&p)
+	}
+	w.count(&p)
+	return &p
+}
+
+// Widest returns the plan with the widest panels within a budget of memory in bytes (0: no
+// limit), or nil, and the least budget that is enough for a plan like this one.
+func (w *Work) Widest(p Plan, budget int64) (widest *Plan, least int64) {
+	whole := w.WithPanels(p, w.Columns)
+	least = min(whole.MemoryBytes, w.WithPanels(p, 1).MemoryBytes)
+	if budget == 0 || whole.MemoryBytes <= budget {
+		return whole, least
+	}
+	width := sort.Search(w.Columns, func(i int) bool { return w.WithPanels(p, i+1).MemoryBytes > budget })
+	if width == 0 {
+		return nil, least
+	}
+	return w.WithPanels(p, width), least
+}
+
+// panelColumns is how many columns each of a number of panels has, and at most most. Rows
+// of panels are whole cache lines where that makes no more panels.
+func panelColumns(columns, panels, most int, t format.DType) int {
+	even := (columns + panels - 1) / panels
+	line := cacheLine / t.Size()
+	if lines := (even + line - 1) / line * line; panels > 1 && lines <= most {
+		return lines
+	}
+	return even
+}
+
+// count sets what a plan takes.
+func (w *Work) count(p *Plan) {
+	sum := w.Cost(p)
+	p.MemoryBytes = ProcessBytes + slices.Max(sum.Memory[:])
+	p.ScratchBytes, p.DiskBytes = slices.Max(sum.scratch[:]), 0
+	for at := range phases {
+		p.DiskBytes = max(p.DiskBytes, sum.scratch[at]+sum.store[at])
+	}
+	p.ReadBytes, p.WrittenBytes, p.StoreBytes = sum.read, sum.written, w.StoreBytes
+	p.InputPasses, p.TopologyPasses = sum.inputPasses, sum.topologyPasses
+}
+
+// seconds predicts how long a plan takes, by rates.
+func (w *Work) seconds(p *Plan, r *Rates) float64 {
+	seconds := float64(p.ReadBytes)/r.Read + float64(p.WrittenBytes)/r.Write + float64(p.MemoryBytes-ProcessBytes)/r.Touch
+	if w.Device != nil && p.Device != w.cpu {
+		return seconds + w.deviceSeconds(p, r)
+	}
+	return seconds + w.productSeconds(p, r)
+}
+
+// productSeconds is how much of that products take, on the processor.
+func (w *Work) productSeconds(p *Plan, r *Rates) (seconds float64) {
+	for _, c := range w.Sequences {
+		edges := w.neededShares(c.products()) * float64(w.EdgesOf(c.Operator.Graph)+w.Nodes)
+		for done := 0; done < w.Columns; done += p.PanelColumns {
+			width := min(p.PanelColumns, w.Columns-done)
+			seconds += float64(edges * r.gather(int64(width*w.Stored.DType.Size())))
+		}
+	}
+	return seconds
+}
+
+// neededShares is about the sum, over products that follow one another, of the share of
+// rows that each must compute. It assumes that stored nodes are a random sample.
+func (w *Work) neededShares(products int) float64 {
+	if w.Nodes == 0 {
+		return 0
+	}
+	share, sum := float64(w.Rows)/float64(w.Nodes), 0.0
+	for left := products; left > 0; left-- {
+		if sum += share; share == 1 {
+			return sum + float64(left-1)
+		}
+		share = 1 - math.Pow(1-share, 1+float64(w.Edges)/float64(w.Nodes))
+	}
+	return sum
+}
+
+var yesNo = []bool{true, false}
+
+// Plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there
+// is none, the error is machine.ErrDoesNotFit, and says which budget is enough.
+func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
+	if w.Device != nil && len(w.Sequences) > 0 && w.devicePlan(&Plan{PanelColumns: 1, InputInMemory: len(w.Sequences) > 1}) == nil {
+		return nil, w.errNoRoom()
+	}
+	var best *Plan
+	least := int64(math.MaxInt64)
+	for _, topology := range yesNo {
+		for _, input := range yesNo {
+			for _, files := range []Plan{{}, {InputFiles: true}, {InputFiles: true, InputKept: true}} {
+				files.TopologyInMemory, files.InputInMemory = topology, input
+				p, enough := w.Widest(files, budget)
+				least = min(least, enough)
+				if p == nil || p.InputFiles && p.Panels <= DirectPanels || input && len(w.Sequences) < 2 {
+					continue
+				}
+				p.Seconds = w.seconds(p, r)
+				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.MemoryBytes < best.MemoryBytes {
+					best = p
+				}
+			}
+		}
+	}
+	if best == nil {
+		return nil, ErrDoesNotFit(budget, least)
+	}
+	return best, nil
+}
+
+func ErrDoesNotFit(budget, least int64) error {
+	return fmt.Errorf("propagation %w: it may use %v of memory, and needs %v at least (raise --memory)",
+		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
+}
+
+// StoreBytes is the size of a store in bytes: exact for the matrices, which are
+// nearly all of it, and rounded up for the rest.
+func StoreBytes(graph *format.Manifest, layout format.Layout, matrices []format.MatrixID) (int64, error) {
+	const page = 4096      // a chunk of the row table has a page of metadata and is padded to whole pages
+	const indexRow = 3 * 8 // bytes of the index for a chunk
+	chunks, rows := int64(0), int64(0)
+	for _, r := range layout.Regions {
+		chunks += int64(r.Chunks)
+		rows += r.Rows
+	}
+	tables := int64(1 + len(matrices))
+	total := RowTableBytes(graph) + 4*rows + (chunks+2)*2*page + tables*(chunks*indexRow+200)
+	var err error
+	for _, id := range matrices {
+		bytes, one := layout.MatrixBytes(id)
+		total, err = total+bytes, errors.Join(err, one)
+	}
+	return total, err
+}
+
+// RowTableBytes is the size of the row table of a graph on disk. That of a store has some
+// of its rows, and node ids.
+func RowTableBytes(graph *format.Manifest) int64 {
+	need := int64(0)
+	for _, f := range graph.Files {
+		if strings.HasPrefix(f.Path, "nodes/") {
+			need += f.Size
+		}
+	}
+	return need
+}
+
+// PickedBytes is the memory for so many rows of a graph's table while storeRows picks them:
+// their share of the table on disk, and headers of strings, with a fifth more that the
+// garbage collector has yet to free; and 8 bytes a row for nodes and their places.
+func PickedBytes(graph *format.Manifest, rows int64) int64 {
+	row := float64(RowTableBytes(graph)) / float64(max(graph.Nodes, 1))
+	if graph.OrigIDs {
+		row += 16 + 8 // and what strings are rounded up by
+	}
+	return int64(1.2*row*float64(rows)) + 8*rows
+}

@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the
+// second-level cache. Neither changes any result.
+const (
+	BatchTerms = 4 * BlockEdges
+	sumsBytes  = 128 << 10
+)
+
+// BatchBlocks is the most blocks of a batch with rows of so many columns.
+func BatchBlocks(features int) int { return min(BatchTerms, max(1, sumsBytes/4/max(1, features))) }
+
+// BatchBytes bounds the memory of a batch, with the sums of a hub.
+func BatchBytes(features int, weighted bool) int64 {
+	terms := 4 * BatchTerms
+	if weighted {
+		terms *= 2
+	}
+	const block = 16 + 8 + 4 // with its length and its one
+	return int64(terms) + int64(BatchBlocks(features))*int64(block+4*features) + 4*int64(1+HubBlocks)*int64(features)
+}
+
+// HubBlocks is the largest number of blocks of a row that one goroutine computes. A row
+// with more is computed by several goroutines, as many blocks at a time. It changes no
+// result.
+const HubBlocks = 64
+
+// ColumnFileBlockBytes is about how many bytes the rows of a block have with all columns
+// of the matrix.
+const ColumnFileBlockBytes = 2 << 20
+
+// ColumnFileBlockRows is how many rows a block has, for a matrix with rows of this size:
+// the same for any range of its columns, so that files are put together block by block.
+// Columns of whole cache lines, as panels have, give blocks of whole pages, which can be
+// read past the page cache.
+func ColumnFileBlockRows(matrixRowBytes int64) int64 {
+	const lines = vfs.PageBytes / cacheLine // of a page
+	rows := max(1, ColumnFileBlockBytes/matrixRowBytes)
+	if rows > lines {
+		rows -= rows % lines
+	}
+	return rows
+}
+
+// columnFileBlock is the size of a block with some of the columns, rowBytes of matrixRowBytes,
+// of so many rows.
+func columnFileBlock(rows, matrixRowBytes, rowBytes int64) int64 {
+	return min(rows, ColumnFileBlockRows(matrixRowBytes)) * rowBytes
+}
+
+// HeadBytes of what comes back from the device are the number of elements that are not finite.
+const HeadBytes = 64
+
+// Aligned rounds up to what the parts of a block are aligned to.
+func Aligned(bytes int64) int64 { return (bytes + HeadBytes - 1) / HeadBytes * HeadBytes }
+
+// PanelMatrices is how many matrices of the stored type, and of float32, the panels of these
+// sequences need.
+func PanelMatrices(sequences []*Sequence, stored format.DType, inputInMemory bool) (hops, series int) {
+	hops = 1
+	for _, c := range sequences {
+		if c.Hops > c.From {
+			hops = 2
+		}
+		series = max(series, c.Operator.Series().Buffers(stored))
+	}
+	if inputInMemory {
+		hops++
+	}
+	return hops, series
+}
+
+// BlockEdges is the number of terms that are summed at a time, and part of the
+// format: see propagator.
+const BlockEdges = 1024
+
+// ChunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers
+// at the next multiple of 4 bytes.
+func ChunkBuffer(l format.Layout) int64 {
+	return vfs.WholePages(int64(l.Features)*int64(4+l.ChunkRows*l.DType.Size()) + 2)
+}
+
+// DirectPanels is how many panels are read from the input itself in less time than it takes
+// to cut it into column files first.
+const DirectPanels = 2
+
+// KeptRowsBytes is the memory for the rows of hop 0, and the row of each node.
+func KeptRowsBytes(rows, rowBytes, nodes int64) int64 { return RowsPlace(rows*rowBytes) + 4*nodes }
+
+// RowsPlace is where the numbers of rows begin, after so many bytes of rows.
+func RowsPlace(bytes int64) int64 { return (bytes + 3) / 4 * 4 }
+
+// WriteBufferBytes is about how many bytes all threads together write to a store at a time.
+const WriteBufferBytes = 8 << 20
+
+// WriteStep is how many rows a thread gathers at a time, of so many rows of rowBytes.
+func WriteStep(rows, rowBytes int64, threads int) int64 {
+	return max(1, min(rows, WriteBufferBytes/int64(threads)/rowBytes))
+}
+
+func NodeSetBytes(nodes int64) int64 { return (nodes + 63) / 64 * 8 }
+
+const cacheLine = 64 // bytes
+
+// pieceCost is how many edges and nodes of a graph in memory one goroutine takes at
+// a time, and orderedCost how many are visited at once in order. They change no result.
+const (
+	TaskCost    = 1 << 15
+	OrderedCost = 1 << 20
+)
+
+// StreamBlockBytes is about the size of a block of a topology on disk.
+const StreamBlockBytes = 1 << 20
+
+// LargestBlock is the size of each reader's buffer. A larger block, which is the list of
+// one node, is read into a buffer that all readers share.
+const LargestBlock = 2 * StreamBlockBytes
+
+// streamBytes is the memory of so many readers of a topology on disk, whose blocks have up
+// to blockBytes.
+func streamBytes(readers int, blockBytes int64) int64 {
+	if blockBytes > LargestBlock {
+		return int64(readers)*LargestBlock + blockBytes
+	}
+	return int64(readers) * blockBytes
+}
+
+// DiskReaders is how many goroutines read a topology, an input or column files: while one waits
+// for the disk, another computes.
+func DiskReaders(threads int) int { return 2 * threads }
+
+// TopologyBytes is the size of a topology in memory, and of a raw one on disk.
+func TopologyBytes(nodes, edges int64, weighted bool) int64 {
+	return 8*(nodes+1) + EdgeBytes(weighted)*edges
+}
+
+func EdgeBytes(weighted bool) int64 {
+	if weighted {
+		return 8
+	}
+	return 4
+}
+
+// deriveRoomBytes is the room for the edges of a run of derive, where the result goes to
+// disk: what is given is read once for each run.
+const deriveRoomBytes = 64 << 20
+
+// DeriveRoom is the room that derive gets.
+func DeriveRoom(inMemory bool, edges int64, weighted bool) int64 {
+	if inMemory {
+		return EdgeBytes(weighted) * edges
+	}
+	return deriveRoomBytes
+}
+
+// WriteBuffers is the number and size of the buffers that matrices go to files through.
+type WriteBuffers struct {
+	Count int
+	Bytes int64
+}
+
+func (b WriteBuffers) total() int64 { return int64(b.Count) * b.Bytes }
+
+// StoreBuffers are those for whole matrices, and resultBuffers those for column files.
+func StoreBuffers(rows, rowBytes int64, threads int) WriteBuffers {
+	return WriteBuffers{threads + 1, WriteStep(rows, rowBytes, threads) * rowBytes}
+}
+
+func ResultBuffers(rows, matrixRowBytes, rowBytes int64, threads int) WriteBuffers {
+	return WriteBuffers{threads + 1, columnFileBlock(rows, matrixRowBytes, rowBytes)}
+}

@@ -1,0 +1,223 @@
+package product
+
+import (
+	"context"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Batch computes rows of dst from src. It lists the terms of many rows before it adds them
+// up, so that the processor can fetch the rows of src for the next terms while it adds.
+type Batch struct {
+	p        *Propagator
+	dst, src *Matrix
+	with     *Blend // nil: none
+
+	Nodes        []uint32  // of the terms
+	Coefficients []float32 // of the terms; nil without weights: they are p.t of the nodes
+	Blocks       []block
+	Lengths      []int     // terms of each block
+	Sums         []float32 // of each block [len(blocks), features]
+	Total        []float32 // sum of the earlier blocks of a row
+	Ones         []float32
+}
+
+// block is up to blockEdges consecutive terms of a row.
+type block struct {
+	row         int64
+	first, last bool // whether it is the first or last of its row
+}
+
+func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
+	f := src.Features
+	most := plan.BatchBlocks(f)
+	b := &Batch{
+		p: p, dst: dst, src: src, with: with,
+		Nodes:  make([]uint32, 0, plan.BatchTerms),
+		Blocks: make([]block, 0, most), Lengths: make([]int, 0, most),
+		Sums: make([]float32, most*f), Total: make([]float32, f),
+		Ones: slices.Repeat(Unscaled, most),
+	}
+	if p.Graph.Weighted() {
+		b.Coefficients = make([]float32, plan.BatchTerms)
+	}
+	return b
+}
+
+// Add lists the terms of a row.
+func (b *Batch) Add(t Terms) error {
+	for first := 0; ; first += plan.BlockEdges {
+		k := min(plan.BlockEdges, t.Len()-first)
+		if len(b.Nodes)+k > plan.BatchTerms || len(b.Blocks) == cap(b.Blocks) {
+			if err := b.Flush(); err != nil {
+				return err
+			}
+		}
+		b.layOut(t, first, k)
+		if first+k == t.Len() {
+			return nil
+		}
+	}
+}
+
+// layOut lists a block: k terms of a row, from term first on.
+func (b *Batch) layOut(t Terms, first, k int) {
+	at := len(b.Nodes)
+	b.Nodes = b.Nodes[:at+k]
+	nodes := b.Nodes[at:]
+	Splice(nodes, t.Neighbors, t.Node, t.Loop, first)
+	if t.Weights != nil {
+		c := b.Coefficients[at:][:k]
+		Splice(c, t.Weights, 1, t.Loop, first)
+		if b.p.T != nil {
+			for i, u := range nodes {
+				c[i] = float32(c[i] * b.p.T[u])
+			}
+		}
+	}
+	b.Blocks = append(b.Blocks, block{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
+	b.Lengths = append(b.Lengths, k)
+}
+
+// AddHub computes a row of more than hubBlocks blocks with several goroutines, so that the
+// other cores need not wait for one.
+func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int) error {
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	f := b.src.Features
+	sums, total := make([]float32, plan.HubBlocks*f), b.Sums[:f]
+	clear(total)
+	for first := 0; first < t.Len(); first += plan.HubBlocks * plan.BlockEdges {
+		n := min(plan.HubBlocks*plan.BlockEdges, t.Len()-first)
+		err := parallel.For(ctx, threads, int64(n), plan.BlockEdges, func(lo, hi int64) error {
+			one := pool.Get()
+			one.layOut(t, first+int(lo), int(hi-lo))
+			one.sum()
+			copy(sums[int(lo)/plan.BlockEdges*f:], one.Sums[:f])
+			one.reset()
+			pool.Put(one)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for at := 0; at < n; at += plan.BlockEdges {
+			for j, x := range sums[at/plan.BlockEdges*f:][:f] {
+				total[j] += x
+			}
+		}
+	}
+	return b.store(int64(t.Node), total, 1)
+}
+
+// Splice fills part with elements of list from index first on, counted after put is
+// inserted at index loop. Nothing is inserted if loop is negative.
+func Splice[T uint32 | float32](part, list []T, put T, loop, first int) {
+	switch at := loop - first; {
+	case loop < 0 || at >= len(part):
+		copy(part, list[first:])
+	case at < 0:
+		copy(part, list[first-1:])
+	default:
+		copy(part[:at], list[first:])
+		part[at] = put
+		copy(part[at+1:], list[loop:])
+	}
+}
+
+// Flush computes and stores the rows whose terms are listed. It fails at the first row that
+// cannot be stored.
+func (b *Batch) Flush() error {
+	b.sum()
+	f, start := b.src.Features, 0 // first block of the consecutive rows to store next
+	for i, k := range b.Blocks {
+		sum := b.Sums[i*f:][:f]
+		if !k.first {
+			for j, x := range b.Total {
+				sum[j] += x
+			}
+		}
+		end := i + 1
+		if !k.last {
+			end = i
+		}
+		if !k.last || i+1 == len(b.Blocks) || b.Blocks[i+1].row != k.row+1 {
+			if start < end {
+				if err := b.store(b.Blocks[start].row, b.Sums[start*f:end*f], end-start); err != nil {
+					return err
+				}
+			}
+			start = i + 1
+		}
+		if !k.last {
+			copy(b.Total, sum)
+		}
+	}
+	b.reset()
+	return nil
+}
+
+func (b *Batch) reset() {
+	b.Nodes, b.Blocks, b.Lengths = b.Nodes[:0], b.Blocks[:0], b.Lengths[:0]
+}
+
+// sum adds up the terms of each block.
+func (b *Batch) sum() {
+	c, byNode := b.p.T, true
+	if b.Coefficients != nil {
+		c, byNode = b.Coefficients, false
+	}
+	f := b.src.Features
+	switch x := b.src.Rows(0, b.p.Graph.Nodes()); b.src.DType {
+	case dtype.Float32:
+		kernel.SumFloat32(b.Sums, dtype.Float32s(x), f, b.Nodes, b.Lengths, c, byNode)
+	case dtype.Float16:
+		kernel.SumFloat16(b.Sums, dtype.Uint16s(x), f, b.Nodes, b.Lengths, c, byNode)
+	case dtype.BFloat16:
+		kernel.SumBFloat16(b.Sums, dtype.Uint16s(x), f, b.Nodes, b.Lengths, c, byNode)
+	}
+}
+
+// store scales, blends and stores rows from row v on, whose terms are added up in totals.
+func (b *Batch) store(v int64, totals []float32, rows int) error {
+	factors := b.Ones[:rows]
+	if b.p.S != nil {
+		factors = b.p.S[v:][:rows]
+	}
+	if b.with != nil {
+		for i, s := range factors {
+			b.with.add(totals[i*b.src.Features:][:b.src.Features], s, b.Total, v+int64(i))
+		}
+		factors = b.Ones[:rows]
+	}
+	return b.dst.SetRows(v, totals, factors)
+}
+
+// Blend is a step of a series, which turns a product into factor * product + theta * x.
+type Blend struct {
+	Factor, Theta float32
+	X             *Matrix
+}
+
+// add blends row v of x into the product s * row, where row is the sum of row v's terms,
+// and writes the result to row. scratch has the same length.
+func (b *Blend) add(row []float32, s float32, scratch []float32, v int64) {
+	dtype.Decode(scratch, b.X.Rows(v, v+1), b.X.DType)
+	for j, x := range scratch {
+		row[j] = float32(b.Factor*float32(s*row[j])) + float32(b.Theta*x)
+	}
+}
+
+// BlendOf is the blend of the i-th product, from 1, of a hop from x; nil if there is none.
+func BlendOf(s operator.Series, i int, x *Matrix) *Blend {
+	if factor, theta, blends := s.Blend(i); blends {
+		return &Blend{factor, theta, x}
+	}
+	return nil
+}

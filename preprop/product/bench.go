@@ -1,0 +1,95 @@
+package product
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Bench measures the speed of propagation: a hop of Sym in memory, from one matrix [nodes,
+// features] with made-up values to another. It is not safe for concurrent use.
+type Bench struct {
+	nodes    int64
+	p        *Propagator
+	src, dst *Matrix
+}
+
+// NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the
+// caller's, and must outlive the Bench.
+func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
+	b := &Bench{nodes: graph.Nodes()}
+	var err error
+	none := func() error { return nil }
+	if b.p, err = NewPropagator(ctx, &MemoryTopology{graph, none}, operator.Operator{Name: operator.Sym}, threads); err != nil {
+		return nil, err
+	}
+	b.src, err = NewMatrix(b.nodes, features, t)
+	if err == nil {
+		b.dst, err = NewMatrix(b.nodes, features, t)
+	}
+	if err == nil {
+		err = parallel.For(ctx, threads, b.nodes, plan.BlockEdges, func(lo, hi int64) error {
+			row := make([]float32, features)
+			for v := lo; v < hi; v++ {
+				for j := range row {
+					row[j] = float32((v*int64(features) + int64(j)) % 97)
+				}
+				dtype.Encode(b.src.Rows(v, v+1), row, t)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// BenchBytes is the memory of a Bench in bytes, without the graph.
+func BenchBytes(nodes int64, features int, t format.DType) int64 {
+	return nodes * (2*int64(features)*int64(t.Size()) + 4)
+}
+
+// RowBytes is the size of a row of the matrices.
+func (b *Bench) RowBytes() int64 { return b.src.RowBytes() }
+
+// Source is the memory of the matrix that a hop reads.
+func (b *Bench) Source() []byte { return b.src.Buf.Bytes() }
+
+// Hop computes a hop, and returns how many rows it read: one for each edge and each
+// self-loop that it added.
+func (b *Bench) Hop(ctx context.Context, threads int) (rows int64, err error) {
+	return b.p.Hop(ctx, b.dst, b.src, nil, nil, threads, func(int64) {})
+}
+
+// Gather sums rows of the source, times their coefficients. It is the inner loop of a hop
+// without anything around it.
+func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
+	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
+	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {
+		batch := NewBatch(b.p, b.dst, b.src, nil)
+		batch.Lengths = batch.Lengths[:1]
+		for ; lo < hi; lo += plan.BatchTerms {
+			batch.Nodes = rows[lo:min(hi, lo+plan.BatchTerms)]
+			batch.Lengths[0] = len(batch.Nodes)
+			batch.sum()
+		}
+		return nil
+	})
+}
+
+// Close frees the memory.
+func (b *Bench) Close() error {
+	err := b.p.Buf.Free()
+	for _, m := range []*Matrix{b.src, b.dst} {
+		if m != nil {
+			err = errors.Join(err, m.Buf.Free())
+		}
+	}
+	return err
+}

@@ -1,0 +1,172 @@
+package product
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+)
+
+// Matrix is a range of columns of one hop of all nodes, row-major [n, features], off
+// the Go heap.
+type Matrix struct {
+	ID       format.MatrixID
+	First    int // column of the hop that is column 0 here
+	Features int
+	DType    format.DType
+	Buf      *offheap.Buffer
+}
+
+// NewMatrix allocates a matrix for the first features columns of a hop.
+func NewMatrix(nodes int64, features int, t format.DType) (*Matrix, error) {
+	buf, err := offheap.Alloc(nodes * int64(features) * int64(t.Size()))
+	if err != nil {
+		return nil, err
+	}
+	return &Matrix{Features: features, DType: t, Buf: buf}, nil
+}
+
+func (m *Matrix) RowBytes() int64 { return int64(m.Features) * int64(m.DType.Size()) }
+
+// Columns are the columns of the hop that m has.
+func (m *Matrix) Columns() ColumnRange { return ColumnRange{m.First, m.First + m.Features} }
+
+// Rows is the memory of rows [lo, hi).
+func (m *Matrix) Rows(lo, hi int64) []byte {
+	return m.Buf.Bytes()[lo*m.RowBytes() : hi*m.RowBytes()]
+}
+
+// SetRows stores rows of values, each times its factor, from row first on, rounded
+// to the nearest even. It fails on the first number whose stored value is not
+// finite, and may change values then.
+func (m *Matrix) SetRows(first int64, values, factors []float32) error {
+	if Encode(m.Rows(first, first+int64(len(factors))), values, factors, m.DType, true) {
+		return nil
+	}
+	for i := range factors {
+		v, row := first+int64(i), values[i*m.Features:][:m.Features]
+		if dst := m.Rows(v, v+1); !Encode(dst, row, factors[i:i+1], m.DType, false) {
+			return NotFinite(m.ID, v, m.First, dst, row, factors[i], m.DType)
+		}
+	}
+	panic("preprop: a row was finite when it was looked at again")
+}
+
+// Unscaled is the factor for a row that is only rounded.
+var Unscaled = []float32{1}
+
+// Encode stores rows of values, each times its factor, rounded to the nearest even,
+// and tells whether all that it stored is finite. stream is that of kernel.ScaleFloat32.
+func Encode(dst []byte, values, factors []float32, t format.DType, stream bool) (finite bool) {
+	switch t {
+	case dtype.Float32:
+		return kernel.ScaleFloat32(dtype.Float32s(dst), values, factors, stream)
+	case dtype.Float16:
+		return kernel.ScaleFloat16(dtype.Uint16s(dst), values, factors, stream)
+	default:
+		return kernel.ScaleBFloat16(dtype.Uint16s(dst), values, factors, stream)
+	}
+}
+
+// NotFinite is the error that names the first of s times values that is not finite as an
+// element of row v of a matrix. The values begin at column first. It changes row and values.
+func NotFinite(id format.MatrixID, v int64, first int, row []byte, values []float32, s float32, t format.DType) error {
+	for j := range values {
+		values[j] *= s
+	}
+	at := dtype.Encode(row, values, t)
+	infinite := FirstNotFinite(values)
+	if at >= 0 && (infinite < 0 || at < infinite) {
+		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the features)",
+			id, v, first+at, ErrInvalid, values[at], t)
+	}
+	return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
+		id, v, first+infinite, ErrInvalid, values[infinite])
+}
+
+// FirstNotFinite is the index of the first infinity or NaN, or -1.
+func FirstNotFinite(values []float32) int {
+	const exponent = 0x7f800000
+	for i, x := range values {
+		if math.Float32bits(x)&exponent == exponent {
+			return i
+		}
+	}
+	return -1
+}
+
+// Gather copies the rows of nodes to dst, one after another.
+func (m *Matrix) Gather(dst []byte, nodes []uint32) []byte {
+	row := int(m.RowBytes())
+	dst = dst[:len(nodes)*row]
+	for i, v := range nodes {
+		copy(dst[i*row:(i+1)*row], m.Rows(int64(v), int64(v)+1))
+	}
+	return dst
+}
+
+// LowestError holds the error with the lowest position of those that goroutines report.
+// As parallel.For starts ranges in ascending order and finishes those that it has started,
+// that is the same error for any number of threads.
+type LowestError struct {
+	mu  sync.Mutex
+	at  int64
+	Err error
+}
+
+// Report returns err, for the caller to stop with.
+func (l *LowestError) Report(at int64, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Err == nil || at < l.at {
+		l.at, l.Err = at, err
+	}
+	return err
+}
+
+// CopyColumns copies columns of rows [lo, hi), one row after another.
+func (m *Matrix) CopyColumns(dst []byte, columns ColumnRange, lo, hi int64) {
+	if columns.Width() == m.Features {
+		copy(dst, m.Rows(lo, hi))
+		return
+	}
+	size := m.DType.Size()
+	for v := lo; v < hi; v++ {
+		dst = dst[copy(dst, m.Rows(v, v+1)[columns.First*size:columns.End*size]):]
+	}
+}
+
+func (m *Matrix) Values(v int) []float32 {
+	out := make([]float32, m.Features)
+	dtype.Decode(out, m.Rows(int64(v), int64(v)+1), m.DType)
+	return out
+}
+
+// Finite tells whether stored numbers are neither infinite nor NaN: no exponent is all ones, so that adding one to it
+// carries into the place of the sign.
+func Finite(stored []byte, t format.DType) bool {
+	exponents, ones := uint64(0x7f800000_7f800000), uint64(0x00800000_00800000)
+	switch t {
+	case format.Float16:
+		exponents, ones = 0x7c007c00_7c007c00, 0x04000400_04000400
+	case format.BFloat16:
+		exponents, ones = 0x7f807f80_7f807f80, 0x00800080_00800080
+	}
+	carried := uint64(0)
+	for ; len(stored) >= 8; stored = stored[8:] {
+		carried |= binary.LittleEndian.Uint64(stored)&exponents + ones
+	}
+	var rest [8]byte
+	copy(rest[:], stored)
+	carried |= binary.LittleEndian.Uint64(rest[:])&exponents + ones
+	return carried&(exponents+ones) == 0
+}
+
+// ErrInvalid is returned when a feature or a result is not finite, or too large for its type.
+var ErrInvalid = errors.New("invalid data")

@@ -1,0 +1,238 @@
+// Package product multiplies matrices of features by operators on the processor: topologies in memory and on disk,
+// matrices, and the arithmetic of a hop, which is part of the format (see Propagator).
+package product
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Propagator applies an operator to features:
+//
+//	out[v] = s(v) * sum over u in N_in(v) of w(u,v) * t(u) * x[u]
+//
+// The arithmetic is part of the format. It is float32, rounded to nearest even
+// after each operation and never fused, but where float64 is said:
+//
+//  1. The terms of row v are its in-neighbours in the operator's graph, ascending, each
+//     as often as there is an edge, in the order of topology, with weight 1 where the
+//     graph has no weights. If v is not among them, and the operator adds loops, v is
+//     put in its place, with weight 1.
+//  2. d(v) is the sum of the weights of v's terms, in that order, in float64; e(u) that
+//     of the terms that u is, over the rows in ascending order, likewise. With sym,
+//     s(v) = t(v) = 1 / sqrt(d(v)); with rw, s(v) = 1 / d(v) and t(v) = 1; with col,
+//     s(v) = 1 and t(u) = 1 / e(u); in float64, then rounded. Where d(v) or e(u) is not
+//     above 0, what is made of it is 0.
+//  3. A term is c * x[u], with the coefficient c = w(u,v) * t(u). Terms are summed in
+//     blocks of 1024, one after another, starting from +0; the sums of the blocks
+//     are added, in order, to a total that starts at +0.
+//  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
+//     what is stored.
+type Propagator struct {
+	Graph Topology
+	Loops bool
+	S, T  []float32       // [n]; nil where they are 1
+	Buf   *offheap.Buffer // of s or t
+}
+
+// NewPropagator computes the factors s and t of an operator over graph, the topology of
+// o.Graph. The caller frees its buf.
+func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, threads int) (*Propagator, error) {
+	buf, err := offheap.Alloc(graph.Nodes() * 4)
+	if err != nil {
+		return nil, err
+	}
+	factors := dtype.Float32s(buf.Bytes())
+	p := &Propagator{Graph: graph, Loops: !o.NoLoops, Buf: buf}
+	switch o.Name {
+	case operator.Sym:
+		p.S, p.T = factors, factors
+		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(math.Sqrt(d)) })
+	case operator.RW:
+		p.S = factors
+		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(d) })
+	case operator.Col:
+		p.T = factors
+		err = p.outDegrees(ctx, threads, func(u int64, d float64) { factors[u] = inverse(d) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, buf.Free())
+	}
+	return p, nil
+}
+
+// inverse is 1 / d, or 0 where d is not above 0.
+func inverse(d float64) float32 {
+	if !(d > 0) {
+		return 0
+	}
+	return float32(1 / d)
+}
+
+// inDegrees calls set with each node's d(v), from several goroutines.
+func (p *Propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
+	return p.Graph.Each(ctx, 0, threads, func(b *format.Block) error {
+		for v := b.First; v < b.First+b.Rows(); v++ {
+			set(v, p.Terms(b, v).degree())
+		}
+		return nil
+	})
+}
+
+// outDegrees calls set with each node's e(u).
+func (p *Propagator) outDegrees(ctx context.Context, threads int, set func(u int64, d float64)) error {
+	buf, err := offheap.Alloc(8 * p.Graph.Nodes())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	degrees := dtype.As[float64](buf.Bytes())
+	err = bySource(ctx, p.Graph, 0, p.Graph.Nodes(), threads, func(lo, hi int64, b *format.Block, v int64, i, j int) {
+		if lo <= v && v < hi && p.Terms(b, v).Loop >= 0 {
+			degrees[v]++
+		}
+		weights := b.InWeights(v)
+		for e, u := range b.In(v)[i:j] {
+			w := 1.0
+			if weights != nil {
+				w = float64(weights[i+e])
+			}
+			degrees[u] += w
+		}
+	})
+	for u, d := range degrees {
+		set(int64(u), d)
+	}
+	return err
+}
+
+// Terms are the terms that add up to the row of a node.
+type Terms struct {
+	Node      uint32
+	Neighbors []uint32
+	Weights   []float32 // nil: all 1
+	Loop      int       // index of an added self-loop, or -1
+}
+
+func (p *Propagator) Terms(b *format.Block, v int64) Terms {
+	t := Terms{Node: uint32(v), Neighbors: b.In(v), Weights: b.InWeights(v), Loop: -1}
+	if p.Loops {
+		if at, found := slices.BinarySearch(t.Neighbors, t.Node); !found {
+			t.Loop = at
+		}
+	}
+	return t
+}
+
+func (t *Terms) Len() int {
+	if t.Loop >= 0 {
+		return len(t.Neighbors) + 1
+	}
+	return len(t.Neighbors)
+}
+
+// at returns the i-th term.
+func (t *Terms) at(i int) (node uint32, weight float32) {
+	if t.Loop >= 0 && i >= t.Loop {
+		if i == t.Loop {
+			return t.Node, 1
+		}
+		i--
+	}
+	if t.Weights == nil {
+		return t.Neighbors[i], 1
+	}
+	return t.Neighbors[i], t.Weights[i]
+}
+
+func (t Terms) degree() float64 {
+	if t.Weights == nil {
+		return float64(t.Len())
+	}
+	d := 0.0
+	for i := range t.Len() {
+		_, w := t.at(i)
+		d += float64(w)
+	}
+	return d
+}
+
+// Hop computes the rows of dst that are in want, from src, and returns how many terms it
+// added up. dst and src are different matrices of the same shape. with is what products of
+// a series are blended with, else nil. done is called with the numbers of edges and nodes
+// that it has passed, wanted or not.
+func (p *Propagator) Hop(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, threads int, done func(cost int64)) (int64, error) {
+	added, _, err := p.HopFrom(ctx, dst, src, with, want, 0, threads, func(cost int64) bool { done(cost); return false })
+	return added, err
+}
+
+// ErrPause ends the blocks of a hop that pauses.
+var ErrPause = errors.New("the hop pauses")
+
+// HopFrom is hop for the rows from row from on. It ends early when done returns true; the
+// rows before reached are then computed, and another call goes on from there.
+func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, from int64, threads int, done func(cost int64) (pause bool)) (added, reached int64, err error) {
+	pool := &Batches{Make: func() *Batch { return NewBatch(p, dst, src, with) }}
+	var all, reach atomic.Int64
+	reach.Store(from)
+	var failure LowestError
+	err = p.Graph.Each(ctx, from, threads, func(b *format.Block) error {
+		rows := pool.Get()
+		added := int64(0)
+		for v := b.First; v < b.First+b.Rows(); v++ {
+			if !want.Has(v) {
+				continue
+			}
+			t := p.Terms(b, v)
+			var err error
+			if t.Len() > plan.HubBlocks*plan.BlockEdges {
+				err = rows.AddHub(ctx, t, pool, threads)
+			} else {
+				err = rows.Add(t)
+			}
+			if err != nil {
+				return failure.Report(b.First, err)
+			}
+			added += int64(t.Len())
+		}
+		if err := rows.Flush(); err != nil {
+			return failure.Report(b.First, err)
+		}
+		pool.Put(rows)
+		all.Add(added)
+		for end, most := b.First+b.Rows(), reach.Load(); end > most && !reach.CompareAndSwap(most, end); {
+			most = reach.Load()
+		}
+		if done(b.Edges() + b.Rows()) {
+			return ErrPause
+		}
+		return nil
+	})
+	switch {
+	case failure.Err != nil:
+		return 0, from, failure.Err
+	case err == nil:
+		return all.Load(), p.Graph.Nodes(), nil
+	case errors.Is(err, ErrPause): // all blocks that were begun are finished
+		err = nil
+	}
+	return all.Load(), reach.Load(), err
+}
+
+// PlaceOf is the first place of the terms of a row of a block.
+func (p *Propagator) PlaceOf(b *format.Block, v int64) int64 {
+	place := b.Offsets[v-b.First]
+	if p.Loops {
+		place += v
+	}
+	return place
+}

@@ -1,0 +1,368 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sort"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Topology is the adjacency matrix of a graph, in memory or on disk: the in-neighbours of
+// each node. It is read in blocks of consecutive nodes.
+type Topology interface {
+	Nodes() int64
+	Edges() int64
+	Weighted() bool
+	// each calls body, from up to threads goroutines, with blocks that cover the nodes
+	// from a first one on (the first block may begin before) and have about as many
+	// edges and nodes, so that a few nodes of high degree do not keep one goroutine busy
+	// when the others are done. Blocks are begun in ascending order, those that are begun
+	// are finished, and after an error no other is begun. A block is valid until body
+	// returns.
+	Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error
+	// inOrder calls body with blocks that cover the nodes [lo, hi), ascending.
+	InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error
+	Close() error
+}
+
+// resident is a topology in memory.
+type MemoryTopology struct {
+	*format.CSC
+	Free func() error
+}
+
+func (r *MemoryTopology) Weighted() bool { return r.Weights != nil }
+
+func (r *MemoryTopology) Close() error { return r.Free() }
+
+func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
+	return r.EachTask(ctx, from, threads, plan.TaskCost, body)
+}
+
+// EachTask is each with blocks of about so many edges and nodes.
+func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64, body func(b *format.Block) error) error {
+	n := r.Nodes()
+	start := from // in cost
+	if from > 0 {
+		start += r.Offsets[from]
+	}
+	first := func(cost int64) int64 {
+		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
+	}
+	return parallel.For(ctx, threads, n+r.Edges()-start, cost, func(lo, hi int64) error {
+		b := r.Block(first(start+lo), first(start+hi))
+		return body(&b)
+	})
+}
+
+func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+	for lo < hi {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		cost := r.Offsets[lo] + lo + plan.OrderedCost
+		next := lo + max(1, int64(sort.Search(int(hi-lo), func(i int) bool {
+			v := lo + int64(i) + 1
+			return r.Offsets[v]+v > cost
+		})))
+		b := r.Block(lo, next)
+		if err := body(&b); err != nil {
+			return err
+		}
+		lo = next
+	}
+	return nil
+}
+
+// streamed is a topology on disk.
+type DiskTopology struct {
+	*format.TopologyFile
+	Remove func() error // its files; nil: they are the graph's
+}
+
+func (s *DiskTopology) Close() error {
+	err := s.TopologyFile.Close()
+	if s.Remove != nil {
+		err = errors.Join(err, s.Remove())
+	}
+	return err
+}
+
+// blockAt is the index of the block that has a node, or the number of blocks if none has.
+func (s *DiskTopology) blockAt(node int64) int {
+	return sort.Search(s.Blocks(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > node })
+}
+
+func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
+	readers := plan.DiskReaders(threads)
+	buffers, err := NewBuffers(readers, min(s.BlockBytes(), plan.LargestBlock))
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	shared := buffers
+	if s.BlockBytes() > plan.LargestBlock {
+		if shared, err = NewBuffers(1, s.BlockBytes()); err != nil {
+			return err
+		}
+		defer shared.Free()
+	}
+	start := 0
+	if from > 0 {
+		start = s.blockAt(from)
+	}
+	return parallel.For(ctx, readers, int64(s.Blocks()-start), 1, func(at, _ int64) error {
+		k, free := start+int(at), buffers
+		if s.BytesOf(k) > plan.LargestBlock {
+			free = shared
+		}
+		buffer := free.Get()
+		defer free.Put(buffer)
+		b, err := s.ReadBlock(k, buffer)
+		if err != nil {
+			return err
+		}
+		return body(&b)
+	})
+}
+
+func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+	buf, err := offheap.Alloc(s.BlockBytes())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	for k := s.blockAt(lo); k < s.Blocks(); k++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if first, _ := s.Bounds(k); first >= hi {
+			return nil
+		}
+		b, err := s.ReadBlock(k, buf.Bytes())
+		if err != nil {
+			return err
+		}
+		b = b.Slice(max(lo, b.First), min(hi, b.First+b.Rows()))
+		if err := body(&b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewMemoryTopology allocates a topology; its offsets are 0.
+func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, error) {
+	buf, err := offheap.Alloc(plan.TopologyBytes(nodes, edges, weighted))
+	if err != nil {
+		return nil, err
+	}
+	b := buf.Bytes()
+	c := &format.CSC{Offsets: dtype.Int64s(b[:8*(nodes+1)]), Neighbors: dtype.Uint32s(b[8*(nodes+1):][:4*edges])}
+	if weighted {
+		c.Weights = dtype.Float32s(b[8*(nodes+1)+4*edges:])
+	}
+	return &MemoryTopology{c, buf.Free}, nil
+}
+
+// bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the
+// range [i, j) of b.In(v) that comes from the nodes [lo, hi), for ranges [lo, hi)
+// that cover [from, to) and are dealt with at the same time. So the edges of one
+// source are visited by one goroutine at a time, in ascending order of destination,
+// and as stored where these are the same.
+func bySource(ctx context.Context, graph Topology, from, to int64, threads int, visit func(lo, hi int64, b *format.Block, v int64, i, j int)) error {
+	n := graph.Nodes()
+	grain := max(1, (to-from+int64(threads)-1)/int64(max(threads, 1)))
+	return graph.InOrder(ctx, 0, n, func(b *format.Block) error {
+		return parallel.For(ctx, threads, to-from, grain, func(lo, hi int64) error {
+			lo, hi = lo+from, hi+from
+			for v := b.First; v < b.First+b.Rows(); v++ {
+				list := b.In(v)
+				i, j := 0, len(list)
+				if lo > 0 {
+					i, _ = slices.BinarySearch(list, uint32(lo))
+				}
+				if hi < n {
+					j, _ = slices.BinarySearch(list, uint32(hi))
+				}
+				visit(lo, hi, b, v, i, j)
+			}
+			return nil
+		})
+	})
+}
+
+// Derive makes the graph of an operator, Reverse or Undirected, from the one that is
+// given, and calls emit with its blocks, ascending, which are valid until emit
+// returns. It passes over what is given once to count, and once (Undirected: and a
+// part more) for each run of nodes whose edges, turned round, fit into room bytes.
+func Derive(ctx context.Context, given Topology, kind string, room int64, threads int, emit func(b *format.Block) error) error {
+	n := given.Nodes()
+	buf, err := offheap.Alloc(8 * (n + 1))
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	offsets := dtype.Int64s(buf.Bytes())
+	// Where the next edge of each source goes: from the start of its list, which
+	// is the sum of the sizes of those before, to the end, which is the offset.
+	next := offsets[1:]
+	err = bySource(ctx, given, 0, n, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+		for _, u := range b.In(v)[i:j] {
+			if int64(u)+1 < n {
+				next[u+1]++
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for u := range next {
+		if u > 0 {
+			next[u] += next[u-1]
+		}
+	}
+	for lo := int64(0); lo < n; {
+		most := next[lo] + max(room/plan.EdgeBytes(given.Weighted()), 1)
+		hi := lo + max(1, int64(sort.Search(int(n-lo), func(i int) bool {
+			v := lo + int64(i) + 1 // the run [lo, v]
+			return v == n && given.Edges() > most || v < n && next[v] > most
+		})))
+		if err := deriveRun(ctx, given, kind, offsets, lo, hi, threads, emit); err != nil {
+			return err
+		}
+		lo = hi
+	}
+	return nil
+}
+
+// deriveRun is derive for the nodes [lo, hi). offsets[v+1] is where the list of node
+// v starts for v >= lo, and afterwards where it ends for v < hi.
+func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64, lo, hi int64, threads int, emit func(b *format.Block) error) error {
+	n, next := given.Nodes(), offsets[1:]
+	first, end := next[lo], given.Edges()
+	if hi < n {
+		end = next[hi]
+	}
+	buf, err := offheap.Alloc(plan.EdgeBytes(given.Weighted()) * (end - first))
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+	neighbors := dtype.Uint32s(buf.Bytes()[:4*(end-first)])
+	var weights []float32
+	if given.Weighted() {
+		weights = dtype.Float32s(buf.Bytes()[4*(end-first):])
+	}
+	err = bySource(ctx, given, lo, hi, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+		w := b.InWeights(v)
+		for e, u := range b.In(v)[i:j] {
+			at := next[u] - first
+			next[u]++
+			neighbors[at] = uint32(v)
+			if w != nil {
+				weights[at] = w[i+e]
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	reverse := format.Block{First: lo, Offsets: offsets[lo : hi+1], Neighbors: neighbors, Weights: weights}
+	if kind == operator.Reverse {
+		return emit(&reverse)
+	}
+	return given.InOrder(ctx, lo, hi, func(b *format.Block) error {
+		other := reverse.Slice(b.First, b.First+b.Rows())
+		both, err := union(ctx, b, &other, threads)
+		if err != nil {
+			return err
+		}
+		return emit(both)
+	})
+}
+
+// union is Undirected, of the lists of the same nodes in a graph and in its reverse.
+func union(ctx context.Context, graph, reverse *format.Block, threads int) (*format.Block, error) {
+	rows := graph.Rows()
+	out := &format.Block{First: graph.First, Offsets: make([]int64, rows+1)}
+	err := parallel.For(ctx, threads, rows, plan.TaskCost, func(lo, hi int64) error {
+		for i := lo; i < hi; i++ {
+			v := graph.First + i
+			out.Offsets[i+1] = int64(unionLen(graph.In(v), reverse.In(v)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		out.Offsets[i+1] += out.Offsets[i]
+	}
+	out.Neighbors = make([]uint32, out.Offsets[rows])
+	if graph.Weights != nil {
+		out.Weights = make([]float32, out.Offsets[rows])
+	}
+	return out, parallel.For(ctx, threads, rows, plan.TaskCost, func(lo, hi int64) error {
+		for v := graph.First + lo; v < graph.First+hi; v++ {
+			unite(out.In(v), graph.In(v), reverse.In(v), out.InWeights(v), graph.InWeights(v), reverse.InWeights(v))
+		}
+		return nil
+	})
+}
+
+// unionLen is the length of the union of ascending lists in which each element
+// occurs as often as in the list that has it more often.
+func unionLen(a, b []uint32) int {
+	same := 0
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] < b[j]:
+			i++
+		case a[i] > b[j]:
+			j++
+		default:
+			same++
+			i++
+			j++
+		}
+	}
+	return len(a) + len(b) - same
+}
+
+// unite fills out with the union of a and b, and weights, if there are any, with
+// the larger of the two where an edge is in both.
+func unite(out, a, b []uint32, weights, ofA, ofB []float32) {
+	i, j := 0, 0
+	for at := range out {
+		inA := i < len(a) && (j == len(b) || a[i] <= b[j])
+		inB := j < len(b) && (i == len(a) || b[j] <= a[i])
+		if inA {
+			out[at] = a[i]
+		} else {
+			out[at] = b[j]
+		}
+		switch {
+		case weights == nil:
+		case inA && inB:
+			weights[at] = max(ofA[i], ofB[j])
+		case inA:
+			weights[at] = ofA[i]
+		default:
+			weights[at] = ofB[j]
+		}
+		if inA {
+			i++
+		}
+		if inB {
+			j++
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package preprop
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+)
+
+// FilePaths says how files were read and written: bytes past the page cache, from what was in it, and through it.
+type FilePaths struct {
+	ReadDirect      int64  `json:"read_direct_bytes"`
+	ReadCached      int64  `json:"read_cached_bytes"`
+	ReadBuffered    int64  `json:"read_buffered_bytes"`
+	ReadReason      string `json:"read_reason,omitempty"` // why a file could not be read past the cache
+	WrittenDirect   int64  `json:"written_direct_bytes"`
+	WrittenBuffered int64  `json:"written_buffered_bytes"`
+	WrittenReason   string `json:"written_reason,omitempty"` // likewise, of a file that is not small
+}
+
+func filePaths(read vfs.ReadReceipt, written vfs.WriteReceipt) FilePaths {
+	reason := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return FilePaths{read.Direct, read.Cached, read.Buffered, reason(read.Why), written.Direct, written.Buffered, reason(written.Why)}
+}
+
+// Result says what a propagation did. Lists have one element for each hop of
+// the first operator, then each of the second, and so on.
+type Result struct {
+	Nodes     int64    `json:"nodes"`
+	Edges     int64    `json:"edges"`
+	Features  int      `json:"features"`
+	Operators []string `json:"operators"`
+	// ProductsPerHop and TruncationErrors have an element for each operator. The error of hop
+	// r of PPR and Heat is at most r times the truncation error, in the norm that series
+	// defines.
+	ProductsPerHop   []int     `json:"products_per_hop"`
+	TruncationErrors []float64 `json:"truncation_errors"`
+	OperatorHops     []int     `json:"operator_hops"` // hops of each operator
+	Hops             int       `json:"hops"`          // most hops of any operator
+	Rows             int64     `json:"rows"`          // of the store
+	DType            string    `json:"dtype"`
+	Seconds          float64   `json:"seconds"`
+	HopSeconds       []float64 `json:"hop_seconds"` // computing, without writing, all panels together
+	// EdgesProcessed counts the terms that were added up, self-loops included, summed over panels.
+	EdgesProcessed         []int64 `json:"edges_processed"`
+	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
+	// Time says where Seconds went.
+	Time engine.TimeAccount `json:"time"`
+	// Paths says how files were read and written.
+	Paths             FilePaths `json:"paths"`
+	MemoryBudgetBytes int64     `json:"memory_budget_bytes"`
+	Plan
+	TransferredBytes int64    `json:"transferred_bytes"` // to the device and back
+	BytesRead        int64    `json:"bytes_read"`        // from all files
+	BytesWritten     int64    `json:"bytes_written"`     // to all files
+	ScratchBytes     int64    `json:"scratch_bytes"`     // of BytesWritten, to scratch files
+	Output           string   `json:"output"`
+	Resumed          bool     `json:"resumed"`          // an earlier run had done a part
+	AlreadyComplete  bool     `json:"already_complete"` // the store had all that was asked for
+	Complete         bool     `json:"complete"`         // the store is complete; false: other shards are not finished
+	Beyond           []string `json:"beyond"`           // hops that the store has and were not asked for
+}
+
+// Took is how long the propagation of a store took.
+type Took struct {
+	Seconds float64 // 0: unknown
+	AtLeast bool    // it took longer: a run that ended early, or another shard, is not counted
+}
+
+// TookOf reads how long the propagation of a store took. It is unknown where the file system keeps no attributes, and of
+// copies that were made without them.
+func TookOf(fsys vfs.FS, storeDir string) (t Took) {
+	text, err := fsys.Attribute(storeDir, secondsAttribute)
+	if err != nil {
+		return t
+	}
+	number, more := strings.CutSuffix(text, moreTime)
+	if seconds, err := strconv.ParseFloat(number, 64); err == nil && seconds > 0 && seconds <= math.MaxFloat64 {
+		t = Took{seconds, more}
+	}
+	return t
+}
