@@ -247,7 +247,7 @@ func TestMetricsAreChoices(t *testing.T) {
 			}
 			return all
 		}
-		e, err := Evaluate(t.Context(), devices, checkpointOf(r), 20, []NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
+		e, err := Evaluate(t.Context(), devices, &r.Trained, 20, []NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,12 +30,12 @@ type Evaluation struct {
 // Evaluate applies a trained model to several sets of rows, and judges it by the metric of its
 // training. The devices share each batch, and a share has at most batchRows rows.
 // Checkpoint.CheckStore tells whether the model can be applied to a store.
-func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
-	t, err := c.Options.task(c.Spec, false)
+func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
+	t, err := model.Options.task(model.Spec, false)
 	if err != nil {
 		return nil, err
 	}
-	g, err := openTrained(devices, c, batchRows, t)
+	g, err := openTrained(devices, model, batchRows, t)
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +64,15 @@ func Evaluate(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRow
 	return result, nil
 }
 
-// openTrained makes a group whose parameters are those of a checkpoint.
-func openTrained(devices []gds.Device, c *Checkpoint, batchRows int, t task) (*group, error) {
-	g, err := newGroup(devices, c.Spec, batchRows, t)
+// openTrained makes a group with the parameters of a trained model.
+func openTrained(devices []gds.Device, model *Trained, batchRows int, t task) (*group, error) {
+	g, err := newGroup(devices, model.Spec, batchRows, t)
 	if err != nil {
 		return nil, err
 	}
 	err = g.eachRank(func(n *network) error {
-		copy(n.scales, c.Scales)
-		return n.upload(n.params.value, c.Parameters)
+		copy(n.scales, model.Scales)
+		return n.upload(n.params.value, model.Parameters)
 	})
 	if err != nil {
 		return nil, errors.Join(err, g.close())

@@ -368,7 +368,7 @@ func (f *Fitting) Result() (*Result, error) {
 	}
 	best := s.History[s.Best]
 	r := &Result{
-		Spec: s.Spec, Options: s.Options, Scales: f.ranks[0].scales, History: s.History,
+		Trained: Trained{Spec: s.Spec, Options: s.Options, Scales: f.ranks[0].scales}, History: s.History,
 		Figures: Figures{
 			Epochs: len(s.History), BestEpoch: best.Number, Selection: SelectedLast, Metric: s.Options.Metric,
 			TrainLoss: best.TrainLoss, ValidMetric: best.Valid, TestMetric: f.testMetric,

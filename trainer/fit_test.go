@@ -485,24 +485,6 @@ func TestConvergenceIsTheFirstEpochNearThePeak(t *testing.T) {
 	}
 }
 
-func TestSummaryOfRuns(t *testing.T) {
-	at := func(v float64) *float64 { return &v }
-	run := func(seed uint64, loss float64, valid, test *float64) Run {
-		return Run{Seed: seed, Figures: Figures{TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
-	}
-	s := Summarize([]Run{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
-	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
-		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
-		t.Errorf("%+v", s)
-	}
-	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
-		t.Errorf("without validation: %+v", s)
-	}
-	if s = Summarize([]Run{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
-		t.Errorf("one run: %+v", s.Valid)
-	}
-}
-
 func TestTheBetterRunHasTheBetterValidationOrElseTheLowerLoss(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	for _, c := range []struct {

@@ -82,6 +82,12 @@ func (o Options) Normalized(s Spec) (Options, error) {
 	return o, err
 }
 
+// CheckChoices returns an error unless this version has all that the options name, for a model.
+func (o Options) CheckChoices(s Spec) error {
+	_, err := o.task(s, true)
+	return err
+}
+
 // validate checks the options for a model, and fills in defaults. It also returns what they choose for
 // training.
 func (o Options) validate(s Spec) (Options, task, error) {

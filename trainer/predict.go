@@ -28,9 +28,6 @@ const (
 	ValueOutputs Outputs = "values"              // regression: as they are put out
 )
 
-// Outputs is what the values of the model's predictions are.
-func (c *Checkpoint) Outputs() Outputs { return targets[c.Spec.Target].outputs }
-
 // PredictBytes is the host memory that Predict takes for batches of up to batchRows rows.
 func (s Spec) PredictBytes(batchRows int) int64 {
 	perRow := int64(predictSlots)*(4*int64(s.Classes)+4) + 4*int64(s.Classes) + 4
@@ -44,8 +41,8 @@ func (s Spec) PredictBytes(batchRows int) int64 {
 // (loader.Options.RowNumbers), and need no labels. The devices share each batch, and a share has at
 // most batchRows rows. While the devices compute a batch, use has the one before. What is predicted of
 // a row does not depend on the rows that share its batch, nor on the number of devices.
-func Predict(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows int, sets []NamedRows, use func(*Predictions) error) (err error) {
-	g, err := openTrained(devices, c, batchRows, task{}) // neither a loss nor a metric: there may be no labels
+func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows, use func(*Predictions) error) (err error) {
+	g, err := openTrained(devices, model, batchRows, task{}) // neither a loss nor a metric: there may be no labels
 	if err != nil {
 		return err
 	}
@@ -54,7 +51,7 @@ func Predict(ctx context.Context, devices []gds.Device, c *Checkpoint, batchRows
 			err = closeErr
 		}
 	}()
-	p := &predictor{group: g, outputs: c.Outputs(), use: use}
+	p := &predictor{group: g, outputs: model.Outputs(), use: use}
 	if err := p.allocate(); err != nil {
 		return err
 	}

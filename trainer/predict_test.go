@@ -45,8 +45,8 @@ func sharesOf(d *toy, devices []gds.Device, batch int) (sets []Epocher) {
 }
 
 // predictAll applies a model to rows, and collects what it tells.
-func predictAll(ctx context.Context, devices []gds.Device, c *Checkpoint, d *toy, batch int) (values []float32, classes []int32, err error) {
-	err = Predict(ctx, devices, c, batch, []NamedRows{{"rest", sharesOf(d, devices, batch)}}, func(p *Predictions) error {
+func predictAll(ctx context.Context, devices []gds.Device, c *Result, d *toy, batch int) (values []float32, classes []int32, err error) {
+	err = Predict(ctx, devices, &c.Trained, batch, []NamedRows{{"rest", sharesOf(d, devices, batch)}}, func(p *Predictions) error {
 		if p.Columns != c.Spec.Classes || len(p.Values) != p.Rows*p.Columns {
 			return fmt.Errorf("%d values [%d,%d]", len(p.Values), p.Rows, p.Columns)
 		}
@@ -127,7 +127,7 @@ func TestPredictionsOfARowDoNotDependOnTheOthers(t *testing.T) {
 		spec := Spec{Model: k.name, Matrices: hops("sym", 2), Features: 4, Classes: 3}
 		data, dev := clusters(1, 70, 3, 4, 3, 0.2), openDevice(t, host.Options{})
 		fed := data.feed(dev, 32)
-		c := checkpointOf(mustFit(t, dev, spec, Data{Train: fed, BatchRows: 32}, Options{Epochs: 1, LearningRate: 0.01}))
+		c := (mustFit(t, dev, spec, Data{Train: fed, BatchRows: 32}, Options{Epochs: 1, LearningRate: 0.01}))
 		var first []float32
 		for _, batch := range []int{70, 33, 3, 1} {
 			values, _, err := predictAll(t.Context(), []gds.Device{dev}, c, data, batch)
@@ -158,7 +158,7 @@ func TestSetsArePredictedOneAfterAnother(t *testing.T) {
 	}
 	var got []float32
 	sets := []NamedRows{{"valid", sharesOf(&head, devices, 20)}, {"none", []Epocher{nil}}, {"test", sharesOf(&tail, devices, 20)}}
-	err = Predict(t.Context(), devices, c, 20, sets, func(p *Predictions) error {
+	err = Predict(t.Context(), devices, &c.Trained, 20, sets, func(p *Predictions) error {
 		got = append(got, p.Values...)
 		return nil
 	})
@@ -191,7 +191,7 @@ func comparePredictions(t *testing.T, outputs Outputs, logits []float64, values 
 func TestPredictedClassesHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	c, d := trainedToy(t)
 	dev := openDevice(t, host.Options{})
-	e, err := Evaluate(t.Context(), []gds.Device{dev}, c, 20, []NamedRows{{"test", []Epocher{d.feed(dev, 20)}}})
+	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, []NamedRows{{"test", []Epocher{d.feed(dev, 20)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestPredictionEndsWithTheFirstError(t *testing.T) {
 	full := errors.New("the disk is full")
 	for at := range 3 {
 		used := 0
-		err := Predict(t.Context(), devices, c, 20, []NamedRows{{"rest", sharesOf(d, devices, 20)}}, func(*Predictions) error {
+		err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sharesOf(d, devices, 20)}}, func(*Predictions) error {
 			if used++; used == at+1 {
 				return full
 			}
@@ -271,7 +271,7 @@ func TestAPredictionThatFailsOnOneDeviceEndsOnAll(t *testing.T) {
 				sets := sharesOf(d, devices, 20)
 				device.Device = devices[rank]
 				devices[rank] = &device
-				err := Predict(t.Context(), devices, c, 20, []NamedRows{{"rest", sets}}, func(*Predictions) error { return nil })
+				err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sets}}, func(*Predictions) error { return nil })
 				if !device.Failed() && err != nil || device.Failed() && !device.Is(err) {
 					t.Errorf("device %d at step %d: %v", rank, n, err)
 				}

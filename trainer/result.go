@@ -47,14 +47,22 @@ type Figures struct {
 	Submission       string             `json:"submission,omitempty"` // how steps went to a device that takes graphs, and why
 }
 
-// Result is the result of Fit.
+// Trained is a model with its parameters: all that Evaluate and Predict need.
+type Trained struct {
+	Spec       Spec
+	Options    Options   // of the training
+	Scales     []float32 // what each of Spec.Matrices is multiplied by
+	Parameters []float32 // flat, in the order of the model's declarations
+}
+
+// Outputs is what the values of the model's predictions are.
+func (t *Trained) Outputs() Outputs { return targets[t.Spec.Target].outputs }
+
+// Result is the result of Fit: the model of the selected epoch, and how it was found.
 type Result struct {
 	Figures
-	Spec       Spec
-	Options    Options
-	Parameters []float32 // of the selected epoch, flat
-	Scales     []float32 // what the model multiplies each of its input matrices by
-	History    []Epoch
+	Trained
+	History []Epoch
 }
 
 // Spread is a mean and the sample standard deviation around it, 0 for one value.
@@ -79,60 +87,6 @@ func NewSpread(values []float64) *Spread {
 		}
 		s.Std = math.Sqrt(sum / float64(s.N-1))
 	}
-	return s
-}
-
-// Summary is several runs of the same training under different seeds. Its
-// figures are means over the runs; a metric is over the runs that have it, nil
-// where none does.
-type Summary struct {
-	Seeds []uint64
-
-	TrainLoss, Valid, Test                       *Spread
-	Epochs, BestEpoch, ConvergenceEpoch          *Spread
-	EpochSeconds, LoadWaitSeconds, RowsPerSecond *Spread
-
-	StageSeconds    map[string]float64
-	EpochTraffic    loader.Traffic // mean, as StageSeconds
-	PeakDeviceBytes int64          // the largest
-}
-
-// Summarize returns the means over at least one run.
-func Summarize(runs []Run) *Summary {
-	s := &Summary{StageSeconds: map[string]float64{}}
-	spread := func(value func(*Figures) *float64) *Spread {
-		var values []float64
-		for i := range runs {
-			if v := value(&runs[i].Figures); v != nil {
-				values = append(values, *v)
-			}
-		}
-		return NewSpread(values)
-	}
-	count := func(n int) *float64 { f := float64(n); return &f }
-	for _, r := range runs {
-		s.Seeds = append(s.Seeds, r.Seed)
-		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
-		s.EpochTraffic.Add(r.EpochTraffic)
-		for stage, seconds := range r.StageSeconds {
-			s.StageSeconds[stage] += seconds / float64(len(runs))
-		}
-	}
-	s.EpochTraffic = s.EpochTraffic.Per(len(runs))
-	s.TrainLoss = spread(func(r *Figures) *float64 { return &r.TrainLoss })
-	s.Valid = spread(func(r *Figures) *float64 { return r.ValidMetric })
-	s.Test = spread(func(r *Figures) *float64 { return r.TestMetric })
-	s.Epochs = spread(func(r *Figures) *float64 { return count(r.Epochs) })
-	s.BestEpoch = spread(func(r *Figures) *float64 { return count(r.BestEpoch) })
-	s.ConvergenceEpoch = spread(func(r *Figures) *float64 {
-		if r.ConvergenceEpoch == nil {
-			return nil
-		}
-		return count(*r.ConvergenceEpoch)
-	})
-	s.EpochSeconds = spread(func(r *Figures) *float64 { return &r.EpochSeconds })
-	s.LoadWaitSeconds = spread(func(r *Figures) *float64 { return &r.LoadWaitSeconds })
-	s.RowsPerSecond = spread(func(r *Figures) *float64 { return &r.RowsPerSecond })
 	return s
 }
 

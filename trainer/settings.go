@@ -55,11 +55,6 @@ type Settings struct {
 	BatchRows int `json:"batch"` // over all devices
 }
 
-// Settings are those that the checkpoint was trained with.
-func (c *Checkpoint) Settings() Settings {
-	return Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: c.Batches.Rows}
-}
-
 // Text is one line with all settings, for people.
 func (s Settings) Text() string {
 	var b strings.Builder

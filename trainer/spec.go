@@ -2,7 +2,10 @@ package trainer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/hopfeed/hopfeed/internal/safetensors"
 )
 
 // Spec is everything that determines a model's parameters and what they mean.
@@ -94,6 +97,69 @@ func (s Spec) validate() (Spec, *builder, error) {
 			s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.parameters.count)
 	}
 	return s, b, nil
+}
+
+// SavedSpec is a Spec in files, with the scale of each matrix.
+type SavedSpec struct {
+	Name     string        `json:"name"`
+	Matrices []savedMatrix `json:"matrices"`
+	Features int           `json:"features"`
+	Classes  int           `json:"classes"`
+	Target   Target        `json:"target,omitempty"`
+	Settings Values        `json:"settings"`
+}
+
+type savedMatrix struct {
+	Operator string  `json:"operator"`
+	Hop      int     `json:"hop"`
+	Scale    float32 `json:"scale"`
+}
+
+// Saved converts a Spec for a file; scales has a number for each matrix.
+func (s Spec) Saved(scales []float32) SavedSpec {
+	saved := SavedSpec{Name: s.Model, Features: s.Features, Classes: s.Classes, Target: s.Target, Settings: s.Settings}
+	for i, id := range s.Matrices {
+		saved.Matrices = append(saved.Matrices, savedMatrix{id.Operator, id.Hop, scales[i]})
+	}
+	return saved
+}
+
+// Spec is the inverse of Spec.Saved, with a value for each setting. A setting that this version's model does not have
+// is an error, since it may change what parameters mean.
+func (saved SavedSpec) Spec() (s Spec, scales []float32, err error) {
+	s = Spec{Model: saved.Name, Features: saved.Features, Classes: saved.Classes, Target: saved.Target, Settings: saved.Settings}
+	for _, m := range saved.Matrices {
+		s.Matrices = append(s.Matrices, MatrixID{Operator: m.Operator, Hop: m.Hop})
+		scales = append(scales, m.Scale)
+	}
+	k, err := findKind(s.Model)
+	if err != nil {
+		return s, nil, err
+	}
+	known := k.values(nil)
+	for _, name := range slices.Sorted(maps.Keys(s.Settings)) {
+		if _, ok := known[name]; !ok {
+			return s, nil, fmt.Errorf("%s has no setting %q in this version", s.Model, name)
+		}
+	}
+	s, _, err = s.validate()
+	return s, scales, err
+}
+
+// Tensors are the model's parameters by name, as parts of a flat vector.
+func (s Spec) Tensors(flat []float32) (all []safetensors.Tensor, err error) {
+	_, declared, err := s.normalized()
+	if err != nil {
+		return nil, err
+	}
+	if n := declared.parameters.count; len(flat) != n {
+		return nil, fmt.Errorf("%d values for %d parameters", len(flat), n)
+	}
+	for _, q := range declared.parameters.list {
+		values := flat[q.first : q.first+q.rows*q.cols]
+		all = append(all, safetensors.Tensor{Name: q.name, Shape: []int{q.rows, q.cols}, Data: values})
+	}
+	return all, nil
 }
 
 func (s Spec) lastHop() int {

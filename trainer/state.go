@@ -173,7 +173,7 @@ const (
 type stateHeader struct {
 	Kind   string    `json:"kind"`
 	Format int       `json:"format"`
-	Model  modelJSON `json:"model"`
+	Model  SavedSpec `json:"model"`
 	State  *State    `json:"state"`
 }
 
@@ -197,7 +197,7 @@ func (s *State) allVectors() []namedVector {
 }
 
 // Encode returns the state as the bytes of a safetensors file: its vectors, flat, and the rest as
-// metadata. It has no checksum: see RunDir.
+// metadata. It has no checksum.
 func (s *State) Encode() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (s *State) Encode() ([]byte, error) {
 	for i, in := range s.Inputs {
 		scales[i] = in.Scale
 	}
-	header, err := json.Marshal(stateHeader{stateKind, stateVersion, modelOf(s.Spec, scales), s})
+	header, err := json.Marshal(stateHeader{stateKind, stateVersion, s.Spec.Saved(scales), s})
 	if err != nil {
 		return nil, err
 	}
@@ -217,16 +217,8 @@ func (s *State) Encode() ([]byte, error) {
 	return safetensors.Encode(map[string]string{stateKey: string(header)}, tensors)
 }
 
-// DecodeState decodes what State.Encode has returned. What is wrong with it is ErrCheckpoint.
+// DecodeState decodes the bytes of State.Encode.
 func DecodeState(data []byte) (*State, error) {
-	s, err := decodeState(data)
-	if err != nil {
-		return nil, fmt.Errorf("the state of a run: %w: %w", ErrCheckpoint, err)
-	}
-	return s, nil
-}
-
-func decodeState(data []byte) (*State, error) {
 	metadata, tensors, err := safetensors.Decode(data)
 	if err != nil {
 		return nil, err
@@ -243,10 +235,7 @@ func decodeState(data []byte) (*State, error) {
 		return nil, errors.New("corrupt: it has no state")
 	}
 	var scales []float32
-	if s.Spec, scales, err = h.Model.spec(); err == nil {
-		s.Spec, _, err = s.Spec.validate()
-	}
-	if err != nil {
+	if s.Spec, scales, err = h.Model.Spec(); err != nil {
 		return nil, err
 	}
 	t, err := s.Options.task(s.Spec, true)

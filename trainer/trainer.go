@@ -1,6 +1,6 @@
 // Package trainer trains models on hop-wise propagated features (PP-GNNs,
-// preprop-gnn section 2.5) and applies them: layers, models, the training loop,
-// metrics and checkpoints.
+// preprop-gnn section 2.5) and applies them: layers, models, the training loop
+// and metrics.
 //
 // It computes only through gds.Stream, so that it runs on every device, and it
 // sees batches (loader.Batch), never files. A model is one file and one line in

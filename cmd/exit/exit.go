@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -36,9 +37,9 @@ func Of(err error) int {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	switch {
-	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, vfs.ErrLink, trainer.ErrRunExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
+	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, vfs.ErrLink, checkpoint.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
 		return Options
-	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, trainer.ErrCheckpoint, syscall.EISDIR):
+	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, checkpoint.ErrInvalid, syscall.EISDIR):
 		return Corrupt
 	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE):
 		return DoesNotFit

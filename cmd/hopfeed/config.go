@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -70,8 +71,8 @@ const storeKey = "store"
 
 // configured is what a configuration says beside flags.
 type configured struct {
-	store string          // "": it names none
-	data  trainer.DataSet // that it was made for, as far as it says
+	store string             // "": it names none
+	data  checkpoint.DataSet // that it was made for, as far as it says
 }
 
 // applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names
@@ -202,7 +203,7 @@ func isLeftOpen(f *pflag.Flag) bool {
 }
 
 // addBatches adds how the rows of a store are shuffled.
-func addBatches(config map[string]string, b trainer.Batches) {
+func addBatches(config map[string]string, b checkpoint.Batches) {
 	config["shuffle"] = b.Shuffle
 	if b.Shuffle == placement.CR {
 		config["chunk-rows"] = fmt.Sprint(b.ChunkRows)

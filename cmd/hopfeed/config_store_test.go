@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/trainer"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 )
 
 // grow adds hops and operators to the store that propagateLine makes.
@@ -19,7 +19,7 @@ func grow(t *testing.T, d *vfs.Mem) {
 
 func matricesOf(t *testing.T, d *vfs.Mem, run string) string {
 	t.Helper()
-	c, err := trainer.LoadCheckpoint(d, run)
+	c, err := checkpoint.Load(d, run)
 	if err != nil {
 		t.Fatal(err)
 	}

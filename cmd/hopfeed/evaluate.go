@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -90,20 +91,19 @@ type evaluation struct {
 
 // planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
 // unless --rows asks for them.
-func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.Checkpoint, o evaluateOptions) (e evaluation, err error) {
+func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions) (e evaluation, err error) {
 	m := &store.Manifest
-	stored, err := readLabelledRows(ctx, store)
+	stored, err := checkpoint.ReadRows(ctx, store)
 	if err != nil {
 		return e, err
 	}
-	nodes := stored.compare(store, c)
-	trainedParts := nodes.parts
+	trainedParts, grown := stored.Compare(store, c)
 	e.sameNodes = trainedParts != nil
 	var p session.Partition
 	var split string
 	if e.sameNodes && o.split < 0 && o.splits == "" {
 		p, split = session.PartitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
-		if !c.Data.SameRows(identityOf(m)) {
+		if !c.Data.SameRows(checkpoint.DataSetOf(m)) {
 			split += " (from another store of the same nodes)"
 		}
 	} else {
@@ -123,7 +123,7 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 		before := e.rows
 		part.Each(store, func(row int64) {
 			e.rows++
-			if stored.labels[row] >= 0 {
+			if stored.Labels[row] >= 0 {
 				e.labelled++
 			}
 			if e.sameNodes && trainedParts[row] == format.SplitTrain {
@@ -150,7 +150,7 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *trainer.
 	}
 	if !e.sameNodes {
 		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), count(c.Data.Nodes, "node"))
-		if nodes.grown {
+		if grown {
 			e.about += ", whose labels are the same as far as it goes: if the nodes are, it may have been trained on some of these rows"
 		}
 	}
@@ -167,7 +167,7 @@ func splitText(number int, file bool) string {
 }
 
 // openEvaluation opens the input of an evaluation. held is what the command holds in host memory beside.
-func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *trainer.Checkpoint, o evaluateOptions, plan evaluation, held int64) (trainingInput, error) {
+func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions, plan evaluation, held int64) (trainingInput, error) {
 	held += metricBytes(c.Options.Metric, plan.rows, c.Spec)
 	if dir.Manifest.Kind == format.KindGraph {
 		in, err := a.openGraph(ctx, dir, graphNeeds{spec: c.Spec, placement: o.placement, held: held})
@@ -192,7 +192,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c, err := trainer.LoadCheckpoint(a.fs, o.checkpoint)
+	c, err := checkpoint.Load(a.fs, o.checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +212,11 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 			return nil, usagef("--metric %s: %s", o.metric, err)
 		}
 	}
-	warnings, err := comparePrepared(c.Data, c.Spec, m, o.store)
+	warnings, err := c.Data.ComparePrepared(checkpoint.DataSetOf(m), c.Spec, o.store)
 	if err != nil {
-		return nil, err
+		return nil, usagef("%s", err)
 	}
-	held := checkpointRowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
+	held := checkpoint.RowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
 	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		sections = append(sections, section)
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, in.devices(), c, in.shareRows(), sections)
+	found, err := trainer.Evaluate(ctx, in.devices(), &c.Trained, in.shareRows(), sections)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/trainer"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 )
 
 func newInspectCommand(a *app) *cobra.Command {
@@ -94,7 +94,7 @@ func either(first bool, a, b string) string {
 
 // refuseModel says what to do with a trained model where a graph or store is wanted.
 func (a *app) refuseModel(dir string) error {
-	if _, err := a.fs.Stat(filepath.Join(dir, trainer.CheckpointFile)); err != nil {
+	if _, err := a.fs.Stat(filepath.Join(dir, checkpoint.File)); err != nil {
 		return nil // it is none, or what is wrong shows when it is opened
 	}
 	return usagef("%s is a trained model: hopfeed evaluate --checkpoint %s STORE says how good it is", dir, dir)

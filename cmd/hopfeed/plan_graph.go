@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -45,7 +46,7 @@ func (a *app) planGraphTraining(ctx context.Context, o *planOptions) (_ result, 
 	if err := o.fillSampling(trainRows); err != nil {
 		return nil, err
 	}
-	in, err := a.openInput(ctx, graph, &o.trainOptions, spec, part, trainer.Batches{})
+	in, err := a.openInput(ctx, graph, &o.trainOptions, spec, part, checkpoint.Batches{})
 	if err != nil {
 		return nil, err
 	}

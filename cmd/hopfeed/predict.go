@@ -26,6 +26,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/export"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -144,11 +145,11 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	if err := a.checkOutputFile(o.output, o.force, o.checkpoint, o.input); err != nil {
 		return nil, err
 	}
-	c, err := trainer.LoadCheckpoint(a.fs, o.checkpoint)
+	c, err := checkpoint.Load(a.fs, o.checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	c.Split = trainer.Split{} // of no use here, and large
+	c.Split = checkpoint.Split{} // of no use here, and large
 	input, err := format.OpenAny(a.fs, o.input)
 	if err != nil {
 		return nil, err
@@ -159,8 +160,8 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	if !isGraph && (o.nodes != "" || o.split > 0) {
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
 	}
-	if p.Warnings, err = comparePrepared(c.Data, c.Spec, &input.Manifest, o.input); err != nil {
-		return nil, err
+	if p.Warnings, err = c.Data.ComparePrepared(checkpoint.DataSetOf(&input.Manifest), c.Spec, o.input); err != nil {
+		return nil, usagef("%s", err)
 	}
 	job, err := a.openPredictionJob(o.output)
 	if err != nil {
@@ -184,7 +185,7 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 }
 
 // predictGraph writes the predictions of nodes of a graph, by way of a store that the job removes.
-func (a *app) predictGraph(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, job *predictionJob) (err error) {
+func (a *app) predictGraph(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, job *predictionJob) (err error) {
 	began := time.Now()
 	if err := a.propagateFor(ctx, c, graph, o, job.store); err != nil {
 		return err
@@ -200,7 +201,7 @@ func (a *app) predictGraph(ctx context.Context, c *trainer.Checkpoint, graph *fo
 }
 
 // predictStore writes the predictions of rows of a store, and what it did to p.
-func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *format.Dir, o predictOptions, p *predicted) (err error) {
+func (a *app) predictStore(ctx context.Context, c *checkpoint.Checkpoint, store *format.Dir, o predictOptions, p *predicted) (err error) {
 	if err := c.CheckInput(store.Matrices(), store.Manifest.Features); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
@@ -245,7 +246,7 @@ func (a *app) predictStore(ctx context.Context, c *trainer.Checkpoint, store *fo
 }
 
 // predictNodes writes the predictions that a model which reads a graph makes of its nodes.
-func (a *app) predictNodes(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
+func (a *app) predictNodes(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
 	if graph.Manifest.Kind != format.KindGraph {
 		return usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
 	}
@@ -289,7 +290,7 @@ func (a *app) predictNodes(ctx context.Context, c *trainer.Checkpoint, graph *fo
 }
 
 // writePredictions writes the predictions of rows, which the table describes, to the output.
-func (a *app) writePredictions(ctx context.Context, c *trainer.Checkpoint, devices []gds.Device, batchRows int, sections []trainer.NamedRows,
+func (a *app) writePredictions(ctx context.Context, c *checkpoint.Checkpoint, devices []gds.Device, batchRows int, sections []trainer.NamedRows,
 	table *predictionTable, o predictOptions, p *predicted) error {
 	f, err := a.fs.Create(o.output)
 	if err != nil {
@@ -301,7 +302,7 @@ func (a *app) writePredictions(ctx context.Context, c *trainer.Checkpoint, devic
 	}
 	began := time.Now()
 	task := a.progress().Start("predict", table.totalRows, progress.Items)
-	err = trainer.Predict(ctx, devices, c, batchRows, sections, func(found *trainer.Predictions) error {
+	err = trainer.Predict(ctx, devices, &c.Trained, batchRows, sections, func(found *trainer.Predictions) error {
 		task.Add(int64(found.Rows))
 		return table.add(ctx, found)
 	})
@@ -361,7 +362,7 @@ func (j *predictionJob) remove() error {
 
 // propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are
 // chosen.
-func (a *app) propagateFor(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, o predictOptions, dir string) error {
+func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, dir string) error {
 	m := &graph.Manifest
 	if c.Spec.Features != m.Features {
 		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint, o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
@@ -372,7 +373,7 @@ func (a *app) propagateFor(ctx context.Context, c *trainer.Checkpoint, graph *fo
 	}
 	var err error
 	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
-		return fmt.Errorf("%s: %w: %w", o.checkpoint, trainer.ErrCheckpoint, err)
+		return fmt.Errorf("%s: %w: %w", o.checkpoint, checkpoint.ErrInvalid, err)
 	}
 	var operators []string
 	for _, id := range c.Spec.Matrices {

@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/export"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -50,7 +51,7 @@ type predictionTable struct {
 const predictionBlockBytes = 8 << 20
 
 // newPredictionTable is a table of the predictions of a part of a store's rows.
-func newPredictionTable(c *trainer.Checkpoint, store *format.Dir, rows string) *predictionTable {
+func newPredictionTable(c *checkpoint.Checkpoint, store *format.Dir, rows string) *predictionTable {
 	t := &predictionTable{}
 	for _, r := range store.Layout().Regions {
 		if r.Rows > 0 && (rows == allRows || rows == r.Name) {
@@ -62,7 +63,7 @@ func newPredictionTable(c *trainer.Checkpoint, store *format.Dir, rows string) *
 }
 
 // newNodeTable is a table of the predictions of nodes of a graph, in ascending order.
-func newNodeTable(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir, nodes []uint32) (*predictionTable, error) {
+func newNodeTable(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, nodes []uint32) (*predictionTable, error) {
 	rows := int64(len(nodes))
 	t := &predictionTable{nodes: nodes, totalRows: rows, regions: []format.Region{{Rows: rows}}}
 	t.describe(c, graph)
@@ -78,7 +79,7 @@ func newNodeTable(ctx context.Context, c *trainer.Checkpoint, graph *format.Dir,
 }
 
 // describe sets the columns of the table, and the size of its blocks.
-func (t *predictionTable) describe(c *trainer.Checkpoint, store *format.Dir) {
+func (t *predictionTable) describe(c *checkpoint.Checkpoint, store *format.Dir) {
 	outputs := c.Outputs()
 	t.store, t.outputs, t.columns = store, outputs, c.Spec.Classes
 	if len(c.Data.ClassNames) == t.columns {

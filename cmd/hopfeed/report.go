@@ -14,9 +14,9 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 type reportOptions struct {
@@ -81,7 +81,7 @@ func runReport(a *app, o reportOptions) (result, error) {
 	}
 	var runs []report.Run
 	for _, dir := range o.runs {
-		c, err := trainer.LoadRun(a.fs, dir)
+		c, err := checkpoint.LoadRun(a.fs, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -89,12 +89,12 @@ func runReport(a *app, o reportOptions) (result, error) {
 		if len(o.runs) > 1 {
 			r.Name = filepath.Clean(dir)
 		}
-		text, err := trainer.ReadTrials(a.fs, dir)
+		text, err := checkpoint.ReadTrials(a.fs, dir)
 		if err != nil {
 			return nil, err
 		}
 		if r.Trials, err = tune.Decode(text); err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, trainer.TrialsFile), trainer.ErrCheckpoint, err)
+			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, checkpoint.TrialsFile), checkpoint.ErrInvalid, err)
 		}
 		if store := c.Config[storeKey]; store != "" {
 			if store, err := a.fs.Resolve(store); err == nil { // a store that cannot be found any more has no seconds

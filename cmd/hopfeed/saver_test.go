@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -43,7 +43,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
 		}
-		c, err := trainer.LoadRun(d, "run")
+		c, err := checkpoint.LoadRun(d, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		}
 		// It is the model of as many epochs of undisturbed training.
 		must(t, d, fmt.Sprintf("train store --model sgc --hops 2 --lr 0.001 --epochs %d --run short", run.BestEpoch))
-		short, err := trainer.LoadCheckpoint(d, "short")
+		short, err := checkpoint.Load(d, "short")
 		if err != nil || !reflect.DeepEqual(short.Parameters, c.Parameters) {
 			t.Errorf("the model is not that of epoch %d: %v", run.BestEpoch, err)
 		}
@@ -106,9 +106,9 @@ func interruptedAtSave(t *testing.T, d *vfs.Mem, last int, line string) (o outco
 }
 
 // lasting is what is saved of a training, without times and without what may differ in the same training.
-func lasting(t *testing.T, fsys vfs.FS, dir string) *trainer.Checkpoint {
+func lasting(t *testing.T, fsys vfs.FS, dir string) *checkpoint.Checkpoint {
 	t.Helper()
-	c, err := trainer.LoadRun(fsys, dir)
+	c, err := checkpoint.LoadRun(fsys, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
 			if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.not != "" && strings.Contains(o.stderr, c.not) {
 				t.Errorf("exit status %d: %s", o.code, o.stderr)
 			}
-			got, err := trainer.LoadCheckpoint(d, "run")
+			got, err := checkpoint.Load(d, "run")
 			if err != nil || (got.Incomplete() == "") != c.isComplete {
 				t.Fatalf("%+v, %v", got, err)
 			}
@@ -236,8 +236,11 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 	defer store.Close()
 	result := func(seed uint64, valid float64, parameter float32) *trainer.Result {
 		return &trainer.Result{
-			Spec: spec, Options: trainer.Options{Epochs: 9, LearningRate: 1, Seed: seed}, Scales: []float32{1},
-			Parameters: []float32{parameter, 0, 0, 0, 0, 0}, Figures: trainer.Figures{Epochs: 3, BestEpoch: 2, ValidMetric: at(valid), Metric: "accuracy"},
+			Trained: trainer.Trained{
+				Spec: spec, Options: trainer.Options{Epochs: 9, LearningRate: 1, Seed: seed}, Scales: []float32{1},
+				Parameters: []float32{parameter, 0, 0, 0, 0, 0},
+			},
+			Figures: trainer.Figures{Epochs: 3, BestEpoch: 2, ValidMetric: at(valid), Metric: "accuracy"},
 		}
 	}
 	type ending struct {
@@ -270,33 +273,39 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := s.begin(t.Context(), store, session.RegionPartition(), o, trainer.Checkpoint{Spec: spec, Options: trainer.Options{Epochs: 9}, Wanted: 3}); err != nil {
+			c2 := checkpoint.Checkpoint{Wanted: 3, Data: checkpoint.DataSetOf(&store.Manifest)}
+			c2.Spec, c2.Options = spec, trainer.Options{Epochs: 9}
+			if err := s.Begin(t.Context(), store, session.RegionPartition(), c2, nil); err != nil {
 				t.Fatal(err)
 			}
+			best, bestRun := -1.0, 0
 			var last error
 			for i, e := range c.runs {
 				var r *trainer.Result
 				if e.valid >= 0 {
 					r = result(uint64(i), e.valid, float32(i))
 				}
-				s.beginRun(uint64(i))
+				s.BeginRun(uint64(i))
 				if r != nil {
-					s.recordEpoch(trainer.Epoch{Number: 1, Best: true})
-					s.saveRun(stopped{r: r})
+					s.RecordEpoch(trainer.Epoch{Number: 1, Best: true})
+					s.SaveRun(stopped{r: r})
 				}
-				s.endRun(context.Background(), stopped{r: r}, r, e.err)
+				s.EndRun(context.Background(), stopped{r: r}, r, e.err)
 				if last = nil; !errors.Is(e.err, trainer.ErrDiverged) {
 					last = e.err
 				}
+				if e.valid > best && (e.err == nil || errors.Is(e.err, trainer.ErrDiverged)) {
+					best, bestRun = e.valid, i
+				}
 				// What is there is the best of those until now.
-				if s.saved != nil {
-					now, err := trainer.LoadCheckpoint(m, "run")
-					if err != nil || len(now.Runs) != i+1 || now.Best != s.bestRun && e.err == nil {
+				if s.LastSaved != nil {
+					now, err := checkpoint.Load(m, "run")
+					if err != nil || len(now.Runs) != i+1 || now.Best != bestRun && e.err == nil {
 						t.Fatalf("after run %d: %+v, %v", i+1, now, err)
 					}
 				}
 			}
-			err = s.finalError(last)
+			err = trainingOutcome(s, o, last)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v does not say %q", err, c.says)
 			}
@@ -305,10 +314,10 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 					t.Errorf("%v is not %v", err, e.err)
 				}
 			}
-			if err := s.close(); err != nil {
+			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			got, err := trainer.LoadCheckpoint(m, "run")
+			got, err := checkpoint.Load(m, "run")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -328,7 +337,7 @@ func TestARunWhoseStateWasNotSavedBeginsAnew(t *testing.T) {
 	line := "train store --model sgc --hops 2 --lr 0.05 --epochs 20 --run run --save-every 0s"
 	must(t, d, strings.Replace(line, "--run run", "--run whole", 1))
 	interruptedAtSave(t, d, 2, line)
-	dir, err := trainer.OpenRun(d, "run")
+	dir, err := checkpoint.OpenRun(d, "run")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,20 +354,6 @@ func TestARunWhoseStateWasNotSavedBeginsAnew(t *testing.T) {
 	must(t, d, line)
 	if got, want := lasting(t, d, "run"), lasting(t, d, "whole"); !reflect.DeepEqual(got, want) {
 		t.Errorf("begun anew: %+v, undisturbed: %+v", got, want)
-	}
-}
-
-func TestASaveThatFailsIsNotDueAtOnce(t *testing.T) {
-	d, err := trainer.OpenRun(vfs.NewMem(), "run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	for name, p := range map[string]stoppedRun{"no result": stopped{err: syscall.EIO}, "nothing to save": stopped{}} {
-		s := &saver{app: &app{quiet: true}, dir: d, minInterval: time.Hour}
-		if s.saveRun(p); s.untilSave() <= 0 {
-			t.Errorf("%s: the next save is due", name)
-		}
 	}
 }
 

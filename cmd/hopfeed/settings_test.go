@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -53,7 +54,7 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if !strings.Contains(o.stderr, want.Text()) {
 			t.Errorf("%s: nothing is said of %q in\n%s", model, want.Text(), o.stderr)
 		}
-		c, err := trainer.LoadCheckpoint(d, model)
+		c, err := checkpoint.Load(d, model)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -30,7 +31,7 @@ type trainOptions struct {
 	store string
 	model string
 	// configured is the data that --config was made for, as far as it says.
-	configured trainer.DataSet
+	configured checkpoint.DataSet
 	hops       []int // one number for all operators, or one for each; none: all
 	operators  []string
 	trainer.Settings
@@ -346,8 +347,8 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, saver.close()) }()
-	saver.keepMatrices(o)
+	defer func() { err = errors.Join(err, saver.Close()) }()
+	o.keepMatrices(saver.Before())
 	spec, part, err := a.planTraining(ctx, store, o)
 	if err != nil {
 		return nil, err
@@ -365,11 +366,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	config := o.config(a.seed)
 	maps.Copy(config, dataSettings(m))
-	err = saver.begin(ctx, store, part, o, trainer.Checkpoint{Spec: spec, Options: o.Options, Config: config, Wanted: o.runs})
+	err = saver.Begin(ctx, store, part, o.checkpoint(m, spec, config), o.differencesFrom(config))
 	if err != nil {
 		return nil, err
 	}
-	before := saver.checkpoint.Batches
+	before := saver.Batches
 	in, err := a.openInput(ctx, store, o, spec, part, before)
 	if err != nil {
 		return nil, err
@@ -382,18 +383,18 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	before.Placement, before.Devices = batches.Placement, batches.Devices
 	if before.Rows > 0 && before != batches {
 		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows (%s, %d rows together), now it would have %d (%s, %d) (--force starts over)",
-			o.run, trainer.ErrRunExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
+			o.run, checkpoint.ErrExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
 	}
-	saver.checkpoint.Batches = batches
+	saver.Batches = batches
 	if m.Kind == format.KindStore {
-		addBatches(saver.checkpoint.Config, batches)
+		addBatches(saver.Config, batches)
 	}
 	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	in.note(a)
 	switch graph := in.(type) {
 	case *queuedInput:
-		err = graph.planQueues(ctx, a, store, o, spec, part, saver.resume)
+		err = graph.planQueues(ctx, a, store, o, spec, part, saver.Resume)
 	case *graphInput:
 		if o.schedule != "" {
 			err = graph.planSchedule(ctx, a, o, spec, part)
@@ -402,9 +403,9 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if err != nil {
 		return nil, err
 	}
-	saver.checkpoint.PredictedEpochSeconds = in.predictedSeconds()
-	err = saver.finalError(t.runAll(ctx))
-	if len(finishedRuns(saver.checkpoint.Runs)) == 0 {
+	saver.PredictedEpochSeconds = in.predictedSeconds()
+	err = trainingOutcome(saver, o, t.runAll(ctx))
+	if len(finishedRuns(saver.Runs)) == 0 {
 		return nil, err
 	}
 	r := t.result(m.Name)
@@ -420,8 +421,8 @@ func (a *app) checkRunDirectory(dir string) error {
 	if info, err := a.fs.Stat(dir); err == nil && !info.IsDir() {
 		return usagef("--run %s: it is a file", dir)
 	}
-	if err := a.refuseWithin(filepath.Join(dir, trainer.CheckpointFile)); err != nil {
+	if err := a.refuseWithin(filepath.Join(dir, checkpoint.File)); err != nil {
 		return err
 	}
-	return trainer.CheckRun(a.fs, dir)
+	return checkpoint.CheckRun(a.fs, dir)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -438,8 +439,8 @@ func (in *graphInput) devices() []gds.Device     { return []gds.Device{in.device
 func (in *graphInput) shareRows() int            { return max(in.batchNodes, inferenceRows) }
 func (in *graphInput) predictedSeconds() float64 { return 0 }
 
-func (in *graphInput) batches() trainer.Batches {
-	return trainer.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: in.where.placement, Devices: 1}
+func (in *graphInput) batches() checkpoint.Batches {
+	return checkpoint.Batches{Rows: in.rows, Shuffle: placement.RR, ChunkRows: 1, Placement: in.where.placement, Devices: 1}
 }
 
 func (in *graphInput) rowSets(ctx context.Context, p session.Partition, seed uint64, test bool) (d rowSets, err error) {

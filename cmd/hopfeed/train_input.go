@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -21,7 +22,7 @@ type trainingInput interface {
 	inOrder(rows loader.Rows) ([]rowSet, error)
 	devices() []gds.Device
 	shareRows() int // most rows of a batch that one device gets
-	batches() trainer.Batches
+	batches() checkpoint.Batches
 	predictedSeconds() float64 // of an epoch; 0: unknown
 	note(a *app)               // prints where the input is
 	describe(r *trained)       // sets what a result says of the input
@@ -60,7 +61,7 @@ func (d rowSets) ranks(in trainingInput) []trainer.Rank {
 }
 
 // openInput opens the input of a training. Before are the batches of a training that goes on, or zero.
-func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, before trainer.Batches) (trainingInput, error) {
+func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, before checkpoint.Batches) (trainingInput, error) {
 	held, err := o.heldBytes(&dir.Manifest, spec)
 	if err != nil {
 		return nil, err
@@ -105,9 +106,9 @@ func (in storeInput) devices() []gds.Device { return in.Devices }
 func (in storeInput) shareRows() int        { return in.ShareRows() }
 func (in storeInput) note(a *app)           { a.notePlacement(in.Session) }
 
-func (in storeInput) batches() trainer.Batches {
+func (in storeInput) batches() checkpoint.Batches {
 	p := &in.Plan
-	return trainer.Batches{Rows: in.BatchRows, Shuffle: p.Shuffle, ChunkRows: in.ChunkRows, Placement: p.Placement, Devices: p.Devices}
+	return checkpoint.Batches{Rows: in.BatchRows, Shuffle: p.Shuffle, ChunkRows: in.ChunkRows, Placement: p.Placement, Devices: p.Devices}
 }
 
 func (in storeInput) predictedSeconds() float64 {

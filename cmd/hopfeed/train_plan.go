@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -134,7 +135,7 @@ func (o *trainOptions) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes i
 		if err != nil {
 			return 0, err
 		}
-		bytes += checkpointRowBytes*m.Rows + checkpointParameterBytes*parameters
+		bytes += checkpoint.RowBytes*m.Rows + checkpoint.ParameterBytes*parameters
 	}
 	return bytes + metricBytes(o.Metric, m.Rows, spec), nil
 }

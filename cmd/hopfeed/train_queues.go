@@ -17,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -233,7 +234,7 @@ func (s idleSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 
 func (in *queuedInput) devices() []gds.Device { return in.all }
 
-func (in *queuedInput) batches() trainer.Batches {
+func (in *queuedInput) batches() checkpoint.Batches {
 	b := in.graphInput.batches()
 	b.Devices = len(in.all)
 	return b

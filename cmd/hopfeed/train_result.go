@@ -9,6 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -56,7 +57,7 @@ type trained struct {
 	Queues                *scheduler.QueueReport `json:"multi_queue,omitempty"`
 	Load                  loader.Stats           `json:"load"`
 	Seconds               float64                `json:"seconds"`
-	Runs                  []trainer.Run          `json:"runs,omitempty"`
+	Runs                  []checkpoint.Run       `json:"runs,omitempty"`
 	Resumed               bool                   `json:"resumed,omitempty"` // parts of the runs were made before
 	Output                string                 `json:"output,omitempty"`
 
@@ -145,16 +146,16 @@ func lossText(loss float64) string {
 func (t *training) result(dataset string) *trained {
 	r := &trained{
 		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
-		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.checkpoint.Runs, Resumed: t.saver.resumed, rows: t.rows,
+		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.Runs, Resumed: t.saver.Resumed, rows: t.rows,
 	}
-	r.processorSeconds = t.saver.leastProcessor.Seconds()
-	for i, e := range t.saver.checkpoint.History {
+	r.processorSeconds = t.saver.LeastCPU.Seconds()
+	for i, e := range t.saver.History {
 		if i == 0 || e.TrainSeconds < r.fastestSeconds {
 			r.fastestSeconds = e.TrainSeconds
 		}
 	}
 	t.input.describe(r)
-	if t.saver.saved != nil {
+	if t.saver.LastSaved != nil {
 		r.Output = t.o.run
 	}
 	r.summarize()
@@ -164,7 +165,7 @@ func (t *training) result(dataset string) *trained {
 // summarize sets the figures of the runs that finished.
 func (r *trained) summarize() {
 	finished := finishedRuns(r.Runs)
-	s := trainer.Summarize(finished)
+	s := checkpoint.Summarize(finished)
 	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
 	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes, s.Seeds
 	r.Epochs, _ = meanStd(s.Epochs)

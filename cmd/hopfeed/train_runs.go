@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -21,7 +22,7 @@ type training struct {
 	store *format.Dir
 	part  session.Partition
 	input trainingInput
-	saver *saver
+	saver *checkpoint.Saver
 
 	rows         [3]int64 // of a run: train, valid, test
 	read, remote int64    // training rows in all runs that finished here, and how many of them another device held
@@ -29,8 +30,8 @@ type training struct {
 
 // runAll makes all runs that were not made before. It ends with the first that fails, unless that diverges.
 func (t *training) runAll(ctx context.Context) error {
-	done := len(t.saver.checkpoint.Runs)
-	if t.saver.resume != nil {
+	done := len(t.saver.Runs)
+	if t.saver.Resume != nil {
 		done--
 	}
 	for i := done; i < t.o.runs; i++ {
@@ -42,9 +43,9 @@ func (t *training) runAll(ctx context.Context) error {
 }
 
 // finishedRuns are the runs that have finished, now or before.
-func finishedRuns(all []trainer.Run) (finished []trainer.Run) {
+func finishedRuns(all []checkpoint.Run) (finished []checkpoint.Run) {
 	for _, r := range all {
-		if r.State == trainer.RunFinished {
+		if r.State == checkpoint.RunFinished {
 			finished = append(finished, r)
 		}
 	}
@@ -72,8 +73,8 @@ func (t *training) run(ctx context.Context, i int) error {
 	if o.runs > 1 {
 		label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 	}
-	ranks, state := d.ranks(t.input), t.saver.resume
-	t.saver.beginRun(seed)
+	ranks, state := d.ranks(t.input), t.saver.Resume
+	t.saver.BeginRun(seed)
 	options := o.Options
 	options.Seed = seed
 	var f *trainer.Fitting
@@ -84,7 +85,7 @@ func (t *training) run(ctx context.Context, i int) error {
 	}
 	if err != nil {
 		err = t.explain(err)
-		t.saver.endRun(ctx, nil, nil, err)
+		t.saver.EndRun(ctx, nil, nil, err)
 		return err
 	}
 	if queued, ok := t.input.(*queuedInput); ok {
@@ -93,7 +94,7 @@ func (t *training) run(ctx context.Context, i int) error {
 	err = t.train(ctx, f, a.reportEpochs(label, o.Metric, o.Epochs))
 	r, resultErr := f.Result()
 	err = t.explain(t.nameRows(ctx, d.train, cmp.Or(err, resultErr)))
-	t.saver.endRun(ctx, f, r, err)
+	t.saver.EndRun(ctx, f, r, err)
 	err = cmp.Or(err, f.Close())
 	if errors.Is(err, trainer.ErrDiverged) {
 		a.note("%s%s", label, err)
@@ -124,19 +125,18 @@ func (t *training) explain(err error) error {
 // two batches.
 func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
 	s := t.saver
-	due := func() bool { return s.dir != nil && s.untilSave() <= 0 }
 	for {
-		err := f.TrainUntil(ctx, due, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
+		err := f.TrainUntil(ctx, s.Due, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
 			note(e)
-			s.recordEpoch(e)
-			if due() {
-				s.saveRun(f)
+			s.RecordEpoch(e)
+			if s.Due() {
+				s.SaveRun(f)
 			}
 		})
 		if !errors.Is(err, trainer.ErrPaused) {
 			return err
 		}
-		s.saveRun(f)
+		s.SaveRun(f)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -119,7 +120,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	record := func([]tune.Trial) error { return nil }
 	var done []tune.Trial
 	if o.run != "" {
-		dir, err := trainer.OpenRun(a.fs, o.run)
+		dir, err := checkpoint.OpenRun(a.fs, o.run)
 		if err != nil {
 			return nil, err
 		}
@@ -172,12 +173,12 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 }
 
 // trialsBefore are those that are logged in the directory, if the training in it goes on.
-func (a *app) trialsBefore(dir *trainer.RunDir, propose tune.Proposer, o *trainOptions) ([]tune.Trial, error) {
+func (a *app) trialsBefore(dir *checkpoint.RunDir, propose tune.Proposer, o *trainOptions) ([]tune.Trial, error) {
 	if o.force {
 		return nil, nil
 	}
 	refuse := func(err error) error {
-		return fmt.Errorf("%s: %w: it holds trials or a training of other settings (--force starts over): %w", dir.Path(), trainer.ErrRunExists, err)
+		return fmt.Errorf("%s: %w: it holds trials or a training of other settings (--force starts over): %w", dir.Path(), checkpoint.ErrExists, err)
 	}
 	text, err := dir.LoadTrials()
 	if err != nil {
@@ -185,7 +186,7 @@ func (a *app) trialsBefore(dir *trainer.RunDir, propose tune.Proposer, o *trainO
 	}
 	done, err := tune.Decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", dir.Path(), trainer.ErrCheckpoint, err)
+		return nil, fmt.Errorf("%s: %w: %w", dir.Path(), checkpoint.ErrInvalid, err)
 	}
 	for i, trial := range done {
 		if s := propose(done[:i]); !maps.Equal(s, trial.Settings) {

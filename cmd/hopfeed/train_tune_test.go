@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // trialsOf are those that are logged in a directory, without times.
 func trialsOf(t *testing.T, fsys vfs.FS, dir string) []tune.Trial {
 	t.Helper()
-	data, err := trainer.ReadTrials(fsys, dir)
+	data, err := checkpoint.ReadTrials(fsys, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ type trialsCounted struct {
 }
 
 func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
-	if strings.Contains(path, trainer.TrialsFile) { // or beside it, where a training is replaced
+	if strings.Contains(path, checkpoint.TrialsFile) { // or beside it, where a training is replaced
 		f.n++
 		f.do(f.n)
 	}

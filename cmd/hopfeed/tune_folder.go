@@ -12,11 +12,11 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Files of a search, beside trainer.TrialsFile.
+// Files of a search, beside checkpoint.TrialsFile.
 const (
 	tunedConfig    = "config.yaml" // the balanced point
 	fastestConfig  = "fastest.yaml"
@@ -43,7 +43,7 @@ func (a *app) openTuning(path string, points *tune.Points) (t *tuning, done []tu
 	if path == "" {
 		return nil, nil, usagef("--output: want a folder")
 	}
-	if err := a.refuseWithin(filepath.Join(path, trainer.TrialsFile)); err != nil {
+	if err := a.refuseWithin(filepath.Join(path, checkpoint.TrialsFile)); err != nil {
 		return nil, nil, err
 	}
 	entries, err := a.fs.ReadDir(path)
@@ -53,7 +53,7 @@ func (a *app) openTuning(path string, points *tune.Points) (t *tuning, done []tu
 	}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), vfs.TempSuffix)
-		if name != trainer.TrialsFile && !slices.Contains(tunedFiles, name) && name != filepath.Base(t.job) {
+		if name != checkpoint.TrialsFile && !slices.Contains(tunedFiles, name) && name != filepath.Base(t.job) {
 			return nil, nil, fmt.Errorf("%s: %w, and holds %s, which no search has written (give another --output)", path, format.ErrExists, e.Name())
 		}
 	}
@@ -70,13 +70,13 @@ func (a *app) openTuning(path string, points *tune.Points) (t *tuning, done []tu
 }
 
 func (t *tuning) load(points *tune.Points) ([]tune.Trial, error) {
-	text, err := trainer.ReadTrials(t.app.fs, t.path)
+	text, err := checkpoint.ReadTrials(t.app.fs, t.path)
 	if err != nil {
 		return nil, err
 	}
 	done, err := tune.Decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", t.path, trainer.ErrCheckpoint, err)
+		return nil, fmt.Errorf("%s: %w: %w", t.path, checkpoint.ErrInvalid, err)
 	}
 	for _, trial := range done {
 		if points.Find(trial.Settings) < 0 {
@@ -93,7 +93,7 @@ func (t *tuning) save(trials []tune.Trial) error {
 	if err != nil {
 		return err
 	}
-	return t.app.writeFiles(t.path, []string{trainer.TrialsFile}, [][]byte{text})
+	return t.app.writeFiles(t.path, []string{checkpoint.TrialsFile}, [][]byte{text})
 }
 
 // publish writes what is chosen, in the order of tunedFiles; nil: nothing is, and what was chosen before is removed.

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // tuned is the result of tune.
@@ -84,7 +84,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		if o.trialEpochs > 0 {
 			delete(settings, "epochs") // which trials alone are so few of
 		}
-		config, err := trainer.EncodeConfig(settings)
+		config, err := checkpoint.EncodeConfig(settings)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // tuneSpace has settings of a graph that conflict: locality needs a cache and a bias.
@@ -132,7 +132,7 @@ func TestATuningProcessGoesOnAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	logged := func() int {
-		text, _ := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile)) // perhaps not yet there
+		text, _ := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile)) // perhaps not yet there
 		return strings.Count(string(text), "\n")
 	}
 	for limit := time.Now().Add(5 * time.Minute); logged() < 2; time.Sleep(time.Millisecond) {
@@ -147,7 +147,7 @@ func TestATuningProcessGoesOnAfterKill(t *testing.T) {
 	_ = c.Wait() // killed
 	before := logged()
 	m := inProcess(t, dir, "", strings.Join(line, " "))
-	text, err := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile))
+	text, err := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile))
 	if err != nil || m.code != exitDone || strings.Count(string(text), "\n") != 6 || !strings.Contains(m.stderr, fmt.Sprintf("going on after %d trials", before)) {
 		t.Errorf("%v, exit status %d: %s%s", err, m.code, text, m.stderr)
 	}
@@ -295,7 +295,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 	if o := hopfeed(t, d, strings.Replace(tuneLine, "--hidden 4", "--hidden 5", 1)+" --budget 1"); o.code != exitUsage || !strings.Contains(o.stderr, "--hidden 4 instead of 5") {
 		t.Errorf("trials of other settings: exit status %d: %s", o.code, o.stderr)
 	}
-	write(t, d, "tuning/"+trainer.TrialsFile, "{")
+	write(t, d, "tuning/"+checkpoint.TrialsFile, "{")
 	if o := hopfeed(t, d, tuneLine); o.code != exitCorrupt {
 		t.Errorf("damaged trials: exit status %d: %s", o.code, o.stderr)
 	}
@@ -313,7 +313,7 @@ func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
 	if m.code != exitDone {
 		t.Fatal(m.stderr)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "tuning", trainer.TrialsFile))
+	text, err := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/chart"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -34,7 +35,7 @@ func metricAxis(what, metric string) chart.Axis {
 
 // curves draws a value of each epoch for each run; nothing if no epoch has one. dots and bands tell whether it has
 // dots of selected epochs and bands of several seeds.
-func curves(title string, runs []Run, y chart.Axis, value func(trainer.EpochMetrics) *float64) (
+func curves(title string, runs []Run, y chart.Axis, value func(checkpoint.EpochMetrics) *float64) (
 	drawn template.HTML, dots, bands bool) {
 	p := &chart.XY{X: chart.Axis{Name: "epoch", Whole: true}, Y: y}
 	low, high := math.Inf(1), math.Inf(-1)
@@ -62,7 +63,7 @@ func curves(title string, runs []Run, y chart.Axis, value func(trainer.EpochMetr
 
 // meanCurve is the mean over the seeds of a run, as long as at least half of them go on, with their range as band.
 // best is the place of the selected epoch, -1 if there are several seeds or none is selected.
-func meanCurve(r Run, value func(trainer.EpochMetrics) *float64) (c chart.Line, best int) {
+func meanCurve(r Run, value func(checkpoint.EpochMetrics) *float64) (c chart.Line, best int) {
 	byEpoch := map[int][]float64{}
 	last := 0
 	for _, e := range r.History {
@@ -97,10 +98,10 @@ func seeds(runs []Run) template.HTML {
 	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
 		return ""
 	}
-	what, of := "Test ", func(r trainer.Run) *float64 { return r.TestMetric }
+	what, of := "Test ", func(r checkpoint.Run) *float64 { return r.TestMetric }
 	mean := func(r Run) *trainer.Spread { return r.figures().Test }
 	if !slices.ContainsFunc(runs, func(r Run) bool { return mean(r) != nil }) {
-		what, of = "Validation ", func(r trainer.Run) *float64 { return r.ValidMetric }
+		what, of = "Validation ", func(r checkpoint.Run) *float64 { return r.ValidMetric }
 		mean = func(r Run) *trainer.Spread { return r.figures().Valid }
 	}
 	p := &chart.Rows{X: metricAxis("", metric), From: math.Inf(1), To: math.Inf(-1)}
@@ -112,7 +113,7 @@ func seeds(runs []Run) template.HTML {
 		}
 		row := chart.Row{Name: r.Name, Label: valueText(metric, m), Color: chart.Color(i), Mean: &m.Mean}
 		for _, run := range r.Runs {
-			if v := of(run); v != nil && run.State == trainer.RunFinished {
+			if v := of(run); v != nil && run.State == checkpoint.RunFinished {
 				row.Rings = append(row.Rings, *v)
 				p.From, p.To = min(p.From, *v), max(p.To, *v)
 			}

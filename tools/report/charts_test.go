@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -47,7 +48,7 @@ func TestChartsAreDrawnForWideAndNarrowScreensLightAndDark(t *testing.T) {
 // TestNothingIsExplainedThatIsNotDrawn gives pages that lack each of the things that captions are about.
 func TestNothingIsExplainedThatIsNotDrawn(t *testing.T) {
 	begun := saved("begun", 1)
-	begun.Runs[0], begun.History = trainer.Run{State: trainer.RunInProgress}, nil
+	begun.Runs[0], begun.History = checkpoint.Run{State: checkpoint.RunInProgress}, nil
 	graph := saved("graph", 1)
 	graph.Spec, graph.PredictedEpochSeconds = trainer.Spec{Model: "sage"}, 0
 	for _, c := range []struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/chart"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -24,7 +25,7 @@ import (
 // Run is a training in a directory, which may be unfinished.
 type Run struct {
 	Name string // of the directory
-	*trainer.Checkpoint
+	*checkpoint.Checkpoint
 	Trials      []tune.Trial
 	Propagation preprop.Took // of its store
 }
@@ -106,10 +107,10 @@ func Page(runs []Run) ([]byte, error) {
 	for _, each := range []struct {
 		title string
 		axis  chart.Axis
-		value func(e trainer.EpochMetrics) *float64
+		value func(e checkpoint.EpochMetrics) *float64
 	}{
-		{"Validation " + c.Metric, metricAxis("", c.Metric), func(e trainer.EpochMetrics) *float64 { return e.ValidMetric }},
-		{"Training loss", chart.Axis{Name: "loss"}, func(e trainer.EpochMetrics) *float64 { return &e.TrainLoss }},
+		{"Validation " + c.Metric, metricAxis("", c.Metric), func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric }},
+		{"Training loss", chart.Axis{Name: "loss"}, func(e checkpoint.EpochMetrics) *float64 { return &e.TrainLoss }},
 	} {
 		if drawn, dots, bands := curves(each.title, runs, each.axis, each.value); drawn != "" {
 			c.Charts, c.Dots, c.Bands = append(c.Charts, drawn), c.Dots || dots, c.Bands || bands
@@ -127,12 +128,12 @@ func Page(runs []Run) ([]byte, error) {
 }
 
 // figures are the means over the runs that finished or, if none has, over all.
-func (r *Run) figures() *trainer.Summary {
-	finished := slices.DeleteFunc(slices.Clone(r.Runs), func(run trainer.Run) bool { return run.State != trainer.RunFinished })
+func (r *Run) figures() *checkpoint.Summary {
+	finished := slices.DeleteFunc(slices.Clone(r.Runs), func(run checkpoint.Run) bool { return run.State != checkpoint.RunFinished })
 	if len(finished) == 0 {
 		finished = r.Runs
 	}
-	return trainer.Summarize(finished)
+	return checkpoint.Summarize(finished)
 }
 
 // trainSeconds is the mean time of a run.

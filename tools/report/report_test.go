@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -16,17 +17,18 @@ import (
 // saved is a training of several seeds, each of three epochs.
 func saved(name string, seeds int) Run {
 	at := func(v float64) *float64 { return &v }
-	c := &trainer.Checkpoint{
-		Data: trainer.DataSet{Name: "<b>cora</b>"}, Wanted: seeds, PredictedEpochSeconds: 2.5, Config: map[string]string{"lr": "0.123456789", "name": name},
-		Spec: trainer.Spec{Model: "sign", Matrices: []trainer.MatrixID{{Operator: "x"}, {Operator: "sym", Hop: 3}}}, Options: trainer.Options{Metric: "accuracy", Epochs: 3},
+	c := &checkpoint.Checkpoint{
+		Data: checkpoint.DataSet{Name: "<b>cora</b>"}, Wanted: seeds, PredictedEpochSeconds: 2.5, Config: map[string]string{"lr": "0.123456789", "name": name},
 	}
+	c.Spec = trainer.Spec{Model: "sign", Matrices: []trainer.MatrixID{{Operator: "x"}, {Operator: "sym", Hop: 3}}}
+	c.Options = trainer.Options{Metric: "accuracy", Epochs: 3}
 	for i := range seeds {
-		c.Runs = append(c.Runs, trainer.Run{Seed: uint64(i), State: trainer.RunFinished, Figures: trainer.Figures{
+		c.Runs = append(c.Runs, checkpoint.Run{Seed: uint64(i), State: checkpoint.RunFinished, Figures: trainer.Figures{
 			Epochs: 3, BestEpoch: 2, ValidMetric: at(0.5 + float64(i)/10), TestMetric: at(0.25), EpochSeconds: 2, RowsPerSecond: 1234567,
 			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1}, EpochTraffic: loader.Traffic{Rows: 300, HostBytes: 3 << 20},
 		}})
 		for e := range 3 {
-			c.History = append(c.History, trainer.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), TrainSeconds: 1.5, ValidMetric: at(float64(e+i) / 10)})
+			c.History = append(c.History, checkpoint.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), TrainSeconds: 1.5, ValidMetric: at(float64(e+i) / 10)})
 		}
 	}
 	return Run{Name: name, Checkpoint: c}
@@ -43,7 +45,7 @@ func pageOf(t *testing.T, runs ...Run) string {
 
 func TestAPageNeedsNothingElseAndIsWellFormed(t *testing.T) {
 	running := saved("running", 1)
-	running.Runs[0] = trainer.Run{State: trainer.RunInProgress}
+	running.Runs[0] = checkpoint.Run{State: checkpoint.RunInProgress}
 	running.History, running.Best = nil, -1
 	for _, runs := range [][]Run{{saved("one", 1)}, {saved("a & b", 1), saved("several", 3), running}, {running}} {
 		text := pageOf(t, runs...)
@@ -124,8 +126,8 @@ func TestErrorsAreInUnitsOfTheirOwnAndLowerIsBetter(t *testing.T) {
 func TestACurveIsTheMeanOfTheSeeds(t *testing.T) {
 	r := saved("x", 3)
 	r.History = r.History[:len(r.History)-1] // the last seed stops earlier
-	r.History = append(r.History, trainer.EpochMetrics{Run: 1, Epoch: 4, ValidMetric: r.Runs[0].ValidMetric})
-	c, best := meanCurve(r, func(e trainer.EpochMetrics) *float64 { return e.ValidMetric })
+	r.History = append(r.History, checkpoint.EpochMetrics{Run: 1, Epoch: 4, ValidMetric: r.Runs[0].ValidMetric})
+	c, best := meanCurve(r, func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric })
 	if len(c.X) != 3 || best != -1 { // one of three seeds goes on to the fourth epoch
 		t.Fatalf("%+v", c)
 	}

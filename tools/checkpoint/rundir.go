@@ -1,4 +1,4 @@
-package trainer
+package checkpoint
 
 import (
 	"bytes"
@@ -20,59 +20,58 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// ErrRunExists is returned when the directory of a run holds what a new training may not
-// replace or stand beside.
-var ErrRunExists = errors.New("already exists")
+// ErrExists is returned when a run folder holds what a new training may not replace or stand beside.
+var ErrExists = errors.New("already exists")
 
-// RunDir is a directory that the checkpoint of a training is saved in, locked against other
-// trainings. It holds
+// TrialsFile has what was tried before a training, a JSON object a line.
+const TrialsFile = "trials.jsonl"
+
+// RunDir is a run folder that a training has locked, to save its checkpoints. It holds
 //
 //	checkpoint.json         the checkpoint; it names the files below that belong to it
-//	KIND-<digest>.SUFFIX    what is too large for it, under the first 16 digits of its SHA-256
-//	metrics.jsonl           the epochs, of which the first belong to the checkpoint
+//	KIND-<digest>.SUFFIX    large content, named by the first 16 digits of its SHA-256
+//	metrics.jsonl           the epochs; the first lines belong to the checkpoint
 //	config.yaml             the settings of the training, for people and programs
 //	trials.jsonl            what was tried before the training, if anything: see SaveTrials
 //	.job/lock               while a training goes on, or where one was killed
 //
-// A file with a digest never changes, and checkpoint.json is replaced in one step by one that
-// names others; only then those before are removed. So a crash at any time leaves
-// the checkpoint before or the new one, complete, and perhaps files that neither names,
-// which the next training removes. metrics.jsonl only grows while a training goes on, and is written before
-// checkpoint.json, which says how many bytes belong to it.
+// A file with a digest never changes. A Save writes new files, then replaces checkpoint.json in one step, and only then
+// removes the files that it no longer names. So a crash at any time leaves the checkpoint before or the new one,
+// complete, and perhaps unnamed files, which the next training removes. metrics.jsonl only grows while a training goes
+// on, and is written before checkpoint.json, which says how many of its bytes count.
 //
-// A training that replaces another one writes its files of fixed names beside those that are there, with
-// the suffix .new, empty where it has none, then checkpoint.json, and then renames them, metrics.jsonl last. So
-// these files are those of checkpoint.json, or wait beside them, if and only if metrics.jsonl.new begins with the
-// metrics that checkpoint.json describes. Who reads the directory looks there too, and the next training
-// finishes the renaming.
+// A training that replaces another one writes its files of fixed names with the suffix .new beside the old ones (empty
+// where it has none), then checkpoint.json, and then renames them, metrics.jsonl last. So the .new files belong to
+// checkpoint.json if and only if metrics.jsonl.new begins with the metrics that checkpoint.json describes. Readers look
+// there too, and the next training finishes the renaming.
 type RunDir struct {
 	fsys          vfs.FS
 	path          string
 	lock          io.Closer
 	created       bool              // by this training, with nothing saved yet
 	committed     bool              // checkpoint.json is of this training
-	referenced    map[string]bool   // files that checkpoint.json names
-	written       map[string]bool   // of these, by this training
-	plain         map[string][]byte // content of metrics.jsonl, config.yaml and trials.jsonl, as far as they are of this training
+	referenced    map[string]bool   // files that checkpoint.json names; nil: there is none
+	written       map[string]bool   // files with a digest that this training has written, or checked
+	plain         map[string][]byte // content of metrics.jsonl, config.yaml and trials.jsonl of this training
 	heldTrials    []byte            // trials.jsonl, until the checkpoint of another training may go
-	staged        map[string][]byte // content of files that are to be renamed, by the name that they get
-	commitUnknown bool              // whether checkpoint.json is the one before or the new one
+	staged        map[string][]byte // content of .new files, by the name that they get
+	commitUnknown bool              // checkpoint.json may be the one before or the new one
 }
 
-// jobFolder is there while a training goes on, as in graphs and stores: its lock file tells
-// that the directory is Hopfeed's.
+// jobFolder is there while a training goes on, as in graphs and stores. Its lock file tells that the folder is ours.
 const jobFolder = ".job"
 
-// contentFile is a file that is named by its digest.
-var contentFile = regexp.MustCompile(`^(split-[0-9a-f]{16}\.arrow|(?:parameters|state)-[0-9a-f]{16}\.safetensors)(\.tmp)?$`)
+// contentFile matches the name of a file that is named by its digest.
+var contentFile = regexp.MustCompile(
+	`^(split-[0-9a-f]{16}\.arrow|(?:parameters|state)-[0-9a-f]{16}\.safetensors)(\.tmp)?$`)
 
-// plainFiles are those that have the same name in every run, in the order in which they are renamed.
+// plainFiles have the same names in every run folder; they are renamed in this order.
 var plainFiles = []string{ConfigFile, TrialsFile, MetricsFile}
 
 // newSuffix ends the names of files that are to be renamed.
 const newSuffix = ".new"
 
-// isPlainFile tells whether a file is one of these, to be renamed or not written to its end.
+// isPlainFile tells whether a file is one of plainFiles, perhaps to be renamed or not written to its end.
 func isPlainFile(name string) bool {
 	return slices.Contains(plainFiles, strings.TrimSuffix(strings.TrimSuffix(name, vfs.TempSuffix), newSuffix))
 }
@@ -86,19 +85,19 @@ func replaced(fsys vfs.FS, dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	text, err := readFile(fsys, filepath.Join(dir, CheckpointFile), maxJSONBytes)
+	text, err := readFile(fsys, filepath.Join(dir, File), maxJSONBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	var j checkpointJSON
-	if err != nil || json.Unmarshal(text, &j) != nil {
-		return false, err // what is damaged is found by who reads it
+	var m manifest
+	if err != nil || json.Unmarshal(text, &m) != nil {
+		return false, err // readers find the damage
 	}
-	return j.Metrics.check(metrics[:max(0, min(j.Metrics.Size, int64(len(metrics))))]) == nil, nil
+	size := max(0, min(m.Metrics.Size, int64(len(metrics))))
+	return m.Metrics.check(metrics[:size]) == nil, nil
 }
 
-// readPlain reads one of plainFiles as it belongs to checkpoint.json. If it has none, the error is
-// fs.ErrNotExist.
+// readPlain reads the content of one of plainFiles that belongs to checkpoint.json; fs.ErrNotExist if there is none.
 func readPlain(fsys vfs.FS, dir, name string) ([]byte, error) {
 	waits, err := replaced(fsys, dir)
 	if err != nil {
@@ -117,14 +116,14 @@ func readPlain(fsys vfs.FS, dir, name string) ([]byte, error) {
 	return readFile(fsys, path, maxMetricsBytes)
 }
 
-// CheckRun fails unless a training may be saved in a directory: there is none, it is
-// empty, or all that it holds was left by trainings.
+// CheckRun fails unless a training may be saved in a folder: it does not exist, is empty, or holds only what trainings
+// have left.
 func CheckRun(fsys vfs.FS, path string) error {
 	_, err := checkRun(fsys, path)
 	return err
 }
 
-// checkRun also tells which files the checkpoint that is there names.
+// checkRun also returns the files that the checkpoint in the folder names; nil: there is no checkpoint.
 func checkRun(fsys vfs.FS, path string) (named map[string]bool, err error) {
 	entries, err := fsys.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,57 +133,68 @@ func checkRun(fsys vfs.FS, path string) (named map[string]bool, err error) {
 		return nil, err
 	}
 	foreign := func(name string) error {
-		return fmt.Errorf("%s: %w, and holds %s, which no training has written and none may replace (give another directory)", path, ErrRunExists, name)
+		return fmt.Errorf("%s: %w, and holds %s, which no training has written and none may replace "+
+			"(give another directory)", path, ErrExists, name)
 	}
 	job := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == jobFolder })
-	checkpoint := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == CheckpointFile })
+	checkpoint := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == File })
 	for _, e := range entries {
 		name := e.Name()
+		ours := name == File || name == File+vfs.TempSuffix || isPlainFile(name) || contentFile.MatchString(name)
 		switch {
 		case name == jobFolder && e.IsDir():
-			at := filepath.Join(path, name)
-			ours, err := folder.Ours(fsys, at, folder.LockName)
-			inside := []fs.DirEntry(nil)
-			if err == nil {
-				inside, err = fsys.ReadDir(at)
-			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed since it was listed
+			if found, err := foreignInJob(fsys, filepath.Join(path, name)); err != nil {
 				return nil, err
+			} else if found != "" {
+				return nil, foreign(filepath.Join(name, found))
 			}
-			if err == nil && !ours {
-				return nil, foreign(name)
-			}
-			for _, i := range inside {
-				if i.Name() != folder.LockName {
-					return nil, foreign(filepath.Join(name, i.Name()))
-				}
-			}
-		case !e.IsDir() && (name == CheckpointFile || name == CheckpointFile+vfs.TempSuffix || isPlainFile(name) || contentFile.MatchString(name)) && (job || checkpoint):
-		default:
+		case e.IsDir() || !ours || !job && !checkpoint:
 			return nil, foreign(name)
 		}
 	}
 	if !checkpoint {
 		return nil, nil
 	}
-	text, err := readFile(fsys, filepath.Join(path, CheckpointFile), maxJSONBytes)
+	text, err := readFile(fsys, filepath.Join(path, File), maxJSONBytes)
 	if err != nil {
 		return nil, err
 	}
-	var j checkpointJSON
-	if json.Unmarshal(text, &j) != nil || j.Kind != checkpointKind {
-		return nil, foreign("a damaged " + CheckpointFile)
+	var m manifest
+	if json.Unmarshal(text, &m) != nil || m.Kind != kind {
+		return nil, foreign("a damaged " + File)
 	}
 	named = map[string]bool{}
-	for _, f := range j.files() {
+	for _, f := range m.files() {
 		named[f.File] = true
 	}
 	return named, nil
 }
 
-// OpenRun locks a directory for the checkpoint of a training, and makes it if it does not exist. An
-// older checkpoint stays there until the first Save. If another training has the lock, the error is
-// vfs.ErrLocked.
+// foreignInJob returns the name of something in a .job folder that is not ours: "." is the folder itself.
+func foreignInJob(fsys vfs.FS, path string) (string, error) {
+	ours, err := folder.Ours(fsys, path, folder.LockName)
+	inside := []fs.DirEntry(nil)
+	if err == nil {
+		inside, err = fsys.ReadDir(path)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // removed since it was listed
+		return "", nil
+	case err != nil:
+		return "", err
+	case !ours:
+		return ".", nil
+	}
+	for _, i := range inside {
+		if i.Name() != folder.LockName {
+			return i.Name(), nil
+		}
+	}
+	return "", nil
+}
+
+// OpenRun locks a folder for the checkpoint of a training, and makes it if it does not exist. An older checkpoint stays
+// until the first Save. If another training has the lock, the error is vfs.ErrLocked.
 func OpenRun(fsys vfs.FS, path string) (r *RunDir, err error) {
 	if err := CheckRun(fsys, path); err != nil {
 		return nil, err
@@ -216,7 +226,7 @@ func OpenRun(fsys vfs.FS, path string) (r *RunDir, err error) {
 	return r, nil
 }
 
-// finishReplacing renames what a training that was killed has left to be renamed.
+// finishReplacing renames the .new files that a killed training has left.
 func (r *RunDir) finishReplacing() error {
 	waits, err := replaced(r.fsys, r.path)
 	if err != nil || !waits {
@@ -236,7 +246,7 @@ func (r *RunDir) finishReplacing() error {
 	return r.renameStaged()
 }
 
-// renameStaged gives staged files their names. What is empty, but metrics.jsonl, tells that there is none.
+// renameStaged gives staged files their names. An empty file says that there is none, but for metrics.jsonl.
 func (r *RunDir) renameStaged() error {
 	for _, name := range plainFiles {
 		data, staged := r.staged[name]
@@ -249,14 +259,14 @@ func (r *RunDir) renameStaged() error {
 			err = r.fsys.Rename(path+newSuffix, path)
 			r.plain[name] = data
 		} else {
-			if err = r.fsys.Remove(path); err == nil { // durably, before the file goes that says so
+			if err = r.fsys.Remove(path); err == nil { // durably, before the file is removed that says so
 				err = r.fsys.Sync(r.path)
 			}
 			if err == nil || errors.Is(err, fs.ErrNotExist) {
 				err = r.fsys.Remove(path + newSuffix)
 			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // which has happened, though its error said otherwise
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // not there: an earlier rename succeeded despite its error
 			return err
 		}
 		delete(r.staged, name)
@@ -264,8 +274,8 @@ func (r *RunDir) renameStaged() error {
 	return nil
 }
 
-// Load returns what was saved in the directory, for a training that goes on from there; nil if nothing
-// was. Without it, the first Save starts over.
+// Load returns what was saved in the folder, for a training that goes on from there; nil: nothing was saved. Unless it
+// is called, the first Save starts over.
 func (r *RunDir) Load() (*Checkpoint, error) {
 	if r.referenced == nil {
 		return nil, nil
@@ -273,7 +283,7 @@ func (r *RunDir) Load() (*Checkpoint, error) {
 	c, err := LoadRun(r.fsys, r.path)
 	if err == nil {
 		r.committed, r.written = true, maps.Clone(r.referenced)
-		for _, name := range []string{MetricsFile, ConfigFile, TrialsFile} {
+		for _, name := range plainFiles {
 			r.plain[name] = append([]byte(nil), r.plain[name]...)
 		}
 	}
@@ -283,11 +293,8 @@ func (r *RunDir) Load() (*Checkpoint, error) {
 // Replaces tells whether the next Save replaces the checkpoint of another training.
 func (r *RunDir) Replaces() bool { return r.referenced != nil && !r.committed }
 
-// TrialsFile has what was tried before a training, a JSON object a line.
-const TrialsFile = "trials.jsonl"
-
-// LoadTrials returns the content of trials.jsonl, nil if there is none. Without it, SaveTrials or the
-// first Save starts over.
+// LoadTrials returns the content of trials.jsonl, nil if there is none. Unless it is called, SaveTrials or the first
+// Save starts over.
 func (r *RunDir) LoadTrials() ([]byte, error) {
 	data, err := ReadTrials(r.fsys, r.path)
 	if data != nil {
@@ -296,7 +303,7 @@ func (r *RunDir) LoadTrials() ([]byte, error) {
 	return data, err
 }
 
-// ReadTrials returns the content of trials.jsonl in a directory, nil if there is none.
+// ReadTrials returns the content of trials.jsonl in a folder, nil if there is none.
 func ReadTrials(fsys vfs.FS, dir string) ([]byte, error) {
 	data, err := readPlain(fsys, dir, TrialsFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -305,8 +312,8 @@ func ReadTrials(fsys vfs.FS, dir string) ([]byte, error) {
 	return data, err
 }
 
-// SaveTrials replaces trials.jsonl; where the directory holds another training, that is left to the first Save.
-// Until a checkpoint is saved, .job stays with it after Close, by which the next training knows the directory.
+// SaveTrials replaces trials.jsonl; if the folder holds another training, the first Save does so. Until a checkpoint is
+// saved, Close leaves .job beside it, so that the next training knows the folder.
 func (r *RunDir) SaveTrials(data []byte) error {
 	if r.Replaces() {
 		r.heldTrials = data
@@ -327,17 +334,17 @@ func (r *RunDir) savePlain(name string, data []byte) error {
 	return nil
 }
 
-// Path is the directory.
+// Path is the folder.
 func (r *RunDir) Path() string { return r.path }
 
-// Save replaces the checkpoint of the directory. If it fails, the directory holds the previous one or,
-// if only the last sync failed, the new one.
+// Save replaces the checkpoint of the folder. If it fails, the folder holds the previous one or, if only the last sync
+// failed, the new one.
 func (r *RunDir) Save(c *Checkpoint) error {
 	text, files, metrics, err := c.encode()
 	if err != nil {
 		return err
 	}
-	if err := r.removeUnreferenced(); err != nil { // what a Save that failed has left
+	if err := r.removeUnreferenced(); err != nil { // left by a Save that failed
 		return err
 	}
 	named := map[string]bool{}
@@ -377,7 +384,7 @@ func (r *RunDir) Save(c *Checkpoint) error {
 		}
 	}
 	r.commitUnknown = true
-	if err := writeFile(r.fsys, filepath.Join(r.path, CheckpointFile), text); err != nil {
+	if err := writeFile(r.fsys, filepath.Join(r.path, File), text); err != nil {
 		return err
 	}
 	r.heldTrials, r.staged = nil, staged
@@ -385,8 +392,8 @@ func (r *RunDir) Save(c *Checkpoint) error {
 	return r.removeUnreferenced()
 }
 
-// removeUnreferenced renames staged files, and removes what is left of earlier checkpoints: files that
-// checkpoint.json does not name and, if it is of this training, that are not of this training.
+// removeUnreferenced renames staged files, and removes files of earlier checkpoints: those that checkpoint.json does
+// not name and, if checkpoint.json is of this training, plain files of others.
 func (r *RunDir) removeUnreferenced() error {
 	if r.commitUnknown {
 		return nil
@@ -401,10 +408,11 @@ func (r *RunDir) removeUnreferenced() error {
 	removed := false
 	for _, e := range entries {
 		name := e.Name()
-		unused := contentFile.MatchString(name) && !r.referenced[name] || name == CheckpointFile+vfs.TempSuffix
+		unused := contentFile.MatchString(name) && !r.referenced[name] || name == File+vfs.TempSuffix
 		if isPlainFile(name) {
 			_, ours := r.plain[name]
-			unused = r.committed && !ours || r.referenced == nil && !(ours && name == TrialsFile) || strings.HasSuffix(name, vfs.TempSuffix) || strings.HasSuffix(name, newSuffix)
+			unused = r.committed && !ours || r.referenced == nil && !(ours && name == TrialsFile) ||
+				strings.HasSuffix(name, vfs.TempSuffix) || strings.HasSuffix(name, newSuffix)
 		}
 		if unused {
 			delete(r.plain, name)
@@ -414,18 +422,17 @@ func (r *RunDir) removeUnreferenced() error {
 			removed = true
 		}
 	}
-	if removed { // before .job may go, which tells whose files they are
+	if removed { // before .job is removed, which tells that the files are ours
 		return r.fsys.Sync(r.path)
 	}
 	return nil
 }
 
-// Close unlocks the directory. If OpenRun made it and nothing was saved, it is removed.
+// Close unlocks the folder. If OpenRun made it and nothing was saved, it is removed.
 func (r *RunDir) Close() error { return errors.Join(r.removeUnreferenced(), r.release()) }
 
-// release removes .job and, where nothing was saved, the directory, and then unlocks. Where it
-// is not known what was saved, or there are trials only, .job stays, by which the next training knows the
-// directory.
+// release removes .job and, if nothing was saved, the folder, and then unlocks. If it is unknown what was saved, or
+// there are trials only, .job stays, so that the next training knows the folder.
 func (r *RunDir) release() error {
 	if _, trials := r.plain[TrialsFile]; r.commitUnknown || trials && r.referenced == nil {
 		return r.lock.Close()
@@ -453,7 +460,9 @@ func removeEmpty(fsys vfs.FS, path string) error {
 func EncodeConfig(settings map[string]string) ([]byte, error) {
 	lines := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		lines.Content = append(lines.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, &yaml.Node{Kind: yaml.ScalarNode, Value: settings[name]})
+		for _, text := range []string{name, settings[name]} {
+			lines.Content = append(lines.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: text})
+		}
 	}
 	return yaml.Marshal(lines)
 }

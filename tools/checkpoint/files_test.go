@@ -1,4 +1,4 @@
-package trainer
+package checkpoint
 
 import (
 	"encoding/json"
@@ -11,42 +11,69 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// trainedToy is a small trained model and the rows to try it on.
-func trainedToy(t testing.TB) (*Checkpoint, *toy) {
+// someCheckpoint is a training whose first run has diverged, and whose second has finished.
+func someCheckpoint(t testing.TB) *Checkpoint {
 	t.Helper()
-	dev := openDevice(t, host.Options{})
-	spec := toySIGN(3)
-	spec.Settings["dropout"] = 0.25
-	train, valid := clusters(1, 60, 3, 4, 3, 0.1), clusters(2, 60, 3, 4, 3, 0.1)
-	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20}}},
-		spec, Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
+	spec := trainer.Spec{Model: "sign", Features: 4, Classes: 3, Settings: trainer.Values{"hidden": 16, "layers": 3, "dropout": 0.25}}
+	for hop := range 3 {
+		spec.Matrices = append(spec.Matrices, trainer.MatrixID{Operator: "sym", Hop: hop})
+	}
+	spec, err := spec.Normalized()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return checkpointOf(r), valid
-}
-
-// checkpointOf is that of a training whose first run has diverged, and whose second is r.
-func checkpointOf(r *Result) *Checkpoint {
+	options, err := trainer.Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}.Normalized(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters, err := spec.Parameters()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &Checkpoint{
-		Spec: r.Spec, Options: r.Options, Scales: r.Scales, Parameters: r.Parameters,
+		Trained: trainer.Trained{Spec: spec, Options: options, Scales: []float32{1, 0.5, 3}},
 		Data:    DataSet{Name: "toy", Fingerprint: "f00d", Nodes: 99, Split: 1},
 		Split:   Split{Nodes: []uint32{3, 5, 98}, Parts: []uint8{1, 3, 2}, Labels: []int32{0, -1, 2}},
 		Batches: Batches{Rows: 20, Shuffle: "rr", ChunkRows: 1, Placement: "device", Devices: 1}, Wanted: 2, Best: 1,
-		Runs: []Run{
-			{Seed: 2, State: RunDiverged, Reason: "too fast"},
-			{Seed: r.Options.Seed, State: RunFinished, Figures: r.Figures},
-		},
 	}
-	for _, e := range r.History {
-		c.History = append(c.History, EpochMetrics{2, e.Number, e.TrainLoss, e.Valid, e.ValidLoss, e.Seconds, e.TrainSeconds, e.Traffic})
+	for i := range parameters {
+		c.Parameters = append(c.Parameters, rng.Float32(rng.Hash(1, uint64(i))))
+	}
+	half := 0.5
+	figures := trainer.Figures{Epochs: 6, BestEpoch: 4, Metric: "accuracy", ValidMetric: &half, StageSeconds: map[string]float64{"compute": 1}}
+	c.Runs = []Run{
+		{Seed: 2, State: RunDiverged, Reason: "too fast"},
+		{Seed: options.Seed, State: RunFinished, Figures: figures},
+	}
+	for i := range figures.Epochs {
+		c.History = append(c.History, EpochMetrics{Run: 2, Epoch: i + 1, TrainLoss: 1 / float64(i+1), ValidMetric: &half, Seconds: 0.25})
 	}
 	return c
+}
+
+// someState is the state of a run of a checkpoint that goes on in the middle of its second epoch.
+func someState(c *Checkpoint) *trainer.State {
+	values := func(n int) (v []float32) {
+		for i := range n {
+			v = append(v, float32(i))
+		}
+		return v
+	}
+	s := &trainer.State{
+		Spec: c.Spec, Options: c.Options, TrainRows: 184, Steps: 14, Epoch: trainer.Epoch{Number: 2}, Batch: 4, Rows: 80,
+		History: []trainer.Epoch{{Number: 1, TrainLoss: 0.5, Best: true}}, StageSeconds: map[string]float64{"compute": 0.5}, Losses: values(2),
+	}
+	for range c.Spec.Matrices {
+		s.Inputs = append(s.Inputs, trainer.InputScale{Scale: 2, Mean: values(c.Spec.Features), Factor: values(c.Spec.Features)})
+	}
+	n := len(c.Parameters)
+	s.Parameters, s.BestParameters, s.Moments = values(n), values(n), [][]float32{values(n), values(n)}
+	return s
 }
 
 // save makes c the checkpoint of a directory, as a training does that has nothing else to do.
@@ -69,7 +96,7 @@ func fileOf(t testing.TB, dir, kind string) string {
 }
 
 func TestACheckpointComesBackAsItWas(t *testing.T) {
-	c, valid := trainedToy(t)
+	c := someCheckpoint(t)
 	dir := filepath.Join(t.TempDir(), "new", "run")
 	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
@@ -80,14 +107,6 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 	}
 	if !reflect.DeepEqual(c, back) {
 		t.Errorf("got %+v, want %+v", back, c)
-	}
-	dev := openDevice(t, host.Options{})
-	got, err := Evaluate(t.Context(), []gds.Device{dev}, back, 32, []NamedRows{{"valid", []Epocher{valid.feed(dev, 32)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *got.Overall.Value != *c.Runs[1].ValidMetric {
-		t.Errorf("accuracy %v, but %v when it was trained", *got.Overall.Value, *c.Runs[1].ValidMetric)
 	}
 	// Replacing it, and writing the same again, give the same bytes.
 	before := readTree(t, dir)
@@ -100,7 +119,7 @@ func TestACheckpointComesBackAsItWas(t *testing.T) {
 }
 
 func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
-	c, _ := trainedToy(t)
+	c := someCheckpoint(t)
 	disk := vfs.NewMem()
 	if err := save(disk, "run", c); err != nil {
 		t.Fatal(err)
@@ -124,7 +143,7 @@ func TestAnyFailureWhileLoadingIsAnError(t *testing.T) {
 	for n := int64(1); n <= 4; n++ {
 		faulty := vfs.NewFault(disk)
 		faulty.ShortenRead(n)
-		if _, err := LoadRun(faulty, "run"); !errors.Is(err, ErrCheckpoint) {
+		if _, err := LoadRun(faulty, "run"); !errors.Is(err, ErrInvalid) {
 			t.Errorf("short read %d: %v", n, err)
 		}
 	}
@@ -148,25 +167,25 @@ func readTree(t *testing.T, dir string) map[string]string {
 }
 
 func TestAnyDamageToACheckpointIsFound(t *testing.T) {
-	c, _ := trainedToy(t)
+	c := someCheckpoint(t)
 	dir := t.TempDir()
 	if err := save(vfs.OS(), dir, c); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
+	text, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, j, err := decodeCheckpoint(text)
+	_, j, err := decodeManifest(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	parameters, split := fileOf(t, dir, "parameters"), fileOf(t, dir, "split")
 	for path, decode := range map[string]func([]byte) error{
-		filepath.Join(dir, CheckpointFile): func(b []byte) error { _, _, err := decodeCheckpoint(b); return err },
-		parameters:                         j.Parameters.check,
-		filepath.Join(dir, MetricsFile):    j.Metrics.check,
-		split:                              j.Split.check,
+		filepath.Join(dir, File):        func(b []byte) error { _, _, err := decodeManifest(b); return err },
+		parameters:                      j.Parameters.check,
+		filepath.Join(dir, MetricsFile): j.Metrics.check,
+		split:                           j.Split.check,
 	} {
 		name := filepath.Base(path)
 		whole, err := os.ReadFile(path)
@@ -195,11 +214,11 @@ func TestAnyDamageToACheckpointIsFound(t *testing.T) {
 }
 
 func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
-	c, _ := trainedToy(t)
+	c := someCheckpoint(t)
 	// edit changes checkpoint.json and makes its checksum right again.
 	edit := func(old, new string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			path := filepath.Join(dir, CheckpointFile)
+			path := filepath.Join(dir, File)
 			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -246,7 +265,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 			}
 		}, ".safetensors: no usable checkpoint: corrupt: its SHA-256 is", false},
 		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-", true},
-		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, CheckpointFile)) }, "checkpoint.json", true},
+		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, File)) }, "checkpoint.json", true},
 		{"parameters far too long", func(t *testing.T, dir string) {
 			if err := os.Truncate(fileOf(t, dir, "parameters"), 1<<40); err != nil {
 				t.Fatal(err)
@@ -259,8 +278,8 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 			c2.damage(t, dir)
-			_, err := LoadCheckpoint(vfs.OS(), dir)
-			if err == nil || !strings.Contains(err.Error(), c2.want) || errors.Is(err, ErrCheckpoint) == c2.usable || strings.Contains(err.Error(), "\n") {
+			_, err := Load(vfs.OS(), dir)
+			if err == nil || !strings.Contains(err.Error(), c2.want) || errors.Is(err, ErrInvalid) == c2.usable || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, c2.want)
 			}
 		})
@@ -268,22 +287,30 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 }
 
 func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
-	c := &Checkpoint{Data: DataSet{Name: "csa8"}, Spec: Spec{Matrices: hops("sym", 2), Features: 4, Classes: 5}}
+	hops := func(operator string, last int) (ids []trainer.MatrixID) {
+		for hop := range last + 1 {
+			ids = append(ids, trainer.MatrixID{Operator: operator, Hop: hop})
+		}
+		ids[0].Operator = "x"
+		return ids
+	}
+	spec := trainer.Spec{Matrices: hops("sym", 2), Features: 4, Classes: 5}
+	c := &Checkpoint{Data: DataSet{Name: "csa8"}, Trained: trainer.Trained{Spec: spec}}
 	for _, k := range []struct {
 		name              string
-		stored            []MatrixID
+		stored            []trainer.MatrixID
 		features, classes int
 		want              string
 	}{
 		{"the same matrices", hops("sym", 2), 4, 5, ""},
-		{"more matrices", append(hops("sym", 3), hop("rw", 1)), 4, 5, ""},
+		{"more matrices", append(hops("sym", 3), hops("rw", 1)[1]), 4, 5, ""},
 		{"other features", hops("sym", 2), 5, 5, "the model was trained on 4 features (data csa8), but the store has 5"},
 		{"other classes", hops("sym", 2), 4, 0, "the model was trained on 5 classes (data csa8), but the store has 0"},
 		{"fewer hops", hops("sym", 1), 4, 5, "the model reads sym/hop-2, which the store lacks: propagate with that operator and as many hops"},
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			err := c.CheckStore(k.stored, k.features, k.classes, ClassTarget)
+			err := c.CheckStore(k.stored, k.features, k.classes, trainer.ClassTarget)
 			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}
@@ -291,87 +318,15 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 	}
 }
 
-func TestEvaluationGoesBySection(t *testing.T) {
-	c, valid := trainedToy(t)
-	dev := openDevice(t, host.Options{})
-	other := clusters(9, 35, 3, 4, 3, 0.5)
-	e, err := Evaluate(t.Context(), []gds.Device{dev}, c, 20, []NamedRows{
-		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}}, {"rest", []Epocher{other.feed(dev, 13)}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(e.ByName) != 2 || e.ByName[0].Name != "valid" || e.ByName[1].Name != "rest" {
-		t.Fatalf("%+v", e)
-	}
-	a, b := e.ByName[0].Score, e.ByName[1].Score
-	if a.Rows != 60 || b.Rows != 35 || *b.Value >= 30.0/35 || *b.Value < 15.0/35 || e.Overall.Rows != 95 || math.Abs(*e.Overall.Value-(60**a.Value+35**b.Value)/95) > 1e-15 {
-		t.Errorf("%+v", e)
-	}
-	// The test's own forward pass over the parameters as stored agrees.
-	correct := 0.0
-	for i, label := range other.labels {
-		if predict(c, other, i) == int(label) {
-			correct++
-		}
-	}
-	if *b.Value != correct/35 {
-		t.Errorf("accuracy %v, want %v of 35 rows", *b.Value, correct)
-	}
-	if e, err = Evaluate(t.Context(), []gds.Device{dev}, c, 20, nil); err != nil || e.Overall.Value != nil {
-		t.Errorf("no sections: %+v, %v", e, err)
-	}
-}
-
-// predict is SIGN of three layers written out, with parameters in the order
-// that the file has them in.
-func predict(c *Checkpoint, d *toy, row int) int {
-	at := 0
-	take := func(n int) []float32 { at += n; return c.Parameters[at-n : at] }
-	affine := func(x []float64, outputs int) []float64 {
-		w, b := take(outputs*len(x)), take(outputs)
-		y := make([]float64, outputs)
-		for o := range y {
-			y[o] = float64(b[o])
-			for j, v := range x {
-				y[o] += float64(w[o*len(x)+j]) * v
-			}
-		}
-		return y
-	}
-	relu := func(x []float64) []float64 {
-		for i := range x {
-			x[i] = max(x[i], 0)
-		}
-		return x
-	}
-	var joined []float64
-	for k, x := range d.x {
-		in := make([]float64, d.features)
-		for j := range in {
-			in[j] = float64(c.Scales[k]) * float64(x[row*d.features+j])
-		}
-		joined = append(joined, relu(affine(in, c.Spec.Settings.integer("hidden")))...)
-	}
-	logits := affine(relu(affine(joined, c.Spec.Settings.integer("hidden"))), c.Spec.Classes)
-	best := 0
-	for i := range logits {
-		if logits[i] > logits[best] {
-			best = i
-		}
-	}
-	return best
-}
-
 // FuzzDecodeCheckpoint gives text a right checksum, so that what is behind it is
 // reached.
 func FuzzDecodeCheckpoint(f *testing.F) {
-	c, _ := trainedToy(f)
+	c := someCheckpoint(f)
 	dir := f.TempDir()
 	if err := save(vfs.OS(), dir, c); err != nil {
 		f.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, CheckpointFile))
+	text, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -383,11 +338,11 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 			copy(text[at:], zeroCRC)
 			copy(text[at:], crcText(text))
 		}
-		c, _, err := decodeCheckpoint(text)
+		c, _, err := decodeManifest(text)
 		if err != nil {
 			return
 		}
-		if _, _, err := c.Spec.normalized(); err != nil {
+		if _, err := c.Spec.Normalized(); err != nil {
 			t.Errorf("accepted, but %v", err)
 		}
 		if _, err := json.Marshal(c); err != nil {
@@ -398,7 +353,7 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 
 // FuzzDecodeParameters likewise.
 func FuzzDecodeParameters(f *testing.F) {
-	c, _ := trainedToy(f)
+	c := someCheckpoint(f)
 	dir := f.TempDir()
 	if err := save(vfs.OS(), dir, c); err != nil {
 		f.Fatal(err)
@@ -423,7 +378,7 @@ func FuzzDecodeParameters(f *testing.F) {
 
 // FuzzDecodeSplit gives whatever is accepted to what relies on its order.
 func FuzzDecodeSplit(f *testing.F) {
-	c, _ := trainedToy(f)
+	c := someCheckpoint(f)
 	_, files, _, err := c.encode()
 	if err != nil {
 		f.Fatal(err)
@@ -436,7 +391,7 @@ func FuzzDecodeSplit(f *testing.F) {
 		f.Add(damaged)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := decodeSplit(data, 99, Spec{Classes: 3})
+		s, err := decodeSplit(data, 99, trainer.Spec{Classes: 3})
 		if err != nil {
 			return
 		}
@@ -473,12 +428,30 @@ func TestACheckpointSaysWhatItsTrainingLacks(t *testing.T) {
 		want   string
 	}{
 		{1, []Run{{State: RunFinished}}, ""},
-		{1, []Run{{State: RunInterrupted, Figures: Figures{Epochs: 3}}}, "training was interrupted after epoch 3 of 9"},
-		{1, []Run{{State: RunInProgress, Figures: Figures{Epochs: 3}}}, "training was running after epoch 3 of 9, when it was saved last"},
-		{3, []Run{{State: RunDiverged, Figures: Figures{Epochs: 2}}, {State: RunFailed, Figures: Figures{Epochs: 4}}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
+		{1, []Run{{State: RunInterrupted, Figures: trainer.Figures{Epochs: 3}}}, "training was interrupted after epoch 3 of 9"},
+		{1, []Run{{State: RunInProgress, Figures: trainer.Figures{Epochs: 3}}}, "training was running after epoch 3 of 9, when it was saved last"},
+		{3, []Run{{State: RunDiverged, Figures: trainer.Figures{Epochs: 2}}, {State: RunFailed, Figures: trainer.Figures{Epochs: 4}}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
 	} {
-		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs, Options: Options{Epochs: 9}}).Incomplete(); got != c.want {
+		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs, Trained: trainer.Trained{Options: trainer.Options{Epochs: 9}}}).Incomplete(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+func TestSummaryOfRuns(t *testing.T) {
+	at := func(v float64) *float64 { return &v }
+	run := func(seed uint64, loss float64, valid, test *float64) Run {
+		return Run{Seed: seed, Figures: trainer.Figures{TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
+	}
+	s := Summarize([]Run{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
+	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
+		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
+		t.Errorf("%+v", s)
+	}
+	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
+		t.Errorf("without validation: %+v", s)
+	}
+	if s = Summarize([]Run{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
+		t.Errorf("one run: %+v", s.Valid)
 	}
 }

@@ -1,4 +1,4 @@
-package trainer
+package checkpoint
 
 import (
 	"errors"
@@ -16,11 +16,11 @@ import (
 // twoCheckpoints are of one training: they share a file, and differ in others; the second run goes on.
 func twoCheckpoints(t *testing.T) (before, after *Checkpoint) {
 	t.Helper()
-	before, _ = trainedToy(t)
+	before = someCheckpoint(t)
 	other := *before
 	other.Data.Name = "other"
 	other.Parameters = append([]float32{5}, before.Parameters[1:]...)
-	_, other.State = stoppedToy(t)
+	other.State = someState(before)
 	other.Config = map[string]string{"lr": "0.5"}
 	return before, &other
 }
@@ -204,7 +204,7 @@ func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
 }
 
 func TestADirectoryWithoutAnythingSavedIsLeftAsItWas(t *testing.T) {
-	before, _ := trainedToy(t)
+	before := someCheckpoint(t)
 	disk := vfs.NewMem()
 	open := func(dir string) {
 		t.Helper()
@@ -237,7 +237,7 @@ func TestADirectoryWithoutAnythingSavedIsLeftAsItWas(t *testing.T) {
 func exists(fsys vfs.FS, path string) bool { _, err := fsys.Stat(path); return err == nil }
 
 func TestTheSecondTrainingOfADirectoryIsRefused(t *testing.T) {
-	c, _ := trainedToy(t)
+	c := someCheckpoint(t)
 	disk := vfs.NewMem()
 	first, err := OpenRun(disk, "run")
 	if err != nil {
@@ -257,13 +257,13 @@ func TestTheSecondTrainingOfADirectoryIsRefused(t *testing.T) {
 }
 
 func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
-	c, _ := trainedToy(t)
+	c := someCheckpoint(t)
 	const lock = "a lock file"
 	for name, makes := range map[string][]string{
 		"a file":                           {"notes.txt"},
 		"a folder":                         {"features/x"},
-		"another program's checkpoint":     {CheckpointFile},
-		"a checkpoint and a file":          {CheckpointFile, "notes.txt"},
+		"another program's checkpoint":     {File},
+		"a checkpoint and a file":          {File, "notes.txt"},
 		"parameters without a checkpoint":  {"parameters-0123456789abcdef.safetensors"},
 		"an unfinished store":              {lock, ".job/job.json"},
 		"a killed training and a file":     {lock, "notes.txt"},
@@ -292,7 +292,7 @@ func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := save(disk, "run", c); !errors.Is(err, ErrRunExists) || !strings.Contains(err.Error(), "no training has written") {
+			if err := save(disk, "run", c); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "no training has written") {
 				t.Errorf("got %v", err)
 			}
 			entries, err := disk.ReadDir("run")

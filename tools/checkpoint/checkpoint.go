@@ -1,0 +1,134 @@
+// Package checkpoint saves trainings and the models that they find: the format of a run folder, writing and
+// reading it, going on with a training that was stopped, and which rows a model was trained on.
+//
+// A run folder is written by one process, which locks it, and read by any number. Values that Load returns are the
+// caller's. Saver may be used by one goroutine at a time; different run folders are independent.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Version is the version of checkpoints that this package writes, and the only one that it reads.
+const Version = 4
+
+// ErrInvalid is returned when a folder holds no checkpoint that this version can read: it is damaged, incomplete or
+// of another version.
+var ErrInvalid = errors.New("no usable checkpoint")
+
+// Checkpoint is the best model that a training has found so far, with its data, options and history. While the
+// training is unfinished, State is all that it needs to go on. A training is one run or more with the same options
+// and different seeds. The files of a checkpoint:
+//
+//	checkpoint.json                   all but the following; size and SHA-256 of the other files; its own CRC-32C,
+//	                                  computed with these eight digits zeroed
+//	parameters-<digest>.safetensors   the parameters, by name
+//	split-<digest>.arrow              the columns of a Split: node uint32, split uint8, label int32
+//	state-<digest>.safetensors        the State of the run that goes on, if there is one
+//	metrics.jsonl                     an EpochMetrics a line; only the first lines may belong to the checkpoint
+//	config.yaml                       Config, a line for each entry
+//
+// Parameters and split of a finished training are functions of its input, options and seed.
+type Checkpoint struct {
+	trainer.Trained       // the best model; no Scales and Parameters if Best is -1
+	Data                  DataSet
+	Split                 Split
+	Batches               Batches
+	Config                map[string]string // settings of the program that trains; they make it do the same again
+	PredictedEpochSeconds float64           // 0: unknown
+	Wanted                int               // number of runs that the training shall have
+	Runs                  []Run             // begun so far, in order
+	Best                  int               // index in Runs of the model's run; -1: no epoch has ended, see State
+
+	History []EpochMetrics // of all runs, in order; Load leaves it out
+	State   *trainer.State // of the last run, if it goes on; Load leaves it out
+}
+
+// Batches says how the batches of a training were formed.
+type Batches struct {
+	Rows      int    `json:"rows"`       // of a batch, over all devices
+	Shuffle   string `json:"shuffle"`    // rr or chunk
+	ChunkRows int    `json:"chunk_rows"` // rows that were shuffled together: 1 for rr
+	Placement string `json:"placement"`
+	Devices   int    `json:"devices"`
+}
+
+// EpochMetrics are the metrics of an epoch.
+type EpochMetrics struct {
+	Run          int      `json:"run"` // from 1
+	Epoch        int      `json:"epoch"`
+	TrainLoss    float64  `json:"train_loss"`
+	ValidMetric  *float64 `json:"valid_metric"`
+	ValidLoss    float64  `json:"valid_loss"` // where there is a ValidMetric
+	Seconds      float64  `json:"seconds"`    // training and validation
+	TrainSeconds float64  `json:"train_seconds"`
+
+	Traffic loader.Traffic `json:"traffic"` // of training
+}
+
+// Incomplete says in words which runs of the training did not finish; "" if all did.
+func (c *Checkpoint) Incomplete() string {
+	var lacks []string
+	for i, r := range c.Runs {
+		run := "training "
+		if c.Wanted > 1 {
+			run = fmt.Sprintf("run %d of %d ", i+1, c.Wanted)
+		}
+		after := fmt.Sprintf("after epoch %d of %d", r.Epochs, c.Options.Epochs)
+		switch r.State {
+		case RunFinished:
+		case RunInProgress:
+			lacks = append(lacks, run+"was running "+after+", when it was saved last")
+		case RunInterrupted:
+			lacks = append(lacks, run+"was interrupted "+after)
+		default:
+			lacks = append(lacks, run+r.State+" "+after)
+		}
+	}
+	if n := c.Wanted - len(c.Runs); n > 0 {
+		lacks = append(lacks, fmt.Sprintf("%d of %d runs were not begun", n, c.Wanted))
+	}
+	return strings.Join(lacks, "; ")
+}
+
+// Settings are the settings that the checkpoint was trained with.
+func (c *Checkpoint) Settings() trainer.Settings {
+	return trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: c.Batches.Rows}
+}
+
+// CheckStore returns an error if the model cannot be evaluated on a store with these matrices, this number of
+// features, and labels of this target in so many columns (classes, labels or values).
+func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, features, columns int, target trainer.Target) error {
+	now := trainer.Spec{Classes: columns, Target: target}
+	if c.Spec.Features == features && (c.Spec.Classes != columns || c.Spec.Target != target) {
+		return fmt.Errorf("the model was trained on %s (data %s), but the store has %s",
+			c.Spec.Outputs(), c.Data.Name, now.Outputs())
+	}
+	return c.CheckInput(stored, features)
+}
+
+// CheckInput returns an error if the model cannot be applied to a store with these matrices and features, whatever
+// its labels are.
+func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, features int) error {
+	if c.Spec.Features != features {
+		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d",
+			c.Spec.Features, c.Data.Name, features)
+	}
+	var missing []string
+	for _, id := range c.Spec.Matrices {
+		if !slices.Contains(stored, id) {
+			missing = append(missing, id.String())
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the model reads %s, which the store lacks: propagate with that operator and as many hops",
+			strings.Join(missing, ", "))
+	}
+	return nil
+}

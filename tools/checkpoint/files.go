@@ -1,0 +1,459 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow/go/v17/arrow"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/safetensors"
+	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+const (
+	// File is the file whose presence makes a folder a checkpoint.
+	File = "checkpoint.json"
+	// MetricsFile and ConfigFile are for people and programs to read while a training goes on.
+	MetricsFile = "metrics.jsonl"
+	ConfigFile  = "config.yaml"
+
+	kind            = "checkpoint"
+	maxJSONBytes    = 16 << 20
+	maxMetricsBytes = 1 << 30
+)
+
+// manifest is checkpoint.json.
+type manifest struct {
+	Format     int               `json:"format"`
+	Kind       string            `json:"kind"`
+	Tool       string            `json:"tool"`
+	Complete   bool              `json:"complete"` // all wanted runs have finished
+	Data       DataSet           `json:"data"`
+	Model      trainer.SavedSpec `json:"model"`
+	Training   trainer.Options   `json:"training"`
+	Batches    Batches           `json:"batches"`
+	Config     map[string]string `json:"config,omitempty"`
+	Predicted  float64           `json:"predicted_epoch_seconds,omitempty"`
+	Metric     string            `json:"metric"`
+	Wanted     int               `json:"runs_wanted"`
+	Runs       []Run             `json:"runs"`
+	Best       int               `json:"best_run"`             // from 1; 0 as long as no epoch has ended
+	Parameters *fileEntry        `json:"parameters,omitempty"` // of run Best
+	Split      fileEntry         `json:"split"`
+	State      *fileEntry        `json:"state,omitempty"`
+	Metrics    fileEntry         `json:"metrics"` // size and digest of the lines that belong to the checkpoint
+	CRC32C     string            `json:"crc32c"`  // last
+}
+
+// files are the files that belong to the checkpoint alone.
+func (m *manifest) files() []*fileEntry {
+	return slices.DeleteFunc([]*fileEntry{m.Parameters, &m.Split, m.State}, func(f *fileEntry) bool { return f == nil })
+}
+
+// fileEntry describes a file.
+type fileEntry struct {
+	File   string `json:"file"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+func describe(name string, data []byte) fileEntry {
+	return fileEntry{name, int64(len(data)), fmt.Sprintf("%x", sha256.Sum256(data))}
+}
+
+// check compares size and digest of a file with those in checkpoint.json.
+func (f *fileEntry) check(data []byte) error {
+	if int64(len(data)) != f.Size {
+		return fmt.Errorf("corrupt: %d bytes, but %s says %d", len(data), File, f.Size)
+	}
+	if found := describe("", data).SHA256; found != f.SHA256 {
+		return fmt.Errorf("corrupt: its SHA-256 is %s, but %s says %s", found, File, f.SHA256)
+	}
+	return nil
+}
+
+// namedFile is a file to be written.
+type namedFile struct {
+	name string
+	data []byte
+}
+
+const zeroCRC = "00000000"
+
+func crcText(data []byte) string { return fmt.Sprintf("%08x", kernel.CRC32C(0, data)) }
+
+// crcDigits is where the eight digits of the file's own checksum start, or -1.
+func crcDigits(text []byte) int {
+	const key = `"crc32c": "`
+	at := bytes.LastIndex(text, []byte(key))
+	if at < 0 || at+len(key)+len(zeroCRC) > len(text) {
+		return -1
+	}
+	return at + len(key)
+}
+
+// MaxBytes estimates the largest size of the checkpoint on disk, while its last run goes on.
+func (c *Checkpoint) MaxBytes() (int64, error) {
+	const head, run, epoch, row = 64 << 10, 2 << 10, 512, 9
+	parameters, err := c.Spec.Parameters()
+	epochs := int64(c.Wanted+1) * int64(c.Options.Epochs) // in metrics.jsonl, and of the last run in the state
+	names := 0
+	for _, name := range c.Data.ClassNames {
+		names += len(name) + 16
+	}
+	return head + int64(names) + 4*savedVectors*parameters + row*int64(len(c.Split.Nodes)) + int64(c.Wanted)*run +
+		epochs*epoch, err
+}
+
+// savedVectors is how many numbers are saved for each parameter at most: the best of all runs and, in the state, the
+// last, the best of the run, and two of the optimizer.
+const savedVectors = 5
+
+// ParameterBytes is the memory for each parameter while a run is saved: the vectors, and the same again as files.
+const ParameterBytes = 2 * 4 * savedVectors
+
+// encode returns the text of checkpoint.json, the files that belong to it alone, and metrics.jsonl.
+func (c *Checkpoint) encode() (text []byte, files []namedFile, metrics []byte, err error) {
+	spec, err := c.Spec.Normalized()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	scales := c.Scales
+	if c.Best < 0 && c.State != nil {
+		scales = make([]float32, len(c.State.Inputs))
+	}
+	if len(scales) != len(spec.Matrices) {
+		return nil, nil, nil, fmt.Errorf("%d scales for a model that reads %d matrices", len(scales), len(spec.Matrices))
+	}
+	m := manifest{
+		Format: Version, Kind: kind, Tool: "hopfeed " + version.Version, Complete: c.Incomplete() == "",
+		Data: c.Data, Model: spec.Saved(scales), Training: c.Options, Batches: c.Batches, Config: c.Config,
+		Predicted: c.PredictedEpochSeconds, Metric: c.Options.Metric,
+		Wanted: c.Wanted, Runs: c.Runs, Best: c.Best + 1, CRC32C: zeroCRC,
+	}
+	// add names a file by its content.
+	add := func(kind, suffix string, data []byte, err error) (*fileEntry, error) {
+		f := describe("", data)
+		f.File = kind + "-" + f.SHA256[:16] + suffix
+		files = append(files, namedFile{f.File, data})
+		return &f, err
+	}
+	if c.Best >= 0 || c.State == nil {
+		tensors, err := spec.Tensors(c.Parameters)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		data, err := safetensors.Encode(map[string]string{"model": spec.Model}, tensors)
+		if m.Parameters, err = add("parameters", ".safetensors", data, err); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	data, err := c.Split.encode()
+	split, err := add("split", ".arrow", data, err)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	m.Split = *split
+	if c.State != nil {
+		data, err := c.State.Encode()
+		if m.State, err = add("state", ".safetensors", data, err); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	var history bytes.Buffer
+	for lines, i := json.NewEncoder(&history), 0; i < len(c.History); i++ {
+		if err := lines.Encode(c.History[i]); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	m.Metrics = describe(MetricsFile, history.Bytes())
+	if text, err = json.MarshalIndent(m, "", "  "); err != nil {
+		return nil, nil, nil, err
+	}
+	text = append(text, '\n')
+	copy(text[crcDigits(text):], crcText(text))
+	return text, files, history.Bytes(), nil
+}
+
+// Load reads and checks a checkpoint, but for the history and the state of an unfinished run. Invalid content is
+// ErrInvalid.
+func Load(fsys vfs.FS, dir string) (*Checkpoint, error) { return load(fsys, dir, false) }
+
+// LoadRun is Load with the history and, if the training can go on, the state.
+func LoadRun(fsys vfs.FS, dir string) (*Checkpoint, error) { return load(fsys, dir, true) }
+
+func load(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
+	c, err := loadOnce(fsys, dir, whole)
+	for i := 0; i < 10 && errors.Is(err, fs.ErrNotExist); i++ {
+		// A training may have replaced the checkpoint, and removed its files, between our reads.
+		c, err = loadOnce(fsys, dir, whole)
+	}
+	return c, err
+}
+
+func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
+	path := filepath.Join(dir, File)
+	text, err := readFile(fsys, path, maxJSONBytes)
+	if err != nil {
+		return nil, err
+	}
+	c, m, err := decodeManifest(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrInvalid, err)
+	}
+	decode := func(file *fileEntry, data []byte, do func([]byte) error) error {
+		err := file.check(data)
+		if err == nil {
+			err = do(data)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", filepath.Join(dir, file.File), ErrInvalid, err)
+		}
+		return nil
+	}
+	read := func(file *fileEntry, do func([]byte) error) error {
+		data, err := readFile(fsys, filepath.Join(dir, file.File), file.Size)
+		if err != nil {
+			return err
+		}
+		return decode(file, data, do)
+	}
+	if m.Parameters != nil {
+		err = read(m.Parameters, func(data []byte) (err error) {
+			c.Parameters, err = decodeParameters(data, c.Spec)
+			return err
+		})
+	} else if !whole {
+		err = fmt.Errorf("%s: %w: no epoch of its training has ended", path, ErrInvalid)
+	}
+	if err == nil {
+		err = read(&m.Split, func(data []byte) (err error) {
+			c.Split, err = decodeSplit(data, m.Data.Nodes, c.Spec)
+			return err
+		})
+	}
+	if err != nil || !whole {
+		return c, err
+	}
+	if m.State != nil {
+		err = read(m.State, func(data []byte) (err error) { c.State, err = trainer.DecodeState(data); return err })
+		if err != nil {
+			return nil, err
+		}
+	}
+	metrics, err := readPlain(fsys, dir, MetricsFile)
+	if err != nil {
+		return nil, err
+	}
+	metrics = metrics[:min(m.Metrics.Size, int64(len(metrics)))]
+	return c, decode(&m.Metrics, metrics, func(data []byte) (err error) {
+		c.History, err = decodeHistory(data, len(c.Runs))
+		return err
+	})
+}
+
+// decodeManifest decodes and checks checkpoint.json, but not the files that it names.
+func decodeManifest(text []byte) (*Checkpoint, *manifest, error) {
+	var head struct {
+		Format int    `json:"format"`
+		Kind   string `json:"kind"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return nil, nil, fmt.Errorf("corrupt: %w", err)
+	}
+	if head.Kind != kind || head.Format != Version {
+		return nil, nil, fmt.Errorf("it is a %q of format version %d; this program reads %q, version %d",
+			head.Kind, head.Format, kind, Version)
+	}
+	at := crcDigits(text)
+	if at < 0 {
+		return nil, nil, errors.New("corrupt: it has no checksum")
+	}
+	zeroed := slices.Clone(text)
+	copy(zeroed[at:], zeroCRC)
+	if stored, found := string(text[at:at+len(zeroCRC)]), crcText(zeroed); stored != found {
+		return nil, nil, fmt.Errorf("corrupt: its checksum is %s, but it says %s", found, stored)
+	}
+	var m manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, nil, fmt.Errorf("corrupt: %w", err)
+	}
+	c := &Checkpoint{
+		Data: m.Data, Batches: m.Batches, Config: m.Config, PredictedEpochSeconds: m.Predicted,
+		Wanted: m.Wanted, Runs: m.Runs, Best: m.Best - 1, Trained: trainer.Trained{Options: m.Training},
+	}
+	var err error
+	if c.Spec, c.Scales, err = m.Model.Spec(); err == nil {
+		err = c.Options.CheckChoices(c.Spec)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	none := m.Best == 0 && m.Parameters == nil && m.State != nil
+	model := m.Best >= 1 && m.Best <= len(m.Runs) && m.Parameters != nil && m.Runs[m.Best-1].BestEpoch >= 1
+	if !none && !model || len(m.Runs) < 1 || len(m.Runs) > m.Wanted {
+		return nil, nil, fmt.Errorf("its model is of run %d, but %d of %d runs were begun", m.Best, len(m.Runs), m.Wanted)
+	}
+	for i, r := range m.Runs {
+		if !slices.Contains([]string{RunInProgress, RunFinished, RunInterrupted, RunDiverged, RunFailed}, r.State) {
+			return nil, nil, fmt.Errorf("run %d is in the unknown state %q", i+1, r.State)
+		}
+	}
+	for _, f := range m.files() {
+		if match := contentFile.FindStringSubmatch(f.File); match == nil || match[2] != "" || f.Size < 0 {
+			return nil, nil, fmt.Errorf("it names a file %q of %d bytes, which no checkpoint has", f.File, f.Size)
+		}
+	}
+	if m.Metrics.File != MetricsFile || m.Metrics.Size < 0 {
+		return nil, nil, fmt.Errorf("its history is in a file %q of %d bytes", m.Metrics.File, m.Metrics.Size)
+	}
+	return c, &m, nil
+}
+
+func decodeParameters(data []byte, spec trainer.Spec) ([]float32, error) {
+	_, found, err := safetensors.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	count, err := spec.Parameters()
+	if err != nil {
+		return nil, err
+	}
+	values := make([]float32, count)
+	want, err := spec.Tensors(values)
+	if err != nil {
+		return nil, err
+	}
+	same := func(a, b safetensors.Tensor) bool { return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) }
+	if !slices.EqualFunc(found, want, same) {
+		return nil, fmt.Errorf("it has the parameters %s, but %s has %s", shapesText(found), spec.Model, shapesText(want))
+	}
+	for i, w := range want {
+		copy(w.Data, found[i].Data)
+	}
+	return values, nil
+}
+
+func shapesText(all []safetensors.Tensor) string {
+	names := make([]string, len(all))
+	for i, t := range all {
+		names[i] = fmt.Sprint(t.Name, t.Shape)
+	}
+	return strings.Join(names, ", ")
+}
+
+func decodeHistory(data []byte, runs int) (history []EpochMetrics, err error) {
+	lines := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var e EpochMetrics
+		if err := lines.Decode(&e); err == io.EOF {
+			return history, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("epoch %d: %w", len(history)+1, err)
+		}
+		if e.Run < 1 || e.Run > runs {
+			return nil, fmt.Errorf("epoch %d is of run %d, but there are %d", len(history)+1, e.Run, runs)
+		}
+		history = append(history, e)
+	}
+}
+
+var splitSchema = arrow.NewSchema([]arrow.Field{
+	{Name: "node", Type: arrow.PrimitiveTypes.Uint32},
+	{Name: "split", Type: arrow.PrimitiveTypes.Uint8},
+	{Name: "label", Type: arrow.PrimitiveTypes.Int32},
+}, nil)
+
+// encode returns the split as an Arrow file of one record batch.
+func (s *Split) encode() ([]byte, error) {
+	const head, row = 4 << 10, 9
+	var b bytes.Buffer
+	b.Grow(head + row*len(s.Nodes))
+	w, err := arrowfile.NewWriter(&b, splitSchema)
+	if err == nil {
+		err = w.Batch(int64(len(s.Nodes)), dtype.BytesOf(s.Nodes), s.Parts, dtype.BytesOf(s.Labels))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}
+
+// decodeSplit is the inverse of Split.encode, for a graph of so many nodes.
+func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err error) {
+	layout, err := arrowfile.ReadLayout(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return s, err
+	}
+	if !layout.Schema.Equal(splitSchema) || len(layout.Batches) != 1 {
+		return s, fmt.Errorf("it does not hold one record batch of %v", splitSchema)
+	}
+	rows := layout.Batches[0].Rows
+	s = Split{make([]uint32, rows), make([]uint8, rows), make([]int32, rows)}
+	for i, to := range [][]byte{dtype.BytesOf(s.Nodes), s.Parts, dtype.BytesOf(s.Labels)} {
+		b := layout.Batches[0].Buffers[i]
+		copy(to, data[b.Offset:b.Offset+b.Length])
+	}
+	classes := math.MaxInt
+	if spec.Target == trainer.ClassTarget {
+		classes = spec.Classes
+	}
+	for i, node := range s.Nodes {
+		ascends := i == 0 || node > s.Nodes[i-1]
+		if int64(node) >= nodes || !ascends || s.Parts[i] < 1 || s.Parts[i] > 3 || s.Labels[i] < -1 || int(s.Labels[i]) >= classes {
+			return s, fmt.Errorf("row %d: node %d after %d, of %d; split %d; label %d of %d classes",
+				i, node, s.Nodes[max(i-1, 0)], nodes, s.Parts[i], s.Labels[i], classes)
+		}
+	}
+	return s, nil
+}
+
+func writeFile(fsys vfs.FS, path string, data []byte) error {
+	f, err := fsys.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// readFile reads a file of at most limit bytes whole.
+func readFile(fsys vfs.FS, path string, limit int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > limit {
+		return nil, fmt.Errorf("%s: %w: corrupt: %d bytes, expected at most %d", path, ErrInvalid, size, limit)
+	}
+	data := make([]byte, size)
+	if n, err := f.ReadAt(data, 0); int64(n) < size {
+		if err == io.EOF {
+			return nil, fmt.Errorf("%s: %w: it ends at byte %d of %d", path, ErrInvalid, n, size)
+		}
+		return nil, err
+	}
+	return data, nil
+}
