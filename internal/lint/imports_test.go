@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,6 +105,43 @@ func TestImportsPointDownward(t *testing.T) {
 	}
 	if files < 20 {
 		t.Errorf("only %d source files found: is the test looking at the module?", files)
+	}
+}
+
+// TestTheArchitecturePageShowsPackagesAndArrows compares the drawing and the table of docs/architecture.md with the code.
+func TestTheArchitecturePageShowsPackagesAndArrows(t *testing.T) {
+	root := os.DirFS("../..")
+	page, err := fs.ReadFile(root, "docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, may := range mayImport {
+		below := strings.Join(slices.DeleteFunc(slices.Clone(may), func(name string) bool { return name == "internal" }), ", ")
+		if folder != "tools" && folder != "cmd" && below != "" && !strings.Contains(string(page), folder+" ──▶ "+below+" ") &&
+			!strings.Contains(string(page), folder+" ──▶ "+below+"\n") {
+			t.Errorf("the drawing lacks %s ──▶ %s", folder, below)
+		}
+	}
+	named := map[string]bool{}
+	for _, match := range regexp.MustCompile("`([a-z0-9/]+)`").FindAllStringSubmatch(string(page), -1) {
+		named[match[1]] = true
+	}
+	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || name == "." {
+			return err
+		}
+		_, err = fs.Stat(root, path.Join(name, "go.mod"))
+		if base := d.Name(); base == "testdata" || base == "demodata" || base[0] == '.' || base[0] == '_' || err == nil {
+			return fs.SkipDir
+		}
+		files, err := fs.Glob(root, path.Join(name, "*.go"))
+		if len(files) > 0 && !named[name] && !strings.Contains(name, "/internal/") {
+			t.Errorf("the table of packages lacks `%s`: say in docs/architecture.md what it holds", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
