@@ -64,8 +64,8 @@ type Info struct {
 	// MapsPinned tells that operations read pinned host memory by themselves, where their contracts
 	// allow it (zero-copy access, by unified virtual addressing).
 	MapsPinned bool
-	// Products says what multiplies matrices: "cuBLAS 12.4", "OpenBLAS", "kernels of this program",
-	// with the reason where a library was looked for.
+	// Products says what multiplies matrices: "cuBLAS 12.4", or "kernels of this program" with
+	// the reason where a library was looked for.
 	Products string
 	// Storage says how files are read into memory that is not the host's, and why not better; "" for
 	// memory of the host.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/blas"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
@@ -107,8 +106,7 @@ func onHost(name string, count int, options func(i, n int) host.Options) Kind {
 	first := options(0, 1)
 	return Kind{
 		Name: name, Count: count,
-		Info:      gds.Info{Name: first.Name, Unified: !first.Discrete, MemoryBytes: first.MemoryBytes, MapsPinned: !first.Unmapped, Products: blas.Name},
-		FreeBytes: first.MemoryBytes,
-		Device:    func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
+		Info: first.Info(), FreeBytes: first.MemoryBytes,
+		Device: func(i, n int) (gds.Device, error) { return host.New(options(i, n)) },
 	}
 }

@@ -54,7 +54,6 @@ func (b bench) loop(op func(s gds.Stream)) {
 	}
 }
 
-// What computes products is compared in internal/blas.
 func BenchmarkGemm(b *testing.B) {
 	for _, s := range [][3]int{{8000, 512, 512}, {8000, 512, 100}, {8000, 47, 100}} {
 		m, n, k := s[0], s[1], s[2]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/blas"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
@@ -33,7 +32,7 @@ func (s *stream) gemm() error {
 		return fmt.Errorf("%w: op(a) is [%d,%d], op(b) [%d,%d]", errShape, m, inner, innerB, n)
 	}
 	g := &s.scratch.gemm
-	g.Begin(blas.Product{
+	g.Begin(kernel.Product{
 		TransA: o.transA, TransB: o.transB, Rows: m, Columns: n, Inner: inner,
 		Alpha: o.alpha, A: a.data, AStride: a.stride, B: b.data, BStride: b.stride,
 		Beta: o.beta, C: c.data, CStride: c.stride,

@@ -1,8 +1,8 @@
 // Package host is the device on the processor: its memory is host memory off
 // the Go heap, each stream is a goroutine with a queue of its own, and the
-// operations are plain Go, but for the products of matrices, which are those of
-// internal/blas. It is always there, and what the other devices are measured
-// against.
+// operations are plain Go, but for products of matrices and what else
+// internal/kernel computes. It is always there, and what the other devices are
+// measured against.
 //
 // Arithmetic: sums run in fixed blocks whatever the number of threads, and no
 // result depends on where in memory an operand lies.
@@ -16,7 +16,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/internal/readpath"
-	"github.com/hopfeed/hopfeed/internal/blas"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -64,9 +63,6 @@ func New(o Options) (*Device, error) {
 		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads, link of %d bytes a second: want no negative numbers",
 			o.MemoryBytes, o.Threads, o.LinkBytesPerSecond)
 	}
-	if err := blas.Load(); err != nil {
-		return nil, fmt.Errorf("host device: %w", err)
-	}
 	if o.Name == "" {
 		o.Name = "host"
 	}
@@ -82,8 +78,16 @@ func New(o Options) (*Device, error) {
 	}, nil
 }
 
+// Info describes a device with these options.
+func (o Options) Info() gds.Info {
+	return gds.Info{
+		Name: o.Name, Unified: !o.Discrete, MemoryBytes: o.MemoryBytes, MapsPinned: !o.Unmapped,
+		Products: "kernels of this program",
+	}
+}
+
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.options.Name, Unified: !d.options.Discrete, MemoryBytes: d.options.MemoryBytes, MapsPinned: !d.options.Unmapped, Products: blas.Name}
+	return d.options.Info()
 }
 
 func (d *Device) Usage() gds.Usage {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hopfeed/hopfeed/internal/blas"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // team runs the loop of an operation on the stream's goroutine and helpers. It allocates nothing:
@@ -164,7 +164,7 @@ func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 
 // scratch is memory for operations that need some, kept for the next ones.
 type scratch struct {
-	gemm    blas.Gemm
+	gemm    kernel.Gemm
 	sums    []float32 // of addUp
 	columns []float32 // of NormalizeColumns and its like
 	scores  []float32 // of AttentionGrad

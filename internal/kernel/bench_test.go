@@ -88,7 +88,7 @@ func BenchmarkFeistel(b *testing.B) {
 }
 
 // BenchmarkGemm multiplies on one goroutine: the products of a layer of 512 by 512 forward and for its
-// weights' gradient. Those of other libraries are compared in internal/blas.
+// weights' gradient.
 func BenchmarkGemm(b *testing.B) {
 	const rows, width = 2048, 512
 	x, w, y := make([]float32, rows*width), make([]float32, width*width), make([]float32, rows*width)

@@ -1,11 +1,10 @@
 """Times epochs of training by Hopfeed and by PyTorch, in turn: the same models, sizes, batches and optimizer.
 
-    python tools/bench/peers/train.py ./hopfeed WORK [--openblas ./hopfeed-openblas] [--models sgc sign hoga] [--rounds 3]
+    python tools/bench/peers/train.py ./hopfeed WORK [--models sgc sign hoga] [--rounds 3]
 
 Needs torch (CPU). 100 features, hops 0 to 3, 47 classes, batches of 8000 rows, Adam, dropout 0.5, float32.
 
-- hopfeed: `train` from host memory, rows reshuffled, and from storage, chunks reshuffled; --openblas is a build
-  with that tag, from host memory.
+- hopfeed: `train` from host memory, rows reshuffled, and from storage, chunks reshuffled.
 - torch, fused: a random order, then one index_select a matrix and batch. torch, DataLoader: of a TensorDataset,
   two workers.
 
@@ -139,7 +138,6 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("hopfeed", type=pathlib.Path)
     p.add_argument("work", type=pathlib.Path)
-    p.add_argument("--openblas", type=pathlib.Path)
     p.add_argument("--models", nargs="+", choices=ROWS, default=list(ROWS))
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--epochs", type=int, default=3)
@@ -162,10 +160,8 @@ def main():
 
         def builds():
             found = {}
-            for name, build, flags in (("hopfeed", hopfeed, ["--placement", "host", "--shuffle", "rr"]), ("hopfeed storage", hopfeed, ["--placement", "storage"]),
-                                       ("hopfeed openblas", o.openblas, ["--placement", "host", "--shuffle", "rr"])):
-                if build:
-                    found[f"{model}, {name}"] = ours(build.resolve(), store, model, o.epochs, o.threads, *flags)
+            for name, flags in (("hopfeed", ["--placement", "host", "--shuffle", "rr"]), ("hopfeed storage", ["--placement", "storage"])):
+                found[f"{model}, {name}"] = ours(hopfeed, store, model, o.epochs, o.threads, *flags)
             return found
 
         r = measure(o.rounds, peers, builds)
