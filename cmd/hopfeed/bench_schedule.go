@@ -63,8 +63,8 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
 	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
 	f.StringSliceVar(&o.names, "schedules", nil, "schedules to compare, separated by commas (default all)")
-	o.declareShare(f)
-	o.queueOptions.declareFlags(f)
+	declareShare(f, &o.Schedule)
+	declareQueues(f, &o.Schedule)
 	a.declareDevices(f)
 	o.declarePlacedFlags(f)
 	model := f.Lookup("model")
@@ -99,8 +99,8 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 				return nil, usagef("--schedules: %s", err)
 			}
 		}
-		if o.share > 1 || math.IsNaN(o.share) || o.share < 0 && o.share != -1 {
-			return nil, usagef("--cpu-share %v: want a share from 0 to 1", o.share)
+		if o.Schedule.CPUShare > 1 || math.IsNaN(o.Schedule.CPUShare) || o.Schedule.CPUShare < 0 && o.Schedule.CPUShare != -1 {
+			return nil, usagef("--cpu-share %v: want a share from 0 to 1", o.Schedule.CPUShare)
 		}
 		if o.store != "" {
 			return runBenchSchedule(ctx, a, &o)
@@ -239,7 +239,7 @@ func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (res
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
 		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
-	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.share, Seed: a.seed}
+	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.Schedule.CPUShare, Seed: a.seed}
 	var results scheduleResults
 	for _, name := range o.names {
 		s, err := collective.Find(name)

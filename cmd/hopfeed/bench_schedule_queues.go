@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -60,7 +61,7 @@ func (l queueResults) print(a *app) (result, error) {
 func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, spec trainer.Spec, part session.Partition) (results queueResults, err error) {
 	most := max(1, a.emulate.GPUs)
 	defer func() { a.emulate.GPUs = min(a.emulate.GPUs, most) }()
-	o.schedule = scheduler.MultiQueue
+	o.Schedule.Name = scheduler.MultiQueue
 	for n := 1; n <= most; n++ {
 		if a.emulate.GPUs > 0 {
 			a.emulate.GPUs = n
@@ -76,15 +77,15 @@ func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o *benchSchedu
 
 // benchDevices compares on all devices that there are.
 func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, spec trainer.Spec, part session.Partition) (results queueResults, err error) {
-	in, err := a.openQueued(ctx, graph, &o.trainOptions, spec, part, 0)
+	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	if err := in.planQueues(ctx, a, graph, &o.trainOptions, spec, part, nil); err != nil {
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
 		return nil, err
 	}
-	chosen := in.queues
+	chosen := in.Queues
 	plans := []*scheduler.Queues{chosen.Synchronous(), chosen}
 	for i, name := range []string{synchronousRow, scheduler.MultiQueue} {
 		r := plans[i].Report
@@ -92,10 +93,10 @@ func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchSched
 	}
 	for range o.rounds {
 		for i, q := range plans {
-			in.queues = q
-			seconds, err := in.trainEpoch(ctx, a, o, spec, part)
+			in.Queues = q
+			seconds, err := a.trainQueuedEpoch(ctx, in, o, spec)
 			if err != nil {
-				return nil, in.explain(err)
+				return nil, in.Explain(err)
 			}
 			results[i].EpochsSeconds = append(results[i].EpochsSeconds, seconds)
 		}
@@ -110,27 +111,24 @@ func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchSched
 	return results, nil
 }
 
-// trainEpoch trains a model on an epoch, and drops it. It returns the seconds of the epoch.
-func (in *queuedInput) trainEpoch(ctx context.Context, a *app, o *benchScheduleOptions, spec trainer.Spec, part session.Partition) (seconds float64, err error) {
-	sets, err := in.trainSets(part, a.seed)
-	if err == nil {
-		err = in.queues.Apply(sets)
-	}
+// trainQueuedEpoch trains a model on an epoch, and drops it. It returns the seconds of the epoch.
+func (a *app) trainQueuedEpoch(ctx context.Context, in *training.Graph, o *benchScheduleOptions, spec trainer.Spec) (seconds float64, err error) {
+	sets, err := in.TrainSets(a.seed)
 	if err != nil {
 		return 0, err
 	}
 	options := o.Options
-	options.Epochs, options.EvalEvery, options.Patience, options.Queues = 1, 1, 0, in.queues.Training()
+	options.Epochs, options.EvalEvery, options.Patience, options.Queues = 1, 1, 0, in.Queues.Training()
 	var ranks []trainer.Rank
-	for i, device := range in.all {
-		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: sets[i], BatchRows: in.shareRows()}})
+	for i, device := range in.Devices() {
+		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: sets[i], BatchRows: in.ShareRows()}})
 	}
 	f, err := trainer.Start(ctx, ranks, spec, options)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	f.Time(in.queues.Times())
+	f.Time(in.Queues.Times())
 	err = f.Train(ctx, func(e trainer.Epoch, _ func() (*trainer.Result, error)) { seconds = e.TrainSeconds })
 	return seconds, err
 }

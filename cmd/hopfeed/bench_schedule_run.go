@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -104,12 +105,12 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
 	if aggregation, _ := trainer.AggregationOf(o.model); aggregation == "" {
-		return nil, usagef("--model %s reads a hop store, of which nothing is sampled: want one that reads a graph, such as sage", o.model)
+		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a graph, such as sage", o.model)
 	}
 	if slices.Contains(o.names, scheduler.MultiQueue) {
-		o.schedule = scheduler.MultiQueue // whose flags are checked
+		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
 	}
-	if err := o.fillGraphDefaults(); err != nil {
+	if err := o.checkInputFlags(); err != nil {
 		return nil, err
 	}
 	spec, part, err := a.planTraining(ctx, graph, &o.trainOptions)
@@ -138,14 +139,14 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return queues.print(a)
 		}
 	}
-	o.schedule = scheduler.Auto // some of them is wanted
-	in, err := a.openGraphInput(ctx, graph, &o.trainOptions, spec, part, 0, nil)
+	o.Schedule.Name = scheduler.Auto // some of them is wanted
+	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	in.note(a)
-	run := &scheduleRun{app: a, o: o, in: in, spec: spec, part: part}
+	a.noteInput(in)
+	run := &scheduleRun{app: a, o: o, in: in, spec: spec}
 	var results scheduleResults
 	var charts [][]byte
 	for _, s := range settings {
@@ -195,19 +196,19 @@ func (b bothResults) text(w io.Writer) {
 type scheduleRun struct {
 	app  *app
 	o    *benchScheduleOptions
-	in   *graphInput
+	in   *training.Graph
 	spec trainer.Spec
-	part session.Partition
 }
 
 // setting runs all schedules on a machine, one after another in each round.
 func (r *scheduleRun) setting(ctx context.Context, s setting) (scheduleResults, []bench.Timeline, error) {
 	a, in := r.app, r.in
-	in.scheduler = nil
+	in.Schedule = nil
 	if s.paper != nil {
 		s.emulate(a)
+		in.Emulate(a.emulate.Stages)
 	}
-	profile, inputs, err := in.profile(ctx, a, &r.o.trainOptions, r.spec, r.part)
+	profile, inputs, err := in.Profile(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -217,9 +218,9 @@ func (r *scheduleRun) setting(ctx context.Context, s setting) (scheduleResults, 
 	var all []*scheduler.Scheduler
 	var timelines []bench.Timeline
 	for _, name := range r.o.names {
-		of, err := scheduler.New(name, profile, inputs, a.pace())
+		of, err := in.Scheduler(name, profile, inputs)
 		if errors.Is(err, sampling.ErrOptions) { // the device prepares nothing
-			why := in.whyNot
+			why := in.WhyNot
 			if why == "" {
 				why = err.Error()
 			}
@@ -236,7 +237,7 @@ func (r *scheduleRun) setting(ctx context.Context, s setting) (scheduleResults, 
 	}
 	for range r.o.rounds {
 		for _, of := range all {
-			in.scheduler = of
+			in.Schedule = of
 			if err := r.epoch(ctx); err != nil {
 				return nil, nil, fmt.Errorf("schedule %s: %w", of.Choice.Name, err)
 			}
@@ -262,17 +263,17 @@ func (r *scheduleRun) setting(ctx context.Context, s setting) (scheduleResults, 
 
 // epoch trains a model on an epoch, and drops it.
 func (r *scheduleRun) epoch(ctx context.Context) (err error) {
-	set, err := r.in.trainSet(r.part, r.app.seed)
+	sets, err := r.in.TrainSets(r.app.seed)
 	if err != nil {
 		return err
 	}
 	options := r.o.Options
 	options.Epochs, options.EvalEvery, options.Patience = 1, 1, 0
-	rank := trainer.Rank{Device: r.in.device, Data: trainer.Data{Train: set, BatchRows: r.in.shareRows()}}
+	rank := trainer.Rank{Device: r.in.Devices()[0], Data: trainer.Data{Train: sets[0], BatchRows: r.in.ShareRows()}}
 	f, err := trainer.Start(ctx, []trainer.Rank{rank}, r.spec, options)
 	if err != nil {
-		return r.in.explain(err)
+		return r.in.Explain(err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return r.in.explain(f.Train(ctx, nil))
+	return r.in.Explain(f.Train(ctx, nil))
 }

@@ -132,7 +132,7 @@ func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
 		text, decides := flagValue(f), !slices.Contains(notSettings, f.Name)
-		if o.schedule == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
+		if o.Schedule.Name == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
 			decides = text != "0"
 		}
 		if decides && text != "" {

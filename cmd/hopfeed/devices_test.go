@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -181,11 +182,11 @@ func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loa
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Loaders.Close()) }()
-	d, err := storeInput{s}.rowSets(ctx, session.RegionPartition(), 1, true)
+	d, err := training.Store{Session: s, Part: session.RegionPartition()}.Sets(ctx, 1, true)
 	if err != nil {
 		return nil, err
 	}
-	return trainer.Fit(ctx, d.ranks(storeInput{s}), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
+	return trainer.Fit(ctx, d.Ranks(training.Store{Session: s}), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
 }
 
 // scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the

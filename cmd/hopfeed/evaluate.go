@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -167,10 +168,10 @@ func splitText(number int, file bool) string {
 }
 
 // openEvaluation opens the input of an evaluation. held is what the command holds in host memory beside.
-func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions, plan evaluation, held int64) (trainingInput, error) {
+func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions, plan evaluation, held int64) (training.Input, error) {
 	held += metricBytes(c.Options.Metric, plan.rows, c.Spec)
 	if dir.Manifest.Kind == format.KindGraph {
-		in, err := a.openGraph(ctx, dir, graphNeeds{spec: c.Spec, placement: o.placement, held: held})
+		in, err := a.openGraph(ctx, dir, c.Spec, o.placement, held)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +185,7 @@ func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *checkpoint
 	if err != nil {
 		return nil, err
 	}
-	return storeInput{s}, nil
+	return training.Store{Session: s}, nil
 }
 
 func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
@@ -229,11 +230,11 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	in.note(a)
+	a.noteInput(in)
 
 	var sections []trainer.NamedRows
 	for _, part := range plan.parts {
-		sets, err := in.inOrder(part.Rows)
+		sets, err := in.InOrder(part.Rows)
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +245,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		sections = append(sections, section)
 	}
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, in.devices(), &c.Trained, in.shareRows(), sections)
+	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +268,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
 		Settings: c.Settings(), PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
 	}
-	in.describe(&e.trained)
+	e.Report = in.Report()
 	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0
 	for _, id := range c.Spec.Matrices {
 		e.Matrices = append(e.Matrices, id.String())

@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -32,7 +33,7 @@ func TestCommandsFreeWhatTheyAllocate(t *testing.T) {
 	}
 	for _, name := range sampling.Names() {
 		line := strings.Replace(train, " --fanout 3,2", "", 1) + " --sampler " + name
-		if name == localitySampler {
+		if name == training.LocalitySampler {
 			line += " --bias 2 --cache ducati:3000B"
 		}
 		lines = append(lines, line)

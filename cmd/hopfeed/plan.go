@@ -44,7 +44,7 @@ func newPlanCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declarePlacedFlags(f)
-	o.scheduleOptions.declareFlags(f)
+	declareSchedule(f, &o.Schedule)
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
 	f.IntVar(&o.devices, "devices", 0, "number of devices of the --hardware to use (default all)")
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
@@ -102,7 +102,7 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	} else if aggregation != "" {
 		return a.planGraphTraining(ctx, &o)
 	}
-	if err := o.fillGraphDefaults(); err != nil { // which refuses flags of models that read a graph
+	if err := o.checkInputFlags(); err != nil { // which refuses flags of models that read a graph
 		return nil, err
 	}
 	if o.store != "" {
@@ -132,13 +132,15 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 	if err := o.fillByRows(session.CountRows(layout, part.Train)); err != nil {
 		return nil, err
 	}
-	so := o.sessionOptions(layout, spec, part)
+	to, err := a.trainingOptions(ctx, m, &o.trainOptions, spec, part)
+	if err != nil {
+		return nil, err
+	}
 	var plan session.Plan
 	if o.machine != nil {
-		plan, err = a.describedPlan(layout, spec, so, o)
+		plan, err = a.describedPlan(layout, spec, to.Session(layout), o)
 	} else {
-		so.Machine = a.machine(ctx)
-		plan, err = session.MakePlan(ctx, store, so)
+		plan, err = session.MakePlan(ctx, store, to.Session(layout))
 	}
 	if err != nil {
 		return nil, err

@@ -78,7 +78,11 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	if err := o.fillByRows(train); err != nil {
 		return nil, err
 	}
-	plan, err := a.describedPlan(layout, spec, o.sessionOptions(layout, spec, session.RegionPartition()), o)
+	to, err := a.trainingOptions(ctx, &format.Manifest{}, &o.trainOptions, spec, session.RegionPartition())
+	if err != nil {
+		return nil, err
+	}
+	plan, err := a.describedPlan(layout, spec, to.Session(layout), o)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
 )
 
 // trainingPeak is what a training on a graph takes at most, off the heap of Go and on all devices, what is planned of
@@ -24,8 +25,8 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 	p.taken = offheap.Peak() - before
 	var r struct {
 		Devices int
-		Memory  memoryPlan `json:"memory_plan"`
-		Peak    int64      `json:"peak_device_bytes"`
+		Memory  training.Memory `json:"memory_plan"`
+		Peak    int64           `json:"peak_device_bytes"`
 	}
 	readJSON(t, o.stdout, &r)
 	m := r.Memory

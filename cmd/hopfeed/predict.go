@@ -29,6 +29,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/export"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -270,22 +271,21 @@ func (a *app) predictNodes(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	if err := table.checkSpace(a.fs, o.output); err != nil {
 		return err
 	}
-	in, err := a.openGraph(ctx, graph, graphNeeds{spec: c.Spec, placement: o.placement, held: table.memoryBytes() + c.Spec.PredictBytes(inferenceRows) + 12*int64(len(nodes))})
+	in, err := a.openGraph(ctx, graph, c.Spec, o.placement, table.memoryBytes()+c.Spec.PredictBytes(training.InferenceRows)+12*int64(len(nodes)))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	in.note(a)
-	sets, err := in.inOrder(loader.Rows{List: nodes})
+	a.noteInput(in)
+	sets, err := in.InOrder(loader.Rows{List: nodes})
 	if err != nil {
 		return err
 	}
-	if err := a.writePredictions(ctx, c, in.devices(), in.shareRows(), []trainer.NamedRows{{Name: "nodes", Rows: []trainer.Epocher{sets[0]}}}, table, o, p); err != nil {
+	if err := a.writePredictions(ctx, c, in.Devices(), in.ShareRows(), []trainer.NamedRows{{Name: "nodes", Rows: []trainer.Epocher{sets[0]}}}, table, o, p); err != nil {
 		return err
 	}
-	var t trained
-	in.describe(&t)
-	p.Placement, p.Reasons, p.Devices, p.PeakDeviceBytes = t.Placement, t.Reasons, t.Devices, in.PeakBytes()
+	r := in.Report()
+	p.Placement, p.Reasons, p.Devices, p.PeakDeviceBytes = r.Placement, r.Reasons, r.Devices, in.PeakBytes()
 	return nil
 }
 

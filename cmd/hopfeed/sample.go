@@ -53,7 +53,7 @@ func newSampleCommand(a *app) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
-	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, "in-neighbours of a node, or nodes, of each layer; the first is nearest the seeds, -1 is all")
+	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
 	f.IntVar(&o.batch, "batch", 1024, "seeds of a batch")
 	f.IntVar(&o.epochs, "epochs", 1, "times that all seeds are sampled")
 	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")

@@ -31,7 +31,7 @@ func (a *app) isBegun(o *trainOptions) bool {
 // keepMatrices sets --hops and --operator, where they are left open, as in a training that goes on: matrices may have
 // been added to the store since it began.
 func (o *trainOptions) keepMatrices(before *checkpoint.Checkpoint) {
-	if before == nil || before.Spec.Model != o.model || o.sampler != "" {
+	if before == nil || before.Spec.Model != o.model || o.Sampler != "" {
 		return
 	}
 	operators, hops := before.Spec.Choice()

@@ -148,7 +148,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	refusals := []refusal{
 		{"--sampler ladies", "--cache gns:60rows --sampler locality", "--fanout has 4 numbers for 2 layers"},
 		{"--sampler saint-rw", "--schedule multi-queue" + queues + " --emulate gpu=2", "which 2 ranks cannot share"},
-		{"--schedule multi-queue", "--buffers", "say how many by --queue"},
+		{"--schedule multi-queue", "--buffers", "give --queue"},
 		{"--cache optimal", "--memory", "at least, --memory allows 75 MiB"},
 	}
 	byDevice := []string{"--schedule gpu", "--schedule mixed", "--schedule collective"}

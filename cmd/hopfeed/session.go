@@ -9,7 +9,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -87,4 +89,66 @@ func oneOf(flag, value string, allowed ...string) error {
 		}
 	}
 	return usagef("--%s %q: want one of %v", flag, value, allowed)
+}
+
+// noteInput prints where an input is read from, and why.
+func (a *app) noteInput(in training.Input) {
+	switch in := in.(type) {
+	case training.Store:
+		a.notePlacement(in.Session)
+	case *training.Graph:
+		r := in.Report()
+		a.note("features from %s", r.Placement)
+		for _, reason := range r.Reasons {
+			a.detail("  %s", reason)
+		}
+	}
+}
+
+// openGraph opens a graph for a model that is applied to it. held is what the command holds in host memory beside.
+func (a *app) openGraph(ctx context.Context, graph *format.Dir, spec trainer.Spec, where string, held int64) (*training.Graph, error) {
+	return training.OpenGraph(ctx, graph, training.Options{Machine: a.machine(ctx), Spec: spec, Placement: where, HeldBytes: held})
+}
+
+// trainingOptions are the options of a training on the rows of part, with what the command holds in host memory beside.
+func (a *app) trainingOptions(ctx context.Context, m *format.Manifest, o *trainOptions, spec trainer.Spec, part session.Partition) (training.Options, error) {
+	held, err := o.heldBytes(m, spec)
+	return training.Options{
+		Machine: a.machine(ctx), Stages: a.emulate.Stages, Spec: spec, Placement: o.placement, HeldBytes: held,
+		Train: true, Part: part, NoTest: o.validOnly, Seed: a.seed, Options: o.Options, BatchRows: o.BatchRows,
+		Shuffle: o.shuffle, ChunkRows: o.chunkRows, Sampling: o.Sampling, Schedule: o.Schedule,
+	}, err
+}
+
+// openInput opens the input of a training. Before are the batches of a training that goes on, or zero.
+func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, before checkpoint.Batches) (training.Input, error) {
+	to, err := a.trainingOptions(ctx, &dir.Manifest, o, spec, part)
+	if err != nil {
+		return nil, err
+	}
+	return training.Open(ctx, dir, to, before)
+}
+
+// openTrainingGraph opens a graph by the schedule of the options.
+func (a *app) openTrainingGraph(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition) (*training.Graph, error) {
+	to, err := a.trainingOptions(ctx, &graph.Manifest, o, spec, part)
+	if err != nil {
+		return nil, err
+	}
+	return training.OpenGraph(ctx, graph, to)
+}
+
+// chooseSchedule chooses who prepares the batches of a graph, and says so. Before is the run that goes on, or nil.
+func (a *app) chooseSchedule(ctx context.Context, graph *training.Graph, o *trainOptions, before *trainer.State) error {
+	if o.Schedule.IsOff(a.machine(ctx).Devices.Info) {
+		a.note("schedule: the processor prepares all batches, as the device is the processor")
+	}
+	notes, err := graph.ChooseSchedule(ctx, before)
+	for _, n := range notes {
+		a.note("%s", n)
+	}
+	if err == nil && graph.Queues != nil {
+		o.Options.Queues = graph.Queues.Training()
+	}
+	return err
 }

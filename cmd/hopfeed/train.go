@@ -20,6 +20,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -51,8 +52,8 @@ type trainOptions struct {
 	trials       []byte           // that have chosen some of the options, as run logs them; nil: none
 	validOnly    bool             // a trial: the test rows are not read
 	labels       []session.Labels // of training, validation and test rows
-	samplingOptions
-	scheduleOptions
+	training.Sampling
+	training.Schedule
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -127,8 +128,8 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
 	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
-	f.StringVar(&o.Schedule, "lr-schedule", choice("schedule"), "how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
-	o.scheduleOptions.declareFlags(f)
+	f.StringVar(&o.Options.Schedule, "lr-schedule", choice("schedule"), "how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
+	declareSchedule(f, &o.Schedule)
 	f.Float64Var(&o.WarmUp, "warm-up", 0, "number of epochs in which the learning rate grows to its full size")
 	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
 	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
@@ -145,7 +146,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.IntSliceVar(&o.hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are; of sgc, the number that is best on validation rows)")
 	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
-	o.samplingOptions.declareFlags(f)
+	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
 	f.Var(&o.splitNumbers, "split", "number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
@@ -340,7 +341,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
-	if err := o.fillGraphDefaults(); err != nil {
+	if err := o.checkInputFlags(); err != nil {
 		return nil, err
 	}
 	saver, err := a.openSaver(o)
@@ -376,7 +377,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	batches := in.batches()
+	batches := in.Batches()
 	if devices := before.Devices; before.Rows > 0 && devices != batches.Devices { // the same batches, shared otherwise
 		a.note("the training began on %d devices and goes on on %d: its last digits are others than those of one that does not stop", devices, batches.Devices)
 	}
@@ -389,21 +390,17 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if m.Kind == format.KindStore {
 		addBatches(saver.Config, batches)
 	}
-	t := &training{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
+	t := &runs{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
 	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
-	in.note(a)
-	switch graph := in.(type) {
-	case *queuedInput:
-		err = graph.planQueues(ctx, a, store, o, spec, part, saver.Resume)
-	case *graphInput:
-		if o.schedule != "" {
-			err = graph.planSchedule(ctx, a, o, spec, part)
+	a.noteInput(in)
+	if graph, ok := in.(*training.Graph); ok {
+		if err := a.chooseSchedule(ctx, graph, o, saver.Resume); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
+	if seconds := in.Report().PredictedEpochSeconds; seconds != nil {
+		saver.PredictedEpochSeconds = *seconds
 	}
-	saver.PredictedEpochSeconds = in.predictedSeconds()
 	err = trainingOutcome(saver, o, t.runAll(ctx))
 	if len(finishedRuns(saver.Runs)) == 0 {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -102,27 +101,6 @@ func (o *trainOptions) noteLabels(a *app) {
 			a.note("%d of the %s have no label, and do not count", missing, count(n.Rows, part+" row"))
 		}
 	}
-}
-
-// sessionOptions are those of a session that trains on the rows of p.
-func (o *trainOptions) sessionOptions(layout format.Layout, spec trainer.Spec, p session.Partition) session.Options {
-	so := session.Options{
-		Matrices: spec.Matrices, Rows: []loader.Rows{p.Train, p.Valid, p.Test}, Train: true,
-		BatchRows: o.BatchRows, Placement: o.placement, Shuffle: o.shuffle, ChunkRows: o.chunkRows, Model: spec,
-	}
-	if o.validOnly {
-		so.Rows = so.Rows[:2]
-	}
-	// Of the median epoch: half of the rows if every second epoch is validated, none if fewer are.
-	validRows := session.CountRows(layout, p.Valid)
-	every := o.EvalEvery
-	if every == 0 {
-		every = trainer.DefaultEvalEvery(session.CountRows(layout, p.Train), validRows, o.Epochs)
-	}
-	if every <= 2 {
-		so.ValidRows = validRows / int64(every)
-	}
-	return so
 }
 
 // heldBytes is what the command holds in host memory beside a session.

@@ -82,7 +82,7 @@ func TestQueuesThatCannotBeAreUsageErrors(t *testing.T) {
 		"--schedule multi-queue --gradients 99":                                     "--gradients 99",
 		"--schedule multi-queue --sync-every -4":                                    "--sync-every -4",
 		"--schedule multi-queue --buffers 3":                                        "--queue",
-		"--schedule cpu --queue 3":                                                  "are of --schedule multi-queue",
+		"--schedule cpu --queue 3":                                                  "are for --schedule multi-queue",
 		"--schedule multi-queue --sampler full":                                     "every batch is all nodes",
 		"--emulate gpu=2,mem=1GiB":                                                  "train --schedule multi-queue",
 		"--schedule multi-queue --emulate gpu=2,mem=1GiB --sampler saint-rw":        "chooses the seeds of a batch",

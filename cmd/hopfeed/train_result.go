@@ -10,56 +10,45 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
-	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // trained is the result of train; evaluate fills in the fields that apply to it. Figures are
 // means over the runs, with sample standard deviations.
 type trained struct {
-	Model                 string                 `json:"model"`
-	Dataset               string                 `json:"dataset"`
-	Matrices              []string               `json:"matrices"`
-	Placement             string                 `json:"placement"`
-	Shuffle               string                 `json:"shuffle"`
-	Reasons               []string               `json:"reasons"`
-	Settings              trainer.Settings       `json:"settings"`
-	Devices               int                    `json:"devices"`
-	Sharded               bool                   `json:"sharded"`
-	RemoteRows            float64                `json:"remote_rows"` // fraction of the training rows that another device held
-	PredictedRemoteRows   float64                `json:"predicted_remote_rows"`
-	RemoteBytes           int64                  `json:"remote_bytes"` // that moved between devices, in all epochs
-	Epochs                *float64               `json:"epochs"`
-	BestEpoch             *float64               `json:"best_epoch"`
-	Selection             string                 `json:"selection"`
-	Metric                string                 `json:"metric"`
-	TrainLoss             *float64               `json:"train_loss"`
-	TrainLossStd          *float64               `json:"train_loss_std"`
-	ValidMetric           *float64               `json:"valid_metric"`
-	ValidMetricStd        *float64               `json:"valid_metric_std"`
-	TestMetric            *float64               `json:"test_metric"`
-	TestMetricStd         *float64               `json:"test_metric_std"`
-	EpochSeconds          *float64               `json:"epoch_seconds"`
-	EpochSecondsStd       *float64               `json:"epoch_seconds_std"`
-	StageSeconds          map[string]float64     `json:"stage_seconds"`
-	LoadWaitSeconds       *float64               `json:"load_wait_seconds"`
-	LoadWaitSecondsStd    *float64               `json:"load_wait_seconds_std"`
-	RowsPerSecond         *float64               `json:"rows_per_second"`
-	RowsPerSecondStd      *float64               `json:"rows_per_second_std"`
-	EpochTraffic          loader.Traffic         `json:"epoch_traffic"` // of the features of an epoch's batches
-	ConvergenceEpoch      *float64               `json:"convergence_epoch"`
-	PredictedEpochSeconds *float64               `json:"predicted_epoch_seconds"`
-	PeakDeviceBytes       int64                  `json:"peak_device_bytes"`
-	Memory                *memoryPlan            `json:"memory_plan,omitempty"` // of a graph
-	Seeds                 []uint64               `json:"seeds"`
-	Splits                []int                  `json:"splits,omitempty"`   // if several were trained on
-	Schedule              *scheduler.Report      `json:"schedule,omitempty"` // of the batches of a graph
-	Queues                *scheduler.QueueReport `json:"multi_queue,omitempty"`
-	Load                  loader.Stats           `json:"load"`
-	Seconds               float64                `json:"seconds"`
-	Runs                  []checkpoint.Run       `json:"runs,omitempty"`
-	Resumed               bool                   `json:"resumed,omitempty"` // parts of the runs were made before
-	Output                string                 `json:"output,omitempty"`
+	training.Report
+	Model              string             `json:"model"`
+	Dataset            string             `json:"dataset"`
+	Matrices           []string           `json:"matrices"`
+	Settings           trainer.Settings   `json:"settings"`
+	RemoteRows         float64            `json:"remote_rows"` // fraction of the training rows that another device held
+	Epochs             *float64           `json:"epochs"`
+	BestEpoch          *float64           `json:"best_epoch"`
+	Selection          string             `json:"selection"`
+	Metric             string             `json:"metric"`
+	TrainLoss          *float64           `json:"train_loss"`
+	TrainLossStd       *float64           `json:"train_loss_std"`
+	ValidMetric        *float64           `json:"valid_metric"`
+	ValidMetricStd     *float64           `json:"valid_metric_std"`
+	TestMetric         *float64           `json:"test_metric"`
+	TestMetricStd      *float64           `json:"test_metric_std"`
+	EpochSeconds       *float64           `json:"epoch_seconds"`
+	EpochSecondsStd    *float64           `json:"epoch_seconds_std"`
+	StageSeconds       map[string]float64 `json:"stage_seconds"`
+	LoadWaitSeconds    *float64           `json:"load_wait_seconds"`
+	LoadWaitSecondsStd *float64           `json:"load_wait_seconds_std"`
+	RowsPerSecond      *float64           `json:"rows_per_second"`
+	RowsPerSecondStd   *float64           `json:"rows_per_second_std"`
+	EpochTraffic       loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
+	ConvergenceEpoch   *float64           `json:"convergence_epoch"`
+	PeakDeviceBytes    int64              `json:"peak_device_bytes"`
+	Seeds              []uint64           `json:"seeds"`
+	Splits             []int              `json:"splits,omitempty"` // if several were trained on
+	Seconds            float64            `json:"seconds"`
+	Runs               []checkpoint.Run   `json:"runs,omitempty"`
+	Resumed            bool               `json:"resumed,omitempty"` // parts of the runs were made before
+	Output             string             `json:"output,omitempty"`
 
 	rows [3]int64 // train, valid, test
 	// Of an epoch, the least: of training without validation, and of all processors together.
@@ -143,7 +132,7 @@ func lossText(loss float64) string {
 }
 
 // result reports the runs that finished.
-func (t *training) result(dataset string) *trained {
+func (t *runs) result(dataset string) *trained {
 	r := &trained{
 		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.Runs, Resumed: t.saver.Resumed, rows: t.rows,
@@ -154,7 +143,7 @@ func (t *training) result(dataset string) *trained {
 			r.fastestSeconds = e.TrainSeconds
 		}
 	}
-	t.input.describe(r)
+	r.Report = t.input.Report()
 	if t.saver.LastSaved != nil {
 		r.Output = t.o.run
 	}

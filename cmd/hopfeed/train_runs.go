@@ -11,17 +11,18 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// training is the runs of a training on one input.
-type training struct {
+// runs is the runs of a training on one input.
+type runs struct {
 	app   *app
 	o     *trainOptions
 	spec  trainer.Spec
 	store *format.Dir
 	part  session.Partition
-	input trainingInput
+	input training.Input
 	saver *checkpoint.Saver
 
 	rows         [3]int64 // of a run: train, valid, test
@@ -29,7 +30,7 @@ type training struct {
 }
 
 // runAll makes all runs that were not made before. It ends with the first that fails, unless that diverges.
-func (t *training) runAll(ctx context.Context) error {
+func (t *runs) runAll(ctx context.Context) error {
 	done := len(t.saver.Runs)
 	if t.saver.Resume != nil {
 		done--
@@ -53,14 +54,14 @@ func finishedRuns(all []checkpoint.Run) (finished []checkpoint.Run) {
 }
 
 // run makes run i.
-func (t *training) run(ctx context.Context, i int) error {
+func (t *runs) run(ctx context.Context, i int) error {
 	a, o, seed := t.app, t.o, t.app.seed+uint64(i)
-	d, err := t.input.rowSets(ctx, t.part, seed, !o.validOnly)
+	d, err := t.input.Sets(ctx, seed, !o.validOnly)
 	if err != nil {
 		return err
 	}
 	if t.rows[0] == 0 {
-		t.rows = [3]int64{d.train[0].Rows(), d.valid[0].Rows(), d.testRows()}
+		t.rows = [3]int64{d.Train[0].Rows(), d.Valid[0].Rows(), d.TestRows()}
 		a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
 		o.noteLabels(a)
 		if o.labels[1].Labelled == 0 && o.Patience > 0 {
@@ -73,7 +74,7 @@ func (t *training) run(ctx context.Context, i int) error {
 	if o.runs > 1 {
 		label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 	}
-	ranks, state := d.ranks(t.input), t.saver.Resume
+	ranks, state := d.Ranks(t.input), t.saver.Resume
 	t.saver.BeginRun(seed)
 	options := o.Options
 	options.Seed = seed
@@ -84,16 +85,16 @@ func (t *training) run(ctx context.Context, i int) error {
 		f, err = trainer.Start(ctx, ranks, t.spec, options)
 	}
 	if err != nil {
-		err = t.explain(err)
+		err = t.input.Explain(err)
 		t.saver.EndRun(ctx, nil, nil, err)
 		return err
 	}
-	if queued, ok := t.input.(*queuedInput); ok {
-		f.Time(queued.queues.Times())
+	if graph, ok := t.input.(*training.Graph); ok && graph.Queues != nil {
+		f.Time(graph.Queues.Times())
 	}
 	err = t.train(ctx, f, a.reportEpochs(label, o.Metric, o.Epochs))
 	r, resultErr := f.Result()
-	err = t.explain(t.nameRows(ctx, d.train, cmp.Or(err, resultErr)))
+	err = t.input.Explain(t.nameRows(ctx, d.Train, cmp.Or(err, resultErr)))
 	t.saver.EndRun(ctx, f, r, err)
 	err = cmp.Or(err, f.Close())
 	if errors.Is(err, trainer.ErrDiverged) {
@@ -103,27 +104,16 @@ func (t *training) run(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	for _, set := range d.train {
+	for _, set := range d.Train {
 		read, remote := set.Remote()
 		t.read, t.remote = t.read+read, t.remote+remote
 	}
 	return nil
 }
 
-// explain adds to an error what the input knows of it.
-func (t *training) explain(err error) error {
-	switch graph := t.input.(type) {
-	case *graphInput:
-		return graph.explain(err)
-	case *queuedInput:
-		return graph.explain(err)
-	}
-	return err
-}
-
 // train trains, and saves the run from time to time: at ends of epochs and, where these are long, between
 // two batches.
-func (t *training) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
+func (t *runs) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
 	s := t.saver
 	for {
 		err := f.TrainUntil(ctx, s.Due, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
@@ -145,7 +135,7 @@ const namedNodes = 20
 
 // nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where
 // it was found.
-func (t *training) nameRows(ctx context.Context, sets []rowSet, err error) error {
+func (t *runs) nameRows(ctx context.Context, sets []training.RowSet, err error) error {
 	var d *trainer.DivergedError
 	if !errors.As(err, &d) {
 		return err
@@ -178,7 +168,7 @@ func (t *training) nameRows(ctx context.Context, sets []rowSet, err error) error
 }
 
 // matrices are the names of those that the model reads.
-func (t *training) matrices() (names []string) {
+func (t *runs) matrices() (names []string) {
 	for _, id := range t.spec.Matrices {
 		names = append(names, id.String())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement/modes"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -205,7 +206,7 @@ func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) (spa
 // graphSpace is what tune varies of a training on a graph (a3gnn Table I), around the settings that it has
 // otherwise.
 func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partition) (tune.Space, error) {
-	if err := o.fillGraphDefaults(); err != nil {
+	if err := o.checkInputFlags(); err != nil {
 		return tune.Space{}, err
 	}
 	trainRows := session.CountRows(graph.Layout(), part.Train)
@@ -216,7 +217,7 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 	var fanouts []string
 	for _, percent := range []int{34, 67, 100, 200} {
 		var numbers []string
-		for _, f := range o.fanouts {
+		for _, f := range o.Fanouts {
 			if f > 0 {
 				f = max(1, f*percent/100)
 			}
@@ -240,7 +241,7 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 	return tune.Space{Dimensions: []tune.Dimension{
 		batchDimension(o, trainRows),
 		dimension("fanout", fanouts[2], fanouts...),
-		dimension("sampler", "neighbor", "neighbor", "labor", localitySampler),
+		dimension("sampler", "neighbor", "neighbor", "labor", training.LocalitySampler),
 		dimension("bias", "2", "2", "8"),
 		dimension("cache", "", caches...),
 		dimension("placement", placement.Auto, placement.Auto, placement.Host, placement.Storage),
@@ -277,10 +278,10 @@ func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.S
 				delete(s, drop)
 			}
 		}
-		if s["sampler"] == localitySampler && !fixed() {
+		if s["sampler"] == training.LocalitySampler && !fixed() {
 			s["sampler"] = "neighbor"
 		}
-		if s["sampler"] != localitySampler {
+		if s["sampler"] != training.LocalitySampler {
 			delete(s, "bias")
 		}
 		if s["schedule"] != "mixed" {
@@ -297,7 +298,7 @@ func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.S
 			delete(s, "workers")
 			delete(s, "buffers")
 		}
-		if (&samplingOptions{sampler: s["sampler"]}).takesAllEdges() {
+		if (&training.Sampling{Sampler: s["sampler"]}).TakesAllEdges() {
 			delete(s, "fanout")
 		}
 		return s

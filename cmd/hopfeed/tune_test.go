@@ -281,7 +281,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		"tune graph --model sage --output graph/tuning": "lies in the graph or store",
 		"tune graph --model sage --output run":          "which no search has written",
 		"tune graph --model sage --output file":         "want a directory",
-		"tune graph --model sage --workers 0":           "--workers 0: want a number from 1",
+		"tune graph --model sage --workers 0":           "--workers \"0\": want a number from 1",
 		"tune graph --model sage --runs 3":              "a trial is one run",
 		"tune one --model sage":                         "has no validation rows",
 		"tune unlabelled --model sage":                  "no labels to train on",

@@ -337,3 +337,21 @@ func (q *Queues) pace(rank, epoch, batch int) time.Duration {
 	u := rng.Float64(rng.Hash(rng.Hash(uint64(rank), uint64(epoch)), uint64(batch)))
 	return time.Duration(float64(q.stages.Compute) * (1 + q.stages.Straggle*u))
 }
+
+// DevicesText counts the devices in words.
+func (r *QueueReport) DevicesText() string {
+	if r.Devices == 1 {
+		return "1 device"
+	}
+	return fmt.Sprintf("%d devices", r.Devices)
+}
+
+// Reproducible says what of a training by queues can be had again.
+func (r *QueueReport) Reproducible() string {
+	if r.Lag == 0 {
+		return "no gradient is stale: the model is that of synchronous training on as many devices"
+	}
+	return fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; steps are made at planned points, so the same "+
+		"model comes again for the same seed, %s, --gradients %d and --sync-every %d; what is measured instead may be "+
+		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, r.DevicesText(), r.Gradients, r.Period)
+}

@@ -16,6 +16,16 @@ type Machine struct {
 	Devices devices.Kind  // of which a session opens as many as its placement uses
 	Budget  machine.Limit // of host memory, for everything: program, input, batches, model
 	Threads int
+
+	within func(machine.Limit) Machine // this machine with another budget; nil: its devices do not depend on it
+}
+
+// Less is the machine with so much less host memory to use, on its devices too where they use it.
+func (m Machine) Less(bytes units.Bytes) Machine {
+	if m.Budget.Bytes -= bytes; m.within != nil {
+		return m.within(m.Budget)
+	}
+	return m
 }
 
 // ThisMachine is this machine within a budget (the zero Limit: machine.Budget) and a number of
@@ -24,6 +34,7 @@ type Machine struct {
 func ThisMachine(ctx context.Context, budget machine.Limit, threads int, want devices.Options) Machine {
 	m, options := machineWithin(ctx, budget, threads, want)
 	m.Devices = devices.Default(options)
+	m.within = func(less machine.Limit) Machine { return ThisMachine(ctx, less, threads, want) }
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -30,6 +31,15 @@ import (
 // ErrOptions is returned when options cannot be met by the store. Those that contradict each other
 // are placement.ErrContradiction, and those that memory does not allow machine.ErrDoesNotFit.
 var ErrOptions = errors.New("unusable options")
+
+// refusal is ErrOptions in words of its own.
+type refusal string
+
+func (r refusal) Error() string        { return string(r) }
+func (r refusal) Is(target error) bool { return target == ErrOptions }
+
+// Refuse is ErrOptions whose text is what the user reads.
+func Refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // Options say what is read of a store, and for what.
 type Options struct {

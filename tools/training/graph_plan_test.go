@@ -1,4 +1,4 @@
-package main
+package training
 
 import (
 	"errors"
@@ -6,42 +6,56 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // However much memory there is, a block has 2^32-1 edges at most: a graph of more comes in chunks, or is refused before
 // it is read.
 func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
-	graph, err := format.OpenGraph(disk(t, generateLine), "graph")
+	d := vfs.NewMem()
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500, Features: 6, Classes: 3, Labeled: 0.9},
+		Homophily: 0.8, Separation: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingest.Run(t.Context(), d, source, "graph", ingest.Options{MemoryBytes: 1 << 30, Threads: 2}); err != nil {
+		t.Fatal(err)
+	}
+	graph, err := format.OpenGraph(d, "graph")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer graph.Close()
-	a := &app{threads: 2, budget: machine.Limit{Bytes: 1 << 50, By: "the test"}}
+	m := session.ThisMachine(t.Context(), machine.Limit{Bytes: 1 << 50, By: "the test"}, 2, devices.Options{})
 	spec, err := trainer.Spec{Model: "gcn", Matrices: graph.Matrices(), Features: 6, Classes: 3}.Normalized()
 	if err != nil {
 		t.Fatal(err)
 	}
-	needs := graphNeeds{spec: spec, placement: placement.Auto, train: true, sampler: "neighbor", fanouts: []int{3, 3}, seeds: 50, trainSet: 200, workers: 2,
-		batches: batchCount{buffers: 2, onDevice: 2, samples: 12}}
-	all := needs
+	job := graphJob{spec: spec, aggregation: sampling.Sym, placement: placement.Auto, devices: 1, train: true, sampler: "neighbor", fanouts: []int{3, 3},
+		seeds: 50, trainSet: 200, workers: 2, batches: batchCount{buffers: 2, onDevice: 2, samples: 12}}
+	all := job
 	all.all, all.sampler = true, ""
 	for _, edges := range []int64{1<<32 - 1 - 300, 1<<32 - 300} { // gcn adds a self-loop to each of 300 nodes
 		graph.Manifest.Edges = edges
 		fits := edges < 1<<32-300
-		p, err := a.planGraph(a.machine(t.Context()), graph, needs)
+		p, err := planGraph(m, graph, job)
 		if want := map[bool]string{true: placement.Device, false: placement.Host}[fits]; err != nil || p.placement != want {
 			t.Errorf("%d edges: %s, %v, want %s", edges, p.placement, err, want)
 		}
-		_, err = a.planGraph(a.machine(t.Context()), graph, all)
+		_, err = planGraph(m, graph, all)
 		if fits != (err == nil) || !fits && (!errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "give --batch")) {
 			t.Errorf("%d edges in a batch: %v", edges, err)
 		}
-		device := needs
+		device := job
 		device.placement = placement.Device
-		if _, err := a.planGraph(a.machine(t.Context()), graph, device); fits != (err == nil) {
+		if _, err := planGraph(m, graph, device); fits != (err == nil) {
 			t.Errorf("%d edges on the device: %v", edges, err)
 		}
 	}

@@ -1,0 +1,464 @@
+package training
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/loader/wholegraph"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Graph is a graph that is open for a training, on one device or, by queues, on several, or for inference. The first
+// device has the graph, and evaluates alone.
+type Graph struct {
+	Schedule *scheduler.Scheduler // nil: each stage is as fast as it can
+	Queues   *scheduler.Queues    // nil: batches do not wait in queues
+	WhyNot   string               // why the device prepares no batches, where it was asked to
+
+	o        Options
+	dir      *format.Dir
+	plan     graphPlan
+	devices  []gds.Device
+	kind     string            // of the devices
+	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
+	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
+	whole    *wholegraph.Graph
+	samplers []*session.Sampled     // of each device; none: batches are all nodes, or nothing is trained
+	onDevice *sampling.DeviceMethod // by which the device prepares batches; nil: it does not
+	sets     Sets                   // of earlier runs: but for samples, they are the same in each
+}
+
+// OpenGraph opens a graph on the first device of the machine, or, to train by queues, on all.
+func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err error) {
+	m, count := o.Machine, 1
+	if o.Train && o.Schedule.Name == scheduler.MultiQueue {
+		count = m.Devices.Count
+	} else if m.Devices.Name == "emulated" && m.Devices.Count > 1 {
+		return nil, session.Refuse("--emulate gpu=%d: %s computes on one device (models that read a hop store share several, and so does train --schedule %s)",
+			m.Devices.Count, o.Spec.Model, scheduler.MultiQueue)
+	}
+	job, err := o.job(count)
+	if err != nil {
+		return nil, err
+	}
+	if job.keepsSparse() {
+		if job.elements, err = features.FindElements(ctx, dir, m.Threads); err != nil {
+			return nil, err
+		}
+	}
+	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
+	if g.plan, err = planGraph(m, dir, job); err != nil {
+		return nil, err
+	}
+	if m.Devices.Info.Unified { // batches that are larger than estimated may take what the host leaves, and no more
+		m = m.Less(units.Bytes(g.plan.memory().HostBytes))
+	}
+	if g.devices, err = m.Devices.Open(count); err != nil {
+		return nil, err
+	}
+	if err := g.open(ctx); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// open brings the graph to its place, and opens what samples batches.
+func (g *Graph) open(ctx context.Context) (err error) {
+	job, device, threads := &g.plan.job, g.devices[0], g.o.Machine.Threads
+	if g.topology, err = sampling.LoadTopology(ctx, g.dir, threads); err != nil {
+		return err
+	}
+	info, onDevice := device.Info(), g.plan.placement == placement.Device
+	pin := job.scheduled && !info.Unified && info.MapsPinned && g.plan.placement != placement.Storage
+	if pin {
+		pinned, err := sampling.PinTopology(device, g.topology)
+		if err != nil {
+			return err
+		}
+		g.topology = pinned
+	}
+	if !onDevice || job.elements != nil {
+		if g.features, err = g.openFeatures(ctx, pin); err != nil {
+			return err
+		}
+	}
+	wo := wholegraph.Options{
+		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: job.aggregation, Threads: threads,
+		ChunkBytes: g.plan.chunkBytes, NodeBytes: g.plan.need.nodeBytes, EdgeBytes: g.plan.need.edgeBytes,
+	}
+	if g.whole, err = wholegraph.Open(ctx, device, wo); err != nil {
+		return err
+	}
+	switch {
+	case !onDevice:
+		if err := g.checkChunks(); err != nil {
+			return err
+		}
+	case !job.train:
+		err = g.topology.Close()
+		g.topology = nil
+		return err
+	case job.sampler == "" || g.features != nil:
+	case info.Unified && g.plan.need.float:
+		g.features = g.whole.Features(threads)
+	default:
+		if g.features, err = g.openFeatures(ctx, pin); err != nil {
+			return err
+		}
+	}
+	return g.openSamplers(ctx)
+}
+
+// openFeatures opens the features where the plan has them.
+func (g *Graph) openFeatures(ctx context.Context, pin bool) (features.Source, error) {
+	threads := g.o.Machine.Threads
+	switch elements := g.plan.job.elements; {
+	case elements != nil:
+		return source(features.LoadSparse(ctx, g.dir, elements, threads))
+	case g.plan.placement == placement.Storage:
+		return source(features.OpenStorage(ctx, g.dir, g.devices[0], threads, false))
+	case pin:
+		return source(features.LoadPinned(ctx, g.dir, g.devices[0], threads))
+	}
+	return source(features.LoadHost(ctx, g.dir, threads))
+}
+
+// source is nil after an error, also as an interface.
+func source[F features.Source](f F, err error) (features.Source, error) {
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on the
+// device together.
+func (g *Graph) checkChunks() error {
+	p := &g.plan
+	_, columns, _, err := p.job.spec.GraphShape(p.job.elements != nil)
+	if err != nil {
+		return err
+	}
+	if p.chunkMemory, p.chunkModel, err = g.whole.LargestChunk(columns); err != nil {
+		return fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+	}
+	largest, device := p.chunkMemory+p.chunkModel, g.devices[0]
+	if all := device.Info().MemoryBytes; all > 0 && largest > all-device.Usage().InUse {
+		return fmt.Errorf("%w: a layer of the node with the most in-neighbours takes %s of device memory, and %s are free", machine.ErrDoesNotFit,
+			units.Bytes(largest), units.Bytes(all-device.Usage().InUse))
+	}
+	return nil
+}
+
+// openSamplers opens what samples batches for each device. What is cached does not depend on the seed of a run: a run is
+// a function of its own seed, and all runs share the cache.
+func (g *Graph) openSamplers(ctx context.Context) error {
+	job, s := &g.plan.job, &g.o.Sampling
+	if job.sampler == "" {
+		return nil
+	}
+	so := session.SampledOptions{
+		Machine: g.o.Machine, Sampler: s.Sampler, Seeds: g.o.Part.Train.List, Cache: s.Cache, Placement: g.plan.placement,
+		Sampling: sampling.Options{Fanouts: job.fanouts, Aggregation: job.aggregation, Bias: s.Bias}, Workers: s.Workers, Buffers: s.Buffers,
+		Opened: &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: g.plan.need.traceRows},
+	}
+	switch g.o.Schedule.Name { // no more buffers have memory than a plan uses
+	case "":
+	case scheduler.MultiQueue:
+		so.Workers, so.Buffers = job.workers, sampling.QueueBuffers(scheduler.MostQueue)
+	default:
+		so.Buffers = sampling.Buffers(g.mostBuffers())
+	}
+	for rank, device := range g.devices {
+		so.Device, so.Plan = device, g.order(0, rank)
+		opened, err := session.OpenSampled(ctx, g.dir, so)
+		if err != nil && rank > 0 {
+			err = fmt.Errorf("device %d: %w", rank, err)
+		}
+		if err != nil {
+			return err
+		}
+		g.samplers = append(g.samplers, opened)
+	}
+	if !job.scheduled {
+		return nil
+	}
+	return g.openRoute()
+}
+
+// order is the order of the training nodes of a device.
+func (g *Graph) order(seed uint64, rank int) chunk.Plan {
+	p := chunk.Plan{BatchRows: g.o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
+	if len(g.devices) > 1 {
+		p.Rank, p.World = rank, len(g.devices)
+	}
+	return p
+}
+
+// Close closes all, the devices too.
+func (g *Graph) Close() error {
+	var errs []error
+	for _, s := range g.samplers {
+		if g.onDevice != nil { // the loader's, and made of its method
+			errs = append(errs, s.Loader.Close(), g.onDevice.Close())
+			s.Loader = nil
+		}
+		errs = append(errs, s.Close())
+	}
+	if g.features != nil {
+		errs = append(errs, g.features.Close())
+	}
+	if g.whole != nil {
+		errs = append(errs, g.whole.Close())
+	}
+	if g.topology != nil {
+		errs = append(errs, g.topology.Close())
+	}
+	return errors.Join(append(errs, devices.Close(g.devices))...)
+}
+
+// Devices are those that train.
+func (g *Graph) Devices() []gds.Device { return g.devices }
+
+// ShareRows is the most rows of a batch on one device: in training on all nodes, all of them.
+func (g *Graph) ShareRows() int {
+	rows := 0
+	switch {
+	case g.plan.job.all:
+		rows = int(g.dir.Manifest.Nodes)
+	case len(g.samplers) > 0:
+		rows = g.samplers[0].Method.MostSeeds(g.o.BatchRows)
+	}
+	return max(rows, InferenceRows)
+}
+
+// Batches says how training nodes are shuffled and shared.
+func (g *Graph) Batches() checkpoint.Batches {
+	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.placement, Devices: len(g.devices)}
+}
+
+// PeakBytes is the peak memory of the fullest device.
+func (g *Graph) PeakBytes() (most int64) {
+	for _, d := range g.devices {
+		most = max(most, d.Usage().Peak)
+	}
+	return most
+}
+
+// Explain adds to an error about device memory what batches were expected to take.
+func (g *Graph) Explain(err error) error { return g.plan.explain(err) }
+
+// Sets are the nodes of a run.
+func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err error) {
+	d = g.sets
+	if d.Valid == nil {
+		if d.Valid, err = g.validation(ctx); err == nil && test {
+			d.Test, err = g.InOrder(g.o.Part.Test)
+		}
+		if err != nil {
+			return d, err
+		}
+	}
+	switch {
+	case len(g.samplers) > 0:
+		sets, err := g.TrainSets(seed)
+		if err != nil {
+			return d, err
+		}
+		d.Train = nil
+		for _, set := range sets {
+			d.Train = append(d.Train, sampledSet{set})
+		}
+	case d.Train == nil:
+		set, err := g.whole.Batch(g.o.Part.Train.List, int(g.o.Spec.Settings["layers"]))
+		if err != nil {
+			return d, err
+		}
+		d.Train = []RowSet{set}
+	}
+	g.sets = d
+	return d, nil
+}
+
+// TrainSets are the training nodes of a run, for each device, as the schedule or the queues have them prepared.
+func (g *Graph) TrainSets(seed uint64) (sets []*sampling.Set, err error) {
+	for rank, s := range g.samplers {
+		set, err := s.Loader.Set(g.o.Part.Train.List, s.Method, g.order(seed, rank))
+		if err == nil && g.onDevice != nil {
+			err = set.PrepareOnDevice(g.onDevice)
+		}
+		if err == nil && g.Schedule != nil {
+			err = set.SetSchedule(g.Schedule.Schedule())
+		}
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	if g.Queues != nil {
+		err = g.Queues.Apply(sets)
+	}
+	return sets, err
+}
+
+// validation is InOrder for every epoch: it computes what these nodes need, if that is far less than the whole graph.
+func (g *Graph) validation(ctx context.Context) ([]RowSet, error) {
+	before := g.whole.AllocatedBytes()
+	set, err := g.whole.Neighborhood(ctx, g.o.Part.Valid.List, InferenceRows, int(g.o.Spec.Settings["layers"]))
+	if err != nil {
+		return nil, err
+	}
+	need := &g.plan.need
+	if need.validation = g.whole.AllocatedBytes() - before; !set.Gathers() {
+		need.validationLayers = 0
+	}
+	return g.onFirst(set), nil
+}
+
+// InOrder is nodes in their order, on the first device.
+func (g *Graph) InOrder(rows loader.Rows) ([]RowSet, error) {
+	set, err := g.whole.Nodes(rows.List, InferenceRows, 0)
+	if err != nil {
+		return nil, err
+	}
+	return g.onFirst(set), nil
+}
+
+// onFirst gives nodes to the first device, and none to the others.
+func (g *Graph) onFirst(set RowSet) []RowSet {
+	sets := []RowSet{set}
+	for range g.devices[1:] {
+		sets = append(sets, idleSet{set})
+	}
+	return sets
+}
+
+// Report says where the graph lies, and what came of schedules and queues.
+func (g *Graph) Report() Report {
+	memory := g.Memory()
+	r := Report{Memory: &memory, Placement: g.plan.placement, Shuffle: placement.RR, Devices: len(g.devices), Reasons: g.plan.reasons}
+	if len(g.samplers) > 0 {
+		r.Load = g.samplers[0].Loader.Stats().Stats
+	}
+	if g.Schedule != nil {
+		report := g.Schedule.Report()
+		r.Schedule = &report
+	}
+	if g.Queues != nil {
+		r.Queues, r.PredictedEpochSeconds = &g.Queues.Report, &g.Queues.Report.Predicted
+	}
+	return r
+}
+
+// Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
+func (g *Graph) Memory() Memory {
+	p := g.plan
+	if g.Schedule != nil {
+		r := g.Schedule.Report()
+		cpu, gpu := g.Schedule.Buffers()
+		p.batches = scheduledBatches(cpu, gpu, p.job.workers, r.CPUBatches+r.GPUBatches, p.unified)
+		p.batches.route = g.onDevice != nil
+	}
+	if len(g.samplers) > 0 {
+		p.need.batch.Device = max(p.need.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
+	}
+	return p.memory()
+}
+
+// WorkBytes is what the model, its batches and its activations take of the device. InputBytes is the graph in memory.
+func (g *Graph) WorkBytes() int64 { return g.plan.workBytes() }
+func (g *Graph) InputBytes() int64 {
+	return g.plan.need.topology.off + g.plan.need.topology.heap + g.plan.need.features
+}
+
+// Alternatives are the places where the features may be, with what each takes, or why it is impossible.
+func (g *Graph) Alternatives() (all []placement.Alternative) {
+	for _, where := range []string{placement.Device, placement.Host, placement.Storage} {
+		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: len(g.devices)}
+		job := g.plan.job
+		job.placement = where
+		if p, err := planGraph(g.o.Machine, g.dir, job); err != nil {
+			a.Obstacle = err.Error()
+		} else {
+			memory := p.memory()
+			a.DeviceBytes, a.HostBytes = units.Bytes(memory.DeviceBytes), units.Bytes(memory.HostBytes)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// Measure trains on some batches. It returns how many an epoch has, and what they and validation took.
+func (g *Graph) Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error) {
+	sets, err := g.Sets(ctx, g.o.Seed, false)
+	if err != nil {
+		return 0, costs, err
+	}
+	batches = 1
+	if set, ok := sets.Train[0].(sampledSet); ok {
+		batches = float64(set.Batches())
+	}
+	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(g), g.o.Spec)
+	return batches, costs, g.Explain(err)
+}
+
+// sampledSet is the training nodes of a run on one device.
+type sampledSet struct{ *sampling.Set }
+
+// RowNumbers are the nodes of a batch.
+func (s sampledSet) RowNumbers(epoch, batch int) []uint32 {
+	nodes, _ := s.BatchNodes(context.Background(), epoch, batch) // as far as they can be had: they explain an error
+	return nodes
+}
+
+// Remote is none: see loader.Set.
+func (s sampledSet) Remote() (read, remote int64) { return 0, 0 }
+
+// idleSet has no row of the batches that the first device evaluates.
+type idleSet struct{ RowSet }
+
+func (s idleSet) RowNumbers(int, int) []uint32 { return nil }
+
+func (s idleSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for b, err := range s.RowSet.EpochFrom(ctx, stream, n, first) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			x := gds.Tensor{Cols: b.X[0].Cols, Stride: b.X[0].Cols, DType: gds.Float32}
+			labels := b.Labels
+			if labels.Rows == b.Rows && labels.DType != gds.Int32 {
+				labels.Rows = 0
+			} else {
+				labels.Cols = 0
+			}
+			if !yield(&loader.Batch{Index: b.Index, GlobalRows: b.GlobalRows, X: []gds.Tensor{x}, Labels: labels}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// mostBuffers is the largest buffers of a schedule: of batches that workers have begun, and of batches on the device
+// (MorphGL has 10 there), as far as there is memory.
+func (g *Graph) mostBuffers() (cpu, gpu int) {
+	const leastCPU, gpuBuffer = 32, 10
+	return max(leastCPU, 2*g.o.workers(1)), cmp.Or(g.o.Sampling.Buffers, gpuBuffer)
+}
