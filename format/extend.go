@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -55,11 +54,7 @@ func (w *Writer) extend(o CreateOptions) error {
 	for _, t := range d.tables {
 		w.finished[t.folder] = true
 		for _, p := range t.parts {
-			f := writtenFile{FileEntry: d.Manifest.Files[p.file]}
-			for _, e := range p.extents {
-				f.extents = append(f.extents, arrowfile.Extent{Offset: e.offset, Length: e.length, CRC32C: e.crc})
-			}
-			w.files = append(w.files, f)
+			w.files = append(w.files, writtenFile{d.Manifest.Files[p.file], p.extents})
 		}
 	}
 	state, err := readJob(w.fsys, w.dir)

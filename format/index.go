@@ -14,14 +14,11 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// indexRow is one row of index.arrow: an extent of data and its checksum. A
-// chunk of a feature matrix is one extent; longer chunks are several, of
+// indexRow is one row of index.arrow. A chunk of a feature matrix is one extent; longer chunks are several, of
 // arrowfile.ExtentBytes each but the last.
 type indexRow struct {
-	file   uint32 // in Manifest.Files
-	crc    uint32
-	offset int64
-	length int64
+	file uint32 // in Manifest.Files
+	arrowfile.Extent
 }
 
 // indexSchema has the rows of the index sorted by file, then offset, in one
@@ -37,7 +34,7 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 	files, crcs := make([]uint32, len(index)), make([]uint32, len(index))
 	offsets, lengths := make([]uint64, len(index)), make([]uint64, len(index))
 	for i, r := range index {
-		files[i], offsets[i], lengths[i], crcs[i] = r.file, uint64(r.offset), uint64(r.length), r.crc
+		files[i], offsets[i], lengths[i], crcs[i] = r.file, uint64(r.Offset), uint64(r.Length), r.CRC32C
 	}
 	var buf bytes.Buffer
 	w, err := arrowfile.NewWriter(&buf, indexSchema)
@@ -87,7 +84,7 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 			return nil, fmt.Errorf("row %d: no chunk can have %d bytes from byte %d on of %s, a file of %d bytes", i, length, offset, files[file].Path, size)
 		}
 		end = offset + length
-		index[i] = indexRow{file, crcs[i], int64(offset), int64(length)}
+		index[i] = indexRow{file, arrowfile.Extent{Offset: int64(offset), Length: int64(length), CRC32C: crcs[i]}}
 	}
 	return index, nil
 }
@@ -138,51 +135,54 @@ func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 	return index, nil
 }
 
-// findParts are the tables of a directory with their parts. It checks that the index has
-// each chunk with the length that it must have.
+// findParts are the tables of a directory with their parts.
 func findParts(m *Manifest, index []indexRow) ([]table, error) {
-	byFile := make([][]indexRow, len(m.Files))
-	for i := 0; i < len(index); {
-		j := i
-		for j < len(index) && index[j].file == index[i].file {
-			j++
-		}
-		byFile[index[i].file] = index[i:j:j]
-		i = j
+	extents := make([][]arrowfile.Extent, len(m.Files))
+	for _, r := range index {
+		extents[r.file] = append(extents[r.file], r.Extent)
 	}
 	tables := m.tables()
 	for i := range tables {
-		t := &tables[i]
-		next := 0
-		for k := 0; ; k++ {
-			file, ok := m.findFile(PartPath(t.folder, k))
-			if !ok {
-				break
-			}
-			p := part{file: file, firstChunk: next, extents: byFile[file], extentStarts: []int{0}}
-			for at := 0; at < len(p.extents); {
-				if next == t.chunks {
-					return nil, fmt.Errorf("it has chunks of %s beyond the %d of its table", m.Files[file].Path, t.chunks)
-				}
-				length := p.extents[at].length
-				for at++; at < len(p.extents) && p.extents[at-1].length == arrowfile.ExtentBytes &&
-					p.extents[at].offset == p.extents[at-1].offset+arrowfile.ExtentBytes; at++ {
-					length += p.extents[at].length
-				}
-				if want, exact := t.dataBytes(next); length < want || exact && length != want {
-					return nil, fmt.Errorf("it gives chunk %[2]d of %[1]s %[3]d bytes, want %[4]d", m.Files[file].Path, next-p.firstChunk, length, want)
-				}
-				p.extentStarts = append(p.extentStarts, at)
-				next++
-			}
-			if p.chunks() == 0 && t.chunks > 0 {
-				return nil, fmt.Errorf("it has no chunk of %s", m.Files[file].Path)
-			}
-			t.parts = append(t.parts, p)
-		}
-		if next != t.chunks {
-			return nil, fmt.Errorf("it has %[2]d chunks of the table in %[1]s, want %[3]d", t.folder, next, t.chunks)
+		if err := tables[i].findParts(m, extents); err != nil {
+			return nil, err
 		}
 	}
 	return tables, nil
+}
+
+// findParts sets the parts of a table, given the extents of each of m.Files. It fails unless they are those of its
+// chunks.
+func (t *table) findParts(m *Manifest, extents [][]arrowfile.Extent) error {
+	next := 0
+	for k := 0; ; k++ {
+		file, ok := m.findFile(PartPath(t.folder, k))
+		if !ok {
+			break
+		}
+		p := part{file: file, firstChunk: next, extents: extents[file], extentStarts: []int{0}}
+		for at := 0; at < len(p.extents); {
+			if next == t.chunks {
+				return fmt.Errorf("it has chunks of %s beyond the %d of its table", m.Files[file].Path, t.chunks)
+			}
+			length := p.extents[at].Length
+			for at++; at < len(p.extents) && p.extents[at-1].Length == arrowfile.ExtentBytes &&
+				p.extents[at].Offset == p.extents[at-1].Offset+arrowfile.ExtentBytes; at++ {
+				length += p.extents[at].Length
+			}
+			if want, exact := t.dataBytes(next); length < want || exact && length != want {
+				return fmt.Errorf("it gives chunk %[2]d of %[1]s %[3]d bytes, want %[4]d", m.Files[file].Path,
+					next-p.firstChunk, length, want)
+			}
+			p.extentStarts = append(p.extentStarts, at)
+			next++
+		}
+		if p.chunks() == 0 && t.chunks > 0 {
+			return fmt.Errorf("it has no chunk of %s", m.Files[file].Path)
+		}
+		t.parts = append(t.parts, p)
+	}
+	if next != t.chunks {
+		return fmt.Errorf("it has %[2]d chunks of the table in %[1]s, want %[3]d", t.folder, next, t.chunks)
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/arrowfile"
 )
 
 // indexOf is a published index with its manifest.
@@ -43,14 +45,14 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 		"a missing row":      func(x []indexRow) []indexRow { return x[1:] },
 		"a missing last row": func(x []indexRow) []indexRow { return x[:len(x)-1] },
 		"no rows":            func(x []indexRow) []indexRow { return nil },
-		"an odd offset":      func(x []indexRow) []indexRow { x[0].offset++; return x },
-		"an offset beyond":   func(x []indexRow) []indexRow { x[0].offset = 1 << 40; return x },
-		"an offset below":    func(x []indexRow) []indexRow { x[0].offset = -4096; return x },
-		"a length of zero":   func(x []indexRow) []indexRow { x[0].length = 0; return x },
-		"a length below":     func(x []indexRow) []indexRow { x[0].length = -1; return x },
-		"a length beyond":    func(x []indexRow) []indexRow { x[0].length = 1 << 62; return x },
-		"a shorter chunk":    func(x []indexRow) []indexRow { x[0].length--; return x },
-		"a longer chunk":     func(x []indexRow) []indexRow { x[0].length++; return x },
+		"an odd offset":      func(x []indexRow) []indexRow { x[0].Offset++; return x },
+		"an offset beyond":   func(x []indexRow) []indexRow { x[0].Offset = 1 << 40; return x },
+		"an offset below":    func(x []indexRow) []indexRow { x[0].Offset = -4096; return x },
+		"a length of zero":   func(x []indexRow) []indexRow { x[0].Length = 0; return x },
+		"a length below":     func(x []indexRow) []indexRow { x[0].Length = -1; return x },
+		"a length beyond":    func(x []indexRow) []indexRow { x[0].Length = 1 << 62; return x },
+		"a shorter chunk":    func(x []indexRow) []indexRow { x[0].Length--; return x },
+		"a longer chunk":     func(x []indexRow) []indexRow { x[0].Length++; return x },
 	} {
 		m, index := indexOf(t, tiny()[1])
 		b, err := encodeIndex(change(index))
@@ -74,9 +76,9 @@ func FuzzIndex(f *testing.F) {
 		var b []byte
 		for _, r := range index {
 			b = binary.LittleEndian.AppendUint32(b, r.file)
-			b = binary.LittleEndian.AppendUint32(b, r.crc)
-			b = binary.LittleEndian.AppendUint64(b, uint64(r.offset))
-			b = binary.LittleEndian.AppendUint64(b, uint64(r.length))
+			b = binary.LittleEndian.AppendUint32(b, r.CRC32C)
+			b = binary.LittleEndian.AppendUint64(b, uint64(r.Offset))
+			b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 		}
 		manifests = append(manifests, m)
 		f.Add(b, uint8(i))
@@ -85,8 +87,8 @@ func FuzzIndex(f *testing.F) {
 		m := manifests[int(i)%len(manifests)]
 		var rows []indexRow
 		for ; len(b) >= 24; b = b[24:] {
-			rows = append(rows, indexRow{binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]),
-				int64(binary.LittleEndian.Uint64(b[8:])), int64(binary.LittleEndian.Uint64(b[16:]))})
+			rows = append(rows, indexRow{binary.LittleEndian.Uint32(b), arrowfile.Extent{CRC32C: binary.LittleEndian.Uint32(b[4:]),
+				Offset: int64(binary.LittleEndian.Uint64(b[8:])), Length: int64(binary.LittleEndian.Uint64(b[16:]))}})
 		}
 		encoded, err := encodeIndex(rows)
 		if err != nil {
@@ -97,7 +99,7 @@ func FuzzIndex(f *testing.F) {
 			return
 		}
 		for _, r := range index {
-			if size := m.Files[r.file].Size; r.offset < 0 || r.length <= 0 || r.offset+r.length > size {
+			if size := m.Files[r.file].Size; r.Offset < 0 || r.Length <= 0 || r.Offset+r.Length > size {
 				t.Fatalf("%+v in a file of %d bytes", r, size)
 			}
 		}

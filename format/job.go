@@ -54,13 +54,8 @@ type jobState struct {
 
 // tableRecord says that a table is finished, all of its files durable.
 type tableRecord struct {
-	Folder string         `json:"folder"`
-	Files  []recordedFile `json:"files"`
-}
-
-type recordedFile struct {
-	FileEntry
-	Extents []arrowfile.Extent `json:"extents"`
+	Folder string        `json:"folder"`
+	Files  []writtenFile `json:"files"`
 }
 
 func recordName(folder string) string { return strings.ReplaceAll(folder, "/", "~") + tableSuffix }
@@ -243,11 +238,8 @@ func (w *Writer) reuseFinishedTables() error {
 		}
 		var r tableRecord
 		err := readWithChecksum(w.fsys, w.jobPath(e.Name()), &r)
-		var files []writtenFile
 		for i := 0; err == nil && i < len(r.Files); i++ {
-			f := r.Files[i]
-			files = append(files, writtenFile{f.FileEntry, f.Extents})
-			err = checkSize(w.fsys, filepath.Join(w.outputDir, filepath.FromSlash(f.Path)), f.Size)
+			err = checkSize(w.fsys, filepath.Join(w.outputDir, filepath.FromSlash(r.Files[i].Path)), r.Files[i].Size)
 		}
 		if errors.Is(err, ErrCorrupt) {
 			continue
@@ -255,7 +247,7 @@ func (w *Writer) reuseFinishedTables() error {
 		if err != nil {
 			return err
 		}
-		w.files = append(w.files, files...)
+		w.files = append(w.files, r.Files...)
 		w.finished[r.Folder] = true
 	}
 	return nil
@@ -265,11 +257,7 @@ func (w *Writer) reuseFinishedTables() error {
 // records that first.
 func (w *Writer) finish(folder string, files []writtenFile) error {
 	if w.job != "" {
-		r := tableRecord{Folder: folder}
-		for _, f := range files {
-			r.Files = append(r.Files, recordedFile{f.FileEntry, f.extents})
-		}
-		if err := writeWithChecksum(w.fsys, w.jobPath(recordName(folder)), r); err != nil {
+		if err := writeWithChecksum(w.fsys, w.jobPath(recordName(folder)), tableRecord{folder, files}); err != nil {
 			return err
 		}
 	}
@@ -291,6 +279,28 @@ func (w *Writer) isFinished(folder string) bool {
 // Finished tells whether a matrix is complete: written by this run or an earlier one of
 // the job, or in the store that the job extends.
 func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(id)) }
+
+// OpenFinished opens a matrix that this job has finished, before Publish, so that the job can read it. The caller
+// closes it.
+func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
+	t := matrixTable(id, w.layout)
+	d := &Dir{fsys: w.fsys, path: w.outputDir, layout: w.layout}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.finished[t.folder] {
+		return nil, fmt.Errorf("%s: %s is not finished", w.dir, id)
+	}
+	slices.SortFunc(w.files, comparePaths)
+	var extents [][]arrowfile.Extent
+	for _, f := range w.files {
+		d.Manifest.Files = append(d.Manifest.Files, f.FileEntry)
+		extents = append(extents, f.Extents)
+	}
+	if err := t.findParts(&d.Manifest, extents); err != nil {
+		return nil, &CorruptError{w.jobPath(recordName(t.folder)), -1, err.Error()}
+	}
+	return &Matrix{ID: id, Layout: w.layout, dir: d, table: &t}, nil
+}
 
 func (w *Writer) jobPath(name string) string { return filepath.Join(w.dir, jobFolder, name) }
 

@@ -262,9 +262,9 @@ func (m *Manifest) fingerprint(index []indexRow) string {
 	var b []byte
 	for _, r := range index {
 		b = binary.LittleEndian.AppendUint32(b[:0], r.file)
-		b = binary.LittleEndian.AppendUint32(b, r.crc)
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.offset))
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.length))
+		b = binary.LittleEndian.AppendUint32(b, r.CRC32C)
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Offset))
+		b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 		h.Write(b)
 	}
 	return hex.EncodeToString(h.Sum(nil))

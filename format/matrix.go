@@ -40,12 +40,18 @@ func (m *Matrix) Chunks() int { return m.table.chunks }
 // ChunkRowRange is the first row and the number of rows of chunk k.
 func (m *Matrix) ChunkRowRange(k int) (first int64, rows int) { return m.Layout.chunk(k) }
 
+// place is the part and the extent of chunk k.
+func (m *Matrix) place(k int) (*part, arrowfile.Extent) {
+	p := &m.table.parts[m.table.partOf(k)]
+	return p, p.extents[k-p.firstChunk]
+}
+
 // Extent says where chunk k lies. The file goes on at least to the next multiple of
 // 4096 after it, so that reads can be whole pages; a source file need not.
 func (m *Matrix) Extent(k int) Extent {
-	p := &m.table.parts[m.table.partOf(k)]
-	row, file := p.extents[k-p.firstChunk], &m.dir.Manifest.Files[p.file]
-	e := Extent{file.Path, k - p.firstChunk, row.offset, row.length, row.crc}
+	p, row := m.place(k)
+	file := &m.dir.Manifest.Files[p.file]
+	e := Extent{file.Path, k - p.firstChunk, row.Offset, row.Length, row.CRC32C}
 	if file.Source != "" {
 		e.File = file.source
 	}
@@ -55,16 +61,14 @@ func (m *Matrix) Extent(k int) Extent {
 // CheckChunk compares the checksum of chunk k's bytes, read by other means than
 // ReadChunk, with the index.
 func (m *Matrix) CheckChunk(k int, data []byte) error {
-	p := &m.table.parts[m.table.partOf(k)]
-	row := p.extents[k-p.firstChunk]
-	return m.dir.explainFile(p.file, checkData(m.dir.filePath(p.file), k-p.firstChunk, data, row.length, row.crc))
+	p, row := m.place(k)
+	return m.dir.explainFile(p.file, checkData(m.dir.filePath(p.file), k-p.firstChunk, data, row.Length, row.CRC32C))
 }
 
 // CheckChecksum compares the checksum of chunk k's bytes, of which all were read, with the index.
 func (m *Matrix) CheckChecksum(k int, found uint32) error {
-	p := &m.table.parts[m.table.partOf(k)]
-	row := p.extents[k-p.firstChunk]
-	return m.dir.explainFile(p.file, checkSum(m.dir.filePath(p.file), k-p.firstChunk, found, row.crc))
+	p, row := m.place(k)
+	return m.dir.explainFile(p.file, checkSum(m.dir.filePath(p.file), k-p.firstChunk, found, row.CRC32C))
 }
 
 func checkData(path string, chunk int, data []byte, length int64, crc uint32) error {
@@ -84,13 +88,11 @@ func checkSum(path string, chunk int, found, crc uint32) error {
 // ReadChunk reads chunk k, row-major in the stored type, with one positioned
 // read into dst, and checks it. len(dst) is the chunk's length in bytes.
 func (m *Matrix) ReadChunk(k int, dst []byte) error {
-	i := m.table.partOf(k)
-	p := &m.table.parts[i]
-	row := p.extents[k-p.firstChunk]
-	if int64(len(dst)) != row.length {
-		return fmt.Errorf("a buffer of %d bytes for chunk %d of %s, which has %d", len(dst), k, m.ID, row.length)
+	p, row := m.place(k)
+	if int64(len(dst)) != row.Length {
+		return fmt.Errorf("a buffer of %d bytes for chunk %d of %s, which has %d", len(dst), k, m.ID, row.Length)
 	}
-	f, err := m.file(i)
+	f, err := m.file(m.table.partOf(k))
 	if err != nil {
 		return err
 	}
@@ -118,12 +120,12 @@ func (m *Matrix) file(i int) (vfs.File, error) {
 }
 
 // readExtent reads an extent, which belongs to a chunk of its file, and checks it.
-func readExtent(f vfs.File, chunk int, row indexRow, dst []byte) error {
-	n, err := f.ReadAt(dst, row.offset)
+func readExtent(f vfs.File, chunk int, row arrowfile.Extent, dst []byte) error {
+	n, err := f.ReadAt(dst, row.Offset)
 	if n < len(dst) {
-		return cutOff(f.Path(), chunk, row.offset+int64(n), err)
+		return cutOff(f.Path(), chunk, row.Offset+int64(n), err)
 	}
-	return checkData(f.Path(), chunk, dst, row.length, row.crc)
+	return checkData(f.Path(), chunk, dst, row.Length, row.CRC32C)
 }
 
 // cutOff is the error of a read that ended before byte at.

@@ -199,7 +199,7 @@ func (t *table) write(out *arrowfile.Writer, k int, data []byte) error {
 // bytes is the length of the data of chunk k of the part.
 func (p *part) bytes(k int) (n int64) {
 	for _, e := range p.extents[p.extentStarts[k]:p.extentStarts[k+1]] {
-		n += e.length
+		n += e.Length
 	}
 	return n
 }
@@ -210,10 +210,10 @@ func (p *part) read(f vfs.File, k int, buf []byte) ([]byte, error) {
 	buf = slices.Grow(buf[:0], n)[:n]
 	at := int64(0)
 	for _, e := range p.extents[p.extentStarts[k]:p.extentStarts[k+1]] {
-		if err := readExtent(f, k, e, buf[at:at+e.length]); err != nil {
+		if err := readExtent(f, k, e, buf[at:at+e.Length]); err != nil {
 			return buf, err
 		}
-		at += e.length
+		at += e.Length
 	}
 	return buf, nil
 }
@@ -221,10 +221,10 @@ func (p *part) read(f vfs.File, k int, buf []byte) ([]byte, error) {
 // matches tells whether data have the checksums of chunk k.
 func (p *part) matches(k int, data []byte) bool {
 	for _, e := range p.extents[p.extentStarts[k]:p.extentStarts[k+1]] {
-		if kernel.CRC32C(0, data[:e.length]) != e.crc {
+		if kernel.CRC32C(0, data[:e.Length]) != e.CRC32C {
 			return false
 		}
-		data = data[e.length:]
+		data = data[e.Length:]
 	}
 	return true
 }

@@ -133,10 +133,10 @@ func TestDamagedPartsAreRepaired(t *testing.T) {
 			try("another footer", nil, flip(f.Size-20))
 			if n := p.chunks(); n > 0 {
 				last := p.extents[len(p.extents)-1]
-				try("the last chunk differs", all[n-1:], flip(last.offset+last.length-1))
-				try("the first chunk differs", all[:1], flip(p.extents[0].offset))
+				try("the last chunk differs", all[n-1:], flip(last.Offset+last.Length-1))
+				try("the first chunk differs", all[:1], flip(p.extents[0].Offset))
 				try("cut in the last chunk", all[n-1:], func(fsys *vfs.Mem) {
-					overwrite(t, fsys, path, func(b []byte) []byte { return b[:last.offset+last.length-1] })
+					overwrite(t, fsys, path, func(b []byte) []byte { return b[:last.Offset+last.Length-1] })
 				})
 			}
 		}
@@ -228,7 +228,7 @@ func TestWhatIsNotWhatWasStoredRepairsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		overwrite(t, disk, dir+"/"+c.file, func(b []byte) []byte { b[p.extents[0].offset+1] ^= 1; return b })
+		overwrite(t, disk, dir+"/"+c.file, func(b []byte) []byte { b[p.extents[0].Offset+1] ^= 1; return b })
 		before := filesOf(t, disk, dir)
 		if err := c.repair(d); err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", name, err)

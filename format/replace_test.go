@@ -36,50 +36,48 @@ func alone(t *testing.T, fsys vfs.FS) {
 }
 
 func TestACrashAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
-	for _, job := range []string{"", "j"} {
-		for _, exchange := range []bool{true, false} {
-			absent := 0
-			for n := int64(1); ; n++ {
-				disk, before, next := replaced(t)
-				if !exchange {
-					disk.RefuseExchange()
-				}
-				want, _ := next.mustWrite(t)
-				fault := vfs.NewFault(disk)
-				fault.FailFrom(n, syscall.EIO)
-				o := CreateOptions{Force: true, Job: job}
-				jobErr := next.run(fault, "/d", o)
-				i := int(n % 3) // each operation with one way to crash, so that neighbours have all
-				crashed := crashes(disk)[i]
-				found := completeOrAbsent(t, crashed, "/d", before, next)
-				if jobErr == nil && found != next {
-					t.Fatalf("operation %d, crash %d: published, but not there", n, i)
-				}
-				if found == nil {
-					absent++
-					j := mustStatus(t, crashed, "/d")
-					if exchange || !j.Published {
-						t.Fatalf("operation %d, crash %d: neither is there, %+v", n, i, j)
-					}
-					// Any job on the directory, even one that is refused, gives the old one back.
-					if err := next.run(crashed, "/d", CreateOptions{}); !errors.Is(err, ErrExists) || completeOrAbsent(t, crashed, "/d", before) == nil {
-						t.Fatalf("operation %d, crash %d: not given back: %v", n, i, err)
-					}
-				} else if j := mustStatus(t, crashed, "/d"); !j.Published || j.Running || found == next && j.Unfinished {
-					t.Fatalf("operation %d, crash %d: %s is there, %+v", n, i, found.name, j)
-				}
-				if err := next.run(crashed, "/d", o); err != nil {
-					t.Fatalf("operation %d, crash %d: %v", n, i, err)
-				}
-				equalDirs(t, crashed, want, "/d")
-				alone(t, crashed)
-				if jobErr == nil {
-					break
-				}
+	for job, exchange := range map[string]bool{"": true, "j": false} {
+		absent := 0
+		for n := int64(1); ; n++ {
+			disk, before, next := replaced(t)
+			if !exchange {
+				disk.RefuseExchange()
 			}
-			if exchange == (absent > 0) {
-				t.Errorf("exchange %v: the directory was absent %d times", exchange, absent)
+			want, _ := next.mustWrite(t)
+			fault := vfs.NewFault(disk)
+			fault.FailFrom(n, syscall.EIO)
+			o := CreateOptions{Force: true, Job: job}
+			jobErr := next.run(fault, "/d", o)
+			i := int(n % 3) // each operation with one way to crash, so that neighbours have all
+			crashed := crashes(disk)[i]
+			found := completeOrAbsent(t, crashed, "/d", before, next)
+			if jobErr == nil && found != next {
+				t.Fatalf("operation %d, crash %d: published, but not there", n, i)
 			}
+			if found == nil {
+				absent++
+				j := mustStatus(t, crashed, "/d")
+				if exchange || !j.Published {
+					t.Fatalf("operation %d, crash %d: neither is there, %+v", n, i, j)
+				}
+				// Any job on the directory, even one that is refused, gives the old one back.
+				if err := next.run(crashed, "/d", CreateOptions{}); !errors.Is(err, ErrExists) || completeOrAbsent(t, crashed, "/d", before) == nil {
+					t.Fatalf("operation %d, crash %d: not given back: %v", n, i, err)
+				}
+			} else if j := mustStatus(t, crashed, "/d"); !j.Published || j.Running || found == next && j.Unfinished {
+				t.Fatalf("operation %d, crash %d: %s is there, %+v", n, i, found.name, j)
+			}
+			if err := next.run(crashed, "/d", o); err != nil {
+				t.Fatalf("operation %d, crash %d: %v", n, i, err)
+			}
+			equalDirs(t, crashed, want, "/d")
+			alone(t, crashed)
+			if jobErr == nil {
+				break
+			}
+		}
+		if exchange == (absent > 0) {
+			t.Errorf("exchange %v: the directory was absent %d times", exchange, absent)
 		}
 	}
 }

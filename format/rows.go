@@ -209,23 +209,31 @@ func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
 	return 0, nil
 }
 
-// buffers are the data of rows first to first+rows-1, in the order of a record batch.
-func (t *RowTable) buffers(first int64, rows int) [][]byte {
-	last := first + int64(rows)
+// columns are the memory of rows [first, last) of each column but orig_id, in the order of a record batch.
+func (t *RowTable) columns(first, last int64) [][]byte {
 	var out [][]byte
+	labels, splits := int64(t.LabelColumns), int64(t.NumSplits)
 	if t.NodeID != nil {
 		out = append(out, dtype.BytesOf(t.NodeID[first:last]))
 	}
-	if t.Labels != nil {
+	switch {
+	case t.Labels != nil:
 		out = append(out, dtype.BytesOf(t.Labels[first:last]))
-	} else if t.MultiLabels != nil {
-		out = append(out, dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):last*int64(t.LabelColumns)]))
-	} else if t.LabelValues != nil {
-		out = append(out, dtype.BytesOf(t.LabelValues[first*int64(t.LabelColumns):last*int64(t.LabelColumns)]))
+	case t.MultiLabels != nil:
+		out = append(out, dtype.BytesOf(t.MultiLabels[first*labels:last*labels]))
+	case t.LabelValues != nil:
+		out = append(out, dtype.BytesOf(t.LabelValues[first*labels:last*labels]))
 	}
-	if t.NumSplits > 0 {
-		out = append(out, t.Splits[first*int64(t.NumSplits):last*int64(t.NumSplits)])
+	if splits > 0 {
+		out = append(out, t.Splits[first*splits:last*splits])
 	}
+	return out
+}
+
+// buffers are the data of rows first to first+rows-1, in the order of a record batch.
+func (t *RowTable) buffers(first int64, rows int) [][]byte {
+	last := first + int64(rows)
+	out := t.columns(first, last)
 	if t.OrigID != nil {
 		offsets := make([]int64, 1, rows+1)
 		var text []byte
@@ -312,87 +320,61 @@ func (m *Manifest) NewRowTable(rows int64) *RowTable {
 	return t
 }
 
-// ReadLabels reads and checks the labels of a region's rows, one a row, into
-// dst [r.Rows]. Without labels it writes -1.
+// ReadLabels reads and checks the labels of a region's rows, one a row, into dst [r.Rows]. Without labels it writes -1.
 func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
-	if n := d.Manifest.rowColumns().labels; n != 1 || d.Manifest.LabelValues {
+	switch n := d.Manifest.Labels; {
+	case d.Manifest.LabelValues:
+		return fmt.Errorf("%s: its labels are values, not classes", d.path)
+	case n > 1:
+		return fmt.Errorf("%s: it is multi-label, with %d labels a row, not one", d.path, n)
+	case n == 0:
 		for i := range dst {
 			dst[i] = -1
 		}
-		if d.Manifest.LabelValues {
-			return fmt.Errorf("%s: its labels are values, not classes", d.path)
-		}
-		if n > 1 {
-			return fmt.Errorf("%s: it is multi-label, with %d labels a row, not one", d.path, n)
-		}
 		return nil
 	}
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
-		}
-		for i, v := range t.Labels[:rows] {
-			if v < -1 || int(v) >= d.Manifest.Classes {
-				return fmt.Errorf("row %d has label %d, not from -1 to %d", first+int64(i), v, d.Manifest.Classes-1)
-			}
-		}
-		copy(dst[first-r.FirstRow:], t.Labels[:rows])
-		return nil
-	})
+	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []int32) { return RowTable{Labels: t.Labels}, t.Labels })
 }
 
-// ReadMultiLabels reads and checks the labels of a region's rows, of a multi-label store, into dst
-// [r.Rows, Manifest.Labels]: 0 and 1, or -1 where unlabelled.
+// ReadMultiLabels reads and checks the labels of a region's rows, of a multi-label store, into
+// dst [r.Rows, Manifest.Labels]: 0 and 1, or -1 where unlabelled.
 func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
-	n := int64(d.Manifest.Labels)
-	if n < 2 || d.Manifest.LabelValues {
+	if d.Manifest.Labels < 2 || d.Manifest.LabelValues {
 		return fmt.Errorf("%s: it is not multi-label", d.path)
 	}
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
-		}
-		labels := &RowTable{MultiLabels: t.MultiLabels[:int64(rows)*n], LabelColumns: t.LabelColumns}
-		if _, err := labels.checkValues(0, 0); err != nil {
-			return fmt.Errorf("counting from row %d: %w", first, err)
-		}
-		copy(dst[(first-r.FirstRow)*n:], labels.MultiLabels)
-		return nil
+	return readColumn(ctx, d, r, dst, d.Manifest.Labels, func(t *RowTable) (RowTable, []int8) {
+		return RowTable{MultiLabels: t.MultiLabels, LabelColumns: t.LabelColumns}, t.MultiLabels
 	})
 }
 
-// ReadLabelValues reads and checks the labels of a region's rows, of a store whose labels are values,
-// into dst [r.Rows, Manifest.Labels]: NaN where unlabelled.
+// ReadLabelValues reads and checks the labels of a region's rows, of a store whose labels are values, into
+// dst [r.Rows, Manifest.Labels]: NaN where unlabelled.
 func (d *Dir) ReadLabelValues(ctx context.Context, r Region, dst []float32) error {
 	if !d.Manifest.LabelValues {
 		return fmt.Errorf("%s: its labels are not values", d.path)
 	}
-	n := int64(d.Manifest.Labels)
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
-		}
-		labels := &RowTable{LabelValues: t.LabelValues[:int64(rows)*n], LabelColumns: t.LabelColumns}
-		if _, err := labels.checkValues(0, 0); err != nil {
-			return fmt.Errorf("counting from row %d: %w", first, err)
-		}
-		copy(dst[(first-r.FirstRow)*n:], labels.LabelValues)
-		return nil
+	return readColumn(ctx, d, r, dst, d.Manifest.Labels, func(t *RowTable) (RowTable, []float32) {
+		return RowTable{LabelValues: t.LabelValues, LabelColumns: t.LabelColumns}, t.LabelValues
 	})
 }
 
 // ReadNodes reads the node of each of a region's rows, of a store, into dst [r.Rows].
 func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
+	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []uint32) { return RowTable{NodeID: t.NodeID}, t.NodeID })
+}
+
+// readColumn reads one column of a region's rows into dst [r.Rows, width], and checks it alone. column returns a
+// table with this column only, and its values.
+func readColumn[T any](ctx context.Context, d *Dir, r Region, dst []T, width int, column func(t *RowTable) (RowTable, []T)) error {
 	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
 		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
 			return err
 		}
-		for i, v := range t.NodeID[:rows] {
-			if int64(v) >= d.Manifest.Nodes {
-				return fmt.Errorf("row %d is of node %d, but there are %d nodes", first+int64(i), v, d.Manifest.Nodes)
-			}
+		only, values := column(t.head(rows))
+		if _, err := only.checkValues(d.Manifest.Nodes, int64(d.Manifest.Classes)); err != nil {
+			return fmt.Errorf("counting from row %d: %w", first, err)
 		}
-		copy(dst[first-r.FirstRow:], t.NodeID[:rows])
+		copy(dst[(first-r.FirstRow)*int64(width):], values)
 		return nil
 	})
 }
@@ -494,11 +476,11 @@ func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
 	}
 	last, longest := extents[len(extents)-1], int64(0)
 	for _, e := range extents {
-		longest = max(longest, e.length)
+		longest = max(longest, e.Length)
 	}
-	end := last.offset + last.length
+	end := last.Offset + last.Length
 	// Rows are read up to three times: memory within a page is what vfs.PastCache fills from the page cache.
-	window := make([]byte, unaligned+max(longest, min(most, end-extents[0].offset)))[unaligned:]
+	window := make([]byte, unaligned+max(longest, min(most, end-extents[0].Offset)))[unaligned:]
 	return &ahead{File: f, window: window, end: end}
 }
 
@@ -541,29 +523,14 @@ func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int
 		lengths[len(lengths)-1] = 0
 	}
 	at, _ := arrowfile.Place(lengths...)
-	next := 0
-	take := func() []byte {
-		b := data[at[next]:][:lengths[next]]
-		next++
-		return b
-	}
-	if t.NodeID != nil {
-		copy(dtype.BytesOf(t.NodeID[first:]), take())
-	}
-	if t.Labels != nil {
-		copy(dtype.BytesOf(t.Labels[first:]), take())
-	} else if t.MultiLabels != nil {
-		copy(dtype.BytesOf(t.MultiLabels[first*int64(t.LabelColumns):]), take())
-	} else if t.LabelValues != nil {
-		copy(dtype.BytesOf(t.LabelValues[first*int64(t.LabelColumns):]), take())
-	}
-	if t.NumSplits > 0 {
-		copy(t.Splits[first*int64(t.NumSplits):], take())
+	columns := t.columns(first, first+int64(rows))
+	for i, column := range columns {
+		copy(column, data[at[i]:])
 	}
 	if t.OrigID == nil {
 		return nil
 	}
-	offsets, text := take(), string(data[at[next]:])
+	offsets, text := data[at[len(columns)]:], string(data[at[len(columns)+1]:])
 	end := uint64(0)
 	for i := range rows + 1 {
 		start := end

@@ -91,18 +91,18 @@ func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFil
 		return nil, fmt.Errorf("%s: %d rows of %d bytes from byte %d on do not fit in its %d bytes", file.Path, file.Rows, l.rowBytes(), file.Offset, size)
 	}
 	first := l.chunkOf(firstRow)
-	extents := make([]indexRow, l.chunkOf(firstRow+file.Rows-1)+1-first)
+	extents := make([]arrowfile.Extent, l.chunkOf(firstRow+file.Rows-1)+1-first)
 	err = parallel.For(ctx, threads, int64(len(extents)), 4, func(lo, hi int64) error {
 		buf := make([]byte, l.chunkBytes())
 		for k := lo; k < hi; k++ {
 			row, rows := l.chunk(first + int(k))
 			e := &extents[k]
-			e.offset, e.length = file.Offset+(row-firstRow)*l.rowBytes(), int64(rows)*l.rowBytes()
-			data := buf[:e.length]
-			if n, err := f.ReadAt(data, e.offset); n < len(data) {
-				return cutOff(f.Path(), int(k), e.offset+int64(n), err)
+			e.Offset, e.Length = file.Offset+(row-firstRow)*l.rowBytes(), int64(rows)*l.rowBytes()
+			data := buf[:e.Length]
+			if n, err := f.ReadAt(data, e.Offset); n < len(data) {
+				return cutOff(f.Path(), int(k), e.Offset+int64(n), err)
 			}
-			e.crc = kernel.CRC32C(0, data)
+			e.CRC32C = kernel.CRC32C(0, data)
 			if err := check(row, data); err != nil {
 				return err
 			}
@@ -116,11 +116,7 @@ func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFil
 	if err != nil {
 		return nil, err
 	}
-	out := &writtenFile{FileEntry: FileEntry{Size: size, CRC32C: hex32(crc), Offset: file.Offset}}
-	for _, e := range extents {
-		out.extents = append(out.extents, arrowfile.Extent{Offset: e.offset, Length: e.length, CRC32C: e.crc})
-	}
-	return out, nil
+	return &writtenFile{FileEntry{Size: size, CRC32C: hex32(crc), Offset: file.Offset}, extents}, nil
 }
 
 // checkSource fails if the fields source and offset of an entry cannot be right.

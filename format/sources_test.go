@@ -348,8 +348,8 @@ func TestSourcesThatContradictTheManifestAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(r *indexRow){
-		"a gap":      func(r *indexRow) { r.offset++ },
-		"an overlap": func(r *indexRow) { r.offset-- },
+		"a gap":      func(r *indexRow) { r.Offset++ },
+		"an overlap": func(r *indexRow) { r.Offset-- },
 	} {
 		for i := range 5 { // of features; longer files have page-sized gaps
 			rows := slices.Clone(index)

@@ -25,7 +25,7 @@ type table struct {
 type part struct {
 	file         int // in Manifest.Files
 	firstChunk   int
-	extents      []indexRow
+	extents      []arrowfile.Extent
 	extentStarts []int // extents of chunk firstChunk+i are extents[extentStarts[i]:extentStarts[i+1]]
 }
 

@@ -77,7 +77,7 @@ func (d *Dir) readSingleBatch(ctx context.Context, t *table, threads int) (*offh
 	defer f.Close()
 	extents := t.parts[0].extents
 	err = parallel.For(ctx, threads, int64(len(extents)), 1, func(i, _ int64) error {
-		return readExtent(f, 0, extents[i], buf.Bytes()[i*arrowfile.ExtentBytes:][:extents[i].length])
+		return readExtent(f, 0, extents[i], buf.Bytes()[i*arrowfile.ExtentBytes:][:extents[i].Length])
 	})
 	if err != nil {
 		return nil, errors.Join(err, buf.Free())

@@ -86,16 +86,16 @@ type RawTopology struct {
 	Weights   vfs.File // nil: none
 	WeightsAt int64
 
-	extents, weightExtents []indexRow // that cover them, if there are checksums
+	extents, weightExtents []arrowfile.Extent // that cover them, if there are checksums
 }
 
 // Expect sets the checksums (CRC-32C) of all offsets, all neighbours and all weights
 // as they were written, which opening the topology then compares.
 func (r *RawTopology) Expect(offsets, neighbors, weights uint32) {
-	r.extents = []indexRow{{crc: offsets, offset: r.OffsetsAt, length: offsetBytes * (r.Nodes + 1)}}
+	r.extents = []arrowfile.Extent{{CRC32C: offsets, Offset: r.OffsetsAt, Length: offsetBytes * (r.Nodes + 1)}}
 	if r.Edges > 0 {
-		r.extents = append(r.extents, indexRow{crc: neighbors, offset: r.NeighborsAt, length: edgeBytes * r.Edges})
-		r.weightExtents = []indexRow{{crc: weights, offset: r.WeightsAt, length: edgeBytes * r.Edges}}
+		r.extents = append(r.extents, arrowfile.Extent{CRC32C: neighbors, Offset: r.NeighborsAt, Length: edgeBytes * r.Edges})
+		r.weightExtents = []arrowfile.Extent{{CRC32C: weights, Offset: r.WeightsAt, Length: edgeBytes * r.Edges}}
 	}
 }
 
@@ -125,7 +125,7 @@ func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (_ *Topolog
 	p := &table.parts[0]
 	place, _ := arrowfile.Place(table.lengths(d.Manifest.Nodes)...)
 	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, extents: p.extents}
-	raw.OffsetsAt = p.extents[0].offset
+	raw.OffsetsAt = p.extents[0].Offset
 	raw.NeighborsAt = raw.OffsetsAt + place[1]
 	if raw.File, err = d.openPart(p); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (_ *Topolog
 			return nil, errors.Join(err, raw.File.Close())
 		}
 		if raw.weightExtents = p.extents; raw.Edges > 0 {
-			raw.WeightsAt = p.extents[0].offset
+			raw.WeightsAt = p.extents[0].Offset
 		}
 	}
 	return NewTopologyFile(ctx, raw, maxBlockBytes)
@@ -355,7 +355,7 @@ func (t *TopologyFile) Close() error {
 type extentStream struct {
 	file    vfs.File
 	at      int64
-	extents []indexRow
+	extents []arrowfile.Extent
 	crc     uint32 // of the bytes read so far of the first extent
 }
 
@@ -365,11 +365,11 @@ func (s *extentStream) read(dst []byte) error {
 	}
 	for len(dst) > 0 && len(s.extents) > 0 {
 		e := &s.extents[0]
-		n := min(int64(len(dst)), e.offset+e.length-s.at)
+		n := min(int64(len(dst)), e.Offset+e.Length-s.at)
 		s.crc = kernel.CRC32C(s.crc, dst[:n])
-		if dst, s.at = dst[n:], s.at+n; s.at == e.offset+e.length {
-			if s.crc != e.crc {
-				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.length, e.offset, hex32(s.crc), hex32(e.crc)))
+		if dst, s.at = dst[n:], s.at+n; s.at == e.Offset+e.Length {
+			if s.crc != e.CRC32C {
+				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.Length, e.Offset, hex32(s.crc), hex32(e.CRC32C)))
 			}
 			s.extents, s.crc = s.extents[1:], 0
 		}

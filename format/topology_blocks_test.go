@@ -131,7 +131,7 @@ func TestDamageOfATopologyIsFoundWhenItIsOpenedByBlocks(t *testing.T) {
 	for _, folder := range []string{topologyFolder, weightsFolder} {
 		path := dir + "/" + PartPath(folder, 0)
 		e := d.table(folder).parts[0].extents[0]
-		for at := e.offset; at < e.offset+e.length; at++ {
+		for at := e.Offset; at < e.Offset+e.Length; at++ {
 			for _, length := range []int64{-1, at} {
 				d.fsys = &damaged{FS: fsys, path: path, flip: at, bit: uint(at % 8), length: length, hidden: true}
 				if _, err := d.OpenTopology(context.Background(), 40); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), path) {
@@ -164,8 +164,8 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 			return err
 		}
 		e := d.table(folder).parts[0].extents[0]
-		for at := e.offset; at < e.offset+e.length; at++ {
-			padding := folder == topologyFolder && at >= e.offset+80 && at < e.offset+128
+		for at := e.Offset; at < e.Offset+e.Length; at++ {
+			padding := folder == topologyFolder && at >= e.Offset+80 && at < e.Offset+128
 			bad.flip, bad.bit = at, uint(at%8)
 			if err := readAll(); padding != (err == nil) || err != nil && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), bad.path)) {
 				t.Fatalf("byte %d of %s: %v", at, bad.path, err)

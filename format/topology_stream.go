@@ -16,38 +16,19 @@ const streamBytes = 1 << 20
 // in-neighbours; neighbors gives those of all nodes as uint32, one node after another,
 // and weights theirs as float32 in the same order, or is nil if there are none.
 func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) error {
-	if w.kind != KindGraph {
-		return fmt.Errorf("%s: a store has no topology", w.dir)
-	}
-	n, m := int64(len(degrees)), int64(0)
-	if rows := w.layout.rows(); n != rows {
-		return fmt.Errorf("%s: a topology of %d nodes for %d rows", w.dir, n, rows)
-	}
+	m := int64(0)
 	for _, d := range degrees {
 		m += int64(d)
 	}
-	if m > MaxEdges {
-		return fmt.Errorf("%s: topology: it has %d edges, more than %d", w.dir, m, int64(MaxEdges))
-	}
-	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{n, m, weights != nil} }); err != nil {
-		return err
-	}
 	lists := listChecker{degrees: degrees}
-	err := w.writeSingleBatch(topologyTable(n, m), func(out io.Writer) error {
+	return w.writeTopology(topologySize{int64(len(degrees)), m, weights != nil}, func(out io.Writer) error {
 		if err := writeOffsets(out, degrees); err != nil {
 			return err
 		}
 		return copyChecked(out, neighbors, 4*m, func(_ int64, b []byte) error { return lists.next(dtype.Uint32s(b)) })
+	}, func(out io.Writer) error {
+		return copyChecked(out, weights, 4*m, func(at int64, b []byte) error { return checkWeights(at/4, dtype.Float32s(b)) })
 	})
-	if err == nil && weights != nil {
-		err = w.writeSingleBatch(weightsTable(m), func(out io.Writer) error {
-			return copyChecked(out, weights, 4*m, func(at int64, b []byte) error { return checkWeights(at/4, dtype.Float32s(b)) })
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("%s: topology: %w", w.dir, err)
-	}
-	return nil
 }
 
 // writeOffsets writes the offsets: the sums of the degrees before each node, and of all.

@@ -86,7 +86,7 @@ func TestAStreamThatIsNoTopologyIsRefused(t *testing.T) {
 		neighbors, weights io.Reader
 		text               string
 	}{
-		"another number of nodes": {[]uint32{1, 2}, ids(0, 1, 2), nil, "2 nodes for 3 rows"},
+		"another number of nodes": {[]uint32{1, 2}, ids(0, 1, 2), nil, "2 nodes, but the layout 3 rows"},
 		"a neighbour beyond":      {[]uint32{1, 2, 0}, ids(0, 1, 3), nil, "neighbour 3 of node 1"},
 		"falling neighbours":      {[]uint32{1, 0, 2}, ids(0, 2, 1), nil, "neighbour 1 of node 2"},
 		"too few neighbours":      {[]uint32{1, 0, 2}, ids(0, 2), nil, "EOF"},

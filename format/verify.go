@@ -224,9 +224,9 @@ func (v *verifier) checkRangesOfPart(d *Dir, ranges []byteRange, buf *[]byte) er
 			err = v.checkOutside(f, entry, p.extents, (*buf)[:cap(*buf)])
 		} else {
 			e := p.extents[r.extent]
-			*buf = slices.Grow((*buf)[:0], int(e.length))[:e.length]
+			*buf = slices.Grow((*buf)[:0], int(e.Length))[:e.Length]
 			err = readExtent(f, r.chunk, e, *buf)
-			v.countBytes(e.length)
+			v.countBytes(e.Length)
 		}
 		if err := v.recordDamage(entry.withSourceHint(err)); err != nil {
 			return err
@@ -240,7 +240,7 @@ func (v *verifier) checkRangesOfPart(d *Dir, ranges []byteRange, buf *[]byte) er
 const outsideBufferBytes = 8 << 10
 
 // checkOutside checks the bytes of a file that are in no extent.
-func (v *verifier) checkOutside(f vfs.File, entry *FileEntry, extents []indexRow, buf []byte) error {
+func (v *verifier) checkOutside(f vfs.File, entry *FileEntry, extents []arrowfile.Extent, buf []byte) error {
 	crc, err := checksumOutside(f, entry.Size, extents, buf, v.countBytes)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (v *verifier) checkOutside(f vfs.File, entry *FileEntry, extents []indexRow
 
 // checksumOutside is the checksum of the bytes of a file that are in no extent. It calls
 // count with the number of bytes that each read gave.
-func checksumOutside(f vfs.File, size int64, extents []indexRow, buf []byte, count func(int64)) (uint32, error) {
+func checksumOutside(f vfs.File, size int64, extents []arrowfile.Extent, buf []byte, count func(int64)) (uint32, error) {
 	crc := uint32(0)
 	update := func(from, to int64) error {
 		for from < to {
@@ -269,10 +269,10 @@ func checksumOutside(f vfs.File, size int64, extents []indexRow, buf []byte, cou
 	}
 	at := int64(0)
 	for _, e := range extents {
-		if err := update(at, e.offset); err != nil {
+		if err := update(at, e.Offset); err != nil {
 			return 0, err
 		}
-		at = e.offset + e.length
+		at = e.Offset + e.Length
 	}
 	return crc, update(at, size)
 }
@@ -306,7 +306,7 @@ func checkLayout(d *Dir, t *table, p *part) error {
 			lengths[n] = b.Buffers[n].Length
 		}
 		at, end := arrowfile.Place(lengths...)
-		ok := b.Rows == rows && b.Offset == first.offset && b.Offset+end == last.offset+last.length && len(b.Buffers) == len(lengths)
+		ok := b.Rows == rows && b.Offset == first.Offset && b.Offset+end == last.Offset+last.Length && len(b.Buffers) == len(lengths)
 		for i := range lengths {
 			ok = ok && b.Buffers[i] == arrowfile.Buffer{Offset: b.Offset + at[i], Length: lengths[i]}
 		}

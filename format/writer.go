@@ -80,8 +80,10 @@ type topologySize struct {
 // writtenFile is a committed file with its extents.
 type writtenFile struct {
 	FileEntry
-	extents []arrowfile.Extent
+	Extents []arrowfile.Extent `json:"extents"`
 }
+
+func comparePaths(a, b writtenFile) int { return strings.Compare(a.Path, b.Path) }
 
 // Create starts a directory and locks it against other jobs. Readers see
 // nothing of it before Publish.
@@ -374,34 +376,48 @@ func removeExcept(fsys vfs.FS, dir string, keep map[string]bool) error {
 
 // Topology writes topology/ and, where there are weights, weights/.
 func (w *Writer) Topology(c *CSC) error {
-	if w.kind != KindGraph {
-		return fmt.Errorf("%s: a store has no topology", w.dir)
-	}
-	if n := w.layout.rows(); c.Nodes() != n {
-		return fmt.Errorf("%s: the topology has %d nodes, but the layout %d rows", w.dir, c.Nodes(), n)
-	}
 	for _, check := range []func(context.Context, int) error{c.check, c.checkWeights} {
 		if err := check(context.Background(), 0); err != nil {
 			return fmt.Errorf("%s: topology: %w", w.dir, err)
 		}
 	}
-	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &topologySize{c.Nodes(), c.Edges(), c.Weights != nil} }); err != nil {
+	return w.writeTopology(topologySize{c.Nodes(), c.Edges(), c.Weights != nil}, func(out io.Writer) error {
+		return writeAll(out, dtype.BytesOf(c.Offsets), dtype.BytesOf(c.Neighbors))
+	}, func(out io.Writer) error {
+		return writeAll(out, dtype.BytesOf(c.Weights))
+	})
+}
+
+// writeTopology writes the tables of a topology: lists writes offsets and neighbours, weights the weights.
+func (w *Writer) writeTopology(size topologySize, lists, weights func(out io.Writer) error) error {
+	switch rows := w.layout.rows(); {
+	case w.kind != KindGraph:
+		return fmt.Errorf("%s: a store has no topology", w.dir)
+	case size.nodes != rows:
+		return fmt.Errorf("%s: the topology has %d nodes, but the layout %d rows", w.dir, size.nodes, rows)
+	case size.edges > MaxEdges:
+		return fmt.Errorf("%s: topology: it has %d edges, more than %d", w.dir, size.edges, int64(MaxEdges))
+	}
+	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &size }); err != nil {
 		return err
 	}
-	err := w.writeSingleBatch(topologyTable(c.Nodes(), c.Edges()), func(out io.Writer) error {
-		if _, err := out.Write(dtype.BytesOf(c.Offsets)); err != nil {
+	err := w.writeSingleBatch(topologyTable(size.nodes, size.edges), lists)
+	if err == nil && size.weighted {
+		err = w.writeSingleBatch(weightsTable(size.edges), weights)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: topology: %w", w.dir, err)
+	}
+	return nil
+}
+
+func writeAll(w io.Writer, buffers ...[]byte) error {
+	for _, b := range buffers {
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
-		_, err := out.Write(dtype.BytesOf(c.Neighbors))
-		return err
-	})
-	if err == nil && c.Weights != nil {
-		err = w.writeSingleBatch(weightsTable(c.Edges()), func(out io.Writer) error {
-			_, err := out.Write(dtype.BytesOf(c.Weights))
-			return err
-		})
 	}
-	return err
+	return nil
 }
 
 // writeSingleBatch writes a table that has one record batch or none. body writes the
@@ -536,13 +552,13 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	if m.Input == nil {
 		m.Input = map[string]string{}
 	}
-	slices.SortFunc(w.files, func(a, b writtenFile) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(w.files, comparePaths)
 	m.Files = make([]FileEntry, len(w.files))
 	var index []indexRow
 	for i, f := range w.files {
 		m.Files[i] = f.FileEntry
-		for _, e := range f.extents {
-			index = append(index, indexRow{uint32(i), e.CRC32C, e.Offset, e.Length})
+		for _, e := range f.Extents {
+			index = append(index, indexRow{uint32(i), e})
 		}
 	}
 	return index
