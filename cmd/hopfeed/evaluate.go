@@ -11,6 +11,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -167,25 +168,35 @@ func splitText(number int, file bool) string {
 	return text
 }
 
-// openEvaluation opens the input of an evaluation. held is what the command holds in host memory beside.
-func (a *app) openEvaluation(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions, plan evaluation, held int64) (training.Input, error) {
-	held += metricBytes(c.Options.Metric, plan.rows, c.Spec)
+// openToApply opens a store, or a graph, for a model that is applied to rows. It sets the machine, the matrices and the
+// model of the options.
+func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, so session.Options) (training.Input, error) {
+	var in training.Input
+	var err error
+	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
 	if dir.Manifest.Kind == format.KindGraph {
-		in, err := a.openGraph(ctx, dir, c.Spec, o.placement, held)
-		if err != nil {
-			return nil, err
-		}
-		return in, nil
+		o := training.Options{Machine: so.Machine, Spec: c.Spec, Placement: so.Placement, HeldBytes: so.HeldBytes}
+		in, err = training.OpenGraph(ctx, dir, o)
+	} else {
+		var s *session.Session
+		s, err = session.Open(ctx, dir, so)
+		in = training.Store{Session: s}
 	}
-	so := session.Options{Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement, Model: c.Spec, HeldBytes: held}
-	for _, part := range plan.parts {
-		so.Rows = append(so.Rows, part.Rows)
-	}
-	s, err := session.Open(ctx, dir, so)
 	if err != nil {
 		return nil, err
 	}
-	return training.Store{Session: s}, nil
+	a.noteInput(in)
+	return in, nil
+}
+
+// addSection adds rows of an input, in their order.
+func addSection(to []trainer.NamedRows, in training.Input, name string, rows loader.Rows) ([]trainer.NamedRows, error) {
+	sets, err := in.InOrder(rows)
+	section := trainer.NamedRows{Name: name}
+	for _, set := range sets {
+		section.Rows = append(section.Rows, set)
+	}
+	return append(to, section), err
 }
 
 func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
@@ -225,24 +236,20 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	in, err := a.openEvaluation(ctx, store, c, o, plan, held)
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held + metricBytes(c.Options.Metric, plan.rows, c.Spec)}
+	for _, part := range plan.parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
+	in, err := a.openToApply(ctx, store, c, so)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	a.noteInput(in)
-
 	var sections []trainer.NamedRows
 	for _, part := range plan.parts {
-		sets, err := in.InOrder(part.Rows)
-		if err != nil {
+		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
 			return nil, err
 		}
-		section := trainer.NamedRows{Name: part.Name}
-		for _, set := range sets {
-			section.Rows = append(section.Rows, set)
-		}
-		sections = append(sections, section)
 	}
 	began := time.Now()
 	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections)

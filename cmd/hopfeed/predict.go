@@ -1,27 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
@@ -104,28 +98,15 @@ func (o *predictOptions) validate() error {
 	return nil
 }
 
-// checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or
-// store or what is read, and one that cannot be written. It removes what a killed process has left of it.
+// checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or store or what is
+// read, and one that cannot be written.
 func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
 	dir, name := filepath.Split(path)
 	if info, err := a.fs.Stat(path); err == nil && info.IsDir() {
 		return usagef("--output %s: it is a directory", path)
 	}
-	lock := filepath.Join(path+jobSuffix, folder.LockName)
-	if locked, err := a.fs.Locked(lock); err != nil || locked {
-		return cmp.Or(err, fmt.Errorf("%s: another process is writing it: %w", path, vfs.ErrLocked))
-	}
-	if !force {
-		if _, err := a.fs.Stat(path); err == nil {
-			return fmt.Errorf("%s: %w (--force replaces it)", path, format.ErrExists)
-		}
-		ours, err := vfs.StateOfLock(a.fs, lock)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if _, err := a.fs.Stat(path + vfs.TempSuffix); err == nil && ours != vfs.Marked {
-			return fmt.Errorf("%s: %w (--force replaces it)", path+vfs.TempSuffix, format.ErrExists)
-		}
+	if err := export.CheckFile(a.fs, path, force); err != nil {
+		return err
 	}
 	if err := a.refuseWithin(path); err != nil {
 		return err
@@ -156,208 +137,136 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, input.Close()) }()
-	p := &predicted{Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output, incomplete: c.Incomplete(), trainedOn: c.Data.Name}
 	isGraph := input.Manifest.Kind == format.KindGraph
 	if !isGraph && (o.nodes != "" || o.split > 0) {
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
 	}
+	p := &predicted{
+		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
+		incomplete: c.Incomplete(), trainedOn: c.Data.Name,
+	}
+	for _, id := range c.Spec.Matrices {
+		p.Matrices = append(p.Matrices, id.String())
+	}
 	if p.Warnings, err = c.Data.ComparePrepared(checkpoint.DataSetOf(&input.Manifest), c.Spec, o.input); err != nil {
 		return nil, usagef("%s", err)
 	}
-	job, err := a.openPredictionJob(o.output)
+	job, err := export.OpenFileJob(a.fs, o.output)
 	if err != nil {
 		return nil, err
 	}
 	aggregation, err := trainer.AggregationOf(c.Spec.Model)
 	switch {
 	case err != nil:
-	case aggregation != "":
-		err = a.predictNodes(ctx, c, input, o, p)
-	case isGraph:
-		err = a.predictGraph(ctx, c, input, o, p, job)
+	case aggregation != "" && !isGraph:
+		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
+	case aggregation == "" && isGraph:
+		err = a.predictByStore(ctx, c, input, o, p, job.Store)
 	default:
-		err = a.predictStore(ctx, c, input, o, p)
+		err = a.predict(ctx, c, input, o, p)
 	}
-	if err = errors.Join(err, job.remove()); err != nil {
+	if err = errors.Join(err, job.Close()); err != nil {
 		return nil, err
 	}
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
 }
 
-// predictGraph writes the predictions of nodes of a graph, by way of a store that the job removes.
-func (a *app) predictGraph(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, job *predictionJob) (err error) {
+// predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.
+func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, dir string) (err error) {
 	began := time.Now()
-	if err := a.propagateFor(ctx, c, graph, o, job.store); err != nil {
+	if err := a.propagateFor(ctx, c, graph, o, dir); err != nil {
 		return err
 	}
-	store, err := format.OpenStore(a.fs, job.store)
+	store, err := format.OpenStore(a.fs, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	p.PropagateSeconds = time.Since(began).Seconds()
-	o.rows = allRows // that were chosen
-	return a.predictStore(ctx, c, store, o, p)
+	o.rows = allRows // of the store, which has the chosen ones
+	return a.predict(ctx, c, store, o, p)
 }
 
-// predictStore writes the predictions of rows of a store, and what it did to p.
-func (a *app) predictStore(ctx context.Context, c *checkpoint.Checkpoint, store *format.Dir, o predictOptions, p *predicted) (err error) {
-	if err := c.CheckInput(store.Matrices(), store.Manifest.Features); err != nil {
+// predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and what it did to p.
+func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o predictOptions, p *predicted) (err error) {
+	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
-	table := newPredictionTable(c, store, o.rows)
-	if table.totalRows == 0 {
-		return usagef("%s has no %s rows to predict", o.input, o.rows)
-	}
-	if err := table.checkSpace(a.fs, o.output); err != nil {
-		return err
-	}
-	so := session.Options{
-		Machine: a.machine(ctx), Matrices: c.Spec.Matrices, BatchRows: o.batch, Placement: o.placement,
-		Once: true, NoLabels: true, RowNumbers: true,
-		Model: c.Spec, HeldBytes: table.memoryBytes() + c.Spec.PredictBytes(o.batch),
-	}
-	for _, r := range table.regions {
-		so.Rows = append(so.Rows, loader.Rows{Region: r.Name})
-	}
-	s, err := session.Open(ctx, store, so)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	a.notePlacement(s)
-	var sections []trainer.NamedRows
-	for i, r := range table.regions {
-		sets, err := s.Sets(so.Rows[i], chunk.Sequential, 0)
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}
+	var table *export.Predictions
+	if input.Manifest.Kind == format.KindGraph {
+		nodes, err := a.chooseNodes(ctx, input, o)
+		if err == nil && nodes == nil {
+			nodes, err = session.NodesOf(ctx, input, format.RegionAll, 0)
+		}
+		if err == nil {
+			table, err = export.PredictNodes(ctx, &c.Trained, c.Data.ClassNames, input, nodes)
+		}
 		if err != nil {
 			return err
 		}
-		section := trainer.NamedRows{Name: r.Name + " rows"}
-		for _, set := range sets {
-			section.Rows = append(section.Rows, set)
-		}
-		sections = append(sections, section)
+		so.HeldBytes = table.MemoryBytes() + c.Spec.PredictBytes(training.InferenceRows) + 12*int64(len(nodes))
+	} else {
+		table = export.PredictStore(&c.Trained, c.Data.ClassNames, input, o.rows)
+		so.HeldBytes = table.MemoryBytes() + c.Spec.PredictBytes(o.batch)
 	}
-	if err := a.writePredictions(ctx, c, s.Devices, s.ShareRows(), sections, table, o, p); err != nil {
+	if table.Rows == 0 {
+		return usagef("%s has no %s rows to predict", o.input, o.rows)
+	}
+	if err := table.CheckSpace(a.fs, o.output); err != nil {
 		return err
 	}
-	p.Placement, p.Reasons, p.Devices, p.Load, p.PeakDeviceBytes = s.Plan.Placement, s.Plan.Reasons, s.Plan.Devices, s.Loaders[0].Stats(), s.PeakBytes()
-	return nil
-}
-
-// predictNodes writes the predictions that a model which reads a graph makes of its nodes.
-func (a *app) predictNodes(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted) (err error) {
-	if graph.Manifest.Kind != format.KindGraph {
-		return usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
+	for _, part := range table.Parts {
+		so.Rows = append(so.Rows, part.Rows)
 	}
-	if err := c.CheckInput(graph.Matrices(), graph.Manifest.Features); err != nil {
-		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
-	}
-	nodes, err := a.chooseNodes(ctx, graph, o)
-	if err != nil {
-		return err
-	}
-	if nodes == nil { // all
-		nodes = make([]uint32, graph.Manifest.Nodes)
-		for v := range nodes {
-			nodes[v] = uint32(v)
-		}
-	}
-	table, err := newNodeTable(ctx, c, graph, nodes)
-	if err != nil {
-		return err
-	}
-	if err := table.checkSpace(a.fs, o.output); err != nil {
-		return err
-	}
-	in, err := a.openGraph(ctx, graph, c.Spec, o.placement, table.memoryBytes()+c.Spec.PredictBytes(training.InferenceRows)+12*int64(len(nodes)))
+	in, err := a.openToApply(ctx, input, c, so)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	a.noteInput(in)
-	sets, err := in.InOrder(loader.Rows{List: nodes})
-	if err != nil {
-		return err
-	}
-	if err := a.writePredictions(ctx, c, in.Devices(), in.ShareRows(), []trainer.NamedRows{{Name: "nodes", Rows: []trainer.Epocher{sets[0]}}}, table, o, p); err != nil {
-		return err
-	}
-	r := in.Report()
-	p.Placement, p.Reasons, p.Devices, p.PeakDeviceBytes = r.Placement, r.Reasons, r.Devices, in.PeakBytes()
-	return nil
-}
-
-// writePredictions writes the predictions of rows, which the table describes, to the output.
-func (a *app) writePredictions(ctx context.Context, c *checkpoint.Checkpoint, devices []gds.Device, batchRows int, sections []trainer.NamedRows,
-	table *predictionTable, o predictOptions, p *predicted) error {
-	f, err := a.fs.Create(o.output)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if err := table.open(f, o.output); err != nil {
-		return err
+	var sections []trainer.NamedRows
+	for _, part := range table.Parts {
+		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
-	task := a.progress().Start("predict", table.totalRows, progress.Items)
-	err = trainer.Predict(ctx, devices, &c.Trained, batchRows, sections, func(found *trainer.Predictions) error {
-		task.Add(int64(found.Rows))
-		return table.add(ctx, found)
+	task := a.progress().Start("predict", table.Rows, progress.Items)
+	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
+		defer task.Done()
+		return trainer.Predict(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections, func(found *trainer.Predictions) error {
+			task.Add(int64(found.Rows))
+			return add(found)
+		})
 	})
-	task.Done()
 	if err != nil {
 		return err
 	}
-	if err := table.close(); err != nil {
-		return err
-	}
-	if err := f.Commit(); err != nil {
-		return err
-	}
-	seconds := time.Since(began).Seconds()
-	p.Rows, p.Bytes, p.Outputs, p.Columns = table.totalRows, table.written, string(table.outputs), table.columnNames()
-	p.PeakRSSBytes = machine.PeakRSS()
-	p.RowsPerSecond = float64(p.Rows) / max(seconds, 1e-9)
-	for _, id := range c.Spec.Matrices {
-		p.Matrices = append(p.Matrices, id.String())
-	}
+	p.Rows, p.Outputs, p.Columns = table.Rows, string(table.Outputs), table.Columns
+	p.RowsPerSecond = float64(p.Rows) / max(time.Since(began).Seconds(), 1e-9)
+	r := in.Report()
+	p.Placement, p.Reasons, p.Devices, p.Load = r.Placement, r.Reasons, r.Devices, r.Load
+	p.PeakDeviceBytes, p.PeakRSSBytes = in.PeakBytes(), machine.PeakRSS()
 	return nil
 }
 
-// predictionJob is a folder beside the output that is there while predictions are written. By it, a later one
-// knows that a killed process has left the unfinished output. It holds the store of a graph.
-type predictionJob struct {
-	fs     vfs.FS
-	folder string
-	lock   io.Closer
-	store  string // directory
-}
-
-// jobSuffix follows the name of the output.
-const jobSuffix = ".job"
-
-// openPredictionJob makes the folder, and removes from it what a killed process has left.
-func (a *app) openPredictionJob(output string) (*predictionJob, error) {
-	j := &predictionJob{fs: a.fs, folder: output + jobSuffix}
-	j.store = filepath.Join(j.folder, "store")
-	var err error
-	if j.lock, err = folder.Lock(a.fs, j.folder); err != nil {
+// chooseNodes lists the nodes of a graph to predict, ascending; nil: all.
+func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptions) ([]uint32, error) {
+	m := &graph.Manifest
+	if o.split > 0 && o.split >= m.Splits {
+		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, o.input, m.Splits)
+	}
+	if o.nodes != "" {
+		return session.NodesInFile(ctx, graph, a.fs, o.nodes, a.budget)
+	}
+	if o.rows == allRows {
+		return nil, nil
+	}
+	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {
 		return nil, err
 	}
-	if err := format.Remove(a.fs, j.store); err != nil {
-		return nil, errors.Join(err, j.remove())
-	}
-	return j, nil
-}
-
-func (j *predictionJob) remove() error {
-	err := format.Remove(j.fs, j.store)
-	if err == nil {
-		err = folder.Remove(j.fs, j.folder)
-	}
-	return errors.Join(err, j.lock.Close())
+	return session.NodesOf(ctx, graph, o.rows, o.split)
 }
 
 // propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are

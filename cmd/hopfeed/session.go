@@ -105,11 +105,6 @@ func (a *app) noteInput(in training.Input) {
 	}
 }
 
-// openGraph opens a graph for a model that is applied to it. held is what the command holds in host memory beside.
-func (a *app) openGraph(ctx context.Context, graph *format.Dir, spec trainer.Spec, where string, held int64) (*training.Graph, error) {
-	return training.OpenGraph(ctx, graph, training.Options{Machine: a.machine(ctx), Spec: spec, Placement: where, HeldBytes: held})
-}
-
 // trainingOptions are the options of a training on the rows of part, with what the command holds in host memory beside.
 func (a *app) trainingOptions(ctx context.Context, m *format.Manifest, o *trainOptions, spec trainer.Spec, part session.Partition) (training.Options, error) {
 	held, err := o.heldBytes(m, spec)

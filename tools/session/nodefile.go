@@ -1,4 +1,4 @@
-package main
+package session
 
 import (
 	"bufio"
@@ -10,43 +10,27 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // chosenBytes bounds the memory for each byte of a file that names nodes.
 const chosenBytes = 32
 
-// chooseNodes lists the nodes of a graph to predict, ascending; nil is all.
-func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptions) ([]uint32, error) {
-	m := &graph.Manifest
-	if o.split > 0 && o.split >= m.Splits {
-		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, o.input, m.Splits)
-	}
-	if o.nodes != "" {
-		return a.readNodes(ctx, graph, o.nodes)
-	}
-	if o.rows == allRows {
-		return nil, nil
-	}
-	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {
-		return nil, err
-	}
-	return session.NodesOf(ctx, graph, o.rows, o.split)
-}
-
-// readNodes reads a file that names nodes of a graph, one a line: original ids if the graph has them.
-func (a *app) readNodes(ctx context.Context, graph *format.Dir, path string) ([]uint32, error) {
-	f, err := a.fs.Open(path)
+// NodesInFile lists the nodes of a graph that a text file names, ascending. Each line has an original id, if the graph
+// has those, or else the number of a node. A file that names no node, or one that there is not, is ErrOptions.
+func NodesInFile(ctx context.Context, graph *format.Dir, fsys vfs.FS, path string, budget machine.Limit) ([]uint32, error) {
+	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	size, err := f.Size()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = budget.Fits("the nodes in "+path, chosenBytes*size)
 	}
-	if err := a.budget.Fits("the nodes in "+path, chosenBytes*size); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	m := &graph.Manifest
@@ -64,7 +48,8 @@ func (a *app) readNodes(ctx context.Context, graph *format.Dir, path string) ([]
 		}
 		node, err := strconv.ParseUint(id, 10, 32)
 		if err != nil || int64(node) >= m.Nodes {
-			return nil, usagef("--node-file %s: line %d is %.50q: want the number of a node, from 0 to %d", path, line, id, m.Nodes-1)
+			return nil, fmt.Errorf("%w: %s: line %d is %.50q: want the number of a node, from 0 to %d",
+				ErrOptions, path, line, id, m.Nodes-1)
 		}
 		nodes = append(nodes, uint32(node))
 	}
@@ -85,13 +70,14 @@ func (a *app) readNodes(ctx context.Context, graph *format.Dir, path string) ([]
 		}
 		for id, found := range named {
 			if !found {
-				return nil, usagef("--node-file %s: no node of the graph has the original id %.50q", path, units.Printable(id))
+				return nil, fmt.Errorf("%w: %s: no node of the graph has the original id %.50q",
+					ErrOptions, path, units.Printable(id))
 			}
 		}
 	}
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) == 0 {
-		return nil, usagef("--node-file %s: it names no node", path)
+		return nil, fmt.Errorf("%w: %s names no node", ErrOptions, path)
 	}
 	return nodes, nil
 }
