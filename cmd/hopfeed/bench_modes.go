@@ -8,8 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/placement/modes"
-	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
@@ -27,7 +26,7 @@ func newBenchModesCommand(a *app) *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			fit, err := bench.FitModes(trials)
+			fit, err := papers.FitModes(trials)
 			if err != nil {
 				return nil, usagef("%s: %s", args[0], err)
 			}
@@ -56,12 +55,12 @@ func (a *app) readTrials(path string) ([]tune.Trial, error) {
 }
 
 // fittedModes is the result of bench modes.
-type fittedModes bench.ModeFit
+type fittedModes papers.ModeFit
 
 func (f *fittedModes) text(w io.Writer) {
 	m := f.Model
 	fmt.Fprintf(w, "a row\tsampling %.3g us, batch %.3g us, training %.3g us; contention of workers %.2f; %.3g ms a batch beside\n", 1e6*m.Sample, 1e6*m.Batch, 1e6*m.Train, m.Contention, 1e3*m.Overhead)
-	for _, mode := range modes.All() {
+	for _, mode := range papers.Modes() {
 		if p, ok := m.Memory[mode]; ok {
 			fmt.Fprintf(w, "memory, %s\t%.0f bytes a cached row, %.0f a row in buffers, %.0f a row trained on, %s beside\n", mode, p.Cache, p.Batch, p.Model, units.Bytes(p.Runtime))
 		}

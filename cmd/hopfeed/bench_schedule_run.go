@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
-	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
@@ -30,7 +30,7 @@ func scheduleFiles(setting string) []string {
 // setting is a machine that schedules run on.
 type setting struct {
 	name  string
-	paper *collective.Setting // nil: this machine, or what --emulate says
+	paper *papers.MorphGL // nil: this machine, or what --emulate says
 }
 
 // emulate gives the emulated machine the stages of a setting of the paper.
@@ -68,7 +68,7 @@ func (o *benchScheduleOptions) settings(a *app) (all []setting, err error) {
 	if a.emulate.GPUs == 0 {
 		a.emulate.GPUs, a.emulate.Memory = 1, 1<<30
 	}
-	for _, s := range collective.PaperSettings() {
+	for _, s := range papers.MorphGLSettings() {
 		all = append(all, setting{s.Machine + "-" + s.Data, &s})
 		a.emulate.Workers = max(a.emulate.Workers, s.Workers) // as many as memory is planned for
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
@@ -59,11 +59,11 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 
 // comparedSearches is the result of bench tune.
 type comparedSearches struct {
-	Trials   int                  `json:"trials"`
-	Front    int                  `json:"front"` // trials on it
-	Share    float64              `json:"share"` // that is to be reached
-	Searches []bench.SearchResult `json:"searches"`
-	Fits     []tune.Fitted        `json:"surrogates"`
+	Trials   int                   `json:"trials"`
+	Front    int                   `json:"front"` // trials on it
+	Share    float64               `json:"share"` // that is to be reached
+	Searches []papers.SearchResult `json:"searches"`
+	Fits     []tune.Fitted         `json:"surrogates"`
 }
 
 func (r *comparedSearches) text(w io.Writer) {
@@ -118,14 +118,14 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if len(front) == 0 {
 		return nil, usagef("%s: %s", o.table, g.Unmet(table))
 	}
-	points, err := tune.PointsOf(table)
+	points, err := papers.PointsOf(table)
 	if err != nil {
 		return nil, usagef("%s: %s", o.table, err)
 	}
-	r := &comparedSearches{Trials: len(table), Front: len(front), Share: o.reach, Fits: points.Fit(g, table, 0, true)}
+	r := &comparedSearches{Trials: len(table), Front: len(front), Share: o.reach, Fits: papers.FitAll(points, g, table, 0)}
 	names := slices.DeleteFunc(tune.Searches(), func(name string) bool { return name == "grid" })
 	for _, name := range names {
-		s, err := bench.ReplaySearch(ctx, table, g, name, o.runs, o.seeds, o.reach)
+		s, err := papers.ReplaySearch(ctx, table, g, name, o.runs, o.seeds, o.reach)
 		if err != nil {
 			return nil, err
 		}

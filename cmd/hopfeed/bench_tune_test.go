@@ -32,7 +32,7 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 	write(t, d, "trials.jsonl", tableOf(t))
 	var r comparedSearches
 	readJSON(t, must(t, d, "bench tune trials.jsonl --json --rounds 2 --trials 12").stdout, &r)
-	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 4 || len(r.Fits) != 15 {
+	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 3 || len(r.Fits) != 15 {
 		t.Fatalf("%+v", r)
 	}
 	for _, s := range r.Searches {

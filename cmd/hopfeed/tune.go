@@ -55,8 +55,8 @@ func newTuneCommand(a *app) *cobra.Command {
 			"tuning.html, a page with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +
 			"logged; with other limits, another budget or search, too. What it tries next is a function of the seed and the\n" +
 			"trials so far; throughput, and so what is tried, differs from one search to the next as measured times do.\n\n" +
-			"Searches: gaussian (Gaussian processes, by the hypervolume that they hope for), tpe (Parzen estimators), ppo (a policy\n" +
-			"that explores what regressions predict, as a3gnn), random, and grid (all, in order).",
+			"Searches: gaussian (Gaussian processes, by the hypervolume that they hope for), ppo (a policy that explores what they\n" +
+			"predict, as a3gnn), random, and grid (all, in order).",
 		Example: "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m",
 		Args:    cobra.MaximumNArgs(1),
 	}
@@ -185,7 +185,6 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, dir.close()) }()
-	a.note("%s of settings, searched by %s", count(int64(points.Len()), "combination"), o.search)
 	if len(done) > 0 {
 		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.output)
 	}

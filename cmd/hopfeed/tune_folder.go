@@ -79,7 +79,7 @@ func (t *tuning) load(points *tune.Points) ([]tune.Trial, error) {
 		return nil, fmt.Errorf("%s: %w: %w", t.path, checkpoint.ErrInvalid, err)
 	}
 	for _, trial := range done {
-		if points.Find(trial.Settings) < 0 {
+		if !points.Has(trial.Settings) {
 			return nil, fmt.Errorf("%s: %w, and holds trials of other settings (give another --output): trial %d: %s", t.path, format.ErrExists,
 				trial.Number, strings.Join(differences(trial.Settings, points.Nearest(trial.Settings)), ", "))
 		}

@@ -61,7 +61,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 			r.Metric = t.Metric
 		}
 	}
-	r.Surrogates = points.Fit(g, trials, seed, false)
+	r.Surrogates = points.Fit(g, trials, seed)
 	front := g.Front(trials)
 	for _, t := range front {
 		p := tunedPoint{t.Number, g.Throughput(t.Outcome), g.Memory(t.Outcome), *t.Valid, without(t.Settings, points.Base)}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/placement/modes"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
@@ -245,7 +244,7 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 		dimension("bias", "2", "2", "8"),
 		dimension("cache", "", caches...),
 		dimension("placement", placement.Auto, placement.Auto, placement.Host, placement.Storage),
-		dimension("schedule", "", "", string(modes.Sequential), string(modes.Parallel2), string(modes.Parallel1)),
+		dimension("schedule", "", "", "sequential", "mode-2", "mode-1"),
 		dimension("workers", fmt.Sprint(a.threads), workers...),
 		dimension("buffers", fmt.Sprint(placement.Buffers), "1", "2", "4"),
 	}}, nil
@@ -294,7 +293,7 @@ func (a *app) simplifyGraph(ctx context.Context, base tune.Settings) func(tune.S
 				delete(s, name)
 			}
 		}
-		if s["schedule"] == string(modes.Sequential) {
+		if s["schedule"] == "sequential" {
 			delete(s, "workers")
 			delete(s, "buffers")
 		}

@@ -5,24 +5,22 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/tools/tune/regress"
 )
 
 // Sizes of the search by proximal policy optimisation.
 const (
-	ppoHidden     = 32
-	ppoEpisodes   = 8  // between two updates
-	ppoSteps      = 12 // of an episode
-	ppoUpdates    = 12
-	ppoPasses     = 4 // over what an update has seen
-	ppoClip       = 0.2
-	ppoDiscount   = 0.9
-	ppoLambda     = 0.95
-	ppoEntropy    = 0.01
-	ppoRate       = 0.01
-	ppoViolation  = -1 // reward outside the limits
-	ppoMoves      = 3  // of a dimension: to the value before, none, to the next
-	surrogateStep = 8  // trials after which regressions are chosen anew
+	ppoHidden    = 32
+	ppoEpisodes  = 8  // between two updates
+	ppoSteps     = 12 // of an episode
+	ppoUpdates   = 12
+	ppoPasses    = 4 // over what an update has seen
+	ppoClip      = 0.2
+	ppoDiscount  = 0.9
+	ppoLambda    = 0.95
+	ppoEntropy   = 0.01
+	ppoRate      = 0.01
+	ppoViolation = -1 // reward outside the limits
+	ppoMoves     = 3  // of a dimension: to the value before, none, to the next
 )
 
 // byPolicy explores what regressions predict, as Algorithm 3 of a3gnn: a policy, which sees a point and the
@@ -31,9 +29,9 @@ const (
 // tried. Each trial has weights of its own, drawn uniformly, so that trials spread along the front, and a policy
 // of its own, so that proposals are a function of the trials.
 //
-// The paper rewards a point outside the limits with minus infinity; here it is -1, below the 0 to 1 of all others,
-// from which one can learn. Regressions are those of the best cross-validated R2 on the first trials, up to
-// a multiple of surrogateStep.
+// The paper rewards a point outside the limits with minus infinity; here it is -1, below the 0 to 1 of all others, from
+// which one can learn. Predictions are by Gaussian processes, the best of the regressions that tools/bench/papers
+// compares.
 func byPolicy(l *learner, done []Trial, left []int) int {
 	world := newExploration(l, done)
 	if world == nil {
@@ -58,7 +56,7 @@ func byPolicy(l *learner, done []Trial, left []int) int {
 // exploration is a space with the scores that are predicted in it.
 type exploration struct {
 	*learner
-	models  [3]regress.Model
+	models  [3]Model
 	scale   scale
 	least   Score
 	weights Score
@@ -75,15 +73,11 @@ func newExploration(l *learner, done []Trial) *exploration {
 		return nil
 	}
 	e := &exploration{learner: l, scale: scaleOf(scores), least: l.goals.limits(), known: map[int]Score{}, free: map[int]bool{}, best: -1, reward: math.Inf(-1)}
-	some := len(scores)
-	if some > surrogateStep {
-		some -= some % surrogateStep
-	}
-	for k, best := range l.choose(x[:some], scores[:some]) {
-		e.models[k] = regress.Regressions[best].Fit(x, column(scores, k), l.seed)
+	for k := range e.models {
+		e.models[k] = Gaussian(x, column(scores, k), l.seed)
 	}
 	for _, t := range done {
-		if i := l.Find(t.Settings); i >= 0 {
+		if i := l.find(t.Settings); i >= 0 {
 			e.starts = append(e.starts, i)
 		}
 	}
@@ -108,7 +102,7 @@ func (e *exploration) predict(i int) Score {
 // state is what the policy sees of a point.
 func (e *exploration) state(i int) []float64 {
 	var s []float64
-	for d, v := range e.place[i] {
+	for d, v := range e.list().place[i] {
 		s = append(s, float64(v)/float64(max(1, len(e.Dimensions[d].Values)-1)))
 	}
 	u := e.scale.unit(e.predict(i))
@@ -117,7 +111,7 @@ func (e *exploration) state(i int) []float64 {
 
 // step moves a point, and is rewarded.
 func (e *exploration) step(i int, actions []int) (next int, reward float64) {
-	place := slices.Clone(e.place[i])
+	place := slices.Clone(e.list().place[i])
 	for d, a := range actions {
 		place[d] = min(max(place[d]+a-1, 0), len(e.Dimensions[d].Values)-1)
 	}

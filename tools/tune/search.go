@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// searches are the ways to choose what is tried next. Each is a function of the trials so far and of the
-// seed, so that a search that was stopped goes on.
+// searches are the ways to choose what is tried next. Each is a function of the trials so far and of the seed, so that a
+// search that was stopped goes on.
 var searches = map[string]func(p *Points, g Goals, seed uint64) Proposer{
 	"grid":     func(p *Points, _ Goals, _ uint64) Proposer { return p.Grid() },
 	"random":   func(p *Points, _ Goals, seed uint64) Proposer { return p.Random(seed) },
 	"gaussian": func(p *Points, g Goals, seed uint64) Proposer { return learning(p, g, seed, byGaussianProcesses) },
 	"ppo":      func(p *Points, g Goals, seed uint64) Proposer { return learning(p, g, seed, byPolicy) },
-	"tpe":      func(p *Points, g Goals, seed uint64) Proposer { return learning(p, g, seed, byParzenEstimators) },
 }
 
 // DefaultSearch is the search that came nearest to the front with a tenth of the runs (docs/benchmarks.md).

@@ -64,7 +64,7 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 			if s := again(done[:i]); !reflect.DeepEqual(s, trial.Settings) {
 				t.Errorf("%s: trial %d is of %v, and a search that goes on there proposes %v", name, i+1, trial.Settings, s)
 			}
-			if p.Find(trial.Settings) < 0 || slices.ContainsFunc(done[:i], func(b Trial) bool { return reflect.DeepEqual(b.Settings, trial.Settings) }) {
+			if !p.Has(trial.Settings) || slices.ContainsFunc(done[:i], func(b Trial) bool { return reflect.DeepEqual(b.Settings, trial.Settings) }) {
 				t.Errorf("%s: trial %d is of %v", name, i+1, trial.Settings)
 			}
 		}
@@ -90,18 +90,17 @@ func TestSearchesThatLearnFindMoreThanChance(t *testing.T) {
 		front := g.Front(table)
 		volume := g.VolumeOn(front)
 		shares := map[string]float64{}
-		const seeds = 2
-		for _, name := range []string{"random", "tpe", "gaussian", "ppo"} {
-			for seed := range uint64(seeds) {
+		for name, seeds := range map[string]uint64{"random": 4, "gaussian": 2, "ppo": 1} {
+			for seed := range seeds {
 				search, err := NewSearch(name, p, g, seed)
 				if err != nil {
 					t.Fatal(err)
 				}
-				shares[name] += volume(g.Front(explore(t, search, p.Len()/10, f))) / volume(front) / seeds
+				shares[name] += volume(g.Front(explore(t, search, p.Len()/10, f))) / volume(front) / float64(seeds)
 			}
 		}
 		t.Logf("limits %v: %v", g.limits(), shares)
-		for _, name := range []string{"tpe", "gaussian", "ppo"} {
+		for _, name := range []string{"gaussian", "ppo"} {
 			if shares[name] <= shares["random"] {
 				t.Errorf("%s has %.3f of the hypervolume, chance %.3f", name, shares[name], shares["random"])
 			}
@@ -112,27 +111,21 @@ func TestSearchesThatLearnFindMoreThanChance(t *testing.T) {
 	}
 }
 
-func TestFitNamesTheRegressionThatPredictsBest(t *testing.T) {
+func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 	p, f := world(t)
 	search, _ := NewSearch("random", p, Goals{}, 1)
-	trials := append(explore(t, search, 80, f), Trial{81, p.Settings(0), Outcome{Failed: "so it is"}})
+	trials := append(explore(t, search, 60, f), Trial{61, p.Settings(0), Outcome{Failed: "so it is"}})
 	g := Goals{DeviceMemory: true}
-	all, best := p.Fit(g, trials, 1, true), p.Fit(g, trials, 1, false)
-	if len(best) != 3 || len(all) != 15 || best[0].Figure != "throughput" || best[1].Figure != "memory" || best[2].Figure != "accuracy" {
-		t.Fatalf("%+v, %+v", best, all)
+	fitted := p.Fit(g, trials, 1)
+	if len(fitted) != 3 || fitted[0].Figure != "throughput" || fitted[1].Figure != "memory" || fitted[2].Figure != "accuracy" {
+		t.Fatalf("%+v", fitted)
 	}
-	for _, b := range best {
-		if b.R2 == nil || *b.R2 < 0.95 {
-			t.Errorf("%+v", b)
-			continue
-		}
-		for _, a := range all {
-			if a.Figure == b.Figure && *a.R2 > *b.R2 {
-				t.Errorf("%+v is better than %+v", a, b)
-			}
+	for _, f := range fitted {
+		if f.R2 == nil || *f.R2 < 0.95 || f.Regression != "gaussian" {
+			t.Errorf("%s by %s: %v", f.Figure, f.Regression, f.R2)
 		}
 	}
-	if got := p.Fit(g, trials[80:], 1, false); got != nil {
+	if got := p.Fit(g, trials[60:], 1); got != nil {
 		t.Errorf("of a trial that failed: %+v", got)
 	}
 }

@@ -2,7 +2,6 @@ package tune
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -13,8 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Dimension is a setting that a search varies, and its values, each of them once. A value of "" leaves
-// the setting out.
+// Dimension is a setting that a search varies, and its distinct values. The value "" leaves the setting out.
 type Dimension struct {
 	Name    string
 	Values  []string
@@ -25,52 +23,72 @@ type Dimension struct {
 type Space struct {
 	Base       Settings
 	Dimensions []Dimension
-	// Simplify drops settings that have no effect beside the others, so that one training has one text;
-	// nil: there are none. It may change what it is given.
+	// Simplify drops settings that have no effect beside the others, so that one training has one text. Simplifying
+	// twice changes nothing more. It may change its argument; nil: nothing is dropped.
 	Simplify func(Settings) Settings
 }
 
-// mostPoints is how many combinations there may be: searches list them.
+// mostPoints is how many combinations there may be.
 const mostPoints = 1 << 20
 
-// Points is a space whose distinct settings are numbered. Settings are made anew each time: lists of them would
-// count in the memory of trials.
+// Points are the distinct settings of a space. Settings are made when they are asked for: lists of them would count in
+// the memory of trials.
 type Points struct {
 	Space
-	index  map[string]int // of settings, by text
-	place  [][]int        // of each of them, the value of each dimension
-	number []int32        // of each combination of values, in order, the number of its settings
+	size   int      // combinations
+	listed *listing // nil: nobody needed it so far
 }
 
-// List lists the distinct settings of a space, the last dimension varying fastest. It fails where there
-// are too many.
+// listing numbers the distinct settings.
+type listing struct {
+	index  map[string]int // by text
+	place  [][]int        // the first combination that has these settings
+	number []int32        // of the settings of each combination
+}
+
+// List returns the settings of a space. It fails where there are too many.
 func (s Space) List() (*Points, error) {
-	size := 1
+	p := &Points{Space: s, size: 1}
 	for _, d := range s.Dimensions {
 		if len(d.Values) == 0 || d.Default < 0 || d.Default >= len(d.Values) {
 			return nil, fmt.Errorf("%s has %d values, and number %d is the one to begin with", d.Name, len(d.Values), d.Default)
 		}
-		if size *= len(d.Values); size > mostPoints {
+		if p.size *= len(d.Values); p.size > mostPoints {
 			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
 		}
 	}
-	p := &Points{Space: s, index: map[string]int{}}
-	for n := range size {
-		place := make([]int, len(s.Dimensions))
-		for d := len(place) - 1; d >= 0; d-- {
-			k := len(s.Dimensions[d].Values)
-			place[d], n = n%k, n/k
-		}
-		text := s.settings(place).text()
-		i, seen := p.index[text]
-		if !seen {
-			i = len(p.place)
-			p.index[text] = i
-			p.place = append(p.place, place)
-		}
-		p.number = append(p.number, int32(i))
-	}
 	return p, nil
+}
+
+// combination is the n-th combination of values, the last dimension varying fastest.
+func (s *Space) combination(n int) []int {
+	place := make([]int, len(s.Dimensions))
+	for d := len(place) - 1; d >= 0; d-- {
+		k := len(s.Dimensions[d].Values)
+		place[d], n = n%k, n/k
+	}
+	return place
+}
+
+// list numbers all settings, in the order of combinations.
+func (p *Points) list() *listing {
+	if p.listed != nil {
+		return p.listed
+	}
+	l := &listing{index: map[string]int{}, number: make([]int32, p.size)}
+	for n := range p.size {
+		place := p.combination(n)
+		text := p.settings(place).Text()
+		i, seen := l.index[text]
+		if !seen {
+			i = len(l.place)
+			l.index[text] = i
+			l.place = append(l.place, place)
+		}
+		l.number[n] = int32(i)
+	}
+	p.listed = l
+	return l
 }
 
 // settings are those with these values of the dimensions.
@@ -87,8 +105,8 @@ func (s *Space) settings(place []int) Settings {
 	return all
 }
 
-// text tells settings apart: it gives the lengths of names and values, which may hold any characters.
-func (s Settings) text() string {
+// Text tells settings apart: it gives the lengths of names and values, which may hold any characters.
+func (s Settings) Text() string {
 	names, size := make([]string, 0, len(s)), 0
 	for name, value := range s {
 		names = append(names, name)
@@ -105,48 +123,76 @@ func (s Settings) text() string {
 }
 
 // Len is the number of distinct settings.
-func (p *Points) Len() int { return len(p.place) }
+func (p *Points) Len() int { return len(p.list().place) }
 
-// Settings are those of a number.
-func (p *Points) Settings(i int) Settings { return p.settings(p.place[i]) }
+// Settings are those of a number from 0 to Len()-1.
+func (p *Points) Settings(i int) Settings { return p.settings(p.list().place[i]) }
 
-// Find is the number of settings, -1 if they are none of the space.
-func (p *Points) Find(s Settings) int {
-	if i, ok := p.index[s.text()]; ok {
+// find is the number of settings, -1 if they are not in the space.
+func (p *Points) find(s Settings) int {
+	if i, ok := p.list().index[s.Text()]; ok {
 		return i
 	}
 	return -1
 }
 
+// Has tells whether settings are in the space. It tries the combinations that have the same values, and any value where
+// a setting is missing or not among the values.
+func (p *Points) Has(s Settings) bool {
+	place := make([]int, len(p.Dimensions))
+	var try func(d int) bool
+	try = func(d int) bool {
+		if d == len(place) {
+			return maps.Equal(p.settings(place), s)
+		}
+		values := p.Dimensions[d].Values
+		if at := slices.Index(values, s[p.Dimensions[d].Name]); at >= 0 && values[at] != "" {
+			place[d] = at
+			return try(d + 1)
+		}
+		for at := range values {
+			if place[d] = at; try(d + 1) {
+				return true
+			}
+		}
+		return false
+	}
+	return try(0)
+}
+
 // Nearest are the settings of the space that differ in the fewest from some others.
 func (p *Points) Nearest(to Settings) Settings {
 	best, least := 0, math.MaxInt
-	for i := range p.place {
-		s, n := p.Settings(i), 0
-		for name, value := range s {
-			if to[name] != value {
-				n++
-			}
-		}
-		for name := range to {
-			if _, ok := s[name]; !ok {
-				n++
-			}
-		}
-		if n < least {
+	for i := range p.Len() {
+		if n := len(Differing(p.Settings(i), to)); n < least {
 			best, least = i, n
 		}
 	}
 	return p.Settings(best)
 }
 
-// first is the number of the settings to begin with.
-func (p *Points) first() int {
+// Differing lists the names of the settings that are not the same.
+func Differing(a, b Settings) (names []string) {
+	for name, value := range a {
+		if b[name] != value {
+			names = append(names, name)
+		}
+	}
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// first are the settings to begin with.
+func (p *Points) first() Settings {
 	place := make([]int, len(p.Dimensions))
 	for d := range place {
 		place[d] = p.Dimensions[d].Default
 	}
-	return p.numberOf(place)
+	return p.settings(place)
 }
 
 // numberOf is the number of the settings with these values of the dimensions.
@@ -155,14 +201,14 @@ func (p *Points) numberOf(place []int) int {
 	for d, v := range place {
 		n = n*len(p.Dimensions[d].Values) + v
 	}
-	return int(p.number[n])
+	return int(p.list().number[n])
 }
 
-// untried lists the settings that none of some trials was of, ascending.
+// untried lists the numbers of settings without a trial, ascending.
 func (p *Points) untried(done []Trial) (left []int) {
-	tried := make([]bool, len(p.place))
+	tried := make([]bool, p.Len())
 	for _, t := range done {
-		if i := p.Find(t.Settings); i >= 0 {
+		if i := p.find(t.Settings); i >= 0 {
 			tried[i] = true
 		}
 	}
@@ -174,44 +220,61 @@ func (p *Points) untried(done []Trial) (left []int) {
 	return left
 }
 
+// tried are the texts of the settings of trials.
+func tried(done []Trial) map[string]bool {
+	texts := map[string]bool{}
+	for _, t := range done {
+		texts[t.Settings.Text()] = true
+	}
+	return texts
+}
+
 // Grid proposes all settings in their order.
 func (p *Points) Grid() Proposer {
 	return func(done []Trial) Settings {
-		if left := p.untried(done); len(left) > 0 {
-			return p.Settings(left[0])
+		tried := tried(done)
+		for n := range p.size {
+			if s := p.settings(p.combination(n)); !tried[s.Text()] {
+				return s
+			}
 		}
 		return nil
 	}
 }
 
-// Random proposes the settings to begin with, and then others that the seed determines, none twice.
+// mostDraws is how many combinations Random draws before it lists those that are left.
+const mostDraws = 200
+
+// Random proposes the settings to begin with, and then those of combinations that the seed determines, none twice.
 func (p *Points) Random(seed uint64) Proposer {
 	seed = rng.Derive(seed, "tune")
 	return func(done []Trial) Settings {
-		left := p.untried(done)
-		if len(left) == 0 {
-			return nil
+		tried := tried(done)
+		if first := p.first(); !tried[first.Text()] {
+			return first
 		}
-		if first := p.first(); slices.Contains(left, first) {
-			return p.Settings(first)
+		seed := rng.Hash(seed, uint64(len(done)))
+		for draw := range uint64(mostDraws) {
+			if s := p.settings(p.combination(int(rng.Hash(seed, draw) % uint64(p.size)))); !tried[s.Text()] {
+				return s
+			}
 		}
-		return p.Settings(left[int(rng.Float64(rng.Hash(seed, uint64(len(done))))*float64(len(left)))])
+		if left := p.untried(done); len(left) > 0 {
+			return p.Settings(left[rng.Hash(seed, mostDraws)%uint64(len(left))])
+		}
+		return nil
 	}
 }
 
 // pieces of a value: numbers, and what is between them.
 var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
-// encode returns the columns that models of the outcome read, of each setting of the space, in [0,1]. A
-// value is taken apart into its numbers, of which there is a column for each place, and the rest, of which
-// there is a column for each that occurs: 10,5 has two numbers, and degree:20MiB one and the word degree:MiB.
-// Numbers that differ by more than ten times are taken as logarithms.
+// encode returns the columns that models of the outcome read, for each setting of the space, in [0,1]. A value is taken
+// apart into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has
+// two numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has
+// their logarithms.
 func (p *Points) encode() [][]float64 {
-	x := make([][]float64, len(p.place))
-	all := make([]Settings, len(p.place))
-	for i := range all {
-		all[i] = p.Settings(i)
-	}
+	x := make([][]float64, p.Len())
 	add := func(column []float64) {
 		low, high := slices.Min(column), slices.Max(column)
 		if low == high {
@@ -221,23 +284,15 @@ func (p *Points) encode() [][]float64 {
 			x[i] = append(x[i], (v-low)/(high-low))
 		}
 	}
-	for _, d := range p.Dimensions {
-		numbers := [][]float64{}
-		words := map[string][]float64{}
-		for i, s := range all {
-			value := s[d.Name]
-			for k, text := range pieces.FindAllString(value, -1) {
-				if k == len(numbers) {
-					numbers = append(numbers, make([]float64, len(all)))
-				}
-				numbers[k][i], _ = strconv.ParseFloat(text, 64)
-			}
-			word := pieces.ReplaceAllString(value, "")
-			if words[word] == nil {
-				words[word] = make([]float64, len(all))
-			}
-			words[word][i] = 1
+	values := make([][]string, len(p.Dimensions)) // of each dimension, for all settings
+	for i := range x {
+		s := p.Settings(i)
+		for d, dim := range p.Dimensions {
+			values[d] = append(values[d], s[dim.Name])
 		}
+	}
+	for _, of := range values {
+		numbers, words := columnsOf(of)
 		for _, column := range numbers {
 			least := math.Inf(1) // above zero
 			for _, v := range column {
@@ -259,70 +314,40 @@ func (p *Points) encode() [][]float64 {
 	return x
 }
 
-// PointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of
-// the first. A combination of values that no trial has stands for the trial that differs from it in the fewest.
-func PointsOf(trials []Trial) (*Points, error) {
-	if len(trials) == 0 {
-		return nil, errors.New("there are no trials")
+// columnsOf takes values apart: a column for each place of a number, and one for each word, 1 where a value has it.
+func columnsOf(values []string) (numbers [][]float64, words map[string][]float64) {
+	type parts struct {
+		numbers []float64
+		word    string
 	}
-	values := map[string]map[string]bool{}
-	for _, t := range trials {
-		for name := range t.Settings {
-			values[name] = map[string]bool{}
-		}
-	}
-	p := &Points{Space: Space{Base: Settings{}}, index: map[string]int{}}
-	var all []Settings
-	for _, t := range trials {
-		for name := range values {
-			values[name][t.Settings[name]] = true
-		}
-		if text := t.Settings.text(); p.Find(t.Settings) < 0 {
-			p.index[text] = len(all)
-			all = append(all, t.Settings)
-		}
-	}
-	size := 1
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		of := slices.SortedFunc(maps.Keys(values[name]), compareValues)
-		if len(of) == 1 {
-			p.Base[name] = of[0]
-			continue
-		}
-		p.Dimensions = append(p.Dimensions, Dimension{name, of, slices.Index(of, trials[0].Settings[name])})
-		if size *= len(of); size > mostPoints {
-			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
-		}
-	}
-	for _, s := range all {
-		place := make([]int, len(p.Dimensions))
-		for d, dim := range p.Dimensions {
-			place[d] = slices.Index(dim.Values, s[dim.Name])
-		}
-		p.place = append(p.place, place)
-	}
-	for n := range size {
-		best, least := 0, math.MaxInt
-		for i, place := range p.place {
-			differs, rest := 0, n
-			for d := len(place) - 1; d >= 0; d-- {
-				k := len(p.Dimensions[d].Values)
-				if place[d] != rest%k {
-					differs++
-				}
-				rest /= k
+	known := map[string]parts{}
+	words = map[string][]float64{}
+	for i, value := range values {
+		of, ok := known[value]
+		if !ok {
+			for _, text := range pieces.FindAllString(value, -1) {
+				v, _ := strconv.ParseFloat(text, 64) // a piece is a number
+				of.numbers = append(of.numbers, v)
 			}
-			if differs < least {
-				best, least = i, differs
-			}
+			of.word = pieces.ReplaceAllString(value, "")
+			known[value] = of
 		}
-		p.number = append(p.number, int32(best))
+		for k, v := range of.numbers {
+			if k == len(numbers) {
+				numbers = append(numbers, make([]float64, len(values)))
+			}
+			numbers[k][i] = v
+		}
+		if words[of.word] == nil {
+			words[of.word] = make([]float64, len(values))
+		}
+		words[of.word][i] = 1
 	}
-	return p, nil
+	return numbers, words
 }
 
-// compareValues orders values by their words, and by their numbers among those of the same words.
-func compareValues(a, b string) int {
+// CompareValues orders values by their words, and by their numbers among those of the same words.
+func CompareValues(a, b string) int {
 	if c := cmp.Compare(pieces.ReplaceAllString(a, ""), pieces.ReplaceAllString(b, "")); c != 0 {
 		return c
 	}

@@ -1,11 +1,13 @@
 package tune
 
 import (
-	"fmt"
+	"cmp"
 	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/tools/tune/regress"
 )
 
 // leastRandom is how many trials a search that learns begins with at random.
@@ -20,32 +22,23 @@ type learner struct {
 	goals Goals
 	seed  uint64
 	x     [][]float64 // of each point
-
-	chosenFor string // the scores that chosen is of
-	chosen    [3]int // of regress.Regressions, for each number of scores
 }
 
-// choose is the best regression for each number of scores, by cross-validation. It is found anew where
-// there are other scores than the last time.
-func (l *learner) choose(x [][]float64, scores []Score) [3]int {
-	if text := fmt.Sprint(scores); text != l.chosenFor {
-		for k := range l.chosen {
-			l.chosen[k], _ = regress.Best(x, column(scores, k), l.seed)
-		}
-		l.chosenFor = text
-	}
-	return l.chosen
-}
-
-// learning is a search that begins as Random, and then chooses one of at least one untried points, ascending. It
-// may choose none (-1): then it is a random one.
+// learning is a search that begins as Random, and then chooses one of at least one untried points, ascending. Where it
+// chooses none (-1), the next is random.
 func learning(p *Points, g Goals, seed uint64, choose func(l *learner, done []Trial, left []int) int) Proposer {
-	l := &learner{Points: p, goals: g, seed: seed, x: p.encode()}
+	l := &learner{Points: p, goals: g, seed: seed}
 	random := p.Random(seed)
 	return func(done []Trial) Settings {
-		left := p.untried(done)
-		if len(done) < leastRandom || len(left) == 0 {
+		if len(done) < leastRandom {
 			return random(done)
+		}
+		if l.x == nil {
+			l.x = p.encode()
+		}
+		left := p.untried(done)
+		if len(left) == 0 {
+			return nil
 		}
 		if at := choose(l, done, l.sample(left, len(done))); at >= 0 {
 			return p.Settings(at)
@@ -69,8 +62,8 @@ func (l *learner) sample(points []int, trial int) []int {
 	return kept
 }
 
-// observed are the columns and scores of trials. One that failed, or was not measured, counts as the worst of
-// the others in all three, so that its neighbourhood is avoided; without others there are none.
+// observed are the columns and scores of trials. A trial that failed or was not measured has the worst score of the
+// others in all three numbers, so that its neighbourhood is avoided; without others there are none.
 func (l *learner) observed(done []Trial) (x [][]float64, scores []Score) {
 	worst := Score{math.Inf(1), math.Inf(1), math.Inf(1)}
 	for _, t := range done {
@@ -84,7 +77,7 @@ func (l *learner) observed(done []Trial) (x [][]float64, scores []Score) {
 		return nil, nil
 	}
 	for _, t := range done {
-		i := l.Find(t.Settings)
+		i := l.find(t.Settings)
 		if i < 0 {
 			continue
 		}
@@ -121,60 +114,108 @@ func column(scores []Score, k int) []float64 {
 	return y
 }
 
-// Fitted is how well a figure of trials is predicted from their settings.
-type Fitted struct {
-	Figure     string   `json:"figure"`     // throughput, memory or the metric
-	Regression string   `json:"regression"` // that predicts best
-	R2         *float64 `json:"r2"`         // cross-validated; nil where it has none
+// Model predicts the number of a row of columns.
+type Model func(x []float64) float64
+
+// Fit learns from rows x, all of the same columns, and their numbers y. There must be at least one.
+type Fit func(x [][]float64, y []float64, seed uint64) Model
+
+// folds is into how many parts R2 divides rows.
+const folds = 5
+
+// R2 is 1 - sum (y - predicted)^2 / sum (y - mean)^2, where each fifth of the rows is predicted from the others
+// (a3gnn Table III). It may be negative. It is NaN where y does not vary or there are fewer than 5 rows.
+func R2(fit Fit, x [][]float64, y []float64, seed uint64) float64 {
+	if len(y) < folds {
+		return math.NaN()
+	}
+	order := make([]int, len(y))
+	for i := range order {
+		order[i] = i
+	}
+	seed = rng.Derive(seed, "folds")
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(rng.Hash(seed, uint64(a)), rng.Hash(seed, uint64(b))) })
+	residual, total, mean := 0.0, 0.0, stat.Mean(y, nil)
+	for fold := range folds {
+		var trainX [][]float64
+		var trainY []float64
+		for at, i := range order {
+			if at%folds != fold {
+				trainX, trainY = append(trainX, x[i]), append(trainY, y[i])
+			}
+		}
+		model := fit(trainX, trainY, seed)
+		for at, i := range order {
+			if at%folds == fold {
+				d := y[i] - model(x[i])
+				residual += d * d
+				total += (y[i] - mean) * (y[i] - mean)
+			}
+		}
+	}
+	if total == 0 {
+		return math.NaN()
+	}
+	return 1 - residual/total
 }
 
-// Fit predicts throughput, memory and metric of trials by all regressions, and tells of each figure the best, or
-// of all regressions.
-func (p *Points) Fit(g Goals, trials []Trial, seed uint64, all bool) (fitted []Fitted) {
-	l := learner{Points: p, goals: g, seed: seed, x: p.encode()}
-	var measured []Trial
+// Figure is one number of each measured trial: throughput, memory or the metric.
+type Figure struct {
+	Name   string
+	Values []float64
+	Log    bool // above zero, and predicted by its logarithm
+}
+
+// Fitted is how well a figure of trials is predicted from their settings.
+type Fitted struct {
+	Figure     string   `json:"figure"`
+	Regression string   `json:"regression"`
+	R2         *float64 `json:"r2"` // nil where it has none
+}
+
+// Figures returns the columns of the measured trials, and their throughput, memory and metric; nil if there is none.
+func (p *Points) Figures(g Goals, trials []Trial) (x [][]float64, figures []Figure) {
+	columns := p.encode()
+	figures = []Figure{{Name: "throughput", Log: true}, {Name: "memory", Log: true}, {}}
 	for _, t := range trials {
-		if g.Measured(t.Outcome) {
-			measured = append(measured, t)
+		if i := p.find(t.Settings); i >= 0 && g.Measured(t.Outcome) {
+			x = append(x, columns[i])
+			figures[2].Name = t.Metric
+			for k, v := range []float64{g.Throughput(t.Outcome), float64(g.Memory(t.Outcome)), *t.Valid} {
+				figures[k].Values = append(figures[k].Values, v)
+			}
 		}
 	}
-	x, scores := l.observed(measured)
 	if len(x) == 0 {
-		return nil
+		return nil, nil
 	}
-	for k, figure := range []string{"throughput", "memory", measured[0].Metric} {
-		y, exponential := column(scores, k), k < 2
-		if exponential {
-			for i, s := range y {
-				y[i] = math.Exp(map[int]float64{0: s, 1: -s}[k])
-			}
-		}
-		var best *Fitted
-		for _, r := range regress.Regressions {
-			fit := r.Fit
-			if exponential {
-				fit = logarithmic(fit)
-			}
-			f := Fitted{Figure: figure, Regression: r.Name}
-			if r2 := regress.R2(fit, x, y, seed); !math.IsNaN(r2) {
-				f.R2 = &r2
-			}
-			if all {
-				fitted = append(fitted, f)
-			} else if best == nil || f.R2 != nil && (best.R2 == nil || *f.R2 > *best.R2) {
-				best = &f
-			}
-		}
-		if best != nil {
-			fitted = append(fitted, *best)
-		}
+	return x, figures
+}
+
+// Fitted is the R2 of the figure by a regression.
+func (f *Figure) Fitted(name string, fit Fit, x [][]float64, seed uint64) Fitted {
+	if f.Log {
+		fit = logarithmic(fit)
+	}
+	fitted := Fitted{Figure: f.Name, Regression: name}
+	if r2 := R2(fit, x, f.Values, seed); !math.IsNaN(r2) {
+		fitted.R2 = &r2
+	}
+	return fitted
+}
+
+// Fit says how well Gaussian processes predict throughput, memory and metric of trials.
+func (p *Points) Fit(g Goals, trials []Trial, seed uint64) (fitted []Fitted) {
+	x, figures := p.Figures(g, trials)
+	for _, f := range figures {
+		fitted = append(fitted, f.Fitted("gaussian", Gaussian, x, seed))
 	}
 	return fitted
 }
 
 // logarithmic fits the logarithms of numbers, and predicts the numbers.
-func logarithmic(fit regress.Fit) regress.Fit {
-	return func(x [][]float64, y []float64, seed uint64) regress.Model {
+func logarithmic(fit Fit) Fit {
+	return func(x [][]float64, y []float64, seed uint64) Model {
 		logs := make([]float64, len(y))
 		for i, v := range y {
 			logs[i] = math.Log(v)

@@ -1,4 +1,4 @@
-package modes
+package papers
 
 import (
 	"fmt"
@@ -7,14 +7,13 @@ import (
 	"gonum.org/v1/gonum/optimize"
 )
 
-// Fit makes a model of measured runs: of time, the least mean square of the logarithms of predicted by
-// measured, over all modes together, as the stages are the same; of memory, the least sum of squared errors
-// with factors that are not negative, for each mode that was measured. Runs without a figure do not count for
-// it. There must be one run with a time. What the runs do not tell apart, as contention where each has one
-// worker, stays at its value in Paper.
-func Fit(runs []Run) (Model, error) {
-	m := Paper()
-	var timed []Run
+// FitEquations fits a model to measured runs. For time it minimises the mean square of log(predicted / measured) over
+// all modes together, which have the same stages; for memory the sum of squared relative errors, with factors >= 0, for
+// each measured mode. A run without a figure does not count for it; one must have a time. What the runs do not tell
+// apart, as contention where each has one worker, stays as in Equations.
+func FitEquations(runs []Training) (ModeModel, error) {
+	m := Equations()
+	var timed []Training
 	various := struct{ density, workers bool }{}
 	for _, r := range runs {
 		if err := r.check(); err != nil {
@@ -32,8 +31,8 @@ func Fit(runs []Run) (Model, error) {
 	}
 	m.fitSeconds(timed, various.workers, various.density)
 	m.Memory = map[Mode]Parts{}
-	for _, mode := range All() {
-		var of []Run
+	for _, mode := range Modes() {
+		var of []Training
 		for _, r := range runs {
 			if r.Mode == mode && r.Bytes > 0 {
 				of = append(of, r)
@@ -48,15 +47,15 @@ func Fit(runs []Run) (Model, error) {
 
 // fitSeconds minimises by the simplex method of Nelder and Mead, from several starts: the maximum in the
 // equations has no derivative where stages are as long as each other.
-func (m *Model) fitSeconds(runs []Run, workers, density bool) {
+func (m *ModeModel) fitSeconds(runs []Training, workers, density bool) {
 	scale, least := 0.0, math.Inf(1) // of what is predicted now, by what was measured
 	for _, r := range runs {
 		scale += math.Log(r.Seconds/max(m.Seconds(r), 1e-12)) / float64(len(runs))
 		least = min(least, r.Seconds)
 	}
 	scale = math.Exp(scale)
-	// Parameters are logarithms of what is above zero; what is fixed is left out.
-	set := func(v []float64) Model {
+	// Parameters above zero are searched by their logarithms; fixed ones are left out.
+	set := func(v []float64) ModeModel {
 		out := *m
 		out.Sample, out.Batch, out.Train = scale*math.Exp(v[0]), scale*math.Exp(v[1]), scale*math.Exp(v[2])
 		out.Overhead = least / (1 + math.Exp(-v[3])) // no more than the shortest run
@@ -89,7 +88,9 @@ func (m *Model) fitSeconds(runs []Run, workers, density bool) {
 		}
 		for range 8 { // from where it ended, with a new simplex, as long as that helps
 			before := loss(v)
-			result, err := optimize.Minimize(optimize.Problem{Func: loss}, v, &optimize.Settings{MajorIterations: 4000, Converger: &optimize.FunctionConverge{Absolute: 1e-14, Iterations: 200}}, &optimize.NelderMead{})
+			result, err := optimize.Minimize(optimize.Problem{Func: loss}, v, &optimize.Settings{
+				MajorIterations: 4000, Converger: &optimize.FunctionConverge{Absolute: 1e-14, Iterations: 200},
+			}, &optimize.NelderMead{})
 			if result == nil || err != nil && len(result.X) == 0 {
 				break
 			}
@@ -107,15 +108,14 @@ func (m *Model) fitSeconds(runs []Run, workers, density bool) {
 }
 
 // fitParts are the factors of one mode, none of them negative, by coordinate descent.
-func fitParts(runs []Run) Parts {
+func fitParts(runs []Training) Parts {
 	// Relative errors count: each run is divided by what was measured.
 	columns := make([][4]float64, len(runs))
 	for i, r := range runs {
 		for k := range 4 {
 			var one [4]float64
 			one[k] = 1
-			p := r.Parts
-			columns[i][k] = r.Mode.bytes(Parts{one[0] * p.Cache, one[1] * p.Batch, one[2] * p.Model, one[3] * p.Runtime}, r.workers()) / r.Bytes
+			columns[i][k] = r.Mode.bytes(r.Parts.times(Parts{one[0], one[1], one[2], one[3]}), r.workers()) / r.Bytes
 		}
 	}
 	var f [4]float64

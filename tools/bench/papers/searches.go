@@ -1,8 +1,12 @@
-package bench
+// Package papers reproduces tables and figures of the papers beside which Hopfeed is measured: MorphGL's machines, a3gnn's
+// modes, surrogate models and searches. Nothing that a user's training needs is here.
+package papers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -28,13 +32,13 @@ type SearchResult struct {
 // whatever it proposes. It compares the hypervolume of what was found after so many runs with that of the table,
 // for the seeds from 0 on: see tune.Goals.VolumeOn.
 func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int, reach float64) (r SearchResult, err error) {
-	points, err := tune.PointsOf(table)
+	points, err := PointsOf(table)
 	if err != nil {
 		return r, err
 	}
-	outcomes := make([]tune.Outcome, points.Len())
-	for _, t := range table {
-		outcomes[points.Find(t.Settings)] = t.Outcome
+	outcomes := map[string]tune.Outcome{}
+	for _, t := range slices.Backward(table) {
+		outcomes[t.Settings.Text()] = t.Outcome
 	}
 	front := g.Front(table)
 	if len(front) == 0 {
@@ -58,7 +62,7 @@ func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name st
 			return search(done)
 		}
 		look := func(_ context.Context, _ int, s tune.Settings) (tune.Outcome, error) {
-			return outcomes[points.Find(s)], nil
+			return outcomes[s.Text()], nil
 		}
 		done, err := tune.Run(ctx, propose, nil, look, func(done []tune.Trial) error {
 			if reached == 0 && volume(g.Front(done)) >= reach*whole {
@@ -90,4 +94,42 @@ func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name st
 		r.RunsToReach = &n
 	}
 	return r, nil
+}
+
+// PointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of the
+// first. A combination of values that no trial has stands for the trial that differs from it in the fewest.
+func PointsOf(trials []tune.Trial) (*tune.Points, error) {
+	if len(trials) == 0 {
+		return nil, errors.New("there are no trials")
+	}
+	values := map[string]map[string]bool{}
+	for _, t := range trials {
+		for name := range t.Settings {
+			values[name] = map[string]bool{}
+		}
+	}
+	for name, of := range values {
+		for _, t := range trials {
+			of[t.Settings[name]] = true
+		}
+	}
+	space := tune.Space{Base: tune.Settings{}}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		of := slices.SortedFunc(maps.Keys(values[name]), tune.CompareValues)
+		if len(of) == 1 {
+			space.Base[name] = of[0]
+			continue
+		}
+		space.Dimensions = append(space.Dimensions, tune.Dimension{Name: name, Values: of, Default: slices.Index(of, trials[0].Settings[name])})
+	}
+	space.Simplify = func(s tune.Settings) tune.Settings {
+		best, least := 0, math.MaxInt
+		for i, t := range trials {
+			if n := len(tune.Differing(s, t.Settings)); n < least {
+				best, least = i, n
+			}
+		}
+		return maps.Clone(trials[best].Settings)
+	}
+	return space.List()
 }

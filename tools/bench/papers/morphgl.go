@@ -1,23 +1,27 @@
-package collective
+package papers
 
-import "time"
+import (
+	"time"
 
-// Setting is a machine and a data set of MorphGL's experiments with GraphSAGE: durations of stages as they
-// follow from its tables, and the epochs of Table 4.
-type Setting struct {
+	"github.com/hopfeed/hopfeed/placement/collective"
+)
+
+// MorphGL is a machine and a data set of MorphGL's experiments with GraphSAGE: durations of stages as they follow from
+// its tables, and the epochs of Table 4.
+type MorphGL struct {
 	Machine, Data            string
 	Workers                  int // processor cores for a GPU
 	Salient, Ducati, MorphGL time.Duration
-	Durations                Durations
-	// Utilization of processor, link and GPU by Table 5, of MorphGL, and of DUCATI, which is always busy on
-	// the GPU: of link and GPU, how much of them it uses then. 0: not published.
+	Durations                collective.Durations
+	// Utilization of processor, link and GPU by Table 5, of MorphGL and of DUCATI. DUCATI is always busy on the GPU, so
+	// its figures say how much of link and GPU that takes. 0: not published.
 	Used       [3]float64
 	DucatiUsed [3]float64
 }
 
 // Utilization of processor, link and GPU by a run of the setting, as the paper measured it: the GPU
 // preparing or training counts as DUCATI's does, the link as DUCATI's while a batch is prepared.
-func (s Setting) Utilization(r Run) (used [3]float64) {
+func (s MorphGL) Utilization(r collective.Run) (used [3]float64) {
 	total := r.Total.Seconds()
 	prepared := float64(r.GPUBatches) * s.Durations.GPUBatch.Seconds() / total
 	share := s.Durations.GPUBatch.Seconds() / (s.Durations.GPUBatch + s.Durations.Model).Seconds()
@@ -27,12 +31,12 @@ func (s Setting) Utilization(r Run) (used [3]float64) {
 	return used
 }
 
-// PaperSettings are the nine of Table 4 (PVLDB 2026). An epoch of SALIENT is n T_CBT, and one of DUCATI
+// MorphGLSettings are the nine of Table 4 (PVLDB 2026). An epoch of SALIENT is n T_CBT, and one of DUCATI
 // n (T_UVA + T_Model), with n batches of 1024 seeds. On machine B, T_DMA and T_Model are the shares of
 // SALIENT's epoch that link and GPU are busy in Table 5. Machines A and C have the same link, and so the
 // same T_DMA. There, T_Model follows from Table 6: its x = (T_CBT - T_Model) / (T_UVA + T_Model) is where
 // the second and the third term of Equation 6 are equal.
-func PaperSettings() (all []Setting) {
+func MorphGLSettings() (all []MorphGL) {
 	batches := map[string]float64{"PA": 1_207_179. / 1024, "TW": 417_000. / 1024, "UK": 777_000. / 1024}
 	link := map[string]float64{"PA": 0.261 * 53.63, "TW": 0.394 * 19.34, "UK": 0.343 * 33.40} // n T_DMA
 	for _, s := range []struct {
@@ -58,10 +62,12 @@ func PaperSettings() (all []Setting) {
 		}
 		seconds := func(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 		each := func(v float64) time.Duration { return seconds(v / batches[s.data]) }
-		all = append(all, Setting{
-			Machine: s.machine, Data: s.data, Workers: s.workers, Salient: seconds(s.salient), Ducati: seconds(s.ducati), MorphGL: seconds(s.morphGL),
-			Durations: Durations{
-				CPUBatch: each(s.salient * float64(s.workers)), Workers: s.workers, DMA: each(link[s.data]), GPUBatch: each(s.ducati - model), Model: each(model),
+		all = append(all, MorphGL{
+			Machine: s.machine, Data: s.data, Workers: s.workers,
+			Salient: seconds(s.salient), Ducati: seconds(s.ducati), MorphGL: seconds(s.morphGL),
+			Durations: collective.Durations{
+				CPUBatch: each(s.salient * float64(s.workers)), Workers: s.workers,
+				DMA: each(link[s.data]), GPUBatch: each(s.ducati - model), Model: each(model),
 			},
 			Used: s.used, DucatiUsed: s.ducatiUsed,
 		})

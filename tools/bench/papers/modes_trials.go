@@ -1,45 +1,45 @@
-package bench
+package papers
 
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/hopfeed/hopfeed/loader/cache"
-	"github.com/hopfeed/hopfeed/placement/modes"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
 // ModeRun is a trial in one of a3gnn's modes, as measured and as the fitted equations have it.
 type ModeRun struct {
-	Trial           int        `json:"trial"`
-	Mode            modes.Mode `json:"mode"`
-	Workers         int        `json:"workers"`
-	BatchRows       int        `json:"batch"`
-	Seconds         float64    `json:"batch_seconds"` // of a batch: rows by the rows a second of training
-	Predicted       float64    `json:"predicted_batch_seconds"`
-	MemoryBytes     int64      `json:"memory_bytes"` // of the device, at most
-	PredictedMemory int64      `json:"predicted_memory_bytes"`
+	Trial           int     `json:"trial"`
+	Mode            Mode    `json:"mode"`
+	Workers         int     `json:"workers"`
+	BatchRows       int     `json:"batch"`
+	Seconds         float64 `json:"batch_seconds"` // of a batch: rows by the rows a second of training
+	Predicted       float64 `json:"predicted_batch_seconds"`
+	MemoryBytes     int64   `json:"memory_bytes"` // of the device, at most
+	PredictedMemory int64   `json:"predicted_memory_bytes"`
 }
 
 // ModeFit is the equations of a3gnn's modes, fitted to trials.
 type ModeFit struct {
-	Model modes.Model `json:"model"` // of the time and memory of a batch by its rows
-	Runs  []ModeRun   `json:"runs"`
+	Model ModeModel `json:"model"` // of the time and memory of a batch by its rows
+	Runs  []ModeRun `json:"runs"`
 	// Mean errors, as shares of what was measured.
 	TimeError   float64 `json:"time_error"`
 	MemoryError float64 `json:"memory_error"`
 }
 
-// FitModes fits Equations 2 to 5 of a3gnn to the trials of a search that have a schedule of that name. Stages take
-// a time for each row of a batch; of memory, the parts are rows of the cache, rows of batches in buffers, rows of
-// the batch that is trained on, and a constant.
+// FitModes fits Equations 2 to 5 of a3gnn to the trials whose setting schedule is one of the modes. The time of a stage
+// is proportional to the rows of a batch. The parts of memory are rows of the cache, rows of the batches in buffers,
+// rows of the batch that is trained on, and a constant.
 func FitModes(trials []tune.Trial) (*ModeFit, error) {
 	fit := &ModeFit{}
-	var runs []modes.Run
+	var runs []Training
 	for _, t := range trials {
-		mode := modes.Mode(t.Settings["schedule"])
-		if t.Valid == nil || t.RowsPerSecond <= 0 || mode != modes.Sequential && mode != modes.Parallel1 && mode != modes.Parallel2 {
+		mode := Mode(t.Settings["schedule"])
+		if t.Valid == nil || t.RowsPerSecond <= 0 || !slices.Contains(Modes(), mode) {
 			continue
 		}
 		number := func(name string, otherwise int) int {
@@ -58,19 +58,19 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 			cached = float64(spec.Slots(math.MaxInt32, 1))
 		}
 		rows := float64(batch)
-		r := modes.Run{
-			Mode: mode, Workers: number("workers", 1), Iterations: 1, Stages: modes.Stages{Sample: rows, Batch: rows, Train: rows},
-			Parts:   modes.Parts{Cache: cached, Batch: rows * float64(number("buffers", 1)), Model: rows, Runtime: 1},
+		r := Training{
+			Mode: mode, Workers: number("workers", 1), Iterations: 1, Stages: Stages{Sample: rows, Batch: rows, Train: rows},
+			Parts:   Parts{Cache: cached, Batch: rows * float64(number("buffers", 1)), Model: rows, Runtime: 1},
 			Seconds: rows / t.RowsPerSecond, Bytes: float64(t.PeakDeviceBytes),
 		}
 		runs = append(runs, r)
 		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: r.Workers, BatchRows: batch, Seconds: r.Seconds, MemoryBytes: t.PeakDeviceBytes})
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("no trial has a schedule of %v", modes.All())
+		return nil, fmt.Errorf("no trial has a schedule of %v", Modes())
 	}
 	var err error
-	if fit.Model, err = modes.Fit(runs); err != nil {
+	if fit.Model, err = FitEquations(runs); err != nil {
 		return nil, err
 	}
 	for i, r := range runs {

@@ -1,10 +1,13 @@
-package regress
+package papers
 
 import (
 	"cmp"
 	"slices"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
 // Sizes of forests and boosted trees.
@@ -82,7 +85,7 @@ func grow(x [][]float64, y []float64, rows []int, depth, leaf, columns int, r *s
 
 // Forest is the mean of trees that are grown to the end on rows drawn with replacement, by a third of the columns
 // at each node (Breiman 2001).
-func Forest(x [][]float64, y []float64, seed uint64) Model {
+func Forest(x [][]float64, y []float64, seed uint64) tune.Model {
 	r := &stream{seed: rng.Derive(seed, "forest")}
 	var trees []*tree
 	for range forestTrees {
@@ -101,9 +104,9 @@ func Forest(x [][]float64, y []float64, seed uint64) Model {
 }
 
 // Boosting is a sum of small trees, each grown on what those before have left (Friedman 2001, 2002).
-func Boosting(x [][]float64, y []float64, seed uint64) Model {
+func Boosting(x [][]float64, y []float64, seed uint64) tune.Model {
 	r := &stream{seed: rng.Derive(seed, "boosting")}
-	mean := meanOf(y)
+	mean := stat.Mean(y, nil)
 	left := make([]float64, len(y))
 	for i, v := range y {
 		left[i] = v - mean

@@ -1,4 +1,4 @@
-package modes
+package papers
 
 import (
 	"errors"
@@ -27,18 +27,18 @@ func TestTheEquationsAsTheyStand(t *testing.T) {
 		{Parallel2, 3, 50, 150 + 21},      // max{6/3, 5}
 		{Parallel1, 8, 30, 8 * (150 + 7)}, // training is the longest
 	} {
-		r := Run{Mode: c.mode, Workers: c.workers, Iterations: 10, Stages: stages, Parts: parts}
-		if got := Paper().Seconds(r); math.Abs(got-c.seconds) > 1e-12 {
+		r := Training{Mode: c.mode, Workers: c.workers, Iterations: 10, Stages: stages, Parts: parts}
+		if got := Equations().Seconds(r); math.Abs(got-c.seconds) > 1e-12 {
 			t.Errorf("%s with %d workers takes %v s, want %v", c.mode, c.workers, got, c.seconds)
 		}
-		if got := Paper().Bytes(r); got != c.bytes {
+		if got := Equations().Bytes(r); got != c.bytes {
 			t.Errorf("%s with %d workers takes %v bytes, want %v", c.mode, c.workers, got, c.bytes)
 		}
 	}
 	// Contention of 0.5 lets 3 workers do the work of 1.5: (6+2)/1.5 s. Overhead and density: 5 + 4^0.5 * 10 * that.
-	m := Paper()
+	m := Equations()
 	m.Contention, m.Overhead, m.DensityPower = 0.5, 5, 0.5
-	r := Run{Mode: Parallel1, Workers: 3, Iterations: 10, Density: 4, Stages: stages}
+	r := Training{Mode: Parallel1, Workers: 3, Iterations: 10, Density: 4, Stages: stages}
 	if got := m.Seconds(r); math.Abs(got-(5+2*10*8/1.5)) > 1e-9 {
 		t.Errorf("with contention it takes %v s", got)
 	}
@@ -54,8 +54,8 @@ func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
 		workers := 1 + int(rng.Hash(i, 3)%8)
 		d := collective.Durations{Gather: draw(1), DMA: time.Nanosecond, GPUBatch: time.Millisecond, Model: draw(2), Workers: workers}
 		d.CPUBatch = draw(0) + d.Gather
-		r := Run{Workers: workers, Iterations: batches, Stages: Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.Model.Seconds()}}
-		for _, r.Mode = range All() {
+		r := Training{Workers: workers, Iterations: batches, Stages: Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.Model.Seconds()}}
+		for _, r.Mode = range Modes() {
 			s, err := collective.Find(string(r.Mode))
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +64,7 @@ func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := Paper().Seconds(r), c.Predicted.Total.Seconds(); math.Abs(got-want) > 0.02*want {
+			if got, want := Equations().Seconds(r), c.Predicted.Total.Seconds(); math.Abs(got-want) > 0.02*want {
 				t.Errorf("%s of %+v: %v s, simulated %v s", r.Mode, d, got, want)
 			}
 		}
@@ -73,13 +73,13 @@ func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
 
 // runsOf are runs in all modes with up to 8 workers, of graphs of several densities, as a model has them, with so
 // much noise of their logarithms.
-func runsOf(m Model, noise float64, densities ...float64) (runs []Run) {
-	for _, mode := range All() {
+func runsOf(m ModeModel, noise float64, densities ...float64) (runs []Training) {
+	for _, mode := range Modes() {
 		for workers := 1; workers <= 8; workers++ {
 			for _, iterations := range []int{20, 90} {
 				for _, density := range densities {
 					i := uint64(len(runs))
-					r := Run{
+					r := Training{
 						Mode: mode, Workers: workers, Iterations: iterations, Density: density, Stages: Stages{1, 1, 1},
 						Parts: Parts{1e6 * float64(rng.Hash(1, i)%9), 1e5 * float64(1+rng.Hash(2, i)%9), 2e5 * float64(1+rng.Hash(3, i)%5), 1},
 					}
@@ -94,12 +94,12 @@ func runsOf(m Model, noise float64, densities ...float64) (runs []Run) {
 }
 
 func TestFittingFindsTheModelThatMadeTheRuns(t *testing.T) {
-	truth := Model{Sample: 0.05, Batch: 0.02, Train: 0.012, Contention: 0.2, Overhead: 0.1, DensityPower: 0.4, Memory: map[Mode]Parts{
+	truth := ModeModel{Sample: 0.05, Batch: 0.02, Train: 0.012, Contention: 0.2, Overhead: 0.1, DensityPower: 0.4, Memory: map[Mode]Parts{
 		Sequential: {1, 2, 3, 5e6}, Parallel2: {1, 1.5, 2, 3e6}, Parallel1: {0.5, 1, 1, 4e6},
 	}}
 	within := func(noise, bound float64, densities ...float64) {
 		t.Helper()
-		m, err := Fit(runsOf(truth, noise, densities...))
+		m, err := FitEquations(runsOf(truth, noise, densities...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,16 +125,16 @@ func TestFittingFindsTheModelThatMadeTheRuns(t *testing.T) {
 }
 
 func TestWhatRunsDoNotTellStaysAsInThePaper(t *testing.T) {
-	truth := Paper()
+	truth := Equations()
 	truth.Sample, truth.Batch, truth.Train = 0.3, 0.2, 0.1
-	runs := []Run{}
+	runs := []Training{}
 	for _, r := range runsOf(truth, 0, 3) {
 		if r.Workers == 1 && r.Mode != Parallel1 {
 			r.Bytes = 0
 			runs = append(runs, r)
 		}
 	}
-	m, err := Fit(runs)
+	m, err := FitEquations(runs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,18 +149,18 @@ func TestWhatRunsDoNotTellStaysAsInThePaper(t *testing.T) {
 }
 
 func TestRunsThatCannotBeAreRefused(t *testing.T) {
-	good := Run{Mode: Parallel1, Workers: 1, Iterations: 1, Stages: Stages{1, 1, 1}, Seconds: 1}
-	for _, change := range []func(*Run){
-		func(r *Run) { r.Mode = "mode-3" }, func(r *Run) { r.Workers = 0 }, func(r *Run) { r.Iterations = 0 },
-		func(r *Run) { r.Seconds = math.NaN() }, func(r *Run) { r.Bytes = -1 }, func(r *Run) { r.Stages.Train = math.Inf(1) }, func(r *Run) { r.Seconds = 0 },
+	good := Training{Mode: Parallel1, Workers: 1, Iterations: 1, Stages: Stages{1, 1, 1}, Seconds: 1}
+	for _, change := range []func(*Training){
+		func(r *Training) { r.Mode = "mode-3" }, func(r *Training) { r.Workers = 0 }, func(r *Training) { r.Iterations = 0 },
+		func(r *Training) { r.Seconds = math.NaN() }, func(r *Training) { r.Bytes = -1 }, func(r *Training) { r.Stages.Train = math.Inf(1) }, func(r *Training) { r.Seconds = 0 },
 	} {
 		r := good
 		change(&r)
-		if _, err := Fit([]Run{r}); !errors.Is(err, ErrRuns) {
+		if _, err := FitEquations([]Training{r}); !errors.Is(err, ErrRuns) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
-	if _, err := Fit(nil); !errors.Is(err, ErrRuns) {
+	if _, err := FitEquations(nil); !errors.Is(err, ErrRuns) {
 		t.Errorf("no runs: %v", err)
 	}
 }

@@ -1,21 +1,10 @@
-// Package modes predicts epoch time and peak memory of the three modes in which A3GNN runs sampling, batch
-// generation and training of a mini-batch beside each other (a3gnn §III-B, Equations 2 to 5). All functions are
-// pure; Fit makes their parameters from measured runs.
-//
-// The paper writes each figure as an unknown function of what decides it (f2 to f5). Here time is
-//
-//	overhead + iterations * density^p * stages(mode, workers)
-//
-// where workers that run beside each other slow each other down: n of them do the work of
-// n / (1 + contention*(n-1)). What the paper calls throughput in Equations 2 and 4 is the time of an epoch,
-// of which throughput is the inverse. Memory is the sum of the parts that the equations name, with
-// a factor for each.
-package modes
+package papers
 
 import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Mode is what runs beside what.
@@ -28,8 +17,8 @@ const (
 	Parallel1  Mode = "mode-1"     // workers sample and make batches, beside training
 )
 
-// All lists the modes.
-func All() []Mode { return []Mode{Sequential, Parallel2, Parallel1} }
+// Modes lists the modes.
+func Modes() []Mode { return []Mode{Sequential, Parallel2, Parallel1} }
 
 // ErrRuns is returned when runs cannot be used: of an unknown mode, or with impossible figures.
 var ErrRuns = errors.New("unusable runs")
@@ -45,7 +34,7 @@ type Parts struct {
 	Runtime float64 // what does not depend on the training
 }
 
-// seconds is the time between two mini-batches (Equations 2 and 4; sequential: the sum of the stages).
+// seconds is the time from one mini-batch to the next (Equations 2 and 4; sequential: the sum of the stages).
 func (m Mode) seconds(s Stages, workers int, contention float64) float64 {
 	share := (1 + contention*float64(workers-1)) / float64(workers)
 	switch m {
@@ -69,8 +58,8 @@ func (m Mode) bytes(p Parts, workers int) float64 {
 	return p.Cache + p.Batch + p.Model + p.Runtime
 }
 
-// Run is a training of one epoch or more, as it is or as it was measured.
-type Run struct {
+// Training is one epoch or more in a mode, as planned or as measured.
+type Training struct {
 	Mode       Mode
 	Workers    int     // 1 or more; sequential has one, whatever is said
 	Iterations int     // mini-batches of an epoch
@@ -82,32 +71,37 @@ type Run struct {
 	Bytes   float64 // peak memory, measured; 0: not measured
 }
 
-func (r Run) check() error {
-	known := false
-	for _, m := range All() {
-		known = known || m == r.Mode
-	}
-	numbers := []float64{r.Density, r.Stages.Sample, r.Stages.Batch, r.Stages.Train, r.Parts.Cache, r.Parts.Batch, r.Parts.Model, r.Parts.Runtime, r.Seconds, r.Bytes}
-	for _, v := range numbers {
+func (r Training) check() error {
+	known := slices.Contains(Modes(), r.Mode)
+	s, p := r.Stages, r.Parts
+	for _, v := range []float64{r.Density, s.Sample, s.Batch, s.Train, p.Cache, p.Batch, p.Model, p.Runtime, r.Seconds, r.Bytes} {
 		known = known && v >= 0 && v <= math.MaxFloat64
 	}
 	if !known || r.Workers < 1 || r.Iterations < 1 {
-		return fmt.Errorf("%w: %+v: want a mode of %v, a worker and an iteration or more, and figures that are not negative", ErrRuns, r, All())
+		return fmt.Errorf("%w: %+v: want a mode of %v, at least 1 worker and 1 iteration, and no negative figure", ErrRuns, r, Modes())
 	}
 	return nil
 }
 
-// workers of a run.
-func (r Run) workers() int {
+func (r Training) workers() int {
 	if r.Mode == Sequential {
 		return 1
 	}
 	return r.Workers
 }
 
-// Model is the parameters of both predictions. The zero Model with factors of 1 (Paper) is the equations as
+// ModeModel predicts epoch time and peak memory of the three modes in which A3GNN runs sampling, batch generation and
+// training beside each other (a3gnn §III-B, Equations 2 to 5). The paper writes each figure as an unknown function of
+// what decides it (f2 to f5). Here time is
+//
+//	overhead + iterations * density^p * stages(mode, workers)
+//
+// where n workers beside each other do the work of n / (1 + contention*(n-1)). What the paper calls throughput in
+// Equations 2 and 4 is the time of an epoch, the inverse of throughput. Memory is the sum of the parts that the
+// equations name, with a factor for each.
+// The zero ModeModel with factors of 1 (Equations) is the paper's as
 // they stand, with sums for the unknown functions.
-type Model struct {
+type ModeModel struct {
 	// Sample, Batch and Train are factors of the durations of stages.
 	Sample, Batch, Train float64
 	Contention           float64 // of workers: 0: none, 1: more of them gain nothing
@@ -117,17 +111,17 @@ type Model struct {
 	Memory map[Mode]Parts
 }
 
-// Paper is the equations with factors of 1, without contention and overhead.
-func Paper() Model {
-	m := Model{Sample: 1, Batch: 1, Train: 1, Memory: map[Mode]Parts{}}
-	for _, mode := range All() {
+// Equations are those of the paper with factors of 1, without contention and overhead.
+func Equations() ModeModel {
+	m := ModeModel{Sample: 1, Batch: 1, Train: 1, Memory: map[Mode]Parts{}}
+	for _, mode := range Modes() {
 		m.Memory[mode] = Parts{1, 1, 1, 1}
 	}
 	return m
 }
 
 // Seconds predicts the time of an epoch.
-func (m Model) Seconds(r Run) float64 {
+func (m ModeModel) Seconds(r Training) float64 {
 	density := 1.0
 	if r.Density > 0 {
 		density = math.Pow(r.Density, m.DensityPower)
@@ -136,8 +130,11 @@ func (m Model) Seconds(r Run) float64 {
 	return m.Overhead + float64(r.Iterations)*density*r.Mode.seconds(s, r.workers(), m.Contention)
 }
 
-// Bytes predicts peak memory; 0 for a mode of which no run was measured.
-func (m Model) Bytes(r Run) float64 {
-	f, p := m.Memory[r.Mode], r.Parts
-	return r.Mode.bytes(Parts{f.Cache * p.Cache, f.Batch * p.Batch, f.Model * p.Model, f.Runtime * p.Runtime}, r.workers())
+// Bytes predicts peak memory; 0 for a mode without a measured run.
+func (m ModeModel) Bytes(r Training) float64 {
+	return r.Mode.bytes(r.Parts.times(m.Memory[r.Mode]), r.workers())
+}
+
+func (p Parts) times(f Parts) Parts {
+	return Parts{f.Cache * p.Cache, f.Batch * p.Batch, f.Model * p.Model, f.Runtime * p.Runtime}
 }
