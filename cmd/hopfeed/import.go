@@ -42,12 +42,16 @@ func (o *graphOptions) flags(c *cobra.Command) {
 
 func newImportCommand(a *app) *cobra.Command {
 	var names []string
+	var listNames bool
 	c := &cobra.Command{
 		Short: "Make a graph directory from data in another format",
-		// Those of a format that there is not would hide that there is not.
+		// An unknown format is the error, not its flags.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
-			if len(args) == 0 {
+			switch {
+			case listNames:
+				return columnNames{ingest.ColumnNames()}, nil
+			case len(args) == 0:
 				return nil, usagef("import needs a layout: want one of %s", strings.Join(names, ", "))
 			}
 			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], names), strings.Join(names, ", "))
@@ -57,6 +61,7 @@ func newImportCommand(a *app) *cobra.Command {
 		names = append(names, f.Name)
 		c.AddCommand(newImportFormatCommand(a, f))
 	}
+	c.Flags().BoolVar(&listNames, "names", false, "list the names by which columns of tables are found")
 	c.Use = "import " + strings.Join(names, "|") + " SRC -o GRAPH"
 	return c
 }
@@ -100,6 +105,13 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	})
 	return c
 }
+
+// columnNames is the result of import --names.
+type columnNames struct {
+	Names string `json:"names"`
+}
+
+func (n columnNames) text(w io.Writer) { fmt.Fprint(w, n.Names) }
 
 // imported is the result of import and generate.
 type imported struct{ *ingest.Result }

@@ -34,54 +34,6 @@ func byName(wanted string) bool {
 // None is what stands for no column.
 const None = "none"
 
-// role is what a column of a table can be taken for. Names are customary ones, as
-// columnKey writes them.
-type role struct {
-	flag  string
-	what  string
-	names []string
-}
-
-// The customary names: the same for text and Parquet tables. docs/operations.md
-// lists them.
-var (
-	sourceRole = role{"source-column", "the source of an edge", strings.Fields(`
-		source src from u head i row
-		sourceid srcid fromid sourcenode srcnode fromnode sourcenodeid srcnodeid fromnodeid
-		startid startnode startnodeid node1 nodeid1 id1 n1 v1 vertex1 txid1
-		citing citingid citingpaper citingpaperid follower followerid sender senderid
-		origin originid parent parentid subject subjectid user userid customer customerid`)}
-	destinationRole = role{"destination-column", "the destination of an edge", strings.Fields(`
-		destination dest dst target to v tail j col column
-		destinationid destid dstid targetid toid destinationnode destnode dstnode targetnode tonode
-		destinationnodeid dstnodeid targetnodeid tonodeid
-		endid endnode endnodeid node2 nodeid2 id2 n2 v2 vertex2 txid2
-		cited citedid citedpaper citedpaperid followee followeeid receiver receiverid recipient recipientid
-		child childid object objectid friend friendid`)}
-	// itemRole names destinations that are numbered apart from the sources.
-	itemRole = role{"destination-column", "the destination of an edge", strings.Fields(`
-		item itemid movie movieid product productid book bookid song songid artist artistid business businessid`)}
-	weightRole = role{"weight-column", "the weight of an edge", strings.Fields(`weight weights w wt edgeweight edgeweights edgew`)}
-	idRole     = role{"id-column", "the id of a node", strings.Fields(`
-		id node nodeid vertex vertexid nid uid idx nodeidx nodeindex nodename origid originalid
-		entity entityid paper paperid article articleid doc docid document documentid user userid item itemid
-		movie movieid product productid author authorid person personid account accountid tx txid`)}
-	labelRole = role{"label-column", "the label of a node", strings.Fields(`
-		label labels y class classes target targets category classid labelid classlabel nodelabel nodelabels
-		nodeclass ylabel groundtruth truelabel`)}
-	splitRole = role{"split-column", "the split of a node", strings.Fields(`split splits fold set subset partition datasplit nodesplit`)}
-	maskRoles = [3]role{ // train, valid, test
-		{"split-column", "the training nodes", strings.Fields(`trainmask trainingmask train training istrain`)},
-		{"split-column", "the validation nodes", strings.Fields(`valmask validmask validationmask val valid validation isval isvalid isvalidation`)},
-		{"split-column", "the test nodes", strings.Fields(`testmask testingmask test testing istest`)},
-	}
-)
-
-// answerWords are words of names of columns that may give the answer away: they are
-// no features unless they are named as such.
-var answerWords = strings.Fields(`label labels class classes target targets split splits fold mask masks id ids idx index
-	train training val valid validation test testing`)
-
 // columnKey writes a name of a column as the customary names are written: in lower
 // case, without spaces, "_", "-" and ".".
 func columnKey(name string) string {
@@ -168,6 +120,14 @@ func (h header) name(i int) string {
 		return "column " + h.names[i]
 	}
 	return printedName(h.names[i])
+}
+
+// place names a column in an error.
+func (h header) place(i int) string {
+	if !h.named {
+		return h.name(i)
+	}
+	return "column " + h.name(i)
 }
 
 // printedName quotes a name unless it reads well without quotes.
@@ -360,6 +320,14 @@ func (c edgeColumns) taken() string {
 	return s
 }
 
+// columns are the source, the destination and, if edges have weights, the weight.
+func (c edgeColumns) columns() []int {
+	if c.weight < 0 {
+		return []int{c.source, c.destination}
+	}
+	return []int{c.source, c.destination, c.weight}
+}
+
 // left are the other columns.
 func (c edgeColumns) left() []int {
 	return c.except([]int{c.source, c.destination, c.weight})
@@ -391,36 +359,6 @@ func (h header) note(path, taken string, left []int) string {
 	return fmt.Sprintf("%s: %s; left out: %s", path, taken, listed(said))
 }
 
-// edgeColumnsHelp and nodeColumnsHelp list the customary names.
-var (
-	edgeColumnsHelp = fmt.Sprintf(`
-
-Customary names of the columns of edges, in any case, without spaces, "_", "-" and "." (--source-column,
---destination-column and --weight-column name others, or number them from 1):
-%s%s%s`, wrapNames("source", sourceRole.names), wrapNames("destination", slices.Concat(destinationRole.names, itemRole.names)), strings.TrimSuffix(wrapNames("weight", weightRole.names), "\n"))
-	nodeColumnsHelp = fmt.Sprintf(`
-
-Customary names of the columns of nodes (--id-column, --label-column and --split-column name others):
-%s%s%s%sAll other columns of numbers are features, or one that is a list of numbers; --feature-columns names them.
-What is named like an id, a label, a split or an index is none, unless --feature-columns names it in full.`,
-		wrapNames("id", idRole.names), wrapNames("label", labelRole.names), wrapNames("split", splitRole.names),
-		wrapNames("masks", slices.Concat(maskRoles[0].names, maskRoles[1].names, maskRoles[2].names)))
-)
-
-// wrapNames lists names on lines of up to 100 characters.
-func wrapNames(what string, names []string) string {
-	var b strings.Builder
-	line := "  " + what + ":"
-	for _, name := range names {
-		if len(line)+1+len(name) > 100 {
-			b.WriteString(line + "\n")
-			line = "   "
-		}
-		line += " " + name
-	}
-	return b.String() + line + "\n"
-}
-
 // declare adds the flags of the columns of edges and nodes.
 func (o *Columns) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Source, sourceRole.flag, "", "column of edges: source")
@@ -435,4 +373,13 @@ func (o *Columns) declareNodes(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Label, labelRole.flag, nil, "columns of nodes: label; several (names and globs, separated by commas) are several labels a node")
 	flags.StringSliceVar(&o.Split, splitRole.flag, nil, "columns of nodes: split; several are several splits, or the train, valid and test masks of one")
 	flags.StringSliceVar(&o.Features, "feature-columns", nil, "columns of nodes: features, as names and globs, separated by commas")
+}
+
+// headerOf is the header that fields are, if they are one.
+func headerOf(fields [][]byte) header {
+	h := header{named: true}
+	for _, b := range fields {
+		h.names = append(h.names, string(b))
+	}
+	return h
 }

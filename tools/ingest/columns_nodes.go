@@ -192,6 +192,22 @@ func (c *nodeColumns) chooseMasks(columns []int) error {
 	return nil
 }
 
+// splitColumns are the columns of splits, or the masks of one.
+func (c *nodeColumns) splitColumns() []int {
+	if c.hasMasks() {
+		return slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 })
+	}
+	return c.splits
+}
+
+// numSplits is how many splits there are.
+func (c *nodeColumns) numSplits() int {
+	if c.hasMasks() {
+		return 1
+	}
+	return len(c.splits)
+}
+
 // hasMasks tells whether there is a split that masks make.
 func (c *nodeColumns) hasMasks() bool { return c.masks != [3]int{-1, -1, -1} }
 

@@ -36,16 +36,16 @@ func zstandard(text string) []byte {
 }
 
 // weightColumn are options that say where the weights are.
-func weightColumn(column string) CSVOptions {
-	return CSVOptions{NodeFiles: NodeFiles{Columns: Columns{Weight: column}}}
+func weightColumn(column string) TableOptions {
+	return TableOptions{NodeFiles: NodeFiles{Columns: Columns{Weight: column}}}
 }
 
 // ends are options that say where the ends of edges are.
-func ends(source, destination string) CSVOptions {
-	return CSVOptions{NodeFiles: NodeFiles{Columns: Columns{Source: source, Destination: destination}}}
+func ends(source, destination string) TableOptions {
+	return TableOptions{NodeFiles: NodeFiles{Columns: Columns{Source: source, Destination: destination}}}
 }
 
-func openCSV(disk vfs.FS, o CSVOptions) (Source, error) {
+func openCSV(disk vfs.FS, o TableOptions) (Source, error) {
 	return OpenCSV(context.Background(), disk, "in/edges", ScratchOptions{Output: "out/graph"}, o)
 }
 
@@ -72,32 +72,32 @@ func TestEdgeListsReadInAnyArrangement(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		text  string
-		o     CSVOptions
+		o     TableOptions
 		want  string
 		nodes int64
 	}{
-		{"commas", "0,1\n2,0\n", CSVOptions{}, "0-1 2-0", 3},
-		{"tabs", "0\t1\n2\t0\n", CSVOptions{}, "0-1 2-0", 3},
-		{"semicolons and spaces around", " 0 ; 1\n2; 0 \n", CSVOptions{}, "0-1 2-0", 3},
-		{"spaces and tabs mixed, as KONECT has them", "% asym unweighted\n1 2\n2 \t 3\n", CSVOptions{}, "1-2 2-3", 4},
-		{"comments of SNAP", " # Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", CSVOptions{}, "0-1 2-0", 3},
-		{"Windows line ends and a byte order mark", "\xef\xbb\xbf0,1\r\n2,0\r\n", CSVOptions{}, "0-1 2-0", 3},
-		{"quotes", "\"0\",\"1\"\n\"2\" , 0\n", CSVOptions{}, "0-1 2-0", 3},
+		{"commas", "0,1\n2,0\n", TableOptions{}, "0-1 2-0", 3},
+		{"tabs", "0\t1\n2\t0\n", TableOptions{}, "0-1 2-0", 3},
+		{"semicolons and spaces around", " 0 ; 1\n2; 0 \n", TableOptions{}, "0-1 2-0", 3},
+		{"spaces and tabs mixed, as KONECT has them", "% asym unweighted\n1 2\n2 \t 3\n", TableOptions{}, "1-2 2-3", 4},
+		{"comments of SNAP", " # Directed graph: x\n# FromNodeId\tToNodeId\n0\t1\n\n  # more\n2\t0", TableOptions{}, "0-1 2-0", 3},
+		{"Windows line ends and a byte order mark", "\xef\xbb\xbf0,1\r\n2,0\r\n", TableOptions{}, "0-1 2-0", 3},
+		{"quotes", "\"0\",\"1\"\n\"2\" , 0\n", TableOptions{}, "0-1 2-0", 3},
 		{"a header that only flags explain", "a,b\n0,1\n", ends("a", "b"), "0-1", 2},
-		{"a header that turns them round", "Target,Source\n0,1\n", CSVOptions{}, "1-0", 2},
-		{"a header with a weight", "src,time,dst,weight\n0,77,1,0.5\n1,78,2,1e-3\n", CSVOptions{}, "0-1:0.5 1-2:0.001", 3},
-		{"a header with other columns", "src,dst,time\n0,1,77\n", CSVOptions{}, "0-1", 2},
-		{"three columns", "0 1 2.5\n1 2 3\n", CSVOptions{}, "0-1:2.5 1-2:3", 3},
+		{"a header that turns them round", "Target,Source\n0,1\n", TableOptions{}, "1-0", 2},
+		{"a header with a weight", "src,time,dst,weight\n0,77,1,0.5\n1,78,2,1e-3\n", TableOptions{}, "0-1:0.5 1-2:0.001", 3},
+		{"a header with other columns", "src,dst,time\n0,1,77\n", TableOptions{}, "0-1", 2},
+		{"three columns", "0 1 2.5\n1 2 3\n", TableOptions{}, "0-1:2.5 1-2:3", 3},
 		{"three columns of which the last is left out", "0 1 1082040961\n", weightColumn(None), "0-1", 2},
-		{"four columns", "0 1 2.5 1082040961\n", CSVOptions{}, "0-1", 2},
+		{"four columns", "0 1 2.5 1082040961\n", TableOptions{}, "0-1", 2},
 		{"four columns and a chosen one", "0 1 2.5 7\n", weightColumn("4"), "0-1:7", 2},
-		{"more nodes than edges tell", "0 1\n", CSVOptions{Nodes: 5}, "0-1", 5},
-		{"no edges", "# nothing\n", CSVOptions{Nodes: 2}, "", 2},
-		{"mapped numbers", "9000000000 7\n7 9000000000\n7 18446744073709551616\n", CSVOptions{MapIDs: true}, "0-1 1-0 1-2", 3},
-		{"mapped strings with spaces, by tabs", "New York\tBoston\nBoston\tRome\n", CSVOptions{MapIDs: true}, "0-1 1-2", 3},
-		{"mapped strings under a header", "from,to\nx,y\ny,z\n", CSVOptions{MapIDs: true}, "0-1 1-2", 3},
-		{"mapped strings that look like a header", "from,to\nx,from\n", CSVOptions{MapIDs: true, Header: "no"}, "0-1 2-0", 3},
-		{"mapped strings under a header that only the user knows", "a,b\nx,y\n", CSVOptions{MapIDs: true, NodeFiles: ends("b", "a").NodeFiles}, "0-1", 2},
+		{"more nodes than edges tell", "0 1\n", TableOptions{Nodes: 5}, "0-1", 5},
+		{"no edges", "# nothing\n", TableOptions{Nodes: 2}, "", 2},
+		{"mapped numbers", "9000000000 7\n7 9000000000\n7 18446744073709551616\n", TableOptions{MapIDs: true}, "0-1 1-0 1-2", 3},
+		{"mapped strings with spaces, by tabs", "New York\tBoston\nBoston\tRome\n", TableOptions{MapIDs: true}, "0-1 1-2", 3},
+		{"mapped strings under a header", "from,to\nx,y\ny,z\n", TableOptions{MapIDs: true}, "0-1 1-2", 3},
+		{"mapped strings that look like a header", "from,to\nx,from\n", TableOptions{MapIDs: true, Header: "no"}, "0-1 2-0", 3},
+		{"mapped strings under a header that only the user knows", "a,b\nx,y\n", TableOptions{MapIDs: true, NodeFiles: ends("b", "a").NodeFiles}, "0-1", 2},
 	} {
 		for packed, data := range map[string][]byte{"": []byte(c.text), ", gz": gzipped(c.text), ", zst": zstandard(c.text), ", two gz members": append(gzipped(c.text[:4]), gzipped(c.text[4:])...)} {
 			s, err := openCSV(layout{"edges": data}.put(t), c.o)
@@ -151,7 +151,7 @@ func TestWhatIsAssumedOfAnEdgeListIsSaid(t *testing.T) {
 		"src,dst,time\n0 1":  "source = src, destination = dst; left out: time",
 		"src,dst\n0,1\n1,0;": "no features",
 	} {
-		s, err := openCSV(layout{"edges": []byte(strings.ReplaceAll(strings.TrimSuffix(text, ";"), "\n0 1", "\n0,1,2"))}.put(t), CSVOptions{})
+		s, err := openCSV(layout{"edges": []byte(strings.ReplaceAll(strings.TrimSuffix(text, ";"), "\n0 1", "\n0,1,2"))}.put(t), TableOptions{})
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -171,7 +171,7 @@ func TestTheKoblenzCollectionTellsTheDirection(t *testing.T) {
 		"# Undirected graph\n1 2\n":  UnknownDirection,
 		"1 2\n% sym unweighted\n1 3": UnknownDirection,
 	} {
-		s, err := openCSV(layout{"edges": []byte(text)}.put(t), CSVOptions{})
+		s, err := openCSV(layout{"edges": []byte(text)}.put(t), TableOptions{})
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -201,7 +201,7 @@ func TestManyEdgesComeBackFromScratchInOrder(t *testing.T) {
 			want = append(want, strings.TrimSuffix(fields[0]+"-"+fields[1]+":"+weight, ":"))
 		}
 		disk := layout{"edges": gzipped(text.String())}.put(t)
-		s, err := openCSV(disk, CSVOptions{})
+		s, err := openCSV(disk, TableOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestNodeFilesReadAsTextAndAsArrays(t *testing.T) {
 		{"several labels", array(npy.Float64, []float64{0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5}, 4, 2), []byte("0,0,1\n2,1,nan\n3,-1,0\n"), nil, true, nil},
 	} {
 		l := layout{"edges": []byte(csvEdges), "features": c.features, "labels": c.labels}
-		o := CSVOptions{NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels"}}
+		o := TableOptions{NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels"}}
 		if c.splits != nil {
 			l["splits"], o.Splits = c.splits, "in/splits"
 		}
@@ -317,7 +317,7 @@ func TestNodeFilesAreKeyedByTheIDsOfTheInput(t *testing.T) {
 	for name, data := range lists {
 		l[name] = data
 	}
-	s, err := openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/split"}})
+	s, err := openCSV(l.put(t), TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/split"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestNodeFilesAreKeyedByTheIDsOfTheInput(t *testing.T) {
 		"labels":   array(npy.Int8, []int8{0, 1, 2, 3, 4}, 5),
 		"splits":   array(npy.Int8, []int8{-1, 0, -1, 1, 2}, 5),
 	}
-	s, err = openCSV(l.put(t), CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
+	s, err = openCSV(l.put(t), TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,57 +359,57 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files layout
-		o     CSVOptions
+		o     TableOptions
 		say   []string
 	}{
-		{"one field", layout{"edges": []byte("0 1\n5\n")}, CSVOptions{}, []string{"in/edges: line 2", "1 fields"}},
-		{"no field", layout{"edges": []byte("0,1\n,\n")}, CSVOptions{}, []string{"in/edges: line 2", `id ""`}},
-		{"a first line of one field", layout{"edges": []byte("#\n5\n")}, CSVOptions{}, []string{"in/edges: line 2", "not an edge"}},
-		{"a negative id", layout{"edges": []byte("0 1\n\n-1 0\n")}, CSVOptions{}, []string{"in/edges: line 3", `"-1"`}},
-		{"a name where numbers are", layout{"edges": []byte("0 1\n1 b\n")}, CSVOptions{}, []string{"in/edges: line 2", `"b"`, "--ids map"}},
-		{"a number in a first line", layout{"edges": []byte("0 b\n")}, CSVOptions{}, []string{"in/edges: line 1", `"b"`}},
-		{"a broken number in a first line", layout{"edges": []byte("0x1 1\n1 2\n")}, CSVOptions{}, []string{"in/edges: line 1", `"0x1"`}},
-		{"an id of 33 bits", layout{"edges": []byte("0 1\n4294967296 0\n")}, CSVOptions{}, []string{"in/edges: line 2", "4294967296", "--ids map"}},
-		{"an id of 65 bits", layout{"edges": []byte("18446744073709551616 0\n")}, CSVOptions{}, []string{"in/edges: line 1"}},
-		{"an id beyond the nodes", layout{"edges": []byte("0 1\n1 5\n")}, CSVOptions{Nodes: 5}, []string{"in/edges: line 2", "no node 5", "5 nodes"}},
-		{"an id beyond the features", layout{"edges": []byte("0 1\n1 5\n2 2\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/edges: line 2", "node 5 has no features", "in/f"}},
-		{"features of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, CSVOptions{Nodes: 4, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "5 nodes", "the graph has 4"}},
+		{"one field", layout{"edges": []byte("0 1\n5\n")}, TableOptions{}, []string{"in/edges: line 2", "1 fields"}},
+		{"no field", layout{"edges": []byte("0,1\n,\n")}, TableOptions{}, []string{"in/edges: line 2", `id ""`}},
+		{"a first line of one field", layout{"edges": []byte("#\n5\n")}, TableOptions{}, []string{"in/edges: line 2", "not an edge"}},
+		{"a negative id", layout{"edges": []byte("0 1\n\n-1 0\n")}, TableOptions{}, []string{"in/edges: line 3", `"-1"`}},
+		{"a name where numbers are", layout{"edges": []byte("0 1\n1 b\n")}, TableOptions{}, []string{"in/edges: line 2", `"b"`, "--ids map"}},
+		{"a number in a first line", layout{"edges": []byte("0 b\n")}, TableOptions{}, []string{"in/edges: line 1", `"b"`}},
+		{"a broken number in a first line", layout{"edges": []byte("0x1 1\n1 2\n")}, TableOptions{}, []string{"in/edges: line 1", `"0x1"`}},
+		{"an id of 33 bits", layout{"edges": []byte("0 1\n4294967296 0\n")}, TableOptions{}, []string{"in/edges: line 2", "4294967296", "--ids map"}},
+		{"an id of 65 bits", layout{"edges": []byte("18446744073709551616 0\n")}, TableOptions{}, []string{"in/edges: line 1"}},
+		{"an id beyond the nodes", layout{"edges": []byte("0 1\n1 5\n")}, TableOptions{Nodes: 5}, []string{"in/edges: line 2", "no node 5", "5 nodes"}},
+		{"an id beyond the features", layout{"edges": []byte("0 1\n1 5\n2 2\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/edges: line 2", "node 5 has no features", "in/f"}},
+		{"features of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Float32, make([]float32, 5), 5, 1)}, TableOptions{Nodes: 4, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "5 nodes", "the graph has 4"}},
 		{"a weight of NaN", layout{"edges": []byte("0 1 nan\n")}, weightColumn("3"), []string{"in/edges: line 1", "weight"}},
 		{"a negative weight", layout{"edges": []byte("0 1 1\n0 1 -1\n")}, weightColumn("3"), []string{"in/edges: line 2", `"-1"`}},
 		{"a weight beyond float32", layout{"edges": []byte("0 1 1e39\n")}, weightColumn("3"), []string{"in/edges: line 1", `"1e39"`}},
 		{"a weight short", layout{"edges": []byte("0 1 1\n0 1\n")}, weightColumn("3"), []string{"in/edges: line 2", "2 fields"}},
-		{"an empty mapped id", layout{"edges": []byte("a,b\n,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "empty"}},
-		{"a mapped id that is not UTF-8", layout{"edges": []byte("a,b\n\xff,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", "UTF-8"}},
-		{"a mapped id with a zero", layout{"edges": []byte("a,b\nc\x00,c\n")}, CSVOptions{MapIDs: true}, []string{"in/edges: line 2", `"c\x00"`}},
-		{"an endless first line", layout{"edges": bytes.Repeat([]byte("b"), 5000)}, CSVOptions{}, []string{"in/edges: line 1", strings.Repeat("b", 100) + `" is not an edge`}},
-		{"an endless mapped id", layout{"edges": []byte("a," + strings.Repeat("b", 5000))}, CSVOptions{MapIDs: true}, []string{"in/edges: line 1", "5000 bytes"}},
-		{"a bipartite graph without weights", layout{"edges": []byte("% bip\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
-		{"a bipartite graph", layout{"edges": []byte("% bip unweighted\n1 1\n")}, CSVOptions{}, []string{"in/edges: line 1", "bipartite"}},
-		{"truncated gzip", layout{"edges": gzipped(strings.Repeat("0 1\n", 100))[:30]}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
-		{"damaged gzip", layout{"edges": damaged}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
-		{"truncated zstd", layout{"edges": zstandard("0 1\n1 2\n")[:12]}, CSVOptions{}, []string{"in/edges: after line", "decompression failed"}},
-		{"a hole in the features", layout{"edges": []byte(csvEdges), "f": []byte("0,1\n3,1\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no features of node 2"}},
-		{"no features of an id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\n")}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", `no features of id "b"`}},
-		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "has a row already"}},
-		{"a feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1,x\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 1", `"x"`}},
-		{"a first feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,x\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", `"x"`}},
-		{"a feature of an array that float32 does not hold", layout{"edges": []byte("1 2\n"), "f": fortran(array(npy.Float64, []float64{1e300, 0, 0, 0, 0, -1e300}, 3, 2))}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: row 2, column 1: -1e+300 is not a finite float32"}},
-		{"a feature short", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "2 fields"}},
-		{"ids alone", layout{"edges": []byte("0 1\n"), "f": []byte("0\n1\n")}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", "values"}},
-		{"no rows", layout{"edges": []byte("0 1\n"), "f": {}}, CSVOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no rows"}},
-		{"half a label that is to be a class", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,0.5\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f", LabelsAs: LabelsAsClasses}}, []string{"in/f: line 2", "0.5"}},
-		{"a label of a word among numbers", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,dog\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"dog"`, "--labels-as classes"}},
-		{"a label of a word among values", layout{"edges": []byte("0 1\n1 2\n"), "f": []byte("0,1.5\n1,2\n2,dog\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 3", `"dog"`}},
-		{"a label of no node", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n2,1\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "no node 2"}},
-		{"a label of no id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\nc,1\n")}, CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"c"`}},
-		{"a label twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,-1\n0,1\n")}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "has a row already"}},
-		{"labels of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, CSVOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f", "2 nodes"}},
-		{"an unknown part", layout{"edges": []byte("0 1\n"), "f": []byte("0,train\n1,trial\n")}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f: line 2", `"trial"`}},
-		{"splits of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f", "[k,2]"}},
-		{"a list too few", layout{"edges": []byte("0 1\n"), "s/train.csv": {}, "s/test.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "valid"}},
-		{"list the same nodes", layout{"edges": []byte("0 1\n"), "s/valid.csv": {}, "s/val.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "list the same nodes"}},
-		{"a node in two lists", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("0\n1\n"), "s/valid.csv": {}, "s/test.csv": []byte("\n1\n")}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/test.csv: line 2", "node 1", "twice"}},
-		{"a list with no node", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("7\n"), "s/valid.csv": {}, "s/test.csv": {}}, CSVOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/train.csv: line 1", "no node 7"}},
+		{"an empty mapped id", layout{"edges": []byte("a,b\n,c\n")}, TableOptions{MapIDs: true}, []string{"in/edges: line 2", "empty"}},
+		{"a mapped id that is not UTF-8", layout{"edges": []byte("a,b\n\xff,c\n")}, TableOptions{MapIDs: true}, []string{"in/edges: line 2", "UTF-8"}},
+		{"a mapped id with a zero", layout{"edges": []byte("a,b\nc\x00,c\n")}, TableOptions{MapIDs: true}, []string{"in/edges: line 2", `"c\x00"`}},
+		{"an endless first line", layout{"edges": bytes.Repeat([]byte("b"), 5000)}, TableOptions{}, []string{"in/edges: line 1", strings.Repeat("b", 100) + `" is not an edge`}},
+		{"an endless mapped id", layout{"edges": []byte("a," + strings.Repeat("b", 5000))}, TableOptions{MapIDs: true}, []string{"in/edges: line 1", "5000 bytes"}},
+		{"a bipartite graph without weights", layout{"edges": []byte("% bip\n1 1\n")}, TableOptions{}, []string{"in/edges: line 1", "bipartite"}},
+		{"a bipartite graph", layout{"edges": []byte("% bip unweighted\n1 1\n")}, TableOptions{}, []string{"in/edges: line 1", "bipartite"}},
+		{"truncated gzip", layout{"edges": gzipped(strings.Repeat("0 1\n", 100))[:30]}, TableOptions{}, []string{"in/edges: after line", "decompression failed"}},
+		{"damaged gzip", layout{"edges": damaged}, TableOptions{}, []string{"in/edges: after line", "decompression failed"}},
+		{"truncated zstd", layout{"edges": zstandard("0 1\n1 2\n")[:12]}, TableOptions{}, []string{"in/edges: after line", "decompression failed"}},
+		{"a hole in the features", layout{"edges": []byte(csvEdges), "f": []byte("0,1\n3,1\n1,1\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no features of node 2"}},
+		{"no features of an id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\n")}, TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", `no features of id "b"`}},
+		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "has a row already"}},
+		{"a feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1,x\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 1", `"x"`}},
+		{"a first feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,x\n1,1\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", `"x"`}},
+		{"a feature of an array that float32 does not hold", layout{"edges": []byte("1 2\n"), "f": fortran(array(npy.Float64, []float64{1e300, 0, 0, 0, 0, -1e300}, 3, 2))}, TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: row 2, column 1: -1e+300 is not a finite float32"}},
+		{"a feature short", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "2 fields"}},
+		{"ids alone", layout{"edges": []byte("0 1\n"), "f": []byte("0\n1\n")}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", "values"}},
+		{"no rows", layout{"edges": []byte("0 1\n"), "f": {}}, TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f", "no rows"}},
+		{"half a label that is to be a class", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,0.5\n")}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f", LabelsAs: LabelsAsClasses}}, []string{"in/f: line 2", "0.5"}},
+		{"a label of a word among numbers", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,dog\n")}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"dog"`, "--labels-as classes"}},
+		{"a label of a word among values", layout{"edges": []byte("0 1\n1 2\n"), "f": []byte("0,1.5\n1,2\n2,dog\n")}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 3", `"dog"`}},
+		{"a label of no node", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n2,1\n")}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "no node 2"}},
+		{"a label of no id", layout{"edges": []byte("a,b\n"), "f": []byte("a,1\nc,1\n")}, TableOptions{MapIDs: true, NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", `"c"`}},
+		{"a label twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,-1\n0,1\n")}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "has a row already"}},
+		{"labels of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f", "2 nodes"}},
+		{"an unknown part", layout{"edges": []byte("0 1\n"), "f": []byte("0,train\n1,trial\n")}, TableOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f: line 2", `"trial"`}},
+		{"splits of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)}, TableOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f", "[k,2]"}},
+		{"a list too few", layout{"edges": []byte("0 1\n"), "s/train.csv": {}, "s/test.csv": {}}, TableOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "valid"}},
+		{"list the same nodes", layout{"edges": []byte("0 1\n"), "s/valid.csv": {}, "s/val.csv": {}}, TableOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s", "list the same nodes"}},
+		{"a node in two lists", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("0\n1\n"), "s/valid.csv": {}, "s/test.csv": []byte("\n1\n")}, TableOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/test.csv: line 2", "node 1", "twice"}},
+		{"a list with no node", layout{"edges": []byte("0 1\n"), "s/train.csv": []byte("7\n"), "s/valid.csv": {}, "s/test.csv": {}}, TableOptions{NodeFiles: NodeFiles{Splits: "in/s"}}, []string{"in/s/train.csv: line 1", "no node 7"}},
 	} {
 		disk := c.files.put(t)
 		refused(t, c.name, readSource(openCSV(disk, c.o)), c.say...)
@@ -420,7 +420,7 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 }
 
 func TestOptionsAgainstAnEdgeListAreRefused(t *testing.T) {
-	for name, o := range map[string]CSVOptions{
+	for name, o := range map[string]TableOptions{
 		"weights that are destinations":  weightColumn("2"),
 		"weights that are not there":     weightColumn("4"),
 		"a header of a third kind":       {Header: "maybe"},
@@ -447,7 +447,7 @@ func csvDisk(t testing.TB) *vfs.Mem {
 
 func importCSV(fsys vfs.FS, force bool) error {
 	s, err := OpenCSV(context.Background(), fsys, "in/edges", ScratchOptions{Output: "out/graph", Force: force},
-		CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
+		TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		return err
 	}
@@ -517,11 +517,11 @@ func TestNoFaultLeavesWhatDisturbsTheNextImport(t *testing.T) {
 
 func TestTwoImportsOfOneGraphDoNotMeet(t *testing.T) {
 	disk := csvDisk(t)
-	s, err := openCSV(disk, CSVOptions{MapIDs: true})
+	s, err := openCSV(disk, TableOptions{MapIDs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openCSV(disk, CSVOptions{MapIDs: true}); !errors.Is(err, vfs.ErrLocked) {
+	if _, err := openCSV(disk, TableOptions{MapIDs: true}); !errors.Is(err, vfs.ErrLocked) {
 		t.Error(err)
 	}
 	if got := weightedEdges(t, s); len(got) != 3 {
@@ -537,7 +537,7 @@ func TestAnImportOfTextCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := csvDisk(t)
-	if _, err := OpenCSV(ctx, disk, "in/edges", ScratchOptions{Output: "out/graph"}, CSVOptions{MapIDs: true}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+	if _, err := OpenCSV(ctx, disk, "in/edges", ScratchOptions{Output: "out/graph"}, TableOptions{MapIDs: true}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
 		t.Error(err)
 	}
 }
@@ -550,7 +550,7 @@ func FuzzEdgeList(f *testing.F) {
 	f.Add(gzipped("0 1\n"), false)
 	f.Add(zstandard("0 1\n"), true)
 	f.Fuzz(func(t *testing.T, data []byte, mapped bool) {
-		s, err := openCSV(layout{"edges": data}.put(t), CSVOptions{MapIDs: mapped})
+		s, err := openCSV(layout{"edges": data}.put(t), TableOptions{MapIDs: mapped})
 		if err == nil {
 			defer s.Close()
 			err = s.Edges(context.Background(), 1, func(Edges) error { return nil })
@@ -567,7 +567,7 @@ func FuzzNodeTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, files := range []NodeFiles{{Features: "in/f"}, {Labels: "in/f"}, {Splits: "in/f"}, {Table: "in/f"}, {Features: "in/f", Labels: "in/f"}} {
-			s, err := openCSV(layout{"edges": []byte("0 1\n"), "f": data}.put(t), CSVOptions{Nodes: 2, NodeFiles: files})
+			s, err := openCSV(layout{"edges": []byte("0 1\n"), "f": data}.put(t), TableOptions{Nodes: 2, NodeFiles: files})
 			if err == nil && s.Info().Nodes*int64(s.Info().Features) < 1<<20 {
 				err = readSource(s, nil)
 			} else if err == nil {

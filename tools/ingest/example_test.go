@@ -24,7 +24,7 @@ func Example() {
 	}
 
 	ctx, files := context.Background(), vfs.OS()
-	source, err := ingest.OpenCSV(ctx, files, table, ingest.ScratchOptions{Output: output}, ingest.CSVOptions{
+	source, err := ingest.OpenCSV(ctx, files, table, ingest.ScratchOptions{Output: output}, ingest.TableOptions{
 		NodeFiles: ingest.NodeFiles{Features: ingest.Ones},
 	})
 	if err != nil {

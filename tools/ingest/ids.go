@@ -8,8 +8,6 @@ import (
 	"hash/maphash"
 	"unicode/utf8"
 
-	"github.com/spf13/pflag"
-
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
@@ -38,7 +36,10 @@ func (n *numbering) node(id []byte) (uint32, error) {
 		n.nodes = n.ids.count
 		return node, err
 	}
-	v, ok := parseUint(wholeNumber(id))
+	v, ok := parseUint(id)
+	if !ok {
+		v, ok = parseUint(wholeNumber(id))
+	}
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("id %.100q is not a whole number%s", id, n.hint("takes any text"))
@@ -78,18 +79,6 @@ func (n *numbering) name(node int64) string {
 		return fmt.Sprintf("id %q", n.ids.id(uint32(node)))
 	}
 	return fmt.Sprintf("node %d", node)
-}
-
-// declareIDs adds the flag --ids, and returns what it says: whether ids are mapped,
-// and whether those of sources and destinations are kept apart.
-func declareIDs(flags *pflag.FlagSet) func() (mapped, bipartite bool, err error) {
-	ids := flags.String("ids", "keep", "keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as map, with COLUMN: before each id, so that sources and destinations are different nodes")
-	return func() (bool, bool, error) {
-		if *ids != "keep" && *ids != "map" && *ids != "bipartite" {
-			return false, false, fmt.Errorf("%w: --ids %s: want keep, map or bipartite", ErrOptions, *ids)
-		}
-		return *ids != "keep", *ids == "bipartite", nil
-	}
 }
 
 // idMap numbers ids densely, in the order in which they are first seen. It holds

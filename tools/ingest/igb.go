@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,22 +18,6 @@ import (
 // IGBOptions choose between what the Illinois graph benchmark ships.
 type IGBOptions struct {
 	Classes string // "19" (the default) or "2K"
-}
-
-// igbSource is a homogeneous graph of the Illinois graph benchmark (IGB): the
-// folder of one size, or the same files side by side, as the download script of
-// IGB-large leaves them:
-//
-//	processed/paper/node_feat.npy                      [n,1024] float32
-//	processed/paper/node_label_19.npy, _2K.npy         [n] numbers
-//	processed/paper__cites__paper/edge_index.npy       [E,2] int64
-//
-// The features and labels of IGB-large and IGB-full are float32 without a header,
-// whatever their names say. There are no split files: of the labelled nodes the
-// first 60 % train, the next 20 % validate, and the others test.
-type igbSource struct {
-	npySource
-	labeled int64 // nodes from the first on that have a label
 }
 
 const igbFeatures = 1024
@@ -61,12 +46,19 @@ func igbSize(n int64, classes string) (name string, labeled int64) {
 	return "igb", n
 }
 
-// OpenIGB opens a homogeneous graph of IGB.
+// OpenIGB opens a homogeneous graph of the Illinois graph benchmark (IGB): the
+// folder of one size, or the same files side by side, as the download script of
+// IGB-large leaves them:
+//
+//	processed/paper/node_feat.npy                      [n,1024] float32
+//	processed/paper/node_label_19.npy, _2K.npy         [n] numbers
+//	processed/paper__cites__paper/edge_index.npy       [E,2] int64
+//
+// The features and labels of IGB-large and IGB-full are float32 without a header,
+// whatever their names say. In IGB-full only the first nodes have labels. There are no split files: of the
+// labelled nodes the first 60 % train, the next 20 % validate, and the others test.
 func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
-	if o.Classes == "" {
-		o.Classes = "19"
-	}
-	if o.Classes != "19" && o.Classes != "2K" {
+	if o.Classes = cmp.Or(o.Classes, "19"); o.Classes != "19" && o.Classes != "2K" {
 		return nil, fmt.Errorf("%w: labels of %q classes (want 19 or 2K)", ErrOptions, o.Classes)
 	}
 	paper, cites := filepath.Join(dir, "processed", "paper"), filepath.Join(dir, "processed", "paper__cites__paper")
@@ -81,42 +73,77 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 		}
 		paper, cites = dir, dir
 	}
-	s := &igbSource{npySource: npySource{fsys: vfs.NewPastCache(fsys), dir: dir, info: Info{
-		Beside: true,
-		Input:  map[string]string{"source": "igb", "classes": o.Classes, "splits": "60/20/20 by position"},
-	}}}
+	s := newArraySource(fsys, "igb", dir)
+	s.info.Input["classes"], s.info.Input["splits"] = o.Classes, "60/20/20 by position"
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	features, err := openHeaderless(fsys, filepath.Join(paper, feature), igbFeatures)
+	features, err := s.openHeaderless(filepath.Join(paper, feature), igbFeatures)
 	if err != nil {
 		return nil, err
 	}
-	s.features = []*npy.Array{features}
 	if !features.Type.IsFloat() || len(features.Shape) != 2 {
-		return nil, fmt.Errorf("%w: %s: %s array of shape %v (want [n,%d] floats)", ErrInvalid, features.Path(), features.Type, features.Shape, igbFeatures)
+		return nil, wrongShape(features, fmt.Sprintf("[n,%d] floats", igbFeatures))
 	}
+	s.shards = []*npy.Array{features}
+	s.readShards()
 	if err := s.setFeatures(features.Path(), features.Shape[0], features.Shape[1]); err != nil {
 		return nil, err
 	}
 	if err := s.openEdges(filepath.Join(cites, edge), "Ex2"); err != nil {
 		return nil, err
 	}
-	s.info.Name, s.labeled = igbSize(s.info.Nodes, o.Classes)
-	return s, s.openLabels(filepath.Join(paper, "node_label_"+o.Classes+".npy"))
+	name, labeled := igbSize(s.info.Nodes, o.Classes)
+	s.info.Name = name
+	return s, s.openIGBLabels(filepath.Join(paper, "node_label_"+o.Classes+".npy"), labeled)
+}
+
+// openIGBLabels opens the labels of the first labeled nodes, of which the splits are made.
+func (s *arraySource) openIGBLabels(path string, labeled int64) error {
+	a, err := s.openHeaderless(path, 1)
+	if err != nil {
+		return err
+	}
+	n := s.info.Nodes
+	if !a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != n && a.Shape[0] != labeled {
+		return wrongShape(a, fmt.Sprintf("a number for each of %d nodes", n))
+	}
+	s.info.RowBytes += 4
+	s.info.Input["labeled"] = strconv.FormatInt(labeled, 10)
+	s.readLabelArray(a, LabelsAsClasses, func(row int64) (int64, bool) { return row, row < labeled })
+	return s.addSplits(path, 1, func(_ context.Context, to *format.RowTable, _ int64) error {
+		splitIGB(to.Splits[:labeled])
+		return nil
+	})
+}
+
+// splitIGB splits labelled nodes as IGB does, which takes the whole part of 0.6 n and of 0.2 n in float64.
+func splitIGB(splits []uint8) {
+	n := float64(len(splits))
+	train, valid := int(n*0.6), int(n*0.2)
+	for v := range splits {
+		switch {
+		case v < train:
+			splits[v] = format.SplitTrain
+		case v < train+valid:
+			splits[v] = format.SplitValid
+		default:
+			splits[v] = format.SplitTest
+		}
+	}
 }
 
 // openHeaderless opens a .npy file, or, where it does not begin as one, takes it
 // for nothing but float32 in rows of the given length.
-func openHeaderless(fsys vfs.FS, path string, rowLength int64) (*npy.Array, error) {
-	if ok, err := npy.HasHeader(fsys, path); err != nil {
+func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error) {
+	if ok, err := npy.HasHeader(s.fsys, path); err != nil {
 		return nil, err
 	} else if ok {
-		return npy.Open(fsys, path)
+		return s.openArray(path)
 	}
-	file, err := fsys.Stat(path)
+	file, err := s.fsys.Stat(path)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +152,9 @@ func openHeaderless(fsys vfs.FS, path string, rowLength int64) (*npy.Array, erro
 		return nil, fmt.Errorf("%w: %s: %d bytes without a .npy header are no float32 in rows of %d (truncated?)", ErrInvalid, path, file.Size(), rowLength)
 	}
 	if rowLength == 1 {
-		return npy.OpenRaw(fsys, path, npy.Float32, rows)
+		return s.openRaw(path, npy.Float32, rows)
 	}
-	return npy.OpenRaw(fsys, path, npy.Float32, rows, rowLength)
+	return s.openRaw(path, npy.Float32, rows, rowLength)
 }
 
 // exists tells whether there is a file or folder of that name.
@@ -137,43 +164,6 @@ func exists(fsys vfs.FS, path string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// openLabels opens the labels. In IGB-full, only the labelled nodes need have one.
-func (s *igbSource) openLabels(path string) (err error) {
-	if s.labels, err = openHeaderless(s.fsys, path, 1); err != nil {
-		return err
-	}
-	a, n := s.labels, s.info.Nodes
-	if !a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != n && a.Shape[0] != s.labeled {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want a number for each of %d nodes)", ErrInvalid, path, a.Type, a.Shape, n)
-	}
-	s.info.RowBytes = 5
-	s.info.Input["labeled"] = strconv.FormatInt(s.labeled, 10)
-	return nil
-}
-
-func (s *igbSource) Rows(ctx context.Context) (*format.RowTable, error) {
-	t := &format.RowTable{Rows: s.info.Nodes, NumSplits: 1, Splits: make([]uint8, s.info.Nodes)}
-	a := s.labels
-	found, err := readLabelArray(ctx, LabelsAsClasses, a, t, func(row int64) (int64, bool) { return row, row < s.labeled })
-	if err != nil {
-		return nil, err
-	}
-	s.info.foundLabels(found)
-	// IGB takes the whole part of 0.6 n and of 0.2 n in float64.
-	train, valid := int64(float64(s.labeled)*0.6), int64(float64(s.labeled)*0.2)
-	for v := range s.labeled {
-		switch {
-		case v < train:
-			t.Splits[v] = format.SplitTrain
-		case v < train+valid:
-			t.Splits[v] = format.SplitValid
-		default:
-			t.Splits[v] = format.SplitTest
-		}
-	}
-	return t, nil
 }
 
 var igbFormat = Format{

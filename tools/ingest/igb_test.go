@@ -117,10 +117,9 @@ func TestOnlyTheFirstNodesOfIGBFullHaveLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		igb := s.(*igbSource)
-		igb.labels.Close()
-		igb.labeled = 5
-		if err := igb.openLabels("in/" + igbPaper + "labels"); err != nil {
+		igb := s.(*arraySource)
+		igb.splits = nil
+		if err := igb.openIGBLabels("in/"+igbPaper+"labels", 5); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

@@ -108,7 +108,7 @@ func TestFeaturesOfOtherFormatsAreLeftInPlace(t *testing.T) {
 	}
 	putFile(t, disk, "edges.csv", []byte("0,1\n3,4\n"))
 	putFile(t, disk, "x.npy", array(npy.Float32, smallFeatures, 5, 4))
-	c, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "csv"}, CSVOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
+	c, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "csv"}, TableOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
 func TestRowTablesTakeNoMoreThanSourcesSay(t *testing.T) {
 	open := map[string]func(disk vfs.FS) (Source, error){
 		"npy":     func(disk vfs.FS) (Source, error) { return OpenNPY(disk, "in", NPYOptions{}) },
-		"parquet": func(disk vfs.FS) (Source, error) { return openParquet(disk, ParquetOptions{MapIDs: true}) },
+		"parquet": func(disk vfs.FS) (Source, error) { return openParquet(disk, TableOptions{MapIDs: true}) },
 		"ogb":     func(disk vfs.FS) (Source, error) { return openOGB(disk, ogbDirected) },
 	}
 	for name, layout := range map[string]layout{"npy": smallLayout(), "parquet": smallTables(), "ogb": smallOGB()} {
@@ -86,7 +86,7 @@ func TestRowTablesTakeNoMoreThanSourcesSay(t *testing.T) {
 }
 
 func TestReadingParquetIsPartOfWhatImportsTake(t *testing.T) {
-	s, err := openParquet(smallTables().put(t), ParquetOptions{})
+	s, err := openParquet(smallTables().put(t), TableOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -213,7 +213,7 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 var mtxFormat = Format{
 	Name: "mtx",
 	Help: `SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is
-an undirected graph.` + nodeFilesHelp + nodeColumnsHelp,
+an undirected graph.` + nodeFilesHelp + columnsHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var files NodeFiles
 		files.Columns.declareNodes(flags)

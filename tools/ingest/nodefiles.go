@@ -1,11 +1,13 @@
 package ingest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,51 +38,43 @@ const Ones = "ones"
 // edgeList is a source whose edges are in scratch files and whose nodes are
 // described by files beside them.
 type edgeList struct {
-	fsys     vfs.FS
+	source
 	files    NodeFiles
-	info     Info
 	ids      numbering
-	greatest string // the line of the greatest node, if nodes are numbers
+	greatest position  // of the edge with the greatest node, if nodes are numbers
+	prefixes [2][]byte // before the ids of sources and destinations, if these are numbered apart
+	id       []byte    // with its prefix
 	scratch  *scratch
 	edges    *scratchEdges
-	features func(threads int) (FeatureReader, error)
-
-	labels, splits         *npy.Array      // if they are arrays
-	labelWidth, textSplits int             // of tables: labels a node, and splits
-	noted                  map[string]bool // tables whose columns have been said
-	open                   []io.Closer
+	nodes    *nodeTable            // of Parquet
+	tables   map[string]*nodeTable // of text, by path
 }
 
-// newEdgeList is for the edges at path, in the format source.
-func newEdgeList(fsys vfs.FS, source, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
+// newEdgeList is for the edges at path, in a format.
+func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
+	if err := files.LabelsAs.check(); err != nil {
+		return nil, err
+	}
 	scratch, err := openScratch(fsys, w)
 	if err != nil {
 		return nil, err
 	}
-	return &edgeList{fsys: fsys, files: files, scratch: scratch, noted: map[string]bool{}, info: Info{
-		Name:  nameOf(fsys, path),
-		Input: map[string]string{"source": source},
-	}}, nil
+	l := &edgeList{source: newSource(fsys, format), files: files, scratch: scratch, tables: map[string]*nodeTable{}}
+	l.info.Name = nameOf(fsys, path)
+	return l, nil
 }
-
-func (l *edgeList) Info() Info { return l.info }
 
 func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
 	return l.edges.stream(ctx, l.info.Nodes, threads, emit)
 }
 
-func (l *edgeList) Features(threads int) (FeatureReader, error) { return l.features(threads) }
-
 // Close closes all files, and removes the scratch files.
 func (l *edgeList) Close() error {
-	var errs []error
-	for _, c := range slices.Backward(l.open) {
-		errs = append(errs, c.Close())
-	}
+	err := l.source.Close()
 	if l.edges != nil {
-		errs = append(errs, l.edges.Close())
+		err = errors.Join(err, l.edges.Close())
 	}
-	return errors.Join(append(errs, l.scratch.Close())...)
+	return errors.Join(err, l.scratch.Close())
 }
 
 // openFeatures opens the features once the edges have been read, and thereby says
@@ -88,12 +82,12 @@ func (l *edgeList) Close() error {
 func (l *edgeList) openFeatures(ctx context.Context) error {
 	path := l.files.Features
 	if path != Ones {
-		t, err := l.openTable(wanted{features: true})
+		t, err := l.tableOf(wanted{features: true}, path)
 		if err != nil {
 			return err
 		}
 		if t != nil {
-			return l.copyTable(ctx, t)
+			return l.openTableFeatures(ctx, t)
 		}
 	}
 	if path == "" || path == Ones {
@@ -105,22 +99,18 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 		l.features = func(int) (FeatureReader, error) { return ones{}, nil }
 		return nil
 	}
-	a, err := npy.Open(l.fsys, path)
+	a, err := l.openArray(path)
 	if err != nil {
 		return err
 	}
-	l.open = append(l.open, a)
 	if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers)", ErrInvalid, path, a.Type, a.Shape)
+		return wrongShape(a, "[n,F] numbers")
 	}
 	if l.ids.ids != nil {
 		return l.copyArray(ctx, a)
 	}
-	if err := l.setRows(path, a.Shape[0], a.Shape[1]); err != nil {
-		return err
-	}
 	l.features = func(int) (FeatureReader, error) { return &denseReader{shards: []*npy.Array{a}}, nil }
-	return nil
+	return l.setRows(path, a.Shape[0], a.Shape[1])
 }
 
 // isTable tells whether a file of nodes is text: neither an array nor a folder of lists.
@@ -140,21 +130,14 @@ func (l *edgeList) isTable(path string) (bool, error) {
 	return !isArray, err
 }
 
-// openTable opens the text table that one thing is read from, and picks its columns;
-// nil where there is none. What is read from the same file is chosen together.
-func (l *edgeList) openTable(role wanted) (_ *table, err error) {
+// tableOf opens the table that features, labels or splits are read from: the file of their own, or the
+// table of nodes; nil if there is none. What is read from one file is chosen together.
+func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
+	if l.nodes != nil && len(l.nodes.columns(role)) > 0 {
+		return l.nodes, nil
+	}
 	n := l.files
-	own := n.Features
-	switch role {
-	case wanted{labels: true}:
-		own = n.Labels
-	case wanted{splits: true}:
-		own = n.Splits
-	}
-	f := nodeTable{path: own, columns: n.Columns}
-	if own == "" {
-		f.path = n.Table
-	}
+	f := textNodes{path: cmp.Or(own, n.Table), columns: n.Columns}
 	if text, err := l.isTable(f.path); err != nil {
 		return nil, err
 	} else if !text && own == "" && f.path != "" {
@@ -162,65 +145,67 @@ func (l *edgeList) openTable(role wanted) (_ *table, err error) {
 	} else if !text {
 		return nil, nil
 	}
-	is := func(path string) bool { return path == f.path }
-	inTable := func(path string) bool { return path == "" && f.path == n.Table }
-	f.must = wanted{is(n.Features), is(n.Labels), is(n.Splits)}
-	f.want = wanted{f.must.features || inTable(n.Features), f.must.labels || inTable(n.Labels), f.must.splits || inTable(n.Splits)}
-	t, err := openNodeTable(l.fsys, f, &l.ids)
-	if err != nil {
-		return nil, err
-	}
-	if !l.noted[f.path] {
-		l.noted[f.path] = true
-		note := t.note(f.path, t.taken(), t.left())
-		if f.want.labels {
-			note += t.labelHint()
+	t := l.tables[f.path]
+	if t == nil {
+		is := func(path string) bool { return path == f.path }
+		inTable := func(path string) bool { return path == "" && f.path == n.Table }
+		f.must = wanted{is(n.Features), is(n.Labels), is(n.Splits)}
+		f.want = wanted{f.must.features || inTable(n.Features), f.must.labels || inTable(n.Labels), f.must.splits || inTable(n.Splits)}
+		var err error
+		if t, err = openTextNodes(l.fsys, f, &l.ids); err != nil {
+			return nil, err
 		}
-		l.info.Notes = append(l.info.Notes, note)
-		l.info.Input["nodes"] = strings.TrimPrefix(l.info.Input["nodes"]+"; "+t.taken(), "; ")
-		t.recordFeatures(l.info.Input)
+		l.tables[f.path] = t
+		l.noteNodes(t, f.want.labels)
 	}
-	switch role {
-	case wanted{features: true}:
-		t.pick(t.features)
-	case wanted{labels: true}:
-		t.pick(t.labels)
-	default:
-		t.pick(t.splitColumns())
-	}
-	if t.width == 0 {
-		return nil, t.Close()
+	if len(t.columns(role)) == 0 {
+		return nil, nil
 	}
 	return t, nil
 }
 
-// setRows makes n feature rows those of all nodes.
-func (l *edgeList) setRows(path string, n, features int64) error {
-	if l.ids.fixed && n != l.ids.nodes {
-		return fmt.Errorf("%w: %s: features of %d nodes, but the graph has %d", ErrInvalid, path, n, l.ids.nodes)
+// noteNodes says which column of a table of nodes is what.
+func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
+	note := t.note(t.path, t.taken(), t.left())
+	if labels {
+		note += t.labelHint()
 	}
-	if n < l.ids.nodes {
-		return fmt.Errorf("%w: %s: node %d has no features, as %s has %d rows", ErrInvalid, l.greatest, l.ids.nodes-1, path, n)
-	}
-	if n > MaxNodes {
-		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, n, int64(MaxNodes))
-	}
-	l.ids.nodes, l.ids.fixed = n, true
-	l.info.Nodes, l.info.Features = n, int(features)
-	return nil
+	l.info.Notes = append(l.info.Notes, note)
+	l.info.Input["nodes"] = strings.TrimPrefix(l.info.Input["nodes"]+"; "+t.taken(), "; ")
+	t.recordFeatures(l.info.Input)
 }
 
-// copyTable brings the rows of a text table, which it closes, into the order of nodes.
-func (l *edgeList) copyTable(ctx context.Context, t *table) error {
-	defer t.Close()
-	path := cmp.Or(l.files.Features, l.files.Table)
-	if t.width > format.MaxFeatures {
-		return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, t.width, format.MaxFeatures)
+// setRows makes n feature rows those of all nodes.
+func (l *edgeList) setRows(path string, n, features int64) error {
+	switch {
+	case l.ids.fixed && n != l.ids.nodes:
+		return fmt.Errorf("%w: %s: features of %d nodes, but the graph has %d", ErrInvalid, path, n, l.ids.nodes)
+	case n < l.ids.nodes:
+		return fmt.Errorf("%w: %s: node %d has no features, as %s has %d rows", ErrInvalid, l.greatest, l.ids.nodes-1, path, n)
 	}
-	return l.copyRows(path, int64(t.width), func(put func(int64, []float32) error) error {
-		row := make([]float32, t.width)
-		return t.eachRow(ctx, -1, func(node int64, values [][]byte) error {
-			if err := t.floats(row, values); err != nil {
+	l.ids.nodes, l.ids.fixed = n, true
+	return l.setFeatures(path, n, features)
+}
+
+// openTableFeatures opens the features of a table. Rows of text are brought into the order of nodes.
+func (l *edgeList) openTableFeatures(ctx context.Context, t *nodeTable) error {
+	width, err := t.values(t.features)
+	if err != nil {
+		return err
+	}
+	if width > format.MaxFeatures {
+		return errFeatures(t.path, int64(width))
+	}
+	if p, ok := t.table.(*parquetTable); ok {
+		if err := l.setRows(t.path, p.Rows, int64(width)); err != nil {
+			return err
+		}
+		return p.openFeatures(ctx, l, t.features, width)
+	}
+	return l.copyRows(t.path, int64(width), func(put func(int64, []float32) error) error {
+		row := make([]float32, width)
+		return t.each(ctx, t.features, -1, func(node int64, r rows) error {
+			if err := r.floats(row); err != nil {
 				return err
 			}
 			return put(node, row)
@@ -286,15 +271,27 @@ func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, [
 	if missing := rows.missing(nodes); missing >= 0 {
 		return fmt.Errorf("%w: %s: no features of %s%s", ErrInvalid, path, l.ids.name(missing), l.ids.hint("leaves out ids that do not occur"))
 	}
-	a, err := rows.finish()
+	if err := rows.finish(); err != nil {
+		return err
+	}
+	place := func(row int64) string { return path + ": " + l.ids.name(row) }
+	if err := l.openCopied(npy.Header{Shape: []int64{rows.rows, cols}}, rows.sum, place); err != nil {
+		return err
+	}
+	return l.setRows(path, nodes, cols)
+}
+
+// openCopied opens a matrix that was copied to a scratch file as the features. sum is the sumElements of what was written.
+func (l *edgeList) openCopied(h npy.Header, sum uint64, place func(row int64) string) error {
+	a, err := l.openRaw(l.scratch.Path("features"), npy.Float32, h.Shape...)
 	if err != nil {
 		return err
 	}
-	l.open = append(l.open, a)
+	a.Fortran = h.Fortran
 	l.features = func(int) (FeatureReader, error) {
-		return newCopiedRows(a, rows.sum, func(row int64) string { return path + ": " + l.ids.name(row) }), nil
+		return &copiedRows{denseReader: denseReader{shards: []*npy.Array{a}}, array: a, place: place, want: sum}, nil
 	}
-	return l.setRows(path, nodes, cols)
+	return nil
 }
 
 // copiedRows reads feature rows that were copied to a scratch file. After the last row it
@@ -305,10 +302,6 @@ type copiedRows struct {
 	place     func(row int64) string
 	read      int64  // elements so far
 	sum, want uint64 // sumElements of these, and of all as they were written
-}
-
-func newCopiedRows(a *npy.Array, want uint64, place func(row int64) string) *copiedRows {
-	return &copiedRows{denseReader: denseReader{shards: []*npy.Array{a}}, array: a, place: place, want: want}
 }
 
 // Read is denseReader's, with the comparison behind the last row.
@@ -341,68 +334,83 @@ func (ones) Close() error           { return nil }
 // openRows opens labels and splits, and says what the row table takes in memory.
 // The nodes are known by then.
 func (l *edgeList) openRows() error {
-	l.openIDs()
+	if ids := l.ids.ids; ids != nil {
+		l.info.Input["ids"] = "map"
+		l.info.HeldBytes += ids.bytes()
+		l.info.RowBytes += ids.rowBytes()
+		l.origIDs = func() ([]string, error) { return ids.strings(), nil }
+	}
 	if err := l.openLabels(); err != nil {
 		return err
 	}
 	return l.openSplits()
 }
 
-func (l *edgeList) openIDs() {
-	if ids := l.ids.ids; ids != nil {
-		l.info.Input["ids"] = "map"
-		l.info.HeldBytes += ids.bytes()
-		l.info.RowBytes += ids.rowBytes()
-	}
-}
-
 func (l *edgeList) openLabels() error {
-	if err := l.files.LabelsAs.check(); err != nil {
-		return err
-	}
-	t, err := l.openTable(wanted{labels: true})
+	path := l.files.Labels
+	t, err := l.tableOf(wanted{labels: true}, path)
 	if err != nil {
 		return err
 	}
 	if t != nil {
-		if l.labelWidth = t.width; l.labelWidth > format.MaxLabelColumns {
-			err = fmt.Errorf("%w: %s: %d labels a node (at most %d)", ErrInvalid, t.path, l.labelWidth, format.MaxLabelColumns)
-		}
-		l.info.RowBytes += tableLabelBytes(l.files.LabelsAs, l.labelWidth)
-		return errors.Join(err, t.Close())
+		return l.openTableLabels(t)
 	}
-	path := l.files.Labels
 	if path == "" {
 		l.info.Notes = append(l.info.Notes, "the graph has no labels (--labels FILE adds them)")
 		return nil
 	}
-	a, err := npy.Open(l.fsys, path)
-	if err != nil {
-		return err
-	}
-	l.labels, l.open = a, append(l.open, a)
 	n := l.info.Nodes
-	if l.ids.ids != nil && len(a.Shape) > 0 {
-		n = a.Shape[0]
+	if l.ids.ids != nil {
+		n = -1
 	}
-	bytes, err := labelBytes(path, &a.Header, n, l.files.LabelsAs)
-	l.info.RowBytes += bytes
+	return l.openLabelArray(path, n, l.files.LabelsAs, l.nodeOf)
+}
+
+// openTableLabels opens the labels of a table.
+func (l *edgeList) openTableLabels(t *nodeTable) error {
+	for _, i := range t.labels {
+		as := asLabel
+		if len(t.labels) > 1 {
+			as = asOneLabel
+		}
+		if err := t.check(i, as); err != nil {
+			return err
+		}
+	}
+	width, err := t.values(t.labels)
+	if err == nil && width > format.MaxLabelColumns {
+		err = fmt.Errorf("%w: %s: %d labels a node (at most %d)", ErrInvalid, t.path, width, format.MaxLabelColumns)
+	}
+	l.info.RowBytes += tableLabelBytes(l.files.LabelsAs, width)
+	l.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
+		return readLabels(l.files.LabelsAs, t.path, int64(width), to, func(sink *labelSink) error { return t.readLabels(ctx, sink) })
+	}
 	return err
 }
 
+// tableLabelBytes is what labels of a table take in memory, for one node.
+func tableLabelBytes(as LabelsAs, width int) int64 {
+	if as != LabelsAsMulti {
+		width *= 4
+	}
+	return int64(width) + 1
+}
+
 func (l *edgeList) openSplits() error {
-	t, err := l.openTable(wanted{splits: true})
+	path := l.files.Splits
+	t, err := l.tableOf(wanted{splits: true}, path)
 	if err != nil {
 		return err
 	}
 	if t != nil {
-		if l.textSplits = t.numSplits(); l.textSplits > format.MaxSplits {
-			err = errSplits(t.path, int64(l.textSplits))
+		for _, i := range t.splitColumns() {
+			if err := t.check(i, asSplit); err != nil {
+				return err
+			}
 		}
-		l.info.RowBytes += int64(l.textSplits) + 1
-		return errors.Join(err, t.Close())
+		l.info.RowBytes++ // to find nodes that come twice
+		return l.addSplits(t.path, int64(t.numSplits()), t.readSplits)
 	}
-	path := l.files.Splits
 	if path == "" {
 		l.info.Notes = append(l.info.Notes, "the graph has no splits (--splits FILE adds them)")
 		return nil
@@ -412,94 +420,99 @@ func (l *edgeList) openSplits() error {
 		return err
 	}
 	if file.IsDir() {
-		l.info.RowBytes++
-		_, err := splitFolder(l.fsys, path)
-		return err
+		return l.addSplitFolders(path)
 	}
 	rows := l.info.Nodes
 	if l.ids.ids != nil {
 		rows = -1
 	}
-	a, err := openSplitArray(l.fsys, path, rows)
-	if err != nil {
-		return err
-	}
-	l.splits, l.open = a, append(l.open, a)
-	l.info.RowBytes += numSplits(a)
-	return nil
+	return l.addSplitArray(path, rows, l.nodeOf)
 }
 
-func (l *edgeList) Rows(ctx context.Context) (*format.RowTable, error) {
-	t := &format.RowTable{Rows: l.info.Nodes}
-	if l.labelWidth > 0 {
-		if err := l.readLabels(ctx, t); err != nil {
-			return nil, err
-		}
-	}
-	if a := l.labels; a != nil {
-		found, err := readLabelArray(ctx, l.files.LabelsAs, a, t, l.nodeOf)
-		if err != nil {
-			return nil, err
-		}
-		l.info.foundLabels(found)
-	}
-	if err := l.readSplits(ctx, t); err != nil {
-		return nil, err
-	}
-	if l.ids.ids != nil {
-		t.OrigID = l.ids.ids.strings()
-	}
-	return t, nil
-}
-
-// readLabels reads the labels of a text table.
-func (l *edgeList) readLabels(ctx context.Context, rows *format.RowTable) error {
-	path := cmp.Or(l.files.Labels, l.files.Table)
-	found, err := readLabels(l.files.LabelsAs, path, int64(l.labelWidth), rows, func(sink *labelSink) error {
-		t, err := l.openTable(wanted{labels: true})
-		if err != nil {
+// addSplitFolders adds a split for each folder of lists.
+func (l *edgeList) addSplitFolders(dirs ...string) error {
+	for _, dir := range dirs {
+		if _, err := splitFolder(l.fsys, dir); err != nil {
 			return err
 		}
-		if t == nil {
-			return fmt.Errorf("%s: %w", path, errChanged)
+	}
+	return l.addSplits(strings.Join(dirs, ", "), int64(len(dirs)), func(ctx context.Context, to *format.RowTable, _ int64) error {
+		for k, dir := range dirs {
+			if err := l.readSplitFolder(ctx, dir, to, k); err != nil {
+				return err
+			}
 		}
-		defer t.Close()
-		if t.width != l.labelWidth {
-			return fmt.Errorf("%s: %w", path, errChanged)
-		}
-		return t.readLabels(ctx, sink)
+		return nil
 	})
-	l.info.foundLabels(found)
+}
+
+var textEndings = []string{"csv.gz", "csv.zst", "csv", "txt.gz", "txt.zst", "txt"}
+
+// splitFolder finds the files train, valid and test of a folder, with any ending
+// of a text file: they list the nodes of one split, an id a line.
+func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return paths, err
+	}
+	for _, e := range entries {
+		base, ending, _ := strings.Cut(e.Name(), ".")
+		part := splitNames[base]
+		if part == 0 || e.IsDir() || !slices.Contains(textEndings, ending) {
+			continue
+		}
+		path := &paths[part-1]
+		if *path != "" {
+			return paths, fmt.Errorf("%w: %s: both %s and %s list the same nodes: remove one", ErrInvalid, dir, filepath.Base(*path), e.Name())
+		}
+		*path = filepath.Join(dir, e.Name())
+	}
+	for i, name := range []string{"train", "valid", "test"} {
+		if paths[i] == "" {
+			return paths, fmt.Errorf("%w: %s: no list of the %s nodes (want %s.csv or %s.csv.gz)", ErrInvalid, dir, name, name, name)
+		}
+	}
+	return paths, nil
+}
+
+// readSplitFolder reads the lists of a folder into split number k.
+func (l *edgeList) readSplitFolder(ctx context.Context, dir string, to *format.RowTable, k int) error {
+	paths, err := splitFolder(l.fsys, dir)
+	for i, path := range paths {
+		if err == nil {
+			err = l.readSplitList(ctx, path, to, k, format.SplitTrain+uint8(i))
+		}
+	}
 	return err
 }
 
-func (l *edgeList) readSplits(ctx context.Context, rows *format.RowTable) error {
-	switch {
-	case l.textSplits > 0:
-		makeSplits(rows, l.textSplits)
-		t, err := l.openTable(wanted{splits: true})
-		if err != nil {
+func (l *edgeList) readSplitList(ctx context.Context, path string, to *format.RowTable, k int, part uint8) error {
+	t, err := openText(l.fsys, path, "#%")
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	for {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if t == nil {
-			return fmt.Errorf("%s: %w", cmp.Or(l.files.Splits, l.files.Table), errChanged)
+		line, err := t.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
 		}
-		defer t.Close()
-		if t.numSplits() != l.textSplits {
-			return fmt.Errorf("%s: %w", t.path, errChanged)
+		node, err := l.ids.node(bytes.TrimSpace(line))
+		if err != nil {
+			return t.atLine(err)
 		}
-		return t.readSplits(ctx, rows)
-	case l.splits != nil:
-		makeSplits(rows, int(numSplits(l.splits)))
-		return readSplitArray(ctx, l.splits, rows, 0, l.nodeOf)
-	case l.files.Splits != "":
-		makeSplits(rows, 1)
-		return readSplitFolder(ctx, l.fsys, l.files.Splits, &l.ids, rows, 0)
+		at := int64(node)*int64(to.NumSplits) + int64(k)
+		if to.Splits[at] != format.SplitNone {
+			return t.errorf("%s is listed twice", l.ids.name(int64(node)))
+		}
+		to.Splits[at] = part
 	}
-	return nil
 }
-
-func makeSplits(t *format.RowTable, k int) { t.NumSplits, t.Splits = k, make([]uint8, t.Rows*int64(k)) }
 
 // nodeFilesHelp describes the flags of NodeFiles and where edges are kept.
 const nodeFilesHelp = `

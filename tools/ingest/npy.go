@@ -1,9 +1,7 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -33,7 +31,7 @@ type NPYOptions struct {
 	LabelsAs     LabelsAs // where node_label.npy does not show what its numbers are
 }
 
-// npySource is a directory in the npy layout:
+// arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the npy layout:
 //
 //	edge_index.npy       [2,E] or [E,2] integers: source, destination
 //	node_feat.npy        [n,F] numbers; or in shards node_feat_0.npy, node_feat_1.npy, ... of rows;
@@ -48,27 +46,21 @@ type NPYOptions struct {
 //	meta.json            optional: name, num_nodes, num_features, directed (false: each edge is stored
 //	                     once), reverses_stored (true: undirected, but both directions are stored),
 //	                     feature_dtype (bfloat16, or that of features without header), edge_layout (2xE, Ex2)
-type npySource struct {
-	fsys     vfs.FS
-	dir      string
-	names    map[string]bool // files there
-	info     Info
-	edges    *npy.Array
-	weights  *npy.Array
-	pairs    bool // source and destination of an edge lie side by side
-	features []*npy.Array
-	labels   *npy.Array
-	splits   []*npy.Array
-	indices  []splitList
-	origIDs  *npy.Array
-	labelsAs LabelsAs
-	classes  []string // names of the classes, as meta.json says
+type arraySource struct {
+	source
+	dir     string
+	names   map[string]bool // files there
+	used    map[string]bool // of these
+	edges   *npy.Array
+	weights *npy.Array
+	pairs   bool         // source and destination of an edge lie side by side
+	shards  []*npy.Array // of features
 }
 
-// splitList is a list of the nodes of one part of a split.
-type splitList struct {
-	*npy.Array
-	split uint8
+func newArraySource(fsys vfs.FS, format, dir string) *arraySource {
+	s := &arraySource{source: newSource(vfs.NewPastCache(fsys), format), dir: dir, names: map[string]bool{}, used: map[string]bool{}}
+	s.info.Beside = true
+	return s
 }
 
 // OpenNPY opens a directory in the npy layout and compares its shapes.
@@ -77,12 +69,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &npySource{fsys: vfs.NewPastCache(fsys), dir: dir, names: map[string]bool{}, info: Info{
-		Beside: true,
-		Name:   nameOf(fsys, dir),
-		Nodes:  -1,
-		Input:  map[string]string{"source": "npy"},
-	}}
+	s := newArraySource(fsys, "npy", dir)
+	s.info.Name = nameOf(fsys, dir)
 	for _, e := range entries {
 		s.names[e.Name()] = true // opening a folder by one of these names fails by name
 	}
@@ -94,7 +82,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if s.names[npy.LockName] && !s.names["meta.json"] {
 		return nil, fmt.Errorf("%w: %s: the file %s says that an export to this folder is running or was killed: export again", ErrInvalid, dir, npy.LockName)
 	}
-	if !s.names["edge_index.npy"] {
+	if !s.has("edge_index.npy") {
 		return nil, fmt.Errorf("%w: %s: no edge_index.npy%s (want a folder of numpy arrays; see hopfeed import npy --help)", ErrInvalid, dir, arrayHint(s.names, "edge_index.npy"))
 	}
 	meta, err := s.readMeta()
@@ -104,13 +92,12 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
 		o.FeatureType = npy.BFloat16
 	}
-	if s.labelsAs = cmp.Or(o.LabelsAs, LabelsByContent); s.labelsAs.auto() {
-		s.labelsAs = meta.LabelsAs
+	if o.LabelsAs.auto() {
+		o.LabelsAs = meta.LabelsAs
 	}
-	if err := s.labelsAs.check(); err != nil {
+	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
-	s.classes = meta.ClassNames
 	if o.EdgeLayout == "" {
 		o.EdgeLayout = meta.EdgeLayout
 	} else if meta.EdgeLayout != "" && o.EdgeLayout != meta.EdgeLayout {
@@ -120,7 +107,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
 		s.openWeights,
 		func() error { return s.openFeatures(o, meta) },
-		s.openLabels,
+		func() error { return s.openLabels(o.LabelsAs, meta.ClassNames) },
 		s.openSplits,
 		s.openOrigIDs,
 	} {
@@ -132,21 +119,17 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	return s, s.checkMeta(meta)
 }
 
+// has tells whether a file is there, and that it is read.
+func (s *arraySource) has(name string) bool {
+	s.used[name] = true
+	return s.names[name]
+}
+
 // noteLeft says which arrays of the folder are not imported.
-func (s *npySource) noteLeft() {
-	used := map[string]bool{"edge_index.npy": true}
-	arrays := append([]*npy.Array{s.weights, s.labels, s.origIDs}, slices.Concat(s.features, s.splits)...)
-	for _, l := range s.indices {
-		arrays = append(arrays, l.Array)
-	}
-	for _, a := range arrays {
-		if a != nil {
-			used[filepath.Base(a.Path())] = true
-		}
-	}
+func (s *arraySource) noteLeft() {
 	var left []string
 	for name := range s.names {
-		if isArray := strings.HasSuffix(name, ".npy") || strings.HasSuffix(name, ".npz"); isArray && !used[name] && name != "node_feat.npz" {
+		if isArray := strings.HasSuffix(name, ".npy") || strings.HasSuffix(name, ".npz"); isArray && !s.used[name] {
 			left = append(left, name)
 		}
 	}
@@ -157,44 +140,12 @@ func (s *npySource) noteLeft() {
 	}
 }
 
-func (s *npySource) Info() Info { return s.info }
-
-func (s *npySource) path(name string) string { return filepath.Join(s.dir, name) }
-
-// Close closes all files.
-func (s *npySource) Close() error {
-	arrays := append([]*npy.Array{s.edges, s.weights, s.labels, s.origIDs}, s.features...)
-	arrays = append(arrays, s.splits...)
-	for _, l := range s.indices {
-		arrays = append(arrays, l.Array)
-	}
-	var errs []error
-	for _, a := range arrays {
-		if a != nil {
-			errs = append(errs, a.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// openIntegers opens an array of integers with one of the given numbers of axes;
-// want says the same in words.
-func openIntegers(fsys vfs.FS, path, want string, axes ...int) (*npy.Array, error) {
-	a, err := npy.Open(fsys, path)
-	if err != nil {
-		return nil, err
-	}
-	if !a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape)) {
-		a.Close()
-		return nil, fmt.Errorf("%w: %s: %s array of shape %v (want %s)", ErrInvalid, a.Path(), a.Type, a.Shape, want)
-	}
-	return a, nil
-}
+func (s *arraySource) path(name string) string { return filepath.Join(s.dir, name) }
 
 // openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to
 // be seen from its shape.
-func (s *npySource) openEdges(path, layout string) (err error) {
-	if s.edges, err = openIntegers(s.fsys, path, "integers [2,E] or [E,2]", 2); err != nil {
+func (s *arraySource) openEdges(path, layout string) (err error) {
+	if s.edges, err = s.openIntegers(path, "integers [2,E] or [E,2]", 2); err != nil {
 		return err
 	}
 	a := s.edges
@@ -208,49 +159,56 @@ func (s *npySource) openEdges(path, layout string) (err error) {
 	case layout != "":
 		return fmt.Errorf("%w: --edge-layout %q (want 2xE or Ex2)", ErrOptions, layout)
 	case rows && cols:
-		return fmt.Errorf("%w: %s: shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2", ErrInvalid, a.Path())
+		return fmt.Errorf("%w: %s: shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2", ErrInvalid, path)
 	}
 	if !rows && !cols {
-		return fmt.Errorf("%w: %s: shape %v is not that of edges%s (want [2,E] or [E,2])", ErrInvalid, a.Path(), a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
+		return fmt.Errorf("%w: %s: shape %v is not that of edges%s (want [2,E] or [E,2])", ErrInvalid, path, a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
 	}
 	s.pairs = cols != a.Fortran
 	s.info.Edges = a.Elements() / 2
 	return nil
 }
 
-func (s *npySource) openWeights() (err error) {
-	if !s.names["edge_weight.npy"] {
+func (s *arraySource) openWeights() (err error) {
+	if !s.has("edge_weight.npy") {
 		return nil
 	}
-	a := s.edges
-	if s.weights, err = npy.Open(s.fsys, s.path("edge_weight.npy")); err != nil {
+	if s.weights, err = s.openArray(s.path("edge_weight.npy")); err != nil {
 		return err
 	}
-	w := s.weights
-	if !w.Type.IsNumber() || !isColumn(w.Shape) || w.Shape[0] != a.Elements()/2 {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want a number for each of %d edges)", ErrInvalid, w.Path(), w.Type, w.Shape, a.Elements()/2)
+	if w := s.weights; !w.Type.IsNumber() || !isColumn(w.Shape) || w.Shape[0] != s.info.Edges {
+		return wrongShape(w, fmt.Sprintf("a number for each of %d edges", s.info.Edges))
 	}
-	s.info.Weighted, s.info.WeightsFrom = true, w.Path()
+	s.info.Weighted, s.info.WeightsFrom = true, s.weights.Path()
 	return nil
 }
 
-func (s *npySource) openLabels() (err error) {
-	if !s.names["node_label.npy"] {
+func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
+	if !s.has("node_label.npy") {
 		s.info.Notes = append(s.info.Notes, "the graph has no labels: there is no node_label.npy")
 		return nil
 	}
-	if s.labels, err = npy.Open(s.fsys, s.path("node_label.npy")); err != nil {
+	if err := s.openLabelArray(s.path("node_label.npy"), s.info.Nodes, as, asNode); err != nil || classes == nil {
 		return err
 	}
-	bytes, err := labelBytes(s.labels.Path(), &s.labels.Header, s.info.Nodes, s.labelsAs)
-	s.info.RowBytes += bytes
-	return err
+	read := s.labels
+	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
+		found, err := read(ctx, to)
+		if err == nil && to.Labels != nil && found.names == nil {
+			found.names = classes
+			if most := slices.Max(append([]int32{-1}, to.Labels...)); int(most) != len(classes)-1 {
+				err = fmt.Errorf("%w: %s: class_names has %d names, but the greatest label is %d", ErrInvalid, s.path("meta.json"), len(classes), most)
+			}
+		}
+		return found, err
+	}
+	return nil
 }
 
 // openSplits opens splits.npy or the lists of one split, and after these the
 // further splits.
-func (s *npySource) openSplits() error {
-	var names []string
+func (s *arraySource) openSplits() error {
+	var names, said []string
 	for name := range s.names {
 		if !strings.HasPrefix(name, "splits_") || !strings.HasSuffix(name, ".npy") {
 			continue
@@ -261,59 +219,87 @@ func (s *npySource) openSplits() error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if s.names["splits.npy"] {
+	whole := s.has("splits.npy")
+	if whole {
 		names = slices.Insert(names, 0, "splits.npy")
 	}
-	var said []string
+	var lists []*npy.Array
+	var parts []uint8
 	for i, name := range []string{"train_idx.npy", "valid_idx.npy", "test_idx.npy"} {
-		if !s.names[name] {
+		if !s.has(name) {
 			continue
 		}
-		a, err := openIntegers(s.fsys, s.path(name), "ids of nodes; numpy.flatnonzero makes them of a mask", 1)
+		a, err := s.openIntegers(s.path(name), "ids of nodes; numpy.flatnonzero makes them of a mask", 1)
 		if err != nil {
 			return err
 		}
-		s.indices = append(s.indices, splitList{a, format.SplitTrain + uint8(i)})
+		lists, parts = append(lists, a), append(parts, format.SplitTrain+uint8(i))
 	}
-	splits := int64(0)
-	if len(s.indices) > 0 && !s.names["splits.npy"] {
+	// Lists are a split, or are compared with the first split of splits.npy.
+	readLists := func(ctx context.Context, to *format.RowTable, _ int64) error {
+		return s.readLists(ctx, to, lists, parts, whole)
+	}
+	if lists != nil && !whole {
 		said = append(said, "*_idx.npy")
-		s.info.RowBytes++
-		splits++
+		if err := s.addSplits(s.dir, 1, readLists); err != nil {
+			return err
+		}
 	}
 	for _, name := range names {
-		a, err := openSplitArray(s.fsys, s.path(name), s.info.Nodes)
-		if err != nil {
+		s.used[name] = true
+		if err := s.addSplitArray(s.path(name), s.info.Nodes, asNode); err != nil {
 			return err
 		}
-		s.splits = append(s.splits, a)
-		k := numSplits(a)
-		s.info.RowBytes += k
-		if splits += k; splits > format.MaxSplits {
-			return errSplits(s.dir, splits)
-		}
-		said = append(said, fmt.Sprintf("%s[%d]", name, k))
+		said = append(said, fmt.Sprintf("%s[%d]", name, s.splits[len(s.splits)-1].count))
 	}
-	if len(said) == 0 {
+	if said == nil {
 		s.info.Notes = append(s.info.Notes, "the graph has no splits: there is no splits.npy and no train_idx.npy")
 		return nil
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")
+	if lists != nil && whole {
+		return s.addSplits(s.dir, 0, readLists)
+	}
 	return nil
 }
 
-func (s *npySource) openOrigIDs() (err error) {
-	if !s.names["orig_id.npy"] {
+// readLists puts the nodes of lists into the parts of split 0, or compares these.
+func (s *arraySource) readLists(ctx context.Context, to *format.RowTable, lists []*npy.Array, parts []uint8, compare bool) error {
+	for k, list := range lists {
+		err := each(ctx, list.Elements(), fromStart[int64](list), func(i, v int64) error {
+			if uint64(v) >= uint64(s.info.Nodes) {
+				return fmt.Errorf("%w: %s: entry %d is %s, but there are %d nodes", ErrInvalid, list.Path(), i, list.Element(i), s.info.Nodes)
+			}
+			switch part := &to.Splits[v*int64(to.NumSplits)]; {
+			case compare && *part != parts[k]:
+				return fmt.Errorf("%w: %s: node %d is in another set in the first split of splits.npy: remove one of the two files", ErrInvalid, list.Path(), v)
+			case !compare && *part != format.SplitNone:
+				return fmt.Errorf("%w: %s: node %d is listed twice", ErrInvalid, list.Path(), v)
+			default:
+				*part = parts[k]
+				return nil
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *arraySource) openOrigIDs() error {
+	if !s.has("orig_id.npy") {
 		return nil
 	}
-	if s.origIDs, err = npy.Open(s.fsys, s.path("orig_id.npy")); err != nil {
+	a, err := s.openArray(s.path("orig_id.npy"))
+	if err != nil {
 		return err
 	}
-	a := s.origIDs
 	if a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != s.info.Nodes {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want a string for each of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
+		return wrongShape(a, fmt.Sprintf("a string for each of %d nodes", s.info.Nodes))
 	}
 	s.info.RowBytes += 16 + a.Width // of ASCII
+	s.origIDs = a.Strings
 	return nil
 }
 
@@ -327,7 +313,7 @@ type edgeBuffer struct {
 	weights  []float32
 }
 
-func (s *npySource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
+func (s *arraySource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
 	m := s.edges.Elements() / 2
 	buffers := sync.Pool{New: func() any {
 		return &edgeBuffer{make([]int64, 2*edgeBlock), make([]uint32, edgeBlock), make([]uint32, edgeBlock), make([]float32, edgeBlock)}
@@ -343,7 +329,7 @@ func (s *npySource) Edges(ctx context.Context, threads int, emit func(Edges) err
 	})
 }
 
-func (s *npySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error) {
+func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error) {
 	e := Edges{Src: b.src[:n], Dst: b.dst[:n]}
 	m := s.edges.Elements() / 2
 	ids := b.ids[:2*n]
@@ -387,101 +373,13 @@ func (s *npySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error) 
 }
 
 // badEdge names the end of an edge that is no node.
-func (s *npySource) badEdge(edge, end int64) error {
+func (s *arraySource) badEdge(edge, end int64) error {
 	at := end*s.edges.Elements()/2 + edge
 	if s.pairs {
 		at = 2*edge + end
 	}
 	return fmt.Errorf("%w: %s: edge %d has %s %s, but there are %d nodes",
 		ErrInvalid, s.edges.Path(), edge, [2]string{"source", "destination"}[end], s.edges.Element(at), s.info.Nodes)
-}
-
-func (s *npySource) Rows(ctx context.Context) (*format.RowTable, error) {
-	t := &format.RowTable{Rows: s.info.Nodes}
-	if a := s.labels; a != nil {
-		found, err := readLabelArray(ctx, s.labelsAs, a, t, asNode)
-		if err != nil {
-			return nil, err
-		}
-		if s.classes != nil && t.Labels != nil && found.names == nil {
-			found.names = s.classes
-			if most := slices.Max(append([]int32{-1}, t.Labels...)); int(most) != len(s.classes)-1 {
-				return nil, fmt.Errorf("%w: %s: class_names has %d names, but the greatest label is %d", ErrInvalid, s.path("meta.json"), len(s.classes), most)
-			}
-		}
-		s.info.foundLabels(found)
-	}
-	if err := s.readSplits(ctx, t); err != nil {
-		return nil, err
-	}
-	if s.origIDs != nil {
-		var err error
-		if t.OrigID, err = s.origIDs.Strings(); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
-}
-
-// readSplits reads all splits: first splits.npy or the lists, then the others.
-func (s *npySource) readSplits(ctx context.Context, t *format.RowTable) error {
-	n := s.info.Nodes
-	lists := len(s.indices) > 0 && !s.names["splits.npy"]
-	if lists {
-		t.NumSplits = 1
-	}
-	for _, a := range s.splits {
-		t.NumSplits += int(numSplits(a))
-	}
-	if t.NumSplits == 0 {
-		return nil
-	}
-	k := int64(t.NumSplits)
-	t.Splits = make([]uint8, n*k)
-	at := int64(0)
-	if lists {
-		at = 1
-		if err := s.readLists(ctx, func(node int64, list splitList) error {
-			if was := t.Splits[node*k]; was != format.SplitNone {
-				return fmt.Errorf("%w: %s: node %d is listed twice", ErrInvalid, list.Path(), node)
-			}
-			t.Splits[node*k] = list.split
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	for _, a := range s.splits {
-		if err := readSplitArray(ctx, a, t, at, asNode); err != nil {
-			return err
-		}
-		at += numSplits(a)
-	}
-	if lists || len(s.indices) == 0 {
-		return nil
-	}
-	return s.readLists(ctx, func(node int64, list splitList) error {
-		if t.Splits[node*k] != list.split {
-			return fmt.Errorf("%w: %s: node %d is in another set in the first split of splits.npy: remove one of the two files", ErrInvalid, list.Path(), node)
-		}
-		return nil
-	})
-}
-
-// readLists calls body with the nodes of train_idx.npy and its like.
-func (s *npySource) readLists(ctx context.Context, body func(node int64, list splitList) error) error {
-	for _, list := range s.indices {
-		err := each(ctx, list.Elements(), fromStart[int64](list.Array), func(i, v int64) error {
-			if uint64(v) >= uint64(s.info.Nodes) {
-				return fmt.Errorf("%w: %s: entry %d is %s, but there are %d nodes", ErrInvalid, list.Path(), i, list.Element(i), s.info.Nodes)
-			}
-			return body(v, list)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 var npyFormat = Format{

@@ -12,9 +12,9 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
+func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	var shards []string
-	for s.names[shardName(len(shards))] {
+	for s.has(shardName(len(shards))) {
 		shards = append(shards, shardName(len(shards)))
 	}
 	for name := range s.names {
@@ -24,7 +24,7 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 		}
 	}
 	found := 0
-	for _, there := range []bool{s.names["node_feat.npy"], s.names["node_feat.npz"], len(shards) > 0} {
+	for _, there := range []bool{s.has("node_feat.npy"), s.has("node_feat.npz"), len(shards) > 0} {
 		if there {
 			found++
 		}
@@ -44,9 +44,9 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 		if err != nil {
 			return err
 		}
-		s.features = append(s.features, a)
-		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] != s.features[0].Shape[1] {
-			return fmt.Errorf("%w: %s: %s array of shape %v (want [n,F] numbers, with one F for all shards)", ErrInvalid, a.Path(), a.Type, a.Shape)
+		s.shards = append(s.shards, a)
+		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] != s.shards[0].Shape[1] {
+			return wrongShape(a, "[n,F] numbers, with one F for all shards")
 		}
 		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
 			if err := a.AsBFloat16(a.Path()); err != nil {
@@ -60,6 +60,7 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 			return err
 		}
 	}
+	s.readShards()
 	if shape := o.FeatureShape; len(shape) > 0 && s.info.Nodes != shape[0] {
 		return fmt.Errorf("%w: %s: the shards have %d rows together, and --shape says %d", ErrInvalid, s.dir, s.info.Nodes, shape[0])
 	}
@@ -68,7 +69,7 @@ func (s *npySource) openFeatures(o NPYOptions, meta npyMeta) error {
 
 func shardName(k int) string { return "node_feat_" + strconv.Itoa(k) + ".npy" }
 
-func (s *npySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
+func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	ok, err := npy.HasHeader(s.fsys, s.path(name))
 	if err != nil {
 		return nil, err
@@ -79,12 +80,12 @@ func (s *npySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (
 	if len(o.FeatureShape) > 0 {
 		return nil, fmt.Errorf("%w: %s has a header, which states the shape: leave out --shape", ErrOptions, s.path(name))
 	}
-	return npy.Open(s.fsys, s.path(name))
+	return s.openArray(s.path(name))
 }
 
 // openRawFeatures opens a file without header, of which options or meta.json tell
 // shape and type. A shard has as many rows as it has bytes for.
-func (s *npySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
+func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
 	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {
 		shape = []int64{*meta.Nodes, *meta.Features}
@@ -105,32 +106,21 @@ func (s *npySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*n
 		return nil, fmt.Errorf("%w: %s: an array of shape %v (want 1 to %d features)", ErrInvalid, path, shape, format.MaxFeatures)
 	}
 	rows := shape[0]
-	if name == shardName(len(s.features)) {
+	if name == shardName(len(s.shards)) {
 		file, err := s.fsys.Stat(path)
 		if err != nil {
 			return nil, err
 		}
 		rows = file.Size() / (shape[1] * t.Size())
 	}
-	return npy.OpenRaw(s.fsys, path, t, rows, shape[1])
+	return s.openRaw(path, t, rows, shape[1])
 }
 
-func (s *npySource) setFeatures(path string, nodes, features int64) error {
-	if features < 1 || features > format.MaxFeatures {
-		return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, features, format.MaxFeatures)
+// readShards makes the shards the features.
+func (s *arraySource) readShards() {
+	s.features = func(threads int) (FeatureReader, error) {
+		return &denseReader{shards: s.shards, readers: 2 * threads}, nil
 	}
-	if nodes > MaxNodes {
-		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, nodes, int64(MaxNodes))
-	}
-	s.info.Nodes, s.info.Features = nodes, int(features)
-	return nil
-}
-
-func (s *npySource) Features(threads int) (FeatureReader, error) {
-	if s.features == nil {
-		return s.sparseFeatures()
-	}
-	return &denseReader{shards: s.features, readers: 2 * threads}, nil
 }
 
 // denseReader reads the rows of shards one after another.
@@ -196,7 +186,7 @@ func (r *denseReader) Close() error { return nil }
 
 // openSparseFeatures reads the shape of node_feat.npz, a matrix saved by
 // scipy.sparse.save_npz: arrays format, shape, indptr, indices and data.
-func (s *npySource) openSparseFeatures(o NPYOptions) error {
+func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
 		return fmt.Errorf("%w: %s states type and shape itself: leave out --shape and --feature-dtype", ErrOptions, s.path("node_feat.npz"))
 	}
@@ -233,6 +223,7 @@ func (s *npySource) openSparseFeatures(o NPYOptions) error {
 		return fmt.Errorf("%w: %s: %d rows (want 0 or more)", ErrInvalid, shape.Path(), dims[0])
 	}
 	s.info.FeatureBytes = sparseBytes
+	s.features = func(int) (FeatureReader, error) { return s.sparseFeatures() }
 	return s.setFeatures(s.path("node_feat.npz"), dims[0], dims[1])
 }
 
@@ -258,7 +249,7 @@ const sparseBlock = 1 << 16
 // sparseBytes bounds what a sparseReader holds: entries, raw bytes, inflaters.
 const sparseBytes = 8 << 20
 
-func (s *npySource) sparseFeatures() (_ FeatureReader, err error) {
+func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	r := &sparseReader{path: s.path("node_feat.npz"), cols: int64(s.info.Features)}
 	if r.archive, err = npy.OpenArchive(s.fsys, r.path); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ type npyMeta struct {
 const maxMeta = 16 << 20 // bytes of meta.json
 
 // readMeta reads meta.json, if it is there.
-func (s *npySource) readMeta() (meta npyMeta, err error) {
+func (s *arraySource) readMeta() (meta npyMeta, err error) {
 	if !s.names["meta.json"] {
 		return meta, nil
 	}
@@ -117,7 +117,7 @@ func (m *npyMeta) parse(text []byte) error {
 }
 
 // checkMeta compares meta.json with the arrays.
-func (s *npySource) checkMeta(meta npyMeta) error {
+func (s *arraySource) checkMeta(meta npyMeta) error {
 	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
 		return fmt.Errorf("%w: %s: num_nodes is %d, but the features have %d rows", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
 	}

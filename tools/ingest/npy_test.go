@@ -383,7 +383,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"a mask for ids", layout{"splits.npy": nil, "train_idx.npy": array(npy.Bool, make([]uint8, 5), 5)}, NPYOptions{}, []string{"in/train_idx.npy: bool array", "flatnonzero"}},
 		{"edges of truth values", layout{"edge_index.npy": array(npy.Bool, make([]uint8, 8), 2, 4)}, NPYOptions{}, []string{"in/edge_index.npy: bool array"}},
 		{"too many splits", layout{"splits.npy": array(npy.Int8, make([]int8, 5*4097), 4097, 5)}, NPYOptions{}, []string{"in/splits.npy: 4097 splits (at most 4096)"}},
-		{"too many splits together", layout{"splits_a.npy": array(npy.Int8, make([]int8, 5*4095), 4095, 5)}, NPYOptions{}, []string{"in: 4097 splits (at most 4096)"}},
+		{"too many splits together", layout{"splits_a.npy": array(npy.Int8, make([]int8, 5*4095), 4095, 5)}, NPYOptions{}, []string{"4097 splits (at most 4096)"}},
 		{"splits under a name that cannot be printed", layout{"splits_\n.npy": array(npy.Int8, make([]int8, 5), 5)}, NPYOptions{}, []string{"in/splits_\\n.npy", "printed"}},
 		{"strings of no characters, in thousands of millions", layout{"orig_id.npy": npy.AppendHeader(nil, npy.Text, 0, 1<<40)}, NPYOptions{}, []string{"in/orig_id.npy", "5 nodes"}},
 		{"ids beyond Unicode", layout{"orig_id.npy": append(npy.AppendHeader(nil, npy.Text, 1, 5), dtype.BytesOf([]uint32{'a', 'b', 0x110000, 'd', 'e'})...)}, NPYOptions{}, []string{"in/orig_id.npy: string 2 is not UTF-32"}},

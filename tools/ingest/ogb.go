@@ -55,9 +55,8 @@ var ogbSets = []struct {
 // and, of either, lists of nodes: split/<name>/{train,valid,test}.csv.gz.
 type ogbSource struct {
 	*edgeList
-	dir    string
-	names  []string // of raw
-	splits []string // folders
+	dir   string
+	names []string // of raw
 }
 
 // OpenOGB opens the root folder of an OGB data set.
@@ -70,9 +69,6 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 		return nil, fmt.Errorf("%w: %s: no folder raw%s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, dir, ogbRootHint(fsys, dir))
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
 	s := &ogbSource{dir: dir}
@@ -176,32 +172,33 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	if err != nil {
 		return err
 	}
-	s.files.Labels = path
-	if s.labelWidth, err = plainWidth(s.fsys, path); err != nil {
+	t, err := openPlainTable(s.fsys, path)
+	if err == nil {
+		err = s.openTableLabels(t)
+	}
+	if err != nil {
 		return err
 	}
-	s.info.RowBytes += tableLabelBytes(o.LabelsAs, s.labelWidth)
 	if path, err = s.need("edge"); err != nil {
 		return err
 	}
-	if err := s.readTextEdges(ctx, path, sizes[1]); err != nil {
+	edges := &textTable{header: numbered(2), fsys: s.fsys, path: path, sep: ',', id: -1}
+	if err := s.readEdges(ctx, edges, path, edgeColumns{header: edges.header, destination: 1, weight: -1}, sizes[1]); err != nil {
 		return err
 	}
 	if !own {
 		return s.openFeatures(ctx)
 	}
 	path = s.path(s.find("node-feat"))
-	if s.info.Features, err = plainWidth(s.fsys, path); err != nil {
+	if t, err = openPlainTable(s.fsys, path); err != nil {
 		return err
 	}
 	s.features = func(int) (FeatureReader, error) {
-		t, err := openPlainTable(s.fsys, path)
-		if err != nil {
-			return nil, err
-		}
-		return &tableReader{t, s.info.Nodes}, nil
+		r, err := t.read(t.features)
+		place := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
+		return &rowReader{rows: r, width: len(t.features), nodes: s.info.Nodes, place: place}, err
 	}
-	return nil
+	return s.setFeatures(path, s.info.Nodes, int64(len(t.features)))
 }
 
 // readCount reads a file of one number, up to most: that of the only graph.
@@ -227,46 +224,6 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	return int64(n), nil
 }
 
-func (s *ogbSource) readTextEdges(ctx context.Context, path string, edges int64) (err error) {
-	t, err := openText(s.fsys, path, "")
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
-		return err
-	}
-	var values [][]byte
-	for edge := range edges {
-		line, err := t.next()
-		if err == io.EOF {
-			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, edge, edges)
-		} else if err != nil {
-			return err
-		}
-		if values = split(values[:0], line, ','); len(values) != 2 {
-			return t.errorf("%d values (want a source and a destination)", len(values))
-		}
-		src, err := s.ids.node(values[0])
-		if err != nil {
-			return t.atLine(err)
-		}
-		dst, err := s.ids.node(values[1])
-		if err != nil {
-			return t.atLine(err)
-		}
-		if err := s.edges.add(ctx, src, dst, 0); err != nil {
-			return err
-		}
-	}
-	if _, err := t.next(); err == nil {
-		return t.errorf("more than %d edges", edges)
-	} else if err != io.EOF {
-		return err
-	}
-	return s.edges.finish(ctx)
-}
-
 // openSplits finds the folders of splits, by name.
 func (s *ogbSource) openSplits() error {
 	dir := filepath.Join(s.dir, "split")
@@ -278,55 +235,16 @@ func (s *ogbSource) openSplits() error {
 	if err != nil {
 		return err
 	}
-	var names []string
+	var names, paths []string
 	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
 		path := filepath.Join(dir, e.Name())
 		if !printable(e.Name()) {
 			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file", ErrInvalid, path)
 		}
-		if _, err := splitFolder(s.fsys, path); err != nil {
-			return err
-		}
-		s.splits, names = append(s.splits, path), append(names, e.Name())
+		names, paths = append(names, e.Name()), append(paths, path)
 	}
-	s.info.RowBytes += int64(len(names))
 	s.info.Input["splits"] = strings.Join(names, " ")
-	return nil
-}
-
-func (s *ogbSource) Rows(ctx context.Context) (*format.RowTable, error) {
-	t := &format.RowTable{Rows: s.info.Nodes}
-	read := s.readTextLabels
-	if strings.HasSuffix(s.files.Labels, ".npz") {
-		read = s.readArrayLabels
-	}
-	found, err := read(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	s.info.foundLabels(found)
-	makeSplits(t, len(s.splits))
-	for k, dir := range s.splits {
-		if err := readSplitFolder(ctx, s.fsys, dir, &s.ids, t, k); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
-}
-
-// readTextLabels reads the labels of a table without ids.
-func (s *ogbSource) readTextLabels(ctx context.Context, rows *format.RowTable) (labelResult, error) {
-	return readLabels(s.files.LabelsAs, s.files.Labels, int64(s.labelWidth), rows, func(sink *labelSink) error {
-		t, err := openPlainTable(s.fsys, s.files.Labels)
-		if err != nil {
-			return err
-		}
-		defer t.Close()
-		if t.width != s.labelWidth {
-			return fmt.Errorf("%s: %w", t.path, errChanged)
-		}
-		return t.readLabels(ctx, sink)
-	})
+	return s.addSplitFolders(paths...)
 }
 
 // withArray calls body with an array of an archive.

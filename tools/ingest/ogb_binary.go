@@ -22,7 +22,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	for i, name := range []string{"num_nodes_list", "num_edges_list"} {
 		if err := withArray(s.fsys, path, name, func(a *npy.Stream) error {
 			if !a.Type.IsInteger() || a.Elements() != 1 {
-				return fmt.Errorf("%w: %s: %s array of shape %v (want one integer, as there must be one graph)", ErrInvalid, a.Path(), a.Type, a.Shape)
+				return wrongHeader(a.Path(), &a.Header, "one integer, as there must be one graph")
 			}
 			return npy.Next(a, sizes[i:i+1])
 		}); err != nil {
@@ -41,19 +41,11 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	}
 	used := []string{"num_nodes_list", "num_edges_list", "edge_index", "node_feat"}
 	s.info.noteLeft(path, slices.DeleteFunc(z.Names(), func(name string) bool { return slices.Contains(used, name) }))
-	if s.files.Labels, err = s.need("node-label.npz"); err != nil {
-		return err
+	labels, err := s.need("node-label.npz")
+	if err == nil {
+		err = withArray(s.fsys, labels, "node_label", func(a *npy.Stream) error { return s.openArchiveLabels(labels, &a.Header, o.LabelsAs) })
 	}
-	if err := withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
-		bytes, err := labelBytes(a.Path(), &a.Header, s.info.Nodes, o.LabelsAs)
-		if err == nil && a.Type == npy.Text {
-			err = fmt.Errorf("%w: %s: an array of text (want numbers)", ErrInvalid, a.Path())
-		} else if err == nil {
-			s.labelWidth = int(labelColumns(&a.Header))
-		}
-		s.info.RowBytes += bytes
-		return err
-	}); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error { return s.readArrayEdges(ctx, a, sizes[1]) }); err != nil {
@@ -64,7 +56,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	}
 	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
 		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
-			return fmt.Errorf("%w: %s: %s array of shape %v (want numbers of %d nodes)", ErrInvalid, a.Path(), a.Type, a.Shape, s.info.Nodes)
+			return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("numbers of %d nodes", s.info.Nodes))
 		}
 		if s.info.Features = int(a.Shape[1]); a.Fortran && s.info.Features > 1 {
 			return s.copyColumns(ctx, a)
@@ -85,25 +77,30 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	})
 }
 
-func (s *ogbSource) readArrayLabels(ctx context.Context, rows *format.RowTable) (labelResult, error) {
-	return readLabels(s.files.LabelsAs, s.files.Labels, int64(s.labelWidth), rows, func(sink *labelSink) error {
-		return withArray(s.fsys, s.files.Labels, "node_label", func(a *npy.Stream) error {
-			if _, err := labelBytes(a.Path(), &a.Header, s.info.Nodes, ""); err != nil {
-				return err
-			}
-			if labelColumns(&a.Header) != sink.columns {
-				return fmt.Errorf("%s: %w", a.Path(), errChanged)
-			}
-			return sink.numbersOf(ctx, a.Path(), &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
+// openArchiveLabels makes an array in an archive the labels.
+func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) error {
+	place := path + ": node_label"
+	if h.Type == npy.Text {
+		return fmt.Errorf("%w: %s: an array of text (want numbers)", ErrInvalid, place)
+	}
+	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
+		return readLabels(as, path, labelColumns(h), to, func(sink *labelSink) error {
+			return withArray(s.fsys, path, "node_label", func(a *npy.Stream) error {
+				if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
+					return fmt.Errorf("%s: %w", place, errChanged)
+				}
+				return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
+			})
 		})
-	})
+	}
+	return s.checkLabels(place, h, s.info.Nodes, as)
 }
 
 // readArrayEdges reads an array [2,E] from front to end: all sources, then all
 // destinations, or, in Fortran order, edge by edge.
 func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
 	if !a.Type.IsInteger() || len(a.Shape) != 2 || a.Shape[0] != 2 || a.Shape[1] != edges {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want integers of shape [2 %d])", ErrInvalid, a.Path(), a.Type, a.Shape, edges)
+		return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("integers of shape [2 %d]", edges))
 	}
 	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
 		return err
@@ -145,8 +142,7 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 // copyColumns puts features in Fortran order, whose columns come one after
 // another, into a scratch file.
 func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
-	file := s.scratch.Path("features")
-	pending, err := s.fsys.Create(file)
+	pending, err := s.fsys.Create(s.scratch.Path("features"))
 	if err != nil {
 		return err
 	}
@@ -169,16 +165,7 @@ func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
 	if err != nil {
 		return err
 	}
-	columns, err := npy.OpenRaw(s.fsys, file, npy.Float32, a.Shape...)
-	if err != nil {
-		return err
-	}
-	columns.Fortran = true
-	s.open = append(s.open, columns)
-	s.features = func(int) (FeatureReader, error) {
-		return newCopiedRows(columns, sum, (&streamReader{nil, a}).Place), nil
-	}
-	return nil
+	return s.openCopied(npy.Header{Fortran: true, Shape: a.Shape}, sum, (&streamReader{nil, a}).Place)
 }
 
 // streamReader reads the rows of an array in an archive.

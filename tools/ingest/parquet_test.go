@@ -161,7 +161,7 @@ func smallLists() [][]float32 {
 	return lists
 }
 
-func openParquet(disk vfs.FS, o ParquetOptions) (Source, error) {
+func openParquet(disk vfs.FS, o TableOptions) (Source, error) {
 	return OpenParquet(context.Background(), disk, "in", ScratchOptions{Output: "out/graph"}, o)
 }
 
@@ -180,20 +180,20 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files layout
-		o     ParquetOptions
+		o     TableOptions
 	}{
-		{"columns", smallTables(), ParquetOptions{}},
-		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, ParquetOptions{}},
-		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, ParquetOptions{NodeFiles: NodeFiles{Columns: Columns{ID: None}}}},
-		{"columns and an index of pandas", layout{"edges.parquet": edges, "nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, ParquetOptions{}},
+		{"columns", smallTables(), TableOptions{}},
+		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, TableOptions{}},
+		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, TableOptions{NodeFiles: NodeFiles{Columns: Columns{ID: None}}}},
+		{"columns and an index of pandas", layout{"edges.parquet": edges, "nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, TableOptions{}},
 		{"folders", layout{
 			"edges.parquet/b.parquet": half,
 			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"destination", []int64{1, 2}}, parquetColumn{"source", []int64{0, 1}}),
 			"nodes.parquet/0.parquet": parquetFile(list, label, split),
-		}, ParquetOptions{}},
-		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split), "x.npy": arrays["node_feat.npy"]}, ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
+		}, TableOptions{}},
+		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split), "x.npy": arrays["node_feat.npy"]}, TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
 		{"edges and arrays", layout{"edges.parquet": edges, "x.npy": arrays["node_feat.npy"], "y.npy": arrays["node_label.npy"], "s.npy": arrays["splits.npy"]},
-			ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy", Labels: "in/y.npy", Splits: "in/s.npy"}}},
+			TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy", Labels: "in/y.npy", Splits: "in/s.npy"}}},
 	} {
 		disk := c.files.put(t)
 		s, err := openParquet(disk, c.o)
@@ -237,7 +237,7 @@ func TestIDsOfTablesAreMapped(t *testing.T) {
 			[]string{"-5", "1152921504606846976"}, []uint32{1, 0}, []float32{1, 1}},
 	} {
 		disk := c.files.put(t)
-		s, err := openParquet(disk, ParquetOptions{MapIDs: true})
+		s, err := openParquet(disk, TableOptions{MapIDs: true})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -279,35 +279,35 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files layout
-		o     ParquetOptions
+		o     TableOptions
 		say   []string
 	}{
-		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, ParquetOptions{}, []string{"in/edges.parquet", "no Parquet file"}},
-		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), ParquetOptions{}, []string{"in/edges.parquet", `"source"`, "--ids map"}},
-		{"fractions as ids", ends([]float64{1, 1.5}, []float64{0, 0}), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", "1.5", "whole number"}},
-		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"destination"`, "is null"}},
-		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), ParquetOptions{}, []string{"in/edges.parquet: row 3", `"-1"`}},
-		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1, 1})["edges.parquet"]), ParquetOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
-		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "node 5 has no features"}},
-		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst", five}, parquetColumn{"w", []float32{1, 1, 1, 1, -2}})}, ParquetOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
-		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst", []int64{0}}, parquetColumn{"w", []string{"1"}})}, ParquetOptions{}, []string{"in/edges.parquet", `"w"`, "numbers"}},
-		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
-		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), ParquetOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" is there twice`}},
-		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `"id"`, "is null"}},
-		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet", ends([]int64{1, 6}, []int64{2, 2})["edges.parquet"]), ParquetOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
-		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3], lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", `"x"`, "4 values"}},
-		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
-		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3], lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "3 values"}},
-		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), ParquetOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
-		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"x"`, "is null"}},
-		{"no feature", nodes(parquetColumn{"id", five}, parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", `"f"`, "is null"}},
-		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"f"`, "1e+300"}},
-		{"a label of text that is to be a value", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), ParquetOptions{NodeFiles: NodeFiles{LabelsAs: LabelsAsValues}}, []string{"in/nodes.parquet: row 0", `label "a" is no number`}},
-		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "label -7"}},
-		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0, 1}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
-		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0}}}), ParquetOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
-		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}), ParquetOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
-		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0.5, 0}}), ParquetOptions{}, []string{"in/nodes.parquet: row 3", `"split"`, "0.5"}},
+		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, TableOptions{}, []string{"in/edges.parquet", "no Parquet file"}},
+		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), TableOptions{}, []string{"in/edges.parquet", `"source"`, "--ids map"}},
+		{"fractions as ids", ends([]float64{1, 1.5}, []float64{0, 0}), TableOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", "1.5", "whole number"}},
+		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), TableOptions{}, []string{"in/edges.parquet: row 3", "column destination", "is null"}},
+		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), TableOptions{}, []string{"in/edges.parquet: row 3", `"-1"`}},
+		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1, 1})["edges.parquet"]), TableOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
+		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "node 5 has no features"}},
+		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst", five}, parquetColumn{"w", []float32{1, 1, 1, 1, -2}})}, TableOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
+		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst", []int64{0}}, parquetColumn{"w", []string{"1"}})}, TableOptions{}, []string{"in/edges.parquet", `"w"`, "numbers"}},
+		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), TableOptions{}, []string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
+		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), TableOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" is there twice`}},
+		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), TableOptions{}, []string{"in/nodes.parquet: row 1", "column id", "is null"}},
+		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet", ends([]int64{1, 6}, []int64{2, 2})["edges.parquet"]), TableOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
+		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3], lists[4]}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "column x", "4 values"}},
+		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
+		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3], lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 2", "3 values"}},
+		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
+		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column x", "is null"}},
+		{"no feature", nodes(parquetColumn{"id", five}, parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "column f", "is null"}},
+		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column f", "1e+300"}},
+		{"a label of text that is to be a value", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), TableOptions{NodeFiles: NodeFiles{LabelsAs: LabelsAsValues}}, []string{"in/nodes.parquet: row 0", `label "a" is no number`}},
+		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "label -7"}},
+		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0, 1}}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
+		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0}}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
+		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}), TableOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
+		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0.5, 0}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column split", "0.5"}},
 	} {
 		disk := c.files.put(t)
 		s, err := openParquet(disk, c.o)
@@ -322,29 +322,29 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files layout
-		o     ParquetOptions
+		o     TableOptions
 	}{
-		"two sources of features":       {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
-		"two sources of labels":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Labels: "in/x.npy"}}},
-		"two sources of splits":         {smallTables(), ParquetOptions{NodeFiles: NodeFiles{Splits: "in/x.npy"}}},
-		"mapped ids that are not there": {nodes(feature), ParquetOptions{MapIDs: true}},
-		"no destinations":               {layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, ParquetOptions{}},
-		"two sources":                   {layout{"edges.parquet": parquetFile(parquetColumn{"source", five}, parquetColumn{"src", five}, parquetColumn{"dst", five})}, ParquetOptions{}},
-		"two lists":                     {nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), ParquetOptions{}},
-		"ids under another name":        {nodes(parquetColumn{"nr", five}, feature), ParquetOptions{}},
+		"two sources of features":       {smallTables(), TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
+		"two sources of labels":         {smallTables(), TableOptions{NodeFiles: NodeFiles{Labels: "in/x.npy"}}},
+		"two sources of splits":         {smallTables(), TableOptions{NodeFiles: NodeFiles{Splits: "in/x.npy"}}},
+		"mapped ids that are not there": {nodes(feature), TableOptions{MapIDs: true}},
+		"no destinations":               {layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, TableOptions{}},
+		"two sources":                   {layout{"edges.parquet": parquetFile(parquetColumn{"source", five}, parquetColumn{"src", five}, parquetColumn{"dst", five})}, TableOptions{}},
+		"two lists":                     {nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), TableOptions{}},
+		"ids under another name":        {nodes(parquetColumn{"nr", five}, feature), TableOptions{}},
 	} {
 		if _, err := openParquet(c.files.put(t), c.o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := openParquet(layout{"nodes.parquet": smallNodes()}.put(t), ParquetOptions{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "edges.parquet") {
+	if _, err := openParquet(layout{"nodes.parquet": smallNodes()}.put(t), TableOptions{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "edges.parquet") {
 		t.Errorf("no edges: %v", err)
 	}
 }
 
 func TestNoFaultOfTheDiskIsBlamedOnTables(t *testing.T) {
 	importTables := func(fsys vfs.FS, force bool) error {
-		s, err := OpenParquet(context.Background(), fsys, "in", ScratchOptions{Output: "out/graph", Force: force}, ParquetOptions{})
+		s, err := OpenParquet(context.Background(), fsys, "in", ScratchOptions{Output: "out/graph", Force: force}, TableOptions{})
 		if err != nil {
 			return err
 		}
@@ -379,10 +379,10 @@ func TestAnImportOfTablesCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := smallTables().put(t)
-	if _, err := OpenParquet(ctx, disk, "in", ScratchOptions{Output: "out/graph"}, ParquetOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+	if _, err := OpenParquet(ctx, disk, "in", ScratchOptions{Output: "out/graph"}, TableOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
 		t.Error(err)
 	}
-	if _, err := openParquet(disk, ParquetOptions{}); errors.Is(err, format.ErrExists) {
+	if _, err := openParquet(disk, TableOptions{}); errors.Is(err, format.ErrExists) {
 		t.Error(err)
 	}
 }
@@ -415,7 +415,7 @@ func TestTablesAreOpenedOnceHoweverManyColumnsTheyHave(t *testing.T) {
 		}
 		disk := files.put(t)
 		count := vfs.NewCount(disk)
-		s, err := openParquet(&inputCount{disk, count}, ParquetOptions{})
+		s, err := openParquet(&inputCount{disk, count}, TableOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
 		return parquetFile(parquetColumn{"id", ids}, parquetColumn{"a", rows})
 	}
 	unnamed := layout{"edges.parquet": table["edges.parquet"], "nodes.parquet/split=train/a.parquet": parquetFile(parquetColumn{"a", []float32{1, 2, 3, 4, 5}})}
-	if _, err := openParquet(unnamed.put(t), ParquetOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--id-column") {
+	if _, err := openParquet(unnamed.put(t), TableOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--id-column") {
 		t.Errorf("rows of folders without ids: %v", err)
 	}
 	disk := layout{
@@ -443,7 +443,7 @@ func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
 		"nodes.parquet/year=2021/split=valid/a.parquet": part([]int64{2}, 3),
 		"nodes.parquet/year=2022/split=test/a.parquet":  part([]int64{3, 4}, 4, 5),
 	}.put(t)
-	s, err := openParquet(disk, ParquetOptions{})
+	s, err := openParquet(disk, TableOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +466,7 @@ func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
 
 func TestABitThatFlipsInScratchFilesOfTablesIsAnError(t *testing.T) {
 	everyFlip(t, 1, func(fsys vfs.FS) error {
-		s, err := openParquet(fsys, ParquetOptions{})
+		s, err := openParquet(fsys, TableOptions{})
 		if err != nil {
 			return err
 		}

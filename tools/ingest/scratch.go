@@ -23,7 +23,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // ScratchOptions are for sources that decode their files once and keep the result in
@@ -291,16 +290,12 @@ func (r *scratchRows) missing(rows int64) int64 {
 	return -1
 }
 
-// finish returns the matrix. All rows must have been put.
-func (r *scratchRows) finish() (*npy.Array, error) {
-	err := r.flush()
-	if err == nil {
-		err = r.pending.Commit()
+// finish completes the file. All rows must have been put.
+func (r *scratchRows) finish() error {
+	if err := r.flush(); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, err
-	}
-	return npy.OpenRaw(r.scratch.fsys, r.scratch.Path("features"), npy.Float32, r.rows, r.cols)
+	return r.pending.Commit()
 }
 
 // Close removes the file if it is not finished.

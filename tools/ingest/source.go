@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -68,13 +67,6 @@ type Info struct {
 func (i *Info) noteLeft(where string, names []string) {
 	if len(names) > 0 {
 		i.Notes = append(i.Notes, fmt.Sprintf("%s: left out: %s", where, header{names: names, named: true}.all()))
-	}
-}
-
-// foundLabels takes over what labels were found to be.
-func (i *Info) foundLabels(found labelResult) {
-	if i.ClassNames = found.names; found.note != "" && !slices.Contains(i.Notes, found.note) {
-		i.Notes = append(i.Notes, found.note)
 	}
 }
 

@@ -1,407 +1,259 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
+	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/tools/parquet"
 )
 
-// table is a text table with a row of values for each node, separated by commas,
-// semicolons, tabs or spaces.
-type table struct {
-	*textFile
-	nodeColumns
-	ids    *numbering     // nil: rows are in the order of nodes, and no column is an id
-	values []columnValues // of the columns, as the first row shows
-	sep    byte
-	width  int    // values a row, of the columns that pick has chosen
-	picks  []int  // these
-	isList bool   // the one of them is a list
-	first  []byte // the first row, once more
-	row    int64  // next
-	fields [][]byte
-	picked [][]byte
+// table is rows of values under columns: text (openText...) or Parquet (openParquetTable).
+type table interface {
+	// read starts to read columns side by side: single values, or one column that is a list.
+	read(columns []int) (rows, error)
+	// width is the number of values that a row has in a column, as the first row shows.
+	width(column int) (int, error)
+	// check refuses a column whose type cannot be what it is taken for.
+	check(column int, as use) error
+	Close() error
 }
 
-// plainWidth is the number of values in a row of a table without ids and header.
-func plainWidth(fsys vfs.FS, path string) (int, error) {
-	t, err := openPlainTable(fsys, path)
-	if err != nil {
-		return 0, err
-	}
-	return t.width, t.Close()
+// use is what a column is taken for.
+type use uint8
+
+const (
+	asID use = iota
+	asWeight
+	asLabel
+	asOneLabel // of several
+	asSplit
+)
+
+// rows reads columns of a table row after row.
+type rows interface {
+	next() error // io.EOF after the last row
+	// id is value k of the row as an id, valid until the next row.
+	id(k int) ([]byte, error)
+	// cell is value k of the row, valid until the next row: of column k, or item k of a list.
+	cell(k int) cell
+	floats(dst []float32) error // all values of the row
+	node() (int64, error)       // of the row
+	position() position
+	Close() error
 }
 
-// nodeTable is a text table of nodes with ids.
-type nodeTable struct {
-	path    string
-	columns Columns
-	want    wanted // what is taken from it, if it is there
-	must    wanted // what has to be there
+// position is the place of a row, for messages.
+type position struct {
+	path  string // of a text file
+	line  int64
+	table *parquet.Table // nil: text
+	row   int64
 }
 
-// openPlainTable opens a table without ids and header.
-func openPlainTable(fsys vfs.FS, path string) (*table, error) {
-	t := &table{nodeColumns: nodeColumns{id: -1}}
-	var err error
-	if t.textFile, err = openText(fsys, path, ""); err != nil {
-		return nil, err
+func (p position) String() string {
+	if p.table != nil {
+		return p.table.Place(p.row)
 	}
-	line, err := t.firstLine()
-	if err != nil {
-		return nil, err
-	}
-	t.sep = separator(line, false)
-	t.header = numbered(len(t.split(line)))
-	t.setFirst(line)
-	t.pick(t.others())
-	return t, nil
+	return fmt.Sprintf("%s: line %d", p.path, p.line)
 }
 
-// openNodeTable opens a table with ids, and decides which of its columns is what. A
-// first line that names columns is a header: one with the customary name of one, or
-// without an id and without numbers.
-func openNodeTable(fsys vfs.FS, f nodeTable, ids *numbering) (_ *table, err error) {
-	t := &table{ids: ids}
-	if t.textFile, err = openTextParts(fsys, f.path, "#%"); err != nil {
-		return nil, err
+// atRow adds the position of the row to an error about its content.
+func atRow(r rows, err error) error {
+	var file *fs.PathError
+	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
+		return err
 	}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
-	line, err := t.firstLine()
-	if err != nil {
-		return nil, err
-	}
-	place := fmt.Sprintf("%s: line %d", t.path, t.number)
-	t.sep = separator(line, true)
-	fields := t.split(line)
-	h := headerOf(fields)
-	if t.isHeader(h, fields, f.columns, f.want) {
-		t.setHeader(line)
-		if line, err = t.textFile.next(); err == io.EOF {
-			return nil, fmt.Errorf("%w: %s: the table has a header, but no rows", ErrInvalid, f.path)
-		} else if err != nil {
-			return nil, err
-		}
-	} else {
-		t.sep = separator(line, ids.ids != nil)
-		h = numbered(len(t.split(line)))
-	}
-	t.header = h
-	if fields = t.split(line); len(fields) != len(h.names) {
-		return nil, t.errFields(len(fields))
-	}
-	for _, b := range fields {
-		isNumber := isMissing(b) || isFloat(b)
-		t.values = append(t.values, columnValues{id: !isList(b), number: isNumber, list: isList(b), what: "text"})
-	}
-	t.setFirst(line)
-	if t.nodeColumns, err = h.nodeColumns(t.values, f.columns, f.want); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
-	}
-	if t.id < 0 && ids.ids != nil {
-		return nil, fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, place, idRole.flag)
-	}
-	for _, r := range []struct {
-		must  bool
-		found int
-		flag  string
-	}{
-		{f.must.features, len(t.features), "feature-columns"},
-		{f.must.labels, len(t.labels), labelRole.flag},
-		{f.must.splits, len(t.splitColumns()), splitRole.flag},
-	} {
-		if r.must && r.found == 0 {
-			if !h.named && len(h.names) == 1 {
-				return nil, t.errorf("one field (want an id and values)")
-			}
-			return nil, fmt.Errorf("%w: %s: no column is recognised by its name: name it with --%s (the columns are %s)", ErrOptions, place, r.flag, h.all())
-		}
-	}
-	return t, nil
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, r.position(), err)
 }
 
-// headerOf is the header that fields are, if they are one.
-func headerOf(fields [][]byte) header {
-	h := header{named: true}
-	for _, b := range fields {
-		h.names = append(h.names, string(b))
-	}
-	return h
+// cell is a value of a table: a field of text, or value i of cells.
+type cell struct {
+	field []byte
+	cells *parquet.Cells
+	i     int
 }
 
-// isHeader tells whether the first line names the columns.
-func (t *table) isHeader(h header, fields [][]byte, o Columns, want wanted) bool {
-	asked := []string{o.ID}
-	for _, role := range []struct {
-		want    bool
-		columns []string
-	}{{want.labels, o.Label}, {want.splits, o.Split}, {want.features, o.Features}} {
-		if role.want {
-			asked = append(asked, role.columns...)
-		}
+func (c cell) isNull() bool { return c.cells != nil && c.cells.Null[c.i] }
+
+// number is the value of a column that holds numbers; a null is NaN.
+func (c cell) number() (v float64, isNumber bool) {
+	if c.cells == nil || c.i >= len(c.cells.Ints) && c.i >= len(c.cells.Floats) {
+		return 0, false
 	}
-	if slices.ContainsFunc(asked, byName) {
-		return true
+	if c.isNull() {
+		return math.NaN(), true
 	}
-	if t.ids.has(fields[0]) {
-		return false
-	}
-	return isIndex(h.names[0]) || len(h.withRoles(append(maskRoles[:], idRole, labelRole, splitRole)...)) > 0 || !slices.ContainsFunc(fields, isFloat)
+	return c.cells.Number(c.i), true
 }
 
-// firstLine is the first line. Where it fails, the file is closed.
-func (t *table) firstLine() ([]byte, error) {
-	line, err := t.textFile.next()
-	if err == io.EOF {
-		err = fmt.Errorf("%w: %s: the table has no rows", ErrInvalid, t.path)
+// text is the value as text, which may be written into buf; a null is empty.
+func (c cell) text(buf []byte) []byte {
+	if c.cells == nil {
+		return c.field
 	}
-	if err != nil {
-		t.Close()
+	if c.isNull() {
+		return nil
 	}
-	return line, err
+	return c.cells.Text(c.i, buf)
 }
 
-func (t *table) setFirst(line []byte) {
-	t.first = append([]byte{}, line...) // not nil, even if the line is empty
-}
+var errNull = errors.New("it is null (want a value)")
 
-// pick makes next return the values of some columns: all of them single values, or
-// one that is a list.
-func (t *table) pick(columns []int) {
-	t.picks, t.width = columns, len(columns)
-	if t.isList = len(columns) == 1 && t.values != nil && t.values[columns[0]].list; t.isList {
-		t.width = len(listItems(nil, t.split(t.first)[columns[0]]))
-	}
-}
-
-// splitColumns are the columns of splits, or the masks of one.
-func (c *nodeColumns) splitColumns() []int {
-	if c.hasMasks() {
-		return slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 })
-	}
-	return c.splits
-}
-
-// numSplits is how many splits there are.
-func (c *nodeColumns) numSplits() int {
-	if c.hasMasks() {
-		return 1
-	}
-	return len(c.splits)
-}
-
-// split returns the fields of a line; an empty line is one empty field.
-func (t *table) split(line []byte) [][]byte {
-	if t.fields = split(t.fields[:0], line, t.sep); len(t.fields) == 0 {
-		t.fields = append(t.fields, nil)
-	}
-	return t.fields
-}
-
-// listItems appends the items of a list in one field: numbers between brackets, or
-// without, separated by commas, semicolons, bars or spaces.
-func listItems(items [][]byte, field []byte) [][]byte {
-	field = bytes.TrimSpace(field)
-	if n := len(field); n >= 2 && strings.Contains("[] () {}", string([]byte{field[0], field[n-1]})) {
-		field = bytes.TrimSpace(field[1 : n-1])
-	}
-	sep := byte(' ')
-	if at := bytes.IndexAny(field, ",;|"); at >= 0 {
-		sep = field[at]
-	}
-	return split(items, field, sep)
-}
-
-// isList tells whether a field is a list of numbers.
-func isList(field []byte) bool {
-	field = bytes.TrimSpace(field)
-	if len(field) == 0 || isFloat(field) {
-		return false
-	}
-	items := listItems(nil, field)
-	bracketed := bytes.IndexByte([]byte("[({"), field[0]) >= 0
-	return (len(items) > 1 || bracketed && len(items) == 1) && !slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
-}
-
-// isMissing tells whether a field is what tables have for a number that is not there.
-func isMissing(field []byte) bool {
-	return len(field) == 0 || slices.Contains([]string{"na", "n/a", "null", "none", "<na>"}, strings.ToLower(string(field[:min(8, len(field))])))
-}
-
-func (t *table) errFields(n int) error {
-	if t.ids == nil {
-		return t.fieldsError("%d values (want %d)", n, len(t.header.names))
-	}
-	return t.fieldsError("%d fields (want %d, as the first line has)", n, len(t.header.names))
-}
-
-// next returns the next row: what pick has chosen of it. Values are valid until the
-// call after this one. After the last row it returns io.EOF.
-func (t *table) next() (node int64, values [][]byte, err error) {
-	line := t.first
-	if t.first = nil; line == nil {
-		if line, err = t.textFile.next(); err != nil {
-			return 0, nil, err
-		}
-	}
-	fields := t.split(line)
-	if len(fields) != len(t.header.names) {
-		return 0, nil, t.errFields(len(fields))
-	}
-	node = t.row
-	t.row++
-	t.picked = t.picked[:0]
-	if t.isList {
-		if t.picked = listItems(t.picked, fields[t.picks[0]]); len(t.picked) != t.width {
-			return 0, nil, t.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(t.picks[0]), len(t.picked), t.width)
-		}
-	} else {
-		for _, i := range t.picks {
-			t.picked = append(t.picked, fields[i])
-		}
-	}
-	switch {
-	case t.ids == nil:
-	case t.id < 0:
-		err = t.ids.row(node)
+// weight is the value as the weight of an edge.
+func (c cell) weight() (float32, error) {
+	v, isNumber := c.number()
+	switch w := float32(v); {
+	case !isNumber:
+		return parseWeight(c.field)
+	case c.isNull():
+		return 0, errNull
+	case !(w >= 0) || math.IsInf(float64(w), 0):
+		return 0, fmt.Errorf("weight %v (want finite float32, not negative)", v)
 	default:
-		var id uint32
-		id, err = t.ids.node(fields[t.id])
-		node = int64(id)
+		return w, nil
 	}
-	if err != nil {
-		err = t.atLine(err)
-	}
-	return node, t.picked, err
 }
 
-// byRow tells that rows are in the order of nodes.
-func (t *table) byRow() bool { return t.ids == nil || t.id < 0 }
+// nodeTable is a table with a row for each node.
+type nodeTable struct {
+	nodeColumns
+	table
+	path       string
+	byRow      bool // row i is node i
+	columnwise bool // columns are read one after another, which takes less memory
+}
 
-// eachRow calls body with all rows. Of tables without ids there must be rows rows,
-// unless rows is negative.
-func (t *table) eachRow(ctx context.Context, rows int64, body func(node int64, values [][]byte) error) error {
-	for {
-		if t.row%1024 == 0 {
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
+// columns are what the table has for a purpose.
+func (t *nodeTable) columns(of wanted) []int {
+	switch of {
+	case wanted{features: true}:
+		return t.features
+	case wanted{labels: true}:
+		return t.labels
+	}
+	return t.splitColumns()
+}
+
+// values is the number of values a node in some columns.
+func (t *nodeTable) values(columns []int) (int, error) {
+	if len(columns) == 1 {
+		return t.width(columns[0])
+	}
+	return len(columns), nil
+}
+
+// each calls body with every row, which it must read once a node. Without ids the table must have
+// nodes rows, unless nodes is negative.
+func (t *nodeTable) each(ctx context.Context, columns []int, nodes int64, body func(node int64, r rows) error) error {
+	r, err := t.read(columns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var seen bitset
+	for row := int64(0); ; row++ {
+		if row%1024 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		node, values, err := t.next()
-		switch counted := t.byRow() && rows >= 0; {
-		case err == io.EOF && (!counted || t.row == rows):
+		switch err := r.next(); {
+		case err == io.EOF && t.byRow && nodes >= 0 && row != nodes:
+			return errRows(r, row, nodes)
+		case err == io.EOF:
 			return nil
-		case err == io.EOF, err == nil && counted && node >= rows:
-			return t.errRows(rows)
 		case err != nil:
 			return err
+		case t.byRow && nodes >= 0 && row >= nodes:
+			return errRows(r, row+1, nodes)
 		}
-		if err := body(node, values); err != nil {
-			return t.atLine(err)
+		node, err := r.node()
+		if err == nil && !t.byRow && seen.set(node) {
+			err = errTwice
+		}
+		if err == nil {
+			err = body(node, r)
+		}
+		if err != nil {
+			return atRow(r, err)
 		}
 	}
 }
 
 // errRows is the error of a table that ends early, or does not end.
-func (t *table) errRows(nodes int64) error {
-	if t.row > nodes {
-		return t.errorf("the table has more rows than the %d nodes of the graph", nodes)
+func errRows(r rows, row, nodes int64) error {
+	if row > nodes {
+		return atRow(r, fmt.Errorf("the table has more rows than the %d nodes of the graph", nodes))
 	}
-	return t.errorf("the table ends after %d rows (want one for each of %d nodes)", t.row, nodes)
+	return atRow(r, fmt.Errorf("the table ends after %d rows (want one for each of %d nodes)", row, nodes))
 }
 
-// once is eachRow for nodes that must not come twice.
-func (t *table) once(ctx context.Context, rows int64, body func(node int64, values [][]byte) error) error {
-	var seen bitset
-	return t.eachRow(ctx, rows, func(node int64, values [][]byte) error {
-		if seen.set(node) {
-			return errTwice
+// eachValue calls body with value k of every node, in some columns.
+func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64, body func(node int64, k int, c cell) error) error {
+	n, err := t.values(columns)
+	if err != nil {
+		return err
+	}
+	pass := func(first int, columns []int, n int) error {
+		return t.each(ctx, columns, nodes, func(node int64, r rows) error {
+			for k := range n {
+				if err := body(node, first+k, r.cell(k)); err != nil {
+					return fmt.Errorf("%s: %w", t.place(columns[min(k, len(columns)-1)]), err)
+				}
+			}
+			return nil
+		})
+	}
+	if !t.columnwise || len(columns) == 1 {
+		return pass(0, columns, n)
+	}
+	for k := range columns {
+		if err := pass(k, columns[k:k+1], 1); err != nil {
+			return err
 		}
-		return body(node, values)
+	}
+	return nil
+}
+
+// readLabels reads the labels.
+func (t *nodeTable) readLabels(ctx context.Context, sink *labelSink) error {
+	var buf [32]byte
+	return t.eachValue(ctx, t.labels, sink.rows.Rows, func(node int64, k int, c cell) error {
+		if v, isNumber := c.number(); isNumber {
+			return sink.number(node, int64(k), v)
+		}
+		return sink.text(node, int64(k), c.text(buf[:]))
 	})
 }
 
-// tableReader reads a table of features without ids.
-type tableReader struct {
-	*table
-	nodes int64
-}
-
-func (r *tableReader) Read(ctx context.Context, dst []float32) error {
-	for ; len(dst) > 0; dst = dst[r.width:] {
-		if err := context.Cause(ctx); err != nil {
+// readSplits reads all splits: a column each, or the masks of one.
+func (t *nodeTable) readSplits(ctx context.Context, to *format.RowTable, _ int64) error {
+	var parts []uint8 // of masks
+	for i, column := range t.masks {
+		if column >= 0 {
+			parts = append(parts, format.SplitTrain+uint8(i))
+		}
+	}
+	var buf [32]byte
+	return t.eachValue(ctx, t.splitColumns(), to.Rows, func(node int64, k int, c cell) (err error) {
+		text := c.text(buf[:])
+		if parts == nil {
+			to.Splits[node*int64(to.NumSplits)+int64(k)], err = parseSplit(text)
 			return err
 		}
-		_, values, err := r.next()
-		if err == io.EOF {
-			return r.errRows(r.nodes)
-		} else if err != nil {
+		in, err := parseTruth(text)
+		if err != nil || !in {
 			return err
 		}
-		if err := r.floats(dst[:r.width], values); err != nil {
-			return r.atLine(err)
+		if to.Splits[node] != format.SplitNone {
+			return errTwoParts
 		}
-	}
-	if r.row < r.nodes {
-		return nil
-	}
-	if _, _, err := r.next(); err == nil {
-		return r.errRows(r.nodes)
-	} else if err != io.EOF {
-		return err
-	}
-	return nil
-}
-
-func (r *tableReader) Place(row int64) string { return fmt.Sprintf("%s: line %d", r.path, row+1) }
-
-// floats reads a row of features.
-func (t *table) floats(dst []float32, values [][]byte) error {
-	for i, b := range values {
-		v, ok := parseFloat(b)
-		if ok && v-v == 0 {
-			dst[i] = v
-			continue
-		}
-		column := fmt.Sprintf("column %d", i)
-		if t.named && !t.isList {
-			column = "column " + t.name(t.picks[i])
-		}
-		return fmt.Errorf("%s: %.100q %s", column, b, notFinite)
-	}
-	return nil
-}
-
-func isFloat(b []byte) bool { _, ok := parseFloat(b); return ok }
-
-// tableLabelBytes is what labels of a table take in memory, for one node.
-func tableLabelBytes(as LabelsAs, width int) int64 {
-	if as != LabelsAsMulti {
-		width *= 4
-	}
-	return int64(width) + 1
-}
-
-// readLabels reads the labels, which pick has chosen.
-func (t *table) readLabels(ctx context.Context, sink *labelSink) error {
-	return t.once(ctx, sink.rows.Rows, func(node int64, values [][]byte) error {
-		for column, b := range values {
-			if err := sink.text(node, int64(column), b); err != nil {
-				return err
-			}
-		}
+		to.Splits[node] = parts[k]
 		return nil
 	})
 }
@@ -422,16 +274,6 @@ func parseSplit(b []byte) (uint8, error) {
 	return part, nil
 }
 
-// wholeNumber takes the fraction of a number away that is 0: pandas writes whole
-// numbers so where some are missing.
-func wholeNumber(b []byte) []byte {
-	whole, fraction, ok := bytes.Cut(b, []byte("."))
-	if ok && len(whole) > 0 && len(bytes.Trim(fraction, "0")) == 0 {
-		return whole
-	}
-	return b
-}
-
 // parseTruth reads a value of a mask; one that is missing is false.
 func parseTruth(b []byte) (bool, error) {
 	switch strings.ToLower(string(wholeNumber(b))) {
@@ -443,119 +285,40 @@ func parseTruth(b []byte) (bool, error) {
 	return false, fmt.Errorf("mask %.100q (want true or 1, false or 0)", b)
 }
 
-// setMask puts a node into a part of a split by a mask.
-func setMask(rows *format.RowTable, node int64, part uint8) error {
-	if rows.Splits[node] != format.SplitNone {
-		return errTwoParts
-	}
-	rows.Splits[node] = part
-	return nil
+// rowReader reads features from the rows of a table, which are in the order of the nodes.
+type rowReader struct {
+	rows
+	width       int
+	read, nodes int64 // rows
+	place       func(row int64) string
 }
 
-// readSplits reads all splits: a column each, or the masks of one.
-func (t *table) readSplits(ctx context.Context, rows *format.RowTable) error {
-	var parts []uint8 // of masks
-	for i, column := range t.masks {
-		if column >= 0 {
-			parts = append(parts, format.SplitTrain+uint8(i))
+func (r *rowReader) Read(ctx context.Context, dst []float32) error {
+	for ; len(dst) > 0; dst = dst[r.width:] {
+		if r.read%64 == 0 && ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-	}
-	want := rows.NumSplits
-	if parts != nil {
-		want = len(parts)
-	}
-	return t.once(ctx, rows.Rows, func(node int64, values [][]byte) error {
-		if len(values) != want {
-			return fmt.Errorf("%d values of splits (want %d: a field is one of them, not a list)", len(values), want)
-		}
-		for k, b := range values {
-			if parts != nil {
-				in, err := parseTruth(b)
-				if err == nil && in {
-					err = setMask(rows, node, parts[k])
-				}
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			part, err := parseSplit(b)
-			if err != nil {
-				return err
-			}
-			rows.Splits[node*int64(rows.NumSplits)+int64(k)] = part
-		}
-		return nil
-	})
-}
-
-var textEndings = []string{"csv.gz", "csv.zst", "csv", "txt.gz", "txt.zst", "txt"}
-
-// splitFolder finds the files train, valid and test of a folder, with any ending
-// of a text file: they list the nodes of one split, an id a line.
-func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
-	entries, err := fsys.ReadDir(dir)
-	if err != nil {
-		return paths, err
-	}
-	for _, e := range entries {
-		base, ending, _ := strings.Cut(e.Name(), ".")
-		part, ok := splitNames[base]
-		if !ok || part == format.SplitNone || e.IsDir() || !slices.Contains(textEndings, ending) {
-			continue
-		}
-		path := &paths[part-format.SplitTrain]
-		if *path != "" {
-			return paths, fmt.Errorf("%w: %s: both %s and %s list the same nodes: remove one", ErrInvalid, dir, filepath.Base(*path), e.Name())
-		}
-		*path = filepath.Join(dir, e.Name())
-	}
-	for i, name := range []string{"train", "valid", "test"} {
-		if paths[i] == "" {
-			return paths, fmt.Errorf("%w: %s: no list of the %s nodes (want %s.csv or %s.csv.gz)", ErrInvalid, dir, name, name, name)
-		}
-	}
-	return paths, nil
-}
-
-// readSplitFolder reads the lists of a folder into split number k.
-func readSplitFolder(ctx context.Context, fsys vfs.FS, dir string, ids *numbering, rows *format.RowTable, k int) error {
-	paths, err := splitFolder(fsys, dir)
-	if err != nil {
-		return err
-	}
-	for i, path := range paths {
-		if err := readSplitList(ctx, fsys, path, ids, rows, k, format.SplitTrain+uint8(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func readSplitList(ctx context.Context, fsys vfs.FS, path string, ids *numbering, rows *format.RowTable, k int, part uint8) error {
-	t, err := openText(fsys, path, "#%")
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		line, err := t.next()
-		if errors.Is(err, io.EOF) {
-			return nil
+		if err := r.next(); err == io.EOF {
+			return errRows(r, r.read, r.nodes)
 		} else if err != nil {
 			return err
 		}
-		node, err := ids.node(bytes.TrimSpace(line))
-		if err != nil {
-			return t.atLine(err)
+		if err := r.floats(dst[:r.width]); err != nil {
+			return atRow(r, err)
 		}
-		at := int64(node)*int64(rows.NumSplits) + int64(k)
-		if rows.Splits[at] != format.SplitNone {
-			return t.errorf("%s is listed twice", ids.name(int64(node)))
-		}
-		rows.Splits[at] = part
+		r.read++
+	}
+	if r.read < r.nodes {
+		return nil
+	}
+	switch err := r.next(); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return errRows(r, r.read+1, r.nodes)
+	default:
+		return err
 	}
 }
+
+func (r *rowReader) Place(row int64) string { return r.place(row) }

@@ -212,7 +212,11 @@ func (t *textFile) next() ([]byte, error) {
 			return nil, err
 		}
 		if t.comments != "" {
-			if start := bytes.TrimLeft(line, " \t"); len(start) == 0 || strings.IndexByte(t.comments, start[0]) >= 0 {
+			start := line
+			if len(line) == 0 || line[0] <= ' ' {
+				start = bytes.TrimLeft(line, " \t")
+			}
+			if len(start) == 0 || strings.IndexByte(t.comments, start[0]) >= 0 {
 				continue
 			}
 		}
@@ -269,7 +273,10 @@ func (t *textFile) readLine() ([]byte, error) {
 	if t.number++; t.number == 1 {
 		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 	}
-	return bytes.TrimRight(line, "\r\n"), nil
+	for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+		line = line[:len(line)-1]
+	}
+	return line, nil
 }
 
 // Close closes the present file. It may be called again.

@@ -504,7 +504,7 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	}
 	disk := csvDisk(t)
 	s, err := OpenCSV(context.Background(), disk, "in/edges", ScratchOptions{Output: "out/graph", Scratch: "elsewhere"},
-		CSVOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
+		TableOptions{MapIDs: true, NodeFiles: NodeFiles{Features: "in/features", Labels: "in/labels", Splits: "in/splits"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,326 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/spf13/pflag"
+)
+
+// TableOptions say what a table of edges does not say itself.
+type TableOptions struct {
+	NodeFiles
+	MapIDs    bool // number the ids, which may be any text, in the order of a Parquet table of nodes, or as they are first seen
+	Bipartite bool // as MapIDs, with the name of its column before each id, so that sources and destinations differ
+	// Header says whether the first line of text names the columns: "yes", "no" or, if
+	// empty, as it looks (see namesEdges).
+	Header string
+	Nodes  int64 // number of nodes, if more than edges or features tell; 0: as many as these
+}
+
+// OpenCSV reads an edge list: lines of a source, a destination and maybe a weight,
+// separated by commas, semicolons, tabs or spaces, as text or compressed by gzip or
+// zstd; or a folder of such files, part-*, as Spark writes them; or a folder with
+// edges.csv and maybe nodes.csv. Blank lines and lines that begin with # or % are comments. The first
+// comment of the Koblenz network collection (% sym, % asym) tells the direction.
+func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
+	switch {
+	case !slices.Contains([]string{"", "yes", "no"}, o.Header):
+		return nil, fmt.Errorf("%w: --header %q (want yes or no)", ErrOptions, o.Header)
+	case o.Nodes < 0 || o.Nodes > MaxNodes:
+		return nil, fmt.Errorf("%w: --nodes %d (want 0 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
+	case (o.MapIDs || o.Bipartite) && o.Nodes > 0:
+		return nil, fmt.Errorf("%w: --nodes %d: with --ids map or bipartite the ids tell how many nodes there are: leave it out", ErrOptions, o.Nodes)
+	}
+	path, nodes, err := csvTables(fsys, path)
+	if err != nil {
+		return nil, err
+	}
+	o.Table = cmp.Or(o.Table, nodes)
+	return openTables(ctx, fsys, "csv", path, w, o)
+}
+
+// OpenParquet reads a table of edges, each a file or a folder of files, or a folder with
+//
+//	edges.parquet    source, destination, and maybe weight
+//	nodes.parquet    optional, a row a node: id, which is the row's number unless ids
+//	                 are mapped; labels, of one column or a list; splits; features
+//
+// Columns are chosen as those of text tables are. o.Table is in place of nodes.parquet.
+func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
+	path, nodes, err := parquetTables(fsys, path)
+	if err != nil {
+		return nil, err
+	}
+	if o.Table = cmp.Or(o.Table, nodes); o.Bipartite && o.Table != "" {
+		return nil, fmt.Errorf("%w: --ids bipartite cannot be used with a table of nodes (%s)", ErrOptions, o.Table)
+	}
+	return openTables(ctx, fsys, "parquet", path, w, o)
+}
+
+// openTables opens the tables of edges and nodes of a format.
+func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (_ Source, err error) {
+	o.MapIDs = o.MapIDs || o.Bipartite
+	l, err := newEdgeList(fsys, format, path, w, o.NodeFiles)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	l.ids = numbering{nodes: o.Nodes, fixed: o.Nodes > 0, flag: true}
+	if o.MapIDs {
+		l.ids.ids = newIDMap(l.scratch.MemoryBytes)
+	}
+	open := l.openTextTables
+	if format == "parquet" {
+		open = l.openParquetTables
+	}
+	if err := open(ctx, path, o); err != nil {
+		return nil, err
+	}
+	if err := l.openFeatures(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.openRows()
+}
+
+func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptions) error {
+	t, columns, err := l.openTextEdges(path, o)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		if o.Nodes == 0 {
+			return fmt.Errorf("%w: %s: no edges (--nodes N makes a graph without edges)", ErrInvalid, path)
+		}
+		if l.edges, err = l.scratch.newEdges(false, 0); err != nil {
+			return err
+		}
+		return l.edges.finish(ctx)
+	}
+	l.noteEdges(path, columns, o)
+	if err := l.readEdges(ctx, t, path, columns, -1); err != nil {
+		return err
+	}
+	if l.edges.edges == 0 && o.Nodes == 0 {
+		return fmt.Errorf("%w: %s: a header, but no edges (--nodes N makes a graph without edges)", ErrInvalid, path)
+	}
+	return nil
+}
+
+func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOptions) error {
+	t, err := openParquetTable(l.fsys, path, l.scratch.MemoryBytes, o)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if l.files.Table = ""; o.Table != "" {
+		if err := l.openParquetNodes(ctx, o.Table, o); err != nil {
+			return err
+		}
+	}
+	c, err := t.edgeColumns(o.Columns)
+	if err == nil {
+		err = c.checkItems(o.Bipartite)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOptions, path, err)
+	}
+	if ids, most := l.ids.ids, l.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
+		most -= l.info.HeldBytes + t.Bytes()
+		for _, i := range c.columns() {
+			most -= t.ReadBytes(t.columns[i])
+		}
+		ids.limit = max(1, most)
+	}
+	l.noteEdges(path, c, o)
+	return l.readEdges(ctx, t, path, c, t.Rows)
+}
+
+// noteEdges says which column of a table of edges is what.
+func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
+	note := c.note(path, c.taken(), c.left())
+	if !c.named {
+		note += " (by place, as there is no header)"
+	}
+	l.info.Notes = append(l.info.Notes, note)
+	l.info.Input["columns"] = c.taken()
+	if o.Bipartite {
+		l.setPrefixes(c)
+	}
+}
+
+// readEdges copies the edges of a table to scratch. want is their number; negative: any.
+func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeColumns, want int64) error {
+	columns := c.columns()
+	for k, i := range columns {
+		as := asID
+		if k == 2 {
+			as = asWeight
+		}
+		if err := t.check(i, as); err != nil {
+			return err
+		}
+	}
+	l.info.Weighted, l.info.WeightsFrom = c.weight >= 0, path
+	var err error
+	if l.edges, err = l.scratch.newEdges(l.info.Weighted, max(0, want)); err != nil {
+		return err
+	}
+	r, err := t.read(columns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for weight := float32(0); ; {
+		switch err := r.next(); {
+		case err == io.EOF && l.edges.edges < want:
+			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, l.edges.edges, want)
+		case err == io.EOF:
+			return l.edges.finish(ctx)
+		case err != nil:
+			return err
+		case l.edges.edges == want:
+			return atRow(r, fmt.Errorf("more than %d edges", want))
+		}
+		before, at := l.ids.nodes, c.source // at: the column that an error is about
+		src, err := l.end(r, 0)
+		dst := uint32(0)
+		if err == nil {
+			at = c.destination
+			dst, err = l.end(r, 1)
+		}
+		if err == nil && c.weight >= 0 {
+			at = c.weight
+			weight, err = r.cell(2).weight()
+		}
+		if err != nil {
+			return atRow(r, fmt.Errorf("%s: %w", c.place(at), err))
+		}
+		if l.ids.nodes > before {
+			l.greatest = r.position()
+		}
+		if err := l.edges.add(ctx, src, dst, weight); err != nil {
+			return err
+		}
+	}
+}
+
+// end is the node of an end of an edge: 0 the source, 1 the destination.
+func (l *edgeList) end(r rows, end int) (uint32, error) {
+	id, err := r.id(end)
+	if err != nil {
+		return 0, err
+	}
+	if prefix := l.prefixes[end]; prefix != nil && len(id) > 0 {
+		l.id = append(append(l.id[:0], prefix...), id...)
+		id = l.id
+	}
+	return l.ids.node(id)
+}
+
+// setPrefixes keeps the ids of sources and destinations apart.
+func (l *edgeList) setPrefixes(c edgeColumns) {
+	l.prefixes = [2][]byte{[]byte("source:"), []byte("destination:")}
+	if c.named {
+		l.prefixes = [2][]byte{[]byte(c.names[c.source] + ":"), []byte(c.names[c.destination] + ":")}
+	}
+}
+
+// csvTables finds the tables of edges and nodes, if SRC is a folder of these.
+func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
+	info, err := fsys.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, "", err
+	}
+	entries, err := fsys.ReadDir(path)
+	if err != nil {
+		return "", "", err
+	}
+	for _, e := range entries {
+		base, ending, _ := strings.Cut(e.Name(), ".")
+		table := map[string]*string{"edges": &edges, "nodes": &nodes}[base]
+		if table == nil || !slices.Contains(textEndings, ending) {
+			continue
+		}
+		if *table != "" {
+			return "", "", fmt.Errorf("%w: %s and %s: both are named like the table of %s: remove one", ErrInvalid, *table, filepath.Join(path, e.Name()), base)
+		}
+		*table = filepath.Join(path, e.Name())
+	}
+	if edges != "" {
+		return edges, nodes, nil
+	}
+	if parts, err := partFiles(fsys, path); len(parts) == 0 || err != nil {
+		return "", "", cmp.Or(err, fmt.Errorf("%w: %s: a folder without edges.csv and without files part-*, as Spark writes them", ErrInvalid, path))
+	}
+	return path, "", nil
+}
+
+// parquetTables finds the tables of edges and nodes, if SRC is a folder of these.
+func parquetTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
+	info, err := fsys.Stat(path)
+	if err != nil || !info.IsDir() {
+		return path, "", err
+	}
+	tables := [2]string{filepath.Join(path, "edges.parquet"), filepath.Join(path, "nodes.parquet")}
+	if there, err := exists(fsys, tables[1]); there || err != nil {
+		return tables[0], tables[1], err
+	}
+	if there, err := exists(fsys, tables[0]); there || err != nil {
+		return tables[0], "", err
+	}
+	return path, "", nil // the files of one table
+}
+
+var csvFormat = Format{
+	Name: "csv",
+	Help: `SRC is a text file, plain or compressed by gzip or zstd, with one edge a line: source, destination and
+perhaps a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.
+SRC may also be a folder of such files part-*, as Spark writes them, or a folder with edges.csv and perhaps
+nodes.csv.
+
+Columns are found by the names in the first line. Without such names, column 1 is the source, column 2 the
+destination and, if there are exactly three, column 3 the weight.` + columnsHelp + nodeFilesHelp,
+	Declare: declareTables(OpenCSV, func(o *TableOptions, flags *pflag.FlagSet) {
+		flags.StringVar(&o.Header, "header", "", "whether the first line of the edges names the columns: yes or no (default: by its content)")
+		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, if it is larger than what edges and features tell")
+	}),
+}
+
+var parquetFormat = Format{
+	Name: "parquet",
+	Help: `SRC is a table of edges, or a folder with edges.parquet and perhaps nodes.parquet, which has a row for each
+node: its id (the number of the row, unless --ids map), labels, splits and features. A table is a file or a
+folder of .parquet files, which are read in the order of their names. Columns are found by their names.` +
+		columnsHelp + nodeFilesHelp,
+	Declare: declareTables(OpenParquet, func(*TableOptions, *pflag.FlagSet) {}),
+}
+
+// declareTables declares the flags of tables, and those of a format.
+func declareTables(open func(context.Context, vfs.FS, string, ScratchOptions, TableOptions) (Source, error),
+	own func(*TableOptions, *pflag.FlagSet)) func(*pflag.FlagSet) func(context.Context, Input) (Source, error) {
+	return func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
+		var o TableOptions
+		o.Columns.declare(flags)
+		o.NodeFiles.declare(flags)
+		ids := flags.String("ids", "keep", "keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as map, with COLUMN: before each id, so that sources and destinations are different nodes")
+		own(&o, flags)
+		return func(ctx context.Context, in Input) (Source, error) {
+			if !slices.Contains([]string{"keep", "map", "bipartite"}, *ids) {
+				return nil, fmt.Errorf("%w: --ids %s: want keep, map or bipartite", ErrOptions, *ids)
+			}
+			o.MapIDs, o.Bipartite = *ids != "keep", *ids == "bipartite"
+			return open(ctx, in.FS, in.Path, in.Scratch, o)
+		}
+	}
+}

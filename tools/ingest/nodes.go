@@ -1,0 +1,309 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// source is what importers share: the files that are open, and how to read what is known of nodes.
+type source struct {
+	fsys     vfs.FS
+	info     Info
+	open     []io.Closer
+	features func(threads int) (FeatureReader, error)
+	labels   func(context.Context, *format.RowTable) (labelResult, error) // nil: none
+	splits   []splitReader
+	origIDs  func() ([]string, error) // nil: none
+}
+
+// splitReader reads count splits into those of a row table from number first on.
+type splitReader struct {
+	count int64
+	read  func(ctx context.Context, to *format.RowTable, first int64) error
+}
+
+func newSource(fsys vfs.FS, format string) source {
+	return source{fsys: fsys, info: Info{Nodes: -1, Input: map[string]string{"source": format}}}
+}
+
+func (s *source) Info() Info { return s.info }
+
+func (s *source) Features(threads int) (FeatureReader, error) { return s.features(threads) }
+
+// Close closes all files.
+func (s *source) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(s.open) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *source) Rows(ctx context.Context) (_ *format.RowTable, err error) {
+	t := &format.RowTable{Rows: s.info.Nodes}
+	if s.labels != nil {
+		found, err := s.labels(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if s.info.ClassNames = found.names; found.note != "" && !slices.Contains(s.info.Notes, found.note) {
+			s.info.Notes = append(s.info.Notes, found.note)
+		}
+	}
+	for _, r := range s.splits {
+		t.NumSplits += int(r.count)
+	}
+	if t.NumSplits > 0 {
+		t.Splits = make([]uint8, t.Rows*int64(t.NumSplits))
+	}
+	first := int64(0)
+	for _, r := range s.splits {
+		if err := r.read(ctx, t, first); err != nil {
+			return nil, err
+		}
+		first += r.count
+	}
+	if s.origIDs != nil {
+		t.OrigID, err = s.origIDs()
+	}
+	return t, err
+}
+
+// setFeatures says how many nodes and features there are.
+func (s *source) setFeatures(path string, nodes, features int64) error {
+	if features < 1 || features > format.MaxFeatures {
+		return errFeatures(path, features)
+	}
+	if nodes > MaxNodes {
+		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, nodes, int64(MaxNodes))
+	}
+	s.info.Nodes, s.info.Features = nodes, int(features)
+	return nil
+}
+
+func errFeatures(path string, features int64) error {
+	return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, features, format.MaxFeatures)
+}
+
+// openArray opens a .npy file, which Close closes.
+func (s *source) openArray(path string) (*npy.Array, error) {
+	a, err := npy.Open(s.fsys, path)
+	if err == nil {
+		s.open = append(s.open, a)
+	}
+	return a, err
+}
+
+// openRaw opens an array without header, which Close closes.
+func (s *source) openRaw(path string, t npy.Type, shape ...int64) (*npy.Array, error) {
+	a, err := npy.OpenRaw(s.fsys, path, t, shape...)
+	if err == nil {
+		s.open = append(s.open, a)
+	}
+	return a, err
+}
+
+// openIntegers opens an array of integers with one of the given numbers of axes;
+// want says the same in words.
+func (s *source) openIntegers(path, want string, axes ...int) (*npy.Array, error) {
+	a, err := s.openArray(path)
+	if err == nil && (!a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape))) {
+		err = wrongShape(a, want)
+	}
+	return a, err
+}
+
+// wrongShape is the error of an array of another type or shape than is wanted.
+func wrongShape(a *npy.Array, want string) error { return wrongHeader(a.Path(), &a.Header, want) }
+
+func wrongHeader(path string, h *npy.Header, want string) error {
+	return fmt.Errorf("%w: %s: %s array of shape %v (want %s)", ErrInvalid, path, h.Type, h.Shape, want)
+}
+
+// isColumn tells whether a shape is [n] or [n,1].
+func isColumn(shape []int64) bool {
+	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
+}
+
+// asNode is the node of a row where rows are nodes.
+func asNode(row int64) (node int64, ok bool) { return row, true }
+
+// each calls body with every element of an array, in the order of the file. next
+// fills its argument with the elements that follow.
+func each[T npy.Number](ctx context.Context, elements int64, next func([]T) error, body func(i int64, v T) error) error {
+	block := make([]T, min(edgeBlock, elements))
+	for first := int64(0); first < elements; first += int64(len(block)) {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		block = block[:min(int64(len(block)), elements-first)]
+		if err := next(block); err != nil {
+			return err
+		}
+		for i, v := range block {
+			if err := body(first+int64(i), v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fromStart reads an array from its start on.
+func fromStart[T npy.Number](a *npy.Array) func([]T) error {
+	first := int64(0)
+	return func(dst []T) error {
+		err := npy.Read(a, dst, first)
+		first += int64(len(dst))
+		return err
+	}
+}
+
+// openLabelArray opens labels in a .npy file with n rows (negative: any number), of which nodeOf tells the nodes.
+func (s *source) openLabelArray(path string, n int64, as LabelsAs, nodeOf func(row int64) (int64, bool)) error {
+	a, err := s.openArray(path)
+	if err != nil {
+		return err
+	}
+	if err := s.checkLabels(path, &a.Header, n, as); err != nil {
+		return err
+	}
+	s.readLabelArray(a, as, nodeOf)
+	return nil
+}
+
+// readLabelArray makes an array the labels: one a row, or several.
+func (s *source) readLabelArray(a *npy.Array, as LabelsAs, nodeOf func(row int64) (int64, bool)) {
+	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
+		return readLabels(as, a.Path(), labelColumns(&a.Header), to, func(sink *labelSink) error {
+			if a.Type == npy.Text {
+				return sink.texts(a, nodeOf)
+			}
+			return sink.numbersOf(ctx, a.Path(), &a.Header, fromStart[float64](a), nodeOf)
+		})
+	}
+}
+
+// checkLabels checks the shape of labels of n nodes (negative: any number), and counts what they take in memory.
+func (s *source) checkLabels(path string, h *npy.Header, n int64, as LabelsAs) error {
+	isText := h.Type == npy.Text && isColumn(h.Shape)
+	if n < 0 && len(h.Shape) > 0 {
+		n = h.Shape[0]
+	}
+	if !h.Type.IsNumber() && !isText || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
+		return wrongHeader(path, h, fmt.Sprintf("a row of numbers for each of %d nodes", n))
+	}
+	l := labelColumns(h)
+	if l < 1 || l > format.MaxLabelColumns {
+		return fmt.Errorf("%w: %s: %d labels a node (want 1 to %d)", ErrInvalid, path, l, format.MaxLabelColumns)
+	}
+	switch {
+	case isText:
+		l = 20 + h.Width // of ASCII
+	case isColumn(h.Shape), h.Type.IsFloat() && as != LabelsAsMulti, as == LabelsAsValues:
+		l *= 4
+	}
+	s.info.RowBytes += l
+	return nil
+}
+
+// labelColumns is the number of labels in a row of an array.
+func labelColumns(h *npy.Header) int64 {
+	if isColumn(h.Shape) {
+		return 1
+	}
+	return h.Shape[1]
+}
+
+// numbersOf takes labels from an array; next fills its argument with the elements
+// that follow.
+func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error, nodeOf func(row int64) (int64, bool)) error {
+	rows, l := h.Shape[0], s.columns
+	return each(ctx, h.Elements(), next, func(i int64, v float64) error {
+		row, column := i/l, i%l
+		if h.Fortran {
+			row, column = i%rows, i/rows
+		}
+		node, ok := nodeOf(row)
+		if !ok {
+			return nil
+		}
+		if err := s.number(node, column, v); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+		}
+		return nil
+	})
+}
+
+// texts takes labels from an array of text.
+func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) error {
+	texts, err := a.Strings()
+	if err != nil {
+		return err
+	}
+	for row, text := range texts {
+		node, ok := nodeOf(int64(row))
+		if !ok {
+			continue
+		}
+		if err := s.text(node, 0, []byte(text)); err != nil {
+			return fmt.Errorf("%w: %s: row %d: %w", ErrInvalid, a.Path(), row, err)
+		}
+	}
+	return nil
+}
+
+// addSplits adds splits behind those that are known.
+func (s *source) addSplits(path string, count int64, read func(ctx context.Context, to *format.RowTable, first int64) error) error {
+	s.splits = append(s.splits, splitReader{count, read})
+	s.info.RowBytes += count
+	total := int64(0)
+	for _, r := range s.splits {
+		total += r.count
+	}
+	if total > format.MaxSplits {
+		return fmt.Errorf("%w: %s: %d splits (at most %d)", ErrInvalid, path, total, format.MaxSplits)
+	}
+	return nil
+}
+
+func numSplits(a *npy.Array) int64 {
+	if len(a.Shape) == 1 {
+		return 1
+	}
+	return a.Shape[0]
+}
+
+// addSplitArray adds the splits of an array [k,n] or [n] of n rows (negative: any number), of which nodeOf tells the nodes.
+func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int64, bool)) error {
+	a, err := s.openIntegers(path, "integers [k,n]: 0 train, 1 valid, 2 test, -1 none", 1, 2)
+	if err != nil {
+		return err
+	}
+	count, rows := numSplits(a), a.Shape[len(a.Shape)-1]
+	if n >= 0 && rows != n {
+		return fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, path, a.Shape, n)
+	}
+	return s.addSplits(path, count, func(ctx context.Context, to *format.RowTable, first int64) error {
+		return each(ctx, a.Elements(), fromStart[int64](a), func(i, v int64) error {
+			split, row := i/rows, i%rows
+			if a.Fortran {
+				split, row = i%count, i/count
+			}
+			if v < -1 || v > 2 {
+				return fmt.Errorf("%w: %s: split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", ErrInvalid, a.Path(), split, a.Element(i), row)
+			}
+			if node, ok := nodeOf(row); ok {
+				to.Splits[node*int64(to.NumSplits)+first+split] = uint8(v + 1)
+			}
+			return nil
+		})
+	})
+}

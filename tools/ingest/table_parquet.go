@@ -1,0 +1,393 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/hopfeed/hopfeed/tools/parquet"
+)
+
+// parquetTable is a Parquet file or a folder of them.
+type parquetTable struct {
+	*parquet.Table
+	header
+	columns []*parquet.Column
+	mapped  bool // ids may be text
+}
+
+// parquetBlock is about how many cells are read in one go.
+const parquetBlock = 1 << 12
+
+// openParquetTable opens a table. Its header has all columns but the fields of structures that no flag names.
+func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*parquetTable, error) {
+	file, err := parquet.Open(fsys, path, memory)
+	if err != nil {
+		return nil, err
+	}
+	t := &parquetTable{Table: file, header: header{named: true}, mapped: o.MapIDs}
+	f := o.Columns
+	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features)
+	for i := range file.Columns {
+		if c := &file.Columns[i]; !c.Field || slices.Contains(asked, c.Name) {
+			t.names, t.columns = append(t.names, c.Name), append(t.columns, c)
+		}
+	}
+	return t, nil
+}
+
+// chooseNodes decides which column of a table of nodes is what.
+func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
+	var values []columnValues
+	for _, c := range t.columns {
+		isNumber := c.Kind == parquet.Integer || c.Kind == parquet.Float || c.Kind == parquet.Bool
+		values = append(values, columnValues{
+			id:     !c.List && (c.Kind == parquet.Integer || c.Kind == parquet.Text) && !c.Key,
+			number: isNumber && !c.List && !c.Key, // keys of folders are no features
+			list:   isNumber && c.List,
+			what:   c.Type,
+		})
+	}
+	n := &nodeTable{table: t, path: t.Path, byRow: true, columnwise: true}
+	var err error
+	if n.nodeColumns, err = t.nodeColumns(values, o, wanted{features: true, labels: true, splits: true}); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, t.Path, err)
+	}
+	switch {
+	case n.id < 0 && t.Keyed():
+		err = fmt.Errorf("%w: %s: its rows are in the order of its key=value folders, so a column must hold the ids of the nodes: name it with --%s",
+			ErrOptions, t.Path, idRole.flag)
+	case n.id < 0 && t.mapped:
+		err = fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, t.Path, idRole.flag)
+	case t.Rows > MaxNodes:
+		err = fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, t.Path, t.Rows, int64(MaxNodes))
+	}
+	return n, err
+}
+
+func (t *parquetTable) check(column int, as use) error {
+	c := t.columns[column]
+	number := c.Kind == parquet.Integer || c.Kind == parquet.Float
+	var want string
+	switch as {
+	case asID:
+		if c.List || !number && !(t.mapped && c.Kind == parquet.Text) {
+			if want = "whole numbers; --ids map takes text too"; t.mapped {
+				want = "whole numbers or text"
+			}
+		}
+	case asWeight:
+		if c.List || !number {
+			want = "numbers"
+		}
+	case asSplit:
+		if c.List || c.Kind == parquet.Other {
+			want = "integers, truth values or text"
+		}
+	case asLabel, asOneLabel:
+		if c.List && as == asOneLabel {
+			return fmt.Errorf("%w: %s: column %q is a list, which holds all labels: name it alone with --%s",
+				ErrOptions, t.Path, c.Name, labelRole.flag)
+		}
+		if c.Kind == parquet.Other || c.List && c.Kind == parquet.Text {
+			want = "numbers or text, or lists of numbers"
+		}
+	}
+	if want == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: column %q is %s (want %s)", ErrInvalid, t.Path, c.Name, c.Type, want)
+}
+
+func (t *parquetTable) width(column int) (int, error) {
+	c := t.columns[column]
+	if !c.List {
+		return 1, nil
+	}
+	r, err := t.Read(c)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	for n := 0; ; {
+		cells, err := r.Next(parquetBlock)
+		if err == io.EOF {
+			return max(1, n), nil
+		} else if err != nil {
+			return 0, err
+		}
+		for _, starts := range cells.Starts {
+			if starts && n > 0 {
+				return n, nil
+			}
+			n++
+		}
+	}
+}
+
+func (t *parquetTable) read(columns []int) (_ rows, err error) {
+	r := &parquetRows{table: t, columns: columns, cells: make([]*parquet.Cells, len(columns)), row: -1}
+	if r.stride, err = t.width(columns[0]); err != nil {
+		return nil, err
+	}
+	for _, i := range columns {
+		reader, err := t.Read(t.columns[i])
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		r.readers = append(r.readers, reader)
+	}
+	return r, nil
+}
+
+// parquetRows reads rows of a Parquet table, a block at a time.
+type parquetRows struct {
+	table   *parquetTable
+	columns []int
+	readers []*parquet.Reader
+	cells   []*parquet.Cells // of the block, for each column
+	stride  int              // cells of a row: more than 1 in a list
+	at      int              // first cell of the row
+	row     int64
+	digits  [32]byte
+}
+
+func (r *parquetRows) next() error {
+	r.row++
+	if r.at += r.stride; r.cells[0] == nil || r.at >= r.cells[0].N {
+		r.at = 0
+		for i, reader := range r.readers {
+			cells, err := reader.Next(r.stride * max(1, parquetBlock/r.stride))
+			if err != nil && (err != io.EOF || i == 0) {
+				return err
+			}
+			if r.cells[i] = cells; err != nil || cells.N != r.cells[0].N {
+				return fmt.Errorf("%w: %s: columns %q and %q have different lengths",
+					ErrInvalid, r.table.Path, r.column(0).Name, r.column(i).Name)
+			}
+		}
+	}
+	if r.cells[0].Starts == nil {
+		return nil
+	}
+	return r.checkList()
+}
+
+// checkList compares the length of a list with that of the first row.
+func (r *parquetRows) checkList() error {
+	c := r.cells[0]
+	bad := min(r.at+r.stride, c.N) // the first cell that should be within the list, and is not
+	for k := range bad - r.at {
+		if c.Starts[r.at+k] != (k == 0) {
+			bad = r.at + k
+			break
+		}
+	}
+	switch {
+	case bad == r.at+r.stride:
+		return nil
+	case bad == r.at: // the list before goes on
+		r.row--
+	case c.Null[r.at]:
+		return atRow(r, r.errNull(0))
+	}
+	return atRow(r, fmt.Errorf("%s is not a list of %d values, as in row 0", r.table.place(r.columns[0]), r.stride))
+}
+
+func (r *parquetRows) column(k int) *parquet.Column { return r.table.columns[r.columns[k]] }
+
+func (r *parquetRows) errNull(k int) error {
+	return fmt.Errorf("%s: %w", r.table.place(r.columns[k]), errNull)
+}
+
+func (r *parquetRows) cell(k int) cell {
+	if len(r.columns) == 1 {
+		return cell{cells: r.cells[0], i: r.at + k}
+	}
+	return cell{cells: r.cells[k], i: r.at}
+}
+
+// id writes floats without a fraction: pandas writes ids as floats if some are missing.
+func (r *parquetRows) id(k int) ([]byte, error) {
+	c := r.cells[k]
+	switch {
+	case c.Null[r.at]:
+		return nil, errNull
+	case r.at >= len(c.Floats):
+		return c.Text(r.at, r.digits[:]), nil
+	}
+	v := c.Floats[r.at]
+	if v != math.Trunc(v) || math.Abs(v) >= 1<<53 {
+		return nil, fmt.Errorf("id %v is not a whole number", v)
+	}
+	return strconv.AppendInt(r.digits[:0], int64(v), 10), nil
+}
+
+// floats reads a list.
+func (r *parquetRows) floats(dst []float32) error {
+	c := r.cells[0]
+	for k := range dst {
+		if c.Null[r.at+k] {
+			return r.errNull(0)
+		}
+		dst[k] = float32(c.Number(r.at + k))
+	}
+	return nil
+}
+
+func (r *parquetRows) node() (int64, error) { return r.row, nil }
+func (r *parquetRows) position() position   { return position{table: r.table.Table, row: r.row} }
+
+func (r *parquetRows) Close() error {
+	var errs []error
+	for _, reader := range r.readers {
+		errs = append(errs, reader.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openParquetNodes opens the table of nodes, and numbers the nodes by its rows.
+func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOptions) error {
+	t, err := openParquetTable(l.fsys, path, l.scratch.MemoryBytes, o)
+	if err != nil {
+		return err
+	}
+	l.open = append(l.open, t)
+	l.info.HeldBytes += t.Bytes()
+	n, err := t.chooseNodes(l.files.Columns)
+	if err != nil {
+		return err
+	}
+	for _, own := range []struct {
+		columns    []int
+		flag, file string
+	}{{n.features, "features", l.files.Features}, {n.labels, "labels", l.files.Labels}, {n.splitColumns(), "splits", l.files.Splits}} {
+		if own.columns != nil && own.file != "" {
+			return fmt.Errorf("%w: %s has %s of its own: leave out --%s", ErrOptions, path, own.flag, own.flag)
+		}
+	}
+	l.noteNodes(n, true)
+	l.nodes = n
+	if n.id >= 0 {
+		if err := t.check(n.id, asID); err != nil {
+			return err
+		}
+		if err := n.each(ctx, []int{n.id}, t.Rows, func(row int64, r rows) error {
+			if err := l.rowID(row, r); err != nil {
+				return fmt.Errorf("%s: %w", t.place(n.id), err)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	l.ids.nodes, l.ids.fixed = t.Rows, true
+	for _, i := range slices.Concat(n.splitColumns(), n.labels) { // which are read one after another
+		l.info.RowReadBytes = max(l.info.RowReadBytes, t.ReadBytes(t.columns[i]))
+	}
+	return nil
+}
+
+// rowID numbers the node of a row by its id, or else compares the id with the number of the row.
+func (l *edgeList) rowID(row int64, r rows) error {
+	id, err := r.id(0)
+	if err != nil {
+		return err
+	}
+	node, err := l.ids.node(id)
+	switch {
+	case err != nil || int64(node) == row:
+		return err
+	case l.ids.ids != nil:
+		return fmt.Errorf("id %.100q is there twice", id)
+	}
+	return fmt.Errorf("id %s (want %d, as rows must be in the order of ids; --ids map takes any order)", id, row)
+}
+
+// openFeatures opens the features of the nodes.
+func (t *parquetTable) openFeatures(ctx context.Context, l *edgeList, columns []int, width int) error {
+	if !t.columns[columns[0]].List {
+		return t.copyColumns(ctx, l, columns)
+	}
+	l.info.FeatureBytes = t.ReadBytes(t.columns[columns[0]])
+	l.features = func(int) (FeatureReader, error) {
+		r, err := t.read(columns)
+		return &rowReader{rows: r, width: width, nodes: t.Rows, place: t.Place}, err
+	}
+	return nil
+}
+
+// copyColumns copies feature columns to a scratch file, one after another, a row group
+// at a time: side by side, each would need pages of its own in memory.
+func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []int) error {
+	bytes := 4 * t.Rows * int64(len(columns))
+	if err := checkSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
+		return err
+	}
+	pending, err := l.fsys.Create(l.scratch.Path("features"))
+	if err != nil {
+		return err
+	}
+	defer pending.Abort()
+	task := l.scratch.Progress.Start("read features", bytes, progress.Bytes)
+	defer task.Done()
+	sum, err := t.copyGroups(ctx, pending, columns, task)
+	if err == nil {
+		err = pending.Commit()
+	}
+	if err != nil {
+		return err
+	}
+	return l.openCopied(npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}, sum, t.Place)
+}
+
+// copyGroups writes the feature columns, in the order in which the files have them, and
+// returns their sumElements.
+func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, columns []int, task progress.Task) (sum uint64, err error) {
+	r, err := t.Read(t.columns[columns[0]])
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	values, n := make([]float32, parquetBlock), int64(len(columns))
+	for g, group := range t.Groups() {
+		for k, column := range columns {
+			if err := errors.Join(context.Cause(ctx), r.Restart(t.columns[column], g, g+1)); err != nil {
+				return 0, err
+			}
+			for row := group.First; ; {
+				cells, err := r.Next(parquetBlock)
+				if err == io.EOF {
+					break
+				} else if err != nil {
+					return 0, err
+				}
+				for i := range cells.N {
+					if values[i] = float32(cells.Number(i)); !cells.Null[i] && values[i]-values[i] == 0 {
+						continue
+					}
+					bad := errNull
+					if !cells.Null[i] {
+						bad = fmt.Errorf("%v %s", cells.Number(i), notFinite)
+					}
+					return 0, fmt.Errorf("%w: %s, %s: %w", ErrInvalid, t.Place(row+int64(i)), t.place(column), bad)
+				}
+				sum += sumElements(row*n+int64(k), n, values[:cells.N])
+				if _, err := to.WriteAt(dtype.BytesOf(values[:cells.N]), 4*(int64(k)*t.Rows+row)); err != nil {
+					return 0, err
+				}
+				row += int64(cells.N)
+				task.Add(4 * int64(cells.N))
+			}
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,400 @@
+package ingest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// textTable is a table of text, with fields separated by commas, semicolons, tabs or spaces.
+type textTable struct {
+	header
+	fsys     vfs.FS
+	path     string
+	comments string
+	sep      byte
+	line     []byte         // the header, which begins each file; nil: none
+	values   []columnValues // of the columns, as the first row shows
+	widths   []int          // of columns that are lists, in the first row
+	loose    bool           // rows may have more or fewer fields, where these are not read
+	ids      *numbering     // of nodes; nil: row i is node i
+	id       int            // column of the ids; -1: row i is node i
+}
+
+// openPlainTable opens a table without ids, comments and header.
+func openPlainTable(fsys vfs.FS, path string) (*nodeTable, error) {
+	t := &textTable{fsys: fsys, path: path, id: -1}
+	file, err := openText(fsys, path, "")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	line, err := firstLine(file)
+	if err != nil {
+		return nil, err
+	}
+	t.sep = separator(line, false)
+	t.header = numbered(len(t.split(nil, line)))
+	n := &nodeTable{nodeColumns: nodeColumns{header: t.header, id: -1}, table: t, path: path, byRow: true}
+	n.features, n.labels = n.others(), n.others()
+	return n, nil
+}
+
+// textNodes says what a text table of nodes is opened for.
+type textNodes struct {
+	path    string
+	columns Columns
+	want    wanted // what is taken from it, if it is there
+	must    wanted // what has to be there
+}
+
+// openTextNodes opens a table with ids, and decides which of its columns is what. A first line that
+// names columns is a header: one with a customary name, or without an id and without numbers.
+func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error) {
+	file, err := openTextParts(fsys, f.path, "#%")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	line, err := firstLine(file)
+	if err != nil {
+		return nil, err
+	}
+	place := fmt.Sprintf("%s: line %d", file.path, file.number)
+	t := &textTable{fsys: fsys, path: f.path, comments: "#%", ids: ids, sep: separator(line, true)}
+	fields := t.split(nil, line)
+	t.header = headerOf(fields)
+	if t.namesNodes(fields, f.columns, f.want) {
+		t.line = slices.Clone(line)
+		file.skipped, file.begun = t.line, true
+		if line, err = file.next(); err == io.EOF {
+			return nil, fmt.Errorf("%w: %s: the table has a header, but no rows", ErrInvalid, f.path)
+		} else if err != nil {
+			return nil, err
+		}
+	} else {
+		t.sep = separator(line, ids.ids != nil)
+		t.header = numbered(len(t.split(nil, line)))
+	}
+	if fields = t.split(nil, line); len(fields) != len(t.names) {
+		return nil, t.errFields(file, len(fields))
+	}
+	for _, b := range fields {
+		isNumber := isMissing(b) || isFloat(b)
+		t.values = append(t.values, columnValues{id: !isList(b), number: isNumber, list: isList(b), what: "text"})
+		t.widths = append(t.widths, len(listItems(nil, b)))
+	}
+	n := &nodeTable{table: t, path: f.path}
+	if n.nodeColumns, err = t.nodeColumns(t.values, f.columns, f.want); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
+	}
+	t.id, n.byRow = n.id, n.id < 0
+	if n.byRow && ids.ids != nil {
+		return nil, fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, place, idRole.flag)
+	}
+	for _, r := range []struct {
+		must  bool
+		found int
+		flag  string
+	}{
+		{f.must.features, len(n.features), "feature-columns"},
+		{f.must.labels, len(n.labels), labelRole.flag},
+		{f.must.splits, len(n.splitColumns()), splitRole.flag},
+	} {
+		if r.must && r.found == 0 && !t.named && len(t.names) == 1 {
+			return nil, file.errorf("one field (want an id and values)")
+		}
+		if r.must && r.found == 0 {
+			return nil, fmt.Errorf("%w: %s: no column is recognised by its name: name it with --%s (the columns are %s)",
+				ErrOptions, place, r.flag, t.all())
+		}
+	}
+	return n, nil
+}
+
+// namesNodes tells whether the first line names the columns of nodes.
+func (t *textTable) namesNodes(fields [][]byte, o Columns, want wanted) bool {
+	asked := []string{o.ID}
+	for _, role := range []struct {
+		want    bool
+		columns []string
+	}{{want.labels, o.Label}, {want.splits, o.Split}, {want.features, o.Features}} {
+		if role.want {
+			asked = append(asked, role.columns...)
+		}
+	}
+	if slices.ContainsFunc(asked, byName) {
+		return true
+	}
+	if t.ids.has(fields[0]) {
+		return false
+	}
+	return isIndex(t.names[0]) || len(t.withRoles(append(maskRoles[:], idRole, labelRole, splitRole)...)) > 0 ||
+		!slices.ContainsFunc(fields, isFloat)
+}
+
+func firstLine(file *textFile) ([]byte, error) {
+	line, err := file.next()
+	if err == io.EOF {
+		err = fmt.Errorf("%w: %s: the table has no rows", ErrInvalid, file.path)
+	}
+	return line, err
+}
+
+// openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells
+// the direction. It decides which column is what; t is nil if there are no edges.
+func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c edgeColumns, err error) {
+	file, err := openTextParts(l.fsys, path, "")
+	if err != nil {
+		return nil, c, err
+	}
+	defer file.Close()
+	line, err := l.readComments(file, o)
+	if line == nil || err != nil {
+		return nil, c, err
+	}
+	t = &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1, sep: separator(line, true)}
+	line, place := slices.Clone(line), fmt.Sprintf("%s: line %d", file.path, file.number)
+	fields := t.split(nil, line)
+	t.header = headerOf(fields)
+	if o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, file.glance(), t.sep)) {
+		t.line, t.loose = line, false
+	} else {
+		t.sep = separator(line, o.MapIDs)
+		t.header = numbered(len(t.split(nil, line)))
+	}
+	if len(t.names) < 2 {
+		return nil, c, file.errorf("%.100q is not an edge (want a source and a destination)", line)
+	}
+	if c, err = t.edgeColumns(o.Columns); err != nil {
+		hint := ""
+		if t.named && o.Header == "" {
+			hint = "; if the line is an edge, give --header no"
+		}
+		return nil, c, fmt.Errorf("%w: %s: %w%s", ErrOptions, place, err, hint)
+	}
+	if err := c.checkItems(o.Bipartite); err != nil {
+		return nil, c, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
+	}
+	return t, c, nil
+}
+
+// readComments reads the comments in front of the edges, and the line after them,
+// or nil at the end of the file.
+func (l *edgeList) readComments(t *textFile, o TableOptions) ([]byte, error) {
+	for {
+		line, err := t.next()
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		words := bytes.Fields(line)
+		if len(words) > 0 && words[0][0] != '#' && words[0][0] != '%' {
+			t.comments = "#%"
+			return line, nil
+		}
+		if t.number > 1 || len(words) < 2 || string(words[0]) != "%" {
+			continue
+		}
+		direction := map[string]Direction{"sym": Undirected, "asym": Directed, "bip": Undirected}[string(words[1])]
+		if string(words[1]) == "bip" && !o.Bipartite {
+			return nil, t.errorf("a bipartite graph, in which sources and destinations have ids of their own: give --ids bipartite")
+		}
+		if direction != UnknownDirection {
+			l.info.Direction, l.info.DirectionFrom = direction, t.path+": line 1"
+		}
+	}
+}
+
+// namesEdges tells whether the first line of an edge list names the columns: a flag calls a column by
+// name, both ends have customary names, or the first field is that of an index; if ids are numbers,
+// neither of the first two fields begins as a number; if ids may be any text, a field is no number, but is one in
+// the next line.
+func (o TableOptions) namesEdges(h header, fields, next [][]byte) bool {
+	if len(fields) < 2 {
+		return false
+	}
+	if slices.ContainsFunc([]string{o.Columns.Source, o.Columns.Destination, o.Columns.Weight}, byName) || isIndex(h.names[0]) {
+		return true
+	}
+	if len(h.withRoles(sourceRole)) > 0 && len(h.withRoles(destinationRole, itemRole)) > 0 {
+		return true
+	}
+	if !o.MapIDs {
+		return !startsNumber(fields[0]) && !startsNumber(fields[1])
+	}
+	for i := range min(len(fields), len(next)) {
+		if isFloat(next[i]) && !isFloat(fields[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// startsNumber tells whether a field begins as a number does, if perhaps a wrong one.
+func startsNumber(b []byte) bool {
+	return len(b) > 0 && bytes.IndexByte([]byte("+-.0123456789"), b[0]) >= 0
+}
+
+// split returns the fields of a line; an empty line is one empty field.
+func (t *textTable) split(fields [][]byte, line []byte) [][]byte {
+	if fields = split(fields[:0], line, t.sep); len(fields) == 0 {
+		fields = append(fields, nil)
+	}
+	return fields
+}
+
+func (t *textTable) errFields(file *textFile, n int) error {
+	if t.ids == nil {
+		return file.fieldsError("%d fields (want %d)", n, len(t.names))
+	}
+	return file.fieldsError("%d fields (want %d, as the first line has)", n, len(t.names))
+}
+
+func (t *textTable) isList(column int) bool { return t.values != nil && t.values[column].list }
+
+func (t *textTable) width(column int) (int, error) {
+	if t.isList(column) {
+		return t.widths[column], nil
+	}
+	return 1, nil
+}
+
+func (t *textTable) check(column int, as use) error {
+	if as == asSplit && t.isList(column) {
+		return fmt.Errorf("%w: %s: column %s is a list (want one split a node)", ErrInvalid, t.path, t.name(column))
+	}
+	return nil
+}
+
+func (t *textTable) Close() error { return nil }
+
+func (t *textTable) read(columns []int) (rows, error) {
+	file, err := openTextParts(t.fsys, t.path, t.comments)
+	if err != nil {
+		return nil, err
+	}
+	file.skipped = t.line
+	r := &textRows{textFile: file, table: t, columns: columns, row: -1, last: slices.Max(columns)}
+	r.isList = len(columns) == 1 && t.isList(columns[0])
+	return r, nil
+}
+
+// textRows reads rows of a text table.
+type textRows struct {
+	*textFile
+	table         *textTable
+	columns       []int
+	last          int // of columns
+	isList        bool
+	row           int64
+	fields, items [][]byte
+}
+
+func (r *textRows) next() error {
+	line, err := r.textFile.next()
+	if err != nil {
+		return err
+	}
+	r.row++
+	t := r.table
+	r.fields = t.split(r.fields, line)
+	if n := len(r.fields); n <= r.last || !t.loose && n != len(t.names) {
+		return t.errFields(r.textFile, n)
+	}
+	if r.isList {
+		column := r.columns[0]
+		if r.items = listItems(r.items[:0], r.fields[column]); len(r.items) != t.widths[column] {
+			return r.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(column), len(r.items), t.widths[column])
+		}
+	}
+	return nil
+}
+
+func (r *textRows) cell(k int) cell {
+	if r.isList {
+		return cell{field: r.items[k]}
+	}
+	return cell{field: r.fields[r.columns[k]]}
+}
+
+func (r *textRows) id(k int) ([]byte, error) { return r.fields[r.columns[k]], nil }
+
+func (r *textRows) node() (int64, error) {
+	t := r.table
+	if t.ids == nil {
+		return r.row, nil
+	}
+	if t.id < 0 {
+		return r.row, t.ids.row(r.row)
+	}
+	node, err := t.ids.node(r.fields[t.id])
+	return int64(node), err
+}
+
+func (r *textRows) position() position { return position{path: r.path, line: r.number} }
+
+func (r *textRows) floats(dst []float32) error {
+	for k := range dst {
+		b := r.cell(k).field
+		v, ok := parseFloat(b)
+		if ok && v-v == 0 {
+			dst[k] = v
+			continue
+		}
+		column := fmt.Sprintf("column %d", k)
+		if r.table.named && !r.isList {
+			column = r.table.place(r.columns[k])
+		}
+		return fmt.Errorf("%s: %.100q %s", column, b, notFinite)
+	}
+	return nil
+}
+
+// listItems appends the items of a list in one field: numbers between brackets, or
+// without, separated by commas, semicolons, bars or spaces.
+func listItems(items [][]byte, field []byte) [][]byte {
+	field = bytes.TrimSpace(field)
+	if n := len(field); n >= 2 && strings.Contains("[] () {}", string([]byte{field[0], field[n-1]})) {
+		field = bytes.TrimSpace(field[1 : n-1])
+	}
+	sep := byte(' ')
+	if at := bytes.IndexAny(field, ",;|"); at >= 0 {
+		sep = field[at]
+	}
+	return split(items, field, sep)
+}
+
+// isList tells whether a field is a list of numbers.
+func isList(field []byte) bool {
+	field = bytes.TrimSpace(field)
+	if len(field) == 0 || isFloat(field) {
+		return false
+	}
+	items := listItems(nil, field)
+	bracketed := bytes.IndexByte([]byte("[({"), field[0]) >= 0
+	return (len(items) > 1 || bracketed && len(items) == 1) && !slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
+}
+
+// isMissing tells whether a field is what tables have for a number that is not there.
+func isMissing(field []byte) bool {
+	names := []string{"na", "n/a", "null", "none", "<na>"}
+	return len(field) == 0 || slices.Contains(names, strings.ToLower(string(field[:min(8, len(field))])))
+}
+
+func isFloat(b []byte) bool { _, ok := parseFloat(b); return ok }
+
+// wholeNumber removes a fraction of zeros: pandas writes whole numbers so if some are missing.
+func wholeNumber(b []byte) []byte {
+	whole, fraction, ok := bytes.Cut(b, []byte("."))
+	if ok && len(whole) > 0 && len(bytes.Trim(fraction, "0")) == 0 {
+		return whole
+	}
+	return b
+}
