@@ -57,7 +57,7 @@ type library struct {
 	sum func(data []byte) (func() (float64, error), error)
 }
 
-var libraries = []library{{"ours", ourDigest, ourSum}, {"parquet-go", theirDigest, theirSum}}
+var libraries = []library{{"ours", ourDigest, ourSum}, {"parquet-go", theirDigest, theirSum}, {"arrow", arrowDigest, arrowSum}}
 
 // inMemory is a disk with one file.
 func inMemory(data []byte) (vfs.FS, error) {

@@ -22,16 +22,15 @@ func speed(paths []string) error {
 		if err != nil {
 			return err
 		}
-		var read [2]func() (float64, error)
+		read := make([]func() (float64, error), len(libraries))
 		for i, l := range libraries {
 			if read[i], err = l.sum(data); err != nil {
 				return err
 			}
 		}
-		var ratios []float64
+		ratios := make([][]float64, len(libraries))
 		for range rounds {
-			var took [2]time.Duration
-			var sums [2]float64
+			took, sums := make([]time.Duration, len(libraries)), make([]float64, len(libraries))
 			for i, l := range libraries {
 				runtime.GC() // of what the other has left
 				start := machine.CPUTime()
@@ -41,13 +40,18 @@ func speed(paths []string) error {
 				took[i] = machine.CPUTime() - start
 			}
 			// Sums of pages and of cells round differently.
-			if math.Abs(sums[0]-sums[1]) > 1e-9*math.Abs(sums[0]) {
-				return fmt.Errorf("%s: sums of %v and %v", path, sums[0], sums[1])
+			for i, l := range libraries[1:] {
+				if math.Abs(sums[0]-sums[i+1]) > 1e-9*math.Abs(sums[0]) {
+					return fmt.Errorf("%s: %s: sums of %v and %v", path, l.name, sums[0], sums[i+1])
+				}
+				ratios[i+1] = append(ratios[i+1], took[0].Seconds()/took[i+1].Seconds())
 			}
-			ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
 		}
-		slices.Sort(ratios)
-		fmt.Printf("%s: ours / parquet-go %.2f (%.2f to %.2f)\n", filepath.Base(path), ratios[rounds/2], ratios[0], ratios[rounds-1])
+		for i, l := range libraries[1:] {
+			r := ratios[i+1]
+			slices.Sort(r)
+			fmt.Printf("%s: ours / %s %.2f (%.2f to %.2f)\n", filepath.Base(path), l.name, r[rounds/2], r[0], r[rounds-1])
+		}
 	}
 	return nil
 }
