@@ -182,7 +182,7 @@ func checkMemory(t *testing.T, dir string, j memoryJob) {
 // split, splits.npy, in a file of its own.
 func writeHub(t *testing.T, dir string) {
 	t.Helper()
-	const nodes, splits = 800_000, 16
+	const nodes, splits = 400_000, 16
 	edges, features, labels, parts := make([]uint32, 2*nodes), make([]float32, nodes), make([]int32, nodes), make([]int8, splits*nodes)
 	for v := range nodes {
 		edges[v], features[v], labels[v] = uint32(v), float32(v%7), int32(v%3)
@@ -205,7 +205,7 @@ func writeHub(t *testing.T, dir string) {
 // labels and 64 splits a node, and a name.
 func writeWideRows(t *testing.T, dir string) {
 	t.Helper()
-	const nodes, labels, splits, width = 50_000, 40, 64, 12
+	const nodes, labels, splits, width = 30_000, 40, 64, 12
 	features, names := make([]float32, nodes), make([]rune, 0, width*nodes)
 	bits, parts := make([]int8, labels*nodes), make([]int8, splits*nodes)
 	for i := range bits {
@@ -262,7 +262,7 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 	writeHub(t, filepath.Join(dir, "arrays-hub"))
 	writeWideRows(t, filepath.Join(dir, "arrays-wide"))
 	for _, line := range []string{
-		"generate sbm -o large --nodes 20000 --edges 20000 --features 512 --classes 8 --labeled 1 --quiet",
+		"generate sbm -o large --nodes 16000 --edges 16000 --features 512 --classes 8 --labeled 1 --quiet",
 		"propagate large -o large-store --hops 1 --operator sym --chunk-rows 500 --quiet",
 		"import npy arrays-hub -o hub --quiet",
 		"propagate hub -o hub-store --hops 1 --operator sym --quiet",
@@ -276,8 +276,8 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		}
 	}
 	var names strings.Builder
-	for i := range 200_000 {
-		fmt.Fprintf(&names, "user-%d,product-%d\n", i, i*7919%100_000)
+	for i := range 100_000 {
+		fmt.Fprintf(&names, "user-%d,product-%d\n", i, i*7919%50_000)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "edges.csv"), []byte(names.String()), 0o666); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, runs := range []int{1, 2} {
 		d := base.CrashClone()
-		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.001 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
+		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.01 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
 		o := interruptedAtSave(t, d, 3, line)
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
@@ -55,7 +55,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("%+v of %d epochs", run, len(c.History))
 		}
 		// It is the model of as many epochs of undisturbed training.
-		must(t, d, fmt.Sprintf("train store --model sgc --hops 2 --lr 0.001 --epochs %d --run short", run.BestEpoch))
+		must(t, d, fmt.Sprintf("train store --model sgc --hops 2 --lr 0.01 --epochs %d --run short", run.BestEpoch))
 		short, err := checkpoint.Load(d, "short")
 		if err != nil || !reflect.DeepEqual(short.Parameters, c.Parameters) {
 			t.Errorf("the model is not that of epoch %d: %v", run.BestEpoch, err)

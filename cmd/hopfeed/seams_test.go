@@ -101,7 +101,7 @@ func tryPairs(t *testing.T, line string, options []option, refusals []refusal, f
 
 func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	const (
-		line   = "train graph --run run --model sage --hidden 8 --batch 16 --epochs 2 --seed 3 --quiet"
+		line   = "train graph --run run --model sage --hidden 8 --batch 32 --epochs 2 --seed 3 --quiet"
 		device = " --emulate gpu=1,mem=1GiB"
 		queues = " --queue 3 --gradients 3 --sync-every 4"
 	)
@@ -110,7 +110,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 		{feature: "model", flags: "--model gat", makesModel: true},
 		{feature: "sampler", flags: "--sampler labor", makesModel: true},
 		{feature: "sampler", flags: "--sampler ladies --fanout 40,40", makesModel: true},
-		{feature: "sampler", flags: "--sampler saint-rw", makesModel: true},
+		{feature: "sampler", flags: "--sampler saint-edge", makesModel: true},
 		{feature: "sampler", flags: "--sampler full", makesModel: true},
 		{feature: "cache", flags: "--cache degree:600"},
 		{feature: "cache", flags: "--cache presampled:60rows"},
@@ -147,7 +147,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	}
 	refusals := []refusal{
 		{"--sampler ladies", "--cache gns:60rows --sampler locality", "--fanout has 4 numbers for 2 layers"},
-		{"--sampler saint-rw", "--schedule multi-queue" + queues + " --emulate gpu=2", "which 2 ranks cannot share"},
+		{"--sampler saint-edge", "--schedule multi-queue" + queues + " --emulate gpu=2", "which 2 ranks cannot share"},
 		{"--schedule multi-queue", "--buffers", "give --queue"},
 		{"--cache optimal", "--memory", "at least, --memory allows 75 MiB"},
 	}
@@ -160,7 +160,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	}
 	for _, schedule := range byDevice {
 		refusals = append(refusals, refusal{schedule, "--placement storage", "the topology is not in pinned memory"})
-		for _, sampler := range []string{"--sampler ladies", "--sampler saint-rw", "--cache gns:60rows --sampler locality"} {
+		for _, sampler := range []string{"--sampler ladies", "--sampler saint-edge", "--cache gns:60rows --sampler locality"} {
 			refusals = append(refusals, refusal{schedule, sampler, "runs on the processor alone"})
 		}
 	}
@@ -170,7 +170,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 }
 
 func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
-	const line = "train store --run run --model sign --hidden 8 --batch 40 --shuffle chunk --epochs 2 --seed 3 --quiet"
+	const line = "train store --run run --model sign --hidden 8 --batch 80 --shuffle chunk --epochs 2 --seed 3 --quiet"
 	options := []option{
 		{feature: "model", flags: "--model sgc", makesModel: true},
 		{feature: "model", flags: "--model ssgc", makesModel: true},
@@ -184,7 +184,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
 		{feature: "placement", flags: "--placement host"},
 		{feature: "placement", flags: "--placement storage"},
 		{feature: "devices", flags: "--emulate gpu=1,mem=1GiB"},
-		{feature: "devices", flags: "--emulate gpu=1,mem=160KiB"},
+		{feature: "devices", flags: "--emulate gpu=1,mem=184KiB"},
 		{feature: "devices", flags: "--emulate gpu=3,mem=1GiB", makesModel: true, unless: "--placement storage"},
 		{feature: "memory", flags: "--memory 66MiB"},
 		{feature: "threads", flags: "--threads 1"},
@@ -198,7 +198,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
 	refusals := []refusal{
 		{"--shuffle rr", "--placement storage", "single rows cannot be reshuffled"},
 		{"--chunk-rows 8", "--placement storage", "must be a multiple of the store's"},
-		{"--model hoga", "--emulate gpu=1,mem=160KiB", "exceed the 160 KiB that is free on device"},
+		{"--model hoga", "--emulate gpu=1,mem=184KiB", "exceed the 184 KiB that is free on device"},
 	}
 	store := disk(t, generateLine, propagateLine)
 	tryPairs(t, line, options, refusals, func() *vfs.Mem { return store.CrashClone() },
@@ -206,7 +206,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
 }
 
 func TestTwoFeaturesPropagateTheBytesOfOne(t *testing.T) {
-	const line = "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 64 --seed 7 --quiet"
+	const line = "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 128 --seed 7 --quiet"
 	options := []option{
 		{feature: "dtype", flags: "--dtype float16", makesModel: true},
 		{feature: "rows", flags: "--rows all", makesModel: true},
@@ -228,7 +228,7 @@ func TestTwoFeaturesPropagateTheBytesOfOne(t *testing.T) {
 		{"--scratch", "--shard", "has its scratch files in the store"},
 		{"--force", "--shard", "a shard cannot replace a store that other shards write"},
 	}
-	graph := disk(t, "generate sbm -o graph --nodes 2000 --edges 8000 --features 64 --classes 3 --labeled 0.9 --seed 7")
+	graph := disk(t, "generate sbm -o graph --nodes 1200 --edges 5000 --features 64 --classes 3 --labeled 0.9 --seed 7")
 	tryPairs(t, line, options, refusals, func() *vfs.Mem { return graph.CrashClone() }, func(d *vfs.Mem) string {
 		return fmt.Sprint(digest(t, d, "store"))
 	})

@@ -159,7 +159,7 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 // Chunks have at most 8192 nodes, so the graph comes in two or more.
 func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 9000 --edges 40000 --features 6 --classes 3 --labeled 0.2 --seed 5")
-	for _, flags := range []string{"--model gcn --fanout 4,3", "--model sage --sampler saint-rw", "--model gat --layers 1 --fanout 5 --cache lru:500rows --norm 0"} {
+	for _, flags := range []string{"--model gcn --fanout 4,3", "--model sage --sampler saint-edge", "--model gat --layers 1 --fanout 5 --cache lru:500rows --norm 0"} {
 		want := ""
 		for i, place := range []string{"device", "host", "storage", "host --emulate gpu=1,mem=40MiB", "storage --emulate gpu=1,mem=40MiB", "auto --emulate gpu=1,mem=4800KiB"} {
 			placed := strings.Fields(place)[0]
