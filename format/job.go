@@ -67,9 +67,9 @@ func recordedFolder(name string) (folder string, ok bool) {
 	return folder, ok && isTableFolder(folder)
 }
 
-// writeWithChecksum writes a JSON file that ends with a line with its checksum, and makes
-// it durable.
-func writeWithChecksum(fsys vfs.FS, path string, v any) error {
+// WriteRecord writes a JSON file that ends with a line with its checksum, and makes it durable. Jobs keep their state
+// in such files.
+func WriteRecord(fsys vfs.FS, path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -77,8 +77,8 @@ func writeWithChecksum(fsys vfs.FS, path string, v any) error {
 	return writeFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(kernel.CRC32C(0, b))))
 }
 
-// readWithChecksum is the inverse of writeWithChecksum.
-func readWithChecksum(fsys vfs.FS, path string, v any) error {
+// ReadRecord is the inverse of WriteRecord.
+func ReadRecord(fsys vfs.FS, path string, v any) error {
 	b, err := readWhole(fsys, path, maxIndexBytes)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func readWithChecksum(fsys vfs.FS, path string, v any) error {
 // readJob reads job.json; without one, state is nil.
 func readJob(fsys vfs.FS, dir string) (state *jobState, err error) {
 	state = new(jobState)
-	err = readWithChecksum(fsys, filepath.Join(dir, jobFolder, jobName), state)
+	err = ReadRecord(fsys, filepath.Join(dir, jobFolder, jobName), state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -222,7 +222,7 @@ func (w *Writer) resume(state *jobState) error {
 	if same || w.job == "" && w.replacedCRC == "" {
 		return nil
 	}
-	return writeWithChecksum(w.fsys, w.jobPath(jobName), current)
+	return WriteRecord(w.fsys, w.jobPath(jobName), current)
 }
 
 // reuseFinishedTables counts each recorded table as finished if its files are there with
@@ -237,7 +237,7 @@ func (w *Writer) reuseFinishedTables() error {
 			continue
 		}
 		var r tableRecord
-		err := readWithChecksum(w.fsys, w.jobPath(e.Name()), &r)
+		err := ReadRecord(w.fsys, w.jobPath(e.Name()), &r)
 		for i := 0; err == nil && i < len(r.Files); i++ {
 			err = checkSize(w.fsys, filepath.Join(w.outputDir, filepath.FromSlash(r.Files[i].Path)), r.Files[i].Size)
 		}
@@ -257,7 +257,7 @@ func (w *Writer) reuseFinishedTables() error {
 // records that first.
 func (w *Writer) finish(folder string, files []writtenFile) error {
 	if w.job != "" {
-		if err := writeWithChecksum(w.fsys, w.jobPath(recordName(folder)), tableRecord{folder, files}); err != nil {
+		if err := WriteRecord(w.fsys, w.jobPath(recordName(folder)), tableRecord{folder, files}); err != nil {
 			return err
 		}
 	}

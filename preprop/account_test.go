@@ -3,7 +3,6 @@ package preprop
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -12,19 +11,19 @@ import (
 
 func TestWhatWouldMakeAJobFasterFollowsFromItsAccount(t *testing.T) {
 	for _, c := range []struct {
-		engine.Account
+		engine.TimeAccount
 		hops   float64
 		panels int
 		want   string
 	}{
-		{engine.Account{Reading: time.Second, Waiting: time.Second}, 3, 1, "cores"},
-		{engine.Account{Reading: time.Second, Waiting: 3 * time.Second, Writing: time.Minute}, 3, 1, "disk"},
-		{engine.Account{Writing: time.Minute}, 3, 1, "cores"}, // it was done beside the hops
-		{engine.Account{Publishing: 4 * time.Second}, 3, 8, "memory"},
-		{engine.Account{}, 3, 8, "cores"},
+		{engine.TimeAccount{Reading: 1, Waiting: 1}, 3, 1, "cores"},
+		{engine.TimeAccount{Reading: 1, Waiting: 3, Writing: 60}, 3, 1, "disk"},
+		{engine.TimeAccount{Writing: 60}, 3, 1, "cores"}, // it was done beside the hops
+		{engine.TimeAccount{Publishing: 4}, 3, 8, "memory"},
+		{engine.TimeAccount{}, 3, 8, "cores"},
 	} {
-		if got := c.Of(c.hops, c.panels); got.Faster != c.want || got.Hops != c.hops || got.Writing != c.Writing.Seconds() {
-			t.Errorf("%+v, %g s of hops, %d panels: %+v, want %s", c.Account, c.hops, c.panels, got, c.want)
+		if got := c.Of(c.hops, c.panels); got.Faster != c.want || got.Hops != c.hops || got.Writing != c.Writing {
+			t.Errorf("%+v, %g s of hops, %d panels: %+v, want %s", c.TimeAccount, c.hops, c.panels, got, c.want)
 		}
 	}
 }

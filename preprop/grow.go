@@ -82,13 +82,8 @@ func (s *jobContext) grow(o Options) error {
 			have.Hops = a.Hops
 		}
 	}
-	o.Hops, o.Operators = 0, nil
-	for _, all := range s.target.Operators {
-		operator, err := operator.Parse(all.Name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.storeDir, err)
-		}
-		o.Operators, o.Hops = append(o.Operators, operator), max(o.Hops, all.Hops)
+	if err := s.askFor(&o, s.target.Operators); err != nil {
+		return err
 	}
 	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
@@ -110,6 +105,19 @@ func (s *jobContext) grow(o Options) error {
 	}
 	s.options.ChunkRows = m.ChunkRows
 	s.beyond = beyond(s.target.Operators, asked)
+	return nil
+}
+
+// askFor sets the operators and hops of o to those of a store.
+func (s *jobContext) askFor(o *Options, all []format.Operator) error {
+	o.Operators, o.Hops = nil, 0
+	for _, one := range all {
+		parsed, err := operator.Parse(one.Name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.storeDir, err)
+		}
+		o.Operators, o.Hops = append(o.Operators, parsed), max(o.Hops, one.Hops)
+	}
 	return nil
 }
 

@@ -120,11 +120,7 @@ func (s *jobContext) checkPicked(rows int64) error {
 	return plan.ErrDoesNotFit(s.options.MemoryBytes, need)
 }
 
-// result is the Result before the job begins.
-func (s *jobContext) result(p *Plan) *Result {
-	return s.newResult(&s.graph.Manifest, p, int64(len(s.nodes)))
-}
-
+// newResult is the Result before the job begins.
 func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result {
 	r := &Result{
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,

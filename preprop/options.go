@@ -85,6 +85,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
+	if o.Planned == nil {
+		o.Planned = func(*Plan) {}
+	}
 	switch {
 	case o.Hops < 0 || o.Hops > format.MaxHops:
 		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
@@ -148,47 +151,49 @@ func ascend(nodes []uint32) bool {
 	return true
 }
 
-// checkApart fails if the graph and the store are the same directory, or one is in the
-// other: writing the store would change the graph. It follows symbolic links.
+// checkApart fails if the graph and the store are the same directory, or one is in the other: writing the store would
+// change the graph. It follows symbolic links.
 func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
-	graph, err := fsys.Resolve(graphDir)
+	inGraph, err := within(fsys, storeDir, graphDir)
 	if err != nil {
 		return err
 	}
-	store, err := fsys.Resolve(storeDir)
-	if err != nil {
-		return err
-	}
+	inStore, err := within(fsys, graphDir, storeDir)
 	switch {
-	case graph == store:
+	case err != nil:
+		return err
+	case inGraph && inStore:
 		return fmt.Errorf("%s: %w: it is the graph that is read (give another directory)", storeDir, ErrOptions)
-	case within(store, graph):
+	case inGraph:
 		return fmt.Errorf("%s: %w: it is in the graph %s (give another directory)", storeDir, ErrOptions, graphDir)
-	case within(graph, store):
+	case inStore:
 		return fmt.Errorf("%s: %w: the graph %s is in it (give another directory)", storeDir, ErrOptions, graphDir)
 	}
 	return nil
 }
 
-// checkScratch fails if the folder for scratch files is in the graph or in the store, whose
-// manifests list all of their files.
+// checkScratch fails if the folder for scratch files is in the graph or in the store, whose manifests list all of
+// their files.
 func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
-	at, err := fsys.Resolve(scratch)
-	if err != nil {
-		return err
-	}
 	for _, dir := range []string{graphDir, storeDir} {
-		if folder, err := fsys.Resolve(dir); err != nil {
+		if inside, err := within(fsys, scratch, dir); err != nil {
 			return err
-		} else if within(at, folder) {
+		} else if inside {
 			return fmt.Errorf("%s: %w: scratch files cannot be in %s (give another folder)", scratch, ErrOptions, dir)
 		}
 	}
 	return nil
 }
 
-// within tells whether path is folder or in it. Both are resolved.
-func within(path, folder string) bool {
-	inner, err := filepath.Rel(folder, path)
-	return err == nil && filepath.IsLocal(inner)
+// within tells whether path is folder or in it. It follows symbolic links.
+func within(fsys vfs.FS, path, folder string) (bool, error) {
+	at, err := fsys.Resolve(path)
+	if err != nil {
+		return false, err
+	}
+	if folder, err = fsys.Resolve(folder); err != nil {
+		return false, err
+	}
+	inner, err := filepath.Rel(folder, at)
+	return err == nil && filepath.IsLocal(inner), nil
 }

@@ -165,8 +165,8 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	if j.Plan, err = s.plan(ctx, j); err != nil {
 		return nil, err
 	}
-	j.Account.Planning = time.Since(s.start)
-	r := s.result(j.Plan)
+	j.Account.Planning = time.Since(s.start).Seconds()
+	r := s.newResult(&s.graph.Manifest, j.Plan, int64(len(s.nodes)))
 	if err := s.checkDisk(j.Plan); err != nil || s.options.DryRun {
 		return r, err
 	}
@@ -225,19 +225,13 @@ func (s *jobContext) checkOtherShards() error {
 	return nil
 }
 
-func (s *jobContext) callPlanned(j *engine.Job) {
-	if s.options.Planned != nil {
-		s.options.Planned(j.Plan)
-	}
-}
-
 // runAll does the whole job in this process.
 func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error {
 	store, err := s.create()
 	if err != nil {
 		return err
 	}
-	s.callPlanned(j)
+	s.options.Planned(j.Plan)
 	if err := s.workOn(ctx, j, store, r); err != nil {
 		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
 	}
@@ -324,9 +318,11 @@ func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	if err := s.removeHalfWritten(j.Scratch); err != nil {
 		return err
 	}
-	j.Results = engine.NewResultFiles(j.Fsys, j.Scratch, j.Matrices, s.target.StoredRows, s.target.Features, s.options.DType)
-	if j.ResultColumns, err = j.Results.Find(); err != nil {
-		return err
+	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, len(j.Matrices), s.target.StoredRows, s.nodes, s.target.Features, s.options.DType)
+	for k := range j.Results {
+		if j.ResultColumns[k], err = j.Results[k].Find(); err != nil {
+			return err
+		}
 	}
 	j.Checkpoints, err = j.FindCheckpoints()
 	return err

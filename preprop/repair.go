@@ -15,7 +15,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
@@ -103,15 +102,11 @@ func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Op
 	if err := s.checkMadeFrom(m); err != nil {
 		return err
 	}
-	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force, o.Operators, o.Hops = m.RowSet, m.ChunkRows, m.Split, m.Seed, false, nil, 0
-	for _, there := range m.Operators {
-		operator, err := operator.Parse(there.Name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.storeDir, err)
-		}
-		o.Operators, o.Hops = append(o.Operators, operator), max(o.Hops, there.Hops)
+	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force = m.RowSet, m.ChunkRows, m.Split, m.Seed, false
+	err := s.askFor(&o, m.Operators)
+	if err != nil {
+		return err
 	}
-	var err error
 	if o.DType, err = dtype.Parse(m.DType); err != nil {
 		return fmt.Errorf("%s: %w", s.storeDir, err)
 	}

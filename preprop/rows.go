@@ -122,22 +122,10 @@ func copyRow[T any](to, from []T, width int, row, i int64) {
 	}
 }
 
-// labeled tells whether node v is in the row set format.RowsLabeled: it has a
-// label, or is in any of the splits that the graph ships, chosen or not.
+// labeled tells whether node v is in the row set format.RowsLabeled: it has a label, or is in any of the splits that
+// the graph ships, chosen or not.
 func labeled(graph *format.RowTable, v int64) bool {
 	k := int64(graph.NumSplits)
-	for _, in := range graph.Splits[v*k : (v+1)*k] {
-		if in != format.SplitNone {
-			return true
-		}
-	}
-	if graph.Labels != nil {
-		return graph.Labels[v] >= 0
-	}
-	l := int64(graph.LabelColumns)
-	if graph.LabelValues != nil {
-		return slices.ContainsFunc(graph.LabelValues[v*l:(v+1)*l], func(value float32) bool { return value == value })
-	}
-	return graph.MultiLabels != nil && slices.ContainsFunc(graph.MultiLabels[v*l:(v+1)*l],
-		func(label int8) bool { return label >= 0 })
+	inSplit := func(in uint8) bool { return in != format.SplitNone }
+	return slices.ContainsFunc(graph.Splits[v*k:(v+1)*k], inSplit) || graph.Labelled(v)
 }

@@ -3,17 +3,14 @@ package preprop
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/product"
@@ -57,51 +54,20 @@ func (p *scratchRecord) folder(parent string) string { return filepath.Join(pare
 
 // readScratchRecord reads the record of a store's job. It is nil if there is none.
 func readScratchRecord(fsys vfs.FS, storeDir string) (*scratchRecord, error) {
-	path := filepath.Join(scratchInStore(storeDir), scratchRecordName)
-	f, err := fsys.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b := make([]byte, 1<<16)
-	n, err := f.ReadAt(b, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
 	p := new(scratchRecord)
-	text, sum, _ := strings.Cut(string(b[:n]), "\n")
-	if sum != checksumLine(text) || json.Unmarshal([]byte(text), p) != nil {
-		return nil, &format.CorruptError{File: path, Chunk: -1, Reason: "the record of where the job's scratch files are is damaged (remove it: what these files have is then computed again)"}
+	err := format.ReadRecord(fsys, filepath.Join(scratchInStore(storeDir), scratchRecordName), p)
+	var damage *format.CorruptError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.As(err, &damage):
+		damage.Reason = "the record of where the job's scratch files are is damaged (remove it: what these files have is then computed again)"
 	}
-	return p, nil
-}
-
-func checksumLine(text string) string {
-	return fmt.Sprintf("%08x\n", kernel.CRC32C(0, []byte(text)))
+	return p, err
 }
 
 func (p *scratchRecord) write(fsys vfs.FS, storeDir string) error {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return writeSmallFile(fsys, filepath.Join(scratchInStore(storeDir), scratchRecordName), string(b)+"\n"+checksumLine(string(b)))
-}
-
-// writeSmallFile writes and commits a file.
-func writeSmallFile(fsys vfs.FS, path, text string) error {
-	f, err := fsys.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := io.WriteString(f, text); err != nil {
-		return err
-	}
-	return f.Commit()
+	return format.WriteRecord(fsys, filepath.Join(scratchInStore(storeDir), scratchRecordName), p)
 }
 
 // scratchParent is the name, on this machine, of the folder that the scratch folder is in,
@@ -197,7 +163,7 @@ func (s *jobContext) dropScratch() error {
 // recordDoneColumns records that a shard has finished these columns of all matrices.
 func (s *jobContext) recordDoneColumns(columns product.ColumnRange) error {
 	name := fmt.Sprintf("%s%d-%d%s", doneColumnsPrefix, columns.First, columns.End, folder.Suffix)
-	return writeSmallFile(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), "\n")
+	return format.WriteRecord(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), struct{}{})
 }
 
 // recordedColumns lists the columns that shards have recorded as finished.

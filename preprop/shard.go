@@ -86,7 +86,7 @@ func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) err
 	if err != nil {
 		return err
 	}
-	s.callPlanned(j)
+	s.options.Planned(j.Plan)
 	if err := s.findProgress(j, store); err != nil {
 		return errors.Join(err, store.Suspend())
 	}

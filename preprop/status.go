@@ -69,19 +69,17 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := engine.NewResultFiles(fsys, folder, matrices, t.StoredRows, t.Features, dt)
-	have, err := p.Find()
-	if err != nil {
-		return nil, err
-	}
-	for k, id := range matrices {
-		if job.Has(id) {
+	for k, files := range engine.ResultFiles(fsys, folder, len(matrices), t.StoredRows, nil, t.Features, dt) {
+		s.DoneColumns += int64(t.Features)
+		if job.Has(matrices[k]) {
 			s.Finished++
-			s.DoneColumns += int64(t.Features)
 			continue
 		}
-		s.DoneColumns += int64(t.Features)
-		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, have[k]) {
+		have, err := files.Find()
+		if err != nil {
+			return nil, err
+		}
+		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, have) {
 			s.DoneColumns -= int64(rest.Width())
 		}
 	}

@@ -2,18 +2,6 @@ package engine
 
 import "time"
 
-// Account says where the time of a job goes.
-type Account struct {
-	Planning   time.Duration // opening the graph, choosing rows, measuring the machine
-	preparing  time.Duration // topologies and factors
-	Reading    time.Duration // inputs into panels, or first into column files
-	firstUse   time.Duration // of memory, after what of it was done beside reading
-	Writing    time.Duration // matrices to files, beside other work
-	Waiting    time.Duration // of other work, for these writes to end
-	transfers  time.Duration // to and from a device, beside other work
-	Publishing time.Duration // assembling result files, index, manifest
-}
-
 // TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
 // Waiting. The rest of the whole is writing the rows of the store, checkpoints, and scratch files of earlier runs.
 type TimeAccount struct {
@@ -32,12 +20,9 @@ type TimeAccount struct {
 	Faster string `json:"faster_with"`
 }
 
-// Of is the account of a job that took so many seconds for its hops.
-func (a *Account) Of(hops float64, panels int) TimeAccount {
-	t := TimeAccount{
-		Planning: a.Planning.Seconds(), Preparing: a.preparing.Seconds(), Reading: a.Reading.Seconds(), FirstUse: a.firstUse.Seconds(), Hops: hops,
-		Transfers: a.transfers.Seconds(), Writing: a.Writing.Seconds(), Waiting: a.Waiting.Seconds(), Publishing: a.Publishing.Seconds(), Faster: "cores",
-	}
+// Of is the account of a job whose hops took so many seconds.
+func (t TimeAccount) Of(hops float64, panels int) TimeAccount {
+	t.Hops, t.Faster = hops, "cores"
 	switch disk := t.Reading + t.Waiting + t.Publishing; {
 	case panels > 1 && disk > hops:
 		t.Faster = "memory"
@@ -47,9 +32,9 @@ func (a *Account) Of(hops float64, panels int) TimeAccount {
 	return t
 }
 
-// Timed calls f, and adds the time that it takes to sum.
-func Timed(sum *time.Duration, f func() error) error {
+// Timed calls f, and adds the seconds that it takes to sum.
+func Timed(sum *float64, f func() error) error {
 	start := time.Now()
-	defer func() { *sum += time.Since(start) }()
+	defer func() { *sum += time.Since(start).Seconds() }()
 	return f()
 }

@@ -270,7 +270,7 @@ func (e *Engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *pro
 	m.ID = id
 	if !e.Finished[id] {
 		k := e.number(id)
-		return true, loadColumnFiles(ctx, m, e.Fsys, e.ResultColumns[k], e.Nodes, func(s product.ColumnRange) string { return e.Results.path(k, s) }, e.Results.layout, e.Threads, e.Progress)
+		return true, e.Results[k].load(ctx, m, e.ResultColumns[k], e.Threads, e.Progress)
 	}
 	if e.Store == nil {
 		return false, nil

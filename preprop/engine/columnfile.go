@@ -24,26 +24,12 @@ type columnFileLayout struct {
 	rowBytes int64
 }
 
-// evenBlocks is a layout with blocks of blockRows rows; the last one may have fewer.
-func evenBlocks(rows, blockRows, rowBytes int64) columnFileLayout {
-	s := columnFileLayout{rowBytes: rowBytes}
+// evenBounds are the bounds of blocks of blockRows rows; the last one may have fewer.
+func evenBounds(rows, blockRows int64) (bounds []int64) {
 	for row := int64(0); row < rows; row += blockRows {
-		s.bounds = append(s.bounds, row)
+		bounds = append(bounds, row)
 	}
-	s.bounds = append(s.bounds, rows)
-	return s
-}
-
-// chunkBlocks is a layout with a block for each chunk of a matrix.
-func chunkBlocks(m *format.Matrix, rowBytes int64) columnFileLayout {
-	s := columnFileLayout{rowBytes: rowBytes}
-	end := int64(0)
-	for k := range m.Chunks() {
-		first, rows := m.ChunkRowRange(k)
-		s.bounds, end = append(s.bounds, first), first+int64(rows)
-	}
-	s.bounds = append(s.bounds, end)
-	return s
+	return append(bounds, rows)
 }
 
 func (s *columnFileLayout) blocks() int { return len(s.bounds) - 1 }

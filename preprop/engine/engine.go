@@ -208,13 +208,14 @@ func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFi
 	if len(product.Missing(m.Columns(), inputFiles)) > 0 {
 		return in.Load(ctx, m, e.Threads, e.Progress)
 	}
-	return in.loadFromFiles(ctx, m, e.Fsys, inputFiles, func(s product.ColumnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress)
+	m.ID = in.ID
+	return e.inputFiles(in).load(ctx, m, inputFiles, e.Threads, e.Progress)
 }
 
 // hops makes and writes the hops of a sequence, from a position up to hop last. x holds
 // the input of the first of them, and y its rows that are computed.
 func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
-	_ = Timed(&e.Account.firstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
+	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
 	e.Pace.BeginHops()
 	for first := e.number(c.ID(c.From + 1)); last > 0 && at.matrix <= first+last-c.From-1; at = (position{at.matrix + 1, 1, 0}) {
 		hop := c.From + 1 + at.matrix - first
@@ -250,7 +251,7 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 		task.Done()
 		return err
 	}
-	start, paused := time.Now(), time.Duration(0)
+	start, paused := time.Now(), 0.0
 	begun := e.writingBytes()
 	for at.product <= products {
 		dst, src := operator.Step(terms, at.product, x, y, e.seriesBuffers)
@@ -289,7 +290,7 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 		}
 	}
 	task.Done()
-	e.HopSeconds[at.matrix] += (time.Since(start) - paused).Seconds()
+	e.HopSeconds[at.matrix] += time.Since(start).Seconds() - paused
 	return e.write(y)
 }
 

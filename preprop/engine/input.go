@@ -145,14 +145,14 @@ func (in *Input) rows() int64 {
 
 // cutToFiles writes a column file for each of these ranges, which must not overlap, and fills what
 // is kept, all in one pass over the input.
-func (in *Input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []product.ColumnRange, kept keptInput, path func(product.ColumnRange) string, threads int, p progress.Reporter) error {
+func (in *Input) cutToFiles(ctx context.Context, ranges []product.ColumnRange, kept keptInput, to *ColumnFiles, threads int, p progress.Reporter) error {
 	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	size, columns := in.DType.Size(), 0
 	files := make([]*columnFileWriter, len(ranges))
 	for i, s := range ranges {
 		var err error
-		if files[i], err = createColumnFile(fsys, path(s), chunkBlocks(in.Matrix, int64(s.Width()*size))); err != nil {
+		if files[i], err = to.create(s); err != nil {
 			return err
 		}
 		defer files[i].Close()
@@ -200,72 +200,4 @@ func (in *Input) cutToFiles(ctx context.Context, fsys vfs.FS, ranges []product.C
 		}
 	}
 	return err
-}
-
-// loadFromFiles fills m from column files that together have all of its columns.
-func (in *Input) loadFromFiles(ctx context.Context, m *product.Matrix, fsys vfs.FS, files []product.ColumnRange, path func(product.ColumnRange) string, threads int, p progress.Reporter) error {
-	m.ID = in.ID
-	layout := func(s product.ColumnRange) columnFileLayout {
-		return chunkBlocks(in.Matrix, int64(s.Width()*in.DType.Size()))
-	}
-	return loadColumnFiles(ctx, m, fsys, files, in.Nodes, path, layout, threads, p)
-}
-
-// loadColumnFiles fills m from column files that together have all of its columns. Row i
-// of a file is that of nodes[i], or of node i if nodes is nil.
-func loadColumnFiles(ctx context.Context, m *product.Matrix, fsys vfs.FS, ranges []product.ColumnRange, nodes []uint32, path func(product.ColumnRange) string, layout func(product.ColumnRange) columnFileLayout, threads int, p progress.Reporter) error {
-	parts, size, most, rows := product.Cover(m.Columns(), ranges), m.DType.Size(), int64(0), int64(0)
-	for _, part := range parts {
-		layout := layout(part.Source)
-		for k := range layout.blocks() {
-			first, end := layout.rows(k)
-			most, rows = max(most, (end-first)*layout.rowBytes), max(rows, end)
-		}
-	}
-	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), rows*m.RowBytes(), progress.Bytes)
-	defer task.Done()
-	buffers, err := product.NewBuffers(threads, vfs.WholePages(most))
-	if err != nil {
-		return err
-	}
-	defer buffers.Free()
-	for _, part := range parts {
-		layout := layout(part.Source)
-		file, err := openColumnFile(fsys, path(part.Source), layout)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		// A file with the same rows and columns as m is read into m at once.
-		if nodes == nil && part.ColumnRange == part.Source && part.ColumnRange == m.Columns() {
-			if err := file.readAll(ctx, plan.DiskReaders(threads), m.Buf.Bytes()[:file.dataBytes()], func(bytes int) { task.Add(int64(bytes)) }); err != nil {
-				return err
-			}
-			continue
-		}
-		from, to, width := (part.First-part.Source.First)*size, (part.First-m.First)*size, part.Width()*size
-		err = parallel.For(ctx, threads, int64(file.blocks()), 1, func(at, _ int64) error {
-			k := int(at)
-			first, end := file.rows(k)
-			task.Add((end - first) * int64(width))
-			buffer := buffers.Get()
-			defer buffers.Put(buffer)
-			block, err := file.readBlock(k, buffer)
-			if err != nil {
-				return err
-			}
-			for row := first; row < end; row++ {
-				v := row
-				if nodes != nil {
-					v = int64(nodes[row])
-				}
-				copy(m.Rows(v, v+1)[to:to+width], block[(row-first)*layout.rowBytes:][from:])
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -7,13 +7,11 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -43,7 +41,7 @@ type Job struct {
 	Plan      *plan.Plan
 	Scratch   string // folder
 
-	Results       resultFiles
+	Results       []ColumnFiles // by matrix
 	Checkpoints   []checkpoint
 	Pace          Pace
 	Store         *format.Writer           // nil in a shard: others write the store too
@@ -56,7 +54,7 @@ type Job struct {
 	Edges       []int64   // terms that were added up, by matrix
 	Gathered    int64     // bytes of rows that were added up
 	Transferred int64     // bytes, to and from the device
-	Account     Account
+	Account     TimeAccount
 }
 
 // HopSequence is a sequence with the input that it starts from: hop number sequence.from.
@@ -135,7 +133,7 @@ func (j *Job) Run(ctx context.Context) error {
 	})
 	e := &Engine{Job: j, propagators: map[operator.Operator]*product.Propagator{}, neededNodes: map[string][]product.NodeSet{}}
 	defer e.close()
-	if err := Timed(&j.Account.preparing, func() error { return e.prepare(ctx) }); err != nil {
+	if err := Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) }); err != nil {
 		return err
 	}
 	if j.Plan.InputKept {
@@ -169,7 +167,7 @@ func (j *Job) Run(ctx context.Context) error {
 		}
 		for _, in := range j.inputs() { // so that result files have room
 			if slices.Contains(inputFiles[in], s) {
-				if err := j.Fsys.Remove(j.inputFilePath(in, s)); err != nil {
+				if err := j.inputFiles(in).remove(s); err != nil {
 					return err
 				}
 			}
@@ -182,7 +180,7 @@ func (j *Job) Run(ctx context.Context) error {
 		return err
 	}
 	if e.device != nil {
-		j.Account.transfers, j.Transferred = time.Duration(e.device.Took.Load()), e.device.Moved.Load()
+		j.Account.Transfers, j.Transferred = time.Duration(e.device.Took.Load()).Seconds(), e.device.Moved.Load()
 	}
 	return context.Cause(ctx) // of a job that is interrupted, the last write was finished first
 }
@@ -192,7 +190,8 @@ func (j *Job) Run(ctx context.Context) error {
 func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange, error) {
 	out := map[*Input][]product.ColumnRange{}
 	for _, in := range e.inputs() {
-		found, err := e.findInputFiles(in)
+		files := e.inputFiles(in)
+		found, err := files.Find()
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +207,7 @@ func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (m
 			if kept.Matrix != nil {
 				rest = rest[1:]
 			}
-			if err := in.cutToFiles(ctx, e.Fsys, rest, kept, func(s product.ColumnRange) string { return e.inputFilePath(in, s) }, e.Threads, e.Progress); err != nil {
+			if err := in.cutToFiles(ctx, rest, kept, files, e.Threads, e.Progress); err != nil {
 				return nil, err
 			}
 			if kept.Matrix != nil {
@@ -237,25 +236,13 @@ func (j *Job) inputs() []*Input {
 	return out
 }
 
-func (j *Job) inputFilePath(in *Input, s product.ColumnRange) string {
-	return filepath.Join(j.Scratch, fmt.Sprintf("input-%d-%d-%d%s", j.number(in.ID), s.First, s.End, folder.Suffix))
-}
-
-func (j *Job) findInputFiles(in *Input) ([]product.ColumnRange, error) {
-	return findColumnFiles(j.Fsys, j.Scratch, in.Layout.Features, func(s product.ColumnRange) string { return j.inputFilePath(in, s) },
-		func(s product.ColumnRange) int64 {
-			shape := chunkBlocks(in.Matrix, int64(s.Width()*in.DType.Size()))
-			return shape.size()
-		})
-}
-
 // writeFile writes a matrix to the store, or a range of its columns to a result file. It may run beside
 // anything that does not change the matrix.
 func (j *Job) writeFile(ctx context.Context, m *product.Matrix, b *product.Buffers) error {
 	if j.Direct != nil {
 		return writeMatrix(ctx, m, j.Direct, j.Nodes, j.Threads, b, j.Progress)
 	}
-	return writeColumnFile(ctx, m, j.Fsys, j.Results.path(j.number(m.ID), m.Columns()), j.Results.blockRows, j.Nodes, j.Threads, b)
+	return j.Results[j.number(m.ID)].write(ctx, m, j.Threads, b)
 }
 
 // wrote records that a matrix, or a range of its columns, is on disk. Writing it began at start. The next hop can
@@ -279,7 +266,7 @@ func (j *Job) Assemble(ctx context.Context, store *format.Writer) error {
 		if j.Finished[id] {
 			continue
 		}
-		if err := j.Results.assemble(ctx, store, k, j.ResultColumns[k], j.Threads, j.Progress); err != nil {
+		if err := j.Results[k].assemble(ctx, store, id, j.ResultColumns[k], j.Threads, j.Progress); err != nil {
 			return err
 		}
 		j.Finished[id] = true

@@ -8,7 +8,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
@@ -53,7 +52,7 @@ func (j *Job) writeBuffers(panelColumns int) plan.WriteBuffers {
 	if j.Direct != nil {
 		return plan.StoreBuffers(rows, int64(panelColumns)*size, j.Threads)
 	}
-	return plan.ResultBuffers(rows, int64(j.Results.features)*size, int64(panelColumns)*size, j.Threads)
+	return plan.ResultBuffers(rows, int64(j.Results[0].features)*size, int64(panelColumns)*size, j.Threads)
 }
 
 // write begins to write a matrix, or a range of its columns, if any of these are unfinished. It first waits
@@ -91,8 +90,8 @@ func (e *Engine) finishWrite() error {
 	e.back.matrix = nil
 	start := time.Now()
 	result := <-e.back.written
-	e.Account.Waiting += time.Since(start)
-	e.Account.Writing += result.took
+	e.Account.Waiting += time.Since(start).Seconds()
+	e.Account.Writing += result.took.Seconds()
 	if result.err != nil {
 		return result.err
 	}
@@ -137,15 +136,15 @@ func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, n
 	return out.Close()
 }
 
-// writeColumnFile stores the rows of the given nodes, in this order, in a column file, through resultBuffers.
-func writeColumnFile(ctx context.Context, m *product.Matrix, fsys vfs.FS, path string, blockRows int64, nodes []uint32, threads int, b *product.Buffers) error {
-	out, err := createColumnFile(fsys, path, evenBlocks(int64(len(nodes)), blockRows, m.RowBytes()))
+// write stores the columns that m has in a column file, through resultBuffers.
+func (f *ColumnFiles) write(ctx context.Context, m *product.Matrix, threads int, b *product.Buffers) error {
+	out, err := f.create(m.Columns())
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return out.rows(int(k)) }, int64(out.blocks()), threads, b, out.write)
-	if err != nil {
+	block := func(k int64) (int64, int64) { return out.rows(int(k)) }
+	if err := gatherInOrder(ctx, m, f.nodes, block, int64(out.blocks()), threads, b, out.write); err != nil {
 		return err
 	}
 	return out.commit()
