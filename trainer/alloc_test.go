@@ -19,8 +19,8 @@ func TestStepsAllocateNothing(t *testing.T) {
 			}
 			defer n.close()
 			n.submission.grouper = nil // a group is of a closure
-			data := noise(1, rows+n.levels.layers*toyMoreSources, len(c.spec.Matrices), 3, 4)
-			data.layers, data.labels = n.levels.layers, data.labels[:rows]
+			data := noise(1, rows+n.blocks*toyMoreSources, len(c.spec.Matrices), 3, 4)
+			data.layers, data.labels = n.blocks, data.labels[:rows]
 			alone := group{ranks: []*network{n}}
 			_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
 				step := 0

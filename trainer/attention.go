@@ -26,8 +26,8 @@ type attention struct {
 func newAttention(b *builder, name string, tokens, width, heads int) *attention {
 	return &attention{
 		tokens: tokens, heads: heads,
-		in:       newLinear(&b.parameters, name+".in", 3*width, width),
-		out:      newLinear(&b.parameters, name+".out", width, width),
+		in:       newLinear(&b.params, name+".in", 3*width, width),
+		out:      newLinear(&b.params, name+".out", width, width),
 		qkv:      b.activation(tokens * 3 * width),
 		attended: b.activation(tokens * width),
 		weights:  b.scratch(heads * tokens * tokens),

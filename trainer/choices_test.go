@@ -55,7 +55,7 @@ func TestOptimizersAndSchedulesFollowTheirDefinitions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			values := widen(declared.parameters.initial(2)) // three weights, three biases
+			values := widen(declared.params.initial(2)) // three weights, three biases
 			first, second := make([]float64, 6), make([]float64, 6)
 			step := 0.0
 			for epoch := range epochs {

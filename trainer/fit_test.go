@@ -70,7 +70,7 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 		t.Errorf("scale %v, want %v", r.Scales[0], scale)
 	}
 	var w [classes*features + classes]float64 // weights [classes, features], then biases
-	for i, v := range declared.parameters.initial(9) {
+	for i, v := range declared.params.initial(9) {
 		w[i] = float64(v)
 	}
 	var m, v [len(w)]float64

@@ -28,32 +28,11 @@ var gamlpKind = kind{
 	},
 }
 
-type gamlp struct {
-	hops      *hopLayers
-	attention *recursiveAttention
-	mlp       *mlp
-}
-
-func newGAMLP(s Spec, b *builder) model {
+func newGAMLP(s Spec, b *builder) *activation {
 	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
-	hops := newHopLayers(b, s, hidden, probability)
-	return &gamlp{
-		hops:      hops,
-		attention: newRecursiveAttention(b, len(hops.layers), hidden, float32(s.Settings["hop-dropout"])),
-		mlp:       newMLP(b, s.Classes, hidden, s.Settings.integer("layers")-2, probability, hidden),
-	}
-}
-
-func (m *gamlp) forward(p *pass) *activation {
-	return m.mlp.forward(p, m.attention.forward(p, m.hops.forward(p)))
-}
-
-func (m *gamlp) backward(p *pass) {
-	z, gz := m.attention.z.of(p)
-	m.mlp.backward(p, gz, z)
-	x, gx := m.hops.out.of(p)
-	m.attention.backward(p, gx, x)
-	m.hops.backward(p)
+	x, hops := b.hopLayers(s, hidden, probability)
+	z := b.apply(newRecursiveAttention(b, hops, hidden, float32(s.Settings["hop-dropout"])), x, hidden)
+	return b.mlp(z, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
 }
 
 // attentionDropout is the id of the dropout of attention, beyond those of layers.
@@ -72,15 +51,14 @@ type recursiveAttention struct {
 	used         *activation // the weights after dropout
 	dropout      dropout
 	partial      *activation // for each token, the softmax of the scores before it: [n, tokens*tokens]
-	z            *activation
 }
 
 func newRecursiveAttention(b *builder, tokens, width int, probability float32) *recursiveAttention {
 	return &recursiveAttention{
 		tokens:    tokens,
-		history:   newProduct(&b.parameters, "attention.history", 1, width),
-		hop:       newLinear(&b.parameters, "attention.hop", 1, width),
-		act:       newPReLU(&b.parameters, "attention.act"),
+		history:   newProduct(&b.params, "attention.history", 1, width),
+		hop:       newLinear(&b.params, "attention.hop", 1, width),
+		act:       newPReLU(&b.params, "attention.act"),
 		ofHistory: b.activation(tokens),
 		before:    b.activation(tokens),
 		scores:    b.activation(tokens),
@@ -88,18 +66,16 @@ func newRecursiveAttention(b *builder, tokens, width int, probability float32) *
 		used:      b.activation(tokens),
 		dropout:   dropout{probability, attentionDropout},
 		partial:   b.activation(tokens * tokens),
-		z:         b.activation(width),
 	}
 }
 
-// forward returns z [n,width], for tokens x.
-func (l *recursiveAttention) forward(p *pass, x gds.Tensor) gds.Tensor {
+// forward sets z [n,width], for tokens x.
+func (l *recursiveAttention) forward(p *pass, z, x gds.Tensor) {
 	ofHistory, _ := l.ofHistory.of(p)
 	before, _ := l.before.of(p)
 	scores, _ := l.scores.of(p)
 	weights, _ := l.weights.of(p)
 	partial, _ := l.partial.of(p)
-	z, _ := l.z.of(p)
 	all := operand{asTokens(x, l.tokens), 1, 0}
 	l.history.forward(p, asTokens(ofHistory, l.tokens), all)
 	l.hop.forward(p, asTokens(before, l.tokens), all)
@@ -120,21 +96,18 @@ func (l *recursiveAttention) forward(p *pass, x gds.Tensor) gds.Tensor {
 	p.Copy(used, weights)
 	l.dropout.forward(p, used)
 	p.WeighTokens(z, used, x)
-	return z
 }
 
-// backward sets gx from the gradient in z.
-func (l *recursiveAttention) backward(p *pass, gx, x gds.Tensor) {
+func (l *recursiveAttention) backward(p *pass, gx, gz, x gds.Tensor) {
 	ofHistory, gofHistory := l.ofHistory.of(p)
 	before, gbefore := l.before.of(p)
 	_, gscores := l.scores.of(p)
 	weights, _ := l.weights.of(p)
 	used, gused := l.used.of(p)
 	partial, gpartial := l.partial.of(p)
-	_, gz := l.z.of(p)
 	p.Fill(gx, 0)
 	p.WeighTokensGrad(gused, gx, gz, used, x)
-	l.dropout.backward(p, gused)
+	l.dropout.backward(p, gused, used)
 	p.SoftmaxRowsGrad(gscores, gused, weights)
 	p.Fill(gofHistory, 0)
 	for t := l.tokens - 1; t >= 0; t-- {

@@ -17,7 +17,7 @@ var gatKind = kind{
 	settings: append(messagePassingSettings(256, 2, 0.5, 1), residualSetting(1),
 		Setting{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 4, Least: 1, Below: 65, Integer: true}),
 	check: checkHeads,
-	build: func(s Spec, b *builder) model {
+	build: func(s Spec, b *builder) *activation {
 		heads := s.Settings.integer("heads")
 		scores, stats := b.scratchAt(graphLevel, 2*heads), b.scratchAt(targetLevel, 2*heads) // of a whole graph, for one layer after another
 		return newMessagePassing(s, b, s.Settings["residual"] == 1, func(b *builder, name string, level, out int) alongEdges {
@@ -57,7 +57,7 @@ type attended struct{ scores, stats *activation }
 
 func newEdgeAttention(b *builder, name string, level, out, heads int) *edgeAttention {
 	c := &edgeAttention{heads: heads}
-	c.attention = b.parameters.declare(name+".attention", 2, out, linearBound(out/heads))
+	c.attention = b.params.declare(name+".attention", 2, out, linearBound(out/heads))
 	c.attention.decays = true
 	c.ofBlock = attended{b.activationAt(level, 2*heads), b.scratchAt(level-1, 2*heads)}
 	return c

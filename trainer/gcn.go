@@ -8,7 +8,7 @@ var gcnKind = kind{
 	aggregation:    sampling.Sym,
 	chooseMatrices: inputOnly,
 	settings:       append(messagePassingSettings(256, 2, 0.5, 0), residualSetting(0)),
-	build: func(s Spec, b *builder) model {
+	build: func(s Spec, b *builder) *activation {
 		return newMessagePassing(s, b, s.Settings["residual"] == 1, alongSums)
 	},
 	size:     func(int) float64 { return 1 },

@@ -611,7 +611,7 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer n.close()
-				layers := n.levels.layers
+				layers := n.blocks
 				sources := rows + layers*toyMoreSources // of the first block, or the rows themselves
 				data := noise(11, sources, len(c.spec.Matrices), 3, 4)
 				data.layers, data.labels, data.sparse = layers, data.labels[:rows], sparse
@@ -697,6 +697,10 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 // inputs and parameters, where the loss is a sum over its outputs with different weights.
 func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 	const rows, seed = 7, 5
+	mapped := func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
+		layer.(mapping).forward(p, y, x)
+		layer.(mapping).backward(p, gx, gy, x)
+	}
 	for _, c := range []struct {
 		name    string
 		in, out int // columns
@@ -706,7 +710,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 	}{
 		{
 			"linear", 5, 3,
-			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 5) },
+			func(b *builder) any { return newLinear(&b.params, "linear", 3, 5) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(*linear)
 				l.forward(p, y, operand{x, 1, 0})
@@ -717,7 +721,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"linear on two inputs that are scaled", 5, 3,
-			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 5) },
+			func(b *builder) any { return newLinear(&b.params, "linear", 3, 5) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l := layer.(*linear)
 				xs := []operand{{x.Columns(0, 2), 0.5, 0}, {x.Columns(2, 5), 3, 2}}
@@ -738,7 +742,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"linear that is used twice", 6, 3,
-			func(b *builder) any { return newLinear(&b.parameters, "linear", 3, 3) },
+			func(b *builder) any { return newLinear(&b.params, "linear", 3, 3) },
 			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
 				l, scratch := layer.(*linear), gx.Columns(0, 3)
 				l.forward(p, y, operand{x.Columns(0, 3), 1, 0})
@@ -773,11 +777,8 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"PReLU", 6, 6,
-			func(b *builder) any { return newPReLU(&b.parameters, "prelu") },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				layer.(prelu).forward(p, y, x)
-				layer.(prelu).backward(p, gx, gy, x)
-			},
+			func(b *builder) any { return newPReLU(&b.params, "prelu") },
+			mapped,
 			func(v values64, x rows64) rows64 {
 				y := x.clone()
 				for _, row := range y {
@@ -791,40 +792,25 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		{
 			"layer normalisation of three tokens", 15, 15,
 			func(b *builder) any { return newLayerNorm(b, "norm", 3, 5) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				layer.(*layerNorm).forward(p, y, x)
-				layer.(*layerNorm).backward(p, gx, gy, x)
-			},
+			mapped,
 			func(v values64, x rows64) rows64 { return rowsOf(v.layerNorm(tokens64(x, 5)), 3) },
 		},
 		{
 			"batch normalisation", 4, 4,
 			func(b *builder) any { return newBatchNorm(b, "norm", 4) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				layer.(*batchNorm).forward(p, y, x)
-				layer.(*batchNorm).backward(p, gx, gy, x)
-			},
+			mapped,
 			func(v values64, x rows64) rows64 { return v.batchNorm(x) },
 		},
 		{
 			"attention of two heads among three tokens", 12, 12,
 			func(b *builder) any { return newAttention(b, "attention", 3, 4, 2) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				layer.(*attention).forward(p, y, x)
-				layer.(*attention).backward(p, gx, gy, x)
-			},
+			mapped,
 			func(v values64, x rows64) rows64 { return rowsOf(v.attention(tokens64(x, 4), 3, 2), 3) },
 		},
 		{
 			"recursive attention", 20, 5,
 			func(b *builder) any { return newRecursiveAttention(b, 4, 5, 0.3) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l := layer.(*recursiveAttention)
-				p.Copy(y, l.forward(p, x))
-				_, gz := l.z.of(p)
-				p.Copy(gz, gy)
-				l.backward(p, gx, x)
-			},
+			mapped,
 			func(v values64, x rows64) rows64 {
 				return v.recursiveAttention(tokens64(x, 5), 4, 0.3, rng.Hash(seed, attentionDropout))
 			},
@@ -834,8 +820,8 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			dev := openDevice(t, host.Options{Discrete: true})
 			b := &builder{}
 			layer := c.build(b)
-			n := &network{task: taskFor(t, true), params: b.parameters, batchRows: rows, mem: memory{dev: dev}, spec: Spec{Features: 1}}
-			if err := n.allocate(b.activations); err != nil {
+			n := &network{task: taskFor(t, true), builder: *b, batchRows: rows, mem: memory{dev: dev}, spec: Spec{Features: 1}}
+			if err := n.allocate(); err != nil {
 				t.Fatal(err)
 			}
 			defer n.close()

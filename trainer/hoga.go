@@ -38,165 +38,90 @@ var hogaKind = kind{
 	leastBatches: 8,
 }
 
-type hoga struct {
-	tokens  []*inputLayer
-	h       *activation // tokens [n, tokens*hidden]
-	layers  []hogaLayer
-	score   *linear
-	scores  *activation // [n, tokens]
-	weights *activation // of tokens; 1 for the first
-	z       *activation
-	head    *linear
-	headOut *activation // after ReLU
-	norm    *batchNorm
-	normed  *activation // after dropout
-	dropout dropout
-	out     *linear
-	logits  *activation
-}
-
-type hogaLayer struct {
-	tokens               int
-	gate                 *linear
-	attention            *attention
-	norm                 *layerNorm
-	act                  nonlinearity
-	gates, attended, fed *activation // fed is their product
-	h                    *activation
-}
-
-func newHOGA(s Spec, b *builder) model {
-	hidden, dropoutP := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
-	m := &hoga{}
+func newHOGA(s Spec, b *builder) *activation {
+	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
 	operators, tokens := s.byOperator(), 0
 	for _, matrices := range operators {
 		tokens = max(tokens, len(matrices))
 	}
-	in := newProduct(&b.parameters, "in", hidden, len(operators)*s.Features)
+	in := newProduct(&b.params, "in", hidden, len(operators)*s.Features)
+	var inputs []*inputLayer
 	for t := range tokens {
 		// What centring adds.
-		bias := b.parameters.declare(fmt.Sprintf("in.bias-%d", t), 1, hidden, 0)
+		bias := b.params.declare(fmt.Sprintf("in.bias-%d", t), 1, hidden, 0)
 		bias.fixed = true
 		var reads []read
 		for o, matrices := range operators {
 			reads = append(reads, read{matrices[min(t, len(matrices)-1)], 1, o * s.Features})
 		}
-		m.tokens = append(m.tokens, b.reader(&linear{in.weight, bias}, reads))
+		inputs = append(inputs, b.reader(&linear{in.weight, bias}, reads))
 	}
-	width := tokens * hidden
-	m.h = b.activation(width)
+	h := b.readInput(inputs...)
 	for i := range s.Settings.integer("layers") {
 		name := fmt.Sprintf("layer-%d", i+1)
-		m.layers = append(m.layers, hogaLayer{
-			tokens:    tokens,
-			gate:      newProduct(&b.parameters, name+".gate", hidden, hidden),
-			attention: newAttention(b, name+".attention", tokens, hidden, s.Settings.integer("heads")),
-			norm:      newLayerNorm(b, name+".norm", tokens, hidden),
-			act:       newNonlinearity(dropoutP, uint64(i+1)),
-			gates:     b.activation(width), attended: b.activation(width), fed: b.activation(width),
-			h: b.activation(width),
-		})
+		gate := newProduct(&b.params, name+".gate", hidden, hidden)
+		gates := b.activation(h.cols)
+		b.add(&dense{gate, h, gates, tokens, true}) // attention sets the gradient of h
+		attended := b.apply(newAttention(b, name+".attention", tokens, hidden, s.Settings.integer("heads")), h, h.cols)
+		fed := b.activation(h.cols)
+		b.add(&gated{gates, attended, fed})
+		h = b.apply(newLayerNorm(b, name+".norm", tokens, hidden), fed, h.cols)
+		b.inPlace(newNonlinearity(probability, uint64(i+1)), h)
 	}
-	m.score = newProduct(&b.parameters, "readout", 1, hidden)
-	m.scores, m.weights, m.z = b.activation(tokens), b.activation(tokens), b.activation(hidden)
-	m.head, m.headOut = newLinear(&b.parameters, "head", hidden, hidden), b.activation(hidden)
-	m.norm, m.normed = newBatchNorm(b, "head.norm", hidden), b.activation(hidden)
-	m.dropout = dropout{dropoutP, 0}
-	m.out, m.logits = newLinear(&b.parameters, "out", s.Classes, hidden), b.activation(s.Classes)
-	return m
+	z := b.apply(newReadout(b, tokens, hidden), h, hidden)
+	y := b.dense(newLinear(&b.params, "head", hidden, hidden), z)
+	b.inPlace(newNonlinearity(0, 0), y)
+	y = b.apply(newBatchNorm(b, "head.norm", hidden), y, hidden)
+	b.inPlace(dropout{probability, 0}, y)
+	return b.dense(newLinear(&b.params, "out", s.Classes, hidden), y)
 }
 
-func (m *hoga) forward(p *pass) *activation {
-	h, _ := m.h.of(p)
-	for t, in := range m.tokens {
-		in.forward(p, token(h, t, len(m.tokens)))
-	}
-	for _, l := range m.layers {
-		h = l.forward(p, h)
-	}
-	tokens := len(m.tokens)
-	scores, _ := m.scores.of(p)
-	weights, _ := m.weights.of(p)
-	z, _ := m.z.of(p)
-	m.score.forward(p, asTokens(scores, tokens), operand{asTokens(h, tokens), 1, 0})
+// gated is the product of two activations, by element.
+type gated struct{ a, b, y *activation }
+
+func (l *gated) forward(p *pass) {
+	a, _ := l.a.of(p)
+	b, _ := l.b.of(p)
+	y, _ := l.y.of(p)
+	p.Mul(y, a, b)
+}
+
+func (l *gated) backward(p *pass) {
+	a, ga := l.a.of(p)
+	b, gb := l.b.of(p)
+	_, gy := l.y.of(p)
+	p.Mul(ga, gy, b)
+	p.Mul(gb, gy, a)
+}
+
+// readout is h_0 + sum over k >= 1 of a_k h_k.
+type readout struct {
+	tokens          int
+	score           *linear
+	scores, weights *activation // [n, tokens]; the weight of the first is 1
+}
+
+func newReadout(b *builder, tokens, width int) *readout {
+	return &readout{tokens, newProduct(&b.params, "readout", 1, width), b.activation(tokens), b.activation(tokens)}
+}
+
+func (l *readout) forward(p *pass, z, h gds.Tensor) {
+	scores, _ := l.scores.of(p)
+	weights, _ := l.weights.of(p)
+	l.score.forward(p, asTokens(scores, l.tokens), operand{asTokens(h, l.tokens), 1, 0})
 	p.Fill(weights.Columns(0, 1), 1)
-	p.SoftmaxRows(weights.Columns(1, tokens), scores.Columns(1, tokens))
+	p.SoftmaxRows(weights.Columns(1, l.tokens), scores.Columns(1, l.tokens))
 	p.WeighTokens(z, weights, h)
-
-	y, _ := m.headOut.of(p)
-	normed, _ := m.normed.of(p)
-	logits, _ := m.logits.of(p)
-	m.head.forward(p, y, operand{z, 1, 0})
-	p.ReLU(y, y)
-	m.norm.forward(p, normed, y)
-	m.dropout.forward(p, normed)
-	m.out.forward(p, logits, operand{normed, 1, 0})
-	return m.logits
 }
 
-func (m *hoga) backward(p *pass) {
-	z, gz := m.z.of(p)
-	y, gy := m.headOut.of(p)
-	normed, gnormed := m.normed.of(p)
-	_, glogits := m.logits.of(p)
-	m.out.backward(p, glogits, operand{normed, 1, 0})
-	m.out.inputGradient(p, gnormed, 0, glogits)
-	m.dropout.backward(p, gnormed)
-	m.norm.backward(p, gy, gnormed, y)
-	p.ReLUGrad(gy, gy, y, 1)
-	m.head.backward(p, gy, operand{z, 1, 0})
-	m.head.inputGradient(p, gz, 0, gy)
-
-	tokens := len(m.tokens)
-	h, gh := m.layers[len(m.layers)-1].h.of(p)
-	_, gscores := m.scores.of(p)
-	weights, gweights := m.weights.of(p)
+func (l *readout) backward(p *pass, gh, gz, h gds.Tensor) {
+	_, gscores := l.scores.of(p)
+	weights, gweights := l.weights.of(p)
 	p.Fill(gh, 0)
 	p.WeighTokensGrad(gweights, gh, gz, weights, h)
 	p.Fill(gscores.Columns(0, 1), 0)
-	p.SoftmaxRowsGrad(gscores.Columns(1, tokens), gweights.Columns(1, tokens), weights.Columns(1, tokens))
-	m.score.backward(p, asTokens(gscores, tokens), operand{asTokens(h, tokens), 1, 0})
-	m.score.inputGradient(p, asTokens(gh, tokens), 1, asTokens(gscores, tokens))
-
-	for i := len(m.layers) - 1; i >= 0; i-- {
-		below := m.h
-		if i > 0 {
-			below = m.layers[i-1].h
-		}
-		x, gx := below.of(p)
-		m.layers[i].backward(p, gx, x)
-	}
-	_, gh = m.h.of(p)
-	for t, in := range m.tokens {
-		in.backward(p, token(gh, t, tokens))
-	}
-}
-
-func (l *hogaLayer) forward(p *pass, x gds.Tensor) gds.Tensor {
-	gates, _ := l.gates.of(p)
-	attended, _ := l.attended.of(p)
-	fed, _ := l.fed.of(p)
-	h, _ := l.h.of(p)
-	l.gate.forward(p, asTokens(gates, l.tokens), operand{asTokens(x, l.tokens), 1, 0})
-	l.attention.forward(p, attended, x)
-	p.Mul(fed, gates, attended)
-	l.norm.forward(p, h, fed)
-	l.act.forward(p, h)
-	return h
-}
-
-// backward sets gx from the gradient in h.
-func (l *hogaLayer) backward(p *pass, gx, x gds.Tensor) {
-	gates, ggates := l.gates.of(p)
-	attended, gattended := l.attended.of(p)
-	fed, gfed := l.fed.of(p)
-	h, gh := l.h.of(p)
-	l.act.backward(p, gh, h)
-	l.norm.backward(p, gfed, gh, fed)
-	p.Mul(ggates, gfed, attended)
-	p.Mul(gattended, gfed, gates)
-	l.attention.backward(p, gx, gattended, x)
-	ggates = asTokens(ggates, l.tokens)
-	l.gate.backward(p, ggates, operand{asTokens(x, l.tokens), 1, 0})
-	l.gate.inputGradient(p, asTokens(gx, l.tokens), 1, ggates)
+	p.SoftmaxRowsGrad(gscores.Columns(1, l.tokens), gweights.Columns(1, l.tokens), weights.Columns(1, l.tokens))
+	gscores = asTokens(gscores, l.tokens)
+	l.score.backward(p, gscores, operand{asTokens(h, l.tokens), 1, 0})
+	l.score.inputGradient(p, asTokens(gh, l.tokens), 1, gscores)
 }

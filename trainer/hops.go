@@ -65,40 +65,16 @@ func (s Spec) byOperator() (operators [][]int) {
 	return operators
 }
 
-// hopLayers are a linear layer for each hop, with ReLU and dropout, on the concatenation of the
-// hop's matrices. Their outputs lie side by side.
-type hopLayers struct {
-	layers []*inputLayer
-	act    nonlinearity
-	out    *activation // [n, hops*width]
-}
-
-// newHopLayers declares them. Their dropout has the id 0.
-func newHopLayers(b *builder, s Spec, width int, probability float32) *hopLayers {
-	l := &hopLayers{act: newNonlinearity(probability, 0)}
+// hopLayers adds a linear layer for each hop, on the concatenation of the hop's matrices, with ReLU and dropout of id 0.
+// It returns their outputs side by side.
+func (b *builder) hopLayers(s Spec, width int, probability float32) (out *activation, hops int) {
+	var layers []*inputLayer
 	for _, from := range s.byHop() {
-		l.layers = append(l.layers, b.inputLayer(fmt.Sprintf("hop-%d", s.Matrices[from[0]].Hop), width, s, from))
+		layers = append(layers, b.inputLayer(fmt.Sprintf("hop-%d", s.Matrices[from[0]].Hop), width, s, from))
 	}
-	l.out = b.activation(len(l.layers) * width)
-	return l
-}
-
-func (l *hopLayers) forward(p *pass) gds.Tensor {
-	y, _ := l.out.of(p)
-	for i, layer := range l.layers {
-		layer.forward(p, token(y, i, len(l.layers)))
-	}
-	l.act.forward(p, y)
-	return y
-}
-
-// backward is for the gradient in out.
-func (l *hopLayers) backward(p *pass) {
-	y, gy := l.out.of(p)
-	l.act.backward(p, gy, y)
-	for i, layer := range l.layers {
-		layer.backward(p, token(gy, i, len(l.layers)))
-	}
+	out = b.readInput(layers...)
+	b.inPlace(newNonlinearity(probability, 0), out)
+	return out, len(layers)
 }
 
 // token is the part of tokens [n, count*width] that is token i.

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -28,6 +27,72 @@ type pass struct {
 // called anywhere in forward and backward of a training pass: the work enqueued before it has seen
 // the rank's own vector, the work enqueued after it sees the sum.
 func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
+
+// layer is a step of a model, from and to activations that it knows. Its methods enqueue work on the pass, and may wait
+// for the other ranks in between (pass.sum).
+type layer interface {
+	// forward computes the output.
+	forward(p *pass)
+	// backward computes the gradient of the input from that of the output, and adds to the gradients of parameters.
+	// The layer that read an activation last sets its gradient; those before it add to it.
+	backward(p *pass)
+}
+
+// mapping is a layer for any input x and output y, which are different tensors. backward sets gx = dL/dx.
+type mapping interface {
+	forward(p *pass, y, x gds.Tensor)
+	backward(p *pass, gx, gy, x gds.Tensor)
+}
+
+// applied is a mapping of activations.
+type applied struct {
+	mapping
+	x, y *activation
+}
+
+func (l *applied) forward(p *pass) {
+	x, _ := l.x.of(p)
+	y, _ := l.y.of(p)
+	l.mapping.forward(p, y, x)
+}
+
+func (l *applied) backward(p *pass) {
+	x, gx := l.x.of(p)
+	_, gy := l.y.of(p)
+	l.mapping.backward(p, gx, gy, x)
+}
+
+// apply adds a mapping, and returns its output of so many columns.
+func (b *builder) apply(l mapping, x *activation, cols int) *activation {
+	y := b.activation(cols)
+	b.add(&applied{l, x, y})
+	return y
+}
+
+// change changes a tensor in place. backward turns the gradient with respect to the output y into that of the input.
+type change interface {
+	forward(p *pass, y gds.Tensor)
+	backward(p *pass, grad, y gds.Tensor)
+}
+
+// changed is an activation that a change is applied to.
+type changed struct {
+	change
+	y *activation
+}
+
+func (l *changed) forward(p *pass) {
+	y, _ := l.y.of(p)
+	l.change.forward(p, y)
+}
+
+func (l *changed) backward(p *pass) {
+	y, grad := l.y.of(p)
+	l.change.backward(p, grad, y)
+}
+
+// inPlace adds a change of an activation.
+func (b *builder) inPlace(c change, y *activation) { b.add(&changed{c, y}) }
 
 // activation is what a layer puts out, [batch, cols], and the gradient with
 // respect to it. It lies in the network's scratch memory.
@@ -109,6 +174,39 @@ func (l *linear) inputGradient(p *pass, gx gds.Tensor, beta float32, gy gds.Tens
 	p.Gemm(false, false, 1, gy, l.weight.value, beta, gx)
 }
 
+// dense is a linear layer on each token of an activation.
+type dense struct {
+	*linear
+	x, y   *activation
+	tokens int  // of a row; 1: the row
+	adds   bool // to the gradient of x, which a layer after it sets
+}
+
+// dense adds a linear layer on all of x, and returns its output.
+func (b *builder) dense(l *linear, x *activation) *activation {
+	y := b.activation(l.weight.rows)
+	b.add(&dense{l, x, y, 1, false})
+	return y
+}
+
+func (l *dense) forward(p *pass) {
+	x, _ := l.x.of(p)
+	y, _ := l.y.of(p)
+	l.linear.forward(p, asTokens(y, l.tokens), operand{asTokens(x, l.tokens), 1, 0})
+}
+
+func (l *dense) backward(p *pass) {
+	x, gx := l.x.of(p)
+	_, gy := l.y.of(p)
+	gy = asTokens(gy, l.tokens)
+	l.linear.backward(p, gy, operand{asTokens(x, l.tokens), 1, 0})
+	beta := float32(0)
+	if l.adds {
+		beta = 1
+	}
+	l.inputGradient(p, asTokens(gx, l.tokens), beta, gy)
+}
+
 // inputLayer is a linear layer that reads input matrices.
 type inputLayer struct {
 	*linear
@@ -116,8 +214,8 @@ type inputLayer struct {
 	x     []operand // of the last pass
 }
 
-// read is an input matrix times a number, for the block of weights from column at on. Layers may
-// share weights, and a layer may read several matrices by one block.
+// read is an input matrix times a number, for the block of weights from column at on. Layers may share weights, and a
+// layer may read several matrices by one block.
 type read struct {
 	matrix int // of a batch
 	by     float32
@@ -134,10 +232,34 @@ func (l *inputLayer) operands(p *pass) []operand {
 	return l.x
 }
 
-func (l *inputLayer) forward(p *pass, y gds.Tensor)   { l.linear.forward(p, y, l.operands(p)...) }
-func (l *inputLayer) backward(p *pass, gy gds.Tensor) { l.linear.backward(p, gy, l.operands(p)...) }
+// inputLayers put out the tokens of y.
+type inputLayers struct {
+	tokens []*inputLayer
+	y      *activation
+}
 
-// dropout is in place.
+// readInput adds layers that read input matrices, and returns what they put out, side by side.
+func (b *builder) readInput(layers ...*inputLayer) *activation {
+	y := b.activation(len(layers) * layers[0].weight.rows)
+	b.add(&inputLayers{layers, y})
+	return y
+}
+
+func (l *inputLayers) forward(p *pass) {
+	y, _ := l.y.of(p)
+	for i, layer := range l.tokens {
+		layer.forward(p, token(y, i, len(l.tokens)), layer.operands(p)...)
+	}
+}
+
+func (l *inputLayers) backward(p *pass) {
+	_, gy := l.y.of(p)
+	for i, layer := range l.tokens {
+		layer.backward(p, token(gy, i, len(l.tokens)), layer.operands(p)...)
+	}
+}
+
+// dropout is a change.
 type dropout struct {
 	probability float32
 	id          uint64 // tells the dropout layers of a model apart
@@ -153,10 +275,10 @@ func (d dropout) forward(p *pass, y gds.Tensor) {
 	}
 }
 
-// backward is the same on the gradient.
-func (d dropout) backward(p *pass, grad gds.Tensor) { d.forward(p, grad) }
+// backward drops the same elements of the gradient.
+func (d dropout) backward(p *pass, grad, _ gds.Tensor) { d.forward(p, grad) }
 
-// nonlinearity is ReLU and then dropout, in place.
+// nonlinearity is a change: ReLU, and then dropout.
 type nonlinearity struct{ dropout }
 
 func newNonlinearity(probability float32, id uint64) nonlinearity {
@@ -171,8 +293,7 @@ func (a nonlinearity) forward(p *pass, y gds.Tensor) {
 	}
 }
 
-// backward turns dL/dy into the gradient with respect to the input. The output
-// y is all that it needs: where an element was dropped y is zero, too.
+// backward needs only the output: y is zero where an element was dropped, too.
 func (a nonlinearity) backward(p *pass, grad, y gds.Tensor) {
 	p.ReLUGrad(grad, grad, y, 1/(1-a.probability))
 }
@@ -202,59 +323,12 @@ func mlpSettings(dropout float64) []Setting {
 	}
 }
 
-// mlp is linear layers, with ReLU and dropout after each but the last.
-type mlp struct {
-	hidden []hiddenLayer
-	out    *linear
-	logits *activation
-}
-
-type hiddenLayer struct {
-	*linear
-	nonlinearity
-	y *activation
-}
-
-// newMLP declares an MLP of so many hidden layers on inputs columns. Its dropout layers have the ids
-// 1, 2 and so on.
-func newMLP(b *builder, classes, hidden, layers int, probability float32, inputs int) *mlp {
-	m := &mlp{}
+// mlp adds linear layers, so many of them hidden with ReLU and dropout after each, and returns the logits. The dropout
+// layers have the ids 1, 2 and so on.
+func (b *builder) mlp(x *activation, classes, hidden, layers int, probability float32) *activation {
 	for i := range layers {
-		m.hidden = append(m.hidden, hiddenLayer{
-			linear:       newLinear(&b.parameters, fmt.Sprintf("hidden-%d", i+1), hidden, inputs),
-			nonlinearity: newNonlinearity(probability, uint64(i+1)),
-			y:            b.activation(hidden),
-		})
-		inputs = hidden
+		x = b.dense(newLinear(&b.params, fmt.Sprintf("hidden-%d", i+1), hidden, x.cols), x)
+		b.inPlace(newNonlinearity(probability, uint64(i+1)), x)
 	}
-	m.out = newLinear(&b.parameters, "out", classes, inputs)
-	m.logits = b.activation(classes)
-	return m
-}
-
-func (m *mlp) forward(p *pass, x gds.Tensor) *activation {
-	for _, h := range m.hidden {
-		y, _ := h.y.of(p)
-		h.linear.forward(p, y, operand{x, 1, 0})
-		h.nonlinearity.forward(p, y)
-		x = y
-	}
-	logits, _ := m.logits.of(p)
-	m.out.forward(p, logits, operand{x, 1, 0})
-	return m.logits
-}
-
-// backward sets gx.
-func (m *mlp) backward(p *pass, gx, x gds.Tensor) {
-	layer := m.out
-	_, grad := m.logits.of(p)
-	for _, h := range slices.Backward(m.hidden) {
-		y, gy := h.y.of(p)
-		layer.backward(p, grad, operand{y, 1, 0})
-		layer.inputGradient(p, gy, 0, grad)
-		h.nonlinearity.backward(p, gy, y)
-		layer, grad = h.linear, gy
-	}
-	layer.backward(p, grad, operand{x, 1, 0})
-	layer.inputGradient(p, gx, 0, grad)
+	return b.dense(newLinear(&b.params, "out", classes, x.cols), x)
 }

@@ -45,10 +45,7 @@ func (p *pass) uses(u use) bool {
 const chunkRows = 8192
 
 // levels are the activations of a network by level, but for level 0. Their memory grows with the batches.
-type levels struct {
-	layers int // of a model on blocks, and so blocks of a batch; 0: another model
-	list   []*levelMemory
-}
+type levels []*levelMemory
 
 type levelMemory struct {
 	level, rows int
@@ -58,18 +55,18 @@ type levelMemory struct {
 }
 
 func (l *levels) add(a *activation) {
-	for _, m := range l.list {
+	for _, m := range *l {
 		if m.level == a.level && m.use == a.use {
 			m.activations = append(m.activations, a)
 			return
 		}
 	}
-	l.list = append(l.list, &levelMemory{level: a.level, use: a.use, activations: []*activation{a}})
+	*l = append(*l, &levelMemory{level: a.level, use: a.use, activations: []*activation{a}})
 }
 
 func (l *levels) free() error {
 	var errs []error
-	for _, m := range l.list {
+	for _, m := range *l {
 		errs = append(errs, m.mem.free())
 	}
 	return errors.Join(errs...)
@@ -90,7 +87,7 @@ func inputRows(b *loader.Batch) int {
 
 // checkBlocks returns an error unless the blocks of a batch are those that the network computes.
 func (n *network) checkBlocks(b *loader.Batch) error {
-	want := n.levels.layers
+	want := n.blocks
 	if w := b.Whole; w != nil {
 		fits := want > 0 && b.Blocks == nil && b.NodeIDs.Cols == b.Rows
 		if w.Chunks != nil {
@@ -123,7 +120,7 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 func (n *network) reserve(b *loader.Batch) error {
 	p := pass{rows: b.Rows}
 	p.setGraph(b, n.messages)
-	for _, m := range n.levels.list {
+	for _, m := range n.levels {
 		rows := 0
 		switch {
 		case !p.uses(m.use):

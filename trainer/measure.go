@@ -108,5 +108,5 @@ func (s Spec) Parameters() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int64(declared.parameters.count), nil
+	return int64(declared.params.count), nil
 }

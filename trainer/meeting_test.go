@@ -78,7 +78,7 @@ func TestWhatLayersSetIsTheSameOnAllDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	initial := declared.parameters.initial(3)
+	initial := declared.params.initial(3)
 	for _, world := range []int{1, 2, 8} {
 		train, valid := clusters(1, 184, 3, 4, 3, 0.2), clusters(2, 65, 3, 4, 3, 0.2)
 		f, err := Start(t.Context(), deal(openDevices(t, world), 20, train, valid, nil), spec, Options{Epochs: 4, LearningRate: 0.01, Seed: 3})
@@ -97,7 +97,7 @@ func TestWhatLayersSetIsTheSameOnAllDevices(t *testing.T) {
 				t.Errorf("device %d of %d has other parameters than the first: %v", rank, world, err)
 			}
 		}
-		for _, q := range declared.parameters.list {
+		for _, q := range declared.params.list {
 			if lo, hi := q.first, q.first+q.rows*q.cols; q.fixed && sameBits(r.Parameters[lo:hi], initial[lo:hi]) {
 				t.Errorf("%s on %d devices is what it was before training", q.name, world)
 			}

@@ -70,7 +70,7 @@ func residualSetting(value float64) Setting {
 func inputOnly(input MatrixID, _ []MatrixID) []MatrixID { return []MatrixID{input} }
 
 // newMessagePassing declares a model. Level i are the nodes that are i layers away from the rows of a batch.
-func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) model {
+func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) *activation {
 	m := &messagePassing{}
 	hidden, layers := s.Settings.integer("hidden"), s.Settings.integer("layers")
 	in := s.Features
@@ -79,13 +79,13 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) model 
 		level := layers - i // of the sources
 		name := fmt.Sprintf("layer-%d", i+1)
 		l := &messageLayer{input: i == 0, act: newNonlinearity(float32(s.Settings["dropout"]), uint64(i+1)), productOfGraph: productOfGraph}
-		l.weights = newLinear(&b.parameters, name, hidden, in)
+		l.weights = newLinear(&b.params, name, hidden, in)
 		l.along = along(b, name, level, hidden)
 		if l.input {
 			b.reader(l.weights, []read{{0, 1, 0}})
 		}
 		if self {
-			l.self = newProduct(&b.parameters, name+".self", hidden, in)
+			l.self = newProduct(&b.params, name+".self", hidden, in)
 			if l.input {
 				b.reader(l.self, []read{{0, 1, 0}})
 			}
@@ -101,7 +101,7 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) model 
 		m.layers = append(m.layers, l)
 		in = hidden
 	}
-	m.out = newLinear(&b.parameters, "out", s.Classes, hidden)
+	m.out = newLinear(&b.params, "out", s.Classes, hidden)
 	m.logits = b.activation(s.Classes)
 	for i := range m.states {
 		m.states[i] = b.scratchAt(targetLevel, hidden)
@@ -109,7 +109,8 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) model 
 	m.stats = b.scratchAt(chunkLevel, 2)
 	m.rows = b.scratch(hidden)
 	b.blocks, b.uncentred, b.messages = layers, true, m
-	return m
+	b.add(m)
+	return m.logits
 }
 
 // declareSums declares what sum needs of a layer whose sources are the rows of a level.
@@ -138,10 +139,10 @@ func (l *messageLayer) declareSums(b *builder, level, in, out int) {
 	}
 }
 
-func (m *messagePassing) forward(p *pass) *activation {
+func (m *messagePassing) forward(p *pass) {
 	logits, _ := m.logits.of(p)
 	if p.rows == 0 && p.whole == nil {
-		return m.logits
+		return
 	}
 	x := p.x[0]
 	if p.whole == nil {
@@ -169,7 +170,6 @@ func (m *messagePassing) forward(p *pass) *activation {
 		x = operand{rows, 1, 0}
 	}
 	m.out.forward(p, logits, x)
-	return m.logits
 }
 
 // ofGraph sets states[0] to what the last layer puts out for all nodes that it is computed for. It computes a layer

@@ -23,8 +23,9 @@ type kind struct {
 	settings       []Setting
 	// check returns an error if values, each of which its Setting allows, do not go together; nil: all do.
 	check func(Values) error
-	// build declares parameters and activations. The Spec has a value for each setting.
-	build func(Spec, *builder) model
+	// build declares parameters and activations, adds layers, and returns the logits [rows, classes]. The Spec has a
+	// value for each setting.
+	build func(Spec, *builder) *activation
 	// size is the standard deviation that the elements of input matrices are scaled to,
 	// given the number of columns: see group.measureInputs.
 	size     func(features int) float64
@@ -49,16 +50,6 @@ func (k *kind) values(given Values) Values {
 		v[s.Name] = value
 	}
 	return v
-}
-
-// model is a function from the feature matrices of a batch (pass.x) to logits. Both methods
-// enqueue work on the pass. Layers may wait for those of the other ranks in between (pass.sum).
-type model interface {
-	// forward computes the logits [p.rows, classes].
-	forward(p *pass) *activation
-	// backward adds to the gradients of all parameters, from that of the logits which the
-	// last forward of the same pass returned.
-	backward(p *pass)
 }
 
 // Models lists the names of the models, each with a line about it.

@@ -215,7 +215,7 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &b.parameters
+	p := &b.params
 	values := p.initial(1)
 	for _, q := range p.list {
 		bound := 1 / math.Sqrt(float64(map[string]int{"hop-0": 50, "hop-1": 50, "hidden-1": 80, "out": 40}[strings.Split(q.name, ".")[0]]))
@@ -235,7 +235,7 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 	}
 	// They are part of what a seed means: these must never change.
 	_, b, _ = Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 2}.normalized()
-	if got := b.parameters.initial(1); fmt.Sprint(got) != "[-0.50100434 0.49479926 -0.120883584 -0.52338386]" {
+	if got := b.params.initial(1); fmt.Sprint(got) != "[-0.50100434 0.49479926 -0.120883584 -0.52338386]" {
 		t.Errorf("seed 1 gives %v", got)
 	}
 }

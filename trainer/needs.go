@@ -91,7 +91,7 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 		heads *= 2
 	}
 	bytes := (perEdge + 4*heads) * edges
-	for _, m := range n.levels.list {
+	for _, m := range n.levels {
 		bytes += m.mem.bytes
 	}
 	return bytes, nil

@@ -16,20 +16,15 @@ import (
 // network is a model on a device: parameters, scratch memory for one batch, and
 // the stream that computes it.
 type network struct {
+	builder
 	rank, ranks  int // of so many
 	task         task
 	spec         Spec
 	batchRows    int
 	trainRows    int64 // of an epoch of training
-	model        model
-	messages     *messagePassing // the model, or the one within it, if it reads a graph
 	states       graphStates
-	params       parameters
-	size         float64 // see kind
-	inputLayers  []*inputLayer
 	weightBlocks []block
 	levels       levels
-	uncentred    bool
 	scales       []float32  // that the input matrices are multiplied by
 	columns      []columns  // of each input matrix, for training: see group.measureInputs
 	momentBlock  gds.Buffer // for eachRow: pinned, for rows of a matrix
@@ -37,7 +32,6 @@ type network struct {
 	lossSum      gds.Tensor // over the rows so far
 	lossHost     gds.Buffer // pinned, to read it: see readLoss
 	weights      gds.Tensor // of classes, or none
-	rescaled     *rescaled  // nil: not a model of values
 	meter        meter      // nil: to predict only
 	profile      *profile   // nil: none
 	submission   *submission
@@ -76,9 +70,11 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 	if batchRows < 1 || batchRows > maxBatchRows {
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
-	n := &network{task: t, spec: spec, batchRows: batchRows, model: declared.model, messages: declared.messages, params: declared.parameters, mem: memory{dev: dev},
-		size: declared.size, inputLayers: declared.inputLayers, weightBlocks: declared.weightBlocks(), rescaled: declared.rescaled, levels: levels{layers: declared.blocks}, uncentred: declared.uncentred, scales: slices.Repeat([]float32{1}, len(spec.Matrices))}
-	if err := n.allocate(declared.activations); err != nil {
+	n := &network{
+		builder: *declared, task: t, spec: spec, batchRows: batchRows, mem: memory{dev: dev},
+		weightBlocks: declared.findBlocks(), scales: slices.Repeat([]float32{1}, len(spec.Matrices)),
+	}
+	if err := n.allocate(); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
 	n.pass.Stream = n.stream
@@ -86,11 +82,11 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 	return n, nil
 }
 
-func (n *network) allocate(activations []*activation) (err error) {
+func (n *network) allocate() (err error) {
 	if err := n.params.allocate(&n.mem, n.task); err != nil {
 		return err
 	}
-	for _, a := range activations {
+	for _, a := range n.activations {
 		if a.level != 0 || a.use != always {
 			n.levels.add(a)
 			continue
@@ -198,13 +194,18 @@ func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *acti
 	for i, x := range b.X {
 		p.x = append(p.x, operand{x, n.scales[i], 0})
 	}
-	return n.model.forward(p)
+	for _, l := range n.layers {
+		l.forward(p)
+	}
+	return n.logits
 }
 
 // backward enqueues the backward pass of the last batch. It may meet the other ranks.
 func (n *network) backward() {
 	n.stream.Fill(n.params.grad, 0)
-	n.model.backward(&n.pass)
+	for _, l := range slices.Backward(n.layers) {
+		l.backward(&n.pass)
+	}
 	n.standardizeGradient()
 }
 

@@ -15,7 +15,7 @@ type layerNorm struct {
 // newLayerNorm is for matrices [n, tokens*width].
 func newLayerNorm(b *builder, name string, tokens, width int) *layerNorm {
 	l := &layerNorm{tokens: tokens, stats: b.scratch(2 * tokens)}
-	l.gain, l.shift = affine(&b.parameters, name, width)
+	l.gain, l.shift = affine(&b.params, name, width)
 	return l
 }
 
@@ -53,8 +53,8 @@ type batchNorm struct {
 
 func newBatchNorm(b *builder, name string, cols int) *batchNorm {
 	l := &batchNorm{batchMean: b.vector(cols), batchVariance: b.vector(cols), sum: b.vector(cols), sums: b.vector(2 * cols)}
-	l.gain, l.shift = affine(&b.parameters, name, cols)
-	l.mean, l.variance = b.parameters.declare(name+".running_mean", 1, cols, 0), b.parameters.declare(name+".running_var", 1, cols, 0)
+	l.gain, l.shift = affine(&b.params, name, cols)
+	l.mean, l.variance = b.params.declare(name+".running_mean", 1, cols, 0), b.params.declare(name+".running_var", 1, cols, 0)
 	l.mean.fixed, l.variance.fixed, l.variance.centre = true, true, 1
 	return l
 }

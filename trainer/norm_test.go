@@ -19,8 +19,8 @@ type batchNormFixture struct {
 func newBatchNormFixture(t *testing.T) *batchNormFixture {
 	b := &builder{}
 	f := &batchNormFixture{T: t, layer: newBatchNorm(b, "norm", 2)}
-	f.n = &network{task: taskFor(t, true), params: b.parameters, batchRows: 1000, mem: memory{dev: openDevice(t, host.Options{})}, spec: Spec{Features: 1}}
-	if err := f.n.allocate(b.activations); err != nil {
+	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: 1000, mem: memory{dev: openDevice(t, host.Options{})}, spec: Spec{Features: 1}}
+	if err := f.n.allocate(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

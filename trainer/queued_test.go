@@ -50,7 +50,7 @@ func TestGradientsWaitAsPlanned(t *testing.T) {
 	}
 	const count = classes*features + classes
 	var w, m, v [count]float64
-	for i, x := range declared.parameters.initial(9) {
+	for i, x := range declared.params.initial(9) {
 		w[i] = float64(x)
 	}
 	gradient := func(first, n int) (grad [count]float64) {

@@ -9,7 +9,7 @@ var sageKind = kind{
 	aggregation:    sampling.Mean,
 	chooseMatrices: inputOnly,
 	settings:       messagePassingSettings(256, 2, 0.5, 1),
-	build:          func(s Spec, b *builder) model { return newMessagePassing(s, b, true, alongSums) },
+	build:          func(s Spec, b *builder) *activation { return newMessagePassing(s, b, true, alongSums) },
 	size:           func(int) float64 { return 1 },
 	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024},
 	decay:          0.3,

@@ -16,30 +16,14 @@ var sgcKind = kind{
 		}
 		return last
 	},
-	build: func(s Spec, b *builder) model {
+	build: func(s Spec, b *builder) *activation {
 		all := make([]int, len(s.Matrices))
 		for i := range all {
 			all[i] = i
 		}
-		return &sgc{out: b.inputLayer("out", s.Classes, s, all), logits: b.activation(s.Classes)}
+		return b.readInput(b.inputLayer("out", s.Classes, s, all))
 	},
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
 	defaults: Settings{Options: Options{LearningRate: 0.3, Epochs: 500, Patience: 50}, BatchRows: 512},
 	decay:    0.1,
-}
-
-type sgc struct {
-	out    *inputLayer
-	logits *activation
-}
-
-func (m *sgc) forward(p *pass) *activation {
-	y, _ := m.logits.of(p)
-	m.out.forward(p, y)
-	return m.logits
-}
-
-func (m *sgc) backward(p *pass) {
-	_, gy := m.logits.of(p)
-	m.out.backward(p, gy)
 }

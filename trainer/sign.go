@@ -18,21 +18,8 @@ var signKind = kind{
 	few:            func(s *Settings) { s.LearningRate, s.Epochs, s.Patience = 0.001, 400, 50 },
 }
 
-type sign struct {
-	hops *hopLayers
-	mlp  *mlp
-}
-
-func newSIGN(s Spec, b *builder) model {
+func newSIGN(s Spec, b *builder) *activation {
 	hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
-	hops := newHopLayers(b, s, hidden, dropout)
-	return &sign{hops, newMLP(b, s.Classes, hidden, s.Settings.integer("layers")-2, dropout, hops.out.cols)}
-}
-
-func (m *sign) forward(p *pass) *activation { return m.mlp.forward(p, m.hops.forward(p)) }
-
-func (m *sign) backward(p *pass) {
-	y, gy := m.hops.out.of(p)
-	m.mlp.backward(p, gy, y)
-	m.hops.backward(p)
+	hops, _ := b.hopLayers(s, hidden, dropout)
+	return b.mlp(hops, s.Classes, hidden, s.Settings.integer("layers")-2, dropout)
 }

@@ -88,13 +88,13 @@ func (s Spec) validate() (Spec, *builder, error) {
 	if k.aggregation != "" && len(s.Matrices) != 1 {
 		return s, nil, fmt.Errorf("%s reads features of a graph, not %v", s.Model, s.Matrices)
 	}
-	b.model = k.build(s, b)
+	b.logits = k.build(s, b)
 	if s.Target == ValuesTarget {
 		b.rescale(s)
 	}
-	if b.parameters.count > maxParameters {
+	if b.params.count > maxParameters {
 		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, is too large: it has %d parameters",
-			s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.parameters.count)
+			s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
 	}
 	return s, b, nil
 }
@@ -152,10 +152,10 @@ func (s Spec) Tensors(flat []float32) (all []safetensors.Tensor, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := declared.parameters.count; len(flat) != n {
+	if n := declared.params.count; len(flat) != n {
 		return nil, fmt.Errorf("%d values for %d parameters", len(flat), n)
 	}
-	for _, q := range declared.parameters.list {
+	for _, q := range declared.params.list {
 		values := flat[q.first : q.first+q.rows*q.cols]
 		all = append(all, safetensors.Tensor{Name: q.name, Shape: []int{q.rows, q.cols}, Data: values})
 	}
@@ -172,9 +172,10 @@ func (s Spec) lastHop() int {
 
 // builder collects what a model consists of, before there is memory for it.
 type builder struct {
-	model       model
-	size        float64 // see kind
-	parameters  parameters
+	layers      []layer     // in the order of the forward pass
+	logits      *activation // of the last of them
+	size        float64     // see kind
+	params      parameters
 	activations []*activation
 	inputLayers []*inputLayer
 	rescaled    *rescaled // nil: not a model of values
@@ -183,13 +184,15 @@ type builder struct {
 	uncentred   bool // the input is brought to one unit, but not centred
 }
 
+func (b *builder) add(l layer) { b.layers = append(b.layers, l) }
+
 // inputLayer declares a linear layer on the concatenation of the input matrices from.
 func (b *builder) inputLayer(name string, out int, s Spec, from []int) *inputLayer {
 	var reads []read
 	for k, i := range from {
 		reads = append(reads, read{i, 1, k * s.Features})
 	}
-	return b.reader(newLinear(&b.parameters, name, out, len(from)*s.Features), reads)
+	return b.reader(newLinear(&b.params, name, out, len(from)*s.Features), reads)
 }
 
 // reader declares that a linear layer, with a bias, reads input matrices. If the bias is fixed, it

@@ -18,7 +18,7 @@ var ssgcKind = kind{
 	decay:    0.1,
 }
 
-func newSSGC(s Spec, b *builder) model {
+func newSSGC(s Spec, b *builder) *activation {
 	alpha := float32(s.Settings["alpha"])
 	var reads []read
 	operators := s.byOperator()
@@ -42,6 +42,6 @@ func newSSGC(s Spec, b *builder) model {
 			}
 		}
 	}
-	l := newLinear(&b.parameters, "out", s.Classes, len(operators)*s.Features)
-	return &sgc{b.reader(l, reads), b.activation(s.Classes)}
+	l := newLinear(&b.params, "out", s.Classes, len(operators)*s.Features)
+	return b.readInput(b.reader(l, reads))
 }

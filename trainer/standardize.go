@@ -67,8 +67,8 @@ type block struct {
 	at, matrix int // its first column; one of its matrices
 }
 
-// weightBlocks are those of all layers.
-func (b *builder) weightBlocks() (all []block) {
+// findBlocks lists the blocks of all layers.
+func (b *builder) findBlocks() (all []block) {
 	for _, l := range b.inputLayers {
 		for _, r := range l.reads {
 			known := func(k block) bool { return k.weights == l.weight && k.at == r.at }

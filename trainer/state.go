@@ -156,8 +156,8 @@ func (s *State) check() error {
 		}
 	}
 	for _, v := range s.vectors() {
-		if len(*v) != declared.parameters.count {
-			return fmt.Errorf("%d values for %d parameters", len(*v), declared.parameters.count)
+		if len(*v) != declared.params.count {
+			return fmt.Errorf("%d values for %d parameters", len(*v), declared.params.count)
 		}
 	}
 	return nil

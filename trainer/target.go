@@ -65,37 +65,24 @@ func (s Spec) checkLabels(labels gds.Tensor) error {
 	return nil
 }
 
-// rescaled is a model of values. The model inside puts out numbers of about one, which are
-// multiplied by a unit and moved by a mean: those of the training labels, one for each column. So a
-// learning rate means the same for values of any size, and out comes what the labels are.
-type rescaled struct {
-	model
-	mean, unit *parameter
-	out        *activation // of the last forward
-}
+// rescaled is the last layer of a model of values. The layers before put out numbers of about one, which are multiplied
+// by a unit and moved by a mean: those of the training labels, one for each column. So a learning rate means the same for
+// values of any size, and the model puts out what the labels are.
+type rescaled struct{ mean, unit *parameter }
 
 // rescale makes the model of a builder one of values.
 func (b *builder) rescale(s Spec) {
-	m := &rescaled{model: b.model}
-	m.mean = b.parameters.declare("target.mean", 1, s.Classes, 0)
-	m.unit = b.parameters.declare("target.unit", 1, s.Classes, 0)
-	m.mean.fixed, m.unit.fixed = true, true
-	b.model, b.rescaled = m, m
+	b.rescaled = &rescaled{b.params.declare("target.mean", 1, s.Classes, 0), b.params.declare("target.unit", 1, s.Classes, 0)}
+	b.rescaled.mean.fixed, b.rescaled.unit.fixed = true, true
+	b.inPlace(b.rescaled, b.logits)
 }
 
-func (m *rescaled) forward(p *pass) *activation {
-	m.out = m.model.forward(p)
-	y, _ := m.out.of(p)
+func (m *rescaled) forward(p *pass, y gds.Tensor) {
 	p.MulRow(y, m.unit.value)
 	p.AddRow(y, m.mean.value)
-	return m.out
 }
 
-func (m *rescaled) backward(p *pass) {
-	_, gy := m.out.of(p)
-	p.MulRow(gy, m.unit.value)
-	m.model.backward(p)
-}
+func (m *rescaled) backward(p *pass, grad, _ gds.Tensor) { p.MulRow(grad, m.unit.value) }
 
 // measure sets mean and unit, in the parameters of a run, to mean and standard deviation of the labels of
 // a batch, of which the ranks have shares; 0 and 1 where there are none.

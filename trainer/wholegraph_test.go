@@ -258,7 +258,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			}
 			n.scales[0] = 0.5
 			b := &loader.Batch{Rows: nodes, GlobalRows: nodes, X: []gds.Tensor{denseX}, Labels: set.labels,
-				Blocks: slices.Repeat([]loader.Block{onDevice}, n.levels.layers)}
+				Blocks: slices.Repeat([]loader.Block{onDevice}, n.blocks)}
 			if err := n.admit(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
@@ -299,7 +299,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 
 			// What a few nodes need alone.
 			some := ids[100:140]
-			blocks, inputs := neighborhoodOf(block, some, n.levels.layers)
+			blocks, inputs := neighborhoodOf(block, some, n.blocks)
 			near := &loader.WholeGraph{}
 			for _, b := range blocks {
 				onDevice, err := b.upload(&mem, n.stream)
