@@ -1,6 +1,5 @@
-// Package arrowfile writes and reads Arrow IPC files whose data can be found,
-// checked and read in place. Every stock reader of Arrow opens them, as a file
-// or, from byte 8 on, as a stream; what is special is only where things lie:
+// Package arrowfile writes and reads Arrow IPC files whose data can be found, checked and read in place. Every stock
+// reader of Arrow opens them, as a file or, from byte 8 on, as a stream; what is special is only where things lie:
 //
 //	"ARROW1\0\0"
 //	schema message, padded so that it ends at a multiple of Align
@@ -10,17 +9,14 @@
 //	end of stream: ff ff ff ff 00 00 00 00
 //	footer, its length (uint32), "ARROW1"
 //
-// A message is ff ff ff ff, the length of what follows (uint32), a flatbuffer,
-// and zeros that the length includes; padding of a body is included in its
-// bodyLength. Inside a body the buffers follow each other at multiples of 64,
-// with zeros between; a column of one buffer starts where its body starts. All
-// is little endian, metadata version 5, without nulls (validity buffers have
-// length 0), dictionaries and compression.
+// A message is ff ff ff ff, the length of what follows (uint32), a flatbuffer, and zeros that the length includes;
+// padding of a body is included in its bodyLength. Inside a body the buffers follow each other at multiples of 64, with
+// zeros between; a column of one buffer starts where its body starts. All is little endian, metadata version 5, without
+// nulls (validity buffers have length 0), dictionaries and compression.
 //
-// Checksums are CRC-32C. The data of a body, from the start of its first buffer
-// to the end of its last, are covered by consecutive extents of at most
-// ExtentBytes each, with a checksum each; one more covers all other bytes of the
-// file, in order.
+// Checksums are CRC-32C. The data of a body, from the start of its first buffer to the end of its last, are covered by
+// consecutive extents of at most ExtentBytes each, with a checksum each; one more covers all other bytes of the file,
+// in order.
 //
 // A Writer belongs to one goroutine; ReadLayout is safe for concurrent use.
 package arrowfile
@@ -67,8 +63,7 @@ type Extent struct {
 	CRC32C uint32
 }
 
-// Place tells where buffers of the given lengths lie in a body, and where the
-// last of them ends.
+// Place tells where buffers of the given lengths lie in a body, and where the last of them ends.
 func Place(lengths ...int64) (offsets []int64, end int64) {
 	offsets = make([]int64, len(lengths))
 	for i, n := range lengths {
@@ -93,8 +88,7 @@ func width(t arrow.DataType) int64 {
 // maxRows bounds the rows of a batch, so that nothing computed from it overflows.
 const maxRows = 1 << 48
 
-// bufferOrder tells of each buffer of a record batch whether it is data; the
-// others are validity.
+// bufferOrder tells of each buffer of a record batch whether it is data; the others are validity.
 func bufferOrder(schema *arrow.Schema) []bool {
 	var out []bool
 	for _, f := range schema.Fields() {
@@ -112,9 +106,8 @@ func bufferOrder(schema *arrow.Schema) []bool {
 	return out
 }
 
-// fieldNodes checks the lengths of a batch's data buffers, columns in order and
-// offsets before values, against schema and number of rows, and returns the
-// lengths of the field nodes.
+// fieldNodes checks the lengths of a batch's data buffers, columns in order and offsets before values, against schema
+// and number of rows, and returns the lengths of the field nodes.
 func fieldNodes(schema *arrow.Schema, rows int64, lengths []int64) (nodes []int64, err error) {
 	if rows < 0 || rows > maxRows {
 		return nil, fmt.Errorf("a batch cannot have %d rows", rows)

@@ -2,16 +2,15 @@ package arrowfile
 
 import "encoding/binary"
 
-// flatbuffer is untrusted bytes that are walked with every access checked. The
-// first access out of bounds sets err; from then on everything reads as absent.
-// (The accessors of the flatbuffers library panic instead.)
+// flatbuffer is untrusted bytes that are walked with every access checked. The first access out of bounds sets err;
+// from then on everything reads as absent. (The accessors of the flatbuffers library panic instead.)
 type flatbuffer struct {
 	b   []byte
 	err error
 }
 
-// table is a table of a flatbuffer: slot i is at the offset in entry i of its
-// vtable, or absent. A zero table has no slots.
+// table is a table of a flatbuffer: slot i is at the offset in entry i of its vtable, or absent. A zero table has no
+// slots.
 type table struct {
 	f      *flatbuffer
 	at     int

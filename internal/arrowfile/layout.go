@@ -22,8 +22,7 @@ type Batch struct {
 	Buffers []Buffer
 }
 
-// Buffer is a data buffer (not a validity buffer), columns in order, offsets
-// before values.
+// Buffer is a data buffer (not a validity buffer), columns in order, offsets before values.
 type Buffer struct {
 	Offset int64 // in the file
 	Length int64
@@ -35,9 +34,8 @@ const (
 	maxMessage = 1 << 20
 )
 
-// ReadLayout reads the metadata of a file of size bytes. Whatever the bytes
-// are, what it returns lies inside the file and fits schema and rows; bytes that
-// are not such a file are ErrInvalid. Of the values nothing is read.
+// ReadLayout reads the metadata of a file of size bytes. Whatever the bytes are, what it returns lies inside the file
+// and fits schema and rows; bytes that are not such a file are ErrInvalid. Of the values nothing is read.
 func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 	const tail = 4 + len(magic)
 	if size < int64(8+8+8+tail) {
@@ -165,8 +163,8 @@ func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, meta
 	return b, header.err()
 }
 
-// readMessage reads the message at offset, of length bytes with its prefix,
-// and returns its header and the length of its body.
+// readMessage reads the message at offset, of length bytes with its prefix, and returns its header and the length of
+// its body.
 func readMessage(r io.ReaderAt, scratch []byte, kind uint8, offset, length, size int64) (table, int64, error) {
 	if length < 8 || length > maxMessage || offset < 0 || offset > size || length > size-offset {
 		return table{}, 0, invalid("a message of %d bytes at byte %d of %d", length, offset, size)

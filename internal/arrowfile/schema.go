@@ -24,9 +24,8 @@ const (
 	maxText     = 4096
 )
 
-// CheckSchema fails for schemas that this package cannot store: it has columns
-// of integers, float16 and float32, of fixed-size and large lists of them, and of
-// large strings, none nullable. Columns may have metadata, the schema not.
+// CheckSchema fails for schemas that this package cannot store: it has columns of integers, float16 and float32, of
+// fixed-size and large lists of them, and of large strings, none nullable. Columns may have metadata, the schema not.
 func CheckSchema(s *arrow.Schema) error {
 	if s.HasMetadata() {
 		return errors.New("the schema has metadata")

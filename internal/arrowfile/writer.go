@@ -51,8 +51,8 @@ func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
 	return out, out.err
 }
 
-// Batch writes one record batch. Its data buffers are given column by column,
-// offsets before values; validity buffers are not.
+// Batch writes one record batch. Its data buffers are given column by column, offsets before values; validity buffers
+// are not.
 func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
 	lengths := make([]int64, len(buffers))
 	for i, b := range buffers {
@@ -69,8 +69,8 @@ func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
 	return w.End()
 }
 
-// Begin starts a record batch whose data buffers have these lengths; Write then
-// takes their bytes, one buffer after another, and End finishes it.
+// Begin starts a record batch whose data buffers have these lengths; Write then takes their bytes, one buffer after
+// another, and End finishes it.
 func (w *Writer) Begin(rows int64, lengths ...int64) error {
 	if w.err != nil {
 		return w.err

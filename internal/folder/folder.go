@@ -1,10 +1,8 @@
-// Package folder makes folders for files that a job needs while it works, knows
-// them again after the job was killed, and removes from them what the program has
-// made and nothing else.
+// Package folder makes folders for files that a job needs while it works, knows them again after the job was killed,
+// and removes from them what the program has made and nothing else.
 //
-// A folder is Hopfeed's if its lock file says so (vfs.LockText). The lock file is
-// made before anything else, and removed after everything else. A name alone proves
-// nothing: a user may have a folder of any name.
+// A folder is Hopfeed's if its lock file says so (vfs.LockText). The lock file is made before anything else, and
+// removed after everything else. A name alone proves nothing: a user may have a folder of any name.
 package folder
 
 import (
@@ -24,20 +22,17 @@ const (
 	LockSuffix = ".lock"
 )
 
-// Suffix ends the names of all scratch files. By it, in a folder with a lock file,
-// they are told from a user's.
+// Suffix ends the names of all scratch files. By it, in a folder with a lock file, they are told from a user's.
 const Suffix = ".scratch"
 
-// ErrDamaged is returned when a scratch file does not have the bytes that were
-// written to it.
+// ErrDamaged is returned when a scratch file does not have the bytes that were written to it.
 var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the disk and run the command again)")
 
 // ErrForeign is returned when something that Hopfeed has not made is in the way.
 var ErrForeign = errors.New("it is there already, and Hopfeed has not made it")
 
-// Ours tells whether Hopfeed has made the folder at path: its lock file says so, or
-// there is nothing in it, or only a lock file without content, both of which a crash
-// may leave. Without a folder the error is fs.ErrNotExist.
+// Ours tells whether Hopfeed has made the folder at path: its lock file says so, or there is nothing in it, or only a
+// lock file without content, both of which a crash may leave. Without a folder the error is fs.ErrNotExist.
 func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
 	entries, err := fsys.ReadDir(path)
 	if err != nil {
@@ -63,9 +58,8 @@ func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
 	return false, nil
 }
 
-// Lock makes the folder at path and locks it. One that is there, and is not
-// Hopfeed's, is ErrForeign and stays as it is; one that another process has locked
-// is vfs.ErrLocked.
+// Lock makes the folder at path and locks it. One that is there, and is not Hopfeed's, is ErrForeign and stays as it
+// is; one that another process has locked is vfs.ErrLocked.
 func Lock(fsys vfs.FS, path string) (lock io.Closer, err error) {
 	for range 10 { // a job that ends removes the folder, perhaps before we have locked it
 		var ours bool
@@ -104,8 +98,8 @@ type Scratch struct {
 	lock io.Closer
 }
 
-// OpenScratch makes the folder at path, as Lock does, and removes the scratch files
-// that a killed process has left in it.
+// OpenScratch makes the folder at path, as Lock does, and removes the scratch files that a killed process has left in
+// it.
 func OpenScratch(fsys vfs.FS, path string) (*Scratch, error) {
 	lock, err := Lock(fsys, path)
 	if err != nil {
@@ -126,9 +120,8 @@ func (s *Scratch) Dir() string { return s.path }
 // Close removes the scratch files and, unless a user has put something there, the folder.
 func (s *Scratch) Close() error { return errors.Join(Remove(s.fsys, s.path), s.lock.Close()) }
 
-// Remove removes the scratch files in a folder of Hopfeed's, then its lock files, and
-// then the folder. What else is in it stays, and the error names it. A folder that
-// is not there is no error. The caller knows whose folder it is.
+// Remove removes the scratch files in a folder of Hopfeed's, then its lock files, and then the folder. What else is in
+// it stays, and the error names it. A folder that is not there is no error. The caller knows whose folder it is.
 func Remove(fsys vfs.FS, path string) error {
 	left, err := clear(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,8 +162,7 @@ func RemoveFile(fsys vfs.FS, path string) error {
 	return nil
 }
 
-// clear removes the scratch files in a folder, and scratch folders in it, and tells what
-// else there is but lock files.
+// clear removes the scratch files in a folder, and scratch folders in it, and tells what else there is but lock files.
 func clear(fsys vfs.FS, path string) (left string, err error) {
 	entries, err := fsys.ReadDir(path)
 	if err != nil {

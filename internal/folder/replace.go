@@ -10,13 +10,12 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// A complete output is replaced by another one in one step: the new one is made in a
-// folder beside it, with a name that ends in ReplacementSuffix, the two are
-// exchanged, and then the old one is removed.
+// A complete output is replaced by another one in one step: the new one is made in a folder beside it, with a name that
+// ends in ReplacementSuffix, the two are exchanged, and then the old one is removed.
 //
-// Where a file system cannot exchange, the old folder is renamed to a name that ends
-// in ReplacedSuffix, and then the new one gets its place. A crash between the two
-// leaves no folder under the name; Restore gives it back to the old one.
+// Where a file system cannot exchange, the old folder is renamed to a name that ends in ReplacedSuffix, and then the
+// new one gets its place. A crash between the two leaves no folder under the name; Restore gives it back to the old
+// one.
 const (
 	ReplacementSuffix = ".replacement"
 	ReplacedSuffix    = ".replaced"
@@ -32,8 +31,7 @@ func CheckName(path string) error {
 	return nil
 }
 
-// Swap puts path + ReplacementSuffix in the place of path, and tells where the old
-// folder is then. path has no links.
+// Swap puts path + ReplacementSuffix in the place of path, and tells where the old folder is then. path has no links.
 func Swap(fsys vfs.FS, path string) (old string, err error) {
 	replacement := path + ReplacementSuffix
 	if err := fsys.Exchange(replacement, path); !errors.Is(err, errors.ErrUnsupported) {
@@ -49,8 +47,8 @@ func Swap(fsys vfs.FS, path string) (old string, err error) {
 	return old, nil
 }
 
-// Restore gives the folder at path its name back that a crash in Swap has taken.
-// lock is the path of a lock file within.
+// Restore gives the folder at path its name back that a crash in Swap has taken. lock is the path of a lock file
+// within.
 func Restore(fsys vfs.FS, path, lock string) error {
 	_, err := fsys.Stat(path)
 	if !errors.Is(err, fs.ErrNotExist) {

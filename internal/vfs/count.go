@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Count is an FS that counts the files that are opened and the bytes that pass it. Of what file systems can do
-// beside, direct writes alone are to be had through it.
+// Count is an FS that counts the files that are opened and the bytes that pass it. Of what file systems can do beside,
+// direct writes alone are to be had through it.
 type Count struct {
 	FS
 	opened, read, written, direct atomic.Int64

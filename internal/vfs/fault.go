@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// Fault is an FS whose operations can be made to fail, for tests that fail
-// operation 1, 2, 3 and so on until a run succeeds. It has the capabilities of
-// the FS that it wraps (Directer and DirectCreator always, with ErrNoDirect where that has none).
+// Fault is an FS whose operations can be made to fail, for tests that fail operation 1, 2, 3 and so on until a run
+// succeeds. It has the capabilities of the FS that it wraps (Directer and DirectCreator always, with ErrNoDirect where
+// that has none).
 //
-// Operations are numbered from 1, over everything that touches the disk: each
-// method of FS; ReadAt, Size and Map of files; Write, WriteAt, Truncate and Commit of
-// pending files. Close and Abort do not count.
+// Operations are numbered from 1, over everything that touches the disk: each method of FS; ReadAt, Size and Map of
+// files; Write, WriteAt, Truncate and Commit of pending files. Close and Abort do not count.
 type Fault struct {
 	fsys FS
 
@@ -42,17 +41,16 @@ func (f *Fault) Reads() int64 {
 	return f.reads
 }
 
-// FailAt makes operation n fail with err (syscall.EIO, syscall.ENOSPC), without
-// effect; a pending file whose Commit fails is aborted. It replaces earlier
-// calls of FailAt and FailFrom.
+// FailAt makes operation n fail with err (syscall.EIO, syscall.ENOSPC), without effect; a pending file whose Commit
+// fails is aborted. It replaces earlier calls of FailAt and FailFrom.
 func (f *Fault) FailAt(n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failAt, f.forGood, f.err = n, false, err
 }
 
-// FailFrom makes operation n and all later ones fail, so that nothing changes on
-// the disk any more, Abort included. With Mem.CrashClone afterwards, power fails at n.
+// FailFrom makes operation n and all later ones fail, so that nothing changes on the disk any more, Abort included.
+// With Mem.CrashClone afterwards, power fails at n.
 func (f *Fault) FailFrom(n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,8 +64,7 @@ func (f *Fault) ShortenRead(n int64) {
 	f.shorten = n
 }
 
-// FlipBit makes the n-th ReadAt give one bit wrong, without an error. The bit is
-// taken modulo those read.
+// FlipBit makes the n-th ReadAt give one bit wrong, without an error. The bit is taken modulo those read.
 func (f *Fault) FlipBit(n, bit int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,9 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// Guard calls f, which touches mapped files. Where the memory behind a mapping
-// has gone, f stops there and Guard returns ErrFault; other panics go on.
-// Goroutines that f starts are not guarded.
+// Guard calls f, which touches mapped files. Where the memory behind a mapping has gone, f stops there and Guard
+// returns ErrFault; other panics go on. Goroutines that f starts are not guarded.
 func Guard(f func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// LockText is what a lock file holds. By it, and not by its name, a program knows
-// that a file and the folder around it are its own.
+// LockText is what a lock file holds. By it, and not by its name, a program knows that a file and the folder around it
+// are its own.
 const LockText = "Hopfeed made this file, and locks it while it works in this folder.\n"
 
-// ErrNotLock is returned when a file that is to be locked is there, and is no lock
-// file of Hopfeed's.
+// ErrNotLock is returned when a file that is to be locked is there, and is no lock file of Hopfeed's.
 var ErrNotLock = errors.New("it is not a lock file that Hopfeed has made")
 
 // LockState is what there is in the place of a lock file.

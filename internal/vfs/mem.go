@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Mem is a disk in memory for tests: it can be full, and CrashClone gives what
-// a crash would leave of it. Relative paths start at its root, which is all
-// that a new one holds. It is a Directer and a DirectCreator, and its files are Mappers.
+// Mem is a disk in memory for tests: it can be full, and CrashClone gives what a crash would leave of it. Relative
+// paths start at its root, which is all that a new one holds. It is a Directer and a DirectCreator, and its files are
+// Mappers.
 type Mem struct {
 	mu             sync.RWMutex // over all nodes too
 	root           *memNode
@@ -50,16 +50,15 @@ func (n *memNode) syncDir() { n.durable = maps.Clone(n.entries) }
 // NewMem makes an empty disk of 1 PiB.
 func NewMem() *Mem { return &Mem{root: newDir(), capacity: 1 << 50} }
 
-// SetCapacity sets how many bytes all files can have; what is beyond is not
-// written, and the error is ENOSPC. Directories take no space.
+// SetCapacity sets how many bytes all files can have; what is beyond is not written, and the error is ENOSPC.
+// Directories take no space.
 func (m *Mem) SetCapacity(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.capacity = bytes
 }
 
-// RefuseExchange makes it a file system that cannot exchange names, as some on
-// networks cannot.
+// RefuseExchange makes it a file system that cannot exchange names, as some on networks cannot.
 func (m *Mem) RefuseExchange() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,8 +211,7 @@ func (m *Mem) MkdirAll(path string) error {
 	return nil
 }
 
-// Mkdir makes a directory as other programs do: a crash may take it, as nobody has
-// synced its parent.
+// Mkdir makes a directory as other programs do: a crash may take it, as nobody has synced its parent.
 func (m *Mem) Mkdir(path string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -321,8 +319,7 @@ func (m *Mem) RemoveAll(path string) error {
 	return nil
 }
 
-// removeTree removes names one by one, as it happens on a disk, so that after
-// a crash any of them may be there again.
+// removeTree removes names one by one, as it happens on a disk, so that after a crash any of them may be there again.
 func (m *Mem) removeTree(dir *memNode, name string) {
 	n := dir.entries[name]
 	for child := range n.entries {

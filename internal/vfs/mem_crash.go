@@ -6,9 +6,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// CrashClone is the disk as a machine that lost power now would find it: each
-// directory as it was last synced, and in files only what was synced. Nothing
-// is locked. What happens to m afterwards does not show in the clone.
+// CrashClone is the disk as a machine that lost power now would find it: each directory as it was last synced, and in
+// files only what was synced. Nothing is locked. What happens to m afterwards does not show in the clone.
 func (m *Mem) CrashClone() *Mem {
 	return m.crash(func(string, int) bool { return false })
 }
@@ -18,17 +17,15 @@ func (m *Mem) Clone() *Mem {
 	return m.crash(func(string, int) bool { return true })
 }
 
-// CrashCloneKeeping is CrashClone for a disk that, as they may, has written some
-// of what nobody synced: of each change to a directory and each 4096 bytes of a
-// file, the seed says whether it is there.
+// CrashCloneKeeping is CrashClone for a disk that, as they may, has written some of what nobody synced: of each change
+// to a directory and each 4096 bytes of a file, the seed says whether it is there.
 func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 	return m.crash(func(path string, i int) bool {
 		return rng.Hash(rng.Derive(seed, path), uint64(i))&1 == 1
 	})
 }
 
-// crash clones the disk. Of what is not synced at path, keep tells whether
-// piece i survives.
+// crash clones the disk. Of what is not synced at path, keep tells whether piece i survives.
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -64,8 +61,7 @@ func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *me
 	return left
 }
 
-// keptPages gives a file that ends with the last page kept, and has zeros in
-// the place of those that were not.
+// keptPages gives a file that ends with the last page kept, and has zeros in the place of those that were not.
 func keptPages(data []byte, path string, keep func(string, int) bool) []byte {
 	const page = 4096
 	var left []byte

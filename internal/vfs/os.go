@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OS is the file system of the operating system. It is a Directer, and its
-// files are Mappers and Descriptors.
+// OS is the file system of the operating system. It is a Directer, and its files are Mappers and Descriptors.
 func OS() FS { return osFS{} }
 
 type osFS struct{}
@@ -72,9 +71,9 @@ func mkdirAll(path string, sync func(dir string) error) error {
 	return sync(parent)
 }
 
-// syncNames makes the names durable by which an existing directory is reached, up to
-// the root of its file system: whoever made it, or a directory above it, may not have
-// synced them. A parent that may not be opened is left to its owner.
+// syncNames makes the names durable by which an existing directory is reached, up to the root of its file system:
+// whoever made it, or a directory above it, may not have synced them. A parent that may not be opened is left to its
+// owner.
 func syncNames(path string, sync func(dir string) error) error {
 	at, err := (osFS{}).Resolve(path)
 	if err != nil {
@@ -182,8 +181,8 @@ func syncDir(path string) error {
 
 func (osFS) Lock(path string) (io.Closer, error) { return lock(path, os.Stat) }
 
-// lockTries is how often a lock is tried for, a millisecond apart: Locked may have it
-// for an instant, and the holder before may be removing its file.
+// lockTries is how often a lock is tried for, a millisecond apart: Locked may have it for an instant, and the holder
+// before may be removing its file.
 const lockTries = 8
 
 func lock(path string, stat func(string) (fs.FileInfo, error)) (io.Closer, error) {
@@ -220,8 +219,8 @@ func tryLock(path string, stat func(string) (fs.FileInfo, error)) (_ io.Closer, 
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, err
 	}
-	// The holder before may have removed the file between our opening and
-	// locking it; a lock on a file that has no name excludes nobody.
+	// The holder before may have removed the file between our opening and locking it; a lock on a file that has no name
+	// excludes nobody.
 	locked, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -328,8 +327,7 @@ func retryInterrupted(call func() error) error {
 	}
 }
 
-// osFile reads through the page cache. os.File.ReadAt goes on after interrupted
-// and short reads.
+// osFile reads through the page cache. os.File.ReadAt goes on after interrupted and short reads.
 type osFile struct{ *os.File }
 
 func (f *osFile) Path() string { return f.Name() }

@@ -16,8 +16,8 @@ func exchange(onePath, otherPath string) error {
 	return unix.RenamexNp(onePath, otherPath, unix.RENAME_SWAP)
 }
 
-// openDirect opens a file and keeps its reads and writes out of the page cache. They need
-// no alignment here; asking for it keeps callers honest.
+// openDirect opens a file and keeps its reads and writes out of the page cache. They need no alignment here; asking for
+// it keeps callers honest.
 func openDirect(path string, flags int) (*os.File, int, error) {
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenDirect tries a read before it promises any, because filesystems may
-// accept the open and refuse reads.
+// OpenDirect tries a read before it promises any, because filesystems may accept the open and refuse reads.
 func (osFS) OpenDirect(path string) (File, int, error) {
 	// What is wrong with the file itself shows here.
 	buffered, err := openFile(path)
@@ -73,8 +72,8 @@ func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, 
 	return f, align, nil
 }
 
-// MinDirect is the size of files, in bytes, from which on the operating system's files are written directly:
-// direct writes of smaller ones are not worth their calls.
+// MinDirect is the size of files, in bytes, from which on the operating system's files are written directly: direct
+// writes of smaller ones are not worth their calls.
 const MinDirect = 1 << 20
 
 var errSmall = errors.New("the file is small")
@@ -110,8 +109,8 @@ func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// writeBlocks writes all of p. What is interrupted is done again, and what is cut short goes on
-// from its last whole block.
+// writeBlocks writes all of p. What is interrupted is done again, and what is cut short goes on from its last whole
+// block.
 func writeBlocks(p []byte, off int64, align int, pwrite func([]byte, int64) (int, error)) (n int, err error) {
 	for n < len(p) {
 		m, err := pwrite(p[n:], off+int64(n))
@@ -144,8 +143,8 @@ func (f *directPending) release() {
 	f.ring = nil
 }
 
-// PageBytes is the alignment of direct reads and writes: the page size that drives and
-// filesystems agree on, and what the file format aligns to.
+// PageBytes is the alignment of direct reads and writes: the page size that drives and filesystems agree on, and what
+// the file format aligns to.
 const PageBytes = 4096
 
 // WholePages is a number of bytes rounded up to whole pages.
@@ -189,8 +188,8 @@ func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// readAt is not os.File.ReadAt, which would go on after the short read at the
-// end of the file from an offset that is not aligned.
+// readAt is not os.File.ReadAt, which would go on after the short read at the end of the file from an offset that is
+// not aligned.
 func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 	if off < 0 || !aligned(p, off, f.align) {
 		return 0, errUnaligned
@@ -210,9 +209,8 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// readBlocks reads until p is full or the file ends. What is interrupted is done
-// again, and what is cut short goes on from its last whole block; a file system
-// that gives no whole block is one that refuses (EINVAL).
+// readBlocks reads until p is full or the file ends. What is interrupted is done again, and what is cut short goes on
+// from its last whole block; a file system that gives no whole block is one that refuses (EINVAL).
 func readBlocks(p []byte, off int64, align int, size func() (int64, error), pread func([]byte, int64) (int, error)) (n int, err error) {
 	for n < len(p) {
 		m, err := pread(p[n:], off+int64(n))

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// The operating system's calls remove, replace and rename links themselves. Here whatever is written
-// through a link goes to what it leads to, and the link stays.
+// The operating system's calls remove, replace and rename links themselves. Here whatever is written through a link
+// goes to what it leads to, and the link stays.
 
 func (osFS) Remove(path string) error {
 	if err := refuseLink("remove", path); err != nil {
@@ -45,8 +45,8 @@ func refuseDangling(op, path string) error {
 	return pathError(op, path, fmt.Errorf("%w to %s, which does not exist (make that, or give another path)", ErrLink, to))
 }
 
-// followLink is path or, if that is a link, what it leads to. What is neither a file nor a directory is an error:
-// a new file would take the place of a device.
+// followLink is path or, if that is a link, what it leads to. What is neither a file nor a directory is an error: a new
+// file would take the place of a device.
 func followLink(path string) (string, error) {
 	if _, err := os.Readlink(path); err == nil {
 		if err := refuseDangling("create", path); err != nil {

@@ -22,8 +22,7 @@ func exchange(onePath, otherPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, onePath, unix.AT_FDCWD, otherPath, unix.RENAME_EXCHANGE)
 }
 
-// openDirect opens a file with O_DIRECT, and tells what its reads and writes must be
-// aligned to.
+// openDirect opens a file with O_DIRECT, and tells what its reads and writes must be aligned to.
 func openDirect(path string, flags int) (*os.File, int, error) {
 	f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0)
 	if err != nil {
@@ -54,8 +53,8 @@ func alignment(fd int) (int, error) {
 	return int(max(PageBytes, st.Dio_offset_align, st.Dio_mem_align)), nil
 }
 
-// preallocate gives a file its size and its room on disk, so that writes of its parts need not wait
-// for one another. Where the file system cannot, the file has its size.
+// preallocate gives a file its size and its room on disk, so that writes of its parts need not wait for one another.
+// Where the file system cannot, the file has its size.
 func preallocate(f *os.File, bytes int64) error {
 	err := retryInterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, bytes) })
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EINVAL {

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// PastCache is an FS whose files are read past the page cache, by whole pages, where the file system can
-// (Directer). What the cache has is taken from there, and so is what is not aligned: reads whose offset or
-// memory is no multiple of 4096. Whoever wants speed reads large ranges into offheap memory. Of what file systems
-// can do beside, direct writes alone are to be had through it.
+// PastCache is an FS whose files are read past the page cache, by whole pages, where the file system can (Directer).
+// What the cache has is taken from there, and so is what is not aligned: reads whose offset or memory is no multiple of
+// 4096. Whoever wants speed reads large ranges into offheap memory. Of what file systems can do beside, direct writes
+// alone are to be had through it.
 type PastCache struct {
 	FS
 	direct, cached, buffered atomic.Int64

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ring is the kernel's queue of reads and writes (io_uring(7)) that all direct files share. Those that
-// come at the same time are handed to the kernel by one system call, and none of them blocks a thread:
-// with a call for each, reads of 128 KB take twice the processor time.
+// ring is the kernel's queue of reads and writes (io_uring(7)) that all direct files share. Those that come at the same
+// time are handed to the kernel by one system call, and none of them blocks a thread: with a call for each, reads of
+// 128 KB take twice the processor time.
 type ring struct {
 	fd          int
 	memory      [2][]byte // the queues, and the submission entries
@@ -27,8 +27,8 @@ type ring struct {
 	unused   chan *ringRequest // of requests
 	waiting  chan *ringRequest // for submission; closed with the ring
 	running  sync.WaitGroup
-	// submitted orders what submit takes before what the results bring, as the kernel does, where
-	// the race detector sees it.
+	// submitted orders what submit takes before what the results bring, as the kernel does, where the race detector
+	// sees it.
 	submitted atomic.Uint32
 }
 
@@ -94,8 +94,8 @@ var sharedRing struct {
 	files int
 }
 
-// acquireRing returns the ring, for one more file, or nil where the system does not have any
-// (old kernels, containers that forbid it).
+// acquireRing returns the ring, for one more file, or nil where the system does not have any (old kernels, containers
+// that forbid it).
 func acquireRing() *ring {
 	s := &sharedRing
 	s.Lock()

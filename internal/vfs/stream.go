@@ -9,10 +9,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// Stream writes a file from its start to its end: past the page cache where the file system can
-// (DirectCreator), in large requests of which several are on their way while the caller goes on; else
-// through the page cache. The file has the same bytes either way. Like a PendingFile it appears
-// under its path only by Commit, and belongs to one goroutine.
+// Stream writes a file from its start to its end: past the page cache where the file system can (DirectCreator), in
+// large requests of which several are on their way while the caller goes on; else through the page cache. The file has
+// the same bytes either way. Like a PendingFile it appears under its path only by Commit, and belongs to one goroutine.
 //
 // An error of a request is returned by a later Write, or by Commit.
 type Stream struct {
@@ -36,8 +35,8 @@ type Stream struct {
 }
 
 const (
-	// streamBlockBytes and streamBlocks are the size and number of requests. Fewer or smaller ones are slower on a virtual
-	// disk, and more are no faster.
+	// streamBlockBytes and streamBlocks are the size and number of requests. Fewer or smaller ones are slower on a
+	// virtual disk, and more are no faster.
 	streamBlockBytes = 2 << 20
 	streamBlocks     = 4
 	// bufferedBytes is the buffer of a stream through the page cache.
@@ -47,8 +46,7 @@ const (
 // StreamBytes is the memory that a stream of about so many bytes takes.
 func StreamBytes(bytes int64) int64 { return streamBlocks * streamBlock(bytes) }
 
-// streamBlock is the size of the blocks of a stream: less for short ones, so that these have several
-// requests too.
+// streamBlock is the size of the blocks of a stream: less for short ones, so that these have several requests too.
 func streamBlock(bytes int64) int64 {
 	pages := (bytes/streamBlocks + PageBytes) / PageBytes
 	return min(pages*PageBytes, streamBlockBytes)

@@ -11,9 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Columns says which column of a table is what, where the customary names do not
-// tell. A column is given by its name or, where no column has that name, by its
-// number, from 1.
+// Columns says which column of a table is what, where the customary names do not tell. A column is given by its name
+// or, where no column has that name, by its number, from 1.
 type Columns struct {
 	Source, Destination string
 	Weight              string // None: edges have no weights
@@ -34,8 +33,8 @@ func byName(wanted string) bool {
 // None is what stands for no column.
 const None = "none"
 
-// columnKey writes a name of a column as the customary names are written: in lower
-// case, without spaces, "_", "-" and ".".
+// columnKey writes a name of a column as the customary names are written: in lower case, without spaces, "_", "-" and
+// ".".
 func columnKey(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || r == '_' || r == '-' || r == '.' {
@@ -45,9 +44,8 @@ func columnKey(name string) string {
 	}, name)
 }
 
-// has tells whether a column is named as the role customarily is. Of Neo4j's names
-// with a type (:START_ID(Person), paper:ID, weight:float) the type tells if it is one
-// of these, else what is before it.
+// has tells whether a column is named as the role customarily is. Of Neo4j's names with a type (:START_ID(Person),
+// paper:ID, weight:float) the type tells if it is one of these, else what is before it.
 func (r role) has(name string) bool {
 	if slices.Contains(r.names, columnKey(name)) {
 		return true
@@ -98,8 +96,7 @@ func words(name string) []string {
 	return strings.Fields(b.String())
 }
 
-// header is the names of the columns of a table; without them, a column has its
-// number.
+// header is the names of the columns of a table; without them, a column has its number.
 type header struct {
 	names []string
 	named bool
@@ -244,8 +241,8 @@ type edgeColumns struct {
 	items               bool // the destinations are numbered apart from the sources
 }
 
-// edgeColumns decides which column of a table of edges is what: as the flags say, by
-// name, or, without names, by place: source, destination and, if there are three, weight.
+// edgeColumns decides which column of a table of edges is what: as the flags say, by name, or, without names, by place:
+// source, destination and, if there are three, weight.
 func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 	c = edgeColumns{header: h, source: 0, destination: 1, weight: -1}
 	if len(h.names) < 2 {

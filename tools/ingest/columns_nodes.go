@@ -10,8 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 )
 
-// columnValues says what the values of a column can be, as its type or its first
-// value tells.
+// columnValues says what the values of a column can be, as its type or its first value tells.
 type columnValues struct {
 	id     bool // ids
 	number bool // features
@@ -22,8 +21,8 @@ type columnValues struct {
 // wanted is what a table of nodes is read for.
 type wanted struct{ features, labels, splits bool }
 
-// nodeColumns are the columns of a table of nodes, from 0. Labels and features are
-// each one column of lists, or any number of columns of single values.
+// nodeColumns are the columns of a table of nodes, from 0. Labels and features are each one column of lists, or any
+// number of columns of single values.
 type nodeColumns struct {
 	header
 	id       int // -1: the rows are the nodes, in order
@@ -33,9 +32,9 @@ type nodeColumns struct {
 	features []int
 }
 
-// nodeColumns decides which column of a table of nodes is what: as the flags say, by
-// name, or, without names, by place: the id and then the values that are wanted. What
-// is named like an id, a label or a split is no feature unless a flag says so.
+// nodeColumns decides which column of a table of nodes is what: as the flags say, by name, or, without names, by place:
+// the id and then the values that are wanted. What is named like an id, a label or a split is no feature unless a flag
+// says so.
 func (h header) nodeColumns(values []columnValues, o Columns, want wanted) (c nodeColumns, err error) {
 	c = nodeColumns{header: h, masks: [3]int{-1, -1, -1}}
 	if err := c.chooseID(o); err != nil {
@@ -80,8 +79,7 @@ func (c *nodeColumns) chooseID(o Columns) (err error) {
 	return err
 }
 
-// checkRowOrder refuses to take rows as nodes where a column may be the id, under a
-// name that says nothing.
+// checkRowOrder refuses to take rows as nodes where a column may be the id, under a name that says nothing.
 func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
 	known := slices.Concat(c.labels, c.splits, c.masks[:])
 	known = append(known, c.withRoles(append(maskRoles[:], labelRole, splitRole)...)...)
@@ -97,8 +95,8 @@ func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
 	return nil
 }
 
-// patterns are the columns that a flag with a list asks for, in the order of the
-// table. A glob matches no column for which hidden is true.
+// patterns are the columns that a flag with a list asks for, in the order of the table. A glob matches no column for
+// which hidden is true.
 func (c *nodeColumns) patterns(flag string, list []string, hidden func(int) bool) (out []int, err error) {
 	for _, p := range list {
 		columns, glob, err := c.pattern(flag, p)
@@ -285,8 +283,8 @@ func (c *nodeColumns) taken() string {
 	return strings.Join(said, ", ")
 }
 
-// labelHint says how columns that may be the label become it, where none is: those that are left out, and before
-// them those that ask a question, as is_fraud, which would be features with the answer.
+// labelHint says how columns that may be the label become it, where none is: those that are left out, and before them
+// those that ask a question, as is_fraud, which would be features with the answer.
 func (c *nodeColumns) labelHint() string {
 	if len(c.labels) > 0 || !c.named {
 		return ""

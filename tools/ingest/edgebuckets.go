@@ -13,8 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// bucketSet is records in buckets, by the upper bits of their keys. The spaces hold the
-// lower bits of the keys, and the weights, at the same indexes.
+// bucketSet is records in buckets, by the upper bits of their keys. The spaces hold the lower bits of the keys, and the
+// weights, at the same indexes.
 type bucketSet struct {
 	shift         int   // bits of a key below those that tell the bucket
 	width         int64 // bytes of a stored key, little-endian
@@ -25,8 +25,8 @@ type bucketSet struct {
 	records int64
 }
 
-// bucket says where the records of a bucket are. Records that one goroutine has added
-// are in the order in which it added them.
+// bucket says where the records of a bucket are. Records that one goroutine has added are in the order in which it
+// added them.
 type bucket struct {
 	runs    []edgeRun
 	records int64
@@ -40,8 +40,7 @@ type edgeRun struct {
 	sums           checksums
 }
 
-// checksums are the CRC-32C of keys and of weights. They are zero where the spaces are
-// memory.
+// checksums are the CRC-32C of keys and of weights. They are zero where the spaces are memory.
 type checksums struct{ keys, weights uint32 }
 
 func (s *checksums) add(p *bucketSet, keys, weights []byte) {
@@ -51,8 +50,7 @@ func (s *checksums) add(p *bucketSet, keys, weights []byte) {
 	}
 }
 
-// damaged is the error of records that were read with other checksums than written. It
-// names the file.
+// damaged is the error of records that were read with other checksums than written. It names the file.
 func (p *bucketSet) damaged(found, written checksums) error {
 	file := p.keys
 	if found.keys == written.keys {
@@ -61,8 +59,8 @@ func (p *bucketSet) damaged(found, written checksums) error {
 	return fmt.Errorf("%s: %w", file.file.Path(), folder.ErrDamaged)
 }
 
-// keyWidth is the bytes of a stored key: enough for its bits, and for the source ID of
-// 4 bytes that overwrites it when its bucket is merged.
+// keyWidth is the bytes of a stored key: enough for its bits, and for the source ID of 4 bytes that overwrites it when
+// its bucket is merged.
 func keyWidth(bits int) int64 { return int64(max(4, (bits+7)/8)) }
 
 func (p *bucketSet) free() error { return errors.Join(p.keys.free(), p.weights.free()) }
@@ -90,8 +88,8 @@ func (p *bucketSet) append(b uint64, keys []byte, weights []float32) error {
 	return err
 }
 
-// distributor adds records to buckets, for one goroutine. It has a buffer for each
-// bucket, which it adds to the bucket when it is full.
+// distributor adds records to buckets, for one goroutine. It has a buffer for each bucket, which it adds to the bucket
+// when it is full.
 type distributor struct {
 	memory   *offheap.Buffer
 	capacity int       // records of a buffer

@@ -50,13 +50,12 @@ const (
 	cachedRecords = 1 << 13 // about, that stay in cache
 )
 
-// digitCounts has a number for each value of a digit: first how many records have it,
-// then the index of the next such record.
+// digitCounts has a number for each value of a digit: first how many records have it, then the index of the next such
+// record.
 type digitCounts [1 << maxDigitBits]uint32
 
-// sort sorts the records by their keys, which have keyBits bits. It is stable. It
-// groups the records by the upper bits first, so that each group fits in cache, and
-// sorts each group from the lowest digit to the highest (radix sort).
+// sort sorts the records by their keys, which have keyBits bits. It is stable. It groups the records by the upper bits
+// first, so that each group fits in cache, and sorts each group from the lowest digit to the highest (radix sort).
 func (p *sortBuffer) sort(keyBits int) {
 	n := p.used
 	upper := min(bits.Len(uint(n/cachedRecords)), maxDigitBits, keyBits)
@@ -109,8 +108,8 @@ func (p *sortBuffer) sortLowBits(from, to records, keyBits int) {
 	}
 }
 
-// toIndexes turns the counts of a digit with width bits into the index of the first
-// record with each value. It returns false if all records have the same value.
+// toIndexes turns the counts of a digit with width bits into the index of the first record with each value. It returns
+// false if all records have the same value.
 func (c *digitCounts) toIndexes(width int) bool {
 	at, values := uint32(0), 0
 	for i, count := range c[:1<<width] {
@@ -136,9 +135,8 @@ func (r records) slice(first, end int) records {
 	return r
 }
 
-// scatter moves each record to the index of its digit in places, and increments that.
-// Here and above, constant masks tell the compiler that no index is out of range, and
-// no shift.
+// scatter moves each record to the index of its digit in places, and increments that. Here and above, constant masks
+// tell the compiler that no index is out of range, and no shift.
 func (r records) scatter(to records, shift, width int, places *digitCounts) {
 	shift &= 63
 	mask := uint64(1)<<width - 1

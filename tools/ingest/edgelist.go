@@ -18,16 +18,15 @@ type TableOptions struct {
 	NodeFiles
 	MapIDs    bool // number the ids, which may be any text, in the order of a Parquet table of nodes, or as they are first seen
 	Bipartite bool // as MapIDs, with the name of its column before each id, so that sources and destinations differ
-	// Header says whether the first line of text names the columns: "yes", "no" or, if
-	// empty, as it looks (see namesEdges).
+	// Header says whether the first line of text names the columns: "yes", "no" or, if empty, as it looks (see
+	// namesEdges).
 	Header string
 	Nodes  int64 // number of nodes, if more than edges or features tell; 0: as many as these
 }
 
-// OpenCSV reads an edge list: lines of a source, a destination and maybe a weight,
-// separated by commas, semicolons, tabs or spaces, as text or compressed by gzip or
-// zstd; or a folder of such files, part-*, as Spark writes them; or a folder with
-// edges.csv and maybe nodes.csv. Blank lines and lines that begin with # or % are comments. The first
+// OpenCSV reads an edge list: lines of a source, a destination and maybe a weight, separated by commas, semicolons,
+// tabs or spaces, as text or compressed by gzip or zstd; or a folder of such files, part-*, as Spark writes them; or a
+// folder with edges.csv and maybe nodes.csv. Blank lines and lines that begin with # or % are comments. The first
 // comment of the Koblenz network collection (% sym, % asym) tells the direction.
 func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
 	switch {

@@ -115,8 +115,8 @@ func (m *merger) mergeBucket(ctx context.Context, i int) error {
 	return nil
 }
 
-// mergeSorted adds the records of bucket i of a set to the edges, in order of their
-// keys, whose bits above those of the set are upperBits.
+// mergeSorted adds the records of bucket i of a set to the edges, in order of their keys, whose bits above those of the
+// set are upperBits.
 func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits uint64) error {
 	b := &p.buckets[i]
 	upperBits |= uint64(i) << p.shift
@@ -143,8 +143,7 @@ func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits
 	return smaller.free()
 }
 
-// splitBucket distributes a bucket to smaller buckets, on disk. It reads all records
-// before any edge overwrites them.
+// splitBucket distributes a bucket to smaller buckets, on disk. It reads all records before any edge overwrites them.
 func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *bucketSet, err error) {
 	if m.splitter == nil {
 		if m.splitter, err = newDistributor(m.plan, m.info.Weighted); err != nil {
@@ -177,8 +176,8 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 	return smaller, nil
 }
 
-// read reads a bucket into the buffer, behind the records that it has. It calls got
-// after every transfer, with the number of records that came.
+// read reads a bucket into the buffer, behind the records that it has. It calls got after every transfer, with the
+// number of records that came.
 func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n int) error) error {
 	buffer, width := m.buffer, int(p.width)
 	mask := uint64(1)<<p.shift - 1
@@ -216,8 +215,7 @@ func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n i
 	return nil
 }
 
-// add adds the first n records of the buffer, which are sorted, to the edges, and merges
-// duplicates.
+// add adds the first n records of the buffer, which are sorted, to the edges, and merges duplicates.
 func (m *merger) add(n int, upperBits uint64) error {
 	var (
 		weights   = m.buffer.weights

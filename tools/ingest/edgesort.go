@@ -39,8 +39,8 @@ import (
 //     on disk first, which needs its space once more.
 //  3. In-degrees and edges are written as the topology.
 //
-// Memory must hold the in-degrees, 4 bytes a node. The in-neighbours of a node are in
-// the order (source, position in the input), so the bytes do not depend on the buckets.
+// Memory must hold the in-degrees, 4 bytes a node. The in-neighbours of a node are in the order (source, position in
+// the input), so the bytes do not depend on the buckets.
 
 // sortPlan is how the memory for sorting edges is divided.
 type sortPlan struct {
@@ -72,8 +72,8 @@ func (t *topology) recordBytes() int64 {
 // nodeBits is how many bits of a key are the source, and how many the destination.
 func (t *topology) nodeBits() int { return bits.Len64(uint64(max(t.info.Nodes, 2) - 1)) }
 
-// bucketBits is how many upper bits of a key tell the bucket. They are bits of the
-// destination, so all in-neighbours of a node are in one bucket.
+// bucketBits is how many upper bits of a key tell the bucket. They are bits of the destination, so all in-neighbours of
+// a node are in one bucket.
 func (t *topology) bucketBits() int {
 	return min(1+bits.Len64(uint64(t.recordCount/bucketRecords)), maxBucketBits, t.nodeBits())
 }
@@ -87,8 +87,8 @@ func (t *topology) bucketBytes() int64 {
 	return bytes * t.recordCount
 }
 
-// planSort divides the memory: buckets in memory if they fit, else on disk; fewer
-// threads where memory is short. It returns ErrDoesNotFit where one thread has too little.
+// planSort divides the memory: buckets in memory if they fit, else on disk; fewer threads where memory is short. It
+// returns ErrDoesNotFit where one thread has too little.
 func (t *topology) planSort() (sortPlan, error) {
 	p := sortPlan{threads: t.o.Threads, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(), sortRecords: math.MaxInt64}
 	if p.bufferRecords = max(p.bufferRecords, maxBufferRecords); t.o.MemoryBytes == 0 {
@@ -119,8 +119,8 @@ func (t *topology) leastBufferRecords() int64 {
 // writeBytes is the memory of the stream that what was sorted is written by.
 func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1) + 4*t.recordCount) }
 
-// sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for
-// each thread a distributor and a sort buffer, which are freed when what was sorted is written.
+// sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for each thread a distributor
+// and a sort buffer, which are freed when what was sorted is written.
 func (t *topology) sortMemory(p sortPlan) int64 {
 	buffers := int64(p.threads) * (distributorBytes(p, t.info.Weighted) + sortBufferBytes(p.sortRecords, t.info.Weighted))
 	bytes := 4*t.info.Nodes + max(buffers, t.writeBytes())
@@ -151,8 +151,7 @@ type edgeSort struct {
 	degrees      []uint32 // [n] in-degrees after merging
 }
 
-// sort sorts and merges the edges, with scratch files in a folder. The caller frees the
-// result.
+// sort sorts and merges the edges, with scratch files in a folder. The caller frees the result.
 func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch, plan sortPlan) (_ *edgeSort, err error) {
 	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, scratch: scratch}
 	defer func() {
@@ -244,8 +243,7 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 	return err
 }
 
-// addEdges adds a block of edges, and their reverses if wanted, to the buckets, and
-// counts self-loops.
+// addEdges adds a block of edges, and their reverses if wanted, to the buckets, and counts self-loops.
 func (s *edgeSort) addEdges(p *distributor, e Edges) (loops int64, err error) {
 	drop := s.o.SelfLoops == DropLoops
 	used := 0
@@ -290,8 +288,8 @@ func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
 	return w.StreamTopology(s.degrees, neighbors, &edgeReader{ctx: ctx, task: task, space: s.weights, width: 4, s: s})
 }
 
-// edgeReader reads the merged edges of all buckets in order: their sources, or their
-// weights, 4 bytes each. It fails when its context ends, and reports progress.
+// edgeReader reads the merged edges of all buckets in order: their sources, or their weights, 4 bytes each. It fails
+// when its context ends, and reports progress.
 type edgeReader struct {
 	ctx         context.Context
 	task        progress.Task

@@ -11,9 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// scratchSpace is bytes that are written and read at offsets, in memory off the Go heap
-// or in a scratch file. The file is read under its temporary name and never committed,
-// so nothing waits for the disk. It is safe for concurrent use.
+// scratchSpace is bytes that are written and read at offsets, in memory off the Go heap or in a scratch file. The file
+// is read under its temporary name and never committed, so nothing waits for the disk. It is safe for concurrent use.
 type scratchSpace struct {
 	memory *offheap.Buffer
 

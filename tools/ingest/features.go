@@ -22,8 +22,8 @@ func featureBlockRows(info Info) int64 {
 	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
 }
 
-// featureMemory is what writeFeatures takes: blocks as numbers, one as stored, what reading takes, and the
-// stream that is written.
+// featureMemory is what writeFeatures takes: blocks as numbers, one as stored, what reading takes, and the stream that
+// is written.
 func featureMemory(info Info, o Options) int64 {
 	stream := vfs.StreamBytes(info.Nodes * int64(info.Features*o.DType.Size()))
 	return featureBlockRows(info)*int64(info.Features)*int64(4*featureBlocks+o.DType.Size()) + info.FeatureBytes + stream
@@ -114,14 +114,14 @@ type valueReader interface {
 	Value(row int64, col int) string
 }
 
-// encodeRows normalizes rows in place and converts them to the stored type. It
-// returns the first value, in row order, that is or becomes no finite number.
+// encodeRows normalizes rows in place and converts them to the stored type. It returns the first value, in row order,
+// that is or becomes no finite number.
 func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 	size := o.DType.Size()
 	var mu sync.Mutex
 	var bad *badValue
-	// The body never fails, so all ranges are looked at and the first bad value
-	// is the same for any threads; without an error, nothing is cancelled.
+	// The body never fails, so all ranges are looked at and the first bad value is the same for any threads; without an
+	// error, nothing is cancelled.
 	_ = parallel.For(context.Background(), o.Threads, int64(len(values)/cols), max(1, int64(1<<15/cols)), func(first, end int64) error {
 		for r := first; r < end; r++ {
 			row := values[r*int64(cols) : (r+1)*int64(cols)]

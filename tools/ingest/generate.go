@@ -12,9 +12,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// GenerateOptions are common to all generators. Everything that they make is a
-// pure function of the seed and of a position, so it is streamed, never stored,
-// and the same for any threads.
+// GenerateOptions are common to all generators. Everything that they make is a pure function of the seed and of a
+// position, so it is streamed, never stored, and the same for any threads.
 type GenerateOptions struct {
 	Nodes, Edges int64 // edges as drawn: before duplicates are merged and reverses added
 	Features     int
@@ -39,8 +38,8 @@ func (o GenerateOptions) check() error {
 	return nil
 }
 
-// synthetic is a generator as a source. What differs between generators is
-// where an edge goes, which class a node has, and the mean features of a class.
+// synthetic is a generator as a source. What differs between generators is where an edge goes, which class a node has,
+// and the mean features of a class.
 type synthetic struct {
 	GenerateOptions
 	info  Info
@@ -89,8 +88,7 @@ func (s *synthetic) Edges(ctx context.Context, threads int, emit func(Edges) err
 	})
 }
 
-// Rows labels each node with probability Labeled, independently, and puts each
-// labelled node into a part of the split.
+// Rows labels each node with probability Labeled, independently, and puts each labelled node into a part of the split.
 func (s *synthetic) Rows(ctx context.Context) (*format.RowTable, error) {
 	t := &format.RowTable{
 		Rows:      s.Nodes,
@@ -124,8 +122,7 @@ func (s *synthetic) Features(threads int) (FeatureReader, error) {
 	return &normalReader{s, threads, 0}, nil
 }
 
-// normalReader draws features: the mean of the node's class plus standard normal
-// noise.
+// normalReader draws features: the mean of the node's class plus standard normal noise.
 type normalReader struct {
 	*synthetic
 	threads int

@@ -28,8 +28,8 @@ func (n *numbering) hint(does string) string {
 	return " (--ids map " + does + ")"
 }
 
-// node returns the node of an id, a new one if need be and if nodes are not fixed. Its
-// error names no file: the caller adds it.
+// node returns the node of an id, a new one if need be and if nodes are not fixed. Its error names no file: the caller
+// adds it.
 func (n *numbering) node(id []byte) (uint32, error) {
 	if n.ids != nil {
 		node, err := n.ids.node(id, !n.fixed)
@@ -81,8 +81,8 @@ func (n *numbering) name(node int64) string {
 	return fmt.Sprintf("node %d", node)
 }
 
-// idMap numbers ids densely, in the order in which they are first seen. It holds
-// them in pieces, each as its length and its bytes.
+// idMap numbers ids densely, in the order in which they are first seen. It holds them in pieces, each as its length and
+// its bytes.
 type idMap struct {
 	seed   maphash.Seed
 	pieces [][]byte

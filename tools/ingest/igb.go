@@ -46,17 +46,16 @@ func igbSize(n int64, classes string) (name string, labeled int64) {
 	return "igb", n
 }
 
-// OpenIGB opens a homogeneous graph of the Illinois graph benchmark (IGB): the
-// folder of one size, or the same files side by side, as the download script of
-// IGB-large leaves them:
+// OpenIGB opens a homogeneous graph of the Illinois graph benchmark (IGB): the folder of one size, or the same files
+// side by side, as the download script of IGB-large leaves them:
 //
 //	processed/paper/node_feat.npy                      [n,1024] float32
 //	processed/paper/node_label_19.npy, _2K.npy         [n] numbers
 //	processed/paper__cites__paper/edge_index.npy       [E,2] int64
 //
-// The features and labels of IGB-large and IGB-full are float32 without a header,
-// whatever their names say. In IGB-full only the first nodes have labels. There are no split files: of the
-// labelled nodes the first 60 % train, the next 20 % validate, and the others test.
+// The features and labels of IGB-large and IGB-full are float32 without a header, whatever their names say. In IGB-full
+// only the first nodes have labels. There are no split files: of the labelled nodes the first 60 % train, the next 20 %
+// validate, and the others test.
 func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	if o.Classes = cmp.Or(o.Classes, "19"); o.Classes != "19" && o.Classes != "2K" {
 		return nil, fmt.Errorf("%w: labels of %q classes (want 19 or 2K)", ErrOptions, o.Classes)
@@ -135,8 +134,8 @@ func splitIGB(splits []uint8) {
 	}
 }
 
-// openHeaderless opens a .npy file, or, where it does not begin as one, takes it
-// for nothing but float32 in rows of the given length.
+// openHeaderless opens a .npy file, or, where it does not begin as one, takes it for nothing but float32 in rows of the
+// given length.
 func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error) {
 	if ok, err := npy.HasHeader(s.fsys, path); err != nil {
 		return nil, err

@@ -38,8 +38,7 @@ const (
 	KeepDuplicates  Duplicates = "keep"  // all stay, in the order of the input
 )
 
-// Options govern how a source becomes a graph. The zero value of each field is
-// its default.
+// Options govern how a source becomes a graph. The zero value of each field is its default.
 type Options struct {
 	Name              string       // of the data set; default: the source's
 	DType             format.DType // of stored features; default Float32
@@ -110,9 +109,8 @@ type Result struct {
 	Notes        []string `json:"notes"`
 }
 
-// Run writes the graph directory dir from a source. It leaves either the whole
-// directory or nothing. The bytes depend on the source and on the options that
-// say what the graph is; not on Threads or MemoryBytes.
+// Run writes the graph directory dir from a source. It leaves either the whole directory or nothing. The bytes depend
+// on the source and on the options that say what the graph is; not on Threads or MemoryBytes.
 func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*Result, error) {
 	start := time.Now()
 	defer parallel.Beside()()
@@ -215,8 +213,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	return res, nil
 }
 
-// directions decides whether the reverse of every edge is to be added: where the input says so, or
-// it was asked for. Nothing takes the reverses away that an undirected input stands for.
+// directions decides whether the reverse of every edge is to be added: where the input says so, or it was asked for.
+// Nothing takes the reverses away that an undirected input stands for.
 func directions(info Info, asked Direction) (reverses bool, notes []string, err error) {
 	from := cmp.Or(info.DirectionFrom, "the input")
 	switch {
@@ -230,14 +228,12 @@ func directions(info Info, asked Direction) (reverses bool, notes []string, err 
 	return asked == Undirected && info.Direction != Symmetric || info.Direction == Undirected, nil, nil
 }
 
-// workingBytes bounds the memory of the program itself and of the buffers for reading
-// and writing.
+// workingBytes bounds the memory of the program itself and of the buffers for reading and writing.
 func (o Options) workingBytes() int64 { return 32<<20 + int64(o.Threads)*4<<20 }
 
-// checkMemory fails if a phase of an import takes more memory than there is beside
-// workingBytes and what the source holds. The phases are rows (rowMemory), edges
-// (topology.sortMemory) and features (featureMemory); what one takes is freed before the next, but for edges and
-// features that are written at a time (topology.beside).
+// checkMemory fails if a phase of an import takes more memory than there is beside workingBytes and what the source
+// holds. The phases are rows (rowMemory), edges (topology.sortMemory) and features (featureMemory); what one takes is
+// freed before the next, but for edges and features that are written at a time (topology.beside).
 func (o Options) checkMemory(what string, bytes int64) error {
 	needed := bytes + o.workingBytes()
 	if o.MemoryBytes == 0 || needed <= o.MemoryBytes {
@@ -247,8 +243,8 @@ func (o Options) checkMemory(what string, bytes int64) error {
 		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
 }
 
-// rowMemory is what writeRows takes: the table, what reading it takes, and the stream that it is written by, which
-// is smaller for files of less than 8 MiB (a row may have 64 bytes there).
+// rowMemory is what writeRows takes: the table, what reading it takes, and the stream that it is written by, which is
+// smaller for files of less than 8 MiB (a row may have 64 bytes there).
 func rowMemory(info Info) int64 {
 	return info.Nodes*info.RowBytes + info.RowReadBytes + vfs.StreamBytes(64*info.Nodes)
 }
@@ -289,8 +285,8 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 	return w.Rows(t)
 }
 
-// checkSpace refuses to start what would fill the disk. The directory of the
-// output is not there yet, so its nearest ancestor that is answers for it.
+// checkSpace refuses to start what would fill the disk. The directory of the output is not there yet, so its nearest
+// ancestor that is answers for it.
 func checkSpace(fsys vfs.FS, dir string, needed int64) error {
 	at := filepath.Clean(dir)
 	for {

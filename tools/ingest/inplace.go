@@ -10,8 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// inPlace finds the arrays that hold the features as a graph stores them, so that
-// it can refer to them.
+// inPlace finds the arrays that hold the features as a graph stores them, so that it can refer to them.
 func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) {
 	if o.NormalizeFeatures {
 		return nil, fmt.Errorf("%w: --features-in-place and --normalize-features exclude each other: the features must be stored as they are", ErrOptions)

@@ -71,8 +71,8 @@ type labelResult struct {
 	names []string // of classes
 }
 
-// readLabels reads labels in so many columns. What they are shows when they have
-// been read, so pass, which hands all of them over, is called once or twice.
+// readLabels reads labels in so many columns. What they are shows when they have been read, so pass, which hands all of
+// them over, is called once or twice.
 func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable, pass func(*labelSink) error) (labelResult, error) {
 	read := func(kind labelKind) (*labelSink, error) {
 		s := &labelSink{kind: kind, as: as, columns: columns, rows: rows}
@@ -126,8 +126,7 @@ func (s *labelSink) makeRoom() {
 	}
 }
 
-// number takes a label of a node. NaN is none, and -1 neither, but for values. The
-// error names no file.
+// number takes a label of a node. NaN is none, and -1 neither, but for values. The error names no file.
 func (s *labelSink) number(node, column int64, v float64) error {
 	at := node*s.columns + column
 	most := 1.0

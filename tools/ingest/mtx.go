@@ -11,18 +11,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// mtxBanner is the first line of a MatrixMarket file
-// (https://math.nist.gov/MatrixMarket/formats.html).
+// mtxBanner is the first line of a MatrixMarket file (https://math.nist.gov/MatrixMarket/formats.html).
 type mtxBanner struct {
 	array     bool // every value is there, column by column; else those that are listed
 	pattern   bool // no values
 	symmetric bool // the lower triangle alone is there
 }
 
-// OpenMTX reads a square MatrixMarket matrix as a graph: the entry in row i and
-// column j is an edge from node i to node j, both counted from 1 in the file, and
-// its value the weight. The zeros of an array are no edges. A symmetric matrix is
-// an undirected graph.
+// OpenMTX reads a square MatrixMarket matrix as a graph: the entry in row i and column j is an edge from node i to node
+// j, both counted from 1 in the file, and its value the weight. The zeros of an array are no edges. A symmetric matrix
+// is an undirected graph.
 func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, files NodeFiles) (_ Source, err error) {
 	l, err := newEdgeList(fsys, "mtx", path, w, files)
 	if err != nil {
@@ -104,8 +102,7 @@ func readBanner(t *textFile) (b mtxBanner, err error) {
 	return mtxBanner{layout == "array", field == "pattern", symmetry == "symmetric"}, nil
 }
 
-// readSize reads how many nodes there are and, unless the matrix is an array, how
-// many entries.
+// readSize reads how many nodes there are and, unless the matrix is an array, how many entries.
 func (b mtxBanner) readSize(t *textFile) (n, entries int64, err error) {
 	line, err := t.next()
 	if err == io.EOF {

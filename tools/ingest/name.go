@@ -12,9 +12,9 @@ import (
 // unnamed is the name of a data set that is at the root of a file system.
 const unnamed = "graph"
 
-// nameOf names the data set at path if it has no name of its own: by its folder, or by its file without endings.
-// A file that has the name of a part of a layout, such as edges.csv, is named by its folder. The directory that
-// the path leads to does not count, but for its last name.
+// nameOf names the data set at path if it has no name of its own: by its folder, or by its file without endings. A file
+// that has the name of a part of a layout, such as edges.csv, is named by its folder. The directory that the path leads
+// to does not count, but for its last name.
 func nameOf(fsys vfs.FS, path string) string {
 	for {
 		name := filepath.Base(path)

@@ -2,8 +2,8 @@ package ingest
 
 import "strings"
 
-// role is what a column of a table can be taken for, and the customary names of such columns, as
-// columnKey writes them. They are the same for text and Parquet tables.
+// role is what a column of a table can be taken for, and the customary names of such columns, as columnKey writes them.
+// They are the same for text and Parquet tables.
 type role struct {
 	flag  string
 	what  string
@@ -46,8 +46,8 @@ var (
 	}
 )
 
-// answerWords are words of names of columns that may give the answer away: they are
-// no features unless they are named as such.
+// answerWords are words of names of columns that may give the answer away: they are no features unless they are named
+// as such.
 var answerWords = strings.Fields(`
 	label labels class classes target targets split splits fold mask masks id ids idx index
 	train training val valid validation test testing`)

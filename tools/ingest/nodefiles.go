@@ -19,10 +19,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// NodeFiles name the files with labels, splits and features of the nodes, for formats
-// that hold edges only. A .npy file has a row (of splits, a column) for each node, in the
-// order of ids. A text table has a row for each node; Columns says which column is what.
-// Several fields may name the same table. Labels and splits may lack nodes.
+// NodeFiles name the files with labels, splits and features of the nodes, for formats that hold edges only. A .npy file
+// has a row (of splits, a column) for each node, in the order of ids. A text table has a row for each node; Columns
+// says which column is what. Several fields may name the same table. Labels and splits may lack nodes.
 type NodeFiles struct {
 	Columns  Columns
 	LabelsAs LabelsAs
@@ -35,8 +34,7 @@ type NodeFiles struct {
 // Ones is the name of features that are a single 1.
 const Ones = "ones"
 
-// edgeList is a source whose edges are in scratch files and whose nodes are
-// described by files beside them.
+// edgeList is a source whose edges are in scratch files and whose nodes are described by files beside them.
 type edgeList struct {
 	source
 	files    NodeFiles
@@ -77,8 +75,7 @@ func (l *edgeList) Close() error {
 	return errors.Join(err, l.scratch.Close())
 }
 
-// openFeatures opens the features once the edges have been read, and thereby says
-// how many nodes there are.
+// openFeatures opens the features once the edges have been read, and thereby says how many nodes there are.
 func (l *edgeList) openFeatures(ctx context.Context) error {
 	path := l.files.Features
 	if path != Ones {
@@ -130,8 +127,8 @@ func (l *edgeList) isTable(path string) (bool, error) {
 	return !isArray, err
 }
 
-// tableOf opens the table that features, labels or splits are read from: the file of their own, or the
-// table of nodes; nil if there is none. What is read from one file is chosen together.
+// tableOf opens the table that features, labels or splits are read from: the file of their own, or the table of nodes;
+// nil if there is none. What is read from one file is chosen together.
 func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
 	if l.nodes != nil && len(l.nodes.columns(role)) > 0 {
 		return l.nodes, nil
@@ -213,8 +210,8 @@ func (l *edgeList) openTableFeatures(ctx context.Context, t *nodeTable) error {
 	})
 }
 
-// copyArray brings the rows of an array, whose numbers are ids, into the order of
-// nodes. Rows of ids without edges are no nodes.
+// copyArray brings the rows of an array, whose numbers are ids, into the order of nodes. Rows of ids without edges are
+// no nodes.
 func (l *edgeList) copyArray(ctx context.Context, a *npy.Array) error {
 	l.ids.fixed = true
 	n, cols := a.Shape[0], a.Shape[1]
@@ -281,7 +278,8 @@ func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, [
 	return l.setRows(path, nodes, cols)
 }
 
-// openCopied opens a matrix that was copied to a scratch file as the features. sum is the sumElements of what was written.
+// openCopied opens a matrix that was copied to a scratch file as the features. sum is the sumElements of what was
+// written.
 func (l *edgeList) openCopied(h npy.Header, sum uint64, place func(row int64) string) error {
 	a, err := l.openRaw(l.scratch.Path("features"), npy.Float32, h.Shape...)
 	if err != nil {
@@ -294,8 +292,8 @@ func (l *edgeList) openCopied(h npy.Header, sum uint64, place func(row int64) st
 	return nil
 }
 
-// copiedRows reads feature rows that were copied to a scratch file. After the last row it
-// compares all with the checksum of what was written. Errors name the original file.
+// copiedRows reads feature rows that were copied to a scratch file. After the last row it compares all with the
+// checksum of what was written. Errors name the original file.
 type copiedRows struct {
 	denseReader
 	array     *npy.Array
@@ -331,8 +329,7 @@ func (ones) Read(_ context.Context, dst []float32) error {
 func (ones) Place(row int64) string { return fmt.Sprintf("row %d", row) }
 func (ones) Close() error           { return nil }
 
-// openRows opens labels and splits, and says what the row table takes in memory.
-// The nodes are known by then.
+// openRows opens labels and splits, and says what the row table takes in memory. The nodes are known by then.
 func (l *edgeList) openRows() error {
 	if ids := l.ids.ids; ids != nil {
 		l.info.Input["ids"] = "map"
@@ -448,8 +445,8 @@ func (l *edgeList) addSplitFolders(dirs ...string) error {
 
 var textEndings = []string{"csv.gz", "csv.zst", "csv", "txt.gz", "txt.zst", "txt"}
 
-// splitFolder finds the files train, valid and test of a folder, with any ending
-// of a text file: they list the nodes of one split, an id a line.
+// splitFolder finds the files train, valid and test of a folder, with any ending of a text file: they list the nodes of
+// one split, an id a line.
 func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {

@@ -110,8 +110,7 @@ func (s *source) openRaw(path string, t npy.Type, shape ...int64) (*npy.Array, e
 	return a, err
 }
 
-// openIntegers opens an array of integers with one of the given numbers of axes;
-// want says the same in words.
+// openIntegers opens an array of integers with one of the given numbers of axes; want says the same in words.
 func (s *source) openIntegers(path, want string, axes ...int) (*npy.Array, error) {
 	a, err := s.openArray(path)
 	if err == nil && (!a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape))) {
@@ -135,8 +134,8 @@ func isColumn(shape []int64) bool {
 // asNode is the node of a row where rows are nodes.
 func asNode(row int64) (node int64, ok bool) { return row, true }
 
-// each calls body with every element of an array, in the order of the file. next
-// fills its argument with the elements that follow.
+// each calls body with every element of an array, in the order of the file. next fills its argument with the elements
+// that follow.
 func each[T npy.Number](ctx context.Context, elements int64, next func([]T) error, body func(i int64, v T) error) error {
 	block := make([]T, min(edgeBlock, elements))
 	for first := int64(0); first < elements; first += int64(len(block)) {
@@ -222,8 +221,7 @@ func labelColumns(h *npy.Header) int64 {
 	return h.Shape[1]
 }
 
-// numbersOf takes labels from an array; next fills its argument with the elements
-// that follow.
+// numbersOf takes labels from an array; next fills its argument with the elements that follow.
 func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error, nodeOf func(row int64) (int64, bool)) error {
 	rows, l := h.Shape[0], s.columns
 	return each(ctx, h.Elements(), next, func(i int64, v float64) error {
@@ -281,7 +279,8 @@ func numSplits(a *npy.Array) int64 {
 	return a.Shape[0]
 }
 
-// addSplitArray adds the splits of an array [k,n] or [n] of n rows (negative: any number), of which nodeOf tells the nodes.
+// addSplitArray adds the splits of an array [k,n] or [n] of n rows (negative: any number), of which nodeOf tells the
+// nodes.
 func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int64, bool)) error {
 	a, err := s.openIntegers(path, "integers [k,n]: 0 train, 1 valid, 2 test, -1 none", 1, 2)
 	if err != nil {

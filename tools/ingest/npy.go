@@ -19,19 +19,18 @@ import (
 
 // NPYOptions say what the files of the npy layout do not say themselves.
 type NPYOptions struct {
-	// EdgeLayout is "2xE" or "Ex2"; empty: as the shape says, which it does for
-	// any number of edges but two.
+	// EdgeLayout is "2xE" or "Ex2"; empty: as the shape says, which it does for any number of edges but two.
 	EdgeLayout string
-	// FeatureType is BFloat16 for features stored as uint16 or int16, or the type
-	// of a raw feature file.
+	// FeatureType is BFloat16 for features stored as uint16 or int16, or the type of a raw feature file.
 	FeatureType npy.Type
-	// FeatureShape [n,F] is that of features without header, in C order, over all
-	// shards; without it, meta.json may say it (num_nodes, num_features).
+	// FeatureShape [n,F] is that of features without header, in C order, over all shards; without it, meta.json may say
+	// it (num_nodes, num_features).
 	FeatureShape []int64
 	LabelsAs     LabelsAs // where node_label.npy does not show what its numbers are
 }
 
-// arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the npy layout:
+// arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the
+// npy layout:
 //
 //	edge_index.npy       [2,E] or [E,2] integers: source, destination
 //	node_feat.npy        [n,F] numbers; or in shards node_feat_0.npy, node_feat_1.npy, ... of rows;
@@ -142,8 +141,7 @@ func (s *arraySource) noteLeft() {
 
 func (s *arraySource) path(name string) string { return filepath.Join(s.dir, name) }
 
-// openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to
-// be seen from its shape.
+// openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to be seen from its shape.
 func (s *arraySource) openEdges(path, layout string) (err error) {
 	if s.edges, err = s.openIntegers(path, "integers [2,E] or [E,2]", 2); err != nil {
 		return err
@@ -205,8 +203,7 @@ func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
 	return nil
 }
 
-// openSplits opens splits.npy or the lists of one split, and after these the
-// further splits.
+// openSplits opens splits.npy or the lists of one split, and after these the further splits.
 func (s *arraySource) openSplits() error {
 	var names, said []string
 	for name := range s.names {

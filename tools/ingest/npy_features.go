@@ -83,8 +83,8 @@ func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta)
 	return s.openArray(s.path(name))
 }
 
-// openRawFeatures opens a file without header, of which options or meta.json tell
-// shape and type. A shard has as many rows as it has bytes for.
+// openRawFeatures opens a file without header, of which options or meta.json tell shape and type. A shard has as many
+// rows as it has bytes for.
 func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
 	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {
@@ -184,8 +184,8 @@ func (r *denseReader) Value(row int64, col int) string {
 
 func (r *denseReader) Close() error { return nil }
 
-// openSparseFeatures reads the shape of node_feat.npz, a matrix saved by
-// scipy.sparse.save_npz: arrays format, shape, indptr, indices and data.
+// openSparseFeatures reads the shape of node_feat.npz, a matrix saved by scipy.sparse.save_npz: arrays format, shape,
+// indptr, indices and data.
 func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
 		return fmt.Errorf("%w: %s states type and shape itself: leave out --shape and --feature-dtype", ErrOptions, s.path("node_feat.npz"))
@@ -227,8 +227,7 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	return s.setFeatures(s.path("node_feat.npz"), dims[0], dims[1])
 }
 
-// sparseReader spreads CSR rows. Its three arrays are streamed side by side, so
-// that deflated ones are inflated once.
+// sparseReader spreads CSR rows. Its three arrays are streamed side by side, so that deflated ones are inflated once.
 type sparseReader struct {
 	path                  string
 	archive               *npy.Archive
@@ -282,8 +281,7 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	return r, nil
 }
 
-// Read fills dst with zeros and the entries of the next rows; entries of one
-// place add up, as in scipy.
+// Read fills dst with zeros and the entries of the next rows; entries of one place add up, as in scipy.
 func (r *sparseReader) Read(ctx context.Context, dst []float32) error {
 	clear(dst)
 	for len(dst) > 0 {

@@ -24,8 +24,8 @@ type OGBOptions struct {
 	LabelsAs  LabelsAs
 }
 
-// ogbSets are the data sets of which is known whether inverse edges are to be
-// added, and whether their nodes have features: OGB keeps that in its Python package.
+// ogbSets are the data sets of which is known whether inverse edges are to be added, and whether their nodes have
+// features: OGB keeps that in its Python package.
 var ogbSets = []struct {
 	name      string
 	alias     string // of the folder in its archive
@@ -39,8 +39,8 @@ var ogbSets = []struct {
 	{"ogbn-papers100M", "papers100M-bin", 111_059_956, Directed, true},
 }
 
-// ogbSource is a homogeneous data set of the Open Graph Benchmark for predicting
-// properties of nodes. Text (.csv, maybe packed) has neither header nor ids:
+// ogbSource is a homogeneous data set of the Open Graph Benchmark for predicting properties of nodes. Text (.csv, maybe
+// packed) has neither header nor ids:
 //
 //	raw/edge.csv.gz                        source, destination
 //	raw/node-feat.csv.gz                   [n,F] numbers
@@ -101,8 +101,7 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 
 func (s *ogbSource) path(name string) string { return filepath.Join(s.dir, "raw", name) }
 
-// find returns the file of raw of that name, or with the ending of a text file
-// behind it, or "".
+// find returns the file of raw of that name, or with the ending of a text file behind it, or "".
 func (s *ogbSource) find(name string) string {
 	for _, ending := range append([]string{""}, textEndings...) {
 		if full := strings.TrimSuffix(name+"."+ending, "."); slices.Contains(s.names, full) {
@@ -123,8 +122,8 @@ func (s *ogbSource) need(name string) (path string, err error) {
 	return "", fmt.Errorf("%w: %s: no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
 }
 
-// identify looks a data set of n nodes up among the known ones, and decides where
-// its features come from. own tells whether it has any.
+// identify looks a data set of n nodes up among the known ones, and decides where its features come from. own tells
+// whether it has any.
 func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err error) {
 	s.ids.nodes, s.ids.fixed = n, true
 	s.info.Nodes = n

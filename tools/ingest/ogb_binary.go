@@ -96,8 +96,8 @@ func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) e
 	return s.checkLabels(place, h, s.info.Nodes, as)
 }
 
-// readArrayEdges reads an array [2,E] from front to end: all sources, then all
-// destinations, or, in Fortran order, edge by edge.
+// readArrayEdges reads an array [2,E] from front to end: all sources, then all destinations, or, in Fortran order, edge
+// by edge.
 func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
 	if !a.Type.IsInteger() || len(a.Shape) != 2 || a.Shape[0] != 2 || a.Shape[1] != edges {
 		return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("integers of shape [2 %d]", edges))
@@ -139,8 +139,7 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 	return s.edges.finish(ctx)
 }
 
-// copyColumns puts features in Fortran order, whose columns come one after
-// another, into a scratch file.
+// copyColumns puts features in Fortran order, whose columns come one after another, into a scratch file.
 func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
 	pending, err := s.fsys.Create(s.scratch.Path("features"))
 	if err != nil {

@@ -8,21 +8,19 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// RMATOptions are the options of RMAT. A, B, C and D are the probabilities of
-// the four quadrants; those of Graph500 are 0.57, 0.19, 0.19 and 0.05.
+// RMATOptions are the options of RMAT. A, B, C and D are the probabilities of the four quadrants; those of Graph500 are
+// 0.57, 0.19, 0.19 and 0.05.
 type RMATOptions struct {
 	GenerateOptions
 	A, B, C, D float64
 	Undirected bool // add the reverse of every edge
 }
 
-// RMAT is a generator of graphs with skewed degrees (Chakrabarti, Zhan,
-// Faloutsos 2004, "R-MAT: a recursive model for graph mining"): each edge
-// descends through the quadrants of the adjacency matrix, one bit of source and
-// destination a level. Edges outside of n x n, where n is no power of two, are
-// drawn again, and ids are permuted, so that they tell nothing of degrees.
-// Features are noise and classes uniform: such a graph is for measuring speed,
-// and nothing can be learnt from it.
+// RMAT is a generator of graphs with skewed degrees (Chakrabarti, Zhan, Faloutsos 2004, "R-MAT: a recursive model for
+// graph mining"): each edge descends through the quadrants of the adjacency matrix, one bit of source and destination a
+// level. Edges outside of n x n, where n is no power of two, are drawn again, and ids are permuted, so that they tell
+// nothing of degrees. Features are noise and classes uniform: such a graph is for measuring speed, and nothing can be
+// learnt from it.
 func RMAT(o RMATOptions) (Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -49,8 +47,7 @@ func RMAT(o RMATOptions) (Source, error) {
 	return s, nil
 }
 
-// rmatEdges draws edges. A level takes 16 bits of a hash, so the probabilities
-// are rounded to multiples of 2^-16.
+// rmatEdges draws edges. A level takes 16 bits of a hash, so the probabilities are rounded to multiples of 2^-16.
 type rmatEdges struct {
 	seed      uint64
 	nodes     uint64
@@ -79,8 +76,7 @@ func newRMATEdges(o RMATOptions) *rmatEdges {
 	return r
 }
 
-// maxRedraws ends the search of an edge within n x n where probabilities make
-// one next to impossible.
+// maxRedraws ends the search of an edge within n x n where probabilities make one next to impossible.
 const maxRedraws = 100
 
 func (r *rmatEdges) edge(i uint64) (src, dst uint32) {
@@ -102,8 +98,8 @@ func (r *rmatEdges) draw(i uint64) (u, v uint64) {
 			}
 			x := int32(h & 0xffff)
 			h >>= 16
-			// The number of bounds at or below x is the quadrant: its upper bit is
-			// the source's, its lower the destination's.
+			// The number of bounds at or below x is the quadrant: its upper bit is the source's, its lower the
+			// destination's.
 			q := uint32(r.bounds[0]-1-x)>>31 + uint32(r.bounds[1]-1-x)>>31 + uint32(r.bounds[2]-1-x)>>31
 			u, v = u<<1|uint64(q>>1), v<<1|uint64(q&1)
 		}
@@ -116,8 +112,7 @@ func (r *rmatEdges) draw(i uint64) (u, v uint64) {
 	}
 }
 
-// permute is a bijection of [0, nodes): one of [0, 2^levels), applied until the
-// result is in range.
+// permute is a bijection of [0, nodes): one of [0, 2^levels), applied until the result is in range.
 func (r *rmatEdges) permute(x uint64) uint32 {
 	mask := uint64(1)<<r.levels - 1
 	for {

@@ -12,20 +12,18 @@ type SBMOptions struct {
 	GenerateOptions
 	// Homophily is the expected share of edges within a block.
 	Homophily float64
-	// Separation is the root mean square distance between the mean features of two
-	// classes, in standard deviations of the noise of a feature.
+	// Separation is the root mean square distance between the mean features of two classes, in standard deviations of
+	// the noise of a feature.
 	Separation float64
 }
 
 // maxMeans bounds Classes * Features, which are in memory.
 const maxMeans = 1 << 26
 
-// SBM is a generator of graphs that can be learnt: a stochastic block model
-// (Holland, Laskey, Leinhardt 1983) given the number of edges. Node v is in
-// block v mod Classes, which is its class. The source of an edge is uniform; its
-// destination is uniform within the same block with probability Homophily, and
-// otherwise uniform outside of it. Edges are undirected: both directions are
-// stored. Features are Gaussian around the mean of the class.
+// SBM is a generator of graphs that can be learnt: a stochastic block model (Holland, Laskey, Leinhardt 1983) given the
+// number of edges. Node v is in block v mod Classes, which is its class. The source of an edge is uniform; its
+// destination is uniform within the same block with probability Homophily, and otherwise uniform outside of it. Edges
+// are undirected: both directions are stored. Features are Gaussian around the mean of the class.
 func SBM(o SBMOptions) (Source, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -62,8 +60,8 @@ func SBM(o SBMOptions) (Source, error) {
 	return s, nil
 }
 
-// sbmNeighbor picks one of the other nodes of u's block, or, if within is false
-// or there are none, a node outside of it. (In a graph of one node it is u.)
+// sbmNeighbor picks one of the other nodes of u's block, or, if within is false or there are none, a node outside of
+// it. (In a graph of one node it is u.)
 func sbmNeighbor(u, n, blocks uint64, within bool, h uint64) uint64 {
 	block := u % blocks
 	size := (n-1-block)/blocks + 1

@@ -25,8 +25,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// ScratchOptions are for sources that decode their files once and keep the result in
-// scratch files: text and compressed arrays are slow to read, and edges are read twice.
+// ScratchOptions are for sources that decode their files once and keep the result in scratch files: text and compressed
+// arrays are slow to read, and edges are read twice.
 type ScratchOptions struct {
 	Output      string // the graph to be made
 	Scratch     string // folder in which the scratch files get a folder of their own; "": Output.scratch
@@ -35,8 +35,7 @@ type ScratchOptions struct {
 	Progress    progress.Reporter
 }
 
-// scratch is a folder of scratch files, which closing removes. The next import removes
-// those of a killed process.
+// scratch is a folder of scratch files, which closing removes. The next import removes those of a killed process.
 type scratch struct {
 	ScratchOptions
 	*folder.Scratch
@@ -71,16 +70,16 @@ func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
 	return &scratch{w, s, fsys}, err
 }
 
-// scratchFolder is the folder within parent for the scratch files of an output. It
-// depends on the path of the output alone, so that the next import finds it.
+// scratchFolder is the folder within parent for the scratch files of an output. It depends on the path of the output
+// alone, so that the next import finds it.
 func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
 	path, err := fsys.Resolve(output)
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
-// scratchEdges is edges in a scratch file, in blocks of edgeBlock: the sources of a
-// block, its destinations, and its weights if edges have weights; 4 bytes each.
+// scratchEdges is edges in a scratch file, in blocks of edgeBlock: the sources of a block, its destinations, and its
+// weights if edges have weights; 4 bytes each.
 type scratchEdges struct {
 	path     string
 	fsys     vfs.FS
@@ -149,8 +148,8 @@ func (e *scratchEdges) flush(ctx context.Context) error {
 	return nil
 }
 
-// putColumn writes the sources (column 0) or destinations (1) of the block that begins
-// at edge first; the file is to hold total edges. It is used instead of add.
+// putColumn writes the sources (column 0) or destinations (1) of the block that begins at edge first; the file is to
+// hold total edges. It is used instead of add.
 func (e *scratchEdges) putColumn(ctx context.Context, column, first, total int64, ids []uint32) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -263,9 +262,8 @@ func (r *scratchRows) put(row int64, values []float32) error {
 	return nil
 }
 
-// sumElements is a checksum of elements of a matrix and of their numbers in it, row by row:
-// the i-th value has the number first + i*stride. Sums of parts of a matrix, in any order,
-// add up to the sum of the whole.
+// sumElements is a checksum of elements of a matrix and of their numbers in it, row by row: the i-th value has the
+// number first + i*stride. Sums of parts of a matrix, in any order, add up to the sum of the whole.
 func sumElements(first, stride int64, values []float32) (sum uint64) {
 	for _, v := range values {
 		sum += rng.At(uint64(math.Float32bits(v)), uint64(first))

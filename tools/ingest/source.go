@@ -1,7 +1,6 @@
-// Package ingest makes graph directories out of anything that is a Source: an
-// importer of a file format or a generator. A Source hands over streams; the
-// pipeline (Run) does the rest: directions, self-loops, duplicates, the topology
-// by destination, the checks of the features, and the writing.
+// Package ingest makes graph directories out of anything that is a Source: an importer of a file format or a generator.
+// A Source hands over streams; the pipeline (Run) does the rest: directions, self-loops, duplicates, the topology by
+// destination, the checks of the features, and the writing.
 //
 // A new import format is one file with one Source.
 package ingest
@@ -18,13 +17,11 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// ErrInvalid is returned when the input is not what its format asks for: missing
-// or truncated arrays, shapes that disagree, values out of range. The text names
-// file and place.
+// ErrInvalid is returned when the input is not what its format asks for: missing or truncated arrays, shapes that
+// disagree, values out of range. The text names file and place.
 var ErrInvalid = npy.ErrInvalid
 
-// ErrOptions is returned when options are out of range, or contradict each other
-// or what the input says of itself.
+// ErrOptions is returned when options are out of range, or contradict each other or what the input says of itself.
 var ErrOptions = errors.New("bad options")
 
 // MaxNodes is the largest number of nodes: ids are uint32.
@@ -75,21 +72,20 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0
 }
 
-// Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes. Weights,
-// if the source is weighted, are finite and not negative.
+// Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes. Weights, if the source is weighted, are finite
+// and not negative.
 type Edges struct {
 	Src, Dst []uint32
 	Weights  []float32
 }
 
-// Source is a graph that can be streamed. Its methods are not called concurrently; features may be read while
-// edges are streamed if Info.Beside says so.
+// Source is a graph that can be streamed. Its methods are not called concurrently; features may be read while edges are
+// streamed if Info.Beside says so.
 type Source interface {
 	Info() Info
-	// Edges calls emit with all edges, block by block, from up to threads
-	// goroutines at a time (with one: in input order). It may be called
-	// again and gives the same edges then. A block belongs to the source again when
-	// emit returns; an error of emit ends the stream and is returned.
+	// Edges calls emit with all edges, block by block, from up to threads goroutines at a time (with one: in input
+	// order). It may be called again and gives the same edges then. A block belongs to the source again when emit
+	// returns; an error of emit ends the stream and is returned.
 	Edges(ctx context.Context, threads int, emit func(Edges) error) error
 	// Features starts to read the feature matrix.
 	Features(threads int) (FeatureReader, error)
@@ -100,8 +96,8 @@ type Source interface {
 
 // FeatureReader reads feature rows in node order, once.
 type FeatureReader interface {
-	// Read fills dst, [rows, Features] row-major, with the next rows. What cannot
-	// be held in float32 becomes infinite, which the pipeline then refuses.
+	// Read fills dst, [rows, Features] row-major, with the next rows. What cannot be held in float32 becomes infinite,
+	// which the pipeline then refuses.
 	Read(ctx context.Context, dst []float32) error
 	// Place names file and row, for errors.
 	Place(row int64) string

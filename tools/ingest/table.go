@@ -149,8 +149,8 @@ func (t *nodeTable) values(columns []int) (int, error) {
 	return len(columns), nil
 }
 
-// each calls body with every row, which it must read once a node. Without ids the table must have
-// nodes rows, unless nodes is negative.
+// each calls body with every row, which it must read once a node. Without ids the table must have nodes rows, unless
+// nodes is negative.
 func (t *nodeTable) each(ctx context.Context, columns []int, nodes int64, body func(node int64, r rows) error) error {
 	r, err := t.read(columns)
 	if err != nil {

@@ -325,8 +325,8 @@ func (t *parquetTable) openFeatures(ctx context.Context, l *edgeList, columns []
 	return nil
 }
 
-// copyColumns copies feature columns to a scratch file, one after another, a row group
-// at a time: side by side, each would need pages of its own in memory.
+// copyColumns copies feature columns to a scratch file, one after another, a row group at a time: side by side, each
+// would need pages of its own in memory.
 func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []int) error {
 	bytes := 4 * t.Rows * int64(len(columns))
 	if err := checkSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
@@ -349,8 +349,7 @@ func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []i
 	return l.openCopied(npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}, sum, t.Place)
 }
 
-// copyGroups writes the feature columns, in the order in which the files have them, and
-// returns their sumElements.
+// copyGroups writes the feature columns, in the order in which the files have them, and returns their sumElements.
 func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, columns []int, task progress.Task) (sum uint64, err error) {
 	r, err := t.Read(t.columns[columns[0]])
 	if err != nil {

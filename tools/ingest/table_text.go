@@ -53,8 +53,8 @@ type textNodes struct {
 	must    wanted // what has to be there
 }
 
-// openTextNodes opens a table with ids, and decides which of its columns is what. A first line that
-// names columns is a header: one with a customary name, or without an id and without numbers.
+// openTextNodes opens a table with ids, and decides which of its columns is what. A first line that names columns is a
+// header: one with a customary name, or without an id and without numbers.
 func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error) {
 	file, err := openTextParts(fsys, f.path, "#%")
 	if err != nil {
@@ -146,8 +146,8 @@ func firstLine(file *textFile) ([]byte, error) {
 	return line, err
 }
 
-// openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells
-// the direction. It decides which column is what; t is nil if there are no edges.
+// openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells the
+// direction. It decides which column is what; t is nil if there are no edges.
 func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c edgeColumns, err error) {
 	file, err := openTextParts(l.fsys, path, "")
 	if err != nil {
@@ -184,8 +184,7 @@ func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c e
 	return t, c, nil
 }
 
-// readComments reads the comments in front of the edges, and the line after them,
-// or nil at the end of the file.
+// readComments reads the comments in front of the edges, and the line after them, or nil at the end of the file.
 func (l *edgeList) readComments(t *textFile, o TableOptions) ([]byte, error) {
 	for {
 		line, err := t.next()
@@ -212,10 +211,9 @@ func (l *edgeList) readComments(t *textFile, o TableOptions) ([]byte, error) {
 	}
 }
 
-// namesEdges tells whether the first line of an edge list names the columns: a flag calls a column by
-// name, both ends have customary names, or the first field is that of an index; if ids are numbers,
-// neither of the first two fields begins as a number; if ids may be any text, a field is no number, but is one in
-// the next line.
+// namesEdges tells whether the first line of an edge list names the columns: a flag calls a column by name, both ends
+// have customary names, or the first field is that of an index; if ids are numbers, neither of the first two fields
+// begins as a number; if ids may be any text, a field is no number, but is one in the next line.
 func (o TableOptions) namesEdges(h header, fields, next [][]byte) bool {
 	if len(fields) < 2 {
 		return false
@@ -357,8 +355,8 @@ func (r *textRows) floats(dst []float32) error {
 	return nil
 }
 
-// listItems appends the items of a list in one field: numbers between brackets, or
-// without, separated by commas, semicolons, bars or spaces.
+// listItems appends the items of a list in one field: numbers between brackets, or without, separated by commas,
+// semicolons, bars or spaces.
 func listItems(items [][]byte, field []byte) [][]byte {
 	field = bytes.TrimSpace(field)
 	if n := len(field); n >= 2 && strings.Contains("[] () {}", string([]byte{field[0], field[n-1]})) {

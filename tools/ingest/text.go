@@ -25,8 +25,8 @@ const (
 	maxZstdWindow = 128 << 20 // what zstd itself inflates without being told to
 )
 
-// textFile is a text file, or several that follow each other, read once, line by
-// line. One that begins as gzip or zstd files do is inflated on the way.
+// textFile is a text file, or several that follow each other, read once, line by line. One that begins as gzip or zstd
+// files do is inflated on the way.
 type textFile struct {
 	path     string // of the present file
 	comments string // lines that begin with one of these, and blank ones, are passed over; "": no line is
@@ -48,8 +48,7 @@ func openText(fsys vfs.FS, path, comments string) (*textFile, error) {
 	return t, t.openNext()
 }
 
-// openTextParts opens a text file, or a folder of such as Spark writes it: part-*,
-// in the order of their names.
+// openTextParts opens a text file, or a folder of such as Spark writes it: part-*, in the order of their names.
 func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
 	info, err := fsys.Stat(path)
 	if err != nil {
@@ -136,8 +135,8 @@ func isUTF16(start []byte) bool {
 	return len(start) > 3 && bytes.Count(start, []byte{0}) >= len(start)/3
 }
 
-// fieldsError is the error that the line that next returned has another number of fields. What is in quotes may
-// have been cut by a line feed in it.
+// fieldsError is the error that the line that next returned has another number of fields. What is in quotes may have
+// been cut by a line feed in it.
 func (t *textFile) fieldsError(format string, args ...any) error {
 	if bytes.Count(t.last, []byte{'"'})%2 == 1 {
 		format += "; if a quoted field goes on in another line: that is not read, so write each row in one line"
@@ -170,8 +169,7 @@ func (m *rememberingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readError is the error of the file system if there is one; else what was read
-// does not inflate.
+// readError is the error of the file system if there is one; else what was read does not inflate.
 func (t *textFile) readError(err error) error {
 	if t.source.err != nil {
 		return t.source.err
@@ -184,8 +182,8 @@ func (t *textFile) errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: line %d: %w", ErrInvalid, t.path, t.number, fmt.Errorf(format, args...))
 }
 
-// atLine puts the place of the line that next returned into an error about what the
-// line says. Errors that are not about the input stay as they are.
+// atLine puts the place of the line that next returned into an error about what the line says. Errors that are not
+// about the input stay as they are.
 func (t *textFile) atLine(err error) error {
 	var file *fs.PathError
 	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
@@ -194,8 +192,8 @@ func (t *textFile) atLine(err error) error {
 	return t.errorf("%w", err)
 }
 
-// next returns the next line, without its end. It stays valid until the call of
-// next after this one. After the last line it returns io.EOF.
+// next returns the next line, without its end. It stays valid until the call of next after this one. After the last
+// line it returns io.EOF.
 func (t *textFile) next() ([]byte, error) {
 	for {
 		line, err := t.readLine()
@@ -232,8 +230,8 @@ func (t *textFile) next() ([]byte, error) {
 	}
 }
 
-// glance is the line that next is to return, if it lies within what is read ahead;
-// else nil, or its beginning. It may overwrite the line that next has returned.
+// glance is the line that next is to return, if it lies within what is read ahead; else nil, or its beginning. It may
+// overwrite the line that next has returned.
 func (t *textFile) glance() []byte {
 	ahead, _ := t.r.Peek(1 << 16) // an error shows when it is read
 	for len(ahead) > 0 {
@@ -290,9 +288,8 @@ func (t *textFile) Close() error {
 	return file.Close()
 }
 
-// separator is what stands between the fields of a line: a comma, a semicolon or
-// a tab; ' ' is any run of spaces and tabs. Numbers hold no spaces, so that tabs
-// matter only where fields may be any text.
+// separator is what stands between the fields of a line: a comma, a semicolon or a tab; ' ' is any run of spaces and
+// tabs. Numbers hold no spaces, so that tabs matter only where fields may be any text.
 func separator(line []byte, anyText bool) byte {
 	for _, sep := range []byte(",;\t") {
 		if (sep != '\t' || anyText) && bytes.IndexByte(line, sep) >= 0 {
@@ -305,9 +302,8 @@ func separator(line []byte, anyText bool) byte {
 // maxFields is more than any line needs: an id and the values of a node.
 const maxFields = format.MaxFeatures + 2
 
-// split appends the fields of a line, without the spaces around them and, unless
-// they are separated by spaces, without the quotes around them. What is beyond
-// maxFields is in the last.
+// split appends the fields of a line, without the spaces around them and, unless they are separated by spaces, without
+// the quotes around them. What is beyond maxFields is in the last.
 func split(fields [][]byte, line []byte, sep byte) [][]byte {
 	if sep == ' ' {
 		start := -1 // of the field that we are in
@@ -340,8 +336,8 @@ func split(fields [][]byte, line []byte, sep byte) [][]byte {
 	return append(fields, line)
 }
 
-// quoted reads a field in quotes, in which two of them are one, and tells whether
-// more fields follow. A line that does not begin with such a field gives nil.
+// quoted reads a field in quotes, in which two of them are one, and tells whether more fields follow. A line that does
+// not begin with such a field gives nil.
 func quoted(line []byte, sep byte) (field, rest []byte, more bool) {
 	if len(line) == 0 || line[0] != '"' {
 		return nil, nil, false

@@ -30,9 +30,9 @@ func newTopology(src Source, info Info, reverses bool, o Options) *topology {
 	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: info.Weighted || o.Duplicates == SumDuplicates}
 }
 
-// write sorts the edges by destination and source, merges duplicates as asked, and
-// writes the topology to w, the graph in dir. It returns the number of edges stored. other
-// is the bytes that the caller will write to dir afterwards, for the check of free space.
+// write sorts the edges by destination and source, merges duplicates as asked, and writes the topology to w, the graph
+// in dir. It returns the number of edges stored. other is the bytes that the caller will write to dir afterwards, for
+// the check of free space.
 func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64, err error) {
 	if err := t.count(ctx); err != nil {
 		return 0, err
@@ -91,8 +91,7 @@ func (t *topology) beside(ctx context.Context, fsys vfs.FS, dir string, featureB
 	return checkSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil, nil
 }
 
-// openScratch makes the folder for scratch files. No other process uses it, since w
-// has locked dir.
+// openScratch makes the folder for scratch files. No other process uses it, since w has locked dir.
 func (t *topology) openScratch(fsys vfs.FS, dir string, w *format.Writer) (*folder.Scratch, error) {
 	var path string
 	var err error
@@ -156,8 +155,7 @@ func errDegree(v uint64) error {
 	return fmt.Errorf("%w: node %d has more than %d in-neighbours", ErrInvalid, v, uint32(math.MaxUint32))
 }
 
-// lowestNode is 1 plus the lowest node that was added, or 0. It collects nodes whose sum
-// of weights is infinite.
+// lowestNode is 1 plus the lowest node that was added, or 0. It collects nodes whose sum of weights is infinite.
 type lowestNode struct{ atomic.Int64 }
 
 func (l *lowestNode) add(v int64) {

@@ -41,8 +41,8 @@ func OpenArchive(fsys vfs.FS, path string) (*Archive, error) {
 	return &Archive{z, f}, nil
 }
 
-// archiveError makes an error of reading an archive ErrInvalid if the archive is damaged; an
-// error of the file system stays what it is.
+// archiveError makes an error of reading an archive ErrInvalid if the archive is damaged; an error of the file system
+// stays what it is.
 func archiveError(path string, err error) error {
 	for _, damage := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, damage) {
@@ -84,8 +84,8 @@ func (z *Archive) find(name string) *zip.File {
 	return nil
 }
 
-// Stream is an array that is read once, from its first element to its last. The
-// checksum of the archive is checked with the last.
+// Stream is an array that is read once, from its first element to its last. The checksum of the archive is checked with
+// the last.
 type Stream struct {
 	Header
 	path   string // archive and member
@@ -148,8 +148,8 @@ func Next[T Number](s *Stream, dst []T) error {
 	return nil
 }
 
-// next reads the bytes of n elements. After the last element it reads to the end of the
-// member, since only there the zip reader compares the checksum.
+// next reads the bytes of n elements. After the last element it reads to the end of the member, since only there the
+// zip reader compares the checksum.
 func (s *Stream) next(n int64) ([]byte, error) {
 	if n > s.left {
 		return nil, fmt.Errorf("%w: %s: ends %d elements early", ErrInvalid, s.path, n-s.left)

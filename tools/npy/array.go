@@ -18,8 +18,8 @@ import (
 // blockBytes is how much of an array is read at once.
 const blockBytes = 2 << 20
 
-// LockName is a file that an export keeps in the directory that it writes. A directory with
-// this file and without meta.json, which is written last, is incomplete.
+// LockName is a file that an export keeps in the directory that it writes. A directory with this file and without
+// meta.json, which is written last, is incomplete.
 const LockName = ".exporting"
 
 // Array is an array in a file, read by position.
@@ -57,8 +57,7 @@ func open(f vfs.File) (*Array, error) {
 	return &Array{*h, f}, nil
 }
 
-// OpenRaw opens a file that is nothing but the elements of an array, in C order
-// and little endian.
+// OpenRaw opens a file that is nothing but the elements of an array, in C order and little endian.
 func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -115,9 +114,8 @@ func (a *Array) Path() string { return a.file.Path() }
 // Close closes the file.
 func (a *Array) Close() error { return a.file.Close() }
 
-// Number is a type that elements are converted to. Conversion of integers to int64 is exact,
-// but Uint64 above its range wraps to negative numbers; conversion of any number to float32
-// or float64 rounds once.
+// Number is a type that elements are converted to. Conversion of integers to int64 is exact, but Uint64 above its range
+// wraps to negative numbers; conversion of any number to float32 or float64 rounds once.
 type Number interface{ int64 | float32 | float64 }
 
 // Read reads the elements [first, first+len(dst)), in the order of the file, into dst.
@@ -154,8 +152,8 @@ var blocks = sync.Pool{New: func() any {
 	return &b
 }}
 
-// readPages reads n bytes at an offset into block, with the rest of their pages if they are many. What it
-// returns is aligned for any type.
+// readPages reads n bytes at an offset into block, with the rest of their pages if they are many. What it returns is
+// aligned for any type.
 func (a *Array) readPages(block []byte, off, n int64) ([]byte, error) {
 	if n < 16*vfs.PageBytes {
 		return block[:n], a.readAt(block[:n], off)
@@ -188,8 +186,8 @@ func (a *Array) tooShort(end int64, err error) error {
 	return err
 }
 
-// ReadRows reads the rows [first, first+len(dst)/F) of an [n,F] array (or of an [n] array,
-// with F = 1) into dst, row by row, also where the file is in Fortran order.
+// ReadRows reads the rows [first, first+len(dst)/F) of an [n,F] array (or of an [n] array, with F = 1) into dst, row by
+// row, also where the file is in Fortran order.
 func ReadRows[T Number](a *Array, dst []T, first int64) error {
 	rows, cols := a.Shape[0], int64(1)
 	if len(a.Shape) > 1 {
@@ -264,8 +262,8 @@ func (a *Array) Strings() ([]string, error) {
 	return out, nil
 }
 
-// appendString appends a string without the zeros that pad it to its width. ok is false if
-// the bytes are not UTF-8, or a number is not a Unicode character.
+// appendString appends a string without the zeros that pad it to its width. ok is false if the bytes are not UTF-8, or
+// a number is not a Unicode character.
 func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	if h.Type == Bytes {
 		raw = bytes.TrimRight(raw, "\x00")
@@ -285,8 +283,8 @@ func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	return dst, true
 }
 
-// convert decodes len(dst) elements of raw, which must be aligned for their type and is
-// overwritten if its byte order is swapped.
+// convert decodes len(dst) elements of raw, which must be aligned for their type and is overwritten if its byte order
+// is swapped.
 func convert[T Number](dst []T, raw []byte, h *Header) {
 	swapBytes(raw, h.Type.Size(), h.BigEndian)
 	switch h.Type {

@@ -1,8 +1,7 @@
-// Package npy reads and writes NumPy's array files: .npy, and the members of
-// .npz archives (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
-// Arrays are read piece by piece, by position or as a stream, and converted to
-// the type that the caller works in; they are never loaded whole. Nothing in a
-// file is trusted, and nothing is ever unpickled.
+// Package npy reads and writes NumPy's array files: .npy, and the members of .npz archives
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). Arrays are read piece by piece, by position
+// or as a stream, and converted to the type that the caller works in; they are never loaded whole. Nothing in a file is
+// trusted, and nothing is ever unpickled.
 //
 // An Array is safe for concurrent use, a Stream is not.
 package npy
@@ -17,8 +16,8 @@ import (
 	"strings"
 )
 
-// ErrInvalid is returned when a file is not an array that can be read, or not
-// the one that it should be; the text names the file and what is wrong.
+// ErrInvalid is returned when a file is not an array that can be read, or not the one that it should be; the text names
+// the file and what is wrong.
 var ErrInvalid = errors.New("invalid input")
 
 // Type is the element type of an array.
@@ -52,8 +51,8 @@ func (t Type) Size() int64 { return sizes[t] }
 
 func (t Type) String() string { return names[t] }
 
-// IsNumber is true for every type but strings, IsInteger and IsFloat for those kinds of
-// numbers. A Bool is a number but not an integer, so that a mask is never taken for ids.
+// IsNumber is true for every type but strings, IsInteger and IsFloat for those kinds of numbers. A Bool is a number but
+// not an integer, so that a mask is never taken for ids.
 func (t Type) IsNumber() bool  { return t >= Bool && t <= BFloat16 }
 func (t Type) IsInteger() bool { return t >= Int8 && t <= Uint64 }
 func (t Type) IsFloat() bool   { return t >= Float16 && t <= BFloat16 }
@@ -97,9 +96,8 @@ func (h *Header) Elements() int64 {
 func (h *Header) ItemBytes() int64 { return h.Type.Size() * h.Width }
 func (h *Header) DataBytes() int64 { return h.Elements() * h.ItemBytes() }
 
-// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at
-// the first byte of the data. Errors other than those of r are ErrInvalid and do
-// not name a file.
+// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Errors other
+// than those of r are ErrInvalid and do not name a file.
 func ReadHeader(r io.Reader) (*Header, error) {
 	var prefix [12]byte
 	if _, err := io.ReadFull(r, prefix[:8]); err != nil {
@@ -148,8 +146,8 @@ func shortHeader(err error) error {
 	return err
 }
 
-// parseHeader reads the Python dictionary of a header: the keys descr,
-// fortran_order and shape, each once, in any order, and nothing else.
+// parseHeader reads the Python dictionary of a header: the keys descr, fortran_order and shape, each once, in any
+// order, and nothing else.
 func parseHeader(text string) (*Header, error) {
 	p := &literal{rest: text}
 	h := &Header{}
@@ -195,8 +193,8 @@ func parseHeader(text string) (*Header, error) {
 	return h, nil
 }
 
-// overflows reports whether DataBytes does not fit in 64 bits. An axis of size 0 counts as
-// 1, so that it does not hide an overflow of the others.
+// overflows reports whether DataBytes does not fit in 64 bits. An axis of size 0 counts as 1, so that it does not hide
+// an overflow of the others.
 func (h *Header) overflows() bool {
 	bytes := h.ItemBytes()
 	for _, d := range h.Shape {
@@ -252,8 +250,7 @@ func (h *Header) setDescr(descr string) error {
 	return fmt.Errorf("element type %.100q is not supported (integers and float16, float32, float64 are)", descr)
 }
 
-// literal parses the Python literals that a header may contain. After the first error all
-// its methods do nothing.
+// literal parses the Python literals that a header may contain. After the first error all its methods do nothing.
 type literal struct {
 	rest string
 	err  error
@@ -342,9 +339,8 @@ func (p *literal) tuple() []int64 {
 	return dims
 }
 
-// AppendHeader appends the header of a little-endian C-order array of numbers, or of Bytes
-// or Text with strings of the given width in characters (1 for numbers). It is padded so
-// that the data that follow start on a multiple of 64 bytes.
+// AppendHeader appends the header of a little-endian C-order array of numbers, or of Bytes or Text with strings of the
+// given width in characters (1 for numbers). It is padded so that the data that follow start on a multiple of 64 bytes.
 func AppendHeader(dst []byte, t Type, width int64, shape ...int64) []byte {
 	order := "<"
 	if t.Size() == 1 {

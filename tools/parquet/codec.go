@@ -88,8 +88,7 @@ func (c codec) inflate(dst, src []byte) error {
 	return err
 }
 
-// fill reads dst from r, which must end there. Reading to the end also compares the checksum, if
-// the format has one.
+// fill reads dst from r, which must end there. Reading to the end also compares the checksum, if the format has one.
 func fill(r io.Reader, dst []byte) error {
 	if _, err := io.ReadFull(r, dst); err != nil {
 		return err
@@ -100,8 +99,8 @@ func fill(r io.Reader, dst []byte) error {
 	return nil
 }
 
-// framedLZ4 decompresses Hadoop's variant of lz4: blocks, each after its inflated and its
-// compressed length, both big endian. It fails if src has another layout.
+// framedLZ4 decompresses Hadoop's variant of lz4: blocks, each after its inflated and its compressed length, both big
+// endian. It fails if src has another layout.
 func framedLZ4(dst, src []byte) bool {
 	for len(src) >= 8 {
 		length, stored := int64(binary.BigEndian.Uint32(src)), int64(binary.BigEndian.Uint32(src[4:]))

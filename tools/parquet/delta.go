@@ -12,8 +12,8 @@ const maxDeltaBlock = 1 << 20
 var errDelta = errors.New("its delta encoding is not valid")
 
 // delta reads integers that are stored as differences (DELTA_BINARY_PACKED,
-// https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC). They come in blocks
-// of parts (miniblocks in the specification), and each part has a width in bits.
+// https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC). They come in blocks of parts (miniblocks
+// in the specification), and each part has a width in bits.
 type delta struct {
 	data    []byte // what was not read yet, from a block on
 	partLen int64  // values in a part
@@ -154,9 +154,8 @@ func (d *delta) end() ([]byte, error) {
 	return walk.data, nil
 }
 
-// byteDeltas reads byte arrays: all lengths come first, then all bytes (DELTA_LENGTH_BYTE_ARRAY).
-// If they are prefixed, each begins with some bytes of the one before, and the numbers of these
-// come first of all (DELTA_BYTE_ARRAY).
+// byteDeltas reads byte arrays: all lengths come first, then all bytes (DELTA_LENGTH_BYTE_ARRAY). If they are prefixed,
+// each begins with some bytes of the one before, and the numbers of these come first of all (DELTA_BYTE_ARRAY).
 type byteDeltas struct {
 	prefixes, lengths delta
 	prefixed          bool

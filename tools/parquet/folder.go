@@ -21,8 +21,8 @@ type key struct {
 // nullKey is the value that Hive and its followers write for null.
 const nullKey = "__HIVE_DEFAULT_PARTITION__"
 
-// tableLogs are folders of table formats that list the files of the current version of a table:
-// files beside them may be of another version.
+// tableLogs are folders of table formats that list the files of the current version of a table: files beside them may
+// be of another version.
 var tableLogs = map[string]string{"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 
 // addFolder adds the files of a folder and of those named key=value within it.
@@ -84,8 +84,7 @@ func parseKey(name string) (k key, ok bool) {
 	return k, ok && k.name != ""
 }
 
-// compareNames compares names, and runs of digits in them as numbers, so that part-2 comes
-// before part-10.
+// compareNames compares names, and runs of digits in them as numbers, so that part-2 comes before part-10.
 func compareNames(a, b string) int {
 	digits := func(s string) int {
 		n := 0
@@ -113,8 +112,8 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }
 
-// addKeys makes columns of the keys, which all files must have. If a key has the name of a
-// column of the files, the column is used.
+// addKeys makes columns of the keys, which all files must have. If a key has the name of a column of the files, the
+// column is used.
 func (t *Table) addKeys() error {
 	for i, k := range t.parts[0].keys {
 		c := Column{Name: k.name, Kind: Integer, Type: "whole numbers in names of folders", Key: true, leaf: i}

@@ -37,8 +37,8 @@ type chunk struct {
 	elsewhere bool // in another file, or encrypted
 }
 
-// Limits of metadata. A list is refused if the file has fewer bytes for it than its structures
-// need at least (min...), so that memory stays proportional to the size of the file.
+// Limits of metadata. A list is refused if the file has fewer bytes for it than its structures need at least (min...),
+// so that memory stays proportional to the size of the file.
 const (
 	maxFooter        = 256 << 20
 	maxRows          = 1 << 48 // so that sums do not overflow
@@ -65,8 +65,7 @@ func (a *allowance) take(bytes int64) error {
 	return nil
 }
 
-// readFooter reads the metadata of a file. Its errors do not name the file, but those of the
-// file system do.
+// readFooter reads the metadata of a file. Its errors do not name the file, but those of the file system do.
 func readFooter(f vfs.File, size int64, memory *allowance) (*footer, error) {
 	var end [8]byte
 	if size < 12 {

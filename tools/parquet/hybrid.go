@@ -43,8 +43,7 @@ func (h *hybrid) read(dst []uint32) error {
 	return nil
 }
 
-// allOf skips n integers and returns true if all of them are value and in one run; else it skips
-// none.
+// allOf skips n integers and returns true if all of them are value and in one run; else it skips none.
 func (h *hybrid) allOf(value uint32, n int64) bool {
 	for h.run == 0 && h.packed == 0 {
 		if h.next() != nil {

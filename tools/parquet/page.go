@@ -30,8 +30,8 @@ type page struct {
 	kind     int64
 	cells    int64 // of a dictionary: its values
 	encoding encoding
-	// The encodings of levels are those of pages of version 1, in which a length precedes the
-	// levels; the lengths are those of version 2, which has one encoding.
+	// The encodings of levels are those of pages of version 1, in which a length precedes the levels; the lengths are
+	// those of version 2, which has one encoding.
 	repEncoding, defEncoding encoding
 	repBytes, defBytes       int64
 	data                     []byte // valid until the next page
@@ -223,8 +223,7 @@ func (c *compact) page() *page {
 	return h
 }
 
-// inflate decompresses the stored bytes of a page into its data. The levels of pages of version 2
-// are never compressed.
+// inflate decompresses the stored bytes of a page into its data. The levels of pages of version 2 are never compressed.
 func (p *pages) inflate(h *page, stored []byte) error {
 	levels := int64(0)
 	if h.kind == dataPageV2 {

@@ -84,8 +84,8 @@ func (t *Table) Read(c *Column) (*Reader, error) {
 	return r, r.Restart(c, 0, len(t.groups))
 }
 
-// Restart makes the Reader read row groups first to end-1 of a column, which may be another one
-// than before. It uses the same memory for pages again.
+// Restart makes the Reader read row groups first to end-1 of a column, which may be another one than before. It uses
+// the same memory for pages again.
 func (r *Reader) Restart(c *Column, first, end int) error {
 	if c.Kind == Other {
 		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as numbers or text", ErrInvalid, r.table.Path, c.Name, c.Type)
@@ -224,8 +224,8 @@ func (r *Reader) openGroup(g *Group) error {
 	return nil
 }
 
-// openPage moves to the next page of the row group. found reports whether it has cells. After
-// the last page, inGroup is false.
+// openPage moves to the next page of the row group. found reports whether it has cells. After the last page, inGroup is
+// false.
 func (r *Reader) openPage() (found bool, err error) {
 	if r.wanted.Key {
 		r.inPage, r.inGroup = r.left, r.left > 0
@@ -342,8 +342,8 @@ func (r *Reader) readLevels(h *hybrid, k int) ([]uint32, error) {
 	return r.levels, h.read(r.levels)
 }
 
-// appendValues appends len(null) values: those that are not null, of which there are present, are
-// read; the others are 0.
+// appendValues appends len(null) values: those that are not null, of which there are present, are read; the others are
+// 0.
 func appendValues[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
 	from := len(*to)
 	*to = slices.Grow(*to, len(null))[:from+len(null)]

@@ -154,8 +154,7 @@ func (c *compact) logical(e *element, id int64, t wire) {
 	})
 }
 
-// columns lists the columns of a schema, then the fields of its structures, and counts the
-// leaves.
+// columns lists the columns of a schema, then the fields of its structures, and counts the leaves.
 func columns(schema []element, memory *allowance) (out []Column, leaves int, err error) {
 	if len(schema) == 0 {
 		return nil, 0, errors.New("it has no schema")
@@ -212,8 +211,7 @@ type schemaWalk struct {
 	memory *allowance
 }
 
-// walk visits an element and those within it. maxRep and maxDef are the levels of the element
-// around it.
+// walk visits an element and those within it. maxRep and maxDef are the levels of the element around it.
 func (w *schemaWalk) walk(path string, maxRep, maxDef, depth int) error {
 	if len(w.left) == 0 || depth > maxDepth {
 		return fmt.Errorf("its schema ends early, or has more than %d levels", maxDepth)

@@ -1,11 +1,10 @@
-// Package parquet reads the columns of Parquet tables (https://parquet.apache.org/docs/file-format/),
-// a page at a time: all encodings of values that writers use, and pages that are not compressed
-// or compressed by snappy, gzip, brotli, zstd or lz4. Nothing in a file is trusted: invalid data
-// are ErrInvalid. Before memory is allocated, its size is compared with a limit and with the size
-// of the file.
+// Package parquet reads the columns of Parquet tables (https://parquet.apache.org/docs/file-format/), a page at a time:
+// all encodings of values that writers use, and pages that are not compressed or compressed by snappy, gzip, brotli,
+// zstd or lz4. Nothing in a file is trusted: invalid data are ErrInvalid. Before memory is allocated, its size is
+// compared with a limit and with the size of the file.
 //
-// It also writes tables of numbers and texts (Writer). A Table is safe for concurrent use, a Reader
-// and a Writer are not.
+// It also writes tables of numbers and texts (Writer). A Table is safe for concurrent use, a Reader and a Writer are
+// not.
 package parquet
 
 import (
@@ -19,16 +18,16 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// ErrInvalid is returned when a file is not a table that can be read, or not the expected one.
-// The text names the file and the place.
+// ErrInvalid is returned when a file is not a table that can be read, or not the expected one. The text names the file
+// and the place.
 var ErrInvalid = npy.ErrInvalid
 
 // Table is the rows of a file, or of the files of a folder, one file after another.
 type Table struct {
 	Path string
 	Rows int64
-	// Columns are those of the first file: plain columns, fields of structures, and then keys.
-	// The other files must have those that are read.
+	// Columns are those of the first file: plain columns, fields of structures, and then keys. The other files must
+	// have those that are read.
 	Columns []Column
 
 	parts     []*part
@@ -56,23 +55,20 @@ type part struct {
 	keys    []key
 }
 
-// maxOpen is the number of files of a table that stay open. The others are opened again by each
-// Reader.
+// maxOpen is the number of files of a table that stay open. The others are opened again by each Reader.
 const maxOpen = 512
 
-// The metadata of a table may take 1/16 of the memory limit, and so may a page. Up to three
-// columns are read side by side, and each has a stored page, a decompressed one and a dictionary,
-// which takes twice as much as its page.
+// The metadata of a table may take 1/16 of the memory limit, and so may a page. Up to three columns are read side by
+// side, and each has a stored page, a decompressed one and a dictionary, which takes twice as much as its page.
 const (
 	memoryShare      = 16
 	minPageBytes     = 1 << 20
 	defaultPageBytes = 1 << 30 // if there is no memory limit
 )
 
-// Open opens a file, or the files of a folder: those whose names end with .parquet, ordered by
-// name, with numbers in names by value; and those in folders named key=value within it, whose
-// keys become columns. It reads the metadata of all files. memory is the number of bytes that
-// the table and its readers may use; 0: no limit.
+// Open opens a file, or the files of a folder: those whose names end with .parquet, ordered by name, with numbers in
+// names by value; and those in folders named key=value within it, whose keys become columns. It reads the metadata of
+// all files. memory is the number of bytes that the table and its readers may use; 0: no limit.
 func Open(fsys vfs.FS, path string, memory int64) (_ *Table, err error) {
 	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
 	if memory > 0 {
@@ -117,9 +113,9 @@ func (t *Table) Close() error {
 // Bytes is the memory that the table takes while it is open.
 func (t *Table) Bytes() int64 { return t.metadata.total - t.metadata.left }
 
-// ReadBytes bounds what a Reader of a column takes in memory, where the file says rightly how
-// large the column is inflated: a page as stored and one inflated, a dictionary made of one,
-// and the texts of a call of Next. No page takes more than a share of the memory.
+// ReadBytes bounds what a Reader of a column takes in memory, where the file says rightly how large the column is
+// inflated: a page as stored and one inflated, a dictionary made of one, and the texts of a call of Next. No page takes
+// more than a share of the memory.
 func (t *Table) ReadBytes(c *Column) int64 {
 	stored, inflated := int64(0), int64(0)
 	for _, p := range t.parts {
@@ -139,8 +135,7 @@ func (t *Table) ReadBytes(c *Column) int64 {
 	return stored + 3*inflated + texts
 }
 
-// Keyed reports whether the files are in folders named key=value, so that the rows are ordered by
-// key.
+// Keyed reports whether the files are in folders named key=value, so that the rows are ordered by key.
 func (t *Table) Keyed() bool { return len(t.parts[0].keys) > 0 }
 
 // Groups lists the row groups, in order.
@@ -238,8 +233,7 @@ func (p *part) open() (f vfs.File, owned bool, err error) {
 	return f, true, nil
 }
 
-// invalid makes an error ErrInvalid and adds the path, unless the file system or the memory limit
-// is its cause.
+// invalid makes an error ErrInvalid and adds the path, unless the file system or the memory limit is its cause.
 func (p *part) invalid(err error) error {
 	var disk *diskError
 	switch {

@@ -6,8 +6,8 @@ import (
 )
 
 // compact reads structures in the compact protocol of Apache Thrift
-// (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md).
-// After the first error all its methods do nothing and return zeros.
+// (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md). After the first error all its
+// methods do nothing and return zeros.
 type compact struct {
 	data  []byte // what was not read yet
 	depth int
@@ -139,8 +139,8 @@ func (c *compact) structure(field func(id int64, t wire)) {
 	c.depth--
 }
 
-// list calls item for each item, and item must read it. An item has at least min bytes, so a
-// count of items for which the data are too short is refused before memory is allocated.
+// list calls item for each item, and item must read it. An item has at least min bytes, so a count of items for which
+// the data are too short is refused before memory is allocated.
 func (c *compact) list(min int, item func(t wire)) {
 	head := c.byte()
 	n := uint64(head >> 4)

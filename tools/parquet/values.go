@@ -55,8 +55,7 @@ type dictionary struct {
 	texts  texts
 }
 
-// newDictionary decodes a dictionary page, which may be overwritten after. Texts of more than most
-// bytes are an error.
+// newDictionary decodes a dictionary page, which may be overwritten after. Texts of more than most bytes are an error.
 func newDictionary(p *page, c *Column, most int64) (*dictionary, error) {
 	if p.encoding != plainEncoding && p.encoding != oldDictionary {
 		return nil, fmt.Errorf("a dictionary in the encoding %v", p.encoding)
@@ -267,14 +266,13 @@ func (v *values) floats(dst []float64) error {
 	return nil
 }
 
-// maxText is the greatest length of a text. Without it, a small file that refers to one long text
-// of a dictionary many times would expand to more text than can be processed.
+// maxText is the greatest length of a text. Without it, a small file that refers to one long text of a dictionary many
+// times would expand to more text than can be processed.
 const maxText = 1 << 16
 
 var errLong = fmt.Errorf("%w: a text of more than %d bytes, which is no id, label or split", errCannot, maxText)
 
-// texts appends n texts to dst. With null, it appends len(null) texts, and those that are null are
-// empty.
+// texts appends n texts to dst. With null, it appends len(null) texts, and those that are null are empty.
 func (v *values) texts(dst *texts, null []bool, n int) error {
 	if v.encoding == dictionaryEncoding {
 		if err := v.references(n); err != nil {
@@ -321,8 +319,7 @@ func (v *values) array() (b []byte, err error) {
 	return b, err
 }
 
-// fixed returns the bytes of the next n values of a fixed size, also where these are split into
-// streams.
+// fixed returns the bytes of the next n values of a fixed size, also where these are split into streams.
 func (v *values) fixed(n int) ([]byte, error) {
 	size := v.column.size
 	if v.encoding == splitEncoding {

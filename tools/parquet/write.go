@@ -9,9 +9,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 )
 
-// Writer writes a Parquet file, a row group at a time: columns of int32, uint32, float32 and text,
-// without nulls. A column of a row group is one page, plain and not compressed. After an error every
-// call returns it.
+// Writer writes a Parquet file, a row group at a time: columns of int32, uint32, float32 and text, without nulls. A
+// column of a row group is one page, plain and not compressed. After an error every call returns it.
 type Writer struct {
 	w      io.Writer
 	fields []writtenField
@@ -63,8 +62,8 @@ func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
 	return out, out.err
 }
 
-// Batch writes a row group. Its data are given column by column as those of a record batch of Arrow:
-// little-endian numbers, and of a text the offsets (int64) before the bytes.
+// Batch writes a row group. Its data are given column by column as those of a record batch of Arrow: little-endian
+// numbers, and of a text the offsets (int64) before the bytes.
 func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
 	if w.err == nil && rows > math.MaxInt32 {
 		w.err = fmt.Errorf("parquet: a row group of %d rows", rows)
