@@ -136,102 +136,48 @@ func (f *Fault) CreateDirect(path string, bytes int64) (DirectPending, int, erro
 	return &faultDirect{faultCommit{p, f, path}, p}, align, nil
 }
 
-func (f *Fault) MkdirAll(path string) error {
-	if err := f.count("mkdir", path); err != nil {
-		return err
+// try counts an operation and, unless it fails, does it.
+func try[T any](f *Fault, op, path string, do func(path string) (T, error)) (result T, err error) {
+	if err := f.count(op, path); err != nil {
+		return result, err
 	}
-	return f.fsys.MkdirAll(path)
+	return do(path)
 }
 
+func (f *Fault) try(op, path string, do func(path string) error) error {
+	_, err := try(f, op, path, func(path string) (struct{}, error) { return struct{}{}, do(path) })
+	return err
+}
+
+func (f *Fault) MkdirAll(path string) error  { return f.try("mkdir", path, f.fsys.MkdirAll) }
+func (f *Fault) Remove(path string) error    { return f.try("remove", path, f.fsys.Remove) }
+func (f *Fault) RemoveAll(path string) error { return f.try("remove", path, f.fsys.RemoveAll) }
+func (f *Fault) Sync(path string) error      { return f.try("sync", path, f.fsys.Sync) }
 func (f *Fault) ReadDir(path string) ([]fs.DirEntry, error) {
-	if err := f.count("readdir", path); err != nil {
-		return nil, err
-	}
-	return f.fsys.ReadDir(path)
+	return try(f, "readdir", path, f.fsys.ReadDir)
 }
-
-func (f *Fault) Stat(path string) (fs.FileInfo, error) {
-	if err := f.count("stat", path); err != nil {
-		return nil, err
-	}
-	return f.fsys.Stat(path)
-}
-
-func (f *Fault) Resolve(path string) (string, error) {
-	if err := f.count("stat", path); err != nil {
-		return "", err
-	}
-	return f.fsys.Resolve(path)
-}
-
-func (f *Fault) Remove(path string) error {
-	if err := f.count("remove", path); err != nil {
-		return err
-	}
-	return f.fsys.Remove(path)
-}
-
-func (f *Fault) RemoveAll(path string) error {
-	if err := f.count("remove", path); err != nil {
-		return err
-	}
-	return f.fsys.RemoveAll(path)
+func (f *Fault) Stat(path string) (fs.FileInfo, error) { return try(f, "stat", path, f.fsys.Stat) }
+func (f *Fault) Resolve(path string) (string, error)   { return try(f, "stat", path, f.fsys.Resolve) }
+func (f *Fault) Lock(path string) (io.Closer, error)   { return try(f, "lock", path, f.fsys.Lock) }
+func (f *Fault) Locked(path string) (bool, error)      { return try(f, "lock", path, f.fsys.Locked) }
+func (f *Fault) FreeBytes(path string) (int64, error) {
+	return try(f, "statfs", path, f.fsys.FreeBytes)
 }
 
 func (f *Fault) Rename(oldPath, newPath string) error {
-	if err := f.count("rename", oldPath); err != nil {
-		return err
-	}
-	return f.fsys.Rename(oldPath, newPath)
+	return f.try("rename", oldPath, func(string) error { return f.fsys.Rename(oldPath, newPath) })
 }
 
 func (f *Fault) Exchange(onePath, otherPath string) error {
-	if err := f.count("exchange", onePath); err != nil {
-		return err
-	}
-	return f.fsys.Exchange(onePath, otherPath)
-}
-
-func (f *Fault) Sync(path string) error {
-	if err := f.count("sync", path); err != nil {
-		return err
-	}
-	return f.fsys.Sync(path)
-}
-
-func (f *Fault) Lock(path string) (io.Closer, error) {
-	if err := f.count("lock", path); err != nil {
-		return nil, err
-	}
-	return f.fsys.Lock(path)
-}
-
-func (f *Fault) Locked(path string) (bool, error) {
-	if err := f.count("lock", path); err != nil {
-		return false, err
-	}
-	return f.fsys.Locked(path)
+	return f.try("exchange", onePath, func(string) error { return f.fsys.Exchange(onePath, otherPath) })
 }
 
 func (f *Fault) Attribute(path, name string) (string, error) {
-	if err := f.count("getxattr", path); err != nil {
-		return "", err
-	}
-	return f.fsys.Attribute(path, name)
+	return try(f, "getxattr", path, func(string) (string, error) { return f.fsys.Attribute(path, name) })
 }
 
 func (f *Fault) SetAttribute(path, name, value string) error {
-	if err := f.count("setxattr", path); err != nil {
-		return err
-	}
-	return f.fsys.SetAttribute(path, name, value)
-}
-
-func (f *Fault) FreeBytes(path string) (int64, error) {
-	if err := f.count("statfs", path); err != nil {
-		return 0, err
-	}
-	return f.fsys.FreeBytes(path)
+	return f.try("setxattr", path, func(string) error { return f.fsys.SetAttribute(path, name, value) })
 }
 
 func (f *Fault) wrap(file File) File {
@@ -268,10 +214,7 @@ func (f *faultFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *faultFile) Size() (int64, error) {
-	if err := f.disk.count("stat", f.Path()); err != nil {
-		return 0, err
-	}
-	return f.File.Size()
+	return try(f.disk, "stat", f.Path(), func(string) (int64, error) { return f.File.Size() })
 }
 
 type faultMapper struct {
@@ -280,10 +223,7 @@ type faultMapper struct {
 }
 
 func (f *faultMapper) Map() (Mapping, error) {
-	if err := f.disk.count("map", f.Path()); err != nil {
-		return nil, err
-	}
-	return f.mapper.Map()
+	return try(f.disk, "map", f.Path(), func(string) (Mapping, error) { return f.mapper.Map() })
 }
 
 type faultPending struct {
@@ -292,17 +232,11 @@ type faultPending struct {
 }
 
 func (f *faultPending) Write(p []byte) (int, error) {
-	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
-		return 0, err
-	}
-	return f.pending.Write(p)
+	return try(f.disk, "write", f.path+TempSuffix, func(string) (int, error) { return f.pending.Write(p) })
 }
 
 func (f *faultPending) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
-		return 0, err
-	}
-	return f.pending.WriteAt(p, off)
+	return try(f.disk, "write", f.path+TempSuffix, func(string) (int, error) { return f.pending.WriteAt(p, off) })
 }
 
 type faultDirect struct {
@@ -311,17 +245,11 @@ type faultDirect struct {
 }
 
 func (f *faultDirect) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.disk.count("write", f.path+TempSuffix); err != nil {
-		return 0, err
-	}
-	return f.pending.WriteAt(p, off)
+	return try(f.disk, "write", f.path+TempSuffix, func(string) (int, error) { return f.pending.WriteAt(p, off) })
 }
 
 func (f *faultDirect) Truncate(size int64) error {
-	if err := f.disk.count("truncate", f.path+TempSuffix); err != nil {
-		return err
-	}
-	return f.pending.Truncate(size)
+	return f.disk.try("truncate", f.path+TempSuffix, func(string) error { return f.pending.Truncate(size) })
 }
 
 // faultCommit is the end of a pending file of either kind.

@@ -100,10 +100,7 @@ func (m *Mem) findParent(path string) (dir *memNode, name string, err error) {
 	if len(names) == 0 {
 		return nil, "", syscall.EBUSY // the root has no name to change
 	}
-	dir, err = m.find(filepath.Join(names[:len(names)-1]...))
-	if err == nil && !dir.isDir() {
-		err = syscall.ENOTDIR
-	}
+	dir, err = m.findDir(filepath.Join(names[:len(names)-1]...))
 	return dir, names[len(names)-1], err
 }
 
@@ -116,19 +113,48 @@ func (m *Mem) unlink(dir *memNode, name string) {
 	delete(dir.entries, name)
 }
 
-func (m *Mem) Open(path string) (File, error) { return m.open(path) }
+// change does what changes the disk, and adds the path to its error.
+func (m *Mem) change(op, path string, do func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := do(); err != nil {
+		return pathError(op, path, err)
+	}
+	return nil
+}
 
-func (m *Mem) open(path string) (*memFile, error) {
+// look does what reads the node at path, and adds the path to its error.
+func look[T any](m *Mem, op, path string, do func(n *memNode) (T, error)) (result T, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n, err := m.find(path)
-	if err == nil && n.isDir() {
-		err = syscall.EISDIR
+	if err == nil {
+		result, err = do(n)
 	}
 	if err != nil {
-		return nil, pathError("open", path, err)
+		return result, pathError(op, path, err)
 	}
-	return &memFile{disk: m, node: n, path: path}, nil
+	return result, nil
+}
+
+// findDir finds a directory.
+func (m *Mem) findDir(path string) (*memNode, error) {
+	n, err := m.find(path)
+	if err == nil && !n.isDir() {
+		err = syscall.ENOTDIR
+	}
+	return n, err
+}
+
+func (m *Mem) Open(path string) (File, error) { return m.open(path) }
+
+func (m *Mem) open(path string) (*memFile, error) {
+	return look(m, "open", path, func(n *memNode) (*memFile, error) {
+		if n.isDir() {
+			return nil, syscall.EISDIR
+		}
+		return &memFile{disk: m, node: n, path: path}, nil
+	})
 }
 
 func (m *Mem) OpenDirect(path string) (File, int, error) {
@@ -193,100 +219,77 @@ func (m *Mem) makeFile(path string) (*memNode, error) {
 }
 
 func (m *Mem) MkdirAll(path string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	dir := m.root
-	for _, name := range memSplit(path) {
-		next := dir.entries[name]
-		if next == nil {
-			next = newDir()
-			dir.entries[name] = next
+	return m.change("mkdir", path, func() error {
+		dir := m.root
+		for _, name := range memSplit(path) {
+			next := dir.entries[name]
+			if next == nil {
+				next = newDir()
+				dir.entries[name] = next
+			}
+			if !next.isDir() {
+				return syscall.ENOTDIR
+			}
+			dir.syncDir()
+			dir = next
 		}
-		if !next.isDir() {
-			return pathError("mkdir", path, syscall.ENOTDIR)
-		}
-		dir.syncDir()
-		dir = next
-	}
-	return nil
+		return nil
+	})
 }
 
 // Mkdir makes a directory as other programs do: a crash may take it, as nobody has synced its parent.
 func (m *Mem) Mkdir(path string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	dir, name, err := m.findParent(path)
-	if err == nil && dir.entries[name] != nil {
-		err = syscall.EEXIST
-	}
-	if err != nil {
-		return pathError("mkdir", path, err)
-	}
-	dir.entries[name] = newDir()
-	return nil
+	return m.change("mkdir", path, func() error {
+		dir, name, err := m.findParent(path)
+		if err == nil && dir.entries[name] != nil {
+			err = syscall.EEXIST
+		}
+		if err == nil {
+			dir.entries[name] = newDir()
+		}
+		return err
+	})
 }
 
 func (m *Mem) ReadDir(path string) ([]fs.DirEntry, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	dir, err := m.find(path)
-	if err == nil && !dir.isDir() {
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return nil, pathError("open", path, err)
-	}
-	list := make([]fs.DirEntry, 0, len(dir.entries))
-	for _, name := range slices.Sorted(maps.Keys(dir.entries)) {
-		list = append(list, fs.FileInfoToDirEntry(info(name, dir.entries[name])))
-	}
-	return list, nil
+	return look(m, "open", path, func(dir *memNode) (list []fs.DirEntry, err error) {
+		if !dir.isDir() {
+			return nil, syscall.ENOTDIR
+		}
+		for _, name := range slices.Sorted(maps.Keys(dir.entries)) {
+			list = append(list, fs.FileInfoToDirEntry(info(name, dir.entries[name])))
+		}
+		return list, nil
+	})
 }
 
 func (m *Mem) Stat(path string) (fs.FileInfo, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	n, err := m.find(path)
-	if err != nil {
-		return nil, pathError("stat", path, err)
-	}
-	return info(filepath.Base(path), n), nil
+	return look(m, "stat", path, func(n *memNode) (fs.FileInfo, error) { return info(filepath.Base(path), n), nil })
 }
 
 func (m *Mem) Attribute(path, name string) (string, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	n, err := m.find(path)
-	if err != nil {
-		return "", pathError("getxattr", path, err)
-	}
-	return n.attributes[name], nil
+	return look(m, "getxattr", path, func(n *memNode) (string, error) { return n.attributes[name], nil })
 }
 
 func (m *Mem) SetAttribute(path, name, value string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.find(path)
-	if err != nil {
-		return pathError("setxattr", path, err)
-	}
-	if n.attributes == nil {
-		n.attributes = map[string]string{}
-	}
-	n.attributes[name] = value
-	return nil
+	return m.change("setxattr", path, func() error {
+		n, err := m.find(path)
+		if err != nil {
+			return err
+		}
+		if n.attributes == nil {
+			n.attributes = map[string]string{}
+		}
+		n.attributes[name] = value
+		return nil
+	})
 }
 
 // Resolve knows no links, as there are none.
 func (m *Mem) Resolve(path string) (string, error) { return filepath.Clean("/" + path), nil }
 
 func (m *Mem) Remove(path string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.remove(path); err != nil {
-		return pathError("remove", path, err)
-	}
-	return nil
+	return m.change("remove", path, func() error { return m.remove(path) })
 }
 
 func (m *Mem) remove(path string) error {
@@ -306,17 +309,16 @@ func (m *Mem) remove(path string) error {
 }
 
 func (m *Mem) RemoveAll(path string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	dir, name, err := m.findParent(path)
-	if err == syscall.ENOENT || err == nil && dir.entries[name] == nil {
-		return nil
-	}
-	if err != nil {
-		return pathError("remove", path, err)
-	}
-	m.removeTree(dir, name)
-	return nil
+	return m.change("remove", path, func() error {
+		dir, name, err := m.findParent(path)
+		if err == syscall.ENOENT || err == nil && dir.entries[name] == nil {
+			return nil
+		}
+		if err == nil {
+			m.removeTree(dir, name)
+		}
+		return err
+	})
 }
 
 // removeTree removes names one by one, as it happens on a disk, so that after a crash any of them may be there again.
@@ -332,12 +334,12 @@ func (m *Mem) Rename(oldPath, newPath string) error {
 	if err := sameParent(oldPath, newPath); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.rename(oldPath, newPath); err != nil {
-		return pathError("rename", oldPath, fmt.Errorf("to %s: %w", newPath, err))
-	}
-	return nil
+	return m.change("rename", oldPath, func() error {
+		if err := m.rename(oldPath, newPath); err != nil {
+			return fmt.Errorf("to %s: %w", newPath, err)
+		}
+		return nil
+	})
 }
 
 func (m *Mem) rename(oldPath, newPath string) error {
@@ -373,12 +375,12 @@ func (m *Mem) Exchange(onePath, otherPath string) error {
 	if err := sameParent(onePath, otherPath); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.exchange(onePath, otherPath); err != nil {
-		return pathError("exchange", onePath, fmt.Errorf("with %s: %w", otherPath, err))
-	}
-	return nil
+	return m.change("exchange", onePath, func() error {
+		if err := m.exchange(onePath, otherPath); err != nil {
+			return fmt.Errorf("with %s: %w", otherPath, err)
+		}
+		return nil
+	})
 }
 
 func (m *Mem) exchange(onePath, otherPath string) error {
@@ -402,63 +404,56 @@ func (m *Mem) exchange(onePath, otherPath string) error {
 }
 
 func (m *Mem) Sync(path string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	dir, err := m.find(path)
-	if err == nil && !dir.isDir() {
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return pathError("sync", path, err)
-	}
-	dir.syncDir()
-	return nil
+	return m.change("sync", path, func() error {
+		dir, err := m.findDir(path)
+		if err == nil {
+			dir.syncDir()
+		}
+		return err
+	})
 }
 
-func (m *Mem) Lock(path string) (io.Closer, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.find(path)
-	switch {
-	case err == syscall.ENOENT:
-		n, err = m.makeFile(path)
-	case err == nil && n.isDir():
-		err = syscall.EISDIR
-	case err == nil && n.locked:
-		err = ErrLocked
-	}
-	if err != nil {
-		return nil, pathError("lock", path, err)
-	}
-	switch lockState(string(n.data)) {
-	case NoLock:
-		return nil, pathError("lock", path, errNotLock)
-	case Unmarked:
-		dir, name, _ := m.findParent(path)
-		more := int64(len(LockText) - len(n.data))
-		if more > m.free() {
-			m.unlink(dir, name)
-			return nil, pathError("lock", path, syscall.ENOSPC)
+func (m *Mem) Lock(path string) (lock io.Closer, err error) {
+	err = m.change("lock", path, func() error {
+		n, err := m.find(path)
+		switch {
+		case err == syscall.ENOENT:
+			n, err = m.makeFile(path)
+		case err == nil && n.isDir():
+			err = syscall.EISDIR
+		case err == nil && n.locked:
+			err = ErrLocked
 		}
-		m.used += more
-		n.data, n.synced = []byte(LockText), true
-		dir.syncDir()
-	}
-	n.locked = true
-	return &memLock{disk: m, node: n, path: path}, nil
+		if err != nil {
+			return err
+		}
+		switch lockState(string(n.data)) {
+		case NoLock:
+			return errNotLock
+		case Unmarked:
+			dir, name, _ := m.findParent(path)
+			more := int64(len(LockText) - len(n.data))
+			if more > m.free() {
+				m.unlink(dir, name)
+				return syscall.ENOSPC
+			}
+			m.used += more
+			n.data, n.synced = []byte(LockText), true
+			dir.syncDir()
+		}
+		n.locked = true
+		lock = &memLock{disk: m, node: n, path: path}
+		return nil
+	})
+	return lock, err
 }
 
 func (m *Mem) Locked(path string) (bool, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	n, err := m.find(path)
-	if err == syscall.ENOENT {
+	locked, err := look(m, "lock", path, func(n *memNode) (bool, error) { return n.locked, nil })
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, pathError("lock", path, err)
-	}
-	return n.locked, nil
+	return locked, err
 }
 
 type memLock struct {
@@ -479,12 +474,7 @@ func (l *memLock) Close() error {
 }
 
 func (m *Mem) FreeBytes(path string) (int64, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, err := m.find(path); err != nil {
-		return 0, pathError("statfs", path, err)
-	}
-	return m.free(), nil
+	return look(m, "statfs", path, func(*memNode) (int64, error) { return m.free(), nil })
 }
 
 func (m *Mem) free() int64 { return max(0, m.capacity-m.used) }

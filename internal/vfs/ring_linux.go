@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,8 +15,9 @@ import (
 // time are handed to the kernel by one system call, and none of them blocks a thread: with a call for each, reads of
 // 128 KB take twice the processor time.
 type ring struct {
+	file        *os.File
 	fd          int
-	memory      [2][]byte // the queues, and the submission entries
+	memory      [2]mmap.MMap // the queues, and the submission entries
 	submissions []submission
 	completions []completion
 	submitTail  *uint32
@@ -125,7 +127,7 @@ func releaseRing(r *ring) {
 }
 
 func newRing() (*ring, error) {
-	r := &ring{fd: -1, unused: make(chan *ringRequest, ringRequests), waiting: make(chan *ringRequest, ringRequests)}
+	r := &ring{unused: make(chan *ringRequest, ringRequests), waiting: make(chan *ringRequest, ringRequests)}
 	if err := r.open(); err != nil {
 		r.release()
 		return nil, err
@@ -145,7 +147,7 @@ func (r *ring) open() error {
 	if errno != 0 {
 		return errno
 	}
-	r.fd = int(fd)
+	r.fd, r.file = int(fd), os.NewFile(fd, "io_uring")
 	if p.features&featureSingleMap == 0 {
 		return unix.ENOSYS
 	}
@@ -155,7 +157,7 @@ func (r *ring) open() error {
 		length int
 	}{{mapSubmissionQueue, queues}, {mapSubmissionEntries, int(p.submissionEntries) * submissionEntryLength}} {
 		var err error
-		if r.memory[i], err = unix.Mmap(r.fd, m.at, m.length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+		if r.memory[i], err = mmap.MapRegion(r.file, m.length, mmap.RDWR, 0, m.at); err != nil {
 			return err
 		}
 	}
@@ -198,11 +200,11 @@ func (r *ring) close() {
 func (r *ring) release() {
 	for _, m := range r.memory {
 		if m != nil {
-			_ = unix.Munmap(m)
+			_ = m.Unmap()
 		}
 	}
-	if r.fd >= 0 {
-		_ = unix.Close(r.fd)
+	if r.file != nil {
+		_ = r.file.Close()
 	}
 }
 

@@ -112,23 +112,20 @@ func (c *compact) footer(size int64, memory *allowance) (*footer, error) {
 			c.fail(err)
 		}
 	}
-	c.structure(func(id int64, t wire) {
-		switch id {
-		case 2:
+	c.read(fields{
+		{2, func(t wire) {
 			c.items(t, minElement, func(t wire) {
 				take(elementBytes)
 				schema = append(schema, c.element(t))
 			})
-		case 3:
-			c.number(t, &rows)
-		case 4:
+		}},
+		{3, &rows},
+		{4, func(t wire) {
 			c.items(t, minRowGroup, func(t wire) {
 				take(rowGroupBytes)
 				out.groups = append(out.groups, c.rowGroup(t, take))
 			})
-		default:
-			c.skip(t, false)
-		}
+		}},
 	})
 	if c.err != nil {
 		return nil, c.err
@@ -157,55 +154,34 @@ func (c *compact) footer(size int64, memory *allowance) (*footer, error) {
 }
 
 func (c *compact) rowGroup(t wire, take func(int64)) (g rowGroup) {
-	c.group(t, func(id int64, t wire) {
-		switch id {
-		case 1:
+	c.group(t, fields{
+		{1, func(t wire) {
 			c.items(t, minChunk, func(t wire) {
 				take(chunkBytes)
 				g.chunks = append(g.chunks, c.chunk(t))
 			})
-		case 3:
-			c.number(t, &g.rows)
-		default:
-			c.skip(t, false)
-		}
+		}},
+		{3, &g.rows},
 	})
 	return g
 }
 
 func (c *compact) chunk(t wire) (k chunk) {
-	var data, dictionary int64
+	var dictionary int64
 	k.cells = -1
-	c.group(t, func(id int64, t wire) {
-		switch id {
-		case 3:
-			c.group(t, func(id int64, t wire) {
-				switch id {
-				case 4:
-					c.number(t, (*int64)(&k.codec))
-				case 5:
-					c.number(t, &k.cells)
-				case 6:
-					c.number(t, &k.inflated)
-				case 7:
-					c.number(t, &k.size)
-				case 9:
-					c.number(t, &data)
-				case 11:
-					c.number(t, &dictionary)
-				default:
-					c.skip(t, false)
-				}
-			})
-		case 1, 8, 9:
-			k.elsewhere = true
-			c.skip(t, false)
-		default:
-			c.skip(t, false)
-		}
+	elsewhere := func(t wire) {
+		k.elsewhere = true
+		c.skip(t, false)
+	}
+	c.group(t, fields{
+		{1, elsewhere}, // in another file
+		{3, fields{
+			{4, (*int64)(&k.codec)}, {5, &k.cells}, {6, &k.inflated}, {7, &k.size}, {9, &k.start}, {11, &dictionary},
+		}},
+		{8, elsewhere}, {9, elsewhere}, // encrypted
 	})
-	if k.start = data; dictionary > 0 {
-		k.start = min(data, dictionary)
+	if dictionary > 0 {
+		k.start = min(k.start, dictionary)
 	}
 	return k
 }

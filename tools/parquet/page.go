@@ -161,64 +161,19 @@ func (p *pages) header() (*page, error) {
 
 func (c *compact) page() *page {
 	h := &page{kind: -1, cells: -1, stored: -1, inflated: -1, checksum: -1}
-	c.structure(func(id int64, t wire) {
-		switch {
-		case id == 1:
-			c.number(t, &h.kind)
-		case id == 2:
-			c.number(t, &h.inflated)
-		case id == 3:
-			c.number(t, &h.stored)
-		case id == 4:
+	encoding := (*int64)(&h.encoding)
+	c.read(fields{
+		{1, &h.kind}, {2, &h.inflated}, {3, &h.stored},
+		{4, func(t wire) {
 			c.number(t, &h.checksum)
 			h.checksum = int64(uint32(h.checksum))
-		case id == 5 && h.kind == dataPage:
-			c.group(t, func(id int64, t wire) {
-				switch id {
-				case 1:
-					c.number(t, &h.cells)
-				case 2:
-					c.number(t, (*int64)(&h.encoding))
-				case 3:
-					c.number(t, (*int64)(&h.defEncoding))
-				case 4:
-					c.number(t, (*int64)(&h.repEncoding))
-				default:
-					c.skip(t, false)
-				}
-			})
-		case id == 7 && h.kind == dictionaryPage:
-			c.group(t, func(id int64, t wire) {
-				switch id {
-				case 1:
-					c.number(t, &h.cells)
-				case 2:
-					c.number(t, (*int64)(&h.encoding))
-				default:
-					c.skip(t, false)
-				}
-			})
-		case id == 8 && h.kind == dataPageV2:
-			c.group(t, func(id int64, t wire) {
-				switch id {
-				case 1:
-					c.number(t, &h.cells)
-				case 4:
-					c.number(t, (*int64)(&h.encoding))
-				case 5:
-					c.number(t, &h.defBytes)
-				case 6:
-					c.number(t, &h.repBytes)
-				case 7:
-					h.plain = t == wireFalse
-					c.skip(t, false)
-				default:
-					c.skip(t, false)
-				}
-			})
-		default:
+		}},
+		{5, fields{{1, &h.cells}, {2, encoding}, {3, (*int64)(&h.defEncoding)}, {4, (*int64)(&h.repEncoding)}}},
+		{7, fields{{1, &h.cells}, {2, encoding}}},
+		{8, fields{{1, &h.cells}, {4, encoding}, {5, &h.defBytes}, {6, &h.repBytes}, {7, func(t wire) {
+			h.plain = t == wireFalse
 			c.skip(t, false)
-		}
+		}}}},
 	})
 	return h
 }

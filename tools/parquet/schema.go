@@ -109,49 +109,35 @@ var (
 
 func (c *compact) element(t wire) element {
 	e := element{physical: -1, converted: convertedNothing}
-	c.group(t, func(id int64, t wire) {
-		switch {
-		case id == 1:
-			c.number(t, (*int64)(&e.physical))
-		case id == 2:
-			c.number(t, &e.size)
-		case id == 3:
-			c.number(t, &e.repetition)
-		case id == 4 && t == wireBinary:
+	c.group(t, fields{
+		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5, &e.children}, {6, &e.converted}, {7, &e.scale},
+		{4, func(t wire) {
+			if t != wireBinary {
+				c.fail(errThrift)
+			}
 			e.name = c.bytes(c.uvarint())
-		case id == 5:
-			c.number(t, &e.children)
-		case id == 6:
-			c.number(t, &e.converted)
-		case id == 7:
-			c.number(t, &e.scale)
-		case id == 10 && t == wireStruct:
-			c.structure(func(id int64, t wire) { c.logical(&e, id, t) })
-		default:
-			c.skip(t, false)
-		}
+		}},
+		{10, func(t wire) { // the union LogicalType
+			if t != wireStruct {
+				c.fail(errThrift)
+			}
+			c.structure(func(id int64, t wire) {
+				e.logical = id
+				switch id {
+				case logicalDecimal:
+					c.group(t, fields{{1, &e.scale}})
+				case logicalInteger:
+					c.group(t, fields{{2, func(t wire) {
+						e.unsigned = t == wireFalse
+						c.skip(t, false)
+					}}})
+				default:
+					c.group(t, nil)
+				}
+			})
+		}},
 	})
 	return e
-}
-
-// logical reads a field of the union LogicalType.
-func (c *compact) logical(e *element, id int64, t wire) {
-	e.logical = id
-	if t != wireStruct {
-		c.fail(errThrift)
-		return
-	}
-	c.structure(func(field int64, t wire) {
-		switch {
-		case id == logicalDecimal && field == 1:
-			c.number(t, &e.scale)
-		case id == logicalInteger && field == 2:
-			e.unsigned = t == wireFalse
-			c.skip(t, false)
-		default:
-			c.skip(t, false)
-		}
-	})
 }
 
 // columns lists the columns of a schema, then the fields of its structures, and counts the leaves.

@@ -3,6 +3,7 @@ package parquet
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // compact reads structures in the compact protocol of Apache Thrift
@@ -98,13 +99,40 @@ func (c *compact) number(t wire, to *int64) {
 	*to = c.int()
 }
 
+// fieldTo is what reads a field of a structure: an integer (*int64), fields (a structure), or anything (func(wire)).
+type fieldTo struct {
+	id int64
+	to any
+}
+
+type fields []fieldTo
+
+// read reads a structure, and skips the fields that are not listed.
+func (c *compact) read(f fields) {
+	c.structure(func(id int64, t wire) {
+		i := slices.IndexFunc(f, func(f fieldTo) bool { return f.id == id })
+		if i < 0 {
+			c.skip(t, false)
+			return
+		}
+		switch to := f[i].to.(type) {
+		case *int64:
+			c.number(t, to)
+		case fields:
+			c.group(t, to)
+		case func(wire):
+			to(t)
+		}
+	})
+}
+
 // group reads a field that is a structure.
-func (c *compact) group(t wire, field func(id int64, t wire)) {
+func (c *compact) group(t wire, f fields) {
 	if t != wireStruct {
 		c.fail(errThrift)
 		return
 	}
-	c.structure(field)
+	c.read(f)
 }
 
 // items reads a field that is a list.
