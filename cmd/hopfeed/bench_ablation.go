@@ -12,11 +12,8 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/kernel"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
-	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -34,10 +31,10 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ablation STORE",
 		Short: "Measure training with one optimisation of loading after another, from each placement",
-		Long: "Ablation measures epochs of training, without validation, of each model with each number of hops, loaded in\n" +
-			"each of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints the times, the\n" +
-			"speedup over baseline, what an epoch waits for, and the bytes that it moves: figures 5, 9 and 14 and appendix\n" +
-			"I of the paper on pre-propagation GNNs. It leaves out what does not fit into memory.\n" +
+		Long: "Ablation measures epochs of training, without validation, for each model and number of hops, loaded in each\n" +
+			"of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints times, speedups over\n" +
+			"baseline, what an epoch waits for and the bytes it moves: figures 5, 9 and 14 and appendix I of the paper on\n" +
+			"pre-propagation GNNs. It leaves out what does not fit into memory.\n" +
 			"With -o, it also draws the figures: " + fmt.Sprint(bench.AblationFiles()) + ".",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchAblation(ctx, a, args[0], o) }),
@@ -51,7 +48,7 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
-	f.IntVar(&o.Epochs, "epochs", 2, "epochs that are measured in a round, between a first and a last one that are not")
+	f.IntVar(&o.Epochs, "epochs", 2, "epochs measured in a round, between a first and a last one that do not count")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts and figures")
 	return c
 }
@@ -92,7 +89,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	if err := checkLabels(&store.Manifest, dir); err != nil {
 		return nil, err
 	}
-	if err := checkBenchStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
+	if err := bench.CheckStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
 		return nil, err
 	}
 	if err := a.checkWritable(o.output, bench.AblationFiles()[0]); err != nil {
@@ -106,7 +103,9 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
 	o.Device, o.Machine, o.Store, o.Region = opened[0], a.describeMachine(), store, format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	if o.Cases, err = ablationCases(m, store, &o); err != nil {
+	target, columns := targetOf(&store.Manifest)
+	spec := trainer.Spec{Features: store.Manifest.Features, Classes: columns, Target: target, Settings: o.settings}
+	if err := o.FindCases(m, spec, o.models, o.hops); err != nil {
 		return nil, err
 	}
 	r, err := bench.Ablate(ctx, o.AblationOptions)
@@ -124,8 +123,9 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 		if err != nil {
 			return nil, err
 		}
+		r.Output = o.output
 	}
-	return ablationResult{r, o.output}, nil
+	return shown{r}, nil
 }
 
 // describeMachine names the processor and the emulated device.
@@ -138,72 +138,4 @@ func (a *app) describeMachine() string {
 		}
 	}
 	return text
-}
-
-// ablationCases lists each model with each number of hops, and its possible placements.
-func ablationCases(machine session.Machine, store *format.Dir, o *benchAblationOptions) ([]bench.AblationCase, error) {
-	m := &store.Manifest
-	target, columns := targetOf(m)
-	if len(o.hops) == 0 {
-		o.hops = hopNumbers(m.Operators)
-	}
-	region, _ := store.Region(o.Region)
-	f := machine.Facts()
-	f.Devices = 1
-	var cases []bench.AblationCase
-	possible, fewest := false, units.Bytes(0)
-	var refused error // where nothing is possible: what needs least
-	for _, model := range slices.Compact(slices.Sorted(slices.Values(o.models))) {
-		for _, hops := range slices.Compact(slices.Sorted(slices.Values(o.hops))) {
-			if hops < 0 {
-				return nil, usagef("--hops %d: must not be negative", hops)
-			}
-			matrices, err := trainer.Matrices(model, store.Matrices(), nil, []int{hops})
-			if err != nil {
-				return nil, usagef("--hops: %s: %s", store.Path(), err)
-			}
-			spec := trainer.Spec{
-				Model: model, Matrices: matrices, Features: m.Features, Classes: columns, Target: target,
-				Settings: o.settings,
-			}
-			needs, err := session.Options{
-				Matrices: matrices, Rows: []loader.Rows{{Region: region.Name}}, Train: true,
-				BatchRows: o.BatchRows, ChunkRows: o.ChunkRows, Model: spec,
-			}.Needs(store, f.Devices)
-			if err != nil {
-				return nil, err
-			}
-			// Only the alternatives are used, not the choice.
-			d, _ := placement.Choose(f, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
-			for _, p := range o.Placements {
-				asked := placement.Override{Placement: string(p)}
-				_, err := placement.Choose(f, needs, asked)
-				if err == nil {
-					possible = true
-				} else if least := needs.Least(f, asked); refused == nil || least < fewest {
-					refused, fewest = err, least
-				}
-			}
-			cases = append(cases, bench.AblationCase{Spec: spec, Hops: hops, Alternatives: d.Alternatives})
-		}
-	}
-	if !possible {
-		return nil, refused
-	}
-	return cases, nil
-}
-
-// hopNumbers lists the numbers of hops from 2 to what all operators have, or that number if it is less.
-func hopNumbers(operators []format.Operator) []int {
-	last := 0
-	for i, op := range operators {
-		if i == 0 || op.Hops < last {
-			last = op.Hops
-		}
-	}
-	hops := []int{min(last, 2)}
-	for h := 3; h <= last; h++ {
-		hops = append(hops, h)
-	}
-	return hops
 }

@@ -2,22 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
-	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 type benchLoadOptions struct {
@@ -56,33 +49,6 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 	return c
 }
 
-// loadResults are a line each, as JSON too.
-type loadResults []bench.LoadResult
-
-func (l loadResults) text(w io.Writer) {
-	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\trounds\twaited")
-	for _, r := range l {
-		from, shuffle, rows := string(r.Placement), r.Shuffle, fmt.Sprintf("%.3g", r.RowsPerSecond)
-		if r.Variant == bench.Memcpy { // which knows no rows
-			from, shuffle, rows = "-", "-", "-"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\t%.3f\t%.3g s%s\t%.3g to %.3g s\t%.3g s\n", r.Variant, from, shuffle,
-			r.BytesPerSecond/1e9, rows, r.CoreSecondsPerGB, r.EpochSeconds, noiseMark(r.WithinNoise),
-			r.RoundSeconds[0], r.RoundSeconds[len(r.RoundSeconds)-1], r.WaitSeconds)
-	}
-	if slices.ContainsFunc(l, func(r bench.LoadResult) bool { return r.WithinNoise }) {
-		fmt.Fprintln(w, "\n~ its rounds overlap those of the fastest: the difference may be noise")
-	}
-}
-
-// noiseMark follows a figure whose difference to another may be noise.
-func noiseMark(withinNoise bool) string {
-	if withinNoise {
-		return " ~"
-	}
-	return ""
-}
-
 // benchPlacements are those that --placement names.
 func benchPlacements(name string) (placements []loader.Placement, err error) {
 	names := []string{"all"}
@@ -93,41 +59,6 @@ func benchPlacements(name string) (placements []loader.Placement, err error) {
 		}
 	}
 	return placements, oneOf("placement", name, names...)
-}
-
-// checkBenchStore refuses a store that has nothing to load, and chunks that it cannot
-// give where storage must be among the placements.
-func checkBenchStore(store *format.Dir, chunkRows int, fromStorage bool) error {
-	if r, ok := store.Region(format.RegionTrain); !ok || r.Rows == 0 {
-		return usagef("%s has no training rows: propagate with another --split", store.Path())
-	}
-	if rows := store.Layout().ChunkRows; fromStorage && chunkRows%rows != 0 {
-		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or --placement leave storage out", placement.ErrContradiction, rows)
-	}
-	return nil
-}
-
-// checkLoadMemory refuses placements that memory does not allow, by what needs most.
-func checkLoadMemory(o *bench.LoadOptions, m session.Machine) error {
-	f := m.Facts()
-	f.Devices = 1
-	n, err := session.Options{
-		Matrices: o.Matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
-		BatchRows: o.BatchRows, Buffers: o.Buffers, ChunkRows: o.ChunkRows,
-	}.Needs(o.Store, f.Devices)
-	if err != nil {
-		return err
-	}
-	o.MemoryBytes = int64(max(1, f.Budget.Bytes-machine.ProgramBytes))
-	var refused error
-	var most units.Bytes
-	for _, p := range o.Placements {
-		asked := placement.Override{Placement: string(p)}
-		if _, err := placement.Choose(f, n, asked); err != nil && n.Least(f, asked) >= most {
-			refused, most = err, n.Least(f, asked)
-		}
-	}
-	return refused
 }
 
 func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
@@ -155,7 +86,7 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := checkBenchStore(store, o.ChunkRows, slices.Contains(o.Placements, loader.Storage)); err != nil {
+	if err := bench.CheckStore(store, o.ChunkRows, slices.Contains(o.Placements, loader.Storage)); err != nil {
 		return nil, err
 	}
 	m := a.machine(ctx)
@@ -166,7 +97,7 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
 	o.Device, o.Store, o.Matrices, o.Region = opened[0], store, store.Matrices(), format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	if err := checkLoadMemory(&o.LoadOptions, m); err != nil {
+	if err := o.CheckMemory(m); err != nil {
 		return nil, err
 	}
 	results, err := bench.Load(ctx, o.LoadOptions)
@@ -176,13 +107,5 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	if err != nil {
 		return nil, err
 	}
-	if !a.json {
-		return loadResults(results), nil
-	}
-	for _, r := range results {
-		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
+	return lines(a, results, shown{bench.LoadTable(results)})
 }

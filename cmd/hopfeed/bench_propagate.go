@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 
@@ -44,17 +42,6 @@ func newBenchPropagateCommand(a *app) *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 5, roundsUsage)
 	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
 	return c
-}
-
-// propagateResults are a line each, as JSON too.
-type propagateResults []bench.PropagateResult
-
-func (l propagateResults) text(w io.Writer) {
-	fmt.Fprintln(w, "dtype\tthreads\thop\tgathers\tmemory reads\tratio\trandom rows")
-	for _, r := range l {
-		fmt.Fprintf(w, "%s\t%d\t%.3f s\t%.1f GB/s\t%.1f GB/s\t%.2f\t%.1f GB/s\n", r.DType, r.Threads, r.Seconds,
-			r.GatheredBytesPerSecond/1e9, r.ReadBytesPerSecond/1e9, r.GatheredBytesPerSecond/r.ReadBytesPerSecond, r.RandomBytesPerSecond/1e9)
-	}
 }
 
 func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (result, error) {
@@ -98,13 +85,6 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 			}
 		}
 		return nil, nil
-	case a.json:
-		for _, r := range results {
-			if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
-				return nil, err
-			}
-		}
-		return nil, nil
 	}
-	return propagateResults(results), nil
+	return lines(a, results, shown{bench.PropagateTable(results)})
 }

@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/placement/collective"
+	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
 
@@ -30,7 +27,7 @@ type benchScheduleOptions struct {
 	output string
 }
 
-// simulationFlags are those of stages that are only simulated, and runFlags some of those of stages that run.
+// simulationFlags set durations for the simulation of an epoch; runFlags apply when epochs really run.
 var (
 	simulationFlags = []string{"cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches", "cpu-buffer", "gpu-buffer"}
 	runFlags        = []string{"emulate", "rounds", "paper", "output", "workers", "buffers", "sampler", "fanout", "batch", "cache", "model"}
@@ -47,7 +44,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 			"durations of stages that follow from MorphGL's tables. Schedules prepare batches on the device if that has memory\n" +
 			"of its own, such as one that is emulated (--emulate). multi-queue is compared with synchronous training, on one\n" +
 			"device, two, and so on: with --emulate gpu=4 it is the default; on one device it runs if --schedules names it.\n\n" +
-			"Without a GRAPH, it simulates epochs whose stages take as long as you say, and runs nothing.\n\nThe schedules:\n\n" + schedulesTable(),
+			"Without a GRAPH, it simulates epochs with the durations of stages that you give, and trains nothing.\n\nThe schedules:\n\n" + schedulesTable(),
 		Example: "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
 			"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
 		Args: cobra.MaximumNArgs(1),
@@ -120,112 +117,6 @@ func schedulesTable() string {
 	return b.String()
 }
 
-// scheduleResult is an epoch by a schedule: measured, or only simulated.
-type scheduleResult struct {
-	Setting          string    `json:"setting,omitempty"` // machine and data set of --paper
-	Schedule         string    `json:"schedule"`
-	EpochSeconds     float64   `json:"epoch_seconds"`
-	PredictedSeconds *float64  `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
-	TimesBest        float64   `json:"times_best"`                        // epoch_seconds, as a multiple of the shortest
-	PaperTimes       *float64  `json:"paper_times_collective,omitempty"`  // that the paper has, as a multiple of collective's
-	Used             []float64 `json:"used,omitempty"`                    // processor, link and GPU as in Table 5 of the paper
-	PaperUsed        []float64 `json:"paper_used,omitempty"`
-	CPUBatches       int       `json:"cpu_batches"`
-	GPUBatches       int       `json:"gpu_batches"`
-	CPUBuffer        int       `json:"cpu_buffer"`
-	GPUBuffer        int       `json:"gpu_buffer"`
-	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
-	LinkBusy         float64   `json:"link_busy"`
-	GPUBusy          float64   `json:"gpu_busy"`
-	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations, also of the plans after measured epochs
-	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
-}
-
-func newScheduleResult(c collective.Choice, run collective.Run) scheduleResult {
-	r := scheduleResult{
-		Schedule: c.Name, EpochSeconds: run.Total.Seconds(), Rounds: c.Rounds,
-		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
-	}
-	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
-	return r
-}
-
-// scheduleResults are a line each, as JSON too.
-type scheduleResults []scheduleResult
-
-// table has a row for each result, below a head.
-func (l scheduleResults) table() [][]string {
-	setting := slices.ContainsFunc(l, func(r scheduleResult) bool { return r.Setting != "" })
-	measured := slices.ContainsFunc(l, func(r scheduleResult) bool { return r.PredictedSeconds != nil })
-	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers", "CPU, link and GPU busy"}
-	if measured {
-		head = slices.Insert(head, 2, "predicted")
-	}
-	if setting {
-		head = append([]string{"setting"}, append(head, "paper: times collective")...)
-	}
-	rows := [][]string{head}
-	short := func(seconds float64) string {
-		digits := time.Millisecond
-		if seconds < 1 {
-			digits = time.Microsecond
-		}
-		return time.Duration(seconds * float64(time.Second)).Round(digits).String()
-	}
-	for _, r := range l {
-		row := []string{
-			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches),
-			fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer), fmt.Sprintf("%.0f %%, %.0f %%, %.0f %%", 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy),
-		}
-		if measured {
-			row = slices.Insert(row, 2, fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds), 100*(*r.PredictedSeconds/r.EpochSeconds-1)))
-		}
-		if setting {
-			paper := "-"
-			if r.PaperTimes != nil {
-				paper = fmt.Sprintf("%.2f", *r.PaperTimes)
-			}
-			if r.Used != nil {
-				paper += fmt.Sprintf("; used %.0f %%, %.0f %%, %.0f %%, in the paper %.0f %%, %.0f %%, %.0f %%",
-					100*r.Used[0], 100*r.Used[1], 100*r.Used[2], 100*r.PaperUsed[0], 100*r.PaperUsed[1], 100*r.PaperUsed[2])
-			}
-			row = append([]string{r.Setting}, append(row, paper)...)
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-func (l scheduleResults) text(w io.Writer) {
-	for _, row := range l.table() {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-}
-
-// compareToBest sets the multiples of the shortest epoch.
-func (l scheduleResults) compareToBest() {
-	best := math.Inf(1)
-	for _, r := range l {
-		best = min(best, r.EpochSeconds)
-	}
-	for i := range l {
-		l[i].TimesBest = l[i].EpochSeconds / best
-	}
-}
-
-// print prints a line for each result if they are to be JSON; else they are the result.
-func (l scheduleResults) print(a *app) (result, error) {
-	if !a.json {
-		return l, nil
-	}
-	for _, r := range l {
-		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
-}
-
 func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (result, error) {
 	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
 		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, --gpu-batch, --training")
@@ -239,22 +130,11 @@ func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (res
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
 		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
-	in := collective.Inputs{Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.Schedule.CPUShare, Seed: a.seed}
-	var results scheduleResults
-	for _, name := range o.names {
-		s, err := collective.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		c, err := s.Choose(in)
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, newScheduleResult(c, c.Predicted))
+	all, err := bench.SimulateSchedules(ctx, o.names, collective.Inputs{
+		Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.Schedule.CPUShare, Seed: a.seed,
+	})
+	if err != nil {
+		return nil, err
 	}
-	results.compareToBest()
-	return results.print(a)
+	return lines(a, all, shown{bench.ScheduleTable(all)})
 }

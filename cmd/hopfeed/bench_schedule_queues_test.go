@@ -4,16 +4,18 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/tools/bench"
 )
 
 func TestBenchScheduleComparesQueuesOnEachNumberOfDevices(t *testing.T) {
 	const line = "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 2 --emulate gpu=2,mem=1GiB,workers=2,cpu=2ms,dma=1ms,compute=3ms,straggle=2 "
 	d := disk(t, generateLine)
 	o := must(t, d, line+"--json")
-	var rows []queueResult
+	var rows []bench.QueueResult
 	decoder := json.NewDecoder(strings.NewReader(o.stdout))
 	for decoder.More() {
-		var r queueResult
+		var r bench.QueueResult
 		if err := decoder.Decode(&r); err != nil {
 			t.Fatal(err)
 		}
@@ -23,11 +25,11 @@ func TestBenchScheduleComparesQueuesOnEachNumberOfDevices(t *testing.T) {
 		t.Fatalf("%s", o.stdout)
 	}
 	for i, r := range rows {
-		name := []string{synchronousRow, "multi-queue"}[i%2]
+		name := []string{bench.Synchronous, "multi-queue"}[i%2]
 		if r.Schedule != name || r.Devices != 1+i/2 || len(r.EpochsSeconds) != 2 || r.EpochSeconds <= 0 || r.PredictedSeconds <= 0 || r.RowsPerSecond <= 0 {
 			t.Errorf("%+v", r)
 		}
-		if (r.Lag() == 0) != (r.Staleness.Largest == 0) || name == synchronousRow && (r.Lag() != 0 || r.TimesSynchronous != 1) {
+		if (r.Lag() == 0) != (r.Staleness.Largest == 0) || name == bench.Synchronous && (r.Lag() != 0 || r.TimesSynchronous != 1) {
 			t.Errorf("%+v", r)
 		}
 	}

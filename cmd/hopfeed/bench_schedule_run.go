@@ -4,22 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
-	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// scheduleFiles are the charts of a setting.
+// scheduleFiles are the charts of a setting of a paper, or of this machine.
 func scheduleFiles(setting string) []string {
 	if setting != "" {
 		setting = "-" + setting
@@ -27,52 +24,22 @@ func scheduleFiles(setting string) []string {
 	return []string{"schedule" + setting + ".svg", "schedule" + setting + ".html"}
 }
 
-// setting is a machine that schedules run on.
-type setting struct {
-	name  string
-	paper *papers.MorphGL // nil: this machine, or what --emulate says
-}
-
-// emulate gives the emulated machine the stages of a setting of the paper.
-func (s setting) emulate(a *app) {
-	d := s.paper.Durations
-	a.emulate.Stages = host.Stages{Workers: d.Workers, CPU: d.CPUBatch, Gather: d.Gather, DMA: d.DMA, Sampling: d.GPUBatch, Compute: d.Model}
-}
-
-// paperTimes is an epoch of SALIENT or DUCATI as a multiple of MorphGL's.
-func (s setting) paperTimes(schedule string) *float64 {
-	if s.paper == nil {
-		return nil
-	}
-	var times float64
-	switch schedule {
-	case "cpu":
-		times = s.paper.Salient.Seconds() / s.paper.MorphGL.Seconds()
-	case "gpu":
-		times = s.paper.Ducati.Seconds() / s.paper.MorphGL.Seconds()
-	case "collective":
-		times = 1
-	default:
-		return nil
-	}
-	return &times
-}
-
-func (o *benchScheduleOptions) settings(a *app) (all []setting, err error) {
+// settings are the machines that schedules run on; nil is this one, or what --emulate says.
+func (o *benchScheduleOptions) settings(a *app) (all []*papers.MorphGL, files []string, err error) {
 	if !o.paper {
-		return []setting{{}}, nil
+		return []*papers.MorphGL{nil}, scheduleFiles(""), nil
 	}
 	if a.emulate.Stages != (host.Stages{}) {
-		return nil, usagef("--paper says what stages take: leave their times out of --emulate %s", a.emulate.String())
+		return nil, nil, usagef("--paper says what stages take: leave their times out of --emulate %s", a.emulate.String())
 	}
 	if a.emulate.GPUs == 0 {
 		a.emulate.GPUs, a.emulate.Memory = 1, 1<<30
 	}
 	for _, s := range papers.MorphGLSettings() {
-		all = append(all, setting{s.Machine + "-" + s.Data, &s})
+		all, files = append(all, &s), append(files, scheduleFiles(s.Name())...)
 		a.emulate.Workers = max(a.emulate.Workers, s.Workers) // as many as memory is planned for
 	}
-	return all, nil
+	return all, files, nil
 }
 
 func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ result, err error) {
@@ -85,13 +52,9 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if o.rounds < 1 {
 		return nil, usagef("--rounds %d: want 1 or more", o.rounds)
 	}
-	settings, err := o.settings(a)
+	settings, files, err := o.settings(a)
 	if err != nil {
 		return nil, err
-	}
-	var files []string
-	for _, s := range settings {
-		files = append(files, scheduleFiles(s.name)...)
 	}
 	if err := a.checkNoFiles(o.output, files); err != nil {
 		return nil, err
@@ -123,43 +86,42 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if err := o.fillSampling(session.CountRows(graph.Layout(), part.Train)); err != nil {
 		return nil, err
 	}
-	var queues queueResults
+	var queues []bench.QueueResult
 	if at := slices.Index(o.names, scheduler.MultiQueue); at >= 0 {
 		o.names = slices.Delete(o.names, at, at+1)
 		if len(o.names) == 0 && (o.output != "" || o.paper) {
 			return nil, usagef("--output, --paper: not by the schedule %s alone", scheduler.MultiQueue)
 		}
 		if !o.paper {
-			queued := *o
-			if queues, err = a.benchQueues(ctx, graph, &queued, spec, part); err != nil {
+			if queues, err = a.benchQueues(ctx, graph, *o, spec, part); err != nil {
 				return nil, err
 			}
 		}
 		if len(o.names) == 0 {
-			return queues.print(a)
+			return lines(a, queues, shown{bench.QueueTable(queues)})
 		}
 	}
-	o.Schedule.Name = scheduler.Auto // some of them is wanted
+	o.Schedule.Name = scheduler.Auto // one of the schedules is wanted
 	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	a.noteInput(in)
-	run := &scheduleRun{app: a, o: o, in: in, spec: spec}
-	var results scheduleResults
+	run := bench.Schedules{Graph: in, Spec: spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds, Note: a.note}
+	var results []bench.ScheduleResult
 	var charts [][]byte
 	for _, s := range settings {
-		found, timelines, err := run.setting(ctx, s)
+		found, timelines, err := run.Run(ctx, s)
 		if err != nil {
 			return nil, err
 		}
 		results = append(results, found...)
 		title := fmt.Sprintf("Schedules of %s on %s", o.model, units.Printable(graph.Manifest.Name))
-		if s.paper != nil {
-			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", s.paper.Machine, s.paper.Data)
+		if s != nil {
+			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", s.Machine, s.Data)
 		}
-		page, err := bench.TimelinesPage(title, found.table(), timelines)
+		page, err := bench.TimelinesPage(title, bench.ScheduleTable(found).Rows(), timelines)
 		if err != nil {
 			return nil, err
 		}
@@ -170,110 +132,46 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return nil, err
 		}
 	}
-	r, err := results.print(a)
+	r, err := lines(a, results, shown{bench.ScheduleTable(results)})
 	if err != nil || len(queues) == 0 {
 		return r, err
 	}
 	if r == nil {
-		return queues.print(a)
+		return lines(a, queues, shown{bench.QueueTable(queues)})
 	}
-	return bothResults{results, queues}, nil
+	return shown{bench.BothTables{One: results, Several: queues}}, nil
 }
 
-// bothResults are those on one device, and on several.
-type bothResults struct {
-	one  scheduleResults
-	more queueResults
-}
-
-func (b bothResults) text(w io.Writer) {
-	b.one.text(w)
-	fmt.Fprintln(w)
-	b.more.text(w)
-}
-
-// scheduleRun is a graph on which schedules are compared.
-type scheduleRun struct {
-	app  *app
-	o    *benchScheduleOptions
-	in   *training.Graph
-	spec trainer.Spec
-}
-
-// setting runs all schedules on a machine, one after another in each round.
-func (r *scheduleRun) setting(ctx context.Context, s setting) (scheduleResults, []bench.Timeline, error) {
-	a, in := r.app, r.in
-	in.Schedule = nil
-	if s.paper != nil {
-		s.emulate(a)
-		in.Emulate(a.emulate.Stages)
-	}
-	profile, inputs, err := in.Profile(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.paper != nil {
-		profile.Durations = s.paper.Durations
-	}
-	var all []*scheduler.Scheduler
-	var timelines []bench.Timeline
-	for _, name := range r.o.names {
-		of, err := in.Scheduler(name, profile, inputs)
-		if errors.Is(err, sampling.ErrOptions) { // the device prepares nothing
-			why := in.WhyNot
-			if why == "" {
-				why = err.Error()
-			}
-			a.note("schedule %s is left out: %s", name, why)
-			continue
+// benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.
+func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchScheduleOptions, spec trainer.Spec, part session.Partition) (
+	all []bench.QueueResult, err error) {
+	most := max(1, a.emulate.GPUs)
+	defer func() { a.emulate.GPUs = min(a.emulate.GPUs, most) }()
+	o.Schedule.Name = scheduler.MultiQueue
+	for n := 1; n <= most; n++ {
+		if a.emulate.GPUs > 0 {
+			a.emulate.GPUs = n
 		}
+		found, err := a.benchDevices(ctx, graph, &o, spec, part)
 		if err != nil {
-			return nil, nil, err
+			return nil, fmt.Errorf("%s: %w", count(int64(n), "device"), err)
 		}
-		i := len(all)
-		timelines = append(timelines, bench.Timeline{Title: name})
-		of.Keep(func(spans []schedule.Span) { timelines[i].Spans = slices.Clone(spans) })
-		all = append(all, of)
+		all = append(all, found...)
 	}
-	for range r.o.rounds {
-		for _, of := range all {
-			in.Schedule = of
-			if err := r.epoch(ctx); err != nil {
-				return nil, nil, fmt.Errorf("schedule %s: %w", of.Choice.Name, err)
-			}
-		}
-	}
-	var results scheduleResults
-	for i, of := range all {
-		report := of.Report()
-		one := newScheduleResult(of.Choice, of.Median())
-		one.Setting, one.PredictedSeconds, one.PaperTimes = s.name, &report.PredictedSeconds, s.paperTimes(report.Name)
-		if s.paper != nil && s.paper.Used[0] > 0 && report.Name == "collective" {
-			used := s.paper.Utilization(of.Median())
-			one.Used, one.PaperUsed = used[:], s.paper.Used[:]
-		}
-		one.EpochsSeconds = of.Seconds()
-		results = append(results, one)
-		timelines[i].Notes = fmt.Sprintf("%d batches by the processor, %d by the device; the median epoch took %.3g s, %.3g s were predicted",
-			one.CPUBatches, one.GPUBatches, one.EpochSeconds, report.PredictedSeconds)
-	}
-	results.compareToBest()
-	return results, timelines, nil
+	return all, nil
 }
 
-// epoch trains a model on an epoch, and drops it.
-func (r *scheduleRun) epoch(ctx context.Context) (err error) {
-	sets, err := r.in.TrainSets(r.app.seed)
+// benchDevices compares on all devices that there are.
+func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, spec trainer.Spec, part session.Partition) (
+	_ []bench.QueueResult, err error) {
+	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	options := r.o.Options
-	options.Epochs, options.EvalEvery, options.Patience = 1, 1, 0
-	rank := trainer.Rank{Device: r.in.Devices()[0], Data: trainer.Data{Train: sets[0], BatchRows: r.in.ShareRows()}}
-	f, err := trainer.Start(ctx, []trainer.Rank{rank}, r.spec, options)
-	if err != nil {
-		return r.in.Explain(err)
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return r.in.Explain(f.Train(ctx, nil))
+	run := bench.Schedules{Graph: in, Spec: spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}
+	return run.RunQueues(ctx, len(part.Train.List))
 }

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/hopfeed/hopfeed/tools/bench"
 )
 
-func scheduleLines(t *testing.T, o outcome) (all []scheduleResult) {
+func scheduleLines(t *testing.T, o outcome) (all []bench.ScheduleResult) {
 	t.Helper()
 	for s := bufio.NewScanner(strings.NewReader(o.stdout)); s.Scan(); {
-		var r scheduleResult
+		var r bench.ScheduleResult
 		if err := json.Unmarshal(s.Bytes(), &r); err != nil {
 			t.Fatalf("%v: %s", err, s.Text())
 		}

@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -31,10 +27,10 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune TRIALS",
 		Short: "Compare searches on trials of all settings of a space",
-		Long: "Tune replays all searches of hopfeed tune on a file with the trials of a whole space, the trials.jsonl of a search\n" +
-			"whose budget was large enough: each search is told the outcomes of what it proposes. It compares the hypervolume of\n" +
-			"the Pareto fronts that they find with so many runs with that of the whole table, and says how well regressions\n" +
-			"predict the trials, by cross-validation. Each round has another seed, from 0 on.",
+		Long: "Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each search is told\n" +
+			"the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after --trials trials /\n" +
+			"hypervolume of the front of the whole table, and how well regressions predict the trials, by cross-validation. Each\n" +
+			"round has another seed, from 0 on.",
 		Example: "  hopfeed bench tune tuning/trials.jsonl --rounds 20",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -48,45 +44,12 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, not that of the device")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.table = args[0]
-		r, err := runBenchTune(ctx, a, o, f.Changed("min-accuracy"))
-		if err != nil {
-			return nil, err
-		}
-		return r, nil
+		return runBenchTune(ctx, a, o, f.Changed("min-accuracy"))
 	})
 	return c
 }
 
-// comparedSearches is the result of bench tune.
-type comparedSearches struct {
-	Trials   int                   `json:"trials"`
-	Front    int                   `json:"front"` // trials on it
-	Share    float64               `json:"share"` // that is to be reached
-	Searches []papers.SearchResult `json:"searches"`
-	Fits     []tune.Fitted         `json:"surrogates"`
-}
-
-func (r *comparedSearches) text(w io.Writer) {
-	fmt.Fprintf(w, "table\t%d trials, %d of them on the front\n", r.Trials, r.Front)
-	fmt.Fprintf(w, "search\thypervolume after %d runs\tleast of %d seeds\tseeds with %.0f %%\tmedian runs for that\n", r.Searches[0].Runs, r.Searches[0].Seeds, 100*r.Share)
-	for _, s := range r.Searches {
-		needed := "more than twice as many"
-		if s.RunsToReach != nil {
-			needed = strconv.Itoa(*s.RunsToReach)
-		}
-		fmt.Fprintf(w, "%s\t%.1f +- %.1f %%\t%.1f %%\t%d\t%s\n", s.Search, 100*s.Share, 100*s.ShareStd, 100*s.ShareLeast, s.Reached, needed)
-	}
-	fmt.Fprintln(w, "predicted\tregression\tR2")
-	for _, f := range r.Fits {
-		r2 := "-"
-		if f.R2 != nil {
-			r2 = fmt.Sprintf("%.3f", *f.R2)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Figure, f.Regression, r2)
-	}
-}
-
-func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (*comparedSearches, error) {
+func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (result, error) {
 	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
 		return nil, err
 	}
@@ -114,23 +77,9 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	case !(o.reach > 0 && o.reach <= 1):
 		return nil, usagef("--share %v: want a share above 0 and up to 1", o.reach)
 	}
-	front := g.Front(table)
-	if len(front) == 0 {
-		return nil, usagef("%s: %s", o.table, g.Unmet(table))
-	}
-	points, err := papers.PointsOf(table)
+	r, err := papers.CompareSearches(ctx, table, g, o.runs, o.seeds, o.reach, a.note)
 	if err != nil {
 		return nil, usagef("%s: %s", o.table, err)
 	}
-	r := &comparedSearches{Trials: len(table), Front: len(front), Share: o.reach, Fits: papers.FitAll(points, g, table, 0)}
-	names := slices.DeleteFunc(tune.Searches(), func(name string) bool { return name == "grid" })
-	for _, name := range names {
-		s, err := papers.ReplaySearch(ctx, table, g, name, o.runs, o.seeds, o.reach)
-		if err != nil {
-			return nil, err
-		}
-		a.note("%s: %.1f %% of the hypervolume", name, 100*s.Share)
-		r.Searches = append(r.Searches, s)
-	}
-	return r, nil
+	return shown{r}, nil
 }

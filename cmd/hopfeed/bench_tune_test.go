@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
@@ -30,7 +31,7 @@ func tableOf(t *testing.T) string {
 func TestSearchesAreComparedOnATable(t *testing.T) {
 	d := disk(t)
 	write(t, d, "trials.jsonl", tableOf(t))
-	var r comparedSearches
+	var r papers.Comparison
 	readJSON(t, must(t, d, "bench tune trials.jsonl --json --rounds 2 --trials 12").stdout, &r)
 	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 3 || len(r.Fits) != 15 {
 		t.Fatalf("%+v", r)
@@ -57,7 +58,7 @@ func TestModesAreFittedToATable(t *testing.T) {
 	text := strings.ReplaceAll(tableOf(t), `"fanout":"1"`, `"schedule":"sequential"`)
 	text = strings.ReplaceAll(strings.ReplaceAll(text, `"fanout":"2"`, `"schedule":"mode-1","workers":"2"`), `"fanout":"3"`, `"schedule":"mode-2"`)
 	write(t, d, "trials.jsonl", text)
-	var fit fittedModes
+	var fit papers.ModeFit
 	readJSON(t, must(t, d, "bench modes trials.jsonl --json").stdout, &fit)
 	if len(fit.Runs) != 3*8 || fit.TimeError <= 0 || len(fit.Model.Memory) != 3 {
 		t.Errorf("%+v", fit)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/tune"
@@ -177,7 +178,7 @@ func TestSchedulesAreTried(t *testing.T) {
 	if r.Combinations != 7 || r.Trials != 7 || r.Failed != 0 { // sequential has one worker
 		t.Errorf("%+v: %+v", r, trialsOf(t, d, "tuning"))
 	}
-	var fit fittedModes
+	var fit papers.ModeFit
 	readJSON(t, must(t, d, "bench modes tuning/trials.jsonl --json").stdout, &fit)
 	if len(fit.Runs) != 5 {
 		t.Errorf("%+v", fit)

@@ -74,6 +74,7 @@ type Ablation struct {
 	// and shuffles.
 	Figure9  AblationFigure `json:"figure_9"`
 	Figure14 AblationFigure `json:"figure_14"`
+	Output   string         `json:"output,omitempty"` // the folder with the charts
 }
 
 // AblationResult is the time of one model with a number of hops and one way of loading,

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -321,5 +322,25 @@ func (m meter) result(bytes, rows int64) LoadResult {
 		RowsPerSecond:    float64(rows) / seconds,
 		CoreSecondsPerGB: cores / float64(bytes) * 1e9,
 		PeakRSSBytes:     machine.PeakRSS(),
+	}
+}
+
+// LoadTable is results of Load as text.
+type LoadTable []LoadResult
+
+// Text prints a line for each result.
+func (l LoadTable) Text(w io.Writer) {
+	fmt.Fprintln(w, "variant\tfrom\treshuffled\tGB/s\trows/s\tcore-s/GB\tepoch\trounds\twaited")
+	for _, r := range l {
+		from, shuffle, rows := string(r.Placement), r.Shuffle, fmt.Sprintf("%.3g", r.RowsPerSecond)
+		if r.Variant == Memcpy { // which knows no rows
+			from, shuffle, rows = "-", "-", "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%s\t%.3f\t%.3g s%s\t%.3g to %.3g s\t%.3g s\n", r.Variant, from, shuffle,
+			r.BytesPerSecond/1e9, rows, r.CoreSecondsPerGB, r.EpochSeconds, noiseMark(r.WithinNoise),
+			r.RoundSeconds[0], r.RoundSeconds[len(r.RoundSeconds)-1], r.WaitSeconds)
+	}
+	if slices.ContainsFunc(l, func(r LoadResult) bool { return r.WithinNoise }) {
+		fmt.Fprintln(w, "\n~ its rounds overlap those of the fastest: the difference may be noise")
 	}
 }

@@ -21,3 +21,11 @@ func markNoise(results []LoadResult) {
 		results[i].WithinNoise = r.Variant != Memcpy && i != fastest && withinNoise(r.RoundSeconds, results[fastest].RoundSeconds)
 	}
 }
+
+// noiseMark follows a figure whose difference to another may be noise.
+func noiseMark(withinNoise bool) string {
+	if withinNoise {
+		return " ~"
+	}
+	return ""
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -198,4 +199,16 @@ func read(ctx context.Context, memory []byte, threads int) error {
 		sums[lo/max(share, 1)] = sum // without a use, the compiler could drop the reads
 		return nil
 	})
+}
+
+// PropagateTable is results of Propagate as text.
+type PropagateTable []PropagateResult
+
+// Text prints a line for each result.
+func (l PropagateTable) Text(w io.Writer) {
+	fmt.Fprintln(w, "dtype\tthreads\thop\tgathers\tmemory reads\tratio\trandom rows")
+	for _, r := range l {
+		fmt.Fprintf(w, "%s\t%d\t%.3f s\t%.1f GB/s\t%.1f GB/s\t%.2f\t%.1f GB/s\n", r.DType, r.Threads, r.Seconds,
+			r.GatheredBytesPerSecond/1e9, r.ReadBytesPerSecond/1e9, r.GatheredBytesPerSecond/r.ReadBytesPerSecond, r.RandomBytesPerSecond/1e9)
+	}
 }

@@ -2,10 +2,12 @@ package papers
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
 
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -80,4 +82,23 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 		fit.MemoryError += math.Abs(float64(f.PredictedMemory)/math.Max(1, r.Bytes)-1) / float64(len(runs))
 	}
 	return fit, nil
+}
+
+// Text prints the fitted factors, and each trial beside its prediction.
+func (f *ModeFit) Text(w io.Writer) {
+	m := f.Model
+	fmt.Fprintf(w, "a row\tsampling %.3g us, batch %.3g us, training %.3g us; contention of workers %.2f; %.3g ms a batch beside\n",
+		1e6*m.Sample, 1e6*m.Batch, 1e6*m.Train, m.Contention, 1e3*m.Overhead)
+	for _, mode := range Modes() {
+		if p, ok := m.Memory[mode]; ok {
+			fmt.Fprintf(w, "memory, %s\t%.0f bytes a cached row, %.0f a row in buffers, %.0f a row trained on, %s beside\n",
+				mode, p.Cache, p.Batch, p.Model, units.Bytes(p.Runtime))
+		}
+	}
+	fmt.Fprintf(w, "mean error\ttime %.1f %%, memory %.1f %%, of %d trials\n", 100*f.TimeError, 100*f.MemoryError, len(f.Runs))
+	fmt.Fprintln(w, "mode\tworkers\tbatch\ttime: measured, predicted\tmemory: measured, predicted")
+	for _, r := range f.Runs {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.4g s, %.4g s\t%s, %s\n", r.Mode, r.Workers, r.BatchRows,
+			r.Seconds, r.Predicted, units.Bytes(r.MemoryBytes), units.Bytes(r.PredictedMemory))
+	}
 }

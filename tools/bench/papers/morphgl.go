@@ -3,6 +3,7 @@ package papers
 import (
 	"time"
 
+	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/placement/collective"
 )
 
@@ -17,6 +18,25 @@ type MorphGL struct {
 	// its figures say how much of link and GPU that takes. 0: not published.
 	Used       [3]float64
 	DucatiUsed [3]float64
+}
+
+// Name is that of machine and data set.
+func (s MorphGL) Name() string { return s.Machine + "-" + s.Data }
+
+// Stages are the durations of an emulated machine.
+func (s MorphGL) Stages() host.Stages {
+	d := s.Durations
+	return host.Stages{Workers: d.Workers, CPU: d.CPUBatch, Gather: d.Gather, DMA: d.DMA, Sampling: d.GPUBatch, Compute: d.Model}
+}
+
+// Times is the published epoch of a schedule (cpu: SALIENT, gpu: DUCATI) as a multiple of MorphGL's; nil: none.
+func (s MorphGL) Times(schedule string) *float64 {
+	epoch, published := map[string]time.Duration{"cpu": s.Salient, "gpu": s.Ducati, "collective": s.MorphGL}[schedule]
+	if !published {
+		return nil
+	}
+	times := epoch.Seconds() / s.MorphGL.Seconds()
+	return &times
 }
 
 // Utilization of processor, link and GPU by a run of the setting, as the paper measured it: the GPU

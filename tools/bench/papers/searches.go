@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -28,9 +30,9 @@ type SearchResult struct {
 	RunsToReach *int `json:"median_runs_to_reach"`
 }
 
-// ReplaySearch replays a search on a table of all trials of a space: it is told the outcome in the table of
-// whatever it proposes. It compares the hypervolume of what was found after so many runs with that of the table,
-// for the seeds from 0 on: see tune.Goals.VolumeOn.
+// ReplaySearch replays a search on a table of all trials of a space: it is told the table's outcome of the settings that
+// it proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
+// on: see tune.Goals.VolumeOn.
 func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int, reach float64) (r SearchResult, err error) {
 	points, err := PointsOf(table)
 	if err != nil {
@@ -92,6 +94,63 @@ func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name st
 	slices.Sort(needed)
 	if n := needed[seeds/2]; n < math.MaxInt {
 		r.RunsToReach = &n
+	}
+	return r, nil
+}
+
+// Comparison is how near each search comes to the front of a table of trials.
+type Comparison struct {
+	Trials   int            `json:"trials"`
+	Front    int            `json:"front"` // trials on it
+	Share    float64        `json:"share"` // that is to be reached
+	Searches []SearchResult `json:"searches"`
+	Fits     []tune.Fitted  `json:"surrogates"`
+}
+
+// Text prints a table of the searches and one of the regressions.
+func (r *Comparison) Text(w io.Writer) {
+	fmt.Fprintf(w, "table\t%d trials, %d of them on the front\n", r.Trials, r.Front)
+	fmt.Fprintf(w, "search\thypervolume after %d runs\tleast of %d seeds\tseeds with %.0f %%\tmedian runs for that\n",
+		r.Searches[0].Runs, r.Searches[0].Seeds, 100*r.Share)
+	for _, s := range r.Searches {
+		needed := "more than twice as many"
+		if s.RunsToReach != nil {
+			needed = strconv.Itoa(*s.RunsToReach)
+		}
+		fmt.Fprintf(w, "%s\t%.1f +- %.1f %%\t%.1f %%\t%d\t%s\n", s.Search, 100*s.Share, 100*s.ShareStd, 100*s.ShareLeast, s.Reached, needed)
+	}
+	fmt.Fprintln(w, "predicted\tregression\tR2")
+	for _, f := range r.Fits {
+		r2 := "-"
+		if f.R2 != nil {
+			r2 = fmt.Sprintf("%.3f", *f.R2)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Figure, f.Regression, r2)
+	}
+}
+
+// CompareSearches replays all searches but the grid, with so many runs and seeds. Note gets a line after each.
+func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs, seeds int, reach float64,
+	note func(format string, args ...any)) (*Comparison, error) {
+	front := g.Front(table)
+	if len(front) == 0 {
+		return nil, errors.New(g.Unmet(table))
+	}
+	points, err := PointsOf(table)
+	if err != nil {
+		return nil, err
+	}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: FitAll(points, g, table, 0)}
+	for _, name := range tune.Searches() {
+		if name == "grid" {
+			continue
+		}
+		s, err := ReplaySearch(ctx, table, g, name, runs, seeds, reach)
+		if err != nil {
+			return nil, err
+		}
+		note("%s: %.1f %% of the hypervolume", name, 100*s.Share)
+		r.Searches = append(r.Searches, s)
 	}
 	return r, nil
 }

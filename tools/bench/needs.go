@@ -1,0 +1,119 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// CheckStore refuses a store without training rows. Where storage must be among the placements it refuses chunks of a
+// size that storage cannot give.
+func CheckStore(store *format.Dir, chunkRows int, fromStorage bool) error {
+	if r, ok := store.Region(format.RegionTrain); !ok || r.Rows == 0 {
+		return session.Refuse("%s has no training rows: propagate with another --split", store.Path())
+	}
+	if rows := store.Layout().ChunkRows; fromStorage && chunkRows%rows != 0 {
+		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or --placement leave storage out",
+			placement.ErrContradiction, rows)
+	}
+	return nil
+}
+
+// oneDevice is what placements on the first device of a machine are chosen by.
+func oneDevice(m session.Machine) placement.Facts {
+	f := m.Facts()
+	f.Devices = 1
+	return f
+}
+
+// CheckMemory refuses placements that memory does not allow, with the error of the one that needs most. It sets
+// MemoryBytes.
+func (o *LoadOptions) CheckMemory(m session.Machine) error {
+	f := oneDevice(m)
+	n, err := session.Options{
+		Matrices: o.Matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
+		BatchRows: o.BatchRows, Buffers: o.Buffers, ChunkRows: o.ChunkRows,
+	}.Needs(o.Store, f.Devices)
+	if err != nil {
+		return err
+	}
+	o.MemoryBytes = int64(max(1, f.Budget.Bytes-machine.ProgramBytes))
+	var refused error
+	var most units.Bytes
+	for _, p := range o.Placements {
+		asked := placement.Override{Placement: string(p)}
+		if _, err := placement.Choose(f, n, asked); err != nil && n.Least(f, asked) >= most {
+			refused, most = err, n.Least(f, asked)
+		}
+	}
+	return refused
+}
+
+// FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have in
+// common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of what
+// needs least.
+func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models []string, hops []int) error {
+	if len(hops) == 0 {
+		hops = hopNumbers(o.Store.Manifest.Operators)
+	}
+	f := oneDevice(m)
+	possible, fewest := false, units.Bytes(0)
+	var refused error
+	for _, spec.Model = range slices.Compact(slices.Sorted(slices.Values(models))) {
+		for _, h := range slices.Compact(slices.Sorted(slices.Values(hops))) {
+			if h < 0 {
+				return session.Refuse("--hops %d: must not be negative", h)
+			}
+			matrices, err := trainer.Matrices(spec.Model, o.Store.Matrices(), nil, []int{h})
+			if err != nil {
+				return session.Refuse("--hops: %s: %s", o.Store.Path(), err)
+			}
+			spec.Matrices = matrices
+			needs, err := session.Options{
+				Matrices: matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
+				BatchRows: o.BatchRows, ChunkRows: o.ChunkRows, Model: spec,
+			}.Needs(o.Store, f.Devices)
+			if err != nil {
+				return err
+			}
+			// Only the alternatives are used, not the choice.
+			d, _ := placement.Choose(f, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
+			for _, p := range o.Placements {
+				asked := placement.Override{Placement: string(p)}
+				_, err := placement.Choose(f, needs, asked)
+				if err == nil {
+					possible = true
+				} else if least := needs.Least(f, asked); refused == nil || least < fewest {
+					refused, fewest = err, least
+				}
+			}
+			o.Cases = append(o.Cases, AblationCase{Spec: spec, Hops: h, Alternatives: d.Alternatives})
+		}
+	}
+	if possible {
+		return nil
+	}
+	return refused
+}
+
+// hopNumbers lists the numbers of hops from 2 to what all operators have, or that number if it is less.
+func hopNumbers(operators []format.Operator) []int {
+	last := 0
+	for i, op := range operators {
+		if i == 0 || op.Hops < last {
+			last = op.Hops
+		}
+	}
+	hops := []int{min(last, 2)}
+	for h := 3; h <= last; h++ {
+		hops = append(hops, h)
+	}
+	return hops
+}

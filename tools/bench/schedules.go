@@ -1,0 +1,317 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement/collective"
+	"github.com/hopfeed/hopfeed/placement/multiqueue"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// ScheduleResult is an epoch by a schedule: measured, or only simulated.
+type ScheduleResult struct {
+	Setting          string    `json:"setting,omitempty"` // machine and data set of a paper
+	Schedule         string    `json:"schedule"`
+	EpochSeconds     float64   `json:"epoch_seconds"`
+	PredictedSeconds *float64  `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
+	TimesBest        float64   `json:"times_best"`                        // epoch_seconds / the shortest
+	PaperTimes       *float64  `json:"paper_times_collective,omitempty"`  // published epoch / collective's
+	Used             []float64 `json:"used,omitempty"`                    // processor, link and GPU as in Table 5 of the paper
+	PaperUsed        []float64 `json:"paper_used,omitempty"`
+	CPUBatches       int       `json:"cpu_batches"`
+	GPUBatches       int       `json:"gpu_batches"`
+	CPUBuffer        int       `json:"cpu_buffer"`
+	GPUBuffer        int       `json:"gpu_buffer"`
+	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
+	LinkBusy         float64   `json:"link_busy"`
+	GPUBusy          float64   `json:"gpu_busy"`
+	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations, also of the plans after measured epochs
+	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
+}
+
+func newScheduleResult(c collective.Choice, run collective.Run) ScheduleResult {
+	r := ScheduleResult{
+		Schedule: c.Name, EpochSeconds: run.Total.Seconds(), Rounds: c.Rounds,
+		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
+	}
+	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
+	return r
+}
+
+// compareToBest sets TimesBest.
+func compareToBest(all []ScheduleResult) {
+	best := math.Inf(1)
+	for _, r := range all {
+		best = min(best, r.EpochSeconds)
+	}
+	for i := range all {
+		all[i].TimesBest = all[i].EpochSeconds / best
+	}
+}
+
+// ScheduleTable is results of schedules as text.
+type ScheduleTable []ScheduleResult
+
+// Text prints a line for each result.
+func (all ScheduleTable) Text(w io.Writer) {
+	for _, row := range all.Rows() {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+}
+
+// Rows has a row for each result, below a head.
+func (all ScheduleTable) Rows() [][]string {
+	setting := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.Setting != "" })
+	measured := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.PredictedSeconds != nil })
+	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers", "CPU, link and GPU busy"}
+	if measured {
+		head = slices.Insert(head, 2, "predicted")
+	}
+	if setting {
+		head = append([]string{"setting"}, append(head, "paper: times collective")...)
+	}
+	rows := [][]string{head}
+	short := func(seconds float64) string {
+		digits := time.Millisecond
+		if seconds < 1 {
+			digits = time.Microsecond
+		}
+		return time.Duration(seconds * float64(time.Second)).Round(digits).String()
+	}
+	for _, r := range all {
+		row := []string{
+			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches),
+			fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer), percents(r.CPUBusy, r.LinkBusy, r.GPUBusy),
+		}
+		if measured {
+			predicted := fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds), 100*(*r.PredictedSeconds/r.EpochSeconds-1))
+			row = slices.Insert(row, 2, predicted)
+		}
+		if setting {
+			paper := "-"
+			if r.PaperTimes != nil {
+				paper = fmt.Sprintf("%.2f", *r.PaperTimes)
+			}
+			if r.Used != nil {
+				paper += "; used " + percents(r.Used...) + ", in the paper " + percents(r.PaperUsed...)
+			}
+			row = append([]string{r.Setting}, append(row, paper)...)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func percents(shares ...float64) (text string) {
+	for i, s := range shares {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%.0f %%", 100*s)
+	}
+	return text
+}
+
+// SimulateSchedules simulates an epoch by each of some schedules.
+func SimulateSchedules(ctx context.Context, names []string, in collective.Inputs) (all []ScheduleResult, err error) {
+	for _, name := range names {
+		s, err := collective.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.Choose(in)
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, newScheduleResult(c, c.Predicted))
+	}
+	compareToBest(all)
+	return all, nil
+}
+
+// Schedules are epochs of a graph that are trained by one schedule after another.
+type Schedules struct {
+	Graph   *training.Graph
+	Spec    trainer.Spec
+	Options trainer.Options
+	Seed    uint64
+	Names   []string
+	Rounds  int
+	Note    func(format string, args ...any) // gets what is left out, and why
+}
+
+// Run trains by all schedules, one after another in each round. The graph's machine has the stages of a setting of a
+// paper, if there is one.
+func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleResult, []Timeline, error) {
+	s.Graph.Schedule = nil
+	if paper != nil {
+		s.Graph.Emulate(paper.Stages())
+	}
+	profile, inputs, err := s.Graph.Profile(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if paper != nil {
+		profile.Durations = paper.Durations
+	}
+	var all []*scheduler.Scheduler
+	var timelines []Timeline
+	for _, name := range s.Names {
+		of, err := s.Graph.Scheduler(name, profile, inputs)
+		if errors.Is(err, sampling.ErrOptions) { // the device prepares nothing
+			why := s.Graph.WhyNot
+			if why == "" {
+				why = err.Error()
+			}
+			s.Note("schedule %s is left out: %s", name, why)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		i := len(all)
+		timelines = append(timelines, Timeline{Title: name})
+		of.Keep(func(spans []schedule.Span) { timelines[i].Spans = slices.Clone(spans) })
+		all = append(all, of)
+	}
+	for range s.Rounds {
+		for _, of := range all {
+			s.Graph.Schedule = of
+			if _, err := s.epoch(ctx, nil); err != nil {
+				return nil, nil, fmt.Errorf("schedule %s: %w", of.Choice.Name, err)
+			}
+		}
+	}
+	var results []ScheduleResult
+	for i, of := range all {
+		report := of.Report()
+		r := newScheduleResult(of.Choice, of.Median())
+		r.PredictedSeconds, r.EpochsSeconds = &report.PredictedSeconds, of.Seconds()
+		if paper != nil {
+			r.Setting, r.PaperTimes = paper.Name(), paper.Times(report.Name)
+			if report.Name == "collective" && paper.Used[0] > 0 {
+				used := paper.Utilization(of.Median())
+				r.Used, r.PaperUsed = used[:], paper.Used[:]
+			}
+		}
+		results = append(results, r)
+		timelines[i].Notes = fmt.Sprintf("%d batches by the processor, %d by the device; the median epoch took %.3g s, %.3g s were predicted",
+			r.CPUBatches, r.GPUBatches, r.EpochSeconds, report.PredictedSeconds)
+	}
+	compareToBest(results)
+	return results, timelines, nil
+}
+
+// epoch trains a model on an epoch, and drops it. It returns the seconds of the epoch.
+func (s *Schedules) epoch(ctx context.Context, queues *scheduler.Queues) (seconds float64, err error) {
+	sets, err := s.Graph.TrainSets(s.Seed)
+	if err != nil {
+		return 0, err
+	}
+	options := s.Options
+	options.Epochs, options.EvalEvery, options.Patience = 1, 1, 0
+	if queues != nil {
+		options.Queues = queues.Training()
+	}
+	var ranks []trainer.Rank
+	for i, device := range s.Graph.Devices() {
+		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: sets[i], BatchRows: s.Graph.ShareRows()}})
+	}
+	f, err := trainer.Start(ctx, ranks, s.Spec, options)
+	if err != nil {
+		return 0, s.Graph.Explain(err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if queues != nil {
+		f.Time(queues.Times())
+	}
+	err = f.Train(ctx, func(e trainer.Epoch, _ func() (*trainer.Result, error)) { seconds = e.TrainSeconds })
+	return seconds, s.Graph.Explain(err)
+}
+
+// Synchronous is the name of trainings that multi-queue is compared with: the same devices and batches, queues of one
+// batch, and no stale gradient.
+const Synchronous = "synchronous"
+
+// QueueResult is an epoch of several devices, with queues or synchronous.
+type QueueResult struct {
+	Schedule string `json:"schedule"`
+	Devices  int    `json:"devices"`
+	multiqueue.Plan
+	Staleness        multiqueue.Staleness `json:"staleness"`
+	EpochSeconds     float64              `json:"epoch_seconds"` // of training: the median
+	PredictedSeconds float64              `json:"predicted_epoch_seconds"`
+	RowsPerSecond    float64              `json:"rows_per_second"`
+	TimesSynchronous float64              `json:"times_synchronous"` // rows_per_second / those of Synchronous
+	EpochsSeconds    []float64            `json:"measured_epochs_seconds"`
+}
+
+// RunQueues compares the queues that the graph has chosen with synchronous training, on rows training nodes.
+func (s *Schedules) RunQueues(ctx context.Context, rows int) (all []QueueResult, err error) {
+	chosen := s.Graph.Queues
+	plans := []*scheduler.Queues{chosen.Synchronous(), chosen}
+	for i, name := range []string{Synchronous, scheduler.MultiQueue} {
+		r := plans[i].Report
+		all = append(all, QueueResult{
+			Schedule: name, Devices: r.Devices, Plan: r.Plan, Staleness: r.Staleness, PredictedSeconds: r.Predicted,
+		})
+	}
+	for range s.Rounds {
+		for i, q := range plans {
+			s.Graph.Queues = q
+			seconds, err := s.epoch(ctx, q)
+			if err != nil {
+				return nil, err
+			}
+			all[i].EpochsSeconds = append(all[i].EpochsSeconds, seconds)
+		}
+	}
+	for i := range all {
+		r := &all[i]
+		r.EpochSeconds = median(r.EpochsSeconds)
+		r.RowsPerSecond = float64(rows) / r.EpochSeconds
+		r.TimesSynchronous = all[0].EpochSeconds / r.EpochSeconds
+	}
+	return all, nil
+}
+
+// QueueTable is results of queues as text.
+type QueueTable []QueueResult
+
+// Text prints a line for each result.
+func (t QueueTable) Text(w io.Writer) {
+	fmt.Fprintln(w, "devices\tschedule\tepoch\tpredicted\trows/s\ttimes synchronous\tqueue, gradients, period\tstaleness: mean, largest")
+	for _, r := range t {
+		fmt.Fprintf(w, "%d\t%s\t%.3g s\t%.3g s (%+.1f %%)\t%.0f\t%.2f\t%d, %d, %d\t%.2g, %d\n",
+			r.Devices, r.Schedule, r.EpochSeconds, r.PredictedSeconds, 100*(r.PredictedSeconds/r.EpochSeconds-1),
+			r.RowsPerSecond, r.TimesSynchronous, r.Queue, r.Gradients, r.Period, r.Staleness.Mean, r.Staleness.Largest)
+	}
+}
+
+// BothTables are results on one device, and on several.
+type BothTables struct {
+	One     ScheduleTable
+	Several QueueTable
+}
+
+// Text prints both tables.
+func (b BothTables) Text(w io.Writer) {
+	b.One.Text(w)
+	fmt.Fprintln(w)
+	b.Several.Text(w)
+}
