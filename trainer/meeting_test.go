@@ -3,6 +3,7 @@ package trainer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,12 +58,18 @@ func TestLayersMayMeetOtherRanks(t *testing.T) {
 		if want := lossOf(); math.Abs(loss/rows/want-1) > 1e-5 {
 			t.Errorf("%d devices: loss %v, want %v", world, loss/rows, want)
 		}
+		var first []float32
 		for rank, n := range g.ranks {
 			gradient, err := n.download(n.params.grad)
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareLearnt(t, fmt.Sprintf(" on device %d of %d", rank, world), n.params, gradient, values, lossOf)
+			if rank == 0 {
+				first = gradient
+				compareLearnt(t, fmt.Sprintf(" on %d devices", world), n.params, gradient, values, lossOf)
+			} else if !slices.Equal(gradient, first) {
+				t.Errorf("device %d of %d has another gradient than the first", rank, world)
+			}
 		}
 		if err := g.close(); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 			continue // its memory grows with the batches
 		}
 		t.Run(c.name, func(t *testing.T) {
-			c.spec.Features, c.spec.Classes = 300, 70
-			data := noise(1, 600, len(c.spec.Matrices), 300, 70)
+			c.spec.Features, c.spec.Classes = 100, 70
+			data := noise(1, 520, len(c.spec.Matrices), 100, 70)
 			fresh := func() (*toy, func() int64) {
 				dev := openDevice(t, host.Options{})
 				return data.feed(dev, batch), func() int64 { return dev.Usage().Peak }

@@ -16,9 +16,11 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
-// openDevice is a device that must be left clean by the test.
+// openDevice is a device that must be left clean by the test. One thread, unless the options say more, takes the least
+// time for toys.
 func openDevice(t testing.TB, o host.Options) gds.Device {
 	t.Helper()
+	o.Threads = max(o.Threads, 1)
 	return testdevice.Open(t, o)
 }
 
