@@ -3,8 +3,11 @@ package lint
 import (
 	"io/fs"
 	"os"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -55,6 +58,59 @@ func TestLinesOfProseAreShort(t *testing.T) {
 	if err != nil || files < 5 {
 		t.Fatal(files, err)
 	}
+}
+
+// TestLinksLeadSomewhere follows the links of all pages to files and headings of the project.
+func TestLinksLeadSomewhere(t *testing.T) {
+	root := os.DirFS("../..")
+	links := regexp.MustCompile(`\]\(([^)\s#]*)(?:#([^)\s]*))?\)`)
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".md") || strings.HasPrefix(name, ".") {
+			return err
+		}
+		text, err := fs.ReadFile(root, name)
+		for _, link := range links.FindAllStringSubmatch(string(text), -1) {
+			to := name
+			if strings.Contains(link[1], "://") {
+				continue
+			} else if link[1] != "" {
+				to = path.Join(path.Dir(name), link[1])
+			}
+			if _, err := fs.Stat(root, to); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, to)
+			} else if link[2] != "" {
+				if page, err := fs.ReadFile(root, to); err != nil || !headings(string(page))[link[2]] {
+					t.Errorf("%s links to the heading #%s, which %s does not have", name, link[2], to)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// headings are the names by which links lead to the headings of a page.
+func headings(page string) map[string]bool {
+	names, code := map[string]bool{}, false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		} else if title := strings.TrimLeft(line, "#"); !code && title != line {
+			keep := func(r rune) rune {
+				switch {
+				case r == ' ':
+					return '-'
+				case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+					return unicode.ToLower(r)
+				}
+				return -1
+			}
+			names[strings.Map(keep, strings.TrimSpace(title))] = true
+		}
+	}
+	return names
 }
 
 func TestLongProseIsFound(t *testing.T) {
