@@ -258,17 +258,6 @@ func (a *app) useMemory() error {
 	return nil
 }
 
-// count is a number of things, in words.
-func count(n int64, thing string) string {
-	switch {
-	case n == 1:
-		return "1 " + thing
-	case strings.HasSuffix(thing, "s"), strings.HasSuffix(thing, "tch"):
-		thing += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 func (a *app) print(r result) error {
 	if a.json {
 		return json.NewEncoder(a.stdout).Encode(r)

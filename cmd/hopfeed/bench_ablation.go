@@ -12,8 +12,10 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -86,8 +88,8 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := checkLabels(&store.Manifest, dir); err != nil {
-		return nil, err
+	if _, columns := training.TargetOf(&store.Manifest); columns == 0 {
+		return nil, usagef("%s has no labels to train on", dir)
 	}
 	if err := bench.CheckStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
 	o.Device, o.Machine, o.Store, o.Region = opened[0], a.describeMachine(), store, format.RegionTrain
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	target, columns := targetOf(&store.Manifest)
+	target, columns := training.TargetOf(&store.Manifest)
 	spec := trainer.Spec{Features: store.Manifest.Features, Classes: columns, Target: target, Settings: o.settings}
 	if err := o.FindCases(m, spec, o.models, o.hops); err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 
 // describeMachine names the processor and the emulated device.
 func (a *app) describeMachine() string {
-	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), count(int64(a.threads), "thread"))
+	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), units.Count(int64(a.threads), "thread"))
 	if a.emulate.GPUs > 0 {
 		text += fmt.Sprintf(", as an emulated card of %s", a.emulate.Memory)
 		if a.emulate.Link > 0 {

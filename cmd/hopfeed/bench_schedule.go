@@ -66,14 +66,14 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	o.declarePlacedFlags(f)
 	model := f.Lookup("model")
 	model.DefValue = "sage"
-	o.model = model.DefValue
+	o.Model = model.DefValue
 	f.IntVar(&o.rounds, "rounds", 3, roundsUsage)
 	f.BoolVar(&o.paper, "paper", false, "emulate the machines A, B and C of MorphGL with its three data sets")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		wrong, what := runFlags, "it is for epochs that run: give a GRAPH"
 		if len(args) > 0 {
-			wrong, what, o.store = simulationFlags, "it is for a simulation, without a GRAPH", args[0]
+			wrong, what, o.Input = simulationFlags, "it is for a simulation, without a GRAPH", args[0]
 		}
 		for _, name := range wrong {
 			if f.Changed(name) {
@@ -85,11 +85,11 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 				o.names = append(o.names, s.Name)
 			}
 		}
-		if o.store != "" && !f.Changed("schedules") && a.emulate.GPUs > 1 { // the others are for one device
+		if o.Input != "" && !f.Changed("schedules") && a.emulate.GPUs > 1 { // the others are for one device
 			o.names = []string{scheduler.MultiQueue}
 		}
 		for _, name := range o.names {
-			if name == scheduler.MultiQueue && o.store != "" {
+			if name == scheduler.MultiQueue && o.Input != "" {
 				continue
 			}
 			if _, err := collective.Find(name); err != nil {
@@ -99,7 +99,7 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 		if o.Schedule.CPUShare > 1 || math.IsNaN(o.Schedule.CPUShare) || o.Schedule.CPUShare < 0 && o.Schedule.CPUShare != -1 {
 			return nil, usagef("--cpu-share %v: want a share from 0 to 1", o.Schedule.CPUShare)
 		}
-		if o.store != "" {
+		if o.Input != "" {
 			return runBenchSchedule(ctx, a, &o)
 		}
 		return simulateSchedules(ctx, a, o)

@@ -12,7 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
-	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -62,13 +62,13 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if err := a.checkWritable(o.output, files[0]); err != nil {
 		return nil, err
 	}
-	graph, err := a.openInputOf(o.store, o.model)
+	graph, err := a.openInputOf(o.Input, o.Model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
-	if aggregation, _ := trainer.AggregationOf(o.model); aggregation == "" {
-		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a graph, such as sage", o.model)
+	if aggregation, _ := trainer.AggregationOf(o.Model); aggregation == "" {
+		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a graph, such as sage", o.Model)
 	}
 	if slices.Contains(o.names, scheduler.MultiQueue) {
 		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
@@ -76,14 +76,8 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if err := o.checkInputFlags(); err != nil {
 		return nil, err
 	}
-	spec, part, err := a.planTraining(ctx, graph, &o.trainOptions)
+	to, err := a.resolve(ctx, graph, &o.trainOptions)
 	if err != nil {
-		return nil, err
-	}
-	if err := a.resolveSettings(ctx, graph, &o.trainOptions, spec, part); err != nil {
-		return nil, err
-	}
-	if err := o.fillSampling(session.CountRows(graph.Layout(), part.Train)); err != nil {
 		return nil, err
 	}
 	var queues []bench.QueueResult
@@ -93,7 +87,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return nil, usagef("--output, --paper: not by the schedule %s alone", scheduler.MultiQueue)
 		}
 		if !o.paper {
-			if queues, err = a.benchQueues(ctx, graph, *o, spec, part); err != nil {
+			if queues, err = a.benchQueues(ctx, graph, *o, to); err != nil {
 				return nil, err
 			}
 		}
@@ -101,14 +95,14 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return lines(a, queues, shown{bench.QueueTable(queues)})
 		}
 	}
-	o.Schedule.Name = scheduler.Auto // one of the schedules is wanted
-	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
+	to.Schedule.Name = scheduler.Auto // one of the schedules is wanted
+	in, err := training.OpenGraph(ctx, graph, to)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	a.noteInput(in)
-	run := bench.Schedules{Graph: in, Spec: spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds, Note: a.note}
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds, Note: a.note}
 	var results []bench.ScheduleResult
 	var charts [][]byte
 	for _, s := range settings {
@@ -117,7 +111,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return nil, err
 		}
 		results = append(results, found...)
-		title := fmt.Sprintf("Schedules of %s on %s", o.model, units.Printable(graph.Manifest.Name))
+		title := fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name))
 		if s != nil {
 			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", s.Machine, s.Data)
 		}
@@ -143,7 +137,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 }
 
 // benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.
-func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchScheduleOptions, spec trainer.Spec, part session.Partition) (
+func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchScheduleOptions, to training.Options) (
 	all []bench.QueueResult, err error) {
 	most := max(1, a.emulate.GPUs)
 	defer func() { a.emulate.GPUs = min(a.emulate.GPUs, most) }()
@@ -152,9 +146,10 @@ func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchSchedul
 		if a.emulate.GPUs > 0 {
 			a.emulate.GPUs = n
 		}
-		found, err := a.benchDevices(ctx, graph, &o, spec, part)
+		to.Machine, to.Schedule = a.machine(ctx), o.Schedule
+		found, err := a.benchDevices(ctx, graph, &o, to)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", count(int64(n), "device"), err)
+			return nil, fmt.Errorf("%s: %w", units.Count(int64(n), "device"), err)
 		}
 		all = append(all, found...)
 	}
@@ -162,9 +157,9 @@ func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchSchedul
 }
 
 // benchDevices compares on all devices that there are.
-func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, spec trainer.Spec, part session.Partition) (
+func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options) (
 	_ []bench.QueueResult, err error) {
-	in, err := a.openTrainingGraph(ctx, graph, &o.trainOptions, spec, part)
+	in, err := training.OpenGraph(ctx, graph, to)
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +167,6 @@ func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchSched
 	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
 		return nil, err
 	}
-	run := bench.Schedules{Graph: in, Spec: spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}
-	return run.RunQueues(ctx, len(part.Train.List))
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}
+	return run.RunQueues(ctx, len(to.Part.Train.List))
 }

@@ -129,7 +129,7 @@ var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
 // what is known later. Of schedules only that of queues, whose gradients are stale, and what was said of its plan.
 func (o *trainOptions) config(seed uint64) map[string]string {
-	config := map[string]string{storeKey: o.store, "seed": fmt.Sprint(seed)}
+	config := map[string]string{storeKey: o.Input, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
 		text, decides := flagValue(f), !slices.Contains(notSettings, f.Name)
 		if o.Schedule.Name == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
@@ -139,7 +139,7 @@ func (o *trainOptions) config(seed uint64) map[string]string {
 			config[f.Name] = text
 		}
 	})
-	config["split"] = fmt.Sprint(o.split) // of several, the one that is trained on
+	config["split"] = fmt.Sprint(o.Split) // of several, the one that is trained on
 	return config
 }
 

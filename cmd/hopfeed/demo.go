@@ -280,7 +280,7 @@ func (d *demo) train(name, run, flags string) error {
 	if err := f.Parse(append(strings.Fields(flags), "--placement", placement.Storage)); err != nil {
 		return err
 	}
-	o.store, o.run, o.saveEvery, o.force = d.path(name+"-store"), d.path(run), defaultSaveEvery, true
+	o.Input, o.run, o.saveEvery, o.force = d.path(name+"-store"), d.path(run), defaultSaveEvery, true
 	if err := o.fillDefaults(); err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoi
 		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits", o.store, o.rows, split, strings.Join(rowChoices, "|"))
 	case e.labelled == 0:
 		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: choose others by --rows %s, or another split by --split or --splits",
-			count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
+			units.Count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
 	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
 		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): leave out --split and --splits, or give --rows all, which prints each part by itself",
 			e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
@@ -151,7 +151,7 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoi
 		e.about = "all rows, by " + split
 	}
 	if !e.sameNodes {
-		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), count(c.Data.Nodes, "node"))
+		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), units.Count(c.Data.Nodes, "node"))
 		if grown {
 			e.about += ", whose labels are the same as far as it goes: if the nodes are, it may have been trained on some of these rows"
 		}
@@ -214,7 +214,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
-	target, outputs := targetOf(m)
+	target, outputs := training.TargetOf(m)
 	if err := c.CheckStore(store.Matrices(), m.Features, outputs, target); err != nil {
 		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
 	}
@@ -236,7 +236,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held + metricBytes(c.Options.Metric, plan.rows, c.Spec)}
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held + training.MetricBytes(c.Options.Metric, plan.rows, c.Spec)}
 	for _, part := range plan.parts {
 		so.Rows = append(so.Rows, part.Rows)
 	}

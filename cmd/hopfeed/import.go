@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
@@ -117,14 +118,14 @@ func (n columnNames) text(w io.Writer) { fmt.Fprint(w, n.Names) }
 type imported struct{ *ingest.Result }
 
 func (i imported) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, count(i.Nodes, "node"), count(i.Edges, "edge"), count(int64(i.Features), "feature"))
+	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, units.Count(i.Nodes, "node"), units.Count(i.Edges, "edge"), units.Count(int64(i.Features), "feature"))
 	switch {
 	case i.LabelValues:
-		fmt.Fprintf(w, ", %s a node to predict (regression)", count(int64(i.LabelColumns), "value"))
+		fmt.Fprintf(w, ", %s a node to predict (regression)", units.Count(int64(i.LabelColumns), "value"))
 	case i.LabelColumns > 1:
 		fmt.Fprintf(w, ", %d labels a node (multi-label)", i.LabelColumns)
 	case i.Classes > 0:
-		fmt.Fprintf(w, ", %s", count(int64(i.Classes), "class"))
+		fmt.Fprintf(w, ", %s", units.Count(int64(i.Classes), "class"))
 	}
 	if i.Train+i.Valid+i.Test > 0 {
 		fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test", i.Train, i.Valid, i.Test)

@@ -44,7 +44,7 @@ func (i *inspected) text(w io.Writer) {
 	line("features", "%d, %s", i.Features, i.DType)
 	switch {
 	case i.LabelValues:
-		line("labels", "%s a node to predict (regression)", count(int64(i.Labels), "value"))
+		line("labels", "%s a node to predict (regression)", units.Count(int64(i.Labels), "value"))
 	case i.Labels > 1:
 		line("labels", "%d a node", i.Labels)
 	case i.Labels == 1:
@@ -58,9 +58,9 @@ func (i *inspected) text(w io.Writer) {
 		line("matrix", "%s", m)
 	}
 	for _, r := range i.Regions {
-		line("region", "%s: %s in %s", r.Name, count(r.Rows, "row"), count(int64(r.Chunks), "chunk"))
+		line("region", "%s: %s in %s", r.Name, units.Count(r.Rows, "row"), units.Count(int64(r.Chunks), "chunk"))
 	}
-	line("chunks", "%d of up to %s, for each matrix", i.Chunks, count(int64(i.ChunkRows), "row"))
+	line("chunks", "%d of up to %s, for each matrix", i.Chunks, units.Count(int64(i.ChunkRows), "row"))
 	line("on disk", "%s in %d files", units.Bytes(i.Bytes), len(i.Files)+2)
 	for _, f := range i.Files {
 		if f.Source != "" {

@@ -14,17 +14,18 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
 type planOptions struct {
 	trainOptions
-	hardware string
-	machine  *machine.Hardware // that hardware describes; nil: this machine
-	devices  int
-	dataset  string
-	device   string
-	described
+	hardware  string
+	machine   *machine.Hardware // that hardware describes; nil: this machine
+	devices   int
+	dataset   string
+	device    string
+	described described
 }
 
 func newPlanCommand(a *app) *cobra.Command {
@@ -48,25 +49,25 @@ func newPlanCommand(a *app) *cobra.Command {
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
 	f.IntVar(&o.devices, "devices", 0, "number of devices of the --hardware to use (default all)")
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
-	f.Int64Var(&o.Nodes, "nodes", 0, "number of nodes")
-	f.Int64Var(&o.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
+	f.Int64Var(&o.described.Nodes, "nodes", 0, "number of nodes")
+	f.Int64Var(&o.described.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
 	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
-	f.IntVar(&o.Features, "features", 0, "features of a node")
-	f.IntVar(&o.Classes, "classes", 2, "number of classes")
-	f.Float64Var(&o.Labeled, "labeled", 1, "share of the nodes that have a label")
+	f.IntVar(&o.described.Features, "features", 0, "features of a node")
+	f.IntVar(&o.described.Classes, "classes", 2, "number of classes")
+	f.Float64Var(&o.described.Labeled, "labeled", 1, "share of the nodes that have a label")
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2}, "shares of the labelled nodes that train, validate and test")
-	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default float32)")
+	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := o.fillDefaults(); err != nil {
 			return nil, err
 		}
 		if len(args) > 0 {
-			o.store = args[0]
+			o.Input = args[0]
 		}
 		for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares", "dtype"} {
 			switch {
 			case !f.Changed(name):
-			case o.store != "":
+			case o.Input != "":
 				return nil, usagef("--%s: STORE determines it (leave out one of the two)", name)
 			case o.dataset != "" && !slices.Contains([]string{"dataset", "edges", "dtype"}, name):
 				return nil, usagef("--%s: --dataset %s determines it (leave out one of the two)", name, o.dataset)
@@ -78,17 +79,28 @@ func newPlanCommand(a *app) *cobra.Command {
 }
 
 func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
+	readsGraph, err := o.ReadsGraph()
+	if err != nil {
+		return nil, err
+	}
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.hardware == "" && o.devices != 0 {
+	switch {
+	case o.hardware == "" && o.devices != 0:
 		return nil, usagef("--devices needs --hardware (on this machine, --emulate gpu=N gives N devices)")
-	}
-	if o.hardware != "" && a.emulate.GPUs > 0 {
+	case o.hardware != "" && a.emulate.GPUs > 0:
 		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another (give --devices N for its devices)")
-	}
-	if o.devices < 0 {
+	case o.devices < 0:
 		return nil, usagef("--devices %d: must not be negative", o.devices)
+	case readsGraph && o.Input == "":
+		return nil, usagef("%s reads a graph, whose batches are measured: give a GRAPH", o.Model)
+	case readsGraph && o.hardware != "":
+		return nil, usagef("--hardware: batches of a graph are measured on this machine (leave it out, or choose a model that reads a hop store)")
+	case o.Input == "" && o.hardware == "":
+		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
+	case o.Input != "" && len(o.splitNumbers) > 1:
+		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
 	}
 	if o.hardware != "" {
 		h, err := machine.ReadHardware(a.fs, o.hardware)
@@ -97,67 +109,64 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 		}
 		o.machine = &h
 	}
-	if aggregation, err := trainer.AggregationOf(o.model); err != nil {
-		return nil, usagef("--model: %s", err)
-	} else if aggregation != "" {
-		return a.planGraphTraining(ctx, &o)
+	if !readsGraph {
+		if err := o.checkInputFlags(); err != nil {
+			return nil, err
+		}
 	}
-	if err := o.checkInputFlags(); err != nil { // which refuses flags of models that read a graph
+	if o.Input == "" {
+		return a.planDescribed(ctx, o)
+	}
+	input, err := a.openInputOf(o.Input, o.Model)
+	if err != nil {
 		return nil, err
 	}
-	if o.store != "" {
-		return a.planStore(ctx, o)
+	defer func() { err = errors.Join(err, input.Close()) }()
+	if err := o.checkInputFlags(); err != nil {
+		return nil, err
 	}
-	if o.machine == nil {
-		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
+	to, err := a.resolve(ctx, input, &o.trainOptions)
+	if err != nil {
+		return nil, err
 	}
-	return a.planDescribed(ctx, o)
+	var p *planned
+	if readsGraph {
+		p, err = a.planGraph(ctx, input, &o, to)
+	} else {
+		p, err = a.planStore(ctx, input, o, to)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Dataset, p.StoreBytes = input.Manifest.Name, input.Manifest.Bytes()
+	return p, nil
 }
 
 // planStore plans for an existing store.
-func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error) {
-	if len(o.splitNumbers) > 1 {
-		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
-	}
-	store, err := a.openStore(o.store, o.model)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	spec, part, err := a.planTraining(ctx, store, &o.trainOptions)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) planStore(ctx context.Context, store *format.Dir, o planOptions, to training.Options) (p *planned, err error) {
 	layout, m := store.Layout(), &store.Manifest
-	if err := o.fillByRows(session.CountRows(layout, part.Train)); err != nil {
-		return nil, err
-	}
-	to, err := a.trainingOptions(ctx, m, &o.trainOptions, spec, part)
-	if err != nil {
-		return nil, err
-	}
 	var plan session.Plan
 	if o.machine != nil {
-		plan, err = a.describedPlan(layout, spec, to.Session(layout), o)
+		plan, err = a.describedPlan(layout, to, o)
 	} else {
 		plan, err = session.MakePlan(ctx, store, to.Session(layout))
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := o.planned(plan, layout)
-	p.Dataset, p.StoreBytes = m.Name, m.Bytes()
-	if !part.Scattered() {
-		train, _ := store.Region(format.RegionTrain)
-		var labels []int32
-		if target, _ := targetOf(m); m.Labels == 1 && target == trainer.ClassTarget {
-			labels = make([]int32, train.Rows)
-			if err := store.ReadLabels(ctx, train, labels); err != nil {
-				return nil, err
-			}
-		}
-		p.ChunkQuality = measureQuality(plan.Needs, a.seed, labels)
+	p = o.planned(plan, layout)
+	if to.Part.Scattered() {
+		return p, nil
 	}
+	train, _ := store.Region(format.RegionTrain)
+	var labels []int32
+	if m.Labels == 1 && to.Spec.Target == trainer.ClassTarget {
+		labels = make([]int32, train.Rows)
+		if err := store.ReadLabels(ctx, train, labels); err != nil {
+			return nil, err
+		}
+	}
+	p.ChunkQuality = measureQuality(plan.Needs, a.seed, labels)
 	return p, nil
 }
 
@@ -165,7 +174,7 @@ func (a *app) planStore(ctx context.Context, o planOptions) (_ result, err error
 func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned {
 	d, n := plan.Decision, plan.Needs
 	p := &planned{
-		Model: o.model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features, DType: layout.DType.String(),
+		Model: o.Model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features, DType: layout.DType.String(),
 		Rows: int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.WorkOn(d.Devices),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),

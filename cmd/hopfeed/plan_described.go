@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -23,21 +24,21 @@ type described struct {
 }
 
 // describedPlan plans for the machine that --hardware describes, and estimates how fast it computes.
-func (a *app) describedPlan(layout format.Layout, spec trainer.Spec, so session.Options, o planOptions) (p session.Plan, err error) {
+func (a *app) describedPlan(layout format.Layout, to training.Options, o planOptions) (p session.Plan, err error) {
 	facts, err := placement.FactsOf(*o.machine, o.devices, machine.Limit{Bytes: a.memory, By: "--memory"})
 	if err != nil {
 		return p, err
 	}
-	parameters, err := spec.Parameters()
+	parameters, err := to.Spec.Parameters()
 	if err != nil {
 		return p, err
 	}
-	return session.DescribedPlan(facts, layout, placement.ComputeOf(parameters, o.machine.Devices), so)
+	return session.DescribedPlan(facts, layout, placement.ComputeOf(parameters, o.machine.Devices), to.Session(layout))
 }
 
 // planDescribed plans for a described data set on a described machine.
 func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) {
-	d := o.Dataset
+	d := o.described.Dataset
 	copy(d.Split[:], o.described.split)
 	if o.dataset != "" {
 		var err error
@@ -47,10 +48,10 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	} else {
 		d.Name, d.Hops = "described", 3
 	}
-	if len(o.hops) > 1 {
+	if len(o.Hops) > 1 {
 		return nil, usagef("--hops %s: one number is for all operators of a described store", flagValue(o.flags.Lookup("hops")))
-	} else if len(o.hops) == 1 {
-		d.Hops = o.hops[0]
+	} else if len(o.Hops) == 1 {
+		d.Hops = o.Hops[0]
 	}
 	if len(o.described.split) != len(d.Split) {
 		return nil, usagef("--split-shares: want three, for training, validation and test")
@@ -58,7 +59,7 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	if err := d.Check(); err != nil {
 		return nil, usagef("data set: %s", err)
 	}
-	t, err := parseDType(o.dtype)
+	t, err := parseDType(o.described.dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 		t = dtype.Float32
 	}
 	train, valid, test := d.Rows()
-	spec := trainer.Spec{Model: o.model, Features: d.Features, Classes: d.Classes}
-	if spec.Settings, err = o.modelValues(train); err != nil {
+	spec := trainer.Spec{Model: o.Model, Features: d.Features, Classes: d.Classes}
+	if spec.Settings, err = o.ModelValues(train); err != nil {
 		return nil, err
 	}
 	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
@@ -75,23 +76,23 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	}
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
-	if err := o.fillByRows(train); err != nil {
+	if err := o.FillDefaults(train); err != nil {
 		return nil, err
 	}
-	to, err := a.trainingOptions(ctx, &format.Manifest{}, &o.trainOptions, spec, session.RegionPartition())
+	to, err := o.OptionsFor(session.Machine{}, &format.Manifest{}, spec, session.RegionPartition())
 	if err != nil {
 		return nil, err
 	}
-	plan, err := a.describedPlan(layout, spec, to.Session(layout), o)
+	plan, err := a.describedPlan(layout, to, o)
 	if err != nil {
 		return nil, err
 	}
 	p := o.planned(plan, layout)
 	p.Dataset = d.Name
 	// Of the input, of every hop of every operator, and of a little beside them.
-	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.operators)))
+	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.Operators)))
 	p.ChunkQuality = measureQuality(plan.Needs, a.seed, nil)
-	if o.edges != 0 {
+	if o.described.edges != 0 {
 		p.Propagation, err = a.planPropagation(ctx, o, d, t)
 	}
 	return p, err
@@ -109,7 +110,7 @@ func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Da
 		return nil, err
 	}
 	r, err := preprop.PlanDescribed(preprop.Described{
-		Nodes: d.Nodes, Edges: o.edges, Features: d.Features, DType: t, Rows: train + valid + test,
+		Nodes: d.Nodes, Edges: o.described.edges, Features: d.Features, DType: t, Rows: train + valid + test,
 	}, options)
 	if err != nil {
 		return nil, err
@@ -120,8 +121,8 @@ func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Da
 // describedOperators are those of a store that is not there.
 func (o *trainOptions) describedOperators() ([]operator.Operator, error) {
 	list := "sym"
-	if len(o.operators) > 0 {
-		list = strings.Join(o.operators, ",")
+	if len(o.Operators) > 0 {
+		list = strings.Join(o.Operators, ",")
 	}
 	return operator.ParseList(list, operator.DefaultTolerance)
 }
@@ -138,5 +139,5 @@ func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
 			stored = append(stored, format.MatrixID{Operator: operator.String(), Hop: hop})
 		}
 	}
-	return trainer.Matrices(o.model, stored, nil, nil)
+	return trainer.Matrices(o.Model, stored, nil, nil)
 }

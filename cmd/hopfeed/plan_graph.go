@@ -8,46 +8,19 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
-	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// planGraphTraining plans the training of a model that reads a graph: it opens the graph as train does, and measures
-// batches and validation.
-func (a *app) planGraphTraining(ctx context.Context, o *planOptions) (_ result, err error) {
-	switch {
-	case o.store == "":
-		return nil, usagef("%s reads a graph, whose batches are measured: give a GRAPH", o.model)
-	case o.machine != nil:
-		return nil, usagef("--hardware: batches of a graph are measured on this machine (leave it out, or choose a model that reads a hop store)")
-	case len(o.splitNumbers) > 1:
-		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
-	}
-	graph, err := a.openInputOf(o.store, o.model)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, graph.Close()) }()
-	if err := o.checkInputFlags(); err != nil {
-		return nil, err
-	}
-	spec, part, err := a.planTraining(ctx, graph, &o.trainOptions)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.resolveSettings(ctx, graph, &o.trainOptions, spec, part); err != nil {
-		return nil, err
-	}
-	trainRows, validRows := session.CountRows(graph.Layout(), part.Train), session.CountRows(graph.Layout(), part.Valid)
-	if err := o.fillSampling(trainRows); err != nil {
-		return nil, err
-	}
-	opened, err := a.openInput(ctx, graph, &o.trainOptions, spec, part, checkpoint.Batches{})
+// planGraph plans the training of a model that reads a graph: it opens the graph as train does, and measures batches and
+// validation.
+func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, to training.Options) (_ *planned, err error) {
+	opened, err := training.Open(ctx, graph, to, checkpoint.Batches{})
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +38,9 @@ func (a *app) planGraphTraining(ctx context.Context, o *planOptions) (_ result, 
 	}
 	m, r := &graph.Manifest, in.Report()
 	p := &planned{
-		Dataset: m.Name, Model: o.model, Machine: o.plannedMachine(a.machine(ctx).Facts()), Matrices: 1, Features: m.Features, DType: m.DType,
-		Rows: m.Nodes, Edges: m.Edges, TrainRows: trainRows, ValidRows: validRows,
-		StoreBytes: m.Bytes(), InputBytes: units.Bytes(in.InputBytes()), WorkBytes: units.Bytes(in.WorkBytes()),
+		Model: o.Model, Machine: o.plannedMachine(a.machine(ctx).Facts()), Matrices: 1, Features: m.Features, DType: m.DType,
+		Rows: m.Nodes, Edges: m.Edges, TrainRows: int64(len(to.Part.Train.List)), ValidRows: int64(len(to.Part.Valid.List)),
+		InputBytes: units.Bytes(in.InputBytes()), WorkBytes: units.Bytes(in.WorkBytes()),
 		Sampler: o.Sampler, Fanouts: o.Fanouts, Batch: in.Batches().Rows, Cache: o.Cache, Schedule: r.Schedule, Queues: r.Queues,
 		Placement: r.Placement, Shuffle: r.Shuffle, Devices: r.Devices, Alternatives: in.Alternatives(),
 	}

@@ -78,9 +78,9 @@ func (p *planned) text(w io.Writer) {
 	m := p.Machine
 	switch {
 	case m.Described != "":
-		line("machine", "%s: %s", m.Described, count(int64(m.Cores), "core"))
+		line("machine", "%s: %s", m.Described, units.Count(int64(m.Cores), "core"))
 	default:
-		line("machine", "%s of %s", count(int64(m.Cores), "core"), count(int64(m.NUMANodes), "NUMA node"))
+		line("machine", "%s of %s", units.Count(int64(m.Cores), "core"), units.Count(int64(m.NUMANodes), "NUMA node"))
 	}
 	line("", "%s of memory (%s)", m.MemoryBytes, m.MemoryBy)
 	if m.Unified {
@@ -89,7 +89,7 @@ func (p *planned) text(w io.Writer) {
 		if m.PinnableBytes != nil {
 			line("", "%s of it can be pinned (%s)", *m.PinnableBytes, m.PinnableBy)
 		}
-		line("", "%s of %s each", count(int64(m.Devices), "device"), m.DeviceBytes)
+		line("", "%s of %s each", units.Count(int64(m.Devices), "device"), m.DeviceBytes)
 	}
 	var rates []string
 	for _, r := range m.Rates.List() {
@@ -156,7 +156,7 @@ func (p *planned) writeInput(line func(name, format string, args ...any)) {
 		line("schedule", "%s: %s", p.Schedule.Name, units.Printable(p.Schedule.Reason))
 	}
 	if p.Queues != nil {
-		line("schedule", "%s on %s: %s", scheduler.MultiQueue, count(int64(p.Queues.Devices), "device"), p.Queues.Reason)
+		line("schedule", "%s on %s: %s", scheduler.MultiQueue, units.Count(int64(p.Queues.Devices), "device"), p.Queues.Reason)
 	}
 }
 

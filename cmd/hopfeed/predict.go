@@ -297,7 +297,7 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 		return err
 	}
 	if po.MemoryBytes = int64(a.budget.Bytes) - 4*int64(len(po.Nodes)); po.MemoryBytes <= 0 {
-		return a.budget.Fits(count(int64(len(po.Nodes)), "chosen node"), 4*int64(len(po.Nodes)))
+		return a.budget.Fits(units.Count(int64(len(po.Nodes)), "chosen node"), 4*int64(len(po.Nodes)))
 	}
 	_, err = preprop.Propagate(ctx, a.fs, o.input, dir, po)
 	switch {
@@ -364,6 +364,6 @@ func (p *predicted) text(w io.Writer) {
 	if p.PropagateSeconds > 0 {
 		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
 	}
-	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), count(p.Rows, "row"), p.Outputs, units.Bytes(p.Bytes))
+	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), units.Count(p.Rows, "row"), p.Outputs, units.Bytes(p.Bytes))
 	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", p.Seconds, p.RowsPerSecond)
 }

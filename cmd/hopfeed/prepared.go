@@ -55,12 +55,12 @@ func (a *app) checkConfigured(o *trainOptions, spec trainer.Spec, m *format.Mani
 	if was.RowsFingerprint == "" && len(was.Prepared) == 0 {
 		return nil // none, or one that says nothing of it
 	}
-	warnings, err := was.ComparePrepared(checkpoint.DataSetOf(m), spec, o.store)
+	warnings, err := was.ComparePrepared(checkpoint.DataSetOf(m), spec, o.Input)
 	if err != nil {
 		return usagef("--config: %s, or remove the line %q", err, preparedPrefix+format.NormalizeFeatures)
 	}
 	if was.RowsFingerprint != "" && was.RowsFingerprint != m.RowsFingerprint() {
-		a.note("--config is of a training on other data than %s now has: expect other results", o.store)
+		a.note("--config is of a training on other data than %s now has: expect other results", o.Input)
 	}
 	for _, w := range warnings {
 		a.note("--config: %s", w)

@@ -109,7 +109,7 @@ func (p *propagated) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\thas all that was asked for: nothing was done\n", p.Output)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, count(p.Rows, "row"), count(int64(p.Features), "feature"), p.DType)
+	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"), units.Count(int64(p.Features), "feature"), p.DType)
 	if p.Hops > 0 {
 		fmt.Fprintf(w, ", and %s", p.hopsText())
 	}
@@ -154,7 +154,7 @@ func (p *propagated) account(w io.Writer) {
 	for i, operator := range p.Operators {
 		for hop := 1; hop <= p.OperatorHops[i]; hop++ {
 			if p.EdgesProcessed[k] > 0 {
-				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k], count(p.EdgesProcessed[k], "edge"))
+				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k], units.Count(p.EdgesProcessed[k], "edge"))
 			}
 			k++
 		}
@@ -191,7 +191,7 @@ func (p *propagated) hopsText() string {
 	var list []string
 	for i, operator := range p.Operators {
 		if i == 0 || p.OperatorHops[i] != p.OperatorHops[i-1] {
-			list = append(list, count(int64(p.OperatorHops[i]), "hop")+" of "+operator)
+			list = append(list, units.Count(int64(p.OperatorHops[i]), "hop")+" of "+operator)
 		} else {
 			list = append(list, operator)
 		}
@@ -203,7 +203,7 @@ func (p *propagated) hopsText() string {
 func planLines(p *preprop.Plan, budget units.Bytes) []string {
 	lines := []string{"plan: all columns at once"}
 	if p.Panels > 1 {
-		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, count(int64(p.PanelColumns), "column"))
+		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
 	}
 	switch {
 	case p.InputFiles:

@@ -88,7 +88,7 @@ func parseDevice(text string) (kind string, number int, err error) {
 	return kind, number, nil
 }
 
-func countDevices(k devices.Kind) string { return count(int64(k.Count), k.Name+" device") }
+func countDevices(k devices.Kind) string { return units.Count(int64(k.Count), k.Name+" device") }
 
 // deviceOf is a device of a kind. Of several GPUs, what is free is that of the one with the least.
 func (a *app) deviceOf(k devices.Kind, number int, reason string) *preprop.Device {
@@ -147,7 +147,7 @@ func deviceLines(p *preprop.Plan) []string {
 	}
 	columns := "all columns of a panel at once"
 	if d.Columns < p.PanelColumns {
-		columns = count(int64(d.Columns), "column") + " at a time"
+		columns = units.Count(int64(d.Columns), "column") + " at a time"
 	}
 	matrices := "matrices come for each product"
 	if d.MatricesOnDevice {

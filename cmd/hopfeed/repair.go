@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
 )
 
@@ -27,7 +28,7 @@ func newRepairCommand(a *app) *cobra.Command {
 				return nil, err
 			}
 			if len(r.Left) > 0 {
-				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt, count(int64(len(r.Left)), "problem"))
+				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt, units.Count(int64(len(r.Left)), "problem"))
 			}
 			return (*repaired)(r), err
 		}),
@@ -44,7 +45,7 @@ func (r *repaired) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\tis not damaged: nothing was done\n", r.Store)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s written again, %s computed again\n", r.Store, count(int64(len(r.Files)), "file"), count(int64(r.Chunks), "chunk"))
+	fmt.Fprintf(w, "%s\t%s written again, %s computed again\n", r.Store, units.Count(int64(len(r.Files)), "file"), units.Count(int64(r.Chunks), "chunk"))
 	for _, file := range r.Files {
 		fmt.Fprintf(w, "\t%s\n", file)
 	}

@@ -58,7 +58,7 @@ type reported struct {
 }
 
 func (r reported) text(w io.Writer) {
-	fmt.Fprintf(w, "saved\t%s, about %s\n", units.Printable(r.Output), count(int64(len(r.Runs)), "training"))
+	fmt.Fprintf(w, "saved\t%s, about %s\n", units.Printable(r.Output), units.Count(int64(len(r.Runs)), "training"))
 }
 
 func runReport(a *app, o reportOptions) (result, error) {

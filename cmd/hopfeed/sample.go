@@ -90,8 +90,8 @@ type sampleResult struct {
 }
 
 func (r *sampleResult) text(w io.Writer) {
-	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, count(int64(r.Threads), "thread"))
-	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
+	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, units.Count(int64(r.Threads), "thread"))
+	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", units.Count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
 	fmt.Fprintf(w, "seeds/s\t%.4g\n", r.SeedsPerSecond)
 	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
 	if r.Cache != "" {

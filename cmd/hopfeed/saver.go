@@ -14,7 +14,7 @@ import (
 // openSaver opens the folder of --run, and reads what was saved there.
 func (a *app) openSaver(o *trainOptions) (*checkpoint.Saver, error) {
 	return checkpoint.OpenSaver(checkpoint.SaveOptions{
-		FS: a.fs, Dir: o.run, Replace: o.force, MinInterval: o.saveEvery, Trials: o.trials, Input: o.store,
+		FS: a.fs, Dir: o.run, Replace: o.force, MinInterval: o.saveEvery, Trials: o.trials, Input: o.Input,
 		Budget: a.budget, Note: a.note,
 	})
 }
@@ -31,22 +31,22 @@ func (a *app) isBegun(o *trainOptions) bool {
 // keepMatrices sets --hops and --operator, where they are left open, as in a training that goes on: matrices may have
 // been added to the store since it began.
 func (o *trainOptions) keepMatrices(before *checkpoint.Checkpoint) {
-	if before == nil || before.Spec.Model != o.model || o.Sampler != "" {
+	if readsGraph, _ := o.ReadsGraph(); before == nil || before.Spec.Model != o.Model || readsGraph {
 		return
 	}
 	operators, hops := before.Spec.Choice()
 	if isLeftOpen(o.flags.Lookup("operator")) {
-		o.operators = operators
+		o.Operators = operators
 	}
-	if isLeftOpen(o.flags.Lookup("hops")) && len(operators) == len(o.operators) {
-		o.hops = hops
+	if isLeftOpen(o.flags.Lookup("hops")) && len(operators) == len(o.Operators) {
+		o.Hops = hops
 	}
 }
 
 // checkpoint is what is known of a training before it begins.
 func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec, config map[string]string) checkpoint.Checkpoint {
 	c := checkpoint.Checkpoint{Data: checkpoint.DataSetOf(m), Config: config, Wanted: o.runs}
-	c.Spec, c.Options, c.Data.Split, c.Data.SplitsFile = spec, o.Options, o.split, o.splits != ""
+	c.Spec, c.Options, c.Data.Split, c.Data.SplitsFile = spec, o.Options, o.Split, o.SplitsFile != ""
 	return c
 }
 
@@ -123,7 +123,7 @@ func trainingOutcome(s *checkpoint.Saver, o *trainOptions, err error) error {
 		if m.Valid != nil {
 			saved += fmt.Sprintf(" (validation %s %s)", m.Metric, metricText(m.Metric, m.Valid))
 		}
-		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it", o.run, o.store)
+		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it", o.run, o.Input)
 		if err != nil {
 			saved += ", the same train command goes on"
 		}

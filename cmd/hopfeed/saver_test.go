@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -268,7 +269,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := vfs.NewMem()
 			a := &app{fs: m, quiet: true}
-			o := &trainOptions{store: "store", run: "run"}
+			o := &trainOptions{Request: training.Request{Input: "store"}, run: "run"}
 			s, err := a.openSaver(o)
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -25,34 +24,44 @@ func (a *app) machineWithin(ctx context.Context, budget machine.Limit) session.M
 	return session.ThisMachine(ctx, budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }
 
-// openStore opens a hop store. For a graph, the error says how to make a store of it.
-func (a *app) openStore(dir, model string) (*format.Dir, error) {
+// openInputOf opens what a model reads: a hop store or, if it passes messages, a graph.
+func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
+	readsGraph, err := (&training.Request{Model: model}).ReadsGraph()
+	if err != nil {
+		return nil, err
+	}
+	return a.openKind(dir, model, readsGraph)
+}
+
+// openStore opens a hop store for what reads it.
+func (a *app) openStore(dir, reader string) (*format.Dir, error) {
+	return a.openKind(dir, reader, false)
+}
+
+// openKind opens a graph or a hop store. For the other kind, the error says what to do.
+func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {
 		return nil, err
 	}
-	if d.Manifest.Kind == format.KindGraph {
+	switch is := d.Manifest.Kind == format.KindGraph; {
+	case is && !graph:
+		err = usagef("%s is a graph, and %s reads a hop store: run hopfeed propagate %[1]s -o STORE first", dir, reader)
+	case !is && graph:
+		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", dir, reader)
+	}
+	if err != nil {
 		d.Close()
-		return nil, usagef("%s is a graph, and %s reads a hop store: run hopfeed propagate %s -o STORE first", dir, model, dir)
+		return nil, err
 	}
 	return d, nil
 }
 
-// openInputOf opens what a model reads: a hop store or, if it passes messages, a graph.
-func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
-	aggregation, err := trainer.AggregationOf(model)
-	if err != nil {
-		return nil, usagef("--model: %s", err)
-	}
-	if aggregation == "" {
-		return a.openStore(dir, model)
-	}
-	d, err := format.OpenAny(a.fs, dir)
-	if err == nil && d.Manifest.Kind != format.KindGraph {
-		d.Close()
-		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", dir, model)
-	}
-	return d, err
+// resolve completes the options of a training on an input.
+func (a *app) resolve(ctx context.Context, dir *format.Dir, o *trainOptions) (training.Options, error) {
+	to, err := o.Resolve(ctx, dir, a.machine(ctx), a.seed)
+	to.Stages = a.emulate.Stages
+	return to, err
 }
 
 // notePlacement prints where the input of a session is read from, and why.
@@ -103,34 +112,6 @@ func (a *app) noteInput(in training.Input) {
 			a.detail("  %s", reason)
 		}
 	}
-}
-
-// trainingOptions are the options of a training on the rows of part, with what the command holds in host memory beside.
-func (a *app) trainingOptions(ctx context.Context, m *format.Manifest, o *trainOptions, spec trainer.Spec, part session.Partition) (training.Options, error) {
-	held, err := o.heldBytes(m, spec)
-	return training.Options{
-		Machine: a.machine(ctx), Stages: a.emulate.Stages, Spec: spec, Placement: o.placement, HeldBytes: held,
-		Train: true, Part: part, NoTest: o.validOnly, Seed: a.seed, Options: o.Options, BatchRows: o.BatchRows,
-		Shuffle: o.shuffle, ChunkRows: o.chunkRows, Sampling: o.Sampling, Schedule: o.Schedule,
-	}, err
-}
-
-// openInput opens the input of a training. Before are the batches of a training that goes on, or zero.
-func (a *app) openInput(ctx context.Context, dir *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition, before checkpoint.Batches) (training.Input, error) {
-	to, err := a.trainingOptions(ctx, &dir.Manifest, o, spec, part)
-	if err != nil {
-		return nil, err
-	}
-	return training.Open(ctx, dir, to, before)
-}
-
-// openTrainingGraph opens a graph by the schedule of the options.
-func (a *app) openTrainingGraph(ctx context.Context, graph *format.Dir, o *trainOptions, spec trainer.Spec, part session.Partition) (*training.Graph, error) {
-	to, err := a.trainingOptions(ctx, &graph.Manifest, o, spec, part)
-	if err != nil {
-		return nil, err
-	}
-	return training.OpenGraph(ctx, graph, to)
 }
 
 // chooseSchedule chooses who prepares the batches of a graph, and says so. Before is the run that goes on, or nil.

@@ -53,7 +53,7 @@ func (s *status) text(w io.Writer) {
 		fmt.Fprintln(w, "\tthe version before this job is complete and can be read")
 	}
 	if s.Columns > 0 {
-		fmt.Fprintf(w, "\t%s, %s of %s\n", s.Operators, count(s.Rows, "row"), count(int64(s.Features), "feature"))
+		fmt.Fprintf(w, "\t%s, %s of %s\n", s.Operators, units.Count(s.Rows, "row"), units.Count(int64(s.Features), "feature"))
 		fmt.Fprintf(w, "\t%.0f %% of the columns finished, %d of %d matrices complete\n", 100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
 	}
 	fmt.Fprintf(w, "\t%s on disk\n", units.Bytes(s.Bytes))

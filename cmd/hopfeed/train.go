@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
-	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -27,33 +25,19 @@ import (
 // defaultSaveEvery is a compromise: a killed run loses at most so much, and saving costs little.
 const defaultSaveEvery = 10 * time.Second
 
+// trainOptions are what is trained, and how often and where it is saved.
 type trainOptions struct {
 	flags *pflag.FlagSet // that the options are the values of
-	store string
-	model string
+	training.Request
 	// configured is the data that --config was made for, as far as it says.
-	configured checkpoint.DataSet
-	hops       []int // one number for all operators, or one for each; none: all
-	operators  []string
-	trainer.Settings
-	byDefault    map[string]bool // flags that were not given: fillByRows sets those that depend on rows
-	weights      string          // of classes: numbers, or balancedWeights
+	configured   checkpoint.DataSet
+	splitNumbers splitNumbers // that are trained on one after another
 	runs         int
-	splitNumbers splitNumbers
-	split        int // of splitNumbers, that which is trained on; < 0: the store's
-	splits       string
-	placement    string
-	shuffle      string
-	chunkRows    int
-	run          string
+	run          string // directory
 	saveEvery    time.Duration
 	maxTime      time.Duration
 	force        bool
-	trials       []byte           // that have chosen some of the options, as run logs them; nil: none
-	validOnly    bool             // a trial: the test rows are not read
-	labels       []session.Labels // of training, validation and test rows
-	training.Sampling
-	training.Schedule
+	trials       []byte // that have chosen some of the options, as run logs them; nil: none
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -103,10 +87,10 @@ func newTrainCommand(a *app) *cobra.Command {
 			return nil, err
 		}
 		o.configured = from.data
-		if o.store = from.store; len(args) > 0 {
-			o.store = args[0]
+		if o.Input = from.store; len(args) > 0 {
+			o.Input = args[0]
 		}
-		if o.store == "" {
+		if o.Input == "" {
 			return nil, usagef("train needs a STORE or a GRAPH")
 		}
 		if err := o.fillDefaults(); err != nil {
@@ -125,7 +109,7 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.Epochs, "epochs", 0, "largest number of epochs (default by model)")
 	f.IntVar(&o.Patience, "patience", 0, "stop after this many epochs without a better validation; 0: never (default by model)")
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
-	f.StringVar(&o.splits, "splits", "", splitsUsage)
+	f.StringVar(&o.SplitsFile, "splits", "", splitsUsage)
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
 	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
 	f.StringVar(&o.Options.Schedule, "lr-schedule", choice("schedule"), "how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
@@ -134,7 +118,7 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
 	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
 	f.StringVar(&o.Metric, "metric", "", "what epochs are selected and rows are evaluated by (default by labels)")
-	f.StringVar(&o.weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, separated by commas, or balanced (rows / (classes * rows of the class))")
+	f.StringVar(&o.Weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, separated by commas, or balanced (rows / (classes * rows of the class))")
 	f.StringVar(&o.Standardize, "standardize", choice("standardize"), "what of the input is centred and brought to one unit: matrix (each hop of each operator), column (each column of these), or none")
 }
 
@@ -142,16 +126,16 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.flags = f
 	names, _ := trainer.Models()
-	f.StringVar(&o.model, "model", "sign", "model to train: "+strings.Join(names, ", "))
-	f.IntSliceVar(&o.hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are; of sgc, the number that is best on validation rows)")
-	f.StringSliceVar(&o.operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
+	f.StringVar(&o.Model, "model", "sign", "model to train: "+strings.Join(names, ", "))
+	f.IntSliceVar(&o.Hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are; of sgc, the number that is best on validation rows)")
+	f.StringSliceVar(&o.Operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
 	f.Var(&o.splitNumbers, "split", "number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
-	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
-	f.StringVar(&o.shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
-	f.IntVar(&o.chunkRows, "chunk-rows", 0, chunkRowsUsage)
+	f.StringVar(&o.Placement, "placement", placement.Auto, placementUsage)
+	f.StringVar(&o.Shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 }
 
 // declareModelSettings adds a flag for each setting of a model. It returns the values of those that are
@@ -218,82 +202,33 @@ func choicesTable() string {
 
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
 func (o *trainOptions) fillDefaults() error {
-	f := o.flags
-	defaults, err := trainer.Defaults(o.model, math.MaxInt64) // fillByRows knows how many rows there are
-	if err != nil {
-		return usagef("--model: %s", err)
+	o.Default = map[string]bool{}
+	for _, flag := range training.DefaultFlags() {
+		o.Default[flag] = !o.flags.Changed(flag)
 	}
-	o.byDefault = map[string]bool{}
-	for _, flag := range []string{"lr", "weight-decay", "batch", "epochs", "patience"} {
-		o.byDefault[flag] = !f.Changed(flag)
+	if o.Split = -1; len(o.splitNumbers) > 0 {
+		o.Split = o.splitNumbers[0]
 	}
-	o.fillFrom(defaults)
-	if len(o.hops) > 0 && slices.Min(o.hops) < 0 {
-		return usagef("--hops %d: must not be negative", slices.Min(o.hops))
-	}
-	if o.split = -1; len(o.splitNumbers) > 0 {
-		o.split = o.splitNumbers[0]
-	}
-	return nil
-}
-
-// fillFrom sets the options that were not given.
-func (o *trainOptions) fillFrom(defaults trainer.Settings) {
-	fill := func(flag string, set func()) {
-		if o.byDefault[flag] {
-			set()
-		}
-	}
-	fill("lr", func() { o.LearningRate = defaults.LearningRate })
-	fill("weight-decay", func() { o.WeightDecay = defaults.WeightDecay })
-	fill("batch", func() { o.BatchRows = defaults.BatchRows })
-	fill("epochs", func() { o.Epochs = defaults.Epochs })
-	fill("patience", func() { o.Patience = defaults.Patience })
+	return o.FillDefaults(math.MaxInt64) // Resolve knows how many rows there are
 }
 
 func (o *trainOptions) validate() error {
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
-		return err
-	}
-	if err := oneOf("shuffle", o.shuffle, placement.Auto, placement.RR, placement.CR); err != nil {
-		return err
-	}
 	if _, err := strconv.Atoi(o.run); err == nil {
-		return usagef("--run %s: want a directory to save the model in (for %s runs give --runs %s; for a directory of that name ./%s)", o.run, o.run, o.run, o.run)
+		return usagef("--run %s: want a directory to save the model in (for %[1]s runs give --runs %[1]s; for a directory of that name ./%[1]s)", o.run)
 	}
 	switch {
 	case len(o.splitNumbers) > 1 && o.run != "":
-		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, each with a --run of its own)", o.run, o.splitNumbers.String())
+		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, each with a --run of its own)",
+			o.run, o.splitNumbers.String())
 	case o.runs < 1:
 		return usagef("--runs %d: must be at least 1", o.runs)
-	case o.BatchRows < 1:
-		return usagef("--batch %d: must be at least 1", o.BatchRows)
-	case o.Epochs < 1:
-		return usagef("--epochs %d: must be at least 1", o.Epochs)
-	case !(o.LearningRate > 0 && o.LearningRate <= math.MaxFloat64):
-		return usagef("--lr %v: must be finite and above 0", o.LearningRate)
-	case !(o.WeightDecay >= 0 && o.WeightDecay <= math.MaxFloat64):
-		return usagef("--weight-decay %v: must be finite and not negative", o.WeightDecay)
-	case o.EvalEvery < 0:
-		return usagef("--eval-every %d: must be at least 1", o.EvalEvery)
-	case !(o.WarmUp >= 0 && o.WarmUp <= math.MaxFloat64):
-		return usagef("--warm-up %v: must be finite and not negative", o.WarmUp)
-	case !(o.ClipNorm >= 0 && o.ClipNorm <= math.MaxFloat64):
-		return usagef("--clip-norm %v: must be finite and not negative", o.ClipNorm)
-	case o.Patience < 0:
-		return usagef("--patience %d: must not be negative", o.Patience)
 	case o.maxTime < 0:
 		return usagef("--max-time %v: must not be negative", o.maxTime)
 	case o.saveEvery < 0:
 		return usagef("--save-every %v: must not be negative", o.saveEvery)
-	case o.chunkRows < 0:
-		return usagef("--chunk-rows %d: must not be negative", o.chunkRows)
-	case o.chunkRows > 1 && o.shuffle == placement.RR:
-		return usagef("--chunk-rows %d with --shuffle rr: rr reshuffles single rows (use --shuffle chunk)", o.chunkRows)
-	case o.chunkRows > 0 && o.shuffle == placement.Auto:
-		o.shuffle = placement.CR
 	}
-	return nil
+	o.Saves = o.run != ""
+	return o.Check()
 }
 
 // runTrain tries settings, if t asks for it, and trains.
@@ -312,13 +247,7 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 		ctx, cancel = context.WithTimeoutCause(ctx, o.maxTime, preprop.ErrMaxTime)
 		defer cancel()
 	}
-	if t.searches() || !a.isBegun(o) {
-		var err error
-		if t.hops, err = a.hopsToTry(ctx, o); err != nil {
-			return nil, err
-		}
-	}
-	if t.wanted() {
+	if t.searches() || o.triesHops(o.Model) && !a.isBegun(o) {
 		best, err := a.tune(ctx, o, t)
 		if err != nil {
 			return nil, err
@@ -335,7 +264,7 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 // train makes the runs of a training. The result may come with an error, and is nil if no run has finished.
 func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error) {
 	start := time.Now()
-	store, err := a.openInputOf(o.store, o.model)
+	store, err := a.openInputOf(o.Input, o.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -350,20 +279,13 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	defer func() { err = errors.Join(err, saver.Close()) }()
 	o.keepMatrices(saver.Before())
-	spec, part, err := a.planTraining(ctx, store, o)
+	to, err := a.resolve(ctx, store, o)
 	if err != nil {
 		return nil, err
 	}
+	spec, part := to.Spec, to.Part
 	if err := a.checkConfigured(o, spec, m); err != nil {
 		return nil, err
-	}
-	if err := a.resolveSettings(ctx, store, o, spec, part); err != nil {
-		return nil, err
-	}
-	if m.Kind == format.KindGraph {
-		if err := o.fillSampling(session.CountRows(store.Layout(), part.Train)); err != nil {
-			return nil, err
-		}
 	}
 	config := o.config(a.seed)
 	maps.Copy(config, dataSettings(m))
@@ -372,7 +294,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		return nil, err
 	}
 	before := saver.Batches
-	in, err := a.openInput(ctx, store, o, spec, part, before)
+	in, err := training.Open(ctx, store, to, before)
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +313,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		addBatches(saver.Config, batches)
 	}
 	t := &runs{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
-	a.note("%s on %s: %d features of %s, %s", o.model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
+	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
 		if err := a.chooseSchedule(ctx, graph, o, saver.Resume); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/training"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 const biasUsage = "locality: how many times as likely as others cached nodes are sampled; 1: no preference"
@@ -82,17 +81,17 @@ var (
 	storeFlags = []string{"hops", "operator", "shuffle", "chunk-rows"}
 )
 
-// checkInputFlags refuses flags that are not for what the model reads, and checks those of a graph.
+// checkInputFlags refuses flags that are not for what the model reads.
 func (o *trainOptions) checkInputFlags() error {
-	reads, err := trainer.AggregationOf(o.model)
+	readsGraph, err := o.ReadsGraph()
 	if err != nil {
-		return usagef("--model: %s", err)
+		return err
 	}
-	if reads == "" {
+	if !readsGraph {
 		for _, flag := range graphFlags {
 			if o.flags.Changed(flag) {
 				return usagef("--%s: %s reads a hop store, so no batches are sampled (it is for models that read a graph, such as sage)",
-					flag, o.model)
+					flag, o.Model)
 			}
 		}
 		return nil
@@ -100,35 +99,24 @@ func (o *trainOptions) checkInputFlags() error {
 	for _, flag := range storeFlags {
 		f := o.flags.Lookup(flag)
 		if f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have
-			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop store)", flag, o.model)
+			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop store)", flag, o.Model)
 		}
 	}
-	if err := o.Sampling.Check(); err != nil {
-		return err
-	}
-	return o.Schedule.Check()
-}
-
-// fillSampling completes the options of a graph, when the model and the number of training nodes are known.
-func (o *trainOptions) fillSampling(trainRows int64) error {
-	if o.Sampler == training.FullSampler && o.byDefault["batch"] {
-		o.BatchRows = int(trainRows)
-	}
-	return o.Sampling.FillFanouts(int(o.Values["layers"]))
+	return nil
 }
 
 // writeSchedule prints what came of a schedule.
 func writeSchedule(w io.Writer, r *scheduler.Report) {
 	measured := "no epoch ran as a whole"
 	if r.MeasuredSeconds != nil {
-		measured = fmt.Sprintf("%.4g s measured in %s", *r.MeasuredSeconds, count(int64(r.Epochs), "epoch"))
+		measured = fmt.Sprintf("%.4g s measured in %s", *r.MeasuredSeconds, units.Count(int64(r.Epochs), "epoch"))
 	}
 	if r.Refined > 0 { // so what is measured may be of another plan than the reason
 		measured += fmt.Sprintf(" (the plan changed after %d of them, by the durations that were measured)", r.Refined)
 	}
 	fmt.Fprintf(w, "schedule\t%s: %s\n", r.Name, units.Printable(r.Reason))
 	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %s by the processor, %d by the device; busy: processor %.0f %%, link %.0f %%, device %.0f %%\n",
-		r.PredictedSeconds, measured, count(int64(r.CPUBatches), "batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
+		r.PredictedSeconds, measured, units.Count(int64(r.CPUBatches), "batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
 }
 
 // writeQueues prints what came of queues.

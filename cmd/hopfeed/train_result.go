@@ -116,7 +116,7 @@ func (t *trained) text(w io.Writer) {
 		line("runs", "%d%s, seeds %d to %d", n, splits, t.Seeds[0], t.Seeds[n-1])
 	}
 	if unfinished := len(t.Runs) - len(t.Seeds); unfinished > 0 {
-		line("not counted", "%s that did not finish", count(int64(unfinished), "run"))
+		line("not counted", "%s that did not finish", units.Count(int64(unfinished), "run"))
 	}
 	if t.Output != "" {
 		line("saved", "%s", t.Output)
@@ -134,7 +134,7 @@ func lossText(loss float64) string {
 // result reports the runs that finished.
 func (t *runs) result(dataset string) *trained {
 	r := &trained{
-		Model: t.o.model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
+		Model: t.o.Model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
 		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.Runs, Resumed: t.saver.Resumed, rows: t.rows,
 	}
 	r.processorSeconds = t.saver.LeastCPU.Seconds()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
@@ -56,7 +57,7 @@ func finishedRuns(all []checkpoint.Run) (finished []checkpoint.Run) {
 // run makes run i.
 func (t *runs) run(ctx context.Context, i int) error {
 	a, o, seed := t.app, t.o, t.app.seed+uint64(i)
-	d, err := t.input.Sets(ctx, seed, !o.validOnly)
+	d, err := t.input.Sets(ctx, seed, !o.NoTest)
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (t *runs) run(ctx context.Context, i int) error {
 		t.rows = [3]int64{d.Train[0].Rows(), d.Valid[0].Rows(), d.TestRows()}
 		a.note("rows: %d train, %d valid, %d test", t.rows[0], t.rows[1], t.rows[2])
 		o.noteLabels(a)
-		if o.labels[1].Labelled == 0 && o.Patience > 0 {
+		if o.Labels[1].Labelled == 0 && o.Patience > 0 {
 			o.Patience = 0
 			a.note("there are no labelled validation rows: --patience is off, and the last epoch is selected")
 		}
@@ -183,6 +184,20 @@ func (a *app) reportEpochs(label, metric string, epochs int) func(trainer.Epoch)
 		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
 			last = now
 			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), metricText(metric, e.Valid), e.Seconds)
+		}
+	}
+}
+
+// noteLabels says which rows do not count, as they have no label.
+func (o *trainOptions) noteLabels(a *app) {
+	for i, part := range []string{"training", "validation", "test"} {
+		n := o.Labels[i]
+		switch missing := n.Rows - n.Labelled; {
+		case missing == 0 || part == "test" && o.NoTest:
+		case n.Labelled == 0:
+			a.note("0 of the %s have a label: there is no %s metric", units.Count(n.Rows, part+" row"), part)
+		default:
+			a.note("%d of the %s have no label, and do not count", missing, units.Count(n.Rows, part+" row"))
 		}
 	}
 }

@@ -68,17 +68,17 @@ func (a *app) trainSplits(ctx context.Context, o *trainOptions) (*trained, error
 	given, values := o.Settings, maps.Clone(o.Values) // some follow from the rows of a split
 	var all *trained
 	var errs []error
-	for _, o.split = range o.splitNumbers {
+	for _, o.Split = range o.splitNumbers {
 		o.Settings = given
 		clear(o.Values) // which the flags are the values of
 		maps.Copy(o.Values, values)
-		a.note("split %d:", o.split)
+		a.note("split %d:", o.Split)
 		r, err := a.train(ctx, o)
 		if err != nil && !errors.Is(err, trainer.ErrDiverged) {
 			return nil, err
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("split %d: %w", o.split, err))
+			errs = append(errs, fmt.Errorf("split %d: %w", o.Split, err))
 		}
 		if r == nil {
 			continue
@@ -88,7 +88,7 @@ func (a *app) trainSplits(ctx context.Context, o *trainOptions) (*trained, error
 			r.Splits = all.Splits
 			r.Seconds += all.Seconds
 		}
-		r.Splits = append(r.Splits, o.split)
+		r.Splits = append(r.Splits, o.Split)
 		all = r
 	}
 	if all != nil {

@@ -26,9 +26,8 @@ import (
 
 // tuneOptions say what is tried before a training.
 type tuneOptions struct {
-	grid string   // file
-	tune int      // number of random trials
-	hops []string // to try of a model that reads one hop of each operator; nil: the last, or that which is given
+	grid string // file
+	tune int    // number of random trials
 }
 
 func (t *tuneOptions) validate() error {
@@ -41,24 +40,19 @@ func (t *tuneOptions) validate() error {
 	return nil
 }
 
-func (t *tuneOptions) wanted() bool { return t.searches() || t.hops != nil }
-
 // searches tells whether the user asks for trials.
 func (t *tuneOptions) searches() bool { return t.tune > 0 || t.grid != "" }
 
-// hopsToTry lists the hops among which validation chooses, if it can: of a model that reads one hop of each operator,
-// unless --hops says which.
-func (a *app) hopsToTry(ctx context.Context, o *trainOptions) (hops []string, err error) {
-	lastHop, err := trainer.ReadsLastHop(o.model)
-	if err != nil || !lastHop || o.flags.Changed("hops") {
-		return nil, err
-	}
-	store, err := a.openInputOf(o.store, o.model)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	_, part, err := a.planTraining(ctx, store, o)
+// triesHops tells that validation chooses the hop that a model reads, unless --hops says which.
+func (o *trainOptions) triesHops(model string) bool {
+	lastHop, err := trainer.ReadsLastHop(model)
+	return err == nil && lastHop && !o.flags.Changed("hops")
+}
+
+// hopsToTry lists the hops of a store among which validation can choose; none: it cannot.
+func (a *app) hopsToTry(ctx context.Context, store *format.Dir, o trainOptions, model string) (hops []string, err error) {
+	o.Model = model
+	_, part, err := o.Plan(ctx, store, a.machine(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +60,8 @@ func (a *app) hopsToTry(ctx context.Context, o *trainOptions) (hops []string, er
 	if err != nil || labels[0].Labelled == 0 || labels[1].Labelled == 0 {
 		return nil, err
 	}
-	_, most := operatorHops(store, o.operators)
-	if most < 2 {
-		return nil, nil
-	}
-	for hop := 1; hop <= most; hop++ {
+	_, most := operatorHops(store, o.Operators)
+	for hop := 1; most > 1 && hop <= most; hop++ {
 		hops = append(hops, fmt.Sprint(hop))
 	}
 	return hops, nil
@@ -89,7 +80,7 @@ func optionsOf(settings tune.Settings) (*trainOptions, error) {
 			return nil, usagef("%s", err)
 		}
 	}
-	o.store = settings[storeKey]
+	o.Input = settings[storeKey]
 	if err := o.fillDefaults(); err != nil {
 		return nil, err
 	}
@@ -101,7 +92,7 @@ var scheduleFlags = []string{"schedule", "cpu-share", "queue", "gradients", "syn
 
 // given are the settings that are on the command line or in its configuration.
 func (o *trainOptions) given(seed uint64) tune.Settings {
-	s := tune.Settings{storeKey: o.store, "seed": fmt.Sprint(seed)}
+	s := tune.Settings{storeKey: o.Input, "seed": fmt.Sprint(seed)}
 	o.flags.Visit(func(f *pflag.Flag) {
 		if (!slices.Contains(notSettings, f.Name) || slices.Contains(scheduleFlags, f.Name)) && f.Name != "runs" {
 			s[f.Name] = flagValue(f)
@@ -110,12 +101,15 @@ func (o *trainOptions) given(seed uint64) tune.Settings {
 	return s
 }
 
-// tune tries settings, logs the trials in the directory of --run, if there is one, and returns the options with the
+// tune tries settings, if there are several to try, logs the trials in the directory of --run, if there is one, and returns the options with the
 // best. Trials that are logged there already are not made again.
 func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trainOptions, err error) {
 	propose, err := a.proposer(ctx, o, t)
 	if err != nil {
 		return nil, err
+	}
+	if propose == nil {
+		return o, nil
 	}
 	record := func([]tune.Trial) error { return nil }
 	var done []tune.Trial
@@ -142,14 +136,14 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		}
 	}
 	if len(done) > 0 {
-		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.run)
+		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), o.run)
 	}
 	trials, err := tune.Run(ctx, propose, done, a.trier(o.given(a.seed)), record)
 	if err != nil {
 		if ctx.Err() == nil || o.run == "" {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on", count(int64(len(trials)), "trial"))}
+		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on", units.Count(int64(len(trials)), "trial"))}
 	}
 	best := tune.Best(trials)
 	if best == nil && !t.searches() {
@@ -157,10 +151,10 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		return o, nil
 	}
 	if refused := slices.IndexFunc(trials, func(t tune.Trial) bool { return !strings.HasPrefix(t.Failed, refusedTrial) }) < 0; refused {
-		return nil, usagef("none of %s can be made: %s", count(int64(len(trials)), "trial"), trials[0].Failed)
+		return nil, usagef("none of %s can be made: %s", units.Count(int64(len(trials)), "trial"), trials[0].Failed)
 	}
 	if best == nil {
-		return nil, fmt.Errorf("none of %s has a validation metric: %s", count(int64(len(trials)), "trial"), cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
+		return nil, fmt.Errorf("none of %s has a validation metric: %s", units.Count(int64(len(trials)), "trial"), cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
 	}
 	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), metricText(best.Metric, best.Valid), settingsText(best.Settings))
 	chosen, err := optionsOf(best.Settings.With(tune.Settings{"runs": fmt.Sprint(o.runs)}))
@@ -214,7 +208,7 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	var r *trained
 	measured := false
 	if err == nil {
-		o.validOnly = true
+		o.NoTest = true
 		quiet := *a
 		quiet.quiet = true
 		debug.FreeOSMemory() // garbage of the trial before is not this one's
@@ -285,18 +279,18 @@ func settingsText(s tune.Settings) string {
 	return strings.Join(parts, ", ")
 }
 
-// proposer says what to try.
+// proposer says what to try; nil: there is nothing to choose.
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
-	open := func() (*format.Dir, error) { return a.openInputOf(o.store, o.model) }
+	open := func() (*format.Dir, error) { return a.openInputOf(o.Input, o.Model) }
 	if t.grid != "" { // which may vary the model
-		open = func() (*format.Dir, error) { return format.OpenAny(a.fs, o.store) }
+		open = func() (*format.Dir, error) { return format.OpenAny(a.fs, o.Input) }
 	}
 	input, err := open()
 	if err != nil {
 		return nil, err
 	}
 	defer input.Close()
-	if err := a.checkConfigured(o, trainer.Spec{Model: o.model}, &input.Manifest); err != nil {
+	if err := a.checkConfigured(o, trainer.Spec{Model: o.Model}, &input.Manifest); err != nil {
 		return nil, err
 	}
 	space := tune.Space{Base: o.given(a.seed)}
@@ -306,16 +300,41 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 	case t.tune > 0:
 		space, err = a.usualSpace(ctx, input, o)
 	}
-	varies := func(name string) bool {
-		return slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool { return d.Name == name })
-	}
-	if t.hops != nil && !varies("hops") && !varies("model") {
-		space.Dimensions = append(space.Dimensions, tune.Dimension{Name: "hops", Values: t.hops})
-	}
 	if err != nil {
 		return nil, err
 	}
+	values := func(name string) []string {
+		at := slices.IndexFunc(space.Dimensions, func(d tune.Dimension) bool { return d.Name == name })
+		if at < 0 {
+			return nil
+		}
+		return space.Dimensions[at].Values
+	}
+	models := values("model")
+	if models == nil {
+		models = []string{o.Model}
+	}
+	var hops []string
+	if at := slices.IndexFunc(models, o.triesHops); at >= 0 && values("hops") == nil && input.Manifest.Kind == format.KindStore {
+		if hops, err = a.hopsToTry(ctx, input, *o, models[at]); err != nil {
+			return nil, err
+		}
+	}
+	if hops == nil && !t.searches() {
+		return nil, nil
+	}
+	if hops != nil {
+		space.Dimensions = append(space.Dimensions, tune.Dimension{Name: "hops", Values: hops})
+	}
 	pinInput(&space, input)
+	if pin := space.Simplify; hops != nil && len(models) > 1 { // the other models read all hops
+		space.Simplify = func(s tune.Settings) tune.Settings {
+			if !o.triesHops(s["model"]) {
+				delete(s, "hops")
+			}
+			return pin(s)
+		}
+	}
 	points, err := space.List()
 	if err != nil {
 		return nil, usagef("the settings to try: %s", err)
@@ -333,14 +352,11 @@ func (a *app) usualSpace(ctx context.Context, input *format.Dir, o *trainOptions
 	if err != nil {
 		return space, err
 	}
-	spec, part, err := a.planTraining(ctx, input, defaults)
+	to, err := a.resolve(ctx, input, defaults)
 	if err != nil {
 		return space, err
 	}
-	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
-		return space, err
-	}
-	space = storeSpace(input, defaults, part)
+	space = storeSpace(input, defaults, to.Part)
 	space.Base = given
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
 	return space, nil

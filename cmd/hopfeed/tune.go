@@ -80,10 +80,10 @@ func newTuneCommand(a *app) *cobra.Command {
 			return nil, err
 		}
 		o.configured = from.data
-		if o.store = from.store; len(args) > 0 {
-			o.store = args[0]
+		if o.Input = from.store; len(args) > 0 {
+			o.Input = args[0]
 		}
-		if o.store == "" {
+		if o.Input == "" {
 			return nil, usagef("tune needs a GRAPH or a STORE")
 		}
 		o.hasMinValid = f.Changed("min-accuracy")
@@ -186,18 +186,18 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	}
 	defer func() { err = errors.Join(err, dir.close()) }()
 	if len(done) > 0 {
-		a.note("going on after %s in %s", count(int64(len(done)), "trial"), o.output)
+		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), o.output)
 	}
 	trials, err := tune.Run(ctx, o.budget.within(propose), done, a.trier(points.Base), dir.save)
 	if err != nil {
 		if ctx.Err() == nil {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command goes on", count(int64(len(trials)), "trial"), o.output)}
+		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command goes on", units.Count(int64(len(trials)), "trial"), o.output)}
 	}
 	if !slices.ContainsFunc(trials, func(t tune.Trial) bool { return goals.Measured(t.Outcome) }) {
 		if failed := slices.IndexFunc(trials, func(t tune.Trial) bool { return t.Failed != "" }); failed >= 0 {
-			return nil, fmt.Errorf("none of %s succeeded: %s", count(int64(len(trials)), "trial"), trials[failed].Failed)
+			return nil, fmt.Errorf("none of %s succeeded: %s", units.Count(int64(len(trials)), "trial"), trials[failed].Failed)
 		}
 		return nil, errors.New("no trial could be measured: this system does not say what memory a trial takes")
 	}
@@ -246,7 +246,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if o.hasMinValid {
 		goals.MinValid = &o.minValid
 	}
-	input, err := a.openInputOf(o.store, o.model)
+	input, err := a.openInputOf(o.Input, o.Model)
 	if err != nil {
 		return nil, goals, err
 	}
@@ -257,29 +257,27 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if err != nil {
 		return nil, goals, err
 	}
-	spec, part, err := a.planTraining(ctx, input, defaults)
+	to, err := a.resolve(ctx, input, defaults)
 	if err != nil {
 		return nil, goals, err
 	}
-	if err := a.checkConfigured(&o.trainOptions, spec, &input.Manifest); err != nil {
+	part := to.Part
+	if err := a.checkConfigured(&o.trainOptions, to.Spec, &input.Manifest); err != nil {
 		return nil, goals, err
 	}
 	if session.CountRows(input.Layout(), part.Valid) == 0 {
-		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.store)
+		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.Input)
 	}
 	for _, split := range defaults.splitNumbers[min(1, len(defaults.splitNumbers)):] { // which would fail in each trial
 		other := *defaults
-		other.split = split
-		if _, _, err := a.planTraining(ctx, input, &other); err != nil {
+		other.Split = split
+		if _, _, err := other.Plan(ctx, input, a.machine(ctx)); err != nil {
 			return nil, goals, err
 		}
 	}
-	if err := a.resolveSettings(ctx, input, defaults, spec, part); err != nil {
-		return nil, goals, err
-	}
-	if rows := defaults.labels[1]; rows.Labelled == 0 {
+	if rows := defaults.Labels[1]; rows.Labelled == 0 {
 		return nil, goals, usagef("0 of the %s of %s have a label, and settings are compared by these (choose another split by --split or --splits FILE)",
-			count(rows.Rows, "validation row"), o.store)
+			units.Count(rows.Rows, "validation row"), o.Input)
 	}
 	if o.hasMinValid {
 		if err := checkMinAccuracy(o.minValid, defaults.Metric); err != nil {

@@ -71,7 +71,7 @@ func (o *searchOptions) result(seed uint64, points *tune.Points, g tune.Goals, t
 		return r, nil, nil
 	}
 	page := report.Tuning{
-		Title: fmt.Sprintf("Tuning of %s on %s", o.model, o.dataset), Limits: o.limits(), Memory: r.Memory, Throughput: r.Throughput, Goals: g, Trials: trials, Fits: r.Surrogates,
+		Title: fmt.Sprintf("Tuning of %s on %s", o.Model, o.dataset), Limits: o.limits(), Memory: r.Memory, Throughput: r.Throughput, Goals: g, Trials: trials, Fits: r.Surrogates,
 	}
 	html, err := page.Page()
 	if err != nil {

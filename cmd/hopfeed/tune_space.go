@@ -77,11 +77,11 @@ func (c matrixChoice) pinnedTo(stored []format.MatrixID) matrixChoice {
 	if err != nil {
 		return c
 	}
-	matrices, err := trainer.Matrices(o.model, stored, o.operators, o.hops)
+	matrices, err := trainer.Matrices(o.Model, stored, o.Operators, o.Hops)
 	if err != nil {
 		return c
 	}
-	o.operators, o.hops = trainer.Spec{Matrices: matrices}.Choice()
+	o.Operators, o.Hops = trainer.Spec{Matrices: matrices}.Choice()
 	return matrixChoice{c.model, flagValue(o.flags.Lookup("operator")), flagValue(o.flags.Lookup("hops"))}
 }
 
@@ -209,9 +209,6 @@ func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partit
 		return tune.Space{}, err
 	}
 	trainRows := session.CountRows(graph.Layout(), part.Train)
-	if err := o.fillSampling(trainRows); err != nil {
-		return tune.Space{}, err
-	}
 	// The fanouts of the default, scaled.
 	var fanouts []string
 	for _, percent := range []int{34, 67, 100, 200} {

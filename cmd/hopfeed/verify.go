@@ -37,7 +37,7 @@ func (v verified) text(w io.Writer) {
 	if len(v.Bad) > 0 {
 		verdict = fmt.Sprintf("%d bad", len(v.Bad))
 	}
-	fmt.Fprintf(w, "%s, %s, %s read: %s\n", count(int64(v.Files), "file"), count(int64(v.Chunks), "chunk"), units.Bytes(v.Bytes), verdict)
+	fmt.Fprintf(w, "%s, %s, %s read: %s\n", units.Count(int64(v.Files), "file"), units.Count(int64(v.Chunks), "chunk"), units.Bytes(v.Bytes), verdict)
 }
 
 func runVerify(ctx context.Context, a *app, dir string) (result, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -338,14 +339,6 @@ func (q *Queues) pace(rank, epoch, batch int) time.Duration {
 	return time.Duration(float64(q.stages.Compute) * (1 + q.stages.Straggle*u))
 }
 
-// DevicesText counts the devices in words.
-func (r *QueueReport) DevicesText() string {
-	if r.Devices == 1 {
-		return "1 device"
-	}
-	return fmt.Sprintf("%d devices", r.Devices)
-}
-
 // Reproducible says what of a training by queues can be had again.
 func (r *QueueReport) Reproducible() string {
 	if r.Lag == 0 {
@@ -353,5 +346,5 @@ func (r *QueueReport) Reproducible() string {
 	}
 	return fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; steps are made at planned points, so the same "+
 		"model comes again for the same seed, %s, --gradients %d and --sync-every %d; what is measured instead may be "+
-		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, r.DevicesText(), r.Gradients, r.Period)
+		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, units.Count(int64(r.Devices), "device"), r.Gradients, r.Period)
 }

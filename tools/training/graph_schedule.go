@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
@@ -175,7 +176,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 		return nil, err
 	}
 	return []string{
-		fmt.Sprintf("schedule %s on %s: %s", scheduler.MultiQueue, r.DevicesText(), r.Reason),
+		fmt.Sprintf("schedule %s on %s: %s", scheduler.MultiQueue, units.Count(int64(r.Devices), "device"), r.Reason),
 		fmt.Sprintf("  training on an epoch should take %.3g s, without stale gradients %.3g s", r.Predicted, r.PredictedBy),
 		"  " + r.Reproducible(),
 	}, nil

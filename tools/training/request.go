@@ -1,0 +1,284 @@
+package training
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Request is what a user asks of a training. Resolve completes it for the data.
+type Request struct {
+	Input     string // the store's or graph's name, in errors
+	Model     string
+	Operators []string // none: all
+	Hops      []int    // one number for all operators, or one for each; none: all
+	trainer.Settings
+	Default    map[string]bool // flags whose settings follow from the model and the number of training rows
+	Weights    string          // of classes in the loss: numbers, or BalancedWeights
+	Split      int             // that is trained on; < 0: the store's
+	SplitsFile string          // of splits of the nodes; "": those of the input
+	Placement  string
+	Shuffle    string // of a store
+	ChunkRows  int
+	Sampling          // of a graph
+	Schedule   Schedule
+	NoTest     bool // the test rows are not read
+	Saves      bool // the training is saved
+	// Labels are those of training, validation and test rows, once they are counted.
+	Labels []session.Labels
+}
+
+// BalancedWeights are weights of classes that make classes count the same.
+const BalancedWeights = "balanced"
+
+// ReadsGraph tells that the model reads a graph, not a hop store.
+func (r *Request) ReadsGraph() (bool, error) {
+	aggregation, err := trainer.AggregationOf(r.Model)
+	if err != nil {
+		err = session.Refuse("--model: %s", err)
+	}
+	return aggregation != "", err
+}
+
+// FillDefaults sets the settings in Default for so many training rows.
+func (r *Request) FillDefaults(trainRows int64) error {
+	d, err := trainer.Defaults(r.Model, trainRows)
+	if err != nil {
+		return session.Refuse("--model: %s", err)
+	}
+	for flag, set := range map[string]func(){
+		"lr":           func() { r.LearningRate = d.LearningRate },
+		"weight-decay": func() { r.WeightDecay = d.WeightDecay },
+		"batch":        func() { r.BatchRows = d.BatchRows },
+		"epochs":       func() { r.Epochs = d.Epochs },
+		"patience":     func() { r.Patience = d.Patience },
+	} {
+		if r.Default[flag] {
+			set()
+		}
+	}
+	return nil
+}
+
+// DefaultFlags are those of Request.Default.
+func DefaultFlags() []string { return []string{"lr", "weight-decay", "batch", "epochs", "patience"} }
+
+// Check refuses what cannot be, whatever the data.
+func (r *Request) Check() error {
+	placements := []string{placement.Auto, placement.Device, placement.Host, placement.Storage}
+	shuffles := []string{placement.Auto, placement.RR, placement.CR}
+	switch {
+	case !slices.Contains(placements, r.Placement):
+		return session.Refuse("--placement %q: want one of %v", r.Placement, placements)
+	case !slices.Contains(shuffles, r.Shuffle):
+		return session.Refuse("--shuffle %q: want one of %v", r.Shuffle, shuffles)
+	case len(r.Hops) > 0 && slices.Min(r.Hops) < 0:
+		return session.Refuse("--hops %d: must not be negative", slices.Min(r.Hops))
+	case !(r.LearningRate > 0 && r.LearningRate <= math.MaxFloat64):
+		return session.Refuse("--lr %v: must be finite and above 0", r.LearningRate)
+	case r.ChunkRows > 1 && r.Shuffle == placement.RR:
+		return session.Refuse("--chunk-rows %d with --shuffle rr: rr reshuffles single rows (use --shuffle chunk)", r.ChunkRows)
+	case r.ChunkRows > 0 && r.Shuffle == placement.Auto:
+		r.Shuffle = placement.CR
+	}
+	for _, c := range []struct {
+		flag         string
+		value, least float64
+	}{
+		{"batch", float64(r.BatchRows), 1}, {"epochs", float64(r.Epochs), 1}, {"weight-decay", r.WeightDecay, 0},
+		{"eval-every", float64(r.EvalEvery), 0}, {"warm-up", r.WarmUp, 0}, {"clip-norm", r.ClipNorm, 0},
+		{"patience", float64(r.Patience), 0}, {"chunk-rows", float64(r.ChunkRows), 0},
+	} {
+		if !(c.value >= c.least && c.value <= math.MaxFloat64) {
+			return session.Refuse("--%s %v: must be at least %v", c.flag, c.value, c.least)
+		}
+	}
+	return nil
+}
+
+// Plan decides the model and the rows to train it on.
+func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) (spec trainer.Spec, part session.Partition, err error) {
+	manifest, layout := &dir.Manifest, dir.Layout()
+	target, columns := TargetOf(manifest)
+	if columns == 0 {
+		return spec, part, session.Refuse("%s has no labels to train on", r.Input)
+	}
+	matrices, err := trainer.Matrices(r.Model, dir.Matrices(), r.Operators, r.Hops)
+	if err != nil {
+		return spec, part, session.Refuse("%s: %s", r.Input, err)
+	}
+	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Classes: columns, Target: target}
+	if manifest.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
+		r.Operators, r.Hops = spec.Choice()
+	}
+	if r.Split < 0 && r.SplitsFile == "" {
+		r.Split = manifest.Split
+	}
+	r.Split = max(r.Split, 0)
+	if part, err = session.OpenPartition(ctx, dir, r.Split, r.SplitsFile, m.Budget); err != nil {
+		return spec, part, err
+	}
+	rows := session.CountRows(layout, part.Train)
+	switch {
+	case rows == 0 && part.Scattered():
+		return spec, part, session.Refuse("%s has no training rows in that split", r.Input)
+	case rows == 0:
+		return spec, part, session.Refuse("%s has no training rows: its graph came without a split that has any (give one by --splits FILE)", r.Input)
+	}
+	spec.Settings, err = r.ModelValues(rows)
+	return spec, part, err
+}
+
+// ModelValues are the settings of the model: those that were given, else its defaults for so many training rows.
+func (r *Request) ModelValues(trainRows int64) (trainer.Values, error) {
+	defaults, err := trainer.Defaults(r.Model, trainRows)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(defaults.Values, r.Values)
+	return defaults.Values, nil
+}
+
+// Resolve sets what was not given: the matrices, the rows, settings of the model, and what follows from labels and
+// numbers of rows. It returns the options to open the data by.
+func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machine, seed uint64) (o Options, err error) {
+	isGraph := dir.Manifest.Kind == format.KindGraph
+	if isGraph {
+		if err := r.Sampling.Check(); err != nil {
+			return o, err
+		}
+		if err := r.Schedule.Check(); err != nil {
+			return o, err
+		}
+	}
+	spec, part, err := r.Plan(ctx, dir, m)
+	if err != nil {
+		return o, err
+	}
+	normalized, err := spec.Normalized()
+	if err != nil {
+		return o, err
+	}
+	clear(r.Values) // flags point to the map
+	maps.Copy(r.Values, normalized.Settings)
+	layout := dir.Layout()
+	trainRows, validRows := session.CountRows(layout, part.Train), session.CountRows(layout, part.Valid)
+	if err := r.FillDefaults(trainRows); err != nil {
+		return o, err
+	}
+	r.EvalEvery = cmp.Or(r.EvalEvery, trainer.DefaultEvalEvery(trainRows, validRows, r.Epochs))
+	if r.Labels, err = session.CountLabels(ctx, dir, part.Parts()[:3]); err != nil {
+		return o, err
+	}
+	if r.Labels[0].Labelled == 0 {
+		return o, session.Refuse("0 of the %s of %s have a label: nothing can be learnt (choose another split by --split or --splits FILE, or import with labels)",
+			units.Count(trainRows, "training row"), r.Input)
+	}
+	if r.ClassWeights, err = r.classWeights(spec); err != nil {
+		return o, err
+	}
+	r.Seed = seed
+	if r.Options, err = r.Options.Normalized(normalized); err != nil {
+		return o, err
+	}
+	if isGraph {
+		if r.Sampler == FullSampler && r.Default["batch"] {
+			r.BatchRows = int(trainRows)
+		}
+		if err := r.FillFanouts(int(r.Values["layers"])); err != nil {
+			return o, err
+		}
+	}
+	return r.OptionsFor(m, &dir.Manifest, spec, part)
+}
+
+// OptionsFor are the options to open data by, for a model and rows that Plan has chosen.
+func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec trainer.Spec, part session.Partition) (Options, error) {
+	held, err := r.heldBytes(manifest, spec)
+	return Options{
+		Machine: m, Spec: spec, Placement: r.Placement, HeldBytes: held, Train: true, Part: part, NoTest: r.NoTest, Seed: r.Seed,
+		Options: r.Options, BatchRows: r.BatchRows, Shuffle: r.Shuffle, ChunkRows: r.ChunkRows, Sampling: r.Sampling, Schedule: r.Schedule,
+	}, err
+}
+
+// classWeights are the weights of classes in the loss, nil if there are none.
+func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error) {
+	if r.Weights == "" {
+		return nil, nil
+	}
+	if spec.Target != trainer.ClassTarget {
+		return nil, session.Refuse("--class-weights %s: the labels of %s are not classes", r.Weights, r.Input)
+	}
+	rows := r.Labels[0].Classes
+	if r.Weights == BalancedWeights {
+		return trainer.BalancedWeights(rows), nil
+	}
+	for _, text := range strings.Split(r.Weights, ",") {
+		w, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			return nil, session.Refuse("--class-weights %s: want numbers separated by commas, or %s", r.Weights, BalancedWeights)
+		}
+		weights = append(weights, w)
+	}
+	counted := int64(0)
+	for class, n := range rows {
+		if class < len(weights) && float32(weights[class]) != 0 {
+			counted += n
+		}
+	}
+	if counted == 0 && len(weights) == len(rows) {
+		return nil, session.Refuse("--class-weights %s: 0 of the %s of %s are of a class whose weight is not 0: nothing can be learnt",
+			r.Weights, units.Count(r.Labels[0].Labelled, "labelled training row"), r.Input)
+	}
+	return weights, nil
+}
+
+// heldBytes is what a training holds in host memory beside its input.
+func (r *Request) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes int64, err error) {
+	if r.SplitsFile != "" {
+		bytes += m.Nodes
+	}
+	if r.Saves {
+		parameters, err := spec.Parameters()
+		if err != nil {
+			return 0, err
+		}
+		bytes += checkpoint.RowBytes*m.Rows + checkpoint.ParameterBytes*parameters
+	}
+	return bytes + MetricBytes(r.Metric, m.Rows, spec), nil
+}
+
+// MetricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label, in
+// a list that grows by copying, and once more as those of sets of rows are added up.
+func MetricBytes(metric string, rows int64, spec trainer.Spec) int64 {
+	if metric != "roc-auc" {
+		return 0
+	}
+	columns := int64(1)
+	if spec.Target == trainer.LabelsTarget {
+		columns = int64(spec.Classes)
+	}
+	return 24 * rows * columns
+}
+
+// TargetOf is what a model of an input predicts, and in how many columns; 0: the input has no labels.
+func TargetOf(m *format.Manifest) (target trainer.Target, columns int) {
+	switch {
+	case m.LabelValues:
+		return trainer.ValuesTarget, m.Labels
+	case m.Labels > 1:
+		return trainer.LabelsTarget, m.Labels
+	}
+	return trainer.ClassTarget, m.Classes
+}
