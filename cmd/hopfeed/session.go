@@ -6,7 +6,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -16,12 +15,7 @@ import (
 
 // machine is what the command may use of this machine.
 func (a *app) machine(ctx context.Context) session.Machine {
-	return a.machineWithin(ctx, a.budget)
-}
-
-// machineWithin is machine with another budget.
-func (a *app) machineWithin(ctx context.Context, budget machine.Limit) session.Machine {
-	return session.ThisMachine(ctx, budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
+	return session.ThisMachine(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }
 
 // openInputOf opens what a model reads: a hop store or, if it passes messages, a graph.

@@ -31,7 +31,7 @@ type Request struct {
 	Placement  string
 	Shuffle    string // of a store
 	ChunkRows  int
-	Sampling          // of a graph
+	Sampling   // of a graph
 	Schedule   Schedule
 	NoTest     bool // the test rows are not read
 	Saves      bool // the training is saved
