@@ -1,3 +1,4 @@
+// Package gdstest tests devices: its own tests are what every device must do, and FailingDevice tests what uses one.
 package gdstest
 
 import (

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -24,14 +23,6 @@ func newDevice(t testing.TB, o host.Options) *host.Device {
 		t.Fatal(err)
 	}
 	return d
-}
-
-func TestSuite(t *testing.T) {
-	for name, o := range map[string]host.Options{"unified": {}, "discrete": {Discrete: true, LinkBytesPerSecond: 64 << 30}} {
-		t.Run(name, func(t *testing.T) {
-			gdstest.Run(t, func(t *testing.T) gds.Device { return newDevice(t, o) })
-		})
-	}
 }
 
 func TestADeviceThatMapsNoMemoryDoesNotReadWhatIsPinned(t *testing.T) {

@@ -1,10 +1,3 @@
-// Package gdstest is what every device must do: the contract of package gds as
-// tests. They touch device memory through copies alone, so that it need not be
-// host memory, and compare operations with plain float64 loops.
-//
-// Tolerances come from the arithmetic: a float32 operation errs by half a unit
-// in the last place, 2^-24 of its result, and a sum of k terms in any order by
-// k*2^-24 of the sum of their magnitudes (Higham 2002, section 4.2).
 package gdstest
 
 import (
@@ -15,37 +8,53 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Run tests the device that open makes, anew for each test; the suite closes it.
-func Run(t *testing.T, open func(t *testing.T) gds.Device) {
-	for _, group := range []struct {
-		name  string
-		tests []test
-	}{
-		{"memory", memoryTests},
-		{"streams", streamTests},
-		{"bad calls", badCallTests},
-		{"copies", copyTests},
-		{"moving", moveTests},
-		{"dense", denseTests},
-		{"elementwise", elementwiseTests},
-		{"normalisation", normTests},
-		{"attention", attentionTests},
-		{"edges", edgeTests},
-		{"propagation", propagationTests},
-		{"checksums", checksumTests},
-		{"sampling", sampleTests},
-		{"losses", lossTests},
-		{"optimizers", optimizerTests},
-		{"files", fileTests},
-	} {
-		t.Run(group.name, func(t *testing.T) {
-			for _, c := range group.tests {
-				t.Run(c.name, func(t *testing.T) {
-					c.run(newFixture(t, open))
+// This is what every device must do: the contract of package gds as tests. They touch device memory through copies
+// alone, so that it need not be host memory, and compare operations with plain float64 loops.
+//
+// Tolerances come from the arithmetic: a float32 operation errs by half a unit in the last place, 2^-24 of its result,
+// and a sum of k terms in any order by k*2^-24 of the sum of their magnitudes (Higham 2002, section 4.2).
+
+// kinds are the kinds of device of this build. open makes a device, anew for each test; the suite closes it.
+var kinds = map[string]func() (gds.Device, error){
+	"unified": func() (gds.Device, error) { return host.New(host.Options{}) },
+	"discrete": func() (gds.Device, error) {
+		return host.New(host.Options{Discrete: true, LinkBytesPerSecond: 64 << 30})
+	},
+}
+
+func TestSuite(t *testing.T) {
+	for kind, open := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			for _, group := range []struct {
+				name  string
+				tests []test
+			}{
+				{"memory", memoryTests},
+				{"streams", streamTests},
+				{"bad calls", badCallTests},
+				{"copies", copyTests},
+				{"moving", moveTests},
+				{"dense", denseTests},
+				{"elementwise", elementwiseTests},
+				{"normalisation", normTests},
+				{"attention", attentionTests},
+				{"edges", edgeTests},
+				{"propagation", propagationTests},
+				{"checksums", checksumTests},
+				{"sampling", sampleTests},
+				{"losses", lossTests},
+				{"optimizers", optimizerTests},
+				{"files", fileTests},
+			} {
+				t.Run(group.name, func(t *testing.T) {
+					for _, c := range group.tests {
+						t.Run(c.name, func(t *testing.T) { c.run(newFixture(t, open)) })
+					}
 				})
 			}
 		})
@@ -63,7 +72,7 @@ const unit = 1.0 / (1 << 24)
 // fixture is a device under test, with a stream, and what must be cleared away.
 type fixture struct {
 	*testing.T
-	open    func(t *testing.T) gds.Device
+	open    func() (gds.Device, error)
 	device  gds.Device
 	stream  gds.Stream
 	buffers []gds.Buffer
@@ -73,8 +82,13 @@ type fixture struct {
 
 // newFixture also sees to it that the device ends clean: nothing poisoned that
 // the test did not expect, nothing leaked.
-func newFixture(t *testing.T, open func(t *testing.T) gds.Device) *fixture {
-	b := &fixture{T: t, open: open, device: open(t)}
+func newFixture(t *testing.T, open func() (gds.Device, error)) *fixture {
+	t.Helper()
+	device, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &fixture{T: t, open: open, device: device}
 	b.stream = b.newStream()
 	t.Cleanup(func() {
 		if b.closed {
