@@ -1,6 +1,7 @@
 package gds
 
-// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that what grows
+// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that what
+// grows
 // with batches is allocated seldom.
 func Room(n int64) int64 { return n + n/4 }
 

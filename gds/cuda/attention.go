@@ -22,10 +22,12 @@ var (
 // output, weights that of the weights and qkv that of the input.
 func (c *call) tokens(output, weights, qkv gds.Tensor, tokens, heads int) {
 	if tokens < 1 || heads < 1 || output.Cols%tokens != 0 || output.Cols/tokens%heads != 0 {
-		c.require(false, fmt.Errorf("%d columns are not %d tokens for %d heads: %w", output.Cols, tokens, heads, errShape))
+		c.require(false, fmt.Errorf("%d columns are not %d tokens for %d heads: %w", output.Cols, tokens, heads,
+			errShape))
 		return
 	}
-	c.require(qkv.Rows == output.Rows && qkv.Cols == 3*output.Cols && weights.Rows == output.Rows && weights.Cols == heads*tokens*tokens, errShape)
+	c.require(qkv.Rows == output.Rows && qkv.Cols == 3*output.Cols && weights.Rows == output.Rows &&
+		weights.Cols == heads*tokens*tokens, errShape)
 }
 
 // heads passes what all heads have in common, and launches a kernel that has a warp for each.

@@ -55,7 +55,8 @@ func BenchmarkPropagate(b *testing.B) {
 	for e := range nodes {
 		nodes[e] = uint32(rng.Hash(1, uint64(e)) % rows)
 	}
-	lists := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32), Nodes: tensor(1, len(nodes), gds.Uint32)}
+	lists := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32),
+		Nodes: tensor(1, len(nodes), gds.Uint32)}
 	all := tensor(1, rows+1, gds.Int64)
 	if err := errors.Join(gds.Upload(d, s, all, offsets), gds.Upload(d, s, lists.Nodes, nodes)); err != nil {
 		b.Fatal(err)
@@ -111,14 +112,17 @@ func BenchmarkSample(b *testing.B) {
 		chosen[i] = uint32(i * 7919 % nodes)
 	}
 	all := tensor(d.Alloc, seeds*(fanout+1), gds.Uint32)
-	starts, total, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64), tensor(d.Alloc, 1, gds.Uint32)
-	edges, weights, ids := tensor(d.Alloc, seeds*fanout, gds.Uint32), tensor(d.Alloc, seeds*fanout, gds.Float32), tensor(d.Alloc, seeds*fanout, gds.Uint32)
+	starts, total, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64),
+		tensor(d.Alloc, 1, gds.Uint32)
+	edges, weights, ids := tensor(d.Alloc, seeds*fanout, gds.Uint32), tensor(d.Alloc, seeds*fanout, gds.Float32),
+		tensor(d.Alloc, seeds*fanout, gds.Uint32)
 	from := all.Columns(0, seeds)
 	if err := gds.Upload(d, s, from, chosen); err != nil {
 		b.Fatal(err)
 	}
 	for place, alloc := range map[string]func(int64) (gds.Buffer, error){"pinned": d.AllocPinned, "device": d.Alloc} {
-		g := &gds.Graph{Offsets: tensor(alloc, nodes+1, gds.Int64), Sources: tensor(alloc, nodes*degree, gds.Uint32), Mean: true}
+		g := &gds.Graph{Offsets: tensor(alloc, nodes+1, gds.Int64), Sources: tensor(alloc, nodes*degree, gds.Uint32),
+			Mean: true}
 		if err := errors.Join(gds.Upload(d, s, g.Offsets, offsets), gds.Upload(d, s, g.Sources, sources)); err != nil {
 			b.Fatal(err)
 		}
@@ -180,7 +184,8 @@ func BenchmarkDevice(b *testing.B) {
 			rate(b, s, gds.Bytes(rows, c, gds.Float32), func() { s.Gather(y.Columns(0, c), pinned.Columns(0, c), by) })
 		})
 	}
-	few, weights, out := x.Slice(0, 8192), tensor(d.Alloc, cols, hidden, gds.Float32), tensor(d.Alloc, 8192, hidden, gds.Float32)
+	few, weights, out := x.Slice(0, 8192), tensor(d.Alloc, cols, hidden, gds.Float32),
+		tensor(d.Alloc, 8192, hidden, gds.Float32)
 	b.Run("gemm/m=8192,n=512,k=128/flops", func(b *testing.B) {
 		rate(b, s, 2*8192*cols*hidden, func() { s.Gemm(false, false, 1, few, weights, 0, out) })
 	})

@@ -100,7 +100,8 @@ func multiplies(inner int, a, b, c gds.Tensor) bool {
 
 // gemm enqueues c = alpha * op(a) op(b) + beta * c. To cuBLAS, whose matrices are of columns, ours are
 // transposed: it computes transposed(c) = op(transposed(b)) op(transposed(a)).
-func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor, at [3]uint64, inner int) error {
+func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor, at [3]uint64,
+	inner int) error {
 	d := s.device
 	if s.blas.handle == 0 {
 		if err := s.blas.open(d, handle(s.stream)); err != nil {

@@ -96,7 +96,8 @@ func TestAHandleThatCannotBeHadIsAnError(t *testing.T) {
 	purego.RegisterLibFunc(&fail, library, "softcublas_fail")
 	defer fail(0)
 	fail(1)
-	if _, err := product(t, cuda.Options{}, make([]float32, 6), make([]float32, 6)); err == nil || !strings.Contains(err.Error(), "Gemm(") || !strings.Contains(err.Error(), "cuBLAS gives status 1") {
+	if _, err := product(t, cuda.Options{}, make([]float32, 6), make([]float32, 6)); err == nil ||
+		!strings.Contains(err.Error(), "Gemm(") || !strings.Contains(err.Error(), "cuBLAS gives status 1") {
 		t.Errorf("a product without a handle: %v", err)
 	}
 }

@@ -110,7 +110,8 @@ func (b *buffer) allocate() (err error) {
 // errFull says that the device whose context is current has no more memory.
 func errFull(bytes int64) error {
 	free, total, _ := cu.MemInfo()
-	return fmt.Errorf("%w: asked for %d bytes, %v of %v left", gds.ErrOutOfMemory, bytes, units.Bytes(free), units.Bytes(total))
+	return fmt.Errorf("%w: asked for %d bytes, %v of %v left", gds.ErrOutOfMemory, bytes, units.Bytes(free),
+		units.Bytes(total))
 }
 
 // pin allocates zeroed pinned memory in the current context.

@@ -38,7 +38,8 @@ var openCuFile = sync.OnceValues(func() (*cuFileDriver, error) {
 	defer runtime.UnlockOSThread()
 	path, named := environment(cuFileVariable)
 	if _, other := environment(driver.Variable); other && !named {
-		return nil, fmt.Errorf("there is no cuFile (it is not looked for where %s names another driver; %s names one)", driver.Variable, cuFileVariable)
+		return nil, fmt.Errorf("there is no cuFile (it is not looked for where %s names another driver; %s names one)",
+			driver.Variable, cuFileVariable)
 	}
 	if !named {
 		path = "libcufile.so.0"
@@ -76,10 +77,14 @@ type cuFileError C.int
 
 var cuFileErrors = map[cuFileError]string{
 	5001: "nvidia-fs is not loaded, and the compatibility mode is not allowed (allow_compat_mode in cufile.json)",
-	5004: "nvidia-fs is of another version", 5005: "the version of nvidia-fs cannot be read", 5007: "the platform is not supported",
-	5008: "the file is not supported", 5009: "the GPU is not supported", 5010: "nvidia-fs fails", 5011: "the CUDA driver fails",
-	5018: "files of this type are not supported", 5020: "the file is not open for direct reads", 5025: "access is denied",
-	5033: "nvidia-fs cannot be set up", 5034: "it is switched off for the file", 5036: "memory of the GPU cannot be pinned for it",
+	5004: "nvidia-fs is of another version", 5005: "the version of nvidia-fs cannot be read",
+	5007: "the platform is not supported",
+	5008: "the file is not supported", 5009: "the GPU is not supported", 5010: "nvidia-fs fails",
+	5011: "the CUDA driver fails",
+	5018: "files of this type are not supported", 5020: "the file is not open for direct reads",
+	5025: "access is denied",
+	5033: "nvidia-fs cannot be set up", 5034: "it is switched off for the file",
+	5036: "memory of the GPU cannot be pinned for it",
 }
 
 func (e cuFileError) Error() string {
@@ -160,7 +165,8 @@ func (d *Device) addToCuFile(f *readpath.File) {
 // fails, cuFile reads through memory of its own.
 func (b *buffer) pinForCuFile() {
 	b.cuFile.Do(func() {
-		b.pinnedForCuFile = C.hopfeed_cufile_pin(handle(b.device.context), C.uint64_t(b.start), C.size_t(b.reserved())) == 0
+		b.pinnedForCuFile = C.hopfeed_cufile_pin(handle(b.device.context), C.uint64_t(b.start),
+			C.size_t(b.reserved())) == 0
 	})
 }
 
@@ -180,7 +186,8 @@ func (d *Device) readByCuFile(file uintptr, b *buffer, bufOffset, length, offset
 	b.pinForCuFile()
 	end := (length + page - 1) / page * page
 	for done := int64(0); done < length; {
-		n := int64(C.hopfeed_cufile_read(handle(d.context), C.uintptr_t(file), C.uint64_t(b.start), C.size_t(end-done), C.int64_t(offset+done), C.int64_t(bufOffset+done)))
+		n := int64(C.hopfeed_cufile_read(handle(d.context), C.uintptr_t(file), C.uint64_t(b.start), C.size_t(end-done),
+			C.int64_t(offset+done), C.int64_t(bufOffset+done)))
 		switch {
 		case n < -5000:
 			return errGiveUp{cuFileError(-n)}

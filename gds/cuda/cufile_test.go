@@ -94,10 +94,14 @@ func TestFilesAreReadByWhatThereIsOfCuFile(t *testing.T) {
 	library := os.Getenv("HOPFEED_LIBCUFILE")
 	for _, c := range []struct{ mode, library, receipt, storage string }{
 		{"gds", library, best, storage},
-		{"compat", library, "gds-compat: cuFile reads through memory of the host: nvidia-fs is not loaded", "cuFile in compatibility mode: nvidia-fs is not loaded"},
-		{"refused", library, "direct: cuFile does not start: cuFile error 5001: nvidia-fs is not loaded", "through memory of the host: cuFile does not start"},
-		{"gds", filepath.Join(t.TempDir(), "none"), "direct: there is no cuFile (", "through memory of the host: there is no cuFile ("},
-		{"gds", "", "direct: there is no cuFile (it is not looked for where HOPFEED_LIBCUDA names another driver", "through memory of the host: there is no cuFile"},
+		{"compat", library, "gds-compat: cuFile reads through memory of the host: nvidia-fs is not loaded",
+			"cuFile in compatibility mode: nvidia-fs is not loaded"},
+		{"refused", library, "direct: cuFile does not start: cuFile error 5001: nvidia-fs is not loaded",
+			"through memory of the host: cuFile does not start"},
+		{"gds", filepath.Join(t.TempDir(), "none"), "direct: there is no cuFile (",
+			"through memory of the host: there is no cuFile ("},
+		{"gds", "", "direct: there is no cuFile (it is not looked for where HOPFEED_LIBCUDA names another driver",
+			"through memory of the host: there is no cuFile"},
 	} {
 		again := exec.Command(os.Args[0], "-test.run", "^TestSuite$/^files$|^TestReceiptOfAFile$", "-test.v")
 		again.Env = append(os.Environ(), "SOFTCUFILE="+c.mode, "HOPFEED_LIBCUFILE="+c.library, cuFileMode+"="+path)
@@ -153,7 +157,8 @@ func reading(t *testing.T, d *cuda.Device, f gds.File, content []byte, at, lengt
 	if err := f.ReadInto(b, at, length, offset); err != nil {
 		return err
 	}
-	s.Checksum(gds.NewTensor(sum, 1, 1, gds.Uint32), gds.Tensor{Buf: b, Offset: at, Rows: 1, Cols: int(length), Stride: int(length), DType: gds.Uint8})
+	s.Checksum(gds.NewTensor(sum, 1, 1, gds.Uint32),
+		gds.Tensor{Buf: b, Offset: at, Rows: 1, Cols: int(length), Stride: int(length), DType: gds.Uint8})
 	got := make([]uint32, 1)
 	if err := gds.Download(d, s, got, gds.NewTensor(sum, 1, 1, gds.Uint32)); err != nil {
 		t.Fatal(err)
@@ -177,7 +182,8 @@ func TestCuFileReadsIntoMemoryOfTheDevice(t *testing.T) {
 		t.Fatalf("%+v", f.Receipt())
 	}
 	before := soft.reads()
-	for _, c := range [][3]int64{{0, size, 0}, {4096, 5, 8192}, {8192, 100_000, 4096}, {0, size - 4096, 4096}, {0, 4096, 0}} {
+	for _, c := range [][3]int64{{0, size, 0}, {4096, 5, 8192}, {8192, 100_000, 4096}, {0, size - 4096, 4096},
+		{0, 4096, 0}} {
 		for _, most := range []uint64{0, 4096, 40_960} { // short reads
 			for _, pins := range []int32{0, 1} {
 				soft.short(most)
@@ -228,7 +234,8 @@ func TestWhatCuFileRefusesIsReadOtherwise(t *testing.T) {
 		soft.fail(1, c.with)
 		err = reading(t, d, f, content, 0, 50_000, 4096)
 		soft.fail(0, 0)
-		if !errors.Is(err, c.failing) || (err == nil) != (c.failing == nil) || err != nil && !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, c.failing) || (err == nil) != (c.failing == nil) || err != nil &&
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%d: %v", c.with, err)
 		}
 		want := gds.Receipt{Path: "direct", Reason: c.reason}
@@ -269,7 +276,8 @@ func TestFilesOfCuFileAreReadIntoPinnedMemory(t *testing.T) {
 	}
 	before := soft.reads()
 	if err := f.ReadInto(b, 0, 50_000, 0); err != nil || !bytes.Equal(b.Bytes(), content) || soft.reads() != before {
-		t.Errorf("%v, the right bytes: %t, %d reads by cuFile", err, bytes.Equal(b.Bytes(), content), soft.reads()-before)
+		t.Errorf("%v, the right bytes: %t, %d reads by cuFile", err, bytes.Equal(b.Bytes(), content),
+			soft.reads()-before)
 	}
 	s, err := d.NewStream()
 	if err != nil {

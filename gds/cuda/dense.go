@@ -46,7 +46,8 @@ func (s *stream) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta 
 			return
 		}
 		if multiplies(inner, a, b, c) {
-			call.err = s.gemm(transA, transB, alpha, a, b, beta, c, [3]uint64{call.args[0], call.args[3], call.args[6]}, inner)
+			call.err = s.gemm(transA, transB, alpha, a, b, beta, c, [3]uint64{call.args[0], call.args[3], call.args[6]},
+				inner)
 			return
 		}
 		call.size(m, n)

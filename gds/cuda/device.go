@@ -161,7 +161,8 @@ func (d *Device) errorf(format string, args ...any) error {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(), Storage: d.options.storage(), DirectStorage: hasDirectStorage()}
+	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(),
+		Storage: d.options.storage(), DirectStorage: hasDirectStorage()}
 }
 
 func (d *Device) Usage() gds.Usage {
@@ -184,7 +185,8 @@ func (d *Device) Close() error {
 		errs = append(errs, d.errorf("closed with %d streams open", d.streams))
 	}
 	if d.buffers > 0 {
-		errs = append(errs, d.errorf("closed with %d buffers of %d bytes not freed", d.buffers, d.usage.InUse+d.usage.PinnedInUse))
+		errs = append(errs, d.errorf("closed with %d buffers of %d bytes not freed", d.buffers,
+			d.usage.InUse+d.usage.PinnedInUse))
 	}
 	return errors.Join(append(errs, d.releaseUnused())...)
 }

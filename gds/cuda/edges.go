@@ -102,7 +102,8 @@ func (b block) bySource(c *call) {
 
 // sum requires the shapes of SumEdges or its backward pass, of rows by destination and by source.
 func (c *call) sum(byDestination, bySource, indices, weights gds.Tensor) {
-	c.require(byDestination.Cols == bySource.Cols && weights.Cols == indices.Cols && weights.Rows == indices.Rows, errShape)
+	c.require(byDestination.Cols == bySource.Cols && weights.Cols == indices.Cols && weights.Rows == indices.Rows,
+		errShape)
 	c.typed(byDestination, gds.Float32)
 	c.typed(bySource, gds.Float32)
 	c.typed(weights, gds.Float32)
@@ -148,9 +149,11 @@ func (c *call) attention(perDestination, stats gds.Tensor, perSource, scores []g
 		c.require(false, errShape)
 		return 1
 	}
-	c.require(perDestination.Cols == w && stats.Rows == perDestination.Rows && stats.Cols == 2*heads && perDestination.Rows <= n, errShape)
+	c.require(perDestination.Cols == w && stats.Rows == perDestination.Rows && stats.Cols == 2*heads &&
+		perDestination.Rows <= n, errShape)
 	for i := range perSource {
-		c.require(perSource[i].Rows == n && perSource[i].Cols == w && scores[i].Rows == n && scores[i].Cols == 2*heads, errShape)
+		c.require(perSource[i].Rows == n && perSource[i].Cols == w && scores[i].Rows == n && scores[i].Cols == 2*heads,
+			errShape)
 	}
 	return heads
 }
@@ -173,36 +176,38 @@ func (s *stream) AttendEdges(dst, stats, values, scores, offsets, indices gds.Te
 	})
 }
 
-func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
-	s.enqueue(edgeNames[3], []gds.Tensor{gradValues, gradScores, grad, stats, values, scores, offsets, indices}, func(c *call) {
-		heads := c.attention(grad, stats, []gds.Tensor{gradValues, values}, []gds.Tensor{gradScores, scores})
-		b := c.block(3, offsets, indices, grad.Rows, values.Rows, heads)
-		c.number(b.alphas)
-		c.number(b.slopes)
-		c.matrix(gradScores)
-		c.matrix(grad)
-		c.matrix(stats)
-		c.matrix(values)
-		c.matrix(scores)
-		c.number(b.offsets)
-		c.number(b.indices)
-		c.size(grad.Rows, heads)
-		c.number(uint64(grad.Cols / heads))
-		c.real(slope)
-		c.number(b.bad)
-		c.eachRow(attendEdgesGradScoresKernel, grad.Rows*heads)
-		b.bySource(c)
-		c.matrix(gradValues)
-		c.matrix(gradScores)
-		c.matrix(grad)
-		c.number(b.alphas)
-		c.number(b.slopes)
-		c.number(b.starts)
-		c.number(b.ordered)
-		c.number(b.to)
-		c.size(grad.Rows, values.Rows)
-		c.size(heads, grad.Cols/heads)
-		c.number(b.bad)
-		c.eachRow(attendEdgesGradValuesKernel, values.Rows*heads)
-	})
+func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor,
+	slope float32) {
+	s.enqueue(edgeNames[3], []gds.Tensor{gradValues, gradScores, grad, stats, values, scores, offsets, indices},
+		func(c *call) {
+			heads := c.attention(grad, stats, []gds.Tensor{gradValues, values}, []gds.Tensor{gradScores, scores})
+			b := c.block(3, offsets, indices, grad.Rows, values.Rows, heads)
+			c.number(b.alphas)
+			c.number(b.slopes)
+			c.matrix(gradScores)
+			c.matrix(grad)
+			c.matrix(stats)
+			c.matrix(values)
+			c.matrix(scores)
+			c.number(b.offsets)
+			c.number(b.indices)
+			c.size(grad.Rows, heads)
+			c.number(uint64(grad.Cols / heads))
+			c.real(slope)
+			c.number(b.bad)
+			c.eachRow(attendEdgesGradScoresKernel, grad.Rows*heads)
+			b.bySource(c)
+			c.matrix(gradValues)
+			c.matrix(gradScores)
+			c.matrix(grad)
+			c.number(b.alphas)
+			c.number(b.slopes)
+			c.number(b.starts)
+			c.number(b.ordered)
+			c.number(b.to)
+			c.size(grad.Rows, values.Rows)
+			c.size(heads, grad.Cols/heads)
+			c.number(b.bad)
+			c.eachRow(attendEdgesGradValuesKernel, values.Rows*heads)
+		})
 }

@@ -72,7 +72,8 @@ func (o outcome) err(d *Device, before uint64) error {
 	case labelNotBinary:
 		return d.errorf("SigmoidCrossEntropy: row %d has label %d, not 0 or 1, at place %d", o.row, o.value, o.column)
 	case offsetsDescend:
-		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
+		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeNames[o.what>>8], o.row,
+			o.value, o.limit)
 	case noSuchSource:
 		return d.errorf("%s: edge %d comes from source %d, of %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
 	case noSuchNode:

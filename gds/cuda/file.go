@@ -61,7 +61,8 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 			return err
 		}
 		to := C.uint64_t(start + uint64(bufOffset+done))
-		err := check(C.hopfeed_copy(handle(d.context), handle(s.stream), to, C.uint64_t(uintptr(s.memory)), C.size_t(n)))
+		err := check(C.hopfeed_copy(handle(d.context), handle(s.stream), to, C.uint64_t(uintptr(s.memory)),
+			C.size_t(n)))
 		if err == nil {
 			err = d.do(s.stream.Synchronize)
 		}

@@ -36,7 +36,8 @@ func (s *stream) Copy(dst, src gds.Tensor) {
 // longestRow is how many bytes apart rows may be that are copied by one call.
 const longestRow = math.MaxInt32
 
-func (s *stream) copyRows(to *buffer, dstStart uint64, dst gds.Tensor, from *buffer, srcStart uint64, src gds.Tensor) error {
+func (s *stream) copyRows(to *buffer, dstStart uint64, dst gds.Tensor, from *buffer, srcStart uint64,
+	src gds.Tensor) error {
 	size := int64(dst.DType.Size())
 	width, rows := C.size_t(int64(dst.Cols)*size), C.size_t(dst.Rows)
 	dstPitch, srcPitch := int64(dst.Stride)*size, int64(src.Stride)*size
@@ -52,9 +53,11 @@ func (s *stream) copyRows(to *buffer, dstStart uint64, dst gds.Tensor, from *buf
 	case dstPitch > longestRow || srcPitch > longestRow:
 		return errors.New("rows are more than 2 GiB apart")
 	case to.pinned || from.pinned || to.device.ordinal == from.device.ordinal:
-		return check(C.hopfeed_copy_rows(context, stream, C.uint64_t(dstStart), C.size_t(dstPitch), C.uint64_t(srcStart), C.size_t(srcPitch), width, rows))
+		return check(C.hopfeed_copy_rows(context, stream, C.uint64_t(dstStart), C.size_t(dstPitch),
+			C.uint64_t(srcStart), C.size_t(srcPitch), width, rows))
 	}
-	return check(C.hopfeed_copy_rows_to_peer(context, stream, handle(to.device.context), C.uint64_t(dstStart), C.size_t(dstPitch),
+	return check(C.hopfeed_copy_rows_to_peer(context, stream, handle(to.device.context), C.uint64_t(dstStart),
+		C.size_t(dstPitch),
 		handle(from.device.context), C.uint64_t(srcStart), C.size_t(srcPitch), width, rows))
 }
 
@@ -138,7 +141,8 @@ func (c *call) rows(to uint64, dst gds.Tensor, from uint64, src gds.Tensor, by u
 
 // scatterKernels are by the logarithm of the unit that they move.
 var scatterKernels = [5]*kernel{
-	newKernel("move", "scatter_1"), newKernel("move", "scatter_2"), newKernel("move", "scatter_4"), newKernel("move", "scatter_8"), newKernel("move", "scatter_16"),
+	newKernel("move", "scatter_1"), newKernel("move", "scatter_2"), newKernel("move", "scatter_4"),
+	newKernel("move", "scatter_8"), newKernel("move", "scatter_16"),
 }
 
 func (s *stream) Scatter(dst, src, index gds.Tensor) {
@@ -160,7 +164,8 @@ func (s *stream) Scatter(dst, src, index gds.Tensor) {
 }
 
 // fillKernels are by the logarithm of the size of an element.
-var fillKernels = [4]*kernel{newKernel("move", "fill_1"), newKernel("move", "fill_2"), newKernel("move", "fill_4"), newKernel("move", "fill_8")}
+var fillKernels = [4]*kernel{newKernel("move", "fill_1"), newKernel("move", "fill_2"), newKernel("move", "fill_4"),
+	newKernel("move", "fill_8")}
 
 func (s *stream) Fill(dst gds.Tensor, value float32) {
 	s.enqueue("Fill", []gds.Tensor{dst}, func(c *call) {

@@ -16,7 +16,8 @@ import (
 type failure C.CUresult
 
 func (f failure) Error() string {
-	return fmt.Sprintf("%s (%s)", C.GoString(C.hopfeed_error_name(C.CUresult(f))), C.GoString(C.hopfeed_error_text(C.CUresult(f))))
+	return fmt.Sprintf("%s (%s)", C.GoString(C.hopfeed_error_name(C.CUresult(f))),
+		C.GoString(C.hopfeed_error_text(C.CUresult(f))))
 }
 
 const (

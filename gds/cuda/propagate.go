@@ -23,10 +23,11 @@ type propagation struct {
 
 func newPropagation(code uint64, name string) propagation {
 	return propagation{
-		inOrder:  [2]*kernel{newKernel("propagate", "propagate_1_"+name), newKernel("propagate", "propagate_4_"+name)},
-		anyOrder: [2]*kernel{newKernel("propagate", "propagate_any_1_"+name), newKernel("propagate", "propagate_any_4_"+name)},
-		long:     newKernel("propagate", "propagate_long_"+name),
-		code:     code,
+		inOrder: [2]*kernel{newKernel("propagate", "propagate_1_"+name), newKernel("propagate", "propagate_4_"+name)},
+		anyOrder: [2]*kernel{newKernel("propagate", "propagate_any_1_"+name),
+			newKernel("propagate", "propagate_any_4_"+name)},
+		long: newKernel("propagate", "propagate_long_"+name),
+		code: code,
 	}
 }
 
@@ -43,9 +44,11 @@ const sumBlock = 1024
 const mostRows = 1<<32 - 2
 
 func (s *stream) Propagate(dst, src gds.Tensor, p gds.Product) {
-	s.enqueue("Propagate", []gds.Tensor{dst, src, p.Starts, p.Ends, p.Nodes, p.Weights, p.NodeFactors, p.RowFactors, p.Blend, p.NotFinite}, func(c *call) {
+	s.enqueue("Propagate", []gds.Tensor{dst, src, p.Starts, p.Ends, p.Nodes, p.Weights, p.NodeFactors, p.RowFactors,
+		p.Blend, p.NotFinite}, func(c *call) {
 		rows, cols, terms := dst.Rows, dst.Cols, p.Nodes.Cols
-		c.require(src.Cols == cols && isVector(p.Starts, rows) && isVector(p.Ends, rows) && isVector(p.Nodes, terms), errShape)
+		c.require(src.Cols == cols && isVector(p.Starts, rows) && isVector(p.Ends, rows) && isVector(p.Nodes, terms),
+			errShape)
 		c.require(dst.Dense() && src.Dense() && p.Blend.Dense(), errors.New("the rows of a matrix do not touch"))
 		c.require(rows <= mostRows, errors.New("there are too many rows"))
 		to, from := propagations[dst.DType], propagations[src.DType]
@@ -65,7 +68,8 @@ func (s *stream) Propagate(dst, src gds.Tensor, p gds.Product) {
 		}
 		start := c.address(src)
 		args := [...]uint64{
-			c.address(dst), start, c.typed(p.Starts, gds.Int64), c.typed(p.Ends, gds.Int64), c.typed(p.Nodes, gds.Uint32), uint64(terms),
+			c.address(dst), start, c.typed(p.Starts, gds.Int64), c.typed(p.Ends, gds.Int64),
+			c.typed(p.Nodes, gds.Uint32), uint64(terms),
 			c.optional(p.Weights, terms), c.optional(p.NodeFactors, src.Rows), c.optional(p.RowFactors, rows), blend,
 		}
 		notFinite := uint64(0)
@@ -112,7 +116,8 @@ func (s *stream) Propagate(dst, src gds.Tensor, p gds.Product) {
 		// There are no more parts of long rows than this, unless rows share terms: then blocks take several.
 		if most := min(terms/sumBlock, rows) * ((cols + 31) / 32); most > 0 {
 			pass()
-			c.launch(from.long, C.hopfeed_shape{grid_x: C.uint(min(most, 4*s.device.processors)), grid_y: 1, block_x: 32, block_y: 32})
+			c.launch(from.long, C.hopfeed_shape{grid_x: C.uint(min(most, 4*s.device.processors)), grid_y: 1,
+				block_x: 32, block_y: 32})
 		}
 	})
 }

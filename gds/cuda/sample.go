@@ -75,7 +75,8 @@ func (c *call) graph(g *gds.Graph, s gds.Sampling, offsets, nodes gds.Tensor) (v
 	if loops := c.vectorIn(g.Loops, gds.Uint32, n, true); g.AddLoops {
 		v.loops = loops
 	}
-	for flag, set := range map[uint64]bool{flagReplace: s.Replace, flagLabor: s.Labor, flagAddLoops: g.AddLoops, flagMean: g.Mean} {
+	for flag, set := range map[uint64]bool{flagReplace: s.Replace, flagLabor: s.Labor, flagAddLoops: g.AddLoops,
+		flagMean: g.Mean} {
 		if set {
 			v.flags |= flag
 		}
@@ -91,7 +92,8 @@ func (s *stream) CountSampled(offsets, total, nodes gds.Tensor, g *gds.Graph, o 
 	s.enqueue("CountSampled", []gds.Tensor{offsets, total, nodes}, func(c *call) {
 		v := c.graph(g, o, offsets, nodes)
 		c.require(isVector(total, 1), errShape)
-		starts, sum, from, n := c.typed(offsets, gds.Uint32), c.typed(total, gds.Int64), c.typed(nodes, gds.Uint32), nodes.Cols
+		starts, sum, from, n := c.typed(offsets, gds.Uint32), c.typed(total, gds.Int64), c.typed(nodes, gds.Uint32),
+			nodes.Cols
 		counts := starts + 4 // in place of what follows them
 		c.number(counts)
 		c.number(from)
@@ -200,7 +202,8 @@ func (s *stream) SampleEdges(sources, weights, offsets, nodes gds.Tensor, g *gds
 			c.number(v.flags)
 			c.each(chooseDrawnKernel, n)
 		}
-		for _, a := range []uint64{to, w, chosen, uint64(edges), starts, from, uint64(n), v.offsets, v.sources, uint64(v.Sources.Cols),
+		for _, a := range []uint64{to, w, chosen, uint64(edges), starts, from, uint64(n), v.offsets, v.sources,
+			uint64(v.Sources.Cols),
 			v.weights, v.row, v.column, v.loops, uint64(v.nodes), uint64(v.Fanout), v.flags} {
 			c.number(a)
 		}
@@ -217,7 +220,8 @@ func (s *stream) Relabel(ids, nodes, count, items gds.Tensor, known int) {
 		n := items.Cols
 		c.require(isVector(ids, n) && isVector(items, n) && isVector(nodes, nodes.Cols) && isVector(count, 1) &&
 			known >= 0 && known <= math.MaxUint32-n && nodes.Cols >= known+n, errShape)
-		to, all, counted, from := c.typed(ids, gds.Uint32), c.typed(nodes, gds.Uint32), c.typed(count, gds.Uint32), c.typed(items, gds.Uint32)
+		to, all, counted, from := c.typed(ids, gds.Uint32), c.typed(nodes, gds.Uint32), c.typed(count, gds.Uint32),
+			c.typed(items, gds.Uint32)
 		c.require(known+n <= mostEntered, errors.New("there are more than 2^31 nodes"))
 		if c.err != nil {
 			return
@@ -270,13 +274,15 @@ func (s *stream) Relabel(ids, nodes, count, items gds.Tensor, known int) {
 
 // gatherCachedKernels are by the logarithm of the unit that they move.
 var gatherCachedKernels = [5]*kernel{
-	newKernel("sample", "gather_cached_1"), newKernel("sample", "gather_cached_2"), newKernel("sample", "gather_cached_4"),
+	newKernel("sample", "gather_cached_1"), newKernel("sample", "gather_cached_2"),
+	newKernel("sample", "gather_cached_4"),
 	newKernel("sample", "gather_cached_8"), newKernel("sample", "gather_cached_16"),
 }
 
 func (s *stream) GatherCached(dst, cached, src, slots, index, hits gds.Tensor) {
 	s.enqueue("GatherCached", []gds.Tensor{dst, cached, src, slots, index, hits}, func(c *call) {
-		c.require(isVector(index, dst.Rows) && isVector(slots, src.Rows) && isVector(hits, 1) && dst.Cols == src.Cols && (cached.Rows == 0 || dst.Cols == cached.Cols), errShape)
+		c.require(isVector(index, dst.Rows) && isVector(slots, src.Rows) && isVector(hits, 1) && dst.Cols == src.Cols &&
+			(cached.Rows == 0 || dst.Cols == cached.Cols), errShape)
 		if c.err != nil || dst.Rows == 0 || dst.Cols == 0 {
 			return
 		}

@@ -78,8 +78,10 @@ func use() (err error) {
 func TestEveryCallThatFailsIsAnError(t *testing.T) {
 	soft := testdevice.Software(t)
 	for _, function := range []string{
-		"cuDeviceGet", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload",
-		"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventCreate", "cuEventRecord", "cuMemAlloc_v2", "cuMemFree_v2",
+		"cuDeviceGet", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadData",
+		"cuModuleGetFunction", "cuModuleUnload",
+		"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventCreate",
+		"cuEventRecord", "cuMemAlloc_v2", "cuMemFree_v2",
 		"cuMemHostAlloc", "cuMemFreeHost", "cuMemsetD8Async", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuLaunchKernel",
 	} {
 		fails := 0
@@ -183,7 +185,8 @@ func TestAGroupThatCannotBeMadeIsDroppedAndTheStreamGoesOn(t *testing.T) {
 		s.Fill(x, value)
 		return grouper.EndGroup()
 	}
-	for i, function := range []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuLaunchKernel", "cuGraphLaunch", "cuGraphExecUpdate_v2"} {
+	for i, function := range []string{"cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuStreamEndCapture",
+		"cuLaunchKernel", "cuGraphLaunch", "cuGraphExecUpdate_v2"} {
 		s.Fill(x, float32(i))
 		soft.Fail(function, 1, testdevice.Unknown)
 		err := fill(-1)

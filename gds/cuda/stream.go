@@ -98,7 +98,8 @@ func (s *stream) WaitEvent(of gds.Event) {
 		return
 	}
 	if e.recorded && !e.stream.hasEnded() {
-		if err := check(C.hopfeed_wait_event(handle(s.device.context), handle(s.stream), handle(e.event))); err != nil && s.err == nil {
+		if err := check(C.hopfeed_wait_event(handle(s.device.context), handle(s.stream),
+			handle(e.event))); err != nil && s.err == nil {
 			s.fail("WaitEvent", nil, err)
 		}
 	}

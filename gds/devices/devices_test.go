@@ -31,7 +31,8 @@ func TestTheListKnowsWhatOpenDevicesSay(t *testing.T) {
 			continue
 		}
 		// Other programs may use a GPU too.
-		if info := opened[0].Info(); info != k.Info || k.Name != "cuda" && info.MemoryBytes != k.FreeBytes || k.FreeBytes > info.MemoryBytes {
+		if info := opened[0].Info(); info != k.Info || k.Name != "cuda" && info.MemoryBytes != k.FreeBytes ||
+			k.FreeBytes > info.MemoryBytes {
 			t.Errorf("%s: %+v, and listed as %+v with %d bytes free", k.Name, info, k.Info, k.FreeBytes)
 		}
 		for i, d := range opened {
@@ -50,7 +51,8 @@ func TestTheListKnowsWhatOpenDevicesSay(t *testing.T) {
 }
 
 func TestEmulatedDevicesComeBeforeTheHost(t *testing.T) {
-	if k := Default(Options{Emulate: cards}); k.Name != "emulated" || k.Count != 3 || k.Info.Unified || k.Info.MemoryBytes != 1<<20 {
+	if k := Default(Options{Emulate: cards}); k.Name != "emulated" || k.Count != 3 || k.Info.Unified ||
+		k.Info.MemoryBytes != 1<<20 {
 		t.Errorf("%+v", k)
 	}
 	if k := Default(Options{}); k.Name == "emulated" || k.Count < 1 {

@@ -22,7 +22,8 @@ func Example() {
 			fmt.Printf("no %s: %s\n", kind.Name, kind.WhyNone)
 			continue
 		}
-		fmt.Printf("%d %s, memory of its own: %t, %d MiB free\n", kind.Count, kind.Name, !kind.Info.Unified, kind.FreeBytes>>20)
+		fmt.Printf("%d %s, memory of its own: %t, %d MiB free\n", kind.Count, kind.Name, !kind.Info.Unified,
+			kind.FreeBytes>>20)
 	}
 	opened, err := devices.Default(options).Open(2)
 	if err != nil {

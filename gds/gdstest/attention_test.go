@@ -56,48 +56,53 @@ const attentionTolerance = 2e-5
 
 var attentionTests = []test{
 	{"Attention attends among the tokens of a row, and its backward pass is its slope", func(b *fixture) {
-		for _, s := range []struct{ rows, tokens, heads, size int }{{0, 2, 1, 3}, {1, 1, 1, 1}, {2, 3, 1, 5}, {3, 4, 2, 4}, {70, 2, 3, 3}, {2, 5, 1, 40}, {300, 4, 2, 33}} {
+		for _, s := range []struct{ rows, tokens, heads, size int }{{0, 2, 1, 3}, {1, 1, 1, 1}, {2, 3, 1, 5},
+			{3, 4, 2, 4}, {70, 2, 3, 3}, {2, 5, 1, 40}, {300, 4, 2, 33}} {
 			width := s.heads * s.size
 			for _, l := range layouts {
-				b.at(fmt.Sprintf("rows=%d,tokens=%d,heads=%d,size=%d,%s", s.rows, s.tokens, s.heads, s.size, l.name), func(b *fixture) {
-					cols := s.tokens * width
-					x, grad := b.normal(s.rows*3*cols), b.normal(s.rows*cols)
-					qkv, out := b.floats(l, s.rows, 3*cols, x), b.floats(strided, s.rows, cols, nil)
-					weights := b.floats(dense, s.rows, s.heads*s.tokens*s.tokens, nil)
-					b.stream.Attention(out.Tensor, weights.Tensor, qkv.Tensor, s.tokens, s.heads)
-					gqkv, g := b.floats(l, s.rows, 3*cols, nil), b.floats(l, s.rows, cols, grad)
-					b.stream.AttentionGrad(gqkv.Tensor, g.Tensor, weights.Tensor, qkv.Tensor, s.tokens, s.heads)
-					var wantOut, wantWeights []float64
-					wide, wideGrad := widen(x), widen(grad)
-					for i := range s.rows {
-						o, w := attention(wide[i*3*cols:][:3*cols], s.tokens, s.heads)
-						wantOut, wantWeights = append(wantOut, o...), append(wantWeights, w...)
-					}
-					near := func(want []float64) func(i int) (float64, float64) {
-						return func(i int) (float64, float64) { return want[i], attentionTolerance * (1 + math.Abs(want[i])) }
-					}
-					b.expect(b.read(weights), len(wantWeights), near(wantWeights))
-					b.expect(b.read(out), len(wantOut), near(wantOut))
-					got := b.read(gqkv)
-					if s.rows > 3 { // differences of all rows would take long
-						for i := range got {
-							if i/(3*cols)%(s.rows-1) != 0 {
-								got[i] = 0
+				b.at(fmt.Sprintf("rows=%d,tokens=%d,heads=%d,size=%d,%s", s.rows, s.tokens, s.heads, s.size, l.name),
+					func(b *fixture) {
+						cols := s.tokens * width
+						x, grad := b.normal(s.rows*3*cols), b.normal(s.rows*cols)
+						qkv, out := b.floats(l, s.rows, 3*cols, x), b.floats(strided, s.rows, cols, nil)
+						weights := b.floats(dense, s.rows, s.heads*s.tokens*s.tokens, nil)
+						b.stream.Attention(out.Tensor, weights.Tensor, qkv.Tensor, s.tokens, s.heads)
+						gqkv, g := b.floats(l, s.rows, 3*cols, nil), b.floats(l, s.rows, cols, grad)
+						b.stream.AttentionGrad(gqkv.Tensor, g.Tensor, weights.Tensor, qkv.Tensor, s.tokens, s.heads)
+						var wantOut, wantWeights []float64
+						wide, wideGrad := widen(x), widen(grad)
+						for i := range s.rows {
+							o, w := attention(wide[i*3*cols:][:3*cols], s.tokens, s.heads)
+							wantOut, wantWeights = append(wantOut, o...), append(wantWeights, w...)
+						}
+						near := func(want []float64) func(i int) (float64, float64) {
+							return func(i int) (float64, float64) {
+								return want[i],
+									attentionTolerance * (1 + math.Abs(want[i]))
 							}
 						}
-					}
-					b.expect(got, len(x), func(i int) (float64, float64) {
-						row := i / (3 * cols)
-						if s.rows > 3 && row%(s.rows-1) != 0 {
-							return 0, 0
+						b.expect(b.read(weights), len(wantWeights), near(wantWeights))
+						b.expect(b.read(out), len(wantOut), near(wantOut))
+						got := b.read(gqkv)
+						if s.rows > 3 { // differences of all rows would take long
+							for i := range got {
+								if i/(3*cols)%(s.rows-1) != 0 {
+									got[i] = 0
+								}
+							}
 						}
-						want := slope(wide[row*3*cols:][:3*cols], i%(3*cols), 1e-5, func() float64 {
-							o, _ := attention(wide[row*3*cols:][:3*cols], s.tokens, s.heads)
-							return inner(o, wideGrad[row*cols:][:cols])
+						b.expect(got, len(x), func(i int) (float64, float64) {
+							row := i / (3 * cols)
+							if s.rows > 3 && row%(s.rows-1) != 0 {
+								return 0, 0
+							}
+							want := slope(wide[row*3*cols:][:3*cols], i%(3*cols), 1e-5, func() float64 {
+								o, _ := attention(wide[row*3*cols:][:3*cols], s.tokens, s.heads)
+								return inner(o, wideGrad[row*cols:][:cols])
+							})
+							return want, 4 * attentionTolerance * (1 + math.Abs(want))
 						})
-						return want, 4 * attentionTolerance * (1 + math.Abs(want))
 					})
-				})
 			}
 		}
 	}},
@@ -123,7 +128,8 @@ var attentionTests = []test{
 				for j, v := range wide {
 					size += math.Abs(v) * p[row+j]
 				}
-				return p[i] * (wide[i%cols] - inner(wide, p[row:][:cols])), p[i] * near(3*cols, size+math.Abs(wide[i%cols]))
+				return p[i] * (wide[i%cols] - inner(wide, p[row:][:cols])),
+					p[i] * near(3*cols, size+math.Abs(wide[i%cols]))
 			}
 			b.expect(b.read(result), rows*cols, want)
 			b.expect(b.read(g), rows*cols, want)
@@ -140,7 +146,8 @@ var attentionTests = []test{
 			rows, tokens, width := s[0], s[1], s[2]
 			for _, l := range layouts {
 				b.at(fmt.Sprintf("rows=%d,tokens=%d,width=%d,%s", rows, tokens, width, l.name), func(b *fixture) {
-					x, w, grad, before := b.normal(rows*tokens*width), b.normal(rows*tokens), b.normal(rows*width), b.normal(rows*tokens*width)
+					x, w, grad, before := b.normal(rows*tokens*width), b.normal(rows*tokens), b.normal(rows*width),
+						b.normal(rows*tokens*width)
 					all, weights := b.floats(l, rows, tokens*width, x), b.floats(strided, rows, tokens, w)
 					dst, g := b.floats(strided, rows, width, nil), b.floats(l, rows, width, grad)
 					gw, gx := b.floats(l, rows, tokens, nil), b.floats(l, rows, tokens*width, before)
@@ -152,7 +159,8 @@ var attentionTests = []test{
 						for t := range tokens {
 							size += math.Abs(wideW[row*tokens+t] * wideX[(row*tokens+t)*width+i%width])
 						}
-						return weigh(wideW[row*tokens:][:tokens], wideX[row*tokens*width:][:tokens*width])[i%width], near(tokens, size)
+						return weigh(wideW[row*tokens:][:tokens], wideX[row*tokens*width:][:tokens*width])[i%width],
+							near(tokens, size)
 					})
 					b.expect(b.read(gw), rows*tokens, func(i int) (float64, float64) {
 						token, g, size := wideX[i*width:][:width], wideGrad[i/tokens*width:][:width], 0.0
@@ -174,7 +182,8 @@ var attentionTests = []test{
 		qkv := b.floats(strided, rows, 3*tokens*heads*size, b.normal(rows*3*tokens*heads*size))
 		var first uint64
 		for i := range 3 {
-			dst, weights := b.floats(dense, rows, tokens*heads*size, nil), b.floats(dense, rows, heads*tokens*tokens, nil)
+			dst, weights := b.floats(dense, rows, tokens*heads*size, nil),
+				b.floats(dense, rows, heads*tokens*tokens, nil)
 			b.stream.Attention(dst.Tensor, weights.Tensor, qkv.Tensor, tokens, heads)
 			digest := rng.Derive(0, string(b.bytes(dst))+string(b.bytes(weights)))
 			if i == 0 {

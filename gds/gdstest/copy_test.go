@@ -9,7 +9,8 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-var allTypes = []gds.DType{gds.Float32, gds.Float16, gds.BFloat16, gds.Int32, gds.Uint32, gds.Int64, gds.Int8, gds.Uint8}
+var allTypes = []gds.DType{gds.Float32, gds.Float16, gds.BFloat16, gds.Int32, gds.Uint32, gds.Int64, gds.Int8,
+	gds.Uint8}
 
 var copyTests = []test{
 	{"Copy copies views of any type", func(b *fixture) {
@@ -44,7 +45,8 @@ var copyTests = []test{
 	}},
 	{"pinned memory is copied to pinned memory", func(b *fixture) {
 		values := b.random(40 * 7)
-		src, dst := b.arrayIn(b.pin, strided, 40, 7, gds.Uint8, values), b.arrayIn(b.pin, shifted, 40, 7, gds.Uint8, nil)
+		src, dst := b.arrayIn(b.pin, strided, 40, 7, gds.Uint8, values),
+			b.arrayIn(b.pin, shifted, 40, 7, gds.Uint8, nil)
 		b.stream.Copy(dst.Tensor, src.Tensor)
 		if !bytes.Equal(b.bytes(dst), values) {
 			b.Error("other bytes")
@@ -55,7 +57,8 @@ var copyTests = []test{
 			values, got := b.random(30*5*8), make([]byte, 30*5*8)
 			x := b.array(l, 30, 5, gds.Int64, nil)
 			before := b.device.Usage().PinnedInUse
-			if err := errors.Join(gds.Upload(b.device, b.stream, x.Tensor, values), gds.Download(b.device, b.stream, got, x.Tensor)); err != nil {
+			if err := errors.Join(gds.Upload(b.device, b.stream, x.Tensor, values),
+				gds.Download(b.device, b.stream, got, x.Tensor)); err != nil {
 				b.Fatal(err)
 			}
 			if !bytes.Equal(got, values) || !bytes.Equal(b.bytes(x), values) {
@@ -63,7 +66,8 @@ var copyTests = []test{
 			}
 			for _, n := range []int{0, len(values) - 1, len(values) + 1} {
 				other := make([]byte, n)
-				if gds.Upload(b.device, b.stream, x.Tensor, other) == nil || gds.Download(b.device, b.stream, other, x.Tensor) == nil {
+				if gds.Upload(b.device, b.stream, x.Tensor, other) == nil ||
+					gds.Download(b.device, b.stream, other, x.Tensor) == nil {
 					b.Errorf("%d bytes were copied for %d", n, len(values))
 				}
 			}
@@ -77,13 +81,16 @@ var copyTests = []test{
 			b.eachShape(func(b *fixture, l layout, rows, cols int) {
 				for _, to := range layouts {
 					values := b.random(rows * cols * 2)
-					src, there := b.array(l, rows, cols, gds.Float16, values), peer.array(to, rows, cols, gds.Float16, nil)
-					here, again := b.array(to, rows, cols, gds.Float16, nil), peer.array(l, rows, cols, gds.Float16, nil)
+					src, there := b.array(l, rows, cols, gds.Float16, values),
+						peer.array(to, rows, cols, gds.Float16, nil)
+					here, again := b.array(to, rows, cols, gds.Float16, nil),
+						peer.array(l, rows, cols, gds.Float16, nil)
 					b.stream.Copy(there.Tensor, src.Tensor)
 					b.stream.Copy(here.Tensor, there.Tensor)
 					b.sync()
 					peer.stream.Copy(again.Tensor, here.Tensor)
-					for who, got := range map[string][]byte{"there": peer.bytes(there), "and back": b.bytes(here), "by the other's stream": peer.bytes(again)} {
+					for who, got := range map[string][]byte{"there": peer.bytes(there), "and back": b.bytes(here),
+						"by the other's stream": peer.bytes(again)} {
 						if !bytes.Equal(got, values) {
 							b.Errorf("%v to %v %s: other bytes", src.Tensor, there.Tensor, who)
 						}
@@ -95,7 +102,8 @@ var copyTests = []test{
 	{"pinned memory of another device is as good", func(b *fixture) {
 		b.withPeer(func(b, peer *fixture) {
 			values := b.random(1000)
-			in, x, out := peer.arrayIn(peer.pin, dense, 10, 100, gds.Int8, values), b.array(strided, 10, 100, gds.Int8, nil), peer.arrayIn(peer.pin, strided, 10, 100, gds.Int8, nil)
+			in, x, out := peer.arrayIn(peer.pin, dense, 10, 100, gds.Int8, values),
+				b.array(strided, 10, 100, gds.Int8, nil), peer.arrayIn(peer.pin, strided, 10, 100, gds.Int8, nil)
 			b.stream.Copy(x.Tensor, in.Tensor)
 			b.stream.Copy(out.Tensor, x.Tensor)
 			b.sync()

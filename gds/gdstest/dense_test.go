@@ -50,7 +50,8 @@ var denseTests = []test{
 				for _, l := range layouts {
 					for _, scale := range [][2]float32{{1, 0}, {1, 1}, {-0.75, 0.3}, {0, 2}} {
 						alpha, beta := scale[0], scale[1]
-						name := fmt.Sprintf("m=%d,n=%d,k=%d,transA=%t,transB=%t,alpha=%v,beta=%v,%s", m, n, inner, transA, transB, alpha, beta, l.name)
+						name := fmt.Sprintf("m=%d,n=%d,k=%d,transA=%t,transB=%t,alpha=%v,beta=%v,%s", m, n, inner,
+							transA, transB, alpha, beta, l.name)
 						b.at(name, func(b *fixture) {
 							va, vb := b.normal(m*inner), b.normal(inner*n)
 							rowsA, colsA := sides(transA, m, inner)

@@ -120,20 +120,26 @@ var edgeTests = []test{
 		for _, s := range blockSizes {
 			for _, cols := range []int{0, 1, 5, 16, 40, 129, 300} {
 				for _, l := range layouts {
-					b.at(fmt.Sprintf("destinations=%d,sources=%d,degree=%d,cols=%d,%s", s[0], s[1], s[2], cols, l.name), func(b *fixture) {
-						e := b.between(s[0], s[1], s[2])
-						offsets, indices, weights := b.uploadEdges(l, e)
-						x, grad := b.normal(e.sources*cols), b.normal(e.destinations*cols)
-						for _, dstLayout := range []layout{l, strided} {
-							dst, gradX := b.floats(dstLayout, e.destinations, cols, nil), b.floats(dstLayout, e.sources, cols, nil)
-							b.stream.SumEdges(dst.Tensor, b.floats(l, e.sources, cols, x).Tensor, offsets, indices, weights)
-							b.stream.SumEdgesGrad(gradX.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, offsets, indices, weights)
-							sum, magnitude, terms := e.sum(x, cols, false)
-							b.expect(b.read(dst), len(sum), func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
-							sum, magnitude, terms = e.sum(grad, cols, true)
-							b.expect(b.read(gradX), len(sum), func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
-						}
-					})
+					b.at(fmt.Sprintf("destinations=%d,sources=%d,degree=%d,cols=%d,%s", s[0], s[1], s[2], cols, l.name),
+						func(b *fixture) {
+							e := b.between(s[0], s[1], s[2])
+							offsets, indices, weights := b.uploadEdges(l, e)
+							x, grad := b.normal(e.sources*cols), b.normal(e.destinations*cols)
+							for _, dstLayout := range []layout{l, strided} {
+								dst, gradX := b.floats(dstLayout, e.destinations, cols, nil),
+									b.floats(dstLayout, e.sources, cols, nil)
+								b.stream.SumEdges(dst.Tensor, b.floats(l, e.sources, cols, x).Tensor, offsets, indices,
+									weights)
+								b.stream.SumEdgesGrad(gradX.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, offsets,
+									indices, weights)
+								sum, magnitude, terms := e.sum(x, cols, false)
+								b.expect(b.read(dst), len(sum),
+									func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
+								sum, magnitude, terms = e.sum(grad, cols, true)
+								b.expect(b.read(gradX), len(sum),
+									func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
+							}
+						})
 				}
 			}
 		}
@@ -144,20 +150,29 @@ var edgeTests = []test{
 			for _, width := range [][2]int{{1, 1}, {1, 5}, {2, 3}, {4, 16}, {3, 40}} { // heads, and columns of each
 				heads, cols := width[0], width[0]*width[1]
 				for part, l := range layouts {
-					b.at(fmt.Sprintf("destinations=%d,sources=%d,degree=%d,heads=%d,size=%d,%s", s[0], s[1], s[2], heads, width[1], l.name), func(b *fixture) {
+					b.at(fmt.Sprintf("destinations=%d,sources=%d,degree=%d,heads=%d,size=%d,%s", s[0], s[1], s[2],
+						heads, width[1], l.name), func(b *fixture) {
 						e := b.between(s[0], s[1], s[2])
 						offsets, indices, _ := b.uploadEdges(l, e)
-						x, y, grad := b.normal(e.sources*cols), b.normal(e.sources*2*heads), b.normal(e.destinations*cols)
+						x, y, grad := b.normal(e.sources*cols), b.normal(e.sources*2*heads),
+							b.normal(e.destinations*cols)
 						values, scores := b.floats(l, e.sources, cols, x), b.floats(l, e.sources, 2*heads, y)
-						dst, stats := b.floats(strided, e.destinations, cols, nil), b.floats(dense, e.destinations, 2*heads, nil)
-						gradValues, gradScores := b.floats(l, e.sources, cols, nil), b.floats(strided, e.sources, 2*heads, nil)
-						b.stream.AttendEdges(dst.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, leak)
-						b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, stats.Tensor,
+						dst, stats := b.floats(strided, e.destinations, cols, nil),
+							b.floats(dense, e.destinations, 2*heads, nil)
+						gradValues, gradScores := b.floats(l, e.sources, cols, nil),
+							b.floats(strided, e.sources, 2*heads, nil)
+						b.stream.AttendEdges(dst.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices,
+							leak)
+						b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor,
+							b.floats(l, e.destinations, cols, grad).Tensor, stats.Tensor,
 							values.Tensor, scores.Tensor, offsets, indices, leak)
 						wideX, wideY, wideGrad := widen(x), widen(y), widen(grad)
 						out, wantStats := e.attend(wideX, wideY, cols, heads, leak)
 						near := func(want []float64) func(i int) (float64, float64) {
-							return func(i int) (float64, float64) { return want[i], attentionTolerance * (1 + math.Abs(want[i])) }
+							return func(i int) (float64, float64) {
+								return want[i],
+									attentionTolerance * (1 + math.Abs(want[i]))
+							}
 						}
 						b.expect(b.read(dst), len(out), near(out))
 						b.expect(b.read(stats), len(wantStats), near(wantStats))
@@ -189,7 +204,8 @@ var edgeTests = []test{
 		const cols, heads = 48, 3
 		e := b.between(900, 2000, 30)
 		offsets, indices, weights := b.uploadEdges(dense, e)
-		values, scores := b.floats(dense, e.sources, cols, b.normal(e.sources*cols)), b.floats(dense, e.sources, 2*heads, b.normal(e.sources*2*heads))
+		values, scores := b.floats(dense, e.sources, cols, b.normal(e.sources*cols)),
+			b.floats(dense, e.sources, 2*heads, b.normal(e.sources*2*heads))
 		grad := b.floats(dense, e.destinations, cols, b.normal(e.destinations*cols))
 		var first uint64
 		for i := range 3 {
@@ -199,7 +215,8 @@ var edgeTests = []test{
 			b.stream.SumEdges(sum.Tensor, values.Tensor, offsets, indices, weights)
 			b.stream.SumEdgesGrad(sumGrad.Tensor, grad.Tensor, offsets, indices, weights)
 			b.stream.AttendEdges(out.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, 0.2)
-			b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, grad.Tensor, stats.Tensor, values.Tensor, scores.Tensor, offsets, indices, 0.2)
+			b.stream.AttendEdgesGrad(gradValues.Tensor, gradScores.Tensor, grad.Tensor, stats.Tensor, values.Tensor,
+				scores.Tensor, offsets, indices, 0.2)
 			text := ""
 			for _, a := range []*array{sum, sumGrad, out, stats, gradValues, gradScores} {
 				text += string(b.bytes(a))
@@ -212,13 +229,17 @@ var edgeTests = []test{
 		}
 	}},
 	{"an edge from a source that does not exist poisons the stream", func(b *fixture) {
-		e := edges{destinations: 1, sources: 2, offsets: []uint32{0, 2}, indices: []uint32{1, 2}, weights: []float32{1, 1}}
+		e := edges{destinations: 1, sources: 2, offsets: []uint32{0, 2}, indices: []uint32{1, 2},
+			weights: []float32{1, 1}}
 		offsets, indices, weights := b.uploadEdges(dense, e)
 		x, y := b.floats(dense, 2, 2, make([]float32, 4)), b.floats(dense, 1, 2, make([]float32, 2))
 		for name, call := range map[string]func(s gds.Stream){
 			"SumEdges":     func(s gds.Stream) { s.SumEdges(y.Tensor, x.Tensor, offsets, indices, weights) },
 			"SumEdgesGrad": func(s gds.Stream) { s.SumEdgesGrad(x.Tensor, y.Tensor, offsets, indices, weights) },
-			"AttendEdges":  func(s gds.Stream) { s.AttendEdges(y.Tensor, y.Tensor, x.Tensor, x.Tensor, offsets, indices, 0) },
+			"AttendEdges": func(s gds.Stream) {
+				s.AttendEdges(y.Tensor, y.Tensor, x.Tensor, x.Tensor, offsets, indices,
+					0)
+			},
 		} {
 			s := b.newStream()
 			call(s)
@@ -228,7 +249,8 @@ var edgeTests = []test{
 		}
 	}},
 	{"AttendEdges of huge scores is finite", func(b *fixture) {
-		e := edges{destinations: 1, sources: 2, offsets: []uint32{0, 2}, indices: []uint32{0, 1}, weights: []float32{1, 1}}
+		e := edges{destinations: 1, sources: 2, offsets: []uint32{0, 2}, indices: []uint32{0, 1},
+			weights: []float32{1, 1}}
 		offsets, indices, _ := b.uploadEdges(dense, e)
 		dst, stats := b.floats(dense, 1, 1, nil), b.floats(dense, 1, 2, nil)
 		values, scores := b.floats(dense, 2, 1, []float32{3, 5}), b.floats(dense, 2, 2, []float32{1e38, 1e38, 1e30, 0})

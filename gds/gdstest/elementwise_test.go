@@ -52,7 +52,8 @@ var elementwiseTests = []test{
 					vo[i] = 0
 				}
 			}
-			grad, out, dst := b.floats(l, rows, cols, vg), b.floats(l, rows, cols, vo), b.floats(strided, rows, cols, nil)
+			grad, out, dst := b.floats(l, rows, cols, vg), b.floats(l, rows, cols, vo),
+				b.floats(strided, rows, cols, nil)
 			b.stream.ReLUGrad(dst.Tensor, grad.Tensor, out.Tensor, 2.5)
 			b.stream.ReLUGrad(grad.Tensor, grad.Tensor, out.Tensor, 2.5)
 			want := func(i int) (float64, float64) {
@@ -69,7 +70,8 @@ var elementwiseTests = []test{
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, slope := range []float32{0.25, -0.5} {
 				values, grad, before := b.normal(rows*cols), b.normal(rows*cols), b.normal(1)
-				src, g, dst := b.floats(l, rows, cols, values), b.floats(l, rows, cols, grad), b.floats(strided, rows, cols, nil)
+				src, g, dst := b.floats(l, rows, cols, values), b.floats(l, rows, cols, grad),
+					b.floats(strided, rows, cols, nil)
 				s, gs := b.floats(shifted, 1, 1, []float32{slope}), b.floats(shifted, 1, 1, before)
 				by := func(i int) float64 {
 					if values[i] > 0 {
@@ -103,7 +105,8 @@ var elementwiseTests = []test{
 	{"Mul multiplies, in place or not", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			vx, vy := b.normal(rows*cols), b.normal(rows*cols)
-			x, y, dst := b.floats(l, rows, cols, vx), b.floats(shifted, rows, cols, vy), b.floats(strided, rows, cols, nil)
+			x, y, dst := b.floats(l, rows, cols, vx), b.floats(shifted, rows, cols, vy),
+				b.floats(strided, rows, cols, nil)
 			b.stream.Mul(dst.Tensor, x.Tensor, y.Tensor)
 			b.stream.Mul(x.Tensor, x.Tensor, y.Tensor)
 			want := func(i int) (float64, float64) {
@@ -138,7 +141,8 @@ var elementwiseTests = []test{
 	{"ReLUDropout is ReLU, then Dropout", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			x := b.normal(rows * cols)
-			src, want, dst := b.floats(l, rows, cols, x), b.floats(dense, rows, cols, nil), b.floats(strided, rows, cols, nil)
+			src, want, dst := b.floats(l, rows, cols, x), b.floats(dense, rows, cols, nil),
+				b.floats(strided, rows, cols, nil)
 			b.stream.ReLU(want.Tensor, src.Tensor)
 			b.stream.Dropout(want.Tensor, want.Tensor, 0.3, 5)
 			b.stream.ReLUDropout(dst.Tensor, src.Tensor, 0.3, 5)

@@ -157,7 +157,8 @@ var fileTests = []test{
 		const size = 5*page + 100
 		b.onDisk(size, func(b *fixture, _ string, content []byte, file gds.File) {
 			for _, r := range [][2]int{ // offset, length
-				{0, size}, {0, page}, {0, 1}, {page, 2 * page}, {2 * page, 5000}, {5 * page, 100}, {4 * page, page + 100}, {3 * page, 0},
+				{0, size}, {0, page}, {0, 1}, {page, 2 * page}, {2 * page, 5000}, {5 * page, 100},
+				{4 * page, page + 100}, {3 * page, 0},
 				{5 * page, 99}, {4 * page, page + 1},
 			} {
 				checkRead(b, file, content, 0, r[1], r[0])
@@ -209,9 +210,11 @@ var fileTests = []test{
 	{"a file that ends early is named", func(b *fixture) {
 		b.onDisk(page+100, func(b *fixture, path string, _ []byte, file gds.File) {
 			buffer := b.alloc(4 * page)
-			for _, r := range [][2]int64{{0, page + 101}, {page, 101}, {page, 2 * page}, {2 * page, 1}, {100 * page, page}} {
+			for _, r := range [][2]int64{{0, page + 101}, {page, 101}, {page, 2 * page}, {2 * page, 1},
+				{100 * page, page}} {
 				err := file.ReadInto(buffer, 0, r[1], r[0])
-				if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprint(r[0])) {
+				if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), path) ||
+					!strings.Contains(err.Error(), fmt.Sprint(r[0])) {
 					b.Errorf("%d bytes at %d of %d: %v", r[1], r[0], page+100, err)
 				}
 			}
@@ -263,7 +266,9 @@ var fileTests = []test{
 		before := file.Receipt()
 		checkRead(b, file, content, 0, 2*page, page)
 		checkRead(b, file, content, 0, 3*page, 0)
-		if after := file.Receipt(); before.Path == "direct" && (after.Path != "buffered" || !strings.Contains(after.Reason, vfs.ErrNoDirect.Error()) || !strings.Contains(after.Reason, "4096")) {
+		if after := file.Receipt(); before.Path == "direct" &&
+			(after.Path != "buffered" || !strings.Contains(after.Reason, vfs.ErrNoDirect.Error()) ||
+				!strings.Contains(after.Reason, "4096")) {
 			b.Errorf("read by %+v, then by %+v", before, after)
 		}
 		if err := file.Close(); err != nil {
@@ -283,7 +288,8 @@ var fileTests = []test{
 			buffer := b.alloc(page)
 			fault.FailAt(fault.Operations()+1, syscall.EIO)
 			err = file.ReadInto(buffer, 0, page, page)
-			if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "4096 bytes at 4096") {
+			if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), "4096 bytes at 4096") {
 				b.Errorf("got %v", err)
 			}
 			if after := file.Receipt(); after != before {

@@ -84,7 +84,8 @@ var lossTests = []test{
 	{"the loss of huge logits is finite", func(b *fixture) {
 		logits := b.floats(dense, 2, 3, []float32{3e38, -3e38, 0, -3e38, -3e38, -3e38})
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 2, 3, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, b.ints(0, 2).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, logits.Tensor, b.ints(0, 2).Tensor, gds.Tensor{},
+			gds.Tensor{}, 1)
 		b.expect(b.read(loss), 1, func(int) (float64, float64) { return math.Log(3), 1e-6 })
 		want := []float64{0, 0, 0, 1.0 / 3, 1.0 / 3, -2.0 / 3}
 		b.expect(b.read(grad), 6, func(i int) (float64, float64) { return want[i], 1e-6 })
@@ -92,7 +93,8 @@ var lossTests = []test{
 	{"the loss of what is not a number is not a number", func(b *fixture) {
 		for _, row := range [][]float32{{float32(math.NaN()), 1}, {1, float32(math.NaN())}, {float32(math.Inf(1)), 1}} {
 			loss := b.floats(dense, 1, 1, []float32{0})
-			b.stream.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 2, row).Tensor, b.ints(0).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
+			b.stream.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 2, row).Tensor, b.ints(0).Tensor,
+				gds.Tensor{}, gds.Tensor{}, 1)
 			if got := b.read(loss)[0]; got == got {
 				b.Errorf("the loss of %v is %v", row, got)
 			}
@@ -101,7 +103,8 @@ var lossTests = []test{
 	{"a label beyond the classes is an error that names the row", func(b *fixture) {
 		s := b.newStream()
 		loss, logits := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 4, 3, make([]float32, 12))
-		s.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, logits.Tensor, b.ints(0, 2, 3, -9).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
+		s.SoftmaxCrossEntropy(loss.Tensor, gds.Tensor{}, logits.Tensor, b.ints(0, 2, 3, -9).Tensor, gds.Tensor{},
+			gds.Tensor{}, 1)
 		const want = "row 2 has label 3, of 3 classes"
 		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			b.Errorf("got %v, want %q in it", err, want)
@@ -155,7 +158,8 @@ var lossTests = []test{
 		const rows, classes, h = 6, 5, 1e-5
 		values, labels := b.normal(rows*classes), b.classes(rows, classes)
 		loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, rows, classes, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, gds.Tensor{}, gds.Tensor{}, 0.5)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor,
+			b.ints(labels...).Tensor, gds.Tensor{}, gds.Tensor{}, 0.5)
 		logits := widen(values)
 		b.expect(b.read(grad), rows*classes, func(i int) (float64, float64) {
 			return 0.5 * slope(logits, i, h, func() float64 { return crossEntropy(logits, classes, labels) }), 1e-6
@@ -163,9 +167,12 @@ var lossTests = []test{
 	}},
 	{"SoftmaxCrossEntropy weighs rows, and their classes", func(b *fixture) {
 		const rows, classes, scale = 150, 4, 0.25
-		values, labels, weights, rowWeights := b.normal(rows*classes), b.classes(rows, classes), []float32{0.5, 2, 0, 1}, b.normal(rows)
+		values, labels, weights, rowWeights := b.normal(rows*classes), b.classes(rows, classes),
+			[]float32{0.5, 2, 0, 1}, b.normal(rows)
 		loss, grad := b.floats(dense, 1, 1, []float32{1}), b.floats(strided, rows, classes, nil)
-		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor, b.ints(labels...).Tensor, b.floats(shifted, 1, classes, weights).Tensor, b.floats(shifted, 1, rows, rowWeights).Tensor, scale)
+		b.stream.SoftmaxCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, rows, classes, values).Tensor,
+			b.ints(labels...).Tensor, b.floats(shifted, 1, classes, weights).Tensor,
+			b.floats(shifted, 1, rows, rowWeights).Tensor, scale)
 		wide, want := widen(values), 1.0
 		gradient := make([]float64, rows*classes)
 		for i, label := range labels {
@@ -207,16 +214,20 @@ var lossTests = []test{
 	}},
 	{"SigmoidCrossEntropy of huge logits is finite, and of what is no number none", func(b *fixture) {
 		for _, c := range []struct{ logit, label, loss, grad float64 }{
-			{1e38, 1, 0, 0}, {1e38, 0, 1e38, 1}, {-1e38, 1, 1e38, -1}, {-1e38, 0, 0, 0}, {-30, 0, math.Log1p(math.Exp(-30)), 1 / (1 + math.Exp(30))},
+			{1e38, 1, 0, 0}, {1e38, 0, 1e38, 1}, {-1e38, 1, 1e38, -1}, {-1e38, 0, 0, 0},
+			{-30, 0, math.Log1p(math.Exp(-30)), 1 / (1 + math.Exp(30))},
 		} {
 			loss, grad := b.floats(dense, 1, 1, []float32{0}), b.floats(dense, 1, 1, nil)
 			label := b.array(dense, 1, 1, gds.Int8, []byte{byte(c.label)})
-			b.stream.SigmoidCrossEntropy(loss.Tensor, grad.Tensor, b.floats(dense, 1, 1, []float32{float32(c.logit)}).Tensor, label.Tensor, gds.Tensor{}, 1)
+			b.stream.SigmoidCrossEntropy(loss.Tensor, grad.Tensor,
+				b.floats(dense, 1, 1, []float32{float32(c.logit)}).Tensor, label.Tensor, gds.Tensor{}, 1)
 			b.expect(b.read(loss), 1, func(int) (float64, float64) { return c.loss, 1e-6 * c.loss })
 			b.expect(b.read(grad), 1, func(int) (float64, float64) { return c.grad, 1e-6 * math.Abs(c.grad) })
 		}
 		loss := b.floats(dense, 1, 1, []float32{0})
-		b.stream.SigmoidCrossEntropy(loss.Tensor, gds.Tensor{}, b.floats(dense, 1, 1, []float32{float32(math.NaN())}).Tensor, b.array(dense, 1, 1, gds.Int8, []byte{1}).Tensor, gds.Tensor{}, 1)
+		b.stream.SigmoidCrossEntropy(loss.Tensor, gds.Tensor{},
+			b.floats(dense, 1, 1, []float32{float32(math.NaN())}).Tensor,
+			b.array(dense, 1, 1, gds.Int8, []byte{1}).Tensor, gds.Tensor{}, 1)
 		if got := b.read(loss)[0]; got == got {
 			b.Errorf("the loss of NaN is %v", got)
 		}
@@ -262,7 +273,8 @@ var lossTests = []test{
 	{"a label above one is an error that names the row", func(b *fixture) {
 		s := b.newStream()
 		x := b.floats(dense, 2, 2, make([]float32, 4))
-		s.SigmoidCrossEntropy(b.floats(dense, 1, 1, []float32{0}).Tensor, gds.Tensor{}, x.Tensor, b.array(dense, 2, 2, gds.Int8, []byte{0, 1, 1, 2}).Tensor, gds.Tensor{}, 1)
+		s.SigmoidCrossEntropy(b.floats(dense, 1, 1, []float32{0}).Tensor, gds.Tensor{}, x.Tensor,
+			b.array(dense, 2, 2, gds.Int8, []byte{0, 1, 1, 2}).Tensor, gds.Tensor{}, 1)
 		const want = "row 1 has label 2, not 0 or 1, at place 1"
 		if err := s.Close(); err == nil || !strings.Contains(err.Error(), want) {
 			b.Errorf("got %v, want %q in it", err, want)
@@ -301,7 +313,10 @@ func softmaxCrossEntropy(b *fixture, l layout, rows, classes int, spread float32
 			tolerances[i] = scale * lossTolerance(row)
 		}
 	}
-	b.expect(b.read(grad), rows*classes, func(i int) (float64, float64) { return scale * gradient[i], tolerances[i/classes] })
+	b.expect(b.read(grad), rows*classes, func(i int) (float64, float64) {
+		return scale * gradient[i],
+			tolerances[i/classes]
+	})
 }
 
 // slope is the derivative of f by x[i], by differences at h to either side.
@@ -325,7 +340,8 @@ func networkGradients(b *fixture) {
 	x, w, c, v := b.normal(rows*features), b.normal(features*hidden), b.normal(hidden), b.normal(hidden*classes)
 	labels := b.classes(rows, classes)
 
-	dx, dw, dc, dv := b.floats(strided, rows, features, x), b.floats(dense, features, hidden, w), b.floats(dense, 1, hidden, c), b.floats(dense, hidden, classes, v)
+	dx, dw, dc, dv := b.floats(strided, rows, features, x), b.floats(dense, features, hidden, w),
+		b.floats(dense, 1, hidden, c), b.floats(dense, hidden, classes, v)
 	pre, out := b.floats(strided, rows, hidden, nil), b.floats(dense, rows, hidden, nil)
 	logits, loss := b.floats(dense, rows, classes, nil), b.floats(dense, 1, 1, []float32{0})
 	s := b.stream
@@ -335,8 +351,10 @@ func networkGradients(b *fixture) {
 	s.ReLU(out.Tensor, pre.Tensor)
 	s.Gemm(false, false, 1, out.Tensor, dv.Tensor, 0, logits.Tensor)
 	gradLogits, gradOut := b.floats(dense, rows, classes, nil), b.floats(dense, rows, hidden, nil)
-	gradV, gradC, gradW := b.floats(dense, hidden, classes, nil), b.floats(dense, 1, hidden, nil), b.floats(dense, features, hidden, nil)
-	s.SoftmaxCrossEntropy(loss.Tensor, gradLogits.Tensor, logits.Tensor, b.ints(labels...).Tensor, gds.Tensor{}, gds.Tensor{}, 1)
+	gradV, gradC, gradW := b.floats(dense, hidden, classes, nil), b.floats(dense, 1, hidden, nil),
+		b.floats(dense, features, hidden, nil)
+	s.SoftmaxCrossEntropy(loss.Tensor, gradLogits.Tensor, logits.Tensor, b.ints(labels...).Tensor, gds.Tensor{},
+		gds.Tensor{}, 1)
 	s.Gemm(true, false, 1, out.Tensor, gradLogits.Tensor, 0, gradV.Tensor)
 	s.Gemm(false, true, 1, gradLogits.Tensor, dv.Tensor, 0, gradOut.Tensor)
 	s.ReLUGrad(gradOut.Tensor, gradOut.Tensor, out.Tensor, 1)
@@ -369,9 +387,13 @@ func networkGradients(b *fixture) {
 	// differences err by h^2 and by the loss's own last place over h, less.
 	const tolerance = 1e-5
 	b.expect(b.read(loss), 1, func(int) (float64, float64) { return forward(), tolerance })
-	b.expect(b.read(gradV), hidden*classes, func(i int) (float64, float64) { return slope(wideV, i, h, forward), tolerance })
+	b.expect(b.read(gradV), hidden*classes, func(i int) (float64, float64) {
+		return slope(wideV, i, h, forward),
+			tolerance
+	})
 	b.expect(b.read(gradC), hidden, func(i int) (float64, float64) { return slope(wideC, i, h, forward), tolerance })
-	b.expect(b.read(gradW), features*hidden, func(i int) (float64, float64) { return slope(wideW, i, h, forward), tolerance })
+	b.expect(b.read(gradW), features*hidden,
+		func(i int) (float64, float64) { return slope(wideW, i, h, forward), tolerance })
 	if nearest < 10*h {
 		b.Errorf("an argument of ReLU is %v from zero, where it has no derivative: take other numbers", nearest)
 	}
@@ -380,7 +402,8 @@ func networkGradients(b *fixture) {
 // elementLosses checks a loss that is, for each row, the mean over its elements of what of gives for each
 // of them: its sum, and its gradient by central differences, of rows as they are and weighed. Values are
 // some spread times normal.
-func (b *fixture) elementLosses(l layout, rows, cols int, spread float32, of func(at int, v float64) float64, call func(loss, grad, out, rows gds.Tensor, scale float32)) {
+func (b *fixture) elementLosses(l layout, rows, cols int, spread float32, of func(at int, v float64) float64,
+	call func(loss, grad, out, rows gds.Tensor, scale float32)) {
 	b.Helper()
 	values, weights := b.normal(rows*cols), b.normal(rows)
 	for i := range values {
@@ -395,7 +418,8 @@ func (b *fixture) elementLosses(l layout, rows, cols int, spread float32, of fun
 			rowWeights = b.floats(shifted, 1, rows, weights).Tensor
 			weight = func(at int) float64 { return float64(weights[at/cols]) }
 		}
-		loss, grad, alone := b.floats(shifted, 1, 1, []float32{before}), b.floats(l, rows, cols, nil), b.floats(shifted, 1, 1, []float32{before})
+		loss, grad, alone := b.floats(shifted, 1, 1, []float32{before}), b.floats(l, rows, cols, nil),
+			b.floats(shifted, 1, 1, []float32{before})
 		call(loss.Tensor, grad.Tensor, out.Tensor, rowWeights, scale)
 		call(alone.Tensor, gds.Tensor{}, out.Tensor, rowWeights, 0)
 		want, size := before, before

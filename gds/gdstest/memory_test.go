@@ -91,7 +91,8 @@ var memoryTests = []test{
 			b.Error(err)
 		}
 		b.buffers = nil
-		want := gds.Usage{InUse: start.InUse, Peak: full.Peak, PinnedInUse: start.PinnedInUse, PinnedPeak: full.PinnedPeak,
+		want := gds.Usage{InUse: start.InUse, Peak: full.Peak, PinnedInUse: start.PinnedInUse,
+			PinnedPeak:   full.PinnedPeak,
 			PinnedLocked: start.PinnedLocked, NotLocked: full.NotLocked}
 		if end := b.device.Usage(); end != want {
 			b.Errorf("usage at the end %+v, want %+v", end, want)

@@ -42,7 +42,8 @@ var moveTests = []test{
 				}
 				src := b.array(l, sources, cols, t, values)
 				for _, index := range []*array{
-					b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)), b.array(shifted, 1, rows, gds.Int64, dtype.BytesOf(index64)),
+					b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)),
+					b.array(shifted, 1, rows, gds.Int64, dtype.BytesOf(index64)),
 				} {
 					dst := b.array(l, rows, cols, t, nil)
 					b.stream.Gather(dst.Tensor, src.Tensor, index.Tensor)
@@ -65,7 +66,8 @@ var moveTests = []test{
 					copy(want[int(index[i])*cols*t.Size():], values[i*cols*t.Size():][:cols*t.Size()])
 				}
 				src, dst := b.array(l, rows, cols, t, values), b.array(l, targets, cols, t, before)
-				b.stream.Scatter(dst.Tensor, src.Tensor, b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)).Tensor)
+				b.stream.Scatter(dst.Tensor, src.Tensor,
+					b.array(shifted, 1, rows, gds.Uint32, dtype.BytesOf(index)).Tensor)
 				if !bytes.Equal(b.bytes(dst), want) {
 					b.Errorf("%v to %v: other rows", src.Tensor, dst.Tensor)
 				}
@@ -139,7 +141,8 @@ var moveTests = []test{
 					for i := range values {
 						values[i] = float32(i%255)/2 - 60
 					}
-					src, dst := b.array(l, rows, cols, from, encode(values, from)), b.array(strided, rows, cols, to, nil)
+					src, dst := b.array(l, rows, cols, from, encode(values, from)),
+						b.array(strided, rows, cols, to, nil)
 					b.stream.Convert(dst.Tensor, src.Tensor)
 					if !bytes.Equal(b.bytes(dst), encode(values, to)) {
 						b.Errorf("%v to %v: other numbers", src.Tensor, dst.Tensor)

@@ -40,7 +40,8 @@ var normTests = []test{
 	}},
 	{"NormalizeColumns normalises, in place or not", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			values, mean, variance, gain, shift := b.normal(rows*cols), b.normal(cols), b.variances(cols), b.normal(cols), b.normal(cols)
+			values, mean, variance, gain, shift := b.normal(rows*cols), b.normal(cols), b.variances(cols),
+				b.normal(cols), b.normal(cols)
 			row := func(values []float32) *array { return b.floats(shifted, 1, cols, values) }
 			src, dst := b.floats(l, rows, cols, values), b.floats(strided, rows, cols, nil)
 			m, v, g, s := row(mean), row(variance), row(gain), row(shift)
@@ -48,8 +49,10 @@ var normTests = []test{
 			b.stream.NormalizeColumns(src.Tensor, src.Tensor, m.Tensor, v.Tensor, g.Tensor, s.Tensor, normEpsilon)
 			want := func(i int) (float64, float64) {
 				j := i % cols
-				n, size := normal(float64(values[i]), float64(mean[j]), float64(variance[j])), normal(math.Abs(float64(values[i]))+math.Abs(float64(mean[j])), 0, float64(variance[j]))
-				return float64(gain[j])*n + float64(shift[j]), near(0, math.Abs(float64(gain[j]))*size+math.Abs(float64(shift[j])))
+				n, size := normal(float64(values[i]), float64(mean[j]), float64(variance[j])),
+					normal(math.Abs(float64(values[i]))+math.Abs(float64(mean[j])), 0, float64(variance[j]))
+				return float64(gain[j])*n + float64(shift[j]),
+					near(0, math.Abs(float64(gain[j]))*size+math.Abs(float64(shift[j])))
 			}
 			b.expect(b.read(dst), rows*cols, want)
 			b.expect(b.read(src), rows*cols, want)
@@ -57,7 +60,8 @@ var normTests = []test{
 	}},
 	{"NormalizeColumnsGrad is the slope of NormalizeColumns, in place or not", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			x, grad, mean, variance, gain := b.normal(rows*cols), b.normal(rows*cols), b.normal(cols), b.variances(cols), b.normal(cols)
+			x, grad, mean, variance, gain := b.normal(rows*cols), b.normal(rows*cols), b.normal(cols),
+				b.variances(cols), b.normal(cols)
 			row := func(values []float32) *array { return b.floats(shifted, 1, len(values), values) }
 			src, g, dst := b.floats(l, rows, cols, x), b.floats(l, rows, cols, grad), b.floats(strided, rows, cols, nil)
 			m, v, k, sums := row(mean), row(variance), row(gain), b.floats(shifted, 1, 2*cols, nil)
@@ -74,17 +78,21 @@ var normTests = []test{
 			}
 			b.expect(b.read(sums), 2*cols, func(j int) (float64, float64) { return sum[j], near(rows, size[j]) })
 			for _, part := range []float32{0, 0.0625} {
-				b.stream.NormalizeColumnsGrad(dst.Tensor, g.Tensor, src.Tensor, m.Tensor, v.Tensor, k.Tensor, sums.Tensor, part, normEpsilon)
+				b.stream.NormalizeColumnsGrad(dst.Tensor, g.Tensor, src.Tensor, m.Tensor, v.Tensor, k.Tensor,
+					sums.Tensor, part, normEpsilon)
 				want := func(i int) (float64, float64) {
 					j := i % cols
 					by := float64(gain[j]) * normal(1, 0, float64(variance[j]))
 					value := float64(grad[i]) - float64(part)*sum[j] - float64(part)*at(i)*sum[cols+j]
-					magnitude := math.Abs(float64(grad[i])) + float64(part)*(size[j]+normal(math.Abs(float64(x[i]))+math.Abs(float64(mean[j])), 0, float64(variance[j]))*size[cols+j])
+					magnitude := math.Abs(float64(grad[i])) +
+						float64(part)*(size[j]+normal(math.Abs(float64(x[i]))+math.Abs(float64(mean[j])), 0,
+							float64(variance[j]))*size[cols+j])
 					return by * value, near(rows, math.Abs(by)*magnitude)
 				}
 				b.expect(b.read(dst), rows*cols, want)
 				if part != 0 {
-					b.stream.NormalizeColumnsGrad(g.Tensor, g.Tensor, src.Tensor, m.Tensor, v.Tensor, k.Tensor, sums.Tensor, part, normEpsilon)
+					b.stream.NormalizeColumnsGrad(g.Tensor, g.Tensor, src.Tensor, m.Tensor, v.Tensor, k.Tensor,
+						sums.Tensor, part, normEpsilon)
 					b.expect(b.read(g), rows*cols, want)
 				}
 			}
@@ -97,9 +105,11 @@ var normTests = []test{
 			}
 			x, gain, shift, grad := b.normal(rows*cols), b.normal(cols), b.normal(cols), b.normal(rows*cols)
 			beforeGain, beforeShift := b.normal(cols), b.normal(cols)
-			src, dst, stats := b.floats(l, rows, cols, x), b.floats(strided, rows, cols, nil), b.floats(dense, rows, 2, nil)
+			src, dst, stats := b.floats(l, rows, cols, x), b.floats(strided, rows, cols, nil),
+				b.floats(dense, rows, 2, nil)
 			k := b.floats(shifted, 1, cols, gain)
-			b.stream.NormalizeRows(dst.Tensor, stats.Tensor, src.Tensor, k.Tensor, b.floats(shifted, 1, cols, shift).Tensor, normEpsilon)
+			b.stream.NormalizeRows(dst.Tensor, stats.Tensor, src.Tensor, k.Tensor,
+				b.floats(shifted, 1, cols, shift).Tensor, normEpsilon)
 			mean, variance, size := make([]float64, rows), make([]float64, rows), make([]float64, rows)
 			for i := range rows {
 				for _, v := range x[i*cols:][:cols] {
@@ -123,11 +133,14 @@ var normTests = []test{
 			})
 			b.expect(b.read(dst), rows*cols, func(i int) (float64, float64) {
 				g := float64(gain[i%cols])
-				return g*at(i) + float64(shift[i%cols]), math.Abs(g)*tolerance(i/cols) + near(0, math.Abs(float64(shift[i%cols])))
+				return g*at(i) + float64(shift[i%cols]),
+					math.Abs(g)*tolerance(i/cols) + near(0, math.Abs(float64(shift[i%cols])))
 			})
 
-			gradGain, gradShift, g := b.floats(shifted, 1, cols, beforeGain), b.floats(shifted, 1, cols, beforeShift), b.floats(l, rows, cols, grad)
-			b.stream.NormalizeRowsGrad(dst.Tensor, gradGain.Tensor, gradShift.Tensor, g.Tensor, src.Tensor, stats.Tensor, k.Tensor)
+			gradGain, gradShift, g := b.floats(shifted, 1, cols, beforeGain), b.floats(shifted, 1, cols, beforeShift),
+				b.floats(l, rows, cols, grad)
+			b.stream.NormalizeRowsGrad(dst.Tensor, gradGain.Tensor, gradShift.Tensor, g.Tensor, src.Tensor,
+				stats.Tensor, k.Tensor)
 			h, ofNormal, most := make([]float64, rows), make([]float64, rows), make([]float64, rows)
 			for i := range x {
 				v := float64(grad[i]) * float64(gain[i%cols])
@@ -157,7 +170,8 @@ var normTests = []test{
 				})
 			}
 			// In place.
-			b.stream.NormalizeRowsGrad(g.Tensor, gradGain.Tensor, gradShift.Tensor, g.Tensor, src.Tensor, stats.Tensor, k.Tensor)
+			b.stream.NormalizeRowsGrad(g.Tensor, gradGain.Tensor, gradShift.Tensor, g.Tensor, src.Tensor, stats.Tensor,
+				k.Tensor)
 			inPlace := b.read(g)
 			b.expect(b.read(dst), rows*cols, func(i int) (float64, float64) { return float64(inPlace[i]), 0 })
 		})

@@ -55,7 +55,8 @@ func adamSteps(b *fixture, n int, decay float32) {
 	dp, dm, dv := b.floats(shifted, 1, n, param), b.floats(dense, 1, n, m), b.floats(dense, 1, n, v)
 	for step := 1; step <= 4; step++ {
 		grad := b.normal(n)
-		o := gds.AdamOptions{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay, Step: step}
+		o := gds.AdamOptions{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: decay,
+			Step: step}
 		b.stream.Adam(dp.Tensor, b.floats(dense, 1, n, grad).Tensor, dm.Tensor, dv.Tensor, o)
 		newParam, newM, newV := b.read(dp), b.read(dm), b.read(dv)
 		beta1, beta2 := float64(o.Beta1), float64(o.Beta2)

@@ -81,7 +81,8 @@ func inType(values []float32, t gds.DType) ([]float32, []byte) {
 }
 
 var productSizes = []struct{ rows, sources, degree, long int }{
-	{0, 0, 0, 0}, {0, 3, 0, 0}, {1, 1, 0, 0}, {2, 5, 0, 1}, {7, 4, 3, 1024}, {9, 40, 4, 1025}, {300, 90, 9, 2500}, {5, 30, 2, 40000},
+	{0, 0, 0, 0}, {0, 3, 0, 0}, {1, 1, 0, 0}, {2, 5, 0, 1}, {7, 4, 3, 1024}, {9, 40, 4, 1025}, {300, 90, 9, 2500},
+	{5, 30, 2, 40000},
 }
 
 // productLayouts are those of dense matrices.
@@ -96,7 +97,8 @@ var propagationTests = []test{
 				}
 				for k, t := range floatTypes {
 					l := productLayouts[(n+k)%2]
-					b.at(fmt.Sprintf("rows=%d,sources=%d,degree=%d,long=%d,cols=%d,%v,%s", s.rows, s.sources, s.degree, s.long, cols, t, l.name), func(b *fixture) {
+					b.at(fmt.Sprintf("rows=%d,sources=%d,degree=%d,long=%d,cols=%d,%v,%s", s.rows, s.sources, s.degree,
+						s.long, cols, t, l.name), func(b *fixture) {
 						b.compareProducts(l, b.someLists(s.rows, s.sources, s.degree, s.long), s.sources, cols, t)
 					})
 				}
@@ -107,7 +109,8 @@ var propagationTests = []test{
 		for _, s := range productSizes[:len(productSizes)-1] {
 			for _, cols := range []int{1, 2, 4, 8, 33, 132} {
 				for _, t := range floatTypes {
-					b.at(fmt.Sprintf("rows=%d,sources=%d,degree=%d,long=%d,cols=%d,%v", s.rows, s.sources, s.degree, s.long, cols, t), func(b *fixture) {
+					b.at(fmt.Sprintf("rows=%d,sources=%d,degree=%d,long=%d,cols=%d,%v", s.rows, s.sources, s.degree,
+						s.long, cols, t), func(b *fixture) {
 						l := b.someLists(s.rows, s.sources, s.degree, s.long)
 						x, content := inType(b.normal(s.sources*cols), t)
 						p := b.product(dense, l)
@@ -166,7 +169,8 @@ var propagationTests = []test{
 			{"ends before it starts", lists{starts: []int64{2, 0}, ends: []int64{1, 1}, nodes: []uint32{0, 1, 1}}},
 			{"after the last", lists{starts: []int64{0, 2}, ends: []int64{1, 4}, nodes: []uint32{0, 1, 1}}},
 			{"of no source", lists{starts: []int64{0, 2}, ends: []int64{1, 3}, nodes: []uint32{0, 1, 2}}},
-			{"of no source, far down", lists{starts: []int64{0, 2}, ends: []int64{1, 3000}, nodes: append(make([]uint32, 2999), math.MaxUint32)}},
+			{"of no source, far down", lists{starts: []int64{0, 2}, ends: []int64{1, 3000},
+				nodes: append(make([]uint32, 2999), math.MaxUint32)}},
 		} {
 			for _, anyOrder := range []bool{false, true} {
 				p := b.product(dense, c.l)
@@ -175,7 +179,8 @@ var propagationTests = []test{
 				src := b.floats(dense, 2, 5, make([]float32, 10))
 				s := b.newStream()
 				s.Propagate(dst.Tensor, src.Tensor, p)
-				if err := s.Synchronize(context.Background()); err == nil || !strings.Contains(err.Error(), "Propagate") {
+				if err := s.Synchronize(context.Background()); err == nil ||
+					!strings.Contains(err.Error(), "Propagate") {
 					b.Errorf("%s: %v", c.name, err)
 				}
 				if err := s.Close(); err == nil {

@@ -72,7 +72,8 @@ func (g *sampledGraph) on(b *fixture, alloc func(int64) gds.Buffer) *gds.Graph {
 	if g.addedLoops {
 		out.Loops = b.arrayIn(alloc, shifted, 1, len(g.loops), gds.Uint32, dtype.BytesOf(g.loops)).Tensor
 	}
-	for to, values := range map[*gds.Tensor][]float32{&out.Weights: g.weights, &out.RowFactors: g.row, &out.ColumnFactors: g.column} {
+	for to, values := range map[*gds.Tensor][]float32{&out.Weights: g.weights, &out.RowFactors: g.row,
+		&out.ColumnFactors: g.column} {
 		if values != nil {
 			*to = b.arrayIn(alloc, shifted, 1, len(values), gds.Float32, dtype.BytesOf(values)).Tensor
 		}
@@ -187,9 +188,11 @@ var sampleTests = []test{
 		for _, graph := range []struct {
 			name          string
 			weighted, sym bool
-		}{{"mean", false, false}, {"with self-loops", false, true}, {"weighted", true, false}, {"weighted with self-loops", true, true}} {
+		}{{"mean", false, false}, {"with self-loops", false, true}, {"weighted", true, false},
+			{"weighted with self-loops", true, true}} {
 			for _, s := range []gds.Sampling{
-				{Fanout: 5, Random: 3}, {Fanout: 1, Random: 4}, {Fanout: 65, Random: 5}, {Fanout: 200, Random: 6}, {Fanout: -1},
+				{Fanout: 5, Random: 3}, {Fanout: 1, Random: 4}, {Fanout: 65, Random: 5}, {Fanout: 200, Random: 6},
+				{Fanout: -1},
 				{Fanout: 5, Random: 7, Replace: true}, {Fanout: 70, Random: 8, Replace: true},
 				{Fanout: 4, Random: 9, Labor: true}, {Fanout: 64, Random: 10, Labor: true}, {Fanout: -1, Labor: true},
 			} {
@@ -206,7 +209,8 @@ var sampleTests = []test{
 						if got := dtype.Int64s(b.bytes(total))[0]; got != int64(len(sources)) {
 							b.Errorf("%s: %d edges, want %d", place, got, len(sources))
 						}
-						from, w := b.array(shifted, 1, len(sources), gds.Uint32, nil), b.floats(shifted, 1, len(sources), nil)
+						from, w := b.array(shifted, 1, len(sources), gds.Uint32, nil),
+							b.floats(shifted, 1, len(sources), nil)
 						b.stream.SampleEdges(from.Tensor, w.Tensor, starts.Tensor, seeds.Tensor, on, s)
 						if got := b.readUints(from); !slices.Equal(got, sources) {
 							b.Errorf("%s: sources are %v, want %v", place, got, sources)
@@ -234,13 +238,15 @@ var sampleTests = []test{
 		starts, total := b.array(shifted, 1, 4, gds.Uint32, nil), b.counts(0)
 		s.CountSampled(starts.Tensor, total.Tensor, b.uints([]uint32{1, 300, 2}).Tensor, g, gds.Sampling{Fanout: 3})
 		err := s.Synchronize(context.Background())
-		if err == nil || !strings.Contains(err.Error(), "CountSampled") || !strings.Contains(err.Error(), "nodes[1] is node 300 of a graph of 300") {
+		if err == nil || !strings.Contains(err.Error(), "CountSampled") ||
+			!strings.Contains(err.Error(), "nodes[1] is node 300 of a graph of 300") {
 			b.Errorf("node 300 of 300: %v", err)
 		}
 		_ = s.Close()
 	}},
 	{"local ids are in the order in which nodes come", func(b *fixture) {
-		for _, c := range []struct{ known, items, different int }{{0, 0, 1}, {0, 1, 1}, {5, 0, 10}, {3, 9, 4}, {300, 5000, 700}, {1000, 70_000, 40_000}, {0, 300, 1}} {
+		for _, c := range []struct{ known, items, different int }{{0, 0, 1}, {0, 1, 1}, {5, 0, 10}, {3, 9, 4},
+			{300, 5000, 700}, {1000, 70_000, 40_000}, {0, 300, 1}} {
 			b.at(fmt.Sprint(c), func(b *fixture) {
 				// Nodes are spread, so that some collide in a table, and one is the largest there is.
 				name := func(i int) uint32 { return ^uint32(i * 7919) }
@@ -303,8 +309,10 @@ var sampleTests = []test{
 					}
 				}
 				for place, alloc := range b.places() {
-					src, dst, count := b.arrayIn(alloc, l, sources, cols, t, values), b.array(l, rows, cols, t, nil), b.counts(3)
-					b.stream.GatherCached(dst.Tensor, b.array(l, slots, cols, t, inCache).Tensor, src.Tensor, b.uints(slotOf).Tensor, b.uints(index).Tensor, count.Tensor)
+					src, dst, count := b.arrayIn(alloc, l, sources, cols, t, values), b.array(l, rows, cols, t, nil),
+						b.counts(3)
+					b.stream.GatherCached(dst.Tensor, b.array(l, slots, cols, t, inCache).Tensor, src.Tensor,
+						b.uints(slotOf).Tensor, b.uints(index).Tensor, count.Tensor)
 					if !bytes.Equal(b.bytes(dst), want) {
 						b.Errorf("from %s, %v: other rows", place, dst.Tensor)
 					}

@@ -20,7 +20,8 @@ var streamTests = []test{
 			b.Skip("streams of this device have no groups")
 		}
 		pinned := b.pin(4 * 40 * 30)
-		x, y, w, sums := b.floats(strided, 40, 30, b.normal(40*30)), b.floats(dense, 40, 30, nil), b.floats(dense, 30, 30, b.normal(900)), b.floats(dense, 1, 30, nil)
+		x, y, w, sums := b.floats(strided, 40, 30, b.normal(40*30)), b.floats(dense, 40, 30, nil),
+			b.floats(dense, 30, 30, b.normal(900)), b.floats(dense, 1, 30, nil)
 		// step is other work for each i, with one operation more for every fourth.
 		step := func(i int) {
 			rows := 40 - i%3
@@ -82,7 +83,8 @@ var streamTests = []test{
 		x := b.floats(dense, 2, 3, []float32{1, 2, 3, 4, 5, 6})
 		busy := b.stream.Record()
 		for name, call := range map[string]func(){
-			"Record": func() { s.Record() }, "WaitEvent": func() { s.WaitEvent(busy) }, "Gemm": func() { s.Gemm(false, false, 1, x.Tensor, x.Tensor, 0, x.Tensor) },
+			"Record": func() { s.Record() }, "WaitEvent": func() { s.WaitEvent(busy) },
+			"Gemm": func() { s.Gemm(false, false, 1, x.Tensor, x.Tensor, 0, x.Tensor) },
 		} {
 			if err := grouper.BeginGroup(); err != nil {
 				b.Fatal(err)
@@ -269,12 +271,14 @@ var streamTests = []test{
 		s := b.newStream()
 		x := b.floats(dense, 1, 2, []float32{3, 4})
 		before := s.Record()
-		s.Gemm(false, false, 1, b.floats(dense, 3, 4, nil).Tensor, b.floats(dense, 5, 6, nil).Tensor, 0, b.floats(dense, 3, 6, nil).Tensor)
+		s.Gemm(false, false, 1, b.floats(dense, 3, 4, nil).Tensor, b.floats(dense, 5, 6, nil).Tensor, 0,
+			b.floats(dense, 3, 6, nil).Tensor)
 		s.Fill(x.Tensor, 9)
 		s.Copy(gds.Tensor{}, x.Tensor)
 		after := s.Record()
 		err := s.Synchronize(context.Background())
-		if err == nil || !strings.Contains(err.Error(), "Gemm") || !strings.Contains(err.Error(), "[3,4]") || !strings.Contains(err.Error(), "[5,6]") {
+		if err == nil || !strings.Contains(err.Error(), "Gemm") || !strings.Contains(err.Error(), "[3,4]") ||
+			!strings.Contains(err.Error(), "[5,6]") {
 			b.Errorf("want an error that names Gemm, [3,4] and [5,6], got %v", err)
 		}
 		if e := before.Wait(context.Background()); e != nil {
@@ -340,7 +344,8 @@ var streamTests = []test{
 		}
 		s.Fill(x.Tensor, 9)
 		s.WaitEvent(b.stream.Record())
-		for _, err := range []error{s.Record().Wait(context.Background()), s.Synchronize(context.Background()), s.Close()} {
+		for _, err := range []error{s.Record().Wait(context.Background()), s.Synchronize(context.Background()),
+			s.Close()} {
 			if !errors.Is(err, gds.ErrClosed) {
 				b.Errorf("after Close: %v", err)
 			}

@@ -224,7 +224,8 @@ func (b *fixture) arrayIn(alloc func(int64) gds.Buffer, l layout, rows, cols int
 	size := t.Size()
 	stride := cols + l.gap
 	a := &array{around: bytes.Repeat([]byte{0xff}, (l.before+rows*stride)*size+bytesAfter)}
-	a.Tensor = gds.Tensor{Buf: alloc(int64(len(a.around))), Offset: int64(l.before * size), Rows: rows, Cols: cols, Stride: stride, DType: t}
+	a.Tensor = gds.Tensor{Buf: alloc(int64(len(a.around))), Offset: int64(l.before * size), Rows: rows, Cols: cols,
+		Stride: stride, DType: t}
 	if values != nil {
 		for i := range rows {
 			copy(a.row(a.around, i), values[i*cols*size:])

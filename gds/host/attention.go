@@ -15,7 +15,8 @@ func (s *stream) viewTokens(output, weights, qkv gds.Tensor) error {
 	if tokens < 1 || heads < 1 || output.Cols%tokens != 0 || output.Cols/tokens%heads != 0 {
 		return fmt.Errorf("%d columns are not %d tokens for %d heads: %w", output.Cols, tokens, heads, errShape)
 	}
-	if qkv.Rows != output.Rows || qkv.Cols != 3*output.Cols || weights.Rows != output.Rows || weights.Cols != heads*tokens*tokens {
+	if qkv.Rows != output.Rows || qkv.Cols != 3*output.Cols || weights.Rows != output.Rows ||
+		weights.Cols != heads*tokens*tokens {
 		return errShape
 	}
 	_, err := s.viewFloats()
@@ -119,7 +120,8 @@ var attentionGradOp = kind{name: "AttentionGrad", tensors: 4, run: func(s *strea
 }}
 
 func (s *stream) AttentionGrad(dst, grad, weights, qkv gds.Tensor, tokens, heads int) {
-	s.push(op{kind: &attentionGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, weights, qkv}, tokens: tokens, heads: heads})
+	s.push(op{kind: &attentionGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, weights, qkv}, tokens: tokens,
+		heads: heads})
 }
 
 // softmax of a row; dst may be src.
@@ -214,7 +216,8 @@ func (s *stream) WeighTokens(dst, weights, tokens gds.Tensor) {
 }
 
 var weighTokensGradOp = kind{name: "WeighTokensGrad", tensors: 5, run: func(s *stream) error {
-	gradWeights, gradTokens, grad, weights, tokens := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2], s.op.tensors[3], s.op.tensors[4]
+	gradWeights, gradTokens, grad, weights, tokens := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2],
+		s.op.tensors[3], s.op.tensors[4]
 	if err := checkTokens(grad, weights, tokens); err != nil {
 		return err
 	}
@@ -239,5 +242,6 @@ var weighTokensGradOp = kind{name: "WeighTokensGrad", tensors: 5, run: func(s *s
 }}
 
 func (s *stream) WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens gds.Tensor) {
-	s.push(op{kind: &weighTokensGradOp, tensors: [maxTensors]gds.Tensor{gradWeights, gradTokens, grad, weights, tokens}})
+	s.push(op{kind: &weighTokensGradOp, tensors: [maxTensors]gds.Tensor{gradWeights, gradTokens, grad, weights,
+		tokens}})
 }

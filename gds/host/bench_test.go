@@ -96,13 +96,17 @@ func BenchmarkSoftmaxCrossEntropy(b *testing.B) {
 		b.Run(fmt.Sprintf("rows=8192/classes=%d", classes), func(b *testing.B) {
 			const rows = 8192
 			b2 := newBench(b)
-			loss, grad, logits, labels := b2.matrix(1, 1), b2.matrix(rows, classes), b2.matrix(rows, classes), b2.matrix(1, rows)
+			loss, grad, logits, labels := b2.matrix(1, 1), b2.matrix(rows, classes), b2.matrix(rows, classes),
+				b2.matrix(1, rows)
 			labels.DType = gds.Int32
 			for i := range rows {
 				dtype.Int32s(labels.Buf.Bytes())[i] = int32(i % classes)
 			}
 			b.SetBytes(gds.Bytes(rows, classes, gds.Float32))
-			b2.loop(func(s gds.Stream) { s.SoftmaxCrossEntropy(loss, grad, logits, labels, gds.Tensor{}, gds.Tensor{}, 1) })
+			b2.loop(func(s gds.Stream) {
+				s.SoftmaxCrossEntropy(loss, grad, logits, labels, gds.Tensor{}, gds.Tensor{},
+					1)
+			})
 		})
 	}
 }

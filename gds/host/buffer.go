@@ -26,7 +26,8 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 	memory, err := offheap.Alloc(b.reserved())
 	if err != nil {
 		d.release(b)
-		return nil, fmt.Errorf("host device: %w: the machine has no %v more (%w)", gds.ErrOutOfMemory, units.Bytes(b.reserved()), err)
+		return nil, fmt.Errorf("host device: %w: the machine has no %v more (%w)", gds.ErrOutOfMemory,
+			units.Bytes(b.reserved()), err)
 	}
 	b.memory, b.bytes = memory, memory.Bytes()
 	if pinned {
@@ -138,7 +139,8 @@ func (b *buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.memory == nil {
-		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w%s", b.length, gds.ErrClosed, b.freed.text("first freed"))
+		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w%s", b.length, gds.ErrClosed,
+			b.freed.text("first freed"))
 	}
 	err := b.memory.Free()
 	b.memory, b.bytes, b.freed = nil, nil, here()

@@ -10,7 +10,8 @@ import (
 var gemmOp = kind{name: "Gemm", tensors: 3, run: (*stream).gemm}
 
 func (s *stream) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor) {
-	s.push(op{kind: &gemmOp, tensors: [maxTensors]gds.Tensor{a, b, c}, transA: transA, transB: transB, alpha: alpha, beta: beta})
+	s.push(op{kind: &gemmOp, tensors: [maxTensors]gds.Tensor{a, b, c}, transA: transA, transB: transB, alpha: alpha,
+		beta: beta})
 }
 
 func (s *stream) gemm() error {
@@ -55,30 +56,31 @@ var transposeOp = kind{name: "Transpose", tensors: 2, run: func(s *stream) error
 	if _, err := s.viewFloats(); err != nil {
 		return err
 	}
-	return s.loop((dst.Rows+transposeTile-1)/transposeTile, max(1, grainWork/(transposeTile*max(dst.Cols, 1))), func(s *stream, p part) error {
-		src, dst := s.views.floats[0], s.views.floats[1]
-		alpha, beta := s.op.alpha, s.op.beta
-		for top := p.lo * transposeTile; top < min(p.hi*transposeTile, dst.rows); top += transposeTile {
-			for left := 0; left < dst.cols; left += transposeTile {
-				for i := top; i < min(top+transposeTile, dst.rows); i++ {
-					out := dst.row(i, left, min(left+transposeTile, dst.cols))
-					at := left*src.stride + i
-					if beta == 0 {
+	return s.loop((dst.Rows+transposeTile-1)/transposeTile, max(1, grainWork/(transposeTile*max(dst.Cols, 1))),
+		func(s *stream, p part) error {
+			src, dst := s.views.floats[0], s.views.floats[1]
+			alpha, beta := s.op.alpha, s.op.beta
+			for top := p.lo * transposeTile; top < min(p.hi*transposeTile, dst.rows); top += transposeTile {
+				for left := 0; left < dst.cols; left += transposeTile {
+					for i := top; i < min(top+transposeTile, dst.rows); i++ {
+						out := dst.row(i, left, min(left+transposeTile, dst.cols))
+						at := left*src.stride + i
+						if beta == 0 {
+							for j := range out {
+								out[j] = alpha * src.data[at]
+								at += src.stride
+							}
+							continue
+						}
 						for j := range out {
-							out[j] = alpha * src.data[at]
+							out[j] = float32(beta*out[j]) + float32(alpha*src.data[at])
 							at += src.stride
 						}
-						continue
-					}
-					for j := range out {
-						out[j] = float32(beta*out[j]) + float32(alpha*src.data[at])
-						at += src.stride
 					}
 				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 }}
 
 func (s *stream) Transpose(alpha float32, src gds.Tensor, beta float32, dst gds.Tensor) {

@@ -100,7 +100,8 @@ func (s *stream) bySource(destinations int, weights []float32) {
 }
 
 // sumLists sets rows [lo, hi) of dst to the sums of the rows of x that lists, which follow each other, name.
-func (s *stream) sumLists(thread int, dst, x matrix[float32], lo, hi int, offsets, nodes []uint32, coefficients []float32) {
+func (s *stream) sumLists(thread int, dst, x matrix[float32], lo, hi int, offsets, nodes []uint32,
+	coefficients []float32) {
 	if lo == hi || dst.cols == 0 {
 		return
 	}
@@ -175,7 +176,8 @@ func (s *stream) SumEdgesGrad(dst, grad, offsets, indices, weights gds.Tensor) {
 
 // viewAttention views the tensors of AttendEdges, or of its backward pass, of which the last two are offsets
 // and indices, and checks shapes: perDestination is [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
-func (s *stream) viewAttention(perDestination, stats gds.Tensor, perSource, scores []gds.Tensor, offsets, indices gds.Tensor) error {
+func (s *stream) viewAttention(perDestination, stats gds.Tensor, perSource, scores []gds.Tensor, offsets,
+	indices gds.Tensor) error {
 	w, heads2 := perSource[0].Cols, scores[0].Cols
 	if heads2 < 2 || heads2%2 != 0 || w%(heads2/2) != 0 {
 		return errShape
@@ -249,7 +251,8 @@ var attendEdgesOp = kind{name: "AttendEdges", tensors: 6, run: func(s *stream) e
 				if size > 0 {
 					length := s.scratch.edges.lengths[p.thread*1024:][:1]
 					length[0] = len(index)
-					kernel.SumColumns(out[h*size:][:size], values.data[min(h*size, len(values.data)):], values.stride, size, index, length, alpha)
+					kernel.SumColumns(out[h*size:][:size], values.data[min(h*size, len(values.data)):], values.stride,
+						size, index, length, alpha)
 				}
 			}
 		}
@@ -258,13 +261,15 @@ var attendEdgesOp = kind{name: "AttendEdges", tensors: 6, run: func(s *stream) e
 }}
 
 func (s *stream) AttendEdges(dst, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
-	s.push(op{kind: &attendEdgesOp, tensors: [maxTensors]gds.Tensor{dst, stats, values, scores, offsets, indices}, alpha: slope})
+	s.push(op{kind: &attendEdgesOp, tensors: [maxTensors]gds.Tensor{dst, stats, values, scores, offsets, indices},
+		alpha: slope})
 }
 
 var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *stream) error {
 	t := s.op.tensors
 	gradValues, gradScores, grad := t[0], t[1], t[2]
-	if err := s.viewAttention(grad, t[3], []gds.Tensor{gradValues, t[4]}, []gds.Tensor{gradScores, t[5]}, t[6], t[7]); err != nil {
+	if err := s.viewAttention(grad, t[3], []gds.Tensor{gradValues, t[4]}, []gds.Tensor{gradScores, t[5]}, t[6],
+		t[7]); err != nil {
 		return err
 	}
 	heads := s.op.heads
@@ -287,7 +292,8 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *s
 			own, stat := scores.row(d, 0, 2*heads), stats.row(d, 0, 2*heads)
 			g := grad.row(d, 0, grad.cols)
 			at := (lo - v.firstEdge) * heads
-			alpha, gradScore := s.scratch.edges.alpha[at:][:len(index)*heads], s.scratch.edges.gradScore[at:][:len(index)*heads]
+			alpha, gradScore := s.scratch.edges.alpha[at:][:len(index)*heads],
+				s.scratch.edges.gradScore[at:][:len(index)*heads]
 			for i, u := range index {
 				for h := range heads {
 					alpha[i*heads+h] = leaky(scores.data[int(u)*scores.stride+2*h]+own[2*h+1], slope) - stat[2*h]
@@ -320,31 +326,35 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *s
 		return err
 	}
 	s.bySource(grad.Rows, nil)
-	return s.loop(gradValues.Rows, s.edgeGrain(gradValues.Rows, gradValues.Cols+8*heads), func(s *stream, p part) error {
-		v, e, heads := &s.views, &s.scratch.edges, s.op.heads
-		gradValues, gradScores, grad := v.floats[0], v.floats[1], v.floats[2]
-		size := grad.cols / heads
-		length := e.lengths[p.thread*1024:][:1]
-		for u := p.lo; u < p.hi; u++ {
-			lo, hi := int(e.fromOffsets[u]), int(e.fromOffsets[u+1])
-			for h := range heads {
-				alpha, sum := e.fromWeights[lo:hi], float32(0)
-				for i, edge := range e.fromEdges[lo:hi] {
-					at := int(edge)*heads + h
-					alpha[i] = e.alpha[at]
-					sum += e.gradScore[at]
-				}
-				gradScores.row(u, 2*h, 2*h+1)[0] = sum
-				if size > 0 {
-					length[0] = hi - lo
-					kernel.SumColumns(gradValues.row(u, h*size, (h+1)*size), grad.data[min(h*size, len(grad.data)):], grad.stride, size, e.fromNodes[lo:hi], length, alpha)
+	return s.loop(gradValues.Rows, s.edgeGrain(gradValues.Rows, gradValues.Cols+8*heads),
+		func(s *stream, p part) error {
+			v, e, heads := &s.views, &s.scratch.edges, s.op.heads
+			gradValues, gradScores, grad := v.floats[0], v.floats[1], v.floats[2]
+			size := grad.cols / heads
+			length := e.lengths[p.thread*1024:][:1]
+			for u := p.lo; u < p.hi; u++ {
+				lo, hi := int(e.fromOffsets[u]), int(e.fromOffsets[u+1])
+				for h := range heads {
+					alpha, sum := e.fromWeights[lo:hi], float32(0)
+					for i, edge := range e.fromEdges[lo:hi] {
+						at := int(edge)*heads + h
+						alpha[i] = e.alpha[at]
+						sum += e.gradScore[at]
+					}
+					gradScores.row(u, 2*h, 2*h+1)[0] = sum
+					if size > 0 {
+						length[0] = hi - lo
+						kernel.SumColumns(gradValues.row(u, h*size, (h+1)*size), grad.data[min(h*size, len(grad.data)):],
+							grad.stride, size, e.fromNodes[lo:hi], length, alpha)
+					}
 				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 }}
 
-func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
-	s.push(op{kind: &attendEdgesGradOp, tensors: [maxTensors]gds.Tensor{gradValues, gradScores, grad, stats, values, scores, offsets, indices}, alpha: slope})
+func (s *stream) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor,
+	slope float32) {
+	s.push(op{kind: &attendEdgesGradOp, tensors: [maxTensors]gds.Tensor{gradValues, gradScores, grad, stats, values,
+		scores, offsets, indices}, alpha: slope})
 }

@@ -35,7 +35,8 @@ type Stages struct {
 
 // durations are the settings of Stages that are times.
 func (s *Stages) durations() map[string]*time.Duration {
-	return map[string]*time.Duration{"cpu": &s.CPU, "gather": &s.Gather, "dma": &s.DMA, "sampling": &s.Sampling, "compute": &s.Compute}
+	return map[string]*time.Duration{"cpu": &s.CPU, "gather": &s.Gather, "dma": &s.DMA, "sampling": &s.Sampling,
+		"compute": &s.Compute}
 }
 
 // maxWorkers is more than machines have processors.
@@ -92,7 +93,8 @@ func (e *Emulation) Set(text string) error {
 		return fmt.Errorf("%q says nothing of memory (write gpu=1,mem=2GiB,link=12GiB/s)", text)
 	}
 	if out.Gather > out.CPU {
-		return fmt.Errorf("%q: gathering, in %v, is a part of what a worker takes for a batch, %v", text, out.Gather, out.CPU)
+		return fmt.Errorf("%q: gathering, in %v, is a part of what a worker takes for a batch, %v", text, out.Gather,
+			out.CPU)
 	}
 	*e = out
 	return nil

@@ -17,11 +17,14 @@ func TestEmulationIsReadAndWritten(t *testing.T) {
 		"gpu=1,mem=2GiB,link=12GiB/s": {GPUs: 1, Memory: 2 << 30, Link: 12 << 30},
 		"mem=48GB":                    {GPUs: 1, Memory: 48e9},
 		"link=500MB/s,gpu=4,mem=4096": {GPUs: 4, Memory: 4096, Link: 500e6},
-		"mem=1GiB,workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms": {GPUs: 1, Memory: 1 << 30, Stages: host.Stages{
-			Workers: 12, CPU: 54 * time.Millisecond, Gather: 9 * time.Millisecond, DMA: 14 * time.Millisecond, Sampling: 8800 * time.Microsecond, Compute: 11600 * time.Microsecond,
-		}},
-		"gpu=2,mem=4096,compute=2ms,straggle=0.5": {GPUs: 2, Memory: 4096, Stages: host.Stages{Compute: 2 * time.Millisecond, Straggle: 0.5}},
-		"gpu=64,mem=1.5GiB,link=1kB/s":            {GPUs: 64, Memory: 3 << 29, Link: 1000},
+		"mem=1GiB,workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms": {GPUs: 1, Memory: 1 << 30,
+			Stages: host.Stages{
+				Workers: 12, CPU: 54 * time.Millisecond, Gather: 9 * time.Millisecond, DMA: 14 * time.Millisecond,
+				Sampling: 8800 * time.Microsecond, Compute: 11600 * time.Microsecond,
+			}},
+		"gpu=2,mem=4096,compute=2ms,straggle=0.5": {GPUs: 2, Memory: 4096,
+			Stages: host.Stages{Compute: 2 * time.Millisecond, Straggle: 0.5}},
+		"gpu=64,mem=1.5GiB,link=1kB/s": {GPUs: 64, Memory: 3 << 29, Link: 1000},
 	} {
 		var got, again host.Emulation
 		if err := got.Set(text); err != nil || got != want {
@@ -31,7 +34,8 @@ func TestEmulationIsReadAndWritten(t *testing.T) {
 			t.Errorf("%q is written %q, and read %+v, %v", text, got.String(), again, err)
 		}
 		last := newDevice(t, got.Device(want.GPUs-1, 1))
-		if info := last.Info(); info.Unified || info.MemoryBytes != int64(want.Memory) || !strings.HasPrefix(info.Name, "emulated gpu ") {
+		if info := last.Info(); info.Unified || info.MemoryBytes != int64(want.Memory) ||
+			!strings.HasPrefix(info.Name, "emulated gpu ") {
 			t.Errorf("%q makes %+v", text, info)
 		}
 		if err := last.Close(); err != nil {

@@ -45,7 +45,8 @@ func Example() {
 	elapsed, err := after.Elapsed(before)
 	fmt.Println("the copy took some time:", elapsed > 0, err)
 
-	if err := errors.Join(stream.Close(), buffers[0].Free(), buffers[1].Free(), devices[0].Close(), devices[1].Close()); err != nil {
+	if err := errors.Join(stream.Close(), buffers[0].Free(), buffers[1].Free(), devices[0].Close(),
+		devices[1].Close()); err != nil {
 		log.Fatal(err)
 	}
 

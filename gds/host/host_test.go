@@ -116,7 +116,8 @@ func results(t *testing.T, threads, shift int) []byte {
 	}
 	const rows, features, hidden = 700, 600, 37
 	x, w := matrix(rows, features, 1), matrix(features, hidden, 2)
-	out, gradW, gradX, sums := matrix(rows, hidden, 3), matrix(features, hidden, 4), matrix(rows, features, 5), matrix(1, features, 6)
+	out, gradW, gradX, sums := matrix(rows, hidden, 3), matrix(features, hidden, 4), matrix(rows, features, 5),
+		matrix(1, features, 6)
 	loss, grad, labels := matrix(1, 1, 7), matrix(rows, hidden, 8), matrix(1, rows, 9)
 	labels.DType = gds.Int32
 	for i := range rows {
@@ -128,7 +129,8 @@ func results(t *testing.T, threads, shift int) []byte {
 	s.SumRows(sums, 1, x)
 	s.SoftmaxCrossEntropy(loss, grad, out, labels, gds.Tensor{}, gds.Tensor{}, 1)
 	s.Dropout(gradX, gradX, 0.5, 3)
-	s.Adam(w, gradW, matrix(features, hidden, 10), matrix(features, hidden, 11), gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
+	s.Adam(w, gradW, matrix(features, hidden, 10), matrix(features, hidden, 11),
+		gds.AdamOptions{LearningRate: 1, Beta1: 0.9, Beta2: 0.9, Step: 1})
 	const degree, heads = 20, 3
 	offsets, indices, weights := matrix(1, rows+1, 12), matrix(1, rows*degree, 13), matrix(1, rows*degree, 14)
 	offsets.DType, indices.DType = gds.Uint32, gds.Uint32
@@ -139,13 +141,15 @@ func results(t *testing.T, threads, shift int) []byte {
 		dtype.Uint32s(indices.Buf.Bytes()[4*shift:])[i] = uint32(rng.Hash(15, uint64(i)) % rows)
 	}
 	edgeSum, edgeGrad, scores := matrix(rows, features, 16), matrix(rows, features, 17), matrix(rows, 2*heads, 18)
-	attended, stats, gradValues, gradScores := matrix(rows, features, 19), matrix(rows, 2*heads, 20), matrix(rows, features, 21), matrix(rows, 2*heads, 22)
+	attended, stats, gradValues, gradScores := matrix(rows, features, 19), matrix(rows, 2*heads, 20),
+		matrix(rows, features, 21), matrix(rows, 2*heads, 22)
 	s.SumEdges(edgeSum, x, offsets, indices, weights)
 	s.SumEdgesGrad(edgeGrad, x, offsets, indices, weights)
 	s.AttendEdges(attended, stats, x, scores, offsets, indices, 0.2)
 	s.AttendEdgesGrad(gradValues, gradScores, x, stats, x, scores, offsets, indices, 0.2)
 	var all []byte
-	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w, edgeSum, edgeGrad, attended, stats, gradValues, gradScores} {
+	for _, m := range []gds.Tensor{out, gradW, gradX, sums, loss, grad, w, edgeSum, edgeGrad, attended, stats,
+		gradValues, gradScores} {
 		host := make([]byte, gds.Bytes(m.Rows, m.Cols, m.DType))
 		if err := gds.Download(d, s, host, m); err != nil {
 			t.Fatal(err)
@@ -166,7 +170,8 @@ func TestResultsDependOnNeitherThreadsNorPlace(t *testing.T) {
 	want := results(t, 1, 0)
 	for _, c := range []struct{ threads, shift int }{{1, 1}, {2, 0}, {3, 2}, {16, 3}} {
 		if !bytes.Equal(results(t, c.threads, c.shift), want) {
-			t.Errorf("%d threads, %d elements into the buffer: other bits than one thread at the start", c.threads, c.shift)
+			t.Errorf("%d threads, %d elements into the buffer: other bits than one thread at the start", c.threads,
+				c.shift)
 		}
 	}
 }
@@ -222,8 +227,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		buffers = append(buffers, pinned)
-		x, y, w, half := tensor(c.rows, cols, gds.Float32), tensor(c.rows, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(c.rows, cols, gds.Float16)
-		m, v, row := tensor(cols, classes, gds.Float32), tensor(cols, classes, gds.Float32), tensor(1, cols, gds.Float32)
+		x, y, w, half := tensor(c.rows, cols, gds.Float32), tensor(c.rows, classes, gds.Float32),
+			tensor(cols, classes, gds.Float32), tensor(c.rows, cols, gds.Float16)
+		m, v, row := tensor(cols, classes, gds.Float32), tensor(cols, classes, gds.Float32),
+			tensor(1, cols, gds.Float32)
 		sums := tensor(1, 2*cols, gds.Float32)
 		loss, count, labels := tensor(1, 1, gds.Float32), tensor(1, 2, gds.Int64), tensor(1, c.rows, gds.Int32)
 		multi := tensor(c.rows, classes, gds.Int8)
@@ -267,9 +274,12 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			offsets, indices := index.Columns(0, 2), index // all zero
 			s.SumEdges(y.Slice(0, 1), y, offsets, indices, edgeWeights)
 			s.SumEdgesGrad(y, x.Slice(0, 1).Columns(0, classes), offsets, indices, edgeWeights)
-			s.AttendEdges(y.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), scores, offsets, indices, 0.2)
-			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), x.Columns(0, 4), offsets, indices, 0.2)
-			s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: index64.Columns(0, 2), Ends: index64.Columns(0, 2), Nodes: index, Blend: x.Slice(0, 2), NotFinite: count.Columns(0, 1)})
+			s.AttendEdges(y.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes), scores, offsets, indices,
+				0.2)
+			s.AttendEdgesGrad(y, scores, m.Slice(0, 1), m.Slice(0, 1).Columns(0, 4), x.Columns(0, classes),
+				x.Columns(0, 4), offsets, indices, 0.2)
+			s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: index64.Columns(0, 2), Ends: index64.Columns(0, 2),
+				Nodes: index, Blend: x.Slice(0, 2), NotFinite: count.Columns(0, 1)})
 			s.CountSampled(starts, count.Columns(0, 1), index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
 			s.SampleEdges(gds.Tensor{}, gds.Tensor{}, starts, index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
 			s.Relabel(index.Columns(0, 1), index, starts.Columns(0, 1), index.Columns(0, 1), 0)
@@ -286,7 +296,8 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		ofSynchronize := testing.AllocsPerRun(20, func() { mustSynchronize(t, s) })
 		all := testing.AllocsPerRun(20, func() { chain(); mustSynchronize(t, s) })
 		if all > ofSynchronize || ofSynchronize > 2 {
-			t.Errorf("%d threads, %d rows: %v allocations by 48 operations and Synchronize, %v by Synchronize", c.threads, c.rows, all, ofSynchronize)
+			t.Errorf("%d threads, %d rows: %v allocations by 48 operations and Synchronize, %v by Synchronize",
+				c.threads, c.rows, all, ofSynchronize)
 		}
 		err = s.Close()
 		for _, b := range buffers {

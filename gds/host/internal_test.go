@@ -43,7 +43,8 @@ func TestABlockedStreamBlocksNobodyElse(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for name, e := range map[string]gds.Event{"the blocked stream": event, "the stream that waits for it": waiting.Record()} {
+	for name, e := range map[string]gds.Event{"the blocked stream": event,
+		"the stream that waits for it": waiting.Record()} {
 		if err := e.Wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s has got on: %v", name, err)
 		}
@@ -75,7 +76,8 @@ func TestMemoryThatCannotBeLockedIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := d.Usage()
-	if u.PinnedInUse != 4*page || u.PinnedLocked != 3*page || !strings.Contains(u.NotLocked, "4 KiB could not be locked") || !strings.Contains(u.NotLocked, "ulimit -l") {
+	if u.PinnedInUse != 4*page || u.PinnedLocked != 3*page ||
+		!strings.Contains(u.NotLocked, "4 KiB could not be locked") || !strings.Contains(u.NotLocked, "ulimit -l") {
 		t.Errorf("usage %+v", u)
 	}
 	if err := errors.Join(locked.Free(), refused.Free()); err != nil {
@@ -158,7 +160,8 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 			{"within the device", func() { streams[0].Copy(part(b, 0, 2), part(b, 1, 2)) }, 0},
 			{"within host memory", func() { streams[0].Copy(part(pinned, 0, 2), part(pinned, 1, 2)) }, 0},
 			{"to a device with a faster link", func() { streams[0].Copy(part(theirs, 0, 1), part(b, 0, 1)) }, 4},
-			{"to that device from the host, by a stream of this one", func() { streams[0].Copy(part(theirs, 0, 1), part(pinned, 0, 1)) }, 2},
+			{"to that device from the host, by a stream of this one",
+				func() { streams[0].Copy(part(theirs, 0, 1), part(pinned, 0, 1)) }, 2},
 			{"from two devices to the host", func() {
 				streams[0].Copy(part(pinned, 0, 2), part(b, 0, 2))
 				streams[1].Copy(part(pinned, 1, 2), part(theirs, 1, 2))
@@ -202,7 +205,8 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 				t.Errorf("a read took %.3f s, want %v", got, want)
 			}
 		}
-		if err := errors.Join(file.Close(), streams[0].Close(), streams[1].Close(), b.Free(), theirs.Free(), pinned.Free(), d.Close(), other.Close()); err != nil {
+		if err := errors.Join(file.Close(), streams[0].Close(), streams[1].Close(), b.Free(), theirs.Free(),
+			pinned.Free(), d.Close(), other.Close()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -38,7 +38,8 @@ func (s *stream) addLosses(body func(s *stream, p part) (loss float64, err error
 	if err != nil {
 		return err
 	}
-	if loss.Rows != 1 || loss.Cols != 1 || grad != (gds.Tensor{}) && sameShape(grad, out) != nil || rows != (gds.Tensor{}) && !isVector(rows, out.Rows) {
+	if loss.Rows != 1 || loss.Cols != 1 || grad != (gds.Tensor{}) && sameShape(grad, out) != nil ||
+		rows != (gds.Tensor{}) && !isVector(rows, out.Rows) {
 		return errShape
 	}
 	v.rowWeights = weights.data
@@ -114,7 +115,8 @@ func (s *stream) softmaxCrossEntropy(p part) (loss float64, err error) {
 }
 
 func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows gds.Tensor, scale float32) {
-	s.push(op{kind: &softmaxCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, weights, rows}, alpha: scale})
+	s.push(op{kind: &softmaxCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, weights, rows},
+		alpha: scale})
 }
 
 var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 5, run: func(s *stream) (err error) {
@@ -132,7 +134,8 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 5, run: f
 		for i := p.lo; i < p.hi; i++ {
 			weight := s.rowWeight(i)
 			by := float64(weight*float64(s.op.alpha)) / float64(logits.cols)
-			out, labels, row := grad.row(i, 0, grad.cols), s.views.multiLabels.row(i, 0, logits.cols), logits.row(i, 0, logits.cols)
+			out, labels, row := grad.row(i, 0, grad.cols), s.views.multiLabels.row(i, 0, logits.cols),
+				logits.row(i, 0, logits.cols)
 			for j, logit := range row {
 				powers[j] = math.Float32frombits(math.Float32bits(logit) | 1<<31) // its magnitude, negated
 			}
@@ -161,7 +164,8 @@ var sigmoidCrossEntropyOp = kind{name: "SigmoidCrossEntropy", tensors: 5, run: f
 }}
 
 func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels, rows gds.Tensor, scale float32) {
-	s.push(op{kind: &sigmoidCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, rows}, alpha: scale})
+	s.push(op{kind: &sigmoidCrossEntropyOp, tensors: [maxTensors]gds.Tensor{loss, grad, logits, labels, rows},
+		alpha: scale})
 }
 
 var (
@@ -217,11 +221,13 @@ func (s *stream) addErrors(of func(e float64) (loss, slope float64)) (err error)
 }
 
 func (s *stream) SquaredError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	s.push(op{kind: &squaredErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows}, alpha: scale})
+	s.push(op{kind: &squaredErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows},
+		alpha: scale})
 }
 
 func (s *stream) AbsoluteError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	s.push(op{kind: &absoluteErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows}, alpha: scale})
+	s.push(op{kind: &absoluteErrorOp, tensors: [maxTensors]gds.Tensor{loss, grad, out, labels, units, rows},
+		alpha: scale})
 }
 
 var countCorrectOp = kind{name: "CountCorrect", tensors: 3, run: func(s *stream) error {

@@ -73,7 +73,8 @@ var convertOp = kind{name: "Convert", tensors: 2, run: func(s *stream) error {
 	// By numbers, not bytes, as their sizes differ.
 	s.each(v[0].rows, v[0].cols/dst.DType.Size(), func(s *stream, i, lo, hi int) {
 		dst, src := s.op.tensors[0].DType, s.op.tensors[1].DType
-		convert(s.views.bytes[0].row(i, lo*dst.Size(), hi*dst.Size()), dst, s.views.bytes[1].row(i, lo*src.Size(), hi*src.Size()), src)
+		convert(s.views.bytes[0].row(i, lo*dst.Size(), hi*dst.Size()), dst,
+			s.views.bytes[1].row(i, lo*src.Size(), hi*src.Size()), src)
 	})
 	return nil
 }}
@@ -226,7 +227,8 @@ func errIndex(i int, row int64, rows int) error {
 // gatherRows copies the given rows of src to dst, from its row at on.
 func (s *stream) gatherRows(at int, rows []uint32) {
 	to, from := s.views.bytes[0], s.views.bytes[1]
-	kernel.GatherRows(to.data[at*to.stride:], to.stride, from.data, from.stride, to.cols, rows, len(to.data) >= kernel.StreamBytes)
+	kernel.GatherRows(to.data[at*to.stride:], to.stride, from.data, from.stride, to.cols, rows,
+		len(to.data) >= kernel.StreamBytes)
 }
 
 var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
@@ -235,7 +237,8 @@ var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
 			return err
 		}
 		flatten(s.views.bytes[:1])
-		s.each(s.views.bytes[0].rows, s.views.bytes[0].cols, func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
+		s.each(s.views.bytes[0].rows, s.views.bytes[0].cols,
+			func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
 		return nil
 	}
 	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {

@@ -87,7 +87,8 @@ var normalizeColumnsOp = kind{name: "NormalizeColumns", tensors: 6, run: func(s 
 }}
 
 func (s *stream) NormalizeColumns(dst, src, mean, variance, gain, shift gds.Tensor, epsilon float32) {
-	s.push(op{kind: &normalizeColumnsOp, tensors: [maxTensors]gds.Tensor{dst, src, mean, variance, gain, shift}, alpha: epsilon})
+	s.push(op{kind: &normalizeColumnsOp, tensors: [maxTensors]gds.Tensor{dst, src, mean, variance, gain, shift},
+		alpha: epsilon})
 }
 
 var normalizeColumnsSumsOp = kind{name: "NormalizeColumnsSums", tensors: 5, run: func(s *stream) error {
@@ -114,7 +115,8 @@ var normalizeColumnsSumsOp = kind{name: "NormalizeColumnsSums", tensors: 5, run:
 }}
 
 func (s *stream) NormalizeColumnsSums(sums, grad, src, mean, variance gds.Tensor, epsilon float32) {
-	s.push(op{kind: &normalizeColumnsSumsOp, tensors: [maxTensors]gds.Tensor{sums, grad, src, mean, variance}, alpha: epsilon})
+	s.push(op{kind: &normalizeColumnsSumsOp, tensors: [maxTensors]gds.Tensor{sums, grad, src, mean, variance},
+		alpha: epsilon})
 }
 
 var normalizeColumnsGradOp = kind{name: "NormalizeColumnsGrad", tensors: 7, run: func(s *stream) error {
@@ -150,7 +152,8 @@ var normalizeColumnsGradOp = kind{name: "NormalizeColumnsGrad", tensors: 7, run:
 }}
 
 func (s *stream) NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums gds.Tensor, part, epsilon float32) {
-	s.push(op{kind: &normalizeColumnsGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, src, mean, variance, gain, sums}, alpha: epsilon, beta: part})
+	s.push(op{kind: &normalizeColumnsGradOp,
+		tensors: [maxTensors]gds.Tensor{dst, grad, src, mean, variance, gain, sums}, alpha: epsilon, beta: part})
 }
 
 var normalizeRowsOp = kind{name: "NormalizeRows", tensors: 5, run: func(s *stream) error {
@@ -202,7 +205,8 @@ var normalizeRowsGradOp = kind{name: "NormalizeRowsGrad", tensors: 7, run: func(
 		gain := v[6].row(0, 0, n)
 		for i := lo; i < hi; i++ {
 			stats := v[5].row(i, 0, 2)
-			normalizeGrad(v[0].row(i, 0, n), v[3].row(i, 0, n), v[4].row(i, 0, n), gain, stats[0], stats[1], sum[:n], sum[n:])
+			normalizeGrad(v[0].row(i, 0, n), v[3].row(i, 0, n), v[4].row(i, 0, n), gain, stats[0], stats[1], sum[:n],
+				sum[n:])
 		}
 	})
 	gradGain, gradShift := v[1].row(0, 0, n), v[2].row(0, 0, n)
@@ -214,5 +218,6 @@ var normalizeRowsGradOp = kind{name: "NormalizeRowsGrad", tensors: 7, run: func(
 }}
 
 func (s *stream) NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain gds.Tensor) {
-	s.push(op{kind: &normalizeRowsGradOp, tensors: [maxTensors]gds.Tensor{dst, gradGain, gradShift, grad, src, stats, gain}})
+	s.push(op{kind: &normalizeRowsGradOp, tensors: [maxTensors]gds.Tensor{dst, gradGain, gradShift, grad, src, stats,
+		gain}})
 }

@@ -22,7 +22,8 @@ func TestErrorsSayWhereBuffersComeFrom(t *testing.T) {
 	d := newDevice(t, host.Options{})
 	b := leak(t, d)
 	err := d.Close()
-	if err == nil || !strings.Contains(err.Error(), "5000 bytes allocated at origin_on_test.go:") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "5000 bytes allocated at origin_on_test.go:") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("closed with a buffer: %v", err)
 	}
 	if err := b.Free(); err != nil {

@@ -70,7 +70,8 @@ var propagateOp = kind{name: "Propagate", tensors: 10, run: func(s *stream) erro
 }}
 
 func (s *stream) Propagate(dst, src gds.Tensor, p gds.Product) {
-	o := op{kind: &propagateOp, tensors: [maxTensors]gds.Tensor{dst, src, p.Starts, p.Ends, p.Nodes, p.Weights, p.NodeFactors, p.RowFactors, p.Blend, p.NotFinite}}
+	o := op{kind: &propagateOp, tensors: [maxTensors]gds.Tensor{dst, src, p.Starts, p.Ends, p.Nodes, p.Weights,
+		p.NodeFactors, p.RowFactors, p.Blend, p.NotFinite}}
 	o.alpha, o.beta = p.Factor, p.Theta
 	s.push(o)
 }

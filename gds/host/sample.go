@@ -52,7 +52,8 @@ func (d *Device) mapped(t gds.Tensor) (bytes []byte, pinned bool, err error) {
 }
 
 // vector is a vector of the device or of pinned memory, of n elements; zero tells that it may be the zero Tensor.
-func vector[T dtype.Number](d *Device, t gds.Tensor, want gds.DType, n int, zero bool) (data []T, pinned bool, err error) {
+func vector[T dtype.Number](d *Device, t gds.Tensor, want gds.DType, n int, zero bool) (data []T, pinned bool,
+	err error) {
 	if zero && t.Buf == nil && t.Rows == 0 && t.Cols == 0 {
 		return nil, false, nil
 	}
@@ -247,7 +248,8 @@ var sampleEdgesOp = kind{name: "SampleEdges", tensors: 4, run: func(s *stream) e
 }}
 
 func (s *stream) SampleEdges(sources, weights, offsets, nodes gds.Tensor, g *gds.Graph, o gds.Sampling) {
-	s.push(op{kind: &sampleEdgesOp, tensors: [maxTensors]gds.Tensor{sources, weights, offsets, nodes}, graph: g, sampling: o})
+	s.push(op{kind: &sampleEdgesOp, tensors: [maxTensors]gds.Tensor{sources, weights, offsets, nodes}, graph: g,
+		sampling: o})
 }
 
 var errCounts = errors.New("offsets are not those that CountSampled has set for these edges")
@@ -343,7 +345,8 @@ func (s *stream) sampleNode(thread, i int) error {
 var relabelOp = kind{name: "Relabel", tensors: 4, run: func(s *stream) error {
 	d, known := s.device, s.op.tokens
 	idsOf, nodesOf, countOf, itemsOf := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2], s.op.tensors[3]
-	if !isVector(idsOf, itemsOf.Cols) || !isVector(itemsOf, itemsOf.Cols) || !isVector(nodesOf, nodesOf.Cols) || !isVector(countOf, 1) ||
+	if !isVector(idsOf, itemsOf.Cols) || !isVector(itemsOf, itemsOf.Cols) || !isVector(nodesOf, nodesOf.Cols) ||
+		!isVector(countOf, 1) ||
 		known < 0 || known > math.MaxUint32-itemsOf.Cols || nodesOf.Cols < known+itemsOf.Cols {
 		return errShape
 	}
@@ -399,7 +402,8 @@ func (s *stream) Relabel(ids, nodes, count, items gds.Tensor, known int) {
 var gatherCachedOp = kind{name: "GatherCached", tensors: 6, run: func(s *stream) error {
 	d, t := s.device, s.op.tensors[:6]
 	dst, cached, src, slotsOf, index, hits := t[0], t[1], t[2], t[3], t[4], t[5]
-	if !isVector(index, dst.Rows) || !isVector(slotsOf, src.Rows) || !isVector(hits, 1) || dst.Cols != src.Cols || cached.Rows > 0 && dst.Cols != cached.Cols {
+	if !isVector(index, dst.Rows) || !isVector(slotsOf, src.Rows) || !isVector(hits, 1) || dst.Cols != src.Cols ||
+		cached.Rows > 0 && dst.Cols != cached.Cols {
 		return errShape
 	}
 	if dst.Rows == 0 || dst.Cols == 0 {
