@@ -119,8 +119,14 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 		_ = f.Close() // says no more than err
 		return nil, err
 	}
+	rows := f.train[0].Rows()
+	labelled := cmp.Or(ranks[0].TrainLabelled, rows)
+	if labelled < 0 || labelled > rows {
+		err := fmt.Errorf("%w: %d of %d training rows have a label", ErrOptions, labelled, rows)
+		return nil, errors.Join(err, f.Close())
+	}
 	for _, n := range f.ranks {
-		n.trainRows = f.train[0].Rows()
+		n.trainRows, n.labelledPart = rows, float32(float64(labelled)/float64(rows))
 	}
 	f.state = State{Spec: f.ranks[0].spec, Options: o, TrainRows: f.train[0].Rows(), StageSeconds: map[string]float64{}}
 	return f, nil
@@ -204,7 +210,7 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	case err != nil:
 		return fmt.Errorf("epoch %d: %w", e.Number, err)
 	}
-	e.TrainLoss = loss / float64(max(1, s.Rows))
+	e.TrainLoss = loss / (float64(max(1, s.Rows)) * float64(f.ranks[0].labelledPart))
 	s.Trained = true
 	return nil
 }

@@ -24,7 +24,7 @@ func TestSGCLearnsSeparableClasses(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	train, valid, test := clusters(1, 60, 1, 4, 3, 0), clusters(2, 40, 1, 4, 3, 0), clusters(3, 50, 1, 4, 3, 0)
 	train.shuffle = true
-	r := mustFit(t, dev, toySGC, Data{train.feed(dev, 16), valid.feed(dev, 16), test.feed(dev, 16), 16}, Options{Epochs: 30, LearningRate: 0.05, Seed: 1})
+	r := mustFit(t, dev, toySGC, Data{Train: train.feed(dev, 16), Valid: valid.feed(dev, 16), Test: test.feed(dev, 16), BatchRows: 16}, Options{Epochs: 30, LearningRate: 0.05, Seed: 1})
 	if *r.ValidMetric != 1 || *r.TestMetric != 1 {
 		t.Errorf("validation %v, test %v", *r.ValidMetric, *r.TestMetric)
 	}
@@ -139,7 +139,7 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 			dev, matrices := openDevice(t, device), len(spec.Matrices)
 			train, valid, test := clusters(1, 300, matrices, 4, 3, 0.2), clusters(2, 100, matrices, 4, 3, 0.2), clusters(3, 90, matrices, 4, 3, 0.2)
 			train.shuffle = true
-			return mustFit(t, dev, spec, Data{train.feed(dev, 128), valid.feed(dev, 64), test.feed(dev, 64), 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
+			return mustFit(t, dev, spec, Data{Train: train.feed(dev, 128), Valid: valid.feed(dev, 64), Test: test.feed(dev, 64), BatchRows: 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
 		}
 		first := run(host.Options{Threads: 1}, 1)
 		for _, device := range []host.Options{{Threads: 1}, {Threads: 2}, {Threads: 5}, {Threads: 2, Discrete: true}} {
@@ -158,7 +158,7 @@ func TestTheEpochWithTheBestValidationIsKept(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	// Few rows with wrong labels: the model overfits, and validation falls again.
 	train, valid, test := clusters(1, 40, 2, 4, 3, 0.5), clusters(2, 200, 2, 4, 3, 0.3), clusters(3, 200, 2, 4, 3, 0.3)
-	data := Data{train.feed(dev, 40), valid.feed(dev, 100), test.feed(dev, 100), 100}
+	data := Data{Train: train.feed(dev, 40), Valid: valid.feed(dev, 100), Test: test.feed(dev, 100), BatchRows: 100}
 	o := Options{Epochs: 60, LearningRate: 0.01, Seed: 4}
 	r := mustFit(t, dev, toySIGN(2), data, o)
 
@@ -269,6 +269,38 @@ func TestUnlabelledRowsDoNotCountInAccuracy(t *testing.T) {
 	r := mustFit(t, dev, toySGC, Data{Train: clusters(1, 60, 1, 4, 3, 0).feed(dev, 60), Test: test.feed(dev, 16), BatchRows: 60}, Options{Epochs: 40, LearningRate: 0.1})
 	if *r.TestMetric != 1 {
 		t.Errorf("accuracy %v", *r.TestMetric)
+	}
+}
+
+// Training on rows that have no label, beside others, is training on the others: SGD shows by how much a loss is scaled.
+func TestUnlabelledRowsDoNotCountInTheLoss(t *testing.T) {
+	all := clusters(1, 60, 1, 4, 3, 0.1)
+	labelled := *all
+	labelled.x, labelled.labels = [][]float32{nil}, nil
+	for i := range all.labels {
+		if i%3 == 0 {
+			all.labels[i] = -1
+			continue
+		}
+		labelled.x[0] = append(labelled.x[0], all.x[0][i*4:(i+1)*4]...)
+		labelled.labels = append(labelled.labels, all.labels[i])
+	}
+	o := Options{Epochs: 3, LearningRate: 0.1, WeightDecay: 0.01, Optimizer: "sgd", Standardize: "none"}
+	for _, world := range []int{1, 2} {
+		want := mustFitRanks(t, deal(openDevices(t, world), 60, &labelled, nil, nil), toySGC, o)
+		ranks := deal(openDevices(t, world), 60, all, nil, nil)
+		for i := range ranks {
+			ranks[i].TrainLabelled = 40
+		}
+		got := mustFitRanks(t, ranks, toySGC, o)
+		for i, v := range got.Parameters {
+			if math.Abs(float64(v-want.Parameters[i])) > 1e-6 {
+				t.Errorf("%d devices: parameter %d is %v, want %v", world, i, v, want.Parameters[i])
+			}
+		}
+		if math.Abs(got.TrainLoss/want.TrainLoss-1) > 1e-6 {
+			t.Errorf("%d devices: loss %v, want %v", world, got.TrainLoss, want.TrainLoss)
+		}
 	}
 }
 
@@ -451,7 +483,7 @@ func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
 func TestTestRowsAreReadOnce(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	train, valid, test := clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), clusters(2, 30, 1, 4, 3, 0).feed(dev, 10), clusters(3, 30, 1, 4, 3, 0).feed(dev, 10)
-	mustFit(t, dev, toySGC, Data{train, valid, test, 10}, Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
+	mustFit(t, dev, toySGC, Data{Train: train, Valid: valid, Test: test, BatchRows: 10}, Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
 	if train.epochs != 1+4 || valid.epochs != 2 || test.epochs != 1 {
 		t.Errorf("%d, %d and %d epochs", train.epochs, valid.epochs, test.epochs)
 	}

@@ -21,7 +21,8 @@ type network struct {
 	task         task
 	spec         Spec
 	batchRows    int
-	trainRows    int64 // of an epoch of training
+	trainRows    int64   // of an epoch of training
+	labelledPart float32 // of these
 	states       graphStates
 	weightBlocks []block
 	levels       levels
@@ -72,7 +73,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 	}
 	n := &network{
 		builder: *declared, task: t, spec: spec, batchRows: batchRows, mem: memory{dev: dev},
-		weightBlocks: declared.findBlocks(), scales: slices.Repeat([]float32{1}, len(spec.Matrices)),
+		weightBlocks: declared.findBlocks(), labelledPart: 1, scales: slices.Repeat([]float32{1}, len(spec.Matrices)),
 	}
 	if err := n.allocate(); err != nil {
 		return nil, errors.Join(err, n.mem.free())
@@ -210,11 +211,11 @@ func (n *network) backward() {
 }
 
 // gradient enqueues the loss of a batch, summed over its rows and added to that of the batches
-// before, and the rank's part of the gradient of the mean loss over the batch's rows on all ranks.
+// before, and the rank's part of the gradient of the mean loss over the batch's labelled rows on all ranks.
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
 	logits := n.forward(b, true, dropoutSeed)
 	out, grad := logits.of(&n.pass)
-	n.addLoss(out, grad, b, 1/float32(max(b.GlobalRows, 1)))
+	n.addLoss(out, grad, b, 1/(float32(max(b.GlobalRows, 1))*n.labelledPart))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")

@@ -36,7 +36,7 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 			}
 
 			rows, trained := fresh()
-			r := mustFit(t, rows.dev, c.spec, Data{rows, rows, rows, batch}, Options{Epochs: 1, LearningRate: 0.01})
+			r := mustFit(t, rows.dev, c.spec, Data{Train: rows, Valid: rows, Test: rows, BatchRows: batch}, Options{Epochs: 1, LearningRate: 0.01})
 			rows, evaluated := fresh()
 			if _, err := Evaluate(t.Context(), []gds.Device{rows.dev}, &r.Trained, batch, []NamedRows{{"all", []Epocher{rows}}}); err != nil {
 				t.Fatal(err)

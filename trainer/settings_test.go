@@ -125,7 +125,7 @@ func TestDefaultsSucceedOnFeaturesOfAnyKind(t *testing.T) {
 				if spec.Settings["hidden"] > 0 {
 					spec.Settings["hidden"] /= 4 // for the time they take
 				}
-				r := mustFit(t, dev, spec, Data{train.feed(dev, s.BatchRows), valid.feed(dev, s.BatchRows), test.feed(dev, s.BatchRows), s.BatchRows},
+				r := mustFit(t, dev, spec, Data{Train: train.feed(dev, s.BatchRows), Valid: valid.feed(dev, s.BatchRows), Test: test.feed(dev, s.BatchRows), BatchRows: s.BatchRows},
 					Options{Epochs: s.Epochs, LearningRate: s.LearningRate, WeightDecay: s.WeightDecay, Patience: s.Patience})
 				if *r.TestMetric < c.least {
 					t.Errorf("test accuracy %.3f, want %v", *r.TestMetric, c.least)

@@ -284,7 +284,7 @@ func deal(devices []gds.Device, batch int, train, valid, test *toy) []Rank {
 	}
 	ranks := make([]Rank, len(devices))
 	for i := range ranks {
-		ranks[i] = Rank{devices[i], Data{share(train, i), share(valid, i), share(test, i), (batch-1)/len(devices) + 1}}
+		ranks[i] = Rank{devices[i], Data{Train: share(train, i), Valid: share(valid, i), Test: share(test, i), BatchRows: (batch-1)/len(devices) + 1}}
 	}
 	return ranks
 }

@@ -51,6 +51,9 @@ var _ Epocher = (*loader.Set)(nil)
 type Data struct {
 	Train, Valid, Test Epocher
 	BatchRows          int // most rows that a batch of any of them has
+	// TrainLabelled is how many of Train's rows have a label, over all ranks; 0: all. The loss of a batch is divided by
+	// its rows times that part of rows, and so the loss of an epoch is the mean over labelled rows.
+	TrainLabelled int64
 }
 
 // hasRows tells whether a set exists and has rows.

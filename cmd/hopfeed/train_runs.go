@@ -76,6 +76,9 @@ func (t *runs) run(ctx context.Context, i int) error {
 		label = fmt.Sprintf("run %d of %d, ", i+1, o.runs)
 	}
 	ranks, state := d.Ranks(t.input), t.saver.Resume
+	for i := range ranks {
+		ranks[i].TrainLabelled = o.Labels[0].Labelled
+	}
 	t.saver.BeginRun(seed)
 	options := o.Options
 	options.Seed = seed
