@@ -223,7 +223,11 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	placement := o.Placement
 	if placement != Auto {
 		if why := find(placement, "").Obstacle; why != "" {
-			return d, fmt.Errorf("placement %s %w: %s (needs %s at least)", placement, machine.ErrDoesNotFit, why, units.AtLeast(n.Least(f, o)))
+			err := fmt.Errorf("placement %s %w: %s", placement, machine.ErrDoesNotFit, why)
+			if placement != Device || f.Device.Unified || f.Budget.Bytes == 0 { // else more host memory does not help
+				err = fmt.Errorf("%w (host memory: %s at least)", err, units.AtLeast(n.Least(f, o)))
+			}
+			return d, err
 		}
 		addReason("placement %s was asked for", placement)
 	} else {
@@ -233,7 +237,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		}
 		for _, placement = range order {
 			if placement == "" {
-				return d, fmt.Errorf("the input of training %w: %s (needs %s at least)", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
+				return d, fmt.Errorf("the input of training %w: %s (host memory: %s at least)", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
 			}
 			why := find(placement, "").Obstacle
 			if why == "" {

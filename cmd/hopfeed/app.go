@@ -38,6 +38,7 @@ type app struct {
 	emulate     host.Emulation
 	tf32        bool
 	json, quiet bool
+	helpAll     bool // print all flags of a command in its help
 	verbose     bool // print what is planned, why, and what it took, in detail
 
 	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
@@ -89,6 +90,9 @@ func newRoot(a *app) *cobra.Command {
 		c.Version = version.Version
 		c.SetVersionTemplate("hopfeed {{.Version}}\n")
 		c.Flags().SortFlags = false
+		for _, below := range c.Commands() {
+			groupFlags(below, a)
+		}
 	}
 	return root
 }

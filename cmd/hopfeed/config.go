@@ -123,7 +123,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 
 // notSettings are flags of train and tune that do not decide what is trained (batches are the same by all
 // schedules), but tf32: how a device computes is no more recorded than which one.
-var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "verbose", "help", "version",
+var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "verbose", "help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds

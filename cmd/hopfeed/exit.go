@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 // Exit statuses.
@@ -60,6 +61,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 func errorLine(command *cobra.Command, err error, code int, running bool) string {
 	var training *trainingError // says what is left
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	text = strings.ReplaceAll(text, session.ErrOptions.Error()+": ", "") // which the rest says better
 	switch {
 	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err, preprop.ErrTooShort) && !errors.As(err, &training):
 		text = "interrupted: no incomplete output is left; run the same command again"

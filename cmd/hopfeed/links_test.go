@@ -162,3 +162,22 @@ func TestTheWorkingFolderCanBeTheOutput(t *testing.T) {
 		}
 	}
 }
+
+// An output behind a link and .. is where the file system says, not where the text of the path says.
+func TestAnOutputAboveALinkIsBesideWhatTheLinkLeadsTo(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.MkdirAll("elsewhere/folder", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("elsewhere/folder", "link"); err != nil {
+		t.Skip(err)
+	}
+	must(t, vfs.OS(), "generate sbm -o link/../graph --nodes 20 --edges 40")
+	if _, err := os.Stat("elsewhere/graph/manifest.json"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("graph"); err == nil {
+		t.Error("it is beside the link")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/term"
@@ -25,6 +26,10 @@ func main() {
 // execute runs one command line and returns the exit status.
 func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a)
+	if at := slices.Index(args, "--"+helpAllFlag); at >= 0 {
+		args, a.helpAll = slices.Clone(args), true
+		args[at] = "--help"
+	}
 	root.SetArgs(args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

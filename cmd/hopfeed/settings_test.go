@@ -99,7 +99,7 @@ func TestWithoutValidationRowsPatienceIsOff(t *testing.T) {
 // TestHelpListsTheDefaults compares the table in the help with the settings themselves.
 func TestHelpListsTheDefaults(t *testing.T) {
 	d := disk(t)
-	help := must(t, d, "train --help").stdout
+	help := must(t, d, "train --help-all").stdout
 	table := trainer.DefaultsTable()
 	if !strings.Contains(help, table) {
 		t.Errorf("train --help lacks the table\n%s", table)

@@ -52,23 +52,24 @@ func newTrainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "train [STORE|GRAPH] --model NAME",
 		Short: "Train a model on a hop store or a graph",
-		Long: "Train fits a model to the training rows of a store, or nodes of a graph, selects the epoch with the best validation --metric\n" +
-			"(the lowest validation loss among equals), and evaluates that on the test rows. It stops after --patience\n" +
-			"epochs without a better one. Without validation rows it trains for --epochs and selects the last epoch.\n\n" +
-			"What is predicted, and so which --loss and --metric there are, follows from the labels of the store; the first\n" +
-			"of each is the default:\n\n" + choicesTable() + "\n" +
-			"The loss of several labels, or of values, is a mean over them. Values are trained on in units of their standard\n" +
-			"deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two\n" +
+		Long: "Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the epoch with\n" +
+			"the best validation --metric (among equals, the lowest validation loss) and evaluates that epoch on the test rows.\n" +
+			"It stops after --patience epochs without a better one. Without validation rows it trains for --epochs and selects\n" +
+			"the last epoch.\n\n" +
+			"With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch (metrics.jsonl),\n" +
+			"and what it needs to go on: at the end of each run, within a run at most every --save-every, and when training is\n" +
+			"interrupted or fails. It writes nothing else. The same command goes on with a training that was killed,\n" +
+			"interrupted or ended by --max-time, and ends with the same model. If one of several --runs diverges, the others go\n" +
+			"on, and the exit status is 1.\n\n" +
+			"--grid and --tune first try other settings, one run each, and train with the ones that have the best validation\n" +
+			"metric. With --run, trials.jsonl there logs every trial.\n\nModels:\n" + models.String(),
+		Annotations: map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and --metric there are; the first is the default:\n\n" +
+			choicesTable() +
+			"\nThe loss of several labels, or of several values, is a mean over them. Values are trained on in units of their\n" +
+			"standard deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two\n" +
 			"classes, or the mean over several labels) are those of scikit-learn.\n\n" +
-			"With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch\n" +
-			"(metrics.jsonl), and all that is needed to go on: at the end of each run, at most every --save-every within a\n" +
-			"run, and when training is interrupted or fails. It writes nothing else. A training that was killed, interrupted\n" +
-			"or ended by --max-time goes on when the same command is run again, and ends with the same model. If one of\n" +
-			"several --runs diverges, the others go on, and the exit status is 1.\n\n" +
-			"--grid and --tune first try other settings, each in one run, and choose those with the best validation metric;\n" +
-			"then they train with them. With --run every trial is logged in trials.jsonl there.\n\nModels:\n" + models.String() +
-			"\nA flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags\n" +
-			"(and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable(),
+			"A flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags\n" +
+			"(and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable()},
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()

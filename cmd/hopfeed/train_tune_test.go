@@ -206,3 +206,17 @@ func TestForcedTrialsReplaceNothingBeforeTheTraining(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A grid that varies the model tries the hops of the models that read one hop alone.
+func TestAGridOfModelsTriesHopsOfThoseThatReadOne(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	write(t, d, "grid.yaml", "model: [sgc, sign]\n")
+	must(t, d, "train store --grid grid.yaml --hidden 4 --epochs 2 --run run")
+	hops := map[string][]string{}
+	for _, trial := range trialsOf(t, d, "run") {
+		hops[trial.Settings["model"]] = append(hops[trial.Settings["model"]], trial.Settings["hops"])
+	}
+	if len(hops["sgc"]) < 2 || len(hops["sign"]) != 1 {
+		t.Errorf("hops that were tried: %v", hops)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -101,22 +102,29 @@ func (osFS) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
 func (osFS) Sync(path string) error                     { return syncDir(path) }
 
 func (osFS) Resolve(path string) (string, error) {
-	at, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
+	const separator = string(filepath.Separator)
+	at := path
+	if !filepath.IsAbs(at) { // not by filepath.Abs, which takes link/.. to be the folder of the link
+		here, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		at = here + separator + at
 	}
-	for rest := ""; ; at = filepath.Dir(at) {
+	for rest := ""; ; {
 		found, err := filepath.EvalSymlinks(at)
 		if err == nil {
 			return filepath.Join(found, rest), nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+		at = strings.TrimRight(at, separator)
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.VolumeName(at) {
 			return "", pathError("resolve", path, err)
 		}
 		if err := refuseDangling("resolve", at); err != nil {
 			return "", err
 		}
-		rest = filepath.Join(filepath.Base(at), rest)
+		last := strings.LastIndex(at, separator) + 1
+		at, rest = at[:last], filepath.Join(at[last:], rest)
 	}
 }
 

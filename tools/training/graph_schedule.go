@@ -77,7 +77,7 @@ func spreadText(m scheduler.Measured) string {
 func (g *Graph) Scheduler(name string, p scheduler.Profile, inputs collective.Inputs) (*scheduler.Scheduler, error) {
 	s, err := scheduler.New(name, p, inputs, g.o.pace())
 	if errors.Is(err, sampling.ErrOptions) && g.WhyNot != "" {
-		err = fmt.Errorf("%w: %s", err, g.WhyNot)
+		err = fmt.Errorf("%w: --schedule %s needs a device that prepares batches by itself: %s", sampling.ErrOptions, name, g.WhyNot)
 	}
 	return s, err
 }
