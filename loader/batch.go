@@ -3,9 +3,9 @@ package loader
 import (
 	"context"
 	"iter"
-	"sync"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // Batch is what one step of training sees. It is valid for work enqueued on the stream that was
@@ -44,7 +44,7 @@ type Batch struct {
 	// Traffic is what this rank's share of the batch had of features.
 	Traffic Traffic
 
-	loan loan
+	loan epoch.Loan
 }
 
 // Block is one layer of a sampled mini-batch on a device: edges from sources to destinations, by
@@ -112,72 +112,16 @@ type RowSource interface {
 	Gather(ctx context.Context, dst []byte, as gds.DType, nodes []uint32) error
 }
 
-// loan is the memory of a batch, lent to the loop for a step, and to those who hold the batch.
-type loan struct {
-	mu       sync.Mutex
-	giveBack func(after []gds.Event)
-	inStep   bool
-	holds    int
-	after    []gds.Event // of those who held it
-}
-
-// Lend begins a step of the loop with the batch. It is for loaders, as EndStep is. giveBack is called
-// when nobody uses the batch any more, with the events after which the memory may be used again,
-// beside that of the step.
-func (b *Batch) Lend(giveBack func(after []gds.Event)) {
-	l := &b.loan
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.giveBack, l.inStep, l.holds, l.after = giveBack, true, 0, nil
-}
-
-// EndStep ends the step of the loop.
-func (b *Batch) EndStep() {
-	l := &b.loan
-	l.mu.Lock()
-	l.inStep = false
-	l.unlock()
-}
+// Loan is for loaders.
+func (b *Batch) Loan() *epoch.Loan { return &b.loan }
 
 // Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until
 // Release. It is called in that step, or by one who holds the batch already; each Hold takes a
 // Release. While all of Options.Buffers are held, the loader waits, so hold fewer, or release from
 // another goroutine. A loader of which batches are held cannot be closed.
-func (b *Batch) Hold() {
-	l := &b.loan
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.inStep || l.holds > 0 {
-		l.holds++
-	}
-}
+func (b *Batch) Hold() { b.loan.Hold() }
 
 // Release ends one Hold; without one it does nothing. The memory is used again after the given
 // event, which is recorded on the stream that uses the batch; nil: nothing uses it any more. Any
 // goroutine may call it.
-func (b *Batch) Release(after gds.Event) {
-	l := &b.loan
-	l.mu.Lock()
-	if l.holds == 0 {
-		l.mu.Unlock()
-		return
-	}
-	l.holds--
-	if after != nil {
-		l.after = append(l.after, after)
-	}
-	l.unlock()
-}
-
-// unlock gives the memory back if nobody uses the batch.
-func (l *loan) unlock() {
-	back, after := l.giveBack, l.after
-	last := !l.inStep && l.holds == 0 && back != nil
-	if last {
-		l.giveBack, l.after = nil, nil
-	}
-	l.mu.Unlock()
-	if last {
-		back(after)
-	}
-}
+func (b *Batch) Release(after gds.Event) { b.loan.Release(after) }

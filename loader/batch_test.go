@@ -379,8 +379,8 @@ func TestAnEpochThatEndsWhileBatchesAreHeldLosesNoBuffer(t *testing.T) {
 						for _, b := range held {
 							b.Release(nil)
 						}
-						if len(l.free) != 2 {
-							t.Fatalf("%d of 2 buffers are free", len(l.free))
+						if l.buffers.Free() != 2 {
+							t.Fatalf("%d of 2 buffers are free", l.buffers.Free())
 						}
 						got, err := collect(t, device, s, 1, 0)
 						if err != nil {

@@ -1,30 +1,23 @@
 package loader
 
 import (
-	"context"
-	"time"
-
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // batchBuffer is the memory that a batch is assembled in. Its matrices lie side by side if they
 // do so in the source (source.joined), else one after another. Either way there are no gaps, so
 // all can be copied or converted by one operation.
 type batchBuffer struct {
+	epoch.Buffer
 	capacity int        // rows
 	features gds.Buffer // [rows, matrices * F] or [matrices * rows, F], in the type of batches
 	stored   gds.Buffer // the same in the stored type; features where that is the same type
 	columns  gds.Buffer // on the device: the columns of a batch, then row numbers to gather by
 	pinned   gds.Buffer // the same
-
-	inPipeline bool        // taken, and not yet passed to the loop
-	ready      gds.Event   // the batch is assembled, and pinned memory free
-	released   gds.Event   // the work that the loop has enqueued on the batch is done
-	held       []gds.Event // and that of those who held it; under Loader.mu
-	giveBack   func(held []gds.Event)
 
 	raw, x gds.Tensor // its matrices, in the stored type and in that of batches
 }
@@ -50,10 +43,6 @@ func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 	features, stored, columns := l.batchBufferBytes()
 	f = &batchBuffer{capacity: l.o.BatchRows}
-	f.giveBack = func(held []gds.Event) {
-		l.putHeld(f, held)
-		l.free <- f // there is room for all
-	}
 	if f.features, err = l.memory.alloc(features); err != nil {
 		return nil, err
 	}
@@ -72,79 +61,19 @@ func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 
 // takeBuffer gives a job a free batch buffer, if it has none, once the copies from its pinned memory
 // are done.
-func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
+func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) (err error) {
 	if j.buffer != nil {
 		return nil
 	}
-	start := time.Now()
-	f, err := pipeline.Take(w, l.free)
-	if err != nil {
+	if j.buffer, err = l.buffers.Take(w); err != nil {
 		return err
 	}
-	j.buffer, f.inPipeline = f, true
-	held := l.takeHeld(f)
-	for i, e := range held {
-		// An error is of a stream of the holder, who sees it there.
-		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
-			l.putHeld(f, held[i:])
-			return context.Cause(w.Context())
-		}
-	}
-	l.waited.Add(int64(time.Since(start)))
-	if f.ready != nil {
-		if err := w.Wait(f.ready); err != nil {
+	if ready := j.buffer.Ready; ready != nil {
+		if err := w.Wait(ready); err != nil {
 			return err
 		}
 	}
 	l.layOut(j)
-	return nil
-}
-
-// takeHeld takes the events of those who held the buffer's last batch.
-func (l *Loader) takeHeld(f *batchBuffer) []gds.Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held := f.held
-	f.held = nil
-	return held
-}
-
-// putHeld adds events of those who held the last batch.
-func (l *Loader) putHeld(f *batchBuffer, events []gds.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f.held = append(f.held, events...)
-}
-
-// waitForConsumer waits until the consumer's work on the buffer is done, so that the host can write
-// to its device memory. Streams need not wait: finish makes them.
-func (l *Loader) waitForConsumer(w *pipeline.Worker, f *batchBuffer) error {
-	if f.released == nil {
-		return nil
-	}
-	start := time.Now()
-	err := w.WaitForRoom(f.released)
-	l.waited.Add(int64(time.Since(start)))
-	if w.Context().Err() == nil {
-		f.released = nil // else it may not have happened, and the next epoch waits for it
-	}
-	return err
-}
-
-// waitReleased waits until the work on the buffer's last batch is done. It ignores errors of that
-// work, which those see who enqueued it.
-func (l *Loader) waitReleased(ctx context.Context, f *batchBuffer) error {
-	events := l.takeHeld(f)
-	if f.released != nil {
-		events = append(events, f.released)
-	}
-	for i, e := range events {
-		if _ = e.Wait(ctx); ctx.Err() != nil {
-			l.putHeld(f, events[i:])
-			return context.Cause(ctx)
-		}
-	}
-	f.ready, f.released = nil, nil
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // MatrixID names one feature matrix of a store.
@@ -34,7 +35,7 @@ const (
 
 // ErrInUse is returned when a loader cannot be closed, or begin an epoch, before an epoch that runs
 // has ended or batches that are held are released.
-var ErrInUse = errors.New("loader in use")
+var ErrInUse = epoch.ErrInUse
 
 // ErrFull is returned when a loader has as many batch buffers as it may have.
 var ErrFull = errors.New("the loader has all the batch buffers that it may have")
@@ -90,8 +91,7 @@ type Loader struct {
 	rows    int64 // of all regions
 	columns rowColumns
 	memory  memory
-	buffers []*batchBuffer
-	free    chan *batchBuffer // neither with a job nor with the loop nor held
+	buffers *epoch.Buffers[*batchBuffer]
 	source  source
 	// Lists of row numbers for up to BatchRows rows, to use again.
 	spareNumbers chan []uint32
@@ -101,12 +101,9 @@ type Loader struct {
 	holder, holders int64
 
 	assembled, copiedIn atomic.Int64 // bytes: see Stats
-	waited              atomic.Int64 // nanoseconds, for free batch buffers
 
-	mu     sync.Mutex
-	busy   bool // an epoch is running
-	closed bool
-	stats  Stats
+	mu    sync.Mutex
+	stats Stats
 }
 
 // region is a region of the store, and the number of its first row in the loader.
@@ -221,7 +218,7 @@ func (l *Loader) open(ctx context.Context) error {
 	if err := l.readColumns(ctx); err != nil {
 		return err
 	}
-	l.free = make(chan *batchBuffer, l.o.MostBuffers)
+	l.buffers = epoch.NewBuffers[*batchBuffer](l.o.MostBuffers)
 	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {
 		if err := l.Grow(); err != nil {
@@ -234,7 +231,7 @@ func (l *Loader) open(ctx context.Context) error {
 // Grow adds a batch buffer, for a caller who holds batches. It is called between epochs, or in the
 // loop of one, and returns ErrFull where there are Options.MostBuffers.
 func (l *Loader) Grow() error {
-	if len(l.buffers) == l.o.MostBuffers {
+	if l.buffers.Full() {
 		return ErrFull
 	}
 	before := len(l.memory.buffers)
@@ -242,8 +239,7 @@ func (l *Loader) Grow() error {
 	if err != nil {
 		return errors.Join(err, l.memory.freeFrom(before))
 	}
-	l.buffers = append(l.buffers, f)
-	l.free <- f
+	l.buffers.Add(f)
 	return nil
 }
 
@@ -320,32 +316,12 @@ func (l *Loader) joinedBytes() int64 { return int64(len(l.o.Matrices)) * l.rowBy
 // unified tells that the host can write to device memory.
 func (l *Loader) unified() bool { return l.o.Device.Info().Unified }
 
-// beginUse reserves the loader for an epoch or for Close; it fails if another has it.
-func (l *Loader) beginUse() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return errors.New("loader used after Close")
-	}
-	if l.busy {
-		return fmt.Errorf("%w: another epoch is running (the sets of a loader are used one at a time)", ErrInUse)
-	}
-	l.busy = true
-	return nil
-}
-
-func (l *Loader) endUse() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy = false
-}
-
 // Close closes the loader, and with it all ranks that it is one of: see Ranks.Close.
 func (l *Loader) Close() error { return l.ranks.Close() }
 
 func (l *Loader) release() error {
-	for _, f := range l.buffers {
-		_ = l.waitReleased(context.Background(), f)
+	if l.buffers != nil {
+		l.buffers.Close()
 	}
 	var err error
 	if l.source.close != nil {

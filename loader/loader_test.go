@@ -330,7 +330,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 				}
 			}
 			s := l.Stats()
-			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 3 || s.Stages[2].Name != "assemble" {
+			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 2 || s.Stages[1].Name != "assemble" {
 				t.Errorf("%+v", s)
 			}
 			bytes, path := int64(testRows*5*4*3), "buffered"

@@ -67,24 +67,19 @@ func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
 // one of them runs an epoch, or batches are held, it returns ErrInUse and closes none: ranks read
 // from one another.
 func (r Ranks) Close() error {
-	for i, l := range r {
-		err := l.beginUse()
-		if n := len(l.buffers) - len(l.free); err == nil && n > 0 {
-			l.endUse()
-			err = fmt.Errorf("%w: %d batches are still held", ErrInUse, n)
-		}
+	var cancel []func()
+	for _, l := range r {
+		c, err := l.buffers.BeginClose()
 		if err != nil {
-			for _, begun := range r[:i] {
-				begun.endUse()
+			for _, c := range cancel {
+				c()
 			}
 			return err
 		}
+		cancel = append(cancel, c)
 	}
 	var errs []error
 	for _, l := range slices.Backward(r) { // the first has what the others use
-		l.mu.Lock()
-		l.closed, l.busy = true, false
-		l.mu.Unlock()
 		errs = append(errs, l.release())
 	}
 	return errors.Join(errs...)

@@ -11,6 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // Rows says which rows of the store a Set runs over: a region, or, if List is
@@ -125,120 +127,69 @@ func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*Ba
 // seed, the epoch and the next batch are all that a stopped epoch needs to go on,
 // whatever the number of ranks was and will be.
 func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*Batch, error] {
-	return func(yield func(*Batch, error) bool) {
-		left := false
-		err := s.epoch(ctx, stream, n, first, func(b *Batch) bool {
-			left = !yield(b, nil)
-			return !left
-		})
-		if err != nil && !left {
-			yield(nil, err)
-		}
-	}
+	return epoch.Sequence(func(yield func(*Batch) bool) error { return s.epoch(ctx, stream, n, first, yield) })
 }
 
-func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*Batch) bool) (err error) {
+func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*Batch) bool) error {
 	l := s.l
-	if err := l.beginUse(); err != nil {
-		return err
-	}
-	defer l.endUse()
-	for _, f := range l.buffers {
-		if err := l.waitReleased(ctx, f); err != nil {
-			return err
-		}
-	}
-	// A new stream for each epoch: an error in it ends with the epoch.
-	plain, err := l.o.Device.NewStream()
-	if err != nil {
-		return err
-	}
-	stream := countingStream{plain, &l.copiedIn}
-	p := pipeline.New(ctx)
-	jobs := pipeline.Feed(p, "plan", s.jobs(n, first)).Then(pipeline.Stage[*job]{
-		Name: "prefetch", Work: l.begin,
-		Queue: l.source.aheadRows/max(1, s.plan.MaxBatchRows()) + 1,
-	}).Then(pipeline.Stage[*job]{
-		Name: "assemble", Work: func(w *pipeline.Worker, j *job) error { return l.finish(w, j, stream) },
-		Queue: len(l.buffers), // as many can be done
-	})
 	var batches, rows, remote int64
-	// Deferred, since the loop body may end its goroutine.
-	defer func() {
-		p.Close()
-		if failed := stream.Close(); err == nil {
-			err = failed
+	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, plain gds.Stream) (func() error, func(), error) {
+		stream := countingStream{plain, &l.copiedIn}
+		ahead := l.source.aheadRows/max(1, s.plan.MaxBatchRows()) + 2
+		room := len(l.buffers.All()) - 1
+		run := &epoch.Run[*job]{
+			Rules: schedule.Pipelined(max(0, s.Batches()-first), 1, ahead+room, room),
+			Sample: epoch.Stage[*job]{Name: "prefetch", Work: func(w *pipeline.Worker, t *epoch.Task[*job]) error {
+				t.Job = s.job(n, first+t.Batch)
+				return l.begin(w, t.Job)
+			}},
+			Move: epoch.Stage[*job]{Name: "assemble", Work: func(w *pipeline.Worker, t *epoch.Task[*job]) error {
+				return l.finish(w, t.Job, stream)
+			}},
+			Train: func(j *job) bool {
+				batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
+				more := l.buffers.Step(consumer, j.buffer, j.batch.Loan(), func() bool { return yield(&j.batch) })
+				if j.released != nil {
+					j.released()
+				}
+				return more
+			},
 		}
-		// No work of the loader is left.
-		for _, f := range l.buffers {
-			if f.inPipeline {
-				f.inPipeline = false
-				l.free <- f
+		return func() error { return run.Do(p) }, func() {
+			if l.source.reset != nil {
+				l.source.reset()
 			}
-		}
-		if l.source.reset != nil {
-			l.source.reset()
-		}
-		s.rows.Add(rows)
-		s.remote.Add(remote)
-		l.addEpoch(p.Times(), batches, rows, remote)
-	}()
-	for j, err := range jobs.All() {
-		if err != nil {
-			return err
-		}
-		more := j.yieldTo(consumer, yield)
-		batches, rows, remote = batches+1, rows+int64(j.plan.Rows), remote+int64(j.plan.Remote)
-		if !more {
-			break
-		}
-	}
-	return nil
+			s.rows.Add(rows)
+			s.remote.Add(remote)
+			l.addEpoch(p.Times(), batches, rows, remote)
+		}, nil
+	})
 }
 
-// yieldTo passes the batch to the consumer, whose stream waits until the batch is ready. It
-// reports whether the consumer wants more batches.
-func (j *job) yieldTo(consumer gds.Stream, yield func(*Batch) bool) bool {
-	f, b := j.buffer, &j.batch
-	consumer.WaitEvent(f.ready)
-	f.inPipeline = false
-	b.Lend(f.giveBack)
-	defer func() { // since the loop body may end its goroutine
-		f.released = consumer.Record()
-		if j.released != nil {
-			j.released()
-		}
-		b.EndStep()
-	}()
-	return yield(b)
-}
-
-// jobs yields the batches of an epoch, with the row numbers of the loader.
-func (s *Set) jobs(n, first int) iter.Seq[*job] {
-	return func(yield func(*job) bool) {
-		for b := range s.plan.EpochFrom(n, first) {
-			j := &job{plan: b}
-			if s.bySpan() {
-				j.spans = s.spans(b)
-			} else {
-				j.numbers = s.numbers(b)
-			}
-			if !yield(j) {
-				return
-			}
-		}
+// job is batch i of epoch n, with the row numbers of the loader.
+func (s *Set) job(n, i int) *job {
+	j := &job{}
+	for j.plan = range s.plan.EpochFrom(n, i) {
+		break
 	}
+	if s.bySpan() {
+		j.spans = s.spans(j.plan)
+	} else {
+		j.numbers = s.numbers(j.plan)
+	}
+	return j
 }
 
 // RowNumbers lists the numbers, in the store, of the rows of batch i of epoch n that this rank gets.
 // It reads nothing, and may be called during an epoch.
 func (s *Set) RowNumbers(n, i int) []uint32 {
-	for j := range s.jobs(n, i) {
-		numbers := make([]uint32, j.plan.Rows)
-		s.l.storeRows(numbers, j)
-		return numbers
+	if i >= s.Batches() {
+		return nil
 	}
-	return nil
+	j := s.job(n, i)
+	numbers := make([]uint32, j.plan.Rows)
+	s.l.storeRows(numbers, j)
+	return numbers
 }
 
 // bySpan tells whether batches are lists of spans, not of row numbers. Long spans are less work:

@@ -78,8 +78,8 @@ func (l *Loader) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		return err
 	}
 	f := j.buffer
-	if f.released != nil {
-		stream.WaitEvent(f.released)
+	if f.Released != nil {
+		stream.WaitEvent(f.Released)
 	}
 	if j.plan.Rows > 0 {
 		l.gatherColumns(f.pinned.Bytes(), j) // while what begin started goes on
@@ -89,7 +89,7 @@ func (l *Loader) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		bytes := l.columnBytes(j.plan.Rows)
 		stream.Copy(gds.NewTensor(f.columns, 1, bytes, gds.Uint8), gds.NewTensor(f.pinned, 1, bytes, gds.Uint8))
 	}
-	f.ready = stream.Record()
+	f.Ready = stream.Record()
 	if j.numbers != nil {
 		select {
 		case l.spareNumbers <- j.numbers:

@@ -102,7 +102,7 @@ func (h *hostSource) begin(w *pipeline.Worker, j *job) error {
 		if err := h.l.takeBuffer(w, j); err != nil {
 			return err
 		}
-		if err := h.l.waitForConsumer(w, j.buffer); err != nil {
+		if err := h.l.buffers.AwaitRelease(w, j.buffer); err != nil {
 			return err
 		}
 		j.state = h.gather(j.buffer.stored.Bytes(), j.numbers)

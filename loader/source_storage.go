@@ -346,7 +346,7 @@ func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) er
 		return err
 	}
 	if s.l.unified() {
-		if err := s.l.waitForConsumer(w, j.buffer); err != nil {
+		if err := s.l.buffers.AwaitRelease(w, j.buffer); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package loader
 import (
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
@@ -102,7 +101,7 @@ func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 	s.AddEpoch(times, batches, rows)
 	s.RemoteRows += remote
 	s.RemoteBytes += remote * l.joinedBytes()
-	s.LoaderWaitSeconds = time.Duration(l.waited.Load()).Seconds()
+	s.LoaderWaitSeconds = l.buffers.Waited().Seconds()
 }
 
 // AddEpoch adds an epoch of so many batches and rows of this rank. The last of times is that of the

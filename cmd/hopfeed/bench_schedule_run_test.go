@@ -38,7 +38,7 @@ func TestSchedulesRunOnTheMachinesOfThePaper(t *testing.T) {
 		for i, r := range all {
 			best := all[i/4*4+3]
 			if r.PredictedSeconds == nil || *r.PredictedSeconds < 0.95*r.EpochSeconds || *r.PredictedSeconds > 1.05*r.EpochSeconds {
-				t.Errorf("predicted %v: %+v", r.PredictedSeconds, r)
+				t.Errorf("predicted %v: %+v", *r.PredictedSeconds, r)
 			}
 			if best.Schedule != "collective" || r.Schedule != "collective" && r.EpochSeconds <= best.EpochSeconds {
 				t.Errorf("%+v is not slower than %+v", r, best)

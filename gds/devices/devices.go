@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
@@ -97,6 +98,14 @@ func emulated(o Options) Kind {
 		options.Stop = o.Stop
 		return options
 	})
+	open := k.Device
+	k.Device = func(i, n int) (gds.Device, error) {
+		d, err := open(i, n)
+		if err != nil {
+			return nil, err
+		}
+		return paced.New(d, o.Emulate.Stages), nil
+	}
 	k.WhyNone = "none was asked for"
 	return k
 }

@@ -33,6 +33,12 @@ type Stages struct {
 	Straggle float64
 }
 
+// Paced tells that some stage takes a time of its own.
+func (s Stages) Paced() bool {
+	s.Workers, s.Straggle = 0, 0
+	return s != Stages{}
+}
+
 // durations are the settings of Stages that are times.
 func (s *Stages) durations() map[string]*time.Duration {
 	return map[string]*time.Duration{"cpu": &s.CPU, "gather": &s.Gather, "dma": &s.DMA, "sampling": &s.Sampling,

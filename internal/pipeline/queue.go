@@ -30,6 +30,19 @@ func (q *Queue[T]) Len() int { return len(q.entries) }
 // Send adds an item, when there is room. It reports false if the pipeline has ended.
 func (q *Queue[T]) Send(w *Worker, item T) bool { return send(w, q.entries, entry[T]{item: item}) }
 
+// Put is Send where there is room for certain.
+func (q *Queue[T]) Put(item T) { q.entries <- entry[T]{item: item} }
+
+// Serve adds a stage of several workers that take the items as they come, and pass none on by themselves.
+func (q *Queue[T]) Serve(name string, workers int, work func(*Worker, T)) {
+	s := Stage[T]{Work: func(w *Worker, item T) error { work(w, item); return nil }}
+	q.p.start(q.p.addStage(name, workers), func(w *Worker) {
+		for e, ok := q.receive(w); ok; e, ok = q.receive(w) {
+			_ = s.process(w, e.item)
+		}
+	})
+}
+
 // Fail adds an error, after which nothing is received.
 func (q *Queue[T]) Fail(w *Worker, err error) bool { return send(w, q.entries, entry[T]{err: err}) }
 

@@ -1,13 +1,16 @@
-// Package schedule says which stage of which batch begins next on processor, link and device, given which
-// have ended. It neither computes nor waits: the executor (loader/sampling) and the simulator
-// (placement/collective) play an epoch by the same Course, one in time that passes, the other in numbers.
+// Package schedule says which stage of which batch begins next on processor, link and device, given which have
+// ended. It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time
+// that passes, and Simulate plays it in numbers.
 //
 // A batch takes one of two routes (MorphGL, PVLDB 2026, §4.1). On route 0 the processor samples and gathers
 // it, it moves over the link, and the device trains on it. On route 1 the device samples and gathers it
 // itself from memory of the host, which takes device and link, and trains on it.
 package schedule
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Stage is a part of the work on a batch.
 type Stage int
@@ -59,21 +62,51 @@ type State struct {
 // Decider decides what the device does next, once it has done what it did.
 type Decider interface{ Next(State) Action }
 
+// InOrder brings the batch that is trained next, and trains it.
+type InOrder struct{}
+
+// Next is what the device does next.
+func (InOrder) Next(now State) Action {
+	switch {
+	case now.GPU > 0:
+		return TrainNext
+	case now.NextByGPU:
+		return PrepareNext
+	case now.CPU > 0:
+		return MoveNext
+	case now.Coming > 0:
+		return Await
+	}
+	return Finish
+}
+
 // Rules are those of an epoch.
 type Rules struct {
 	Batches    int
-	CPUBatches int // of them, those that the processor prepares
+	CPUBatches int // of these: the processor prepares so many
 	// ByGPU tells that the device prepares a batch; batches are trained in the order of their numbers. nil:
 	// in the order in which they came to the device, which numbers them.
 	ByGPU   func(batch int) bool
 	Workers int // of the processor; 0: 1
-	// CPUBuffer is how many batches of the processor there may be that it has begun and that have not begun
-	// to move, and GPUBuffer how many on the device, or on their way, that have not begun to be trained. One
-	// more may be where the batch to be trained next is not among them.
+	// CPUBuffer bounds the batches that the processor has begun and that have not begun to move, and GPUBuffer those
+	// on the device, or on their way, that have not begun to be trained. One more may be where the batch to be trained
+	// next is not among them.
 	CPUBuffer, GPUBuffer int
 	OnDemand             bool // nothing moves while the device trains
 	Serial               bool // a stage at a time, of one batch after another; ByGPU is not nil
-	Decide               Decider
+	// Eager: a batch moves as soon as there is room, whatever the device does, and the next one may begin to.
+	Eager  bool
+	Decide Decider
+}
+
+// Pipelined are the rules by which the processor prepares all batches, in order, and no stage waits for another but
+// for room: for most batches on all stages before the training, and gpuBuffer on the device and on their way.
+func Pipelined(batches, workers, most, gpuBuffer int) Rules {
+	gpuBuffer = min(gpuBuffer, most-1)
+	return Rules{
+		Batches: batches, CPUBatches: batches, Workers: workers, CPUBuffer: most - gpuBuffer, GPUBuffer: gpuBuffer,
+		Eager: true, Decide: InOrder{},
+	}
 }
 
 // Step is a stage of a batch that begins.
@@ -84,26 +117,26 @@ type Step struct {
 }
 
 // Course is an epoch on its way: call Next until there is no step, begin these steps, and tell Done as each
-// ends. Samples must end in the order in which they began.
+// ends.
 type Course struct {
 	r        Rules
 	chosen   Action
 	decided  bool // chosen is in force
 	sampling int  // batches that workers have
-	linkBusy bool // by Move or Prepare
+	moving   int  // batches that the link has, by Move or Prepare
 	busy     bool // the device, by Prepare or Train
 	training bool
 
-	begun, prepared, trained int   // batches of the processor, of the device, and all that have begun that stage
-	ended                    int   // trainings
-	waiting                  []int // batches that the processor has begun and that have not begun to move
-	device                   []onDevice
-	next                     [2]int // number of the next batch of either route; [1] is the device's
+	begun, prepared, trained int        // batches of the processor, of the device, and all that have begun that stage
+	ended                    int        // trainings
+	waiting                  []underWay // batches that the processor has begun and that have not begun to move
+	device                   []underWay // batches on the device, or on their way
+	next                     [2]int     // number of the next batch of either route; [1] is the device's
 }
 
-type onDevice struct {
+type underWay struct {
 	batch       int
-	byGPU, here bool
+	byGPU, here bool // here: on the device, or of those that wait: sampled
 }
 
 // New begins a course.
@@ -144,17 +177,17 @@ func (c *Course) Next() (Step, bool) {
 		c.begun++
 		c.sampling++
 		n := c.number(false)
-		c.waiting = append(c.waiting, n)
+		c.waiting = append(c.waiting, underWay{batch: n})
 		return Step{Sample, n, false}, true
 	}
 	if !c.busy && !c.decided {
 		c.chosen, c.decided = c.r.Decide.Next(c.state()), true
 	}
 	if c.mayMove() {
-		n := c.waiting[0]
-		c.waiting = c.waiting[1:]
-		c.linkBusy = true
-		c.device = append(c.device, onDevice{n, false, false})
+		n := c.waiting[0].batch
+		c.waiting = slices.Delete(c.waiting, 0, 1)
+		c.moving++
+		c.device = append(c.device, underWay{batch: n})
 		return Step{Move, n, false}, true
 	}
 	if c.busy {
@@ -172,7 +205,7 @@ func (c *Course) Next() (Step, bool) {
 			break
 		}
 		b := c.device[at]
-		c.device = append(c.device[:at], c.device[at+1:]...)
+		c.device = slices.Delete(c.device, at, at+1)
 		c.trained++
 		c.busy, c.training, c.decided = true, true, false
 		return Step{Train, b.batch, b.byGPU}, true
@@ -184,13 +217,13 @@ func (c *Course) Next() (Step, bool) {
 
 // prepare begins the next batch of the device, when the link is free.
 func (c *Course) prepare() (Step, bool) {
-	if c.linkBusy {
+	if c.moving > 0 {
 		return Step{}, false
 	}
 	n := c.number(true)
 	c.prepared++
-	c.linkBusy, c.busy, c.decided = true, true, false
-	c.device = append(c.device, onDevice{n, true, false})
+	c.moving, c.busy, c.decided = 1, true, false
+	c.device = append(c.device, underWay{batch: n, byGPU: true})
 	return Step{Prepare, n, true}, true
 }
 
@@ -199,6 +232,7 @@ func (c *Course) Done(s Step) {
 	switch s.Stage {
 	case Sample:
 		c.sampling--
+		arrive(c.waiting, s.Batch)
 		return
 	case Train:
 		c.busy, c.training = false, false
@@ -211,10 +245,15 @@ func (c *Course) Done(s Step) {
 	case Prepare:
 		c.busy = false
 	}
-	c.linkBusy = false
-	for i := range c.device {
-		if c.device[i].batch == s.Batch {
-			c.device[i].here = true
+	c.moving--
+	arrive(c.device, s.Batch)
+}
+
+// arrive says that a batch is here.
+func arrive(batches []underWay, batch int) {
+	for i := range batches {
+		if batches[i].batch == batch {
+			batches[i].here = true
 		}
 	}
 }
@@ -223,15 +262,35 @@ func (c *Course) maySample() bool {
 	if c.begun == c.r.CPUBatches || c.sampling == c.r.Workers || len(c.waiting) >= c.r.CPUBuffer {
 		return false
 	}
+	if c.r.Eager && len(c.waiting)+len(c.device) >= c.r.CPUBuffer+c.r.GPUBuffer {
+		return false
+	}
 	return !c.r.Serial || !c.busy && len(c.waiting)+len(c.device) == 0 && !c.r.ByGPU(c.trained)
 }
 
-// ready is how many batches of the processor may begin to move.
-func (c *Course) ready() int { return len(c.waiting) - c.sampling }
+// ready is how many batches of the processor may begin to move: they move in order.
+func (c *Course) ready() int {
+	n := slices.IndexFunc(c.waiting, func(b underWay) bool { return !b.here })
+	if n < 0 {
+		return len(c.waiting)
+	}
+	return n
+}
+
+// overlapping is how many batches move at a time at most where rules are eager: while one is on the link, the rows of
+// the next are gathered.
+const overlapping = 2
 
 func (c *Course) mayMove() bool {
-	if c.linkBusy || c.ready() <= 0 {
+	most := 1
+	if c.r.Eager {
+		most = overlapping
+	}
+	if c.moving >= most || c.ready() == 0 {
 		return false
+	}
+	if c.r.Eager {
+		return len(c.device) < c.r.GPUBuffer || len(c.device) == 0 && !c.training
 	}
 	if c.training {
 		return !c.r.OnDemand && len(c.device) < c.r.GPUBuffer

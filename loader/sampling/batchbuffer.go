@@ -2,41 +2,33 @@ package sampling
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// batchBuffer is the memory that a batch is assembled in. It grows with the batches. On a device with
-// memory of its own, what the host writes is written to pinned memory first, and copied at once.
+// batchBuffer is the device memory that a batch is assembled in. It grows with the batches. On a device with memory of
+// its own, the host writes to a pinnedBuffer first, which is copied at once.
 type batchBuffer struct {
+	epoch.Buffer
 	l      *Loader
 	device gds.Buffer // nil before the first batch
-	pinned gds.Buffer // of what the host writes, unless the host can write to device
-	lent   *lent      // whose memory device is; nil: its own
 	bytes  atomic.Int64
 
 	batch  loader.Batch
 	x      [1]gds.Tensor
 	sparse loader.SparseRows
 	blocks []loader.Block
-
-	inPipeline bool      // taken, and not yet passed to the loop
-	ready      gds.Event // the batch is assembled, and pinned memory free
-	released   gds.Event // the work that the loop has enqueued on the batch is done
-	giveBack   func(held []gds.Event)
-
-	mu   sync.Mutex
-	held []gds.Event // after which those who held the batch do not use it any more
 }
+
+// pinnedBuffer is pinned memory for what the host writes of a batch, from there until the batch has moved.
+type pinnedBuffer struct{ gds.Buffer } // nil before the first batch
 
 // layout is where in its buffer a batch lies, in bytes.
 type layout struct {
@@ -66,6 +58,7 @@ const align = 256
 // batchSize is how large the parts of a batch are.
 type batchSize struct {
 	onDevice      bool // the device prepares it: the host writes labels alone
+	chosen        bool // the sampler has chosen the seed nodes
 	seeds, inputs int
 	elements      int // of sparse rows
 	seedWeights   int
@@ -76,10 +69,11 @@ type batchSize struct {
 type blockSize struct{ destinations, sources, edges int }
 
 // setSize sets the size of a job's batch from what was sampled and looked up.
-func (j *job) setSize() {
+func (j *job) setSize(chosen bool) {
 	b := &j.sample
 	j.size = batchSize{
-		seeds: len(b.Seeds), inputs: len(b.Inputs), seedWeights: len(b.SeedWeights),
+		chosen: chosen,
+		seeds:  len(b.Seeds), inputs: len(b.Inputs), seedWeights: len(b.SeedWeights),
 		misses: len(j.lookup.Misses), into: len(j.lookup.Into), blocks: j.size.blocks[:0],
 	}
 	for i := range b.Blocks {
@@ -147,46 +141,69 @@ func (l *Loader) layOut(j *job) {
 }
 
 // takeBuffer gives a job a free buffer with room for its batch, once nothing uses its memory.
-func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) error {
-	start := time.Now()
-	defer func() {
-		j.waitedForRoom = time.Since(start)
-		l.waited.Add(int64(j.waitedForRoom))
-	}()
-	b, err := pipeline.Take(w, l.free)
-	if err != nil {
+func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) (err error) {
+	if j.buffer, err = l.buffers.Take(w); err != nil {
 		return err
 	}
-	j.buffer, b.inPipeline = b, true
-	held := b.takeHeld()
-	for i, e := range held {
-		// An error is of a stream of the holder, who sees it there.
-		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
-			b.putHeld(held[i:])
+	b, need := j.buffer, j.layout.host+j.layout.end
+	b.bytes.Store(max(b.bytes.Load(), need))
+	grows := b.device == nil || b.device.Len() < need
+	if l.unified || grows {
+		// An error is of a stream of the client, who sees it there.
+		if _ = l.buffers.AwaitRelease(w, b); w.Context().Err() != nil {
 			return context.Cause(w.Context())
 		}
-	}
-	p := &j.layout
-	b.bytes.Store(max(b.bytes.Load(), p.host+p.end))
-	if l.lends {
-		if b.device != nil && b.released != nil {
-			if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
-				return context.Cause(w.Context())
-			}
-		}
-		return b.growPinned(j)
-	}
-	grows := b.device == nil || b.device.Len() < p.host+p.end || !l.unified && b.pinned.Len() < p.written
-	if b.released != nil && (l.unified || grows) {
-		if _ = w.WaitForRoom(b.released); w.Context().Err() != nil {
-			return context.Cause(w.Context())
-		}
-		b.released = nil
 	}
 	if grows {
 		return b.grow(w.Context(), j)
 	}
 	return nil
+}
+
+// takePinned gives a job pinned memory for what the host writes, unless the host can write to the device.
+func (l *Loader) takePinned(j *job) (err error) {
+	if l.unified {
+		return nil
+	}
+	l.mu.Lock()
+	if n := len(l.pinned); n > 0 {
+		j.pinned, l.pinned = l.pinned[n-1], l.pinned[:n-1]
+	} else {
+		j.pinned = &pinnedBuffer{}
+		l.allPinned = append(l.allPinned, j.pinned)
+	}
+	l.mu.Unlock()
+	need := j.layout.written
+	if j.pinned.Buffer != nil && j.pinned.Len() >= need {
+		return nil
+	}
+	if err := j.pinned.release(); err != nil {
+		return err
+	}
+	if j.pinned.Buffer, err = gds.AllocRoom(need, l.o.Device.AllocPinned); err != nil {
+		j.pinned.Buffer = nil // not a nil pointer
+		return noRoom(j, err)
+	}
+	return nil
+}
+
+// putPinned takes the pinned memory of a job back.
+func (l *Loader) putPinned(j *job) {
+	if j.pinned == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pinned, j.pinned = append(l.pinned, j.pinned), nil
+}
+
+func (p *pinnedBuffer) release() error {
+	if p.Buffer == nil {
+		return nil
+	}
+	err := p.Free()
+	p.Buffer = nil
+	return err
 }
 
 // tooLarge is an error if a batch needs more than one may take.
@@ -210,9 +227,6 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	l, p := b.l, &j.layout
 	need := p.host + p.end
 	limit := l.o.MaxBatchBytes
-	if err := l.tooLarge(j); err != nil {
-		return err
-	}
 	if err := b.release(); err != nil {
 		return err
 	}
@@ -224,7 +238,7 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 		more = min(more, limit)
 	}
 	if l.roomBytes() < more {
-		if err := l.freeIdle(ctx); err != nil {
+		if err := l.buffers.EachFree(ctx, (*batchBuffer).release); err != nil {
 			return err
 		}
 		room := l.roomBytes()
@@ -240,41 +254,22 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	})
 	if err != nil {
 		b.device = nil // not a nil pointer
-	} else {
-		l.batchBytes.Add(gds.Aligned(b.device.Len()))
-	}
-	if err == nil && !l.unified {
-		b.pinned, err = gds.AllocRoom(p.written, l.o.Device.AllocPinned)
-	}
-	if err != nil {
-		_ = b.release() // an epoch may end before it sees the error; the next needs both
 		return noRoom(j, err)
 	}
+	l.batchBytes.Add(gds.Aligned(b.device.Len()))
 	return nil
 }
 
 // memoryBytes is how much memory it has.
-func (b *batchBuffer) memoryBytes() (bytes int64) {
-	for _, m := range []gds.Buffer{b.device, b.pinned} {
-		if m != nil {
-			bytes += m.Len()
-		}
+func (b *batchBuffer) memoryBytes() int64 {
+	if b.device == nil {
+		return 0
 	}
-	return bytes
+	return b.device.Len()
 }
 
 // release frees the memory.
 func (b *batchBuffer) release() error {
-	err := b.freeDevice()
-	if b.pinned != nil {
-		err = errors.Join(err, b.pinned.Free())
-	}
-	b.pinned = nil
-	return err
-}
-
-// freeDevice frees the device memory, which is the buffer's own.
-func (b *batchBuffer) freeDevice() error {
 	if b.device == nil {
 		return nil
 	}
@@ -284,43 +279,12 @@ func (b *batchBuffer) freeDevice() error {
 	return err
 }
 
-func (b *batchBuffer) takeHeld() []gds.Event {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	held := b.held
-	b.held = nil
-	return held
-}
-
-func (b *batchBuffer) putHeld(events []gds.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held = append(b.held, events...)
-}
-
-// waitReleased waits until the work on the last batch is done. It ignores errors of that work, which
-// those see who enqueued it.
-func (b *batchBuffer) waitReleased(ctx context.Context) error {
-	events := b.takeHeld()
-	if b.released != nil {
-		events = append(events, b.released)
-	}
-	for i, e := range events {
-		if _ = e.Wait(ctx); ctx.Err() != nil {
-			b.putHeld(events[i:])
-			return context.Cause(ctx)
-		}
-	}
-	b.ready, b.released = nil, nil
-	return nil
-}
-
 // hostMemory is what the host writes, from layout.host on.
-func (b *batchBuffer) hostMemory(p *layout) []byte {
-	if b.pinned != nil {
-		return b.pinned.Bytes()[:p.written]
+func (j *job) hostMemory() []byte {
+	if j.pinned != nil {
+		return j.pinned.Bytes()[:j.layout.written]
 	}
-	return b.device.Bytes()[p.host:][:p.end]
+	return j.buffer.device.Bytes()[j.layout.host:][:j.layout.end]
 }
 
 // tensor is a matrix on the device, at a place from layout.host on.
@@ -339,35 +303,27 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 		c.Lookup(m.Inputs, &j.lookup)
 		l.lookup.Unlock()
 		defer func() {
-			if err != nil { // as at the early end of an epoch, after which others come
+			if err != nil {
 				c.Forget(j.lookup.Into)
 			}
 		}()
 	}
-	j.setSize()
+	j.setSize(s.method.kind.graphWise)
 	if l.sparse != nil {
 		j.size.elements = int(l.sparse.Elements(m.Inputs))
 	}
 	if err := l.beginBatch(w, j); err != nil {
 		return err
 	}
-	b, p := j.buffer, &j.layout
-	given := !s.method.kind.graphWise // else the sampler has chosen them
-	batch := &b.batch
-	if !given {
-		batch.GlobalRows = len(m.Seeds)
-	}
 	if err := l.gatherRows(w.Context(), j); err != nil {
 		return err
 	}
-	memory := b.hostMemory(p)
-	if labels := l.o.Labels; labels != nil {
-		batch.Labels = s.writeLabels(memory[p.labels:], j, given)
+	memory, p := j.hostMemory(), &j.layout
+	if l.o.Labels != nil {
+		s.writeLabels(memory[p.labels:], j)
 	}
-	batch.RowWeights = gds.Tensor{}
 	if n := len(m.SeedWeights); n > 0 {
 		copy(dtype.Float32s(memory[p.weights:][:4*n]), m.SeedWeights)
-		batch.RowWeights = b.tensor(p, p.weights, 1, n, gds.Float32)
 	}
 	if l.o.NodeIDs {
 		copy(dtype.Uint32s(memory[p.nodes:][:4*p.inputs]), m.Inputs)
@@ -378,33 +334,40 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 		copy(dtype.Uint32s(memory[at.indices:][:4*len(k.Indices)]), k.Indices)
 		copy(dtype.Float32s(memory[at.weights:][:4*len(k.Weights)]), k.Weights)
 	}
-	if l.sparse != nil {
-		batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(j.size.elements))
-		return nil
-	}
-	hits := 0
-	if l.o.Cache != nil {
-		hits = j.lookup.Hits()
-	}
-	b.addCached(int64(hits))
 	return nil
 }
 
-// beginBatch takes a buffer for a job whose size is known, and sets the tensors of its batch.
+// beginBatch takes memory that the host can write to for a job whose size is known.
 func (l *Loader) beginBatch(w *pipeline.Worker, j *job) error {
 	l.layOut(j)
-	if err := l.takeBuffer(w, j); err != nil {
+	if err := l.tooLarge(j); err != nil {
 		return err
 	}
+	if l.unified {
+		return l.takeBuffer(w, j)
+	}
+	return l.takePinned(j)
+}
+
+// setBatch sets the tensors of a job's batch, but for the features.
+func (l *Loader) setBatch(j *job) {
 	b, p := j.buffer, &j.layout
 	batch := &b.batch
-	if j.size.onDevice && l.lends {
-		if err := l.takeDevice(w, j); err != nil {
-			return err
-		}
-	}
 	batch.Index, batch.Rows, batch.GlobalRows = j.plan.Index, j.size.seeds, j.plan.GlobalRows
-	batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}
+	if j.size.chosen {
+		batch.GlobalRows = j.size.seeds
+	}
+	batch.Labels, batch.RowWeights, batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}, gds.Tensor{}, gds.Tensor{}
+	if labels := l.o.Labels; labels != nil {
+		rows, cols := j.size.seeds, labels.Columns
+		if labels.Type == gds.Int32 {
+			rows, cols = 1, rows
+		}
+		batch.Labels = b.tensor(p, p.labels, rows, cols, labels.Type)
+	}
+	if n := j.size.seedWeights; n > 0 {
+		batch.RowWeights = b.tensor(p, p.weights, 1, n, gds.Float32)
+	}
 	if l.o.NodeIDs {
 		batch.InputIDs = b.tensor(p, p.nodes, 1, p.inputs, gds.Uint32)
 		batch.NodeIDs = batch.InputIDs.Columns(0, j.size.seeds) // which come first
@@ -423,7 +386,6 @@ func (l *Loader) beginBatch(w *pipeline.Worker, j *job) error {
 	}
 	batch.Blocks, batch.X = b.blocks, b.x[:]
 	batch.Traffic = loader.Traffic{Rows: int64(p.inputs), Edges: int64(edges)}
-	return nil
 }
 
 // addCached adds to the batch's traffic that so many of its rows were cached, and the others not.
@@ -434,9 +396,9 @@ func (b *batchBuffer) addCached(hits int64) {
 	t.AddBytes(l.placement(), (t.Rows-hits)*l.rowBytes())
 }
 
-// writeLabels writes the labels of a batch. Of seeds that a sampler has chosen, those that are not
-// of the set are unlabelled.
-func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
+// writeLabels writes the labels of a batch. Seed nodes that a sampler has chosen and that the set does not have are
+// unlabelled.
+func (s *Set) writeLabels(dst []byte, j *job) {
 	labels, seeds := s.l.o.Labels, j.sample.Seeds
 	if j.size.onDevice {
 		seeds = j.seeds
@@ -444,7 +406,7 @@ func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
 	size := labels.rowBytes()
 	for i, node := range seeds {
 		to := dst[i*size:][:size]
-		if given || s.isMember(node) {
+		if !j.size.chosen || s.isMember(node) {
 			copy(to, labels.Data[int(node)*size:])
 			continue
 		}
@@ -452,22 +414,17 @@ func (s *Set) writeLabels(dst []byte, j *job, given bool) gds.Tensor {
 			to[k] = 0xff
 		}
 	}
-	rows, cols := len(seeds), labels.Columns
-	if labels.Type == gds.Int32 {
-		rows, cols = 1, rows
-	}
-	return j.buffer.tensor(&j.layout, j.layout.labels, rows, cols, labels.Type)
 }
 
 // gatherRows writes the rows of features of a batch that the host brings.
 func (l *Loader) gatherRows(ctx context.Context, j *job) error {
-	b, p, f := j.buffer, &j.layout, l.o.Features
+	p, f, memory := &j.layout, l.o.Features, j.hostMemory()
+	float := func() []byte { return j.buffer.device.Bytes()[p.x:][:gds.Bytes(p.inputs, f.Columns(), gds.Float32)] }
 	switch {
 	case l.sparse != nil:
-		memory, at, n := b.hostMemory(p), p.sparse, 4*j.size.elements
+		at, n := p.sparse, 4*j.size.elements
 		return l.sparse.GatherElements(dtype.Uint32s(memory[at.offsets:][:4*(p.inputs+1)]), dtype.Uint32s(memory[at.indices:][:n]), dtype.Float32s(memory[at.weights:][:n]), j.sample.Inputs)
 	case l.rows != nil && l.rows.onDevice():
-		memory := b.hostMemory(p)
 		index, missAt := dtype.Uint32s(memory[p.index:][:4*p.inputs]), dtype.Uint32s(memory[p.missAt:][:4*p.staged])
 		slots := uint32(l.o.Cache.Slots())
 		for i, at := range j.lookup.Index {
@@ -478,24 +435,29 @@ func (l *Loader) gatherRows(ctx context.Context, j *job) error {
 		copy(dtype.Uint32s(memory[p.into:][:4*len(j.lookup.Into)]), j.lookup.Into)
 		return f.Gather(ctx, memory[p.rows:][:int64(p.staged)*l.rowBytes()], f.DType(), j.lookup.Misses)
 	case l.rows != nil:
-		return l.rows.gather(ctx, b.device.Bytes()[p.x:][:gds.Bytes(p.inputs, f.Columns(), gds.Float32)], &j.lookup)
+		return l.rows.gather(ctx, float(), &j.lookup)
 	case l.unified:
-		return f.Gather(ctx, b.device.Bytes()[p.x:][:gds.Bytes(p.inputs, f.Columns(), gds.Float32)], gds.Float32, j.sample.Inputs)
+		return f.Gather(ctx, float(), gds.Float32, j.sample.Inputs)
 	}
-	return f.Gather(ctx, b.hostMemory(p)[p.rows:][:int64(p.staged)*l.rowBytes()], f.DType(), j.sample.Inputs)
+	return f.Gather(ctx, memory[p.rows:][:int64(p.staged)*l.rowBytes()], f.DType(), j.sample.Inputs)
 }
 
-// transfer enqueues what brings the batch to the device.
-func (j *job) transfer(stream gds.Stream) {
-	b, p, l := j.buffer, &j.layout, j.buffer.l
-	f := l.o.Features
+// transfer takes device memory for a batch that was gathered, and enqueues what brings the batch there.
+func (l *Loader) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
+	if !l.unified {
+		if err := l.takeBuffer(w, j); err != nil {
+			return err
+		}
+	}
+	l.setBatch(j)
+	b, p, f := j.buffer, &j.layout, l.o.Features
 	x := gds.NewTensor(b.device, p.inputs, f.Columns(), gds.Float32)
 	x.Offset = p.x
-	if b.released != nil {
-		stream.WaitEvent(b.released)
+	if b.Released != nil {
+		stream.WaitEvent(b.Released)
 	}
 	if !l.unified {
-		stream.Copy(b.tensor(p, 0, 1, int(p.end), gds.Uint8), gds.NewTensor(b.pinned, 1, int(p.end), gds.Uint8))
+		stream.Copy(b.tensor(p, 0, 1, int(p.end), gds.Uint8), gds.NewTensor(j.pinned.Buffer, 1, int(p.end), gds.Uint8))
 		l.copiedIn.Add(p.end)
 	}
 	switch {
@@ -507,6 +469,7 @@ func (j *job) transfer(stream gds.Stream) {
 			Columns: b.tensor(p, p.sparse.indices, 1, n, gds.Uint32), Values: b.tensor(p, p.sparse.weights, 1, n, gds.Float32),
 		}
 		b.batch.Sparse = &b.sparse
+		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(n))
 	case !l.unified:
 		rows := b.tensor(p, p.rows, p.staged, f.Columns(), f.DType())
 		raw := rows
@@ -526,6 +489,13 @@ func (j *job) transfer(stream gds.Stream) {
 			x = rows
 		}
 	}
+	switch {
+	case l.o.Cache != nil:
+		b.addCached(int64(j.lookup.Hits()))
+	case l.sparse == nil:
+		b.addCached(0)
+	}
 	b.x[0] = x
-	b.ready = stream.Record()
+	b.Ready = stream.Record()
+	return nil
 }

@@ -80,26 +80,6 @@ func (r *deviceRoute) slots() gds.Tensor {
 	return gds.NewTensor(r.s.l.rows.table, 1, int(r.s.l.o.Features.Rows()), gds.Uint32)
 }
 
-// stages adds the stages prepare and transfer.
-func (r *deviceRoute) stages(planned *pipeline.Queue[*job], window *cacheWindow, stream gds.Stream) *pipeline.Queue[*job] {
-	return planned.Then(pipeline.Stage[*job]{
-		Name: "prepare",
-		Work: func(w *pipeline.Worker, j *job) error {
-			err := window.reach(w.Context(), stream, j.plan.Index)
-			if err == nil {
-				err = r.sample(w, j)
-			}
-			if err == nil {
-				err = r.gather(w, j, stream)
-			}
-			if err == nil {
-				j.buffer.batch.Traffic.Add(window.takeLoaded())
-			}
-			return err
-		},
-	}).Then(pipeline.Stage[*job]{Name: "transfer", Queue: len(r.s.l.buffers), Work: r.finish})
-}
-
 // sample samples the mini-batch of a job.
 func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
 	j.size = batchSize{onDevice: true, seeds: len(j.seeds), blocks: j.size.blocks[:0]}
@@ -122,24 +102,30 @@ func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
 // gather takes a buffer for a job that was sampled on stream, and enqueues there what makes the batch.
 func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	l := r.s.l
-	if err := l.beginBatch(w, j); err != nil {
+	l.layOut(j)
+	if err := l.tooLarge(j); err != nil {
 		return err
 	}
+	if err := l.takePinned(j); err != nil {
+		return err
+	}
+	if err := l.takeBuffer(w, j); err != nil {
+		return err
+	}
+	l.setBatch(j)
 	b, p, f := j.buffer, &j.layout, l.o.Features
-	batch := &b.batch
-	batch.RowWeights = gds.Tensor{}
-	memory := b.hostMemory(p)
+	memory := j.hostMemory()
 	if l.o.Labels != nil {
-		batch.Labels = r.s.writeLabels(memory[p.labels:], j, true)
+		r.s.writeLabels(memory[p.labels:], j)
 	}
 	clear(memory[p.hits:][:8])
-	if b.released != nil {
-		stream.WaitEvent(b.released)
+	if b.Released != nil {
+		stream.WaitEvent(b.Released)
 	}
-	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8), gds.NewTensor(b.pinned, 1, int(p.written), gds.Uint8))
+	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8), gds.NewTensor(j.pinned.Buffer, 1, int(p.written), gds.Uint8))
 	l.copiedIn.Add(p.written)
 	if l.o.NodeIDs && p.inputs > 0 {
-		stream.Copy(batch.InputIDs, j.device.Inputs)
+		stream.Copy(b.batch.InputIDs, j.device.Inputs)
 	}
 	for i, k := range j.device.Blocks {
 		to := b.blocks[i]
@@ -154,7 +140,7 @@ func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) erro
 	if l.rows != nil {
 		hits := b.tensor(p, p.hits, 1, 1, gds.Int64)
 		stream.GatherCached(raw, l.rows.tensor(), r.features, r.slots(), j.device.Inputs, hits)
-		to := gds.NewTensor(b.pinned, 1, 1, gds.Int64)
+		to := gds.NewTensor(j.pinned.Buffer, 1, 1, gds.Int64)
 		to.Offset = p.hits
 		stream.Copy(to, hits)
 	} else {
@@ -164,16 +150,17 @@ func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		stream.Convert(x, raw)
 	}
 	b.x[0] = x
-	b.ready = stream.Record()
+	b.Ready = stream.Record()
 	return nil
 }
 
 // finish waits for the batch of a job, and counts the rows that the device found in its cache.
 func (r *deviceRoute) finish(w *pipeline.Worker, j *job) error {
 	b := j.buffer
-	if err := w.Wait(b.ready); err != nil {
+	if err := w.Wait(b.Ready); err != nil {
 		return err
 	}
-	b.addCached(dtype.Int64s(b.hostMemory(&j.layout)[j.layout.hits:][:8])[0])
+	b.addCached(dtype.Int64s(j.hostMemory()[j.layout.hits:][:8])[0])
+	r.s.l.putPinned(j)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // ErrHeld is returned, with gds.ErrOutOfMemory, when the batches of a loader that grows leave no memory for the next:
@@ -74,28 +75,22 @@ type Loader struct {
 	o       LoaderOptions
 	unified bool             // the host can write to device memory
 	sparse  *features.Sparse // Features, if they are sparse; else nil
-	buffers []*batchBuffer
-	free    chan *batchBuffer // neither with a job nor with the loop nor held
-	allJobs []*job
-	jobs    chan *job  // that are not in a pipeline
-	spare   []*job     // of schedules, that are not in a pipeline
-	lents   []*lent    // of schedules
-	lending chan *lent // of lents, those that no batch has
-	lends   bool       // in the epoch that runs
-	lookup  sync.Mutex
-	rows    *rowCache // nil: no rows are cached
-	began   bool      // the cache
+	buffers *epoch.Buffers[*batchBuffer]
+	lookup  sync.Mutex // of Cache
+	rows    *rowCache  // nil: no rows are cached
+	began   bool       // the cache
 
-	copiedIn, waited atomic.Int64
-	batchBytes       atomic.Int64 // device memory of all batch buffers, in whole pages
+	copiedIn   atomic.Int64
+	batchBytes atomic.Int64 // device memory of all batch buffers, in whole pages
 
-	mu       sync.Mutex
-	busy     bool // an epoch is running
-	closed   bool
-	stats    loader.Stats
-	traffic  loader.Traffic        // of all batches
-	lookups  cache.Stats           // after the last epoch
-	samplers map[*Method][]Sampler // that no epoch has
+	mu        sync.Mutex
+	jobs      []*job          // that no batch has
+	pinned    []*pinnedBuffer // that no batch has
+	allPinned []*pinnedBuffer
+	stats     loader.Stats
+	traffic   loader.Traffic        // of all batches
+	lookups   cache.Stats           // after the last epoch
+	samplers  map[*Method][]Sampler // that no epoch has
 
 	deviceSampler *DeviceSampler // of the last epoch whose batches the device has prepared
 }
@@ -132,34 +127,11 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
 	}
-	l.free, l.lending = make(chan *batchBuffer, o.MostBuffers), make(chan *lent, o.Buffers)
+	l.buffers = epoch.NewBuffers[*batchBuffer](o.MostBuffers)
 	for range o.Buffers {
-		l.addBuffer()
-	}
-	l.jobs = make(chan *job, o.Samples)
-	for range cap(l.jobs) {
-		j := &job{}
-		l.allJobs = append(l.allJobs, j)
-		l.jobs <- j
+		l.buffers.Add(&batchBuffer{l: l})
 	}
 	return l, nil
-}
-
-// addBuffer adds a batch buffer. It takes memory when a batch is put there.
-func (l *Loader) addBuffer() {
-	b := &batchBuffer{l: l}
-	b.giveBack = func(held []gds.Event) {
-		if b.lent != nil {
-			b.giveDeviceBack(held)
-		} else {
-			b.putHeld(held)
-		}
-		l.free <- b // there is room for all
-	}
-	l.mu.Lock()
-	l.buffers = append(l.buffers, b)
-	l.mu.Unlock()
-	l.free <- b
 }
 
 // Grow adds a batch buffer, for a caller who holds batches. It is called between epochs, or in the
@@ -167,13 +139,13 @@ func (l *Loader) addBuffer() {
 // one more of the largest batch so far.
 func (l *Loader) Grow() error {
 	largest := int64(0)
-	for _, b := range l.buffers {
+	for _, b := range l.buffers.All() {
 		largest = max(largest, b.bytes.Load())
 	}
-	if len(l.buffers) == l.o.MostBuffers || l.roomBytes() < gds.Room(largest) {
+	if l.buffers.Full() || l.roomBytes() < gds.Room(largest) {
 		return loader.ErrFull
 	}
-	l.addBuffer()
+	l.buffers.Add(&batchBuffer{l: l})
 	return nil
 }
 
@@ -184,21 +156,6 @@ func (l *Loader) roomBytes() int64 {
 		return math.MaxInt64
 	}
 	return int64(l.o.Buffers)*l.o.MaxBatchBytes - l.batchBytes.Load() - gds.Align // by which the next is rounded up
-}
-
-// freeIdle frees the device memory of buffers without a batch.
-func (l *Loader) freeIdle(ctx context.Context) error {
-	for range len(l.free) {
-		b := <-l.free // no other goroutine takes some meanwhile
-		err := b.waitReleased(ctx)
-		if err == nil {
-			err = b.release()
-		}
-		if l.free <- b; err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Stats are the statistics of a loader, over all epochs that have ended.
@@ -221,12 +178,12 @@ func (l *Loader) Stats() Stats {
 	if l.sparse != nil {
 		s.AssembledBytes = s.Traffic.Bytes()
 	}
-	s.LoaderWaitSeconds = float64(l.waited.Load()) / 1e9
+	s.LoaderWaitSeconds = l.buffers.Waited().Seconds()
 	if f := s.Features; f.Reads > 0 {
 		s.BytesRead = f.ReadBytes
 		s.Reads = []loader.ReadStats{{Path: f.Path, Reason: f.Reason, Reads: f.Reads, Bytes: f.ReadBytes}}
 	}
-	for _, b := range l.buffers {
+	for _, b := range l.buffers.All() {
 		s.BatchBytes = max(s.BatchBytes, b.bytes.Load())
 	}
 	if l.o.Cache != nil {
@@ -249,26 +206,6 @@ func (l *Loader) rowBytes() int64 {
 	return gds.Bytes(1, l.o.Features.Columns(), l.o.Features.DType())
 }
 
-// beginUse reserves the loader for an epoch or for Close; it fails if another has it.
-func (l *Loader) beginUse() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.closed:
-		return errors.New("loader of samples used after Close")
-	case l.busy:
-		return fmt.Errorf("%w: another epoch is running (the sets of a loader are used one at a time)", loader.ErrInUse)
-	}
-	l.busy = true
-	return nil
-}
-
-func (l *Loader) endUse() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy = false
-}
-
 // takeSamplers takes a sampler for each of so many workers.
 func (l *Loader) takeSamplers(m *Method, workers int) ([]Sampler, error) {
 	l.mu.Lock()
@@ -286,23 +223,18 @@ func (l *Loader) takeSamplers(m *Method, workers int) ([]Sampler, error) {
 // Close waits for the work on the last batches, and releases memory. While an epoch runs, or batches
 // are held, it returns loader.ErrInUse. Methods of sets must be open until then.
 func (l *Loader) Close() error {
-	if err := l.beginUse(); err != nil {
+	if _, err := l.buffers.BeginClose(); err != nil {
 		return err
 	}
-	if n := len(l.buffers) - len(l.free); n > 0 {
-		l.endUse()
-		return fmt.Errorf("%w: %d batches are still held", loader.ErrInUse, n)
-	}
+	l.buffers.Close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed, l.busy = true, false
 	var errs []error
-	for _, b := range l.buffers {
-		_ = b.waitReleased(context.Background())
+	for _, b := range l.buffers.All() {
 		errs = append(errs, b.release())
 	}
-	for _, m := range l.lents {
-		errs = append(errs, m.free())
+	for _, p := range l.allPinned {
+		errs = append(errs, p.release())
 	}
 	for _, list := range l.samplers {
 		for _, s := range list {

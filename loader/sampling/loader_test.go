@@ -264,7 +264,7 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						}
 						stats := l.Stats()
 						traffic := stats.Traffic
-						if stats.Rows != 3*(train.Rows()+4) || traffic.Rows == 0 || traffic.Edges == 0 || len(stats.Stages) != 4 {
+						if stats.Rows != 3*(train.Rows()+4) || traffic.Rows == 0 || traffic.Edges == 0 || len(stats.Stages) != 3 {
 							t.Errorf("%+v", stats)
 						}
 						want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
@@ -457,8 +457,8 @@ func TestBatchesThatAreHeldStay(t *testing.T) {
 		held.Release(stream.Record())
 		held.Release(nil)
 		// The buffer is used again.
-		if got := len(b.batchesOf(s, 1, 0)); got != s.Batches() || len(l.free) != 2 {
-			t.Errorf("%d batches, %d free buffers", got, len(l.free))
+		if got := len(b.batchesOf(s, 1, 0)); got != s.Batches() || l.buffers.Free() != 2 {
+			t.Errorf("%d batches, %d free buffers", got, l.buffers.Free())
 		}
 	}
 }

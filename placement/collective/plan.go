@@ -44,7 +44,7 @@ func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 		OnDemand: p.OnDemand, Serial: p.Serial, Decide: &Scheduler{Plan: p},
 	}
 	if p.OnDemand {
-		r.Decide = onDemand{}
+		r.Decide = schedule.InOrder{}
 		p.give(&r, p.drawn(batches))
 	}
 	return r

@@ -36,21 +36,3 @@ func (s *Scheduler) Next(now schedule.State) schedule.Action {
 	}
 	return schedule.Finish
 }
-
-// onDemand brings the batch that is trained next, and no other: DUCATI with a share of batches by the
-// processor (DUCATI-delta of MorphGL §5.1), and schedules without overlap.
-type onDemand struct{}
-
-func (onDemand) Next(now schedule.State) schedule.Action {
-	switch {
-	case now.GPU > 0:
-		return schedule.TrainNext
-	case now.NextByGPU:
-		return schedule.PrepareNext
-	case now.CPU > 0:
-		return schedule.MoveNext
-	case now.Coming > 0:
-		return schedule.Await
-	}
-	return schedule.Finish
-}

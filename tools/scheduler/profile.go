@@ -139,8 +139,7 @@ type ProfileOptions struct {
 	Kind    string          // of the device
 	Batches int             // for each route
 	Workers int             // of the processor, that the durations are for
-	Pace    sampling.Pace
-	Table   Table // nil: Operations
+	Table   Table           // nil: Operations
 }
 
 // Run trains a model on some batches, one stage after another, and measures these; then it drops the
@@ -163,7 +162,6 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 			before = epoch * batches
 			return collective.Alternating(batches, first, func(batch int) bool { return prepares && (before+batch)%2 == 1 })
 		},
-		Pace: o.Pace,
 		Trace: func(s schedule.Span) {
 			if started && before+s.Batch > 1 {
 				spans = append(spans, s)

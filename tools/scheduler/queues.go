@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
@@ -292,15 +293,21 @@ func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Pl
 // Apply makes batches of the sets of a run, one for each device, wait in the queues.
 func (q *Queues) Apply(sets []*sampling.Set) error {
 	for _, s := range sets {
-		err := s.SetQueues(&sampling.Queues{
-			Length: q.plan.Queue, Pace: sampling.Pace{Sample: q.stages.CPU, Move: q.stages.DMA},
-			Prepared: func(sample, move time.Duration) {
+		sampled := map[int]time.Duration{} // of batches that have not moved
+		err := s.SetSchedule(&sampling.Schedule{Queue: q.plan.Queue, Trace: func(span schedule.Span) {
+			took := span.End - span.Start
+			switch span.Stage {
+			case schedule.Sample:
+				sampled[span.Batch] = took
+			case schedule.Move:
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				q.sample, q.move, q.longest = q.sample+sample, q.move+move, max(q.longest, sample+move)
+				sample := sampled[span.Batch]
+				delete(sampled, span.Batch)
+				q.sample, q.move, q.longest = q.sample+sample, q.move+took, max(q.longest, sample+took)
 				q.prepared++
-			},
-		})
+			}
+		}})
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,6 @@ type Scheduler struct {
 
 	schedule collective.Schedule
 	in       collective.Inputs
-	pace     sampling.Pace
 	first    collective.Run // as predicted by the profile
 	refined  int
 	// The largest buffers of a plan so far.
@@ -48,7 +47,7 @@ type Scheduler struct {
 
 // New chooses the plan of a schedule, or with Auto of the one whose epochs are predicted to be the
 // shortest. The inputs' Durations are the profile's.
-func New(name string, p Profile, in collective.Inputs, pace sampling.Pace) (*Scheduler, error) {
+func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 	in.Durations = p.Durations
 	prepares := in.Durations.GPUBatch > 0
 	if !prepares {
@@ -74,7 +73,7 @@ func New(name string, p Profile, in collective.Inputs, pace sampling.Pace) (*Sch
 			return nil, err
 		}
 		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
-			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, pace: pace, first: c.Predicted, cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
+			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted, cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
 		}
 	}
 	if name == Auto {
@@ -99,7 +98,7 @@ func (s *Scheduler) Keep(f func([]schedule.Span)) { s.keep = f }
 
 // Schedule is for the set of a run.
 func (s *Scheduler) Schedule() *sampling.Schedule {
-	return &sampling.Schedule{Rules: s.begin, LateGather: s.Choice.Plan.LateGather, Pace: s.pace, Trace: s.trace}
+	return &sampling.Schedule{Rules: s.begin, LateGather: s.Choice.Plan.LateGather, Trace: s.trace}
 }
 
 // begin plans what is left of an epoch. Results do not depend on it, so an epoch that goes on, here or in

@@ -78,7 +78,7 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 	if !prepares || len(rows) != 5 || rows[2].Hardware != "NPU+link" {
 		t.Fatalf("%+v, %t", rows, prepares)
 	}
-	s, err := New(Auto, rows.Measure(spans(), 1), in, sampling.Pace{})
+	s, err := New(Auto, rows.Measure(spans(), 1), in)
 	if err != nil || s.Choice.Name != "collective" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -90,10 +90,10 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 	}
 	onlyCPU := slices.DeleteFunc(spans(), func(s schedule.Span) bool { return s.Stage == schedule.Prepare })
 	p := rows.Measure(onlyCPU, 1)
-	if s, err := New(Auto, p, in, sampling.Pace{}); err != nil || s.Choice.Name != "cpu" {
+	if s, err := New(Auto, p, in); err != nil || s.Choice.Name != "cpu" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := New("collective", p, in, sampling.Pace{}); !errors.Is(err, sampling.ErrOptions) || !strings.Contains(err.Error(), "the device prepares batches") {
+	if _, err := New("collective", p, in); !errors.Is(err, sampling.ErrOptions) || !strings.Contains(err.Error(), "the device prepares batches") {
 		t.Errorf("a device that prepares no batches: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 func TestEpochsArePlannedByTheOneBefore(t *testing.T) {
 	rows, _ := Operations.For("emulated")
 	in := collective.Inputs{Batches: 6, CPUBuffer: 20, GPUBuffer: 10, Share: -1}
-	s, err := New("collective", rows.Measure(spans(), 1), in, sampling.Pace{})
+	s, err := New("collective", rows.Measure(spans(), 1), in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -61,8 +62,11 @@ func (g *Graph) ChooseSchedule(ctx context.Context, before *trainer.State) (note
 	return notes, nil
 }
 
-// Emulate gives the machine the stages of another, for the next Profile.
-func (g *Graph) Emulate(stages host.Stages) { g.o.Stages = stages }
+// Emulate gives the machine, which has an emulated device, the stages of another.
+func (g *Graph) Emulate(stages host.Stages) {
+	g.o.Stages = stages
+	g.devices[0].(*paced.Device).Pace(stages)
+}
 
 // spreadText is a duration and its standard deviation.
 func spreadText(m scheduler.Measured) string {
@@ -75,7 +79,7 @@ func spreadText(m scheduler.Measured) string {
 // Scheduler plans a schedule for batches that were profiled. Where the device cannot prepare what the schedule wants of
 // it, the error says why.
 func (g *Graph) Scheduler(name string, p scheduler.Profile, inputs collective.Inputs) (*scheduler.Scheduler, error) {
-	s, err := scheduler.New(name, p, inputs, g.o.pace())
+	s, err := scheduler.New(name, p, inputs)
 	if errors.Is(err, sampling.ErrOptions) && g.WhyNot != "" {
 		err = fmt.Errorf("%w: --schedule %s needs a device that prepares batches by itself: %s", sampling.ErrOptions, name, g.WhyNot)
 	}
@@ -95,7 +99,7 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 	options.Seed = g.o.Seed
 	p, err := scheduler.ProfileOptions{
 		Set: set, Rank: trainer.Rank{Device: g.devices[0], Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: options,
-		Kind: g.kind, Batches: profiledBatches, Workers: g.o.workers(1), Pace: g.o.pace(),
+		Kind: g.kind, Batches: profiledBatches, Workers: g.o.workers(1),
 	}.Run(ctx)
 	if err != nil {
 		return fail(err)

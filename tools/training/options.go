@@ -151,16 +151,10 @@ func (o *Options) checkTogether(allNodes bool) error {
 	switch name := o.Schedule.Name; {
 	case name == scheduler.MultiQueue && o.Sampling.Buffers > 0:
 		return session.Refuse("--buffers: with --schedule %s batches wait in queues (give --queue)", scheduler.MultiQueue)
-	case name == "" && o.pace() != (sampling.Pace{}):
+	case name == "" && o.Stages.Paced():
 		return session.Refuse("--emulate gives durations of stages: they need --schedule, such as --schedule auto")
 	case name != "" && allNodes:
 		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, or another --sampler)", name)
 	}
 	return nil
-}
-
-// pace is how long stages of an emulated machine take.
-func (o *Options) pace() sampling.Pace {
-	e := o.Stages
-	return sampling.Pace{Sample: e.CPU, Gather: e.Gather, Move: e.DMA, Prepare: e.Sampling, Train: e.Compute}
 }

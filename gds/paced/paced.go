@@ -1,0 +1,92 @@
+// Package paced emulates a machine whose processor, link and device are slower than those of this one: a Device is
+// another device that takes its time for the stages of sampled batches. What a stage does is done at once, and then
+// waits.
+package paced
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/schedule"
+)
+
+// Device takes at least so long for the stages of batches that a schedule prepares.
+type Device struct {
+	gds.Device
+
+	mu     sync.Mutex
+	stages host.Stages
+	now    time.Time // when the last stage was to end
+}
+
+// New paces a device. Closing the result closes the device.
+func New(d gds.Device, stages host.Stages) *Device { return &Device{Device: d, stages: stages} }
+
+// Pace changes how long stages take, from the next on.
+func (d *Device) Pace(stages host.Stages) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stages = stages
+}
+
+// lateness is how much later than planned a stage may begin without being counted as late: about what waiting takes
+// too long. So small delays do not add up.
+const lateness = 2 * time.Millisecond
+
+// Begin begins a stage, and returns the event of its earliest end; nil: it takes as long as it takes. By lateGather, rows are gathered when a batch moves,
+// else when it is sampled.
+func (d *Device) Begin(stage schedule.Stage, lateGather bool) pipeline.Event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.stages.Paced() {
+		return nil
+	}
+	gather := time.Duration(0)
+	if lateGather {
+		gather = d.stages.Gather
+	}
+	length := [...]time.Duration{
+		schedule.Sample: d.stages.CPU - gather, schedule.Move: d.stages.DMA + gather,
+		schedule.Prepare: d.stages.Sampling, schedule.Train: d.stages.Compute,
+	}[stage]
+	if length == 0 {
+		return nil
+	}
+	begin := time.Now()
+	if begin.Sub(d.now) < lateness {
+		begin = d.now
+	}
+	return end{d, begin.Add(length)}
+}
+
+// Gather is the part of sampling that is gathering.
+func (d *Device) Gather() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stages.Gather
+}
+
+// end is the earliest end of a stage.
+type end struct {
+	d  *Device
+	at time.Time
+}
+
+func (e end) Wait(ctx context.Context) error {
+	if err := pipeline.Until(e.at).Wait(ctx); err != nil {
+		return err
+	}
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	if late := time.Now(); late.Sub(e.at) >= lateness {
+		e.at = late
+	}
+	if e.at.After(e.d.now) {
+		e.d.now = e.at
+	}
+	return nil
+}

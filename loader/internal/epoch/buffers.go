@@ -1,0 +1,275 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+)
+
+// ErrInUse is loader.ErrInUse.
+var ErrInUse = errors.New("loader in use")
+
+// Buffer is the state of the memory of one batch on a device. Loaders embed it in theirs.
+type Buffer struct {
+	Ready    gds.Event // the batch is assembled, and the pinned memory that it came from is free
+	Released gds.Event // the work that the loop has enqueued on the batch is done
+
+	inStages bool        // taken, and not yet passed to the loop
+	held     []gds.Event // after which the clients who held the batch do not use it; under Buffers.mu
+	giveBack func(held []gds.Event)
+}
+
+// State is the Buffer itself.
+func (b *Buffer) State() *Buffer { return b }
+
+// Memory is a type that embeds Buffer.
+type Memory interface{ State() *Buffer }
+
+// Buffers are the batch buffers of a loader, which one epoch at a time uses.
+type Buffers[M Memory] struct {
+	all    []M
+	free   chan M       // neither with a stage nor with the loop nor held
+	waited atomic.Int64 // nanoseconds, for free buffers
+
+	mu           sync.Mutex
+	busy, closed bool
+}
+
+// NewBuffers makes room for so many buffers.
+func NewBuffers[M Memory](most int) *Buffers[M] { return &Buffers[M]{free: make(chan M, most)} }
+
+// Add adds a buffer. It is called between epochs, or in the loop of one.
+func (r *Buffers[M]) Add(m M) {
+	b := m.State()
+	b.giveBack = func(held []gds.Event) {
+		r.putHeld(b, held)
+		r.free <- m // there is room for all
+	}
+	r.mu.Lock()
+	r.all = append(r.all, m)
+	r.mu.Unlock()
+	r.free <- m
+}
+
+// All are the buffers. The slice is not changed later.
+func (r *Buffers[M]) All() []M {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+// Free is how many buffers are free.
+func (r *Buffers[M]) Free() int { return len(r.free) }
+
+// Full tells that there is no room for one more.
+func (r *Buffers[M]) Full() bool { return len(r.all) == cap(r.free) }
+
+// Waited is how long stages have waited for free buffers.
+func (r *Buffers[M]) Waited() time.Duration { return time.Duration(r.waited.Load()) }
+
+// Take waits for a free buffer that no client holds. The loop's work on its last batch may go on: see
+// AwaitRelease.
+func (r *Buffers[M]) Take(w *pipeline.Worker) (m M, err error) {
+	start := time.Now()
+	defer func() { r.waited.Add(int64(time.Since(start))) }()
+	if m, err = pipeline.Take(w, r.free); err != nil {
+		return m, err
+	}
+	b := m.State()
+	b.inStages = true
+	held := r.takeHeld(b)
+	for i, e := range held {
+		// An error is of a stream of the client, who sees it there.
+		if _ = w.WaitForRoom(e); w.Context().Err() != nil {
+			r.putHeld(b, held[i:])
+			return m, context.Cause(w.Context())
+		}
+	}
+	return m, nil
+}
+
+// AwaitRelease waits until the loop's work on the last batch is done, so that the host can write to the memory.
+// Its error is that of this work.
+func (r *Buffers[M]) AwaitRelease(w *pipeline.Worker, m M) error {
+	b := m.State()
+	if b.Released == nil {
+		return nil
+	}
+	start := time.Now()
+	err := w.WaitForRoom(b.Released)
+	r.waited.Add(int64(time.Since(start)))
+	if w.Context().Err() != nil {
+		return context.Cause(w.Context()) // the work may go on, and the next epoch waits for it
+	}
+	b.Released = nil
+	return err
+}
+
+// EachFree calls do for the buffers that are free, which no stage takes meanwhile, with none of the loop's work
+// on them left.
+func (r *Buffers[M]) EachFree(ctx context.Context, do func(M) error) error {
+	for range len(r.free) {
+		m := <-r.free
+		err := r.settle(ctx, m)
+		if err == nil {
+			err = do(m)
+		}
+		if r.free <- m; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetAside takes free buffers out of use until put is called. sort orders the free ones, and says how many stay.
+func (r *Buffers[M]) SetAside(sort func(free []M) (stay int)) (put func()) {
+	var free []M
+	for range len(r.free) { // clients hold the others
+		free = append(free, <-r.free)
+	}
+	stay := sort(free)
+	for _, m := range free[:stay] {
+		r.free <- m
+	}
+	return func() {
+		for _, m := range free[stay:] {
+			r.free <- m
+		}
+	}
+}
+
+// Epoch reserves the buffers, waits for the work on the last batches, and makes a stream and a pipeline for an epoch.
+// begin prepares the epoch, and returns what runs it, and what is called at its end: then all stages have ended, and no
+// work is left on the stream.
+func (r *Buffers[M]) Epoch(
+	ctx context.Context, device gds.Device, begin func(*pipeline.Pipeline, gds.Stream) (run func() error, end func(), err error),
+) (err error) {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	defer r.end()
+	for _, m := range r.all {
+		if err := r.settle(ctx, m); err != nil {
+			return err
+		}
+	}
+	stream, err := device.NewStream() // an error in it ends with the epoch
+	if err != nil {
+		return err
+	}
+	p := pipeline.New(ctx)
+	end := func() {}
+	defer func() { // the loop's body may end its goroutine
+		p.Close()
+		if failed := stream.Close(); err == nil {
+			err = failed
+		}
+		for _, m := range r.all {
+			if b := m.State(); b.inStages {
+				b.inStages = false
+				r.free <- m
+			}
+		}
+		end()
+	}()
+	run, ended, err := begin(p, stream)
+	if err != nil {
+		return err
+	}
+	end = ended
+	return run()
+}
+
+// Step lends a batch in memory m to the loop. consumer, a stream of the loop, waits until the batch is ready.
+func (r *Buffers[M]) Step(consumer gds.Stream, m M, loan *Loan, body func() bool) bool {
+	b := m.State()
+	consumer.WaitEvent(b.Ready)
+	b.inStages = false
+	loan.begin(b.giveBack)
+	defer func() { // the body may end its goroutine
+		b.Released = consumer.Record()
+		loan.end()
+	}()
+	return body()
+}
+
+func (r *Buffers[M]) takeHeld(b *Buffer) []gds.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := b.held
+	b.held = nil
+	return held
+}
+
+func (r *Buffers[M]) putHeld(b *Buffer, events []gds.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b.held = append(b.held, events...)
+}
+
+// settle waits until the work on the last batch is done. It ignores errors of that work, which those see who
+// enqueued it.
+func (r *Buffers[M]) settle(ctx context.Context, m M) error {
+	b := m.State()
+	events := r.takeHeld(b)
+	if b.Released != nil {
+		events = append(events, b.Released)
+	}
+	for i, e := range events {
+		if _ = e.Wait(ctx); ctx.Err() != nil {
+			r.putHeld(b, events[i:])
+			return context.Cause(ctx)
+		}
+	}
+	b.Ready, b.Released = nil, nil
+	return nil
+}
+
+// begin reserves the buffers for an epoch or for Close.
+func (r *Buffers[M]) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return errors.New("loader used after Close")
+	case r.busy:
+		return fmt.Errorf("%w: another epoch is running (the sets of a loader are used one at a time)", ErrInUse)
+	}
+	r.busy = true
+	return nil
+}
+
+func (r *Buffers[M]) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy = false
+}
+
+// BeginClose reserves the buffers for Close, unless an epoch runs or batches are held. Call Close or, if nothing is
+// closed after all, cancel.
+func (r *Buffers[M]) BeginClose() (cancel func(), err error) {
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	if n := len(r.all) - r.Free(); n > 0 {
+		r.end()
+		return nil, fmt.Errorf("%w: %d batches are still held", ErrInUse, n)
+	}
+	return r.end, nil
+}
+
+// Close waits for the work on the last batches, after which their memory may be freed.
+func (r *Buffers[M]) Close() {
+	r.mu.Lock()
+	r.closed, r.busy = true, false
+	r.mu.Unlock()
+	for _, m := range r.all {
+		_ = r.settle(context.Background(), m)
+	}
+}

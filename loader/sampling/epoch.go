@@ -1,0 +1,291 @@
+package sampling
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/paced"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
+)
+
+// Schedule says who prepares which batch of an epoch when. Batches and their order are the same by all schedules:
+// those of the set's plan.
+type Schedule struct {
+	// Rules are those of what is left of an epoch from batch first on, which they number from 0. They must say which
+	// batches the device prepares (ByGPU).
+	Rules func(epoch, first int) schedule.Rules
+	// LateGather: rows are gathered when a batch moves, not by the worker that has sampled it.
+	LateGather bool
+	// Queue, instead of Rules, is how many batches wait at most in each of two queues: those that were sampled, and
+	// those on the device or on their way (MQ-GNN, section IV). The loader must have been opened for QueueBuffers.
+	Queue int
+	// Trace, unless it is nil, gets each stage of each batch of an epoch when that has ended, numbered as Rules do. It
+	// is called by one goroutine at a time.
+	Trace func(schedule.Span)
+}
+
+// Buffers is how many batches a loader needs for such buffers: those that the processor has begun, those on the
+// device, one that moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take
+// memory there.
+func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
+
+// QueueBuffers is how many batches of a queue of a length there are on a device: one is used.
+func QueueBuffers(length int) int { return length + 1 }
+
+// SetSchedule makes the loader prepare the batches of the set by a schedule; nil: each stage as fast as it can. The
+// loader must have been opened for so many batches (Buffers). The device prepares its batches as PrepareOnDevice says.
+func (s *Set) SetSchedule(o *Schedule) error {
+	c := s.l.o.Cache
+	switch {
+	case o == nil:
+	case o.Queue < 0 || QueueBuffers(o.Queue) > len(s.l.buffers.All()):
+		return fmt.Errorf("%w: queues of %d batches for a loader of %d", ErrOptions, o.Queue, len(s.l.buffers.All()))
+	case o.Queue > 0 && s.onDevice != nil:
+		return fmt.Errorf("%w: queues of batches that the device prepares", ErrOptions)
+	case o.Queue == 0 && c != nil && !c.Fixed():
+		return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one that "+
+			"does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
+	}
+	s.schedule = o
+	return nil
+}
+
+// PreparesOnDevice tells that the device was told how to prepare batches (PrepareOnDevice).
+func (s *Set) PreparesOnDevice() bool { return s.onDevice != nil }
+
+// rules are those of epoch n from batch first on, and how many buffers they use.
+func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers int, err error) {
+	l, left := s.l, max(0, s.Batches()-first)
+	buffers = len(l.buffers.All())
+	switch {
+	case s.schedule != nil && s.schedule.Queue > 0:
+		length := s.schedule.Queue
+		return schedule.Pipelined(left, l.o.Workers, 2*length, length), true, QueueBuffers(length), nil
+	case s.schedule == nil && s.onDevice == nil:
+		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), true, buffers, nil
+	case s.schedule == nil:
+		byGPU := func(int) bool { return true }
+		return schedule.Rules{Batches: left, ByGPU: byGPU, GPUBuffer: 1, Eager: true, Decide: schedule.InOrder{}}, false, buffers, nil
+	}
+	r = s.schedule.Rules(n, first)
+	most := Buffers(r.CPUBuffer, r.GPUBuffer)
+	if most > buffers {
+		return r, false, 0, fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, most, buffers)
+	}
+	if r.CPUBatches < r.Batches && s.onDevice == nil {
+		return r, false, 0, fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)", ErrOptions)
+	}
+	if !l.unified {
+		most = min(most, r.GPUBuffer+2)
+	}
+	return r, s.schedule.LateGather, most, nil
+}
+
+// Epoch yields the batches of epoch n in the plan's order: see EpochFrom.
+func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
+	return s.EpochFrom(ctx, stream, n, 0)
+}
+
+// EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is
+// made to wait until its data are there; the buffers are reused once the work that stream has when
+// the loop comes back is done, unless the batch is held. An error is yielded once, last, after the
+// batches that came before it; leaving the loop early, or the end of ctx, stops all stages and
+// leaves nothing behind.
+func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return epoch.Sequence(func(yield func(*loader.Batch) bool) error { return s.epoch(ctx, stream, n, first, yield) })
+}
+
+// run is an epoch on its way.
+type run struct {
+	epoch.Run[*job]
+	s        *Set
+	n, first int // epoch, and the batch that is 0 in rules
+	late     bool
+	samplers []Sampler
+	window   cacheWindow
+	stream   gds.Stream    // of the loader
+	device   *paced.Device // nil: stages take as long as they take
+}
+
+func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*loader.Batch) bool) error {
+	l := s.l
+	var batches, rows int64
+	var traffic loader.Traffic
+	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) (func() error, func(), error) {
+		rules, late, room, err := s.rules(n, first)
+		if err != nil {
+			return nil, nil, err
+		}
+		x := &run{s: s, n: n, first: first, late: late, stream: stream, window: cacheWindow{s: s, epoch: n}}
+		if rules.CPUBatches > 0 {
+			if x.samplers, err = l.takeSamplers(s.method, max(rules.Workers, 1)); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := x.window.begin(ctx, stream, first); err != nil {
+			return nil, nil, err
+		}
+		if s.onDevice != nil {
+			if err := s.onDevice.begin(ctx, stream); err != nil {
+				return nil, nil, err
+			}
+		}
+		x.Rules = rules
+		x.Sample = epoch.Stage[*job]{Name: "sample", Work: x.sample}
+		x.Move = epoch.Stage[*job]{Name: "gather", Work: x.move}
+		x.Arrive = epoch.Stage[*job]{Name: "transfer", Work: x.arrive}
+		if s.onDevice != nil {
+			x.Prepare = epoch.Stage[*job]{Name: "prepare", Work: x.prepare}
+		}
+		if s.schedule != nil {
+			if x.Trace = s.schedule.Trace; !rules.Eager {
+				x.Consumer = consumer
+			}
+			if x.device, _ = l.o.Device.(*paced.Device); x.device != nil {
+				x.Least = func(stage schedule.Stage) pipeline.Event { return x.device.Begin(stage, s.schedule.LateGather) }
+			}
+		}
+		x.Train = func(j *job) bool {
+			b := j.buffer
+			l.giveJob(j)
+			b.batch.Traffic.Add(x.window.takeLoaded())
+			batches, rows = batches+1, rows+int64(b.batch.Rows)
+			traffic.Add(b.batch.Traffic)
+			return l.buffers.Step(consumer, b, b.batch.Loan(), func() bool { return yield(&b.batch) })
+		}
+		putBack := l.setAside(room)
+		return func() error { return x.Do(p) }, func() {
+			putBack()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.stats.AddEpoch(p.Times(), batches, rows)
+			l.traffic.Add(traffic)
+			if l.o.Cache != nil {
+				l.lookups = l.o.Cache.Stats()
+			}
+		}, nil
+	})
+}
+
+// job begins the job of a batch, numbered as the rules do.
+func (x *run) job(batch int) *job {
+	j := x.s.l.takeJob()
+	for b := range x.s.plan.EpochFrom(x.n, x.first+batch) {
+		j.begin(&x.s.epochs, b, x.n)
+		break
+	}
+	return j
+}
+
+// sample samples a batch and, unless that is late, gathers it.
+func (x *run) sample(w *pipeline.Worker, t *epoch.Task[*job]) error {
+	t.Job = x.job(t.Batch)
+	if err := x.s.sample(w.Context(), x.samplers[w.Index()], t.Job); err != nil || x.late {
+		return err
+	}
+	return x.gather(w, t)
+}
+
+// gather gathers the rows of a batch that was sampled.
+func (x *run) gather(w *pipeline.Worker, t *epoch.Task[*job]) error {
+	start := time.Now()
+	err := x.s.gather(w, t.Job)
+	if t.Gather = time.Since(start); x.device != nil {
+		t.Gather = max(t.Gather, x.device.Gather())
+	}
+	return err
+}
+
+// move begins to move a batch to the device.
+func (x *run) move(w *pipeline.Worker, t *epoch.Task[*job]) error {
+	if err := x.window.reach(w.Context(), x.stream, t.Job.plan.Index); err != nil {
+		return err
+	}
+	if !x.late {
+		t.Begun = x.stream.Record()
+	} else if err := x.gather(w, t); err != nil {
+		return err
+	}
+	err := x.s.l.transfer(w, t.Job, x.stream)
+	if c := x.s.l.o.Cache; c != nil && err != nil { // as at the early end of an epoch, after which others come
+		c.Forget(t.Job.lookup.Into)
+	}
+	return err
+}
+
+// arrive waits until a batch has moved.
+func (x *run) arrive(w *pipeline.Worker, t *epoch.Task[*job]) error {
+	ready := t.Job.buffer.Ready
+	if err := w.Wait(ready); err != nil {
+		return err
+	}
+	x.s.l.putPinned(t.Job)
+	if t.Begun == nil {
+		return nil
+	}
+	return x.Measure(t, t.Begun, ready)
+}
+
+// prepare has the device prepare a batch.
+func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
+	r, l := x.s.onDevice, x.s.l
+	t.Job = x.job(t.Batch)
+	if err := r.sample(w, t.Job); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := r.gather(w, t.Job, x.stream); err != nil {
+		return err
+	}
+	if err := r.finish(w, t.Job); err != nil {
+		return err
+	}
+	t.Gather = time.Since(start)
+	if c, found := l.o.Cache, t.Job.buffer.batch.Traffic; c != nil {
+		l.lookup.Lock()
+		c.CountFound(found.Rows, found.CachedRows)
+		l.lookup.Unlock()
+	}
+	return nil
+}
+
+// takeJob is a job that no batch has.
+func (l *Loader) takeJob() *job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.jobs)
+	if n == 0 {
+		return &job{}
+	}
+	j := l.jobs[n-1]
+	l.jobs = l.jobs[:n-1]
+	return j
+}
+
+func (l *Loader) giveJob(j *job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jobs = append(l.jobs, j)
+}
+
+// setAside takes free buffers out of use, but for so many, until the end of an epoch. The buffers that stay are those
+// that have memory, so that epochs do not use now these and now those; the memory of the others is freed.
+func (l *Loader) setAside(but int) (put func()) {
+	all := len(l.buffers.All())
+	return l.buffers.SetAside(func(free []*batchBuffer) (stay int) {
+		slices.SortStableFunc(free, func(a, b *batchBuffer) int { return cmp.Compare(b.memoryBytes(), a.memoryBytes()) })
+		stay = max(0, len(free)-(all-but))
+		for _, b := range free[stay:] {
+			_ = b.release() // which nobody uses: there is no other error
+		}
+		return stay
+	})
+}

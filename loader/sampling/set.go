@@ -1,0 +1,224 @@
+package sampling
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader/cache"
+)
+
+// Set yields epochs over some seed nodes.
+type Set struct {
+	l *Loader
+	epochs
+	member   []uint64     // a bit for each node: it is one of nodes
+	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
+	schedule *Schedule    // nil: batches are prepared as fast as the loader can
+}
+
+// epochs are the mini-batches of any number of epochs.
+type epochs struct {
+	method *Method
+	nodes  []uint32 // seeds
+	plan   chunk.Plan
+}
+
+// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed
+// names the random numbers of samples too. If the method chooses seeds itself, a batch has
+// plan.BatchRows draws, and an epoch so many batches that they have about as many seeds as there are
+// nodes. Ranks share each batch as the plan says. A plan that is
+// not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as
+// the policy can.
+func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
+	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
+		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())
+	}
+	if plan.Holder != nil {
+		return nil, fmt.Errorf("seeds are held by all ranks")
+	}
+	e, err := newEpochs(method, nodes, plan)
+	if err != nil {
+		return nil, err
+	}
+	member, err := seedSet(nodes, l.o.Features.Rows())
+	if err != nil {
+		return nil, err
+	}
+	return &Set{l: l, epochs: e, member: member}, nil
+}
+
+func (s *Set) isMember(node uint32) bool { return s.member[node/64]>>(node%64)&1 == 1 }
+
+// CheckSeeds returns an error unless seeds are distinct nodes of a graph of n.
+func CheckSeeds(seeds []uint32, n int64) error {
+	_, err := seedSet(seeds, n)
+	return err
+}
+
+// seedSet has a bit for each of n nodes: it is among seeds.
+func seedSet(seeds []uint32, n int64) ([]uint64, error) {
+	member := make([]uint64, (n+63)/64)
+	for i, node := range seeds {
+		if int64(node) >= n {
+			return nil, fmt.Errorf("%w: seed %d is node %d: the graph has %d nodes", ErrOptions, i, node, n)
+		}
+		if member[node/64]>>(node%64)&1 == 1 {
+			return nil, fmt.Errorf("%w: node %d is twice among the seeds: they must be distinct", ErrOptions, node)
+		}
+		member[node/64] |= 1 << (node % 64)
+	}
+	return member, nil
+}
+
+// newEpochs plans epochs over nodes: see Loader.Set.
+func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) {
+	s := epochs{method, nodes, plan}
+	s.plan.Rows = int64(len(nodes))
+	if err := s.plan.Check(); err != nil || !method.kind.graphWise {
+		return s, err
+	}
+	if plan.World > 1 {
+		return s, fmt.Errorf("%w: sampler %s chooses the seeds of a batch itself, which several devices cannot share", ErrOptions, method.name)
+	}
+	for i, node := range nodes {
+		if int64(node) >= method.topology.Nodes() {
+			return s, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, method.topology.Nodes())
+		}
+	}
+	mean := method.meanSeeds(plan.BatchRows, nodes)
+	if len(nodes) > 0 && mean < 0.5 {
+		return s, fmt.Errorf("%w: sampler %s: batches of %d draws have %.2g of the %d seeds on average: draw more", ErrOptions, method.name, plan.BatchRows, mean, len(nodes))
+	}
+	batches := int64(math.Ceil(float64(len(nodes)) / max(mean, 0.5)))
+	s.plan.Rows, s.plan.DropLast = batches*int64(plan.BatchRows), false
+	return s, s.plan.Check()
+}
+
+// Rows is the number of seeds of an epoch, over all ranks; if the sampler chooses them, about.
+func (s *Set) Rows() int64 { return int64(len(s.nodes)) }
+
+// BatchNodes are the seeds of a batch of an epoch, of this rank.
+func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
+	if !s.method.kind.graphWise {
+		for b := range s.plan.EpochFrom(epoch, batch) {
+			var j job
+			j.begin(&s.epochs, b, epoch)
+			return j.seeds, nil
+		}
+		return nil, nil
+	}
+	err = s.visit(ctx, 1, 1, epoch, batch, func(b *MiniBatch) bool {
+		nodes = b.Seeds
+		return false
+	})
+	return nodes, err
+}
+
+// Batches is the number of batches of an epoch.
+func (s *Set) Batches() int { return s.plan.Batches() }
+
+// job is a mini-batch on its way through the stages.
+type job struct {
+	plan   chunk.Batch
+	epoch  int
+	seeds  []uint32
+	sample MiniBatch
+	lookup cache.Lookup
+	device DeviceBatch // if the device prepares it
+	size   batchSize
+	layout layout
+	buffer *batchBuffer
+	pinned *pinnedBuffer // nil where the host writes to the buffer
+}
+
+// begin makes the job that of a batch.
+func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
+	j.plan, j.epoch, j.buffer, j.pinned = b, epoch, nil, nil
+	j.seeds = resize(j.seeds, b.Rows)
+	if s.method.kind.graphWise { // it looks at their number alone
+		clear(j.seeds)
+		return
+	}
+	b.RowNumbers(j.seeds)
+	for i, at := range j.seeds {
+		j.seeds[i] = s.nodes[at]
+	}
+}
+
+// key names the random numbers of a job: those of different ranks differ.
+func (s *epochs) key(j *job) uint64 {
+	key := Key(s.plan.Seed, j.epoch, j.plan.Index)
+	if s.plan.World > 1 {
+		key = rng.Hash(key, uint64(s.plan.Rank))
+	}
+	return key
+}
+
+// sample makes the mini-batch of a job.
+func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
+	if len(j.seeds) == 0 {
+		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0], j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
+		return nil
+	}
+	if err := sampler.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
+		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
+	}
+	return nil
+}
+
+// visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
+// most (0: any number), and calls do for each in order until it returns false.
+func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) (err error) {
+	samplers := make([]Sampler, workers)
+	defer func() {
+		for _, sampler := range samplers {
+			if sampler != nil {
+				_ = sampler.Close()
+			}
+		}
+	}()
+	for i := range samplers {
+		if samplers[i], err = s.method.NewSampler(); err != nil {
+			return err
+		}
+	}
+	free := make(chan *job, min(cmp.Or(samples, math.MaxInt), 2*len(samplers)+4))
+	for range cap(free) {
+		free <- &job{}
+	}
+	p := pipeline.New(ctx)
+	defer p.Close()
+	planned := pipeline.NewQueue[*job](p, 0)
+	p.Go("plan", func(w *pipeline.Worker) {
+		defer planned.Close()
+		for b := range s.plan.EpochFrom(n, first) {
+			j, err := pipeline.Take(w, free)
+			if err != nil {
+				return
+			}
+			j.begin(s, b, n)
+			if !planned.Send(w, j) {
+				return
+			}
+		}
+	})
+	sampled := planned.Then(pipeline.Stage[*job]{
+		Name: "sample", Workers: len(samplers), Queue: len(samplers),
+		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
+	})
+	for j, err := range sampled.All() {
+		if err != nil {
+			return err
+		}
+		if !do(&j.sample) {
+			return nil
+		}
+		free <- j
+	}
+	return nil
+}
