@@ -7,7 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// accuracy is how many of the labelled rows are classified correctly.
+// accuracy is the part of labelled rows that are classified correctly.
 func accuracy(mem *memory, _ Spec, _ int) (_ meter, err error) {
 	m := &accuracyMeter{}
 	if m.count, err = mem.matrix("count", 1, 2, gds.Int64); err != nil {
@@ -34,18 +34,18 @@ func (m *accuracyMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
 		return nil, err
 	}
 	count := dtype.Int64s(m.host.Bytes())
-	return correctRows{count[0], count[1]}, nil
+	return &correctRows{count[0], count[1]}, nil
 }
 
 // correctRows is the tally of accuracy.
 type correctRows struct{ correct, rows int64 }
 
-func (c correctRows) add(other tally) tally {
-	o := other.(correctRows)
-	return correctRows{c.correct + o.correct, c.rows + o.rows}
+func (c *correctRows) add(other tally) {
+	o := other.(*correctRows)
+	c.correct, c.rows = c.correct+o.correct, c.rows+o.rows
 }
 
-func (c correctRows) score() Score {
+func (c *correctRows) score() Score {
 	if c.rows == 0 {
 		return Score{}
 	}

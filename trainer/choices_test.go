@@ -185,17 +185,18 @@ func (m *areaMeter) add(s gds.Stream, out, labels gds.Tensor) {
 }
 
 func (m *areaMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
-	return m.scores, s.Synchronize(ctx)
+	scores := m.scores
+	return &scores, s.Synchronize(ctx)
 }
 
 type areaTally [][2]float64
 
-func (a areaTally) add(other tally) tally { return append(slices.Clone(a), other.(areaTally)...) }
+func (a *areaTally) add(other tally) { *a = append(*a, *other.(*areaTally)...) }
 
-func (a areaTally) score() Score {
+func (a *areaTally) score() Score {
 	above, pairs := 0.0, 0.0
-	for _, x := range a {
-		for _, y := range a {
+	for _, x := range *a {
+		for _, y := range *a {
 			if x[1] == 0 && y[1] != 0 {
 				pairs++
 				if x[0] > y[0] {
@@ -205,7 +206,7 @@ func (a areaTally) score() Score {
 		}
 	}
 	value := above / pairs
-	return Score{&value, int64(len(a))}
+	return Score{&value, int64(len(*a))}
 }
 
 // TestMetricsAreChoices selects and evaluates by a metric that is no sum over rows, on one device and

@@ -5,14 +5,14 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// alongEdges sums something of the sources of each edge up at destinations.
+// alongEdges adds up a function of the sources of all edges at each destination.
 type alongEdges interface {
 	// forward sets y, a row for each destination of the block, from v, a row for each source.
 	forward(p *pass, y, v gds.Tensor, block loader.Block)
 	// backward sets gv = dL/dv from gy = dL/dy and the v of the last forward, and adds to the gradients of
 	// parameters.
 	backward(p *pass, gv, gy, v gds.Tensor, block loader.Block)
-	// linear tells that the sum of products with a matrix is the product of the sum.
+	// linear tells whether a sum of products with a matrix is the product of the sum.
 	linear() bool
 }
 
@@ -35,14 +35,14 @@ func (sumEdges) backward(p *pass, gv, gy, _ gds.Tensor, block loader.Block) {
 type order int
 
 const (
-	sumFirst      order = iota // so as few rows are multiplied as there are destinations
-	multiplyFirst              // so rows that are summed are as wide as what is put out
-	multiplied                 // sources are products already
+	sumFirst      order = iota // multiplies a row for each destination
+	multiplyFirst              // sums rows as wide as the output
+	multiplied                 // the sources are products already
 )
 
-// orderOf is the order of the first layer in a batch. Others sum first, since they get no narrower, unless their
-// sums are not linear. Products of rows that are mostly zero are cheap, and sums of them are not sparse. Where a block
-// has as many destinations as sources, the order decides only how wide the rows are that go along edges.
+// orderOf is the order of the first layer in a batch. Other layers sum first, since their rows get no narrower, unless
+// their sums are not linear. Sparse rows are multiplied first: products are cheap, and sums would not be sparse. If a
+// block has as many destinations as sources, the narrower rows go along edges.
 func (m *messagePassing) orderOf(b *loader.Batch) order {
 	switch first := m.layers[0]; {
 	case b.Whole != nil && b.Whole.Products:
@@ -68,38 +68,20 @@ func (l *messageLayer) order(p *pass) order {
 	return multiplyFirst
 }
 
-// product is where products with the weights are, a row for each source.
-func (l *messageLayer) product(p *pass) (v, gv gds.Tensor) {
-	if p.whole != nil {
-		return l.productOfGraph.of(p)
-	}
-	return l.productOfBlock.of(p)
-}
-
-// own is where products with the weights of self are, a row for each destination.
-func (l *messageLayer) own(p *pass) gds.Tensor {
-	own := l.ownOfBlock
-	if p.whole != nil {
-		own = l.ownOfGraph
-	}
-	v, _ := own.of(p)
-	return v
-}
-
-// sum sets y to the sum along edges of the products of x with the weights, plus the bias and the product of the
-// destinations, which are the first rows of x, with the weights of self.
+// sum sets y to the sum along edges of the products of x with the weights, plus the bias, plus the product of the first
+// rows of x, which are the destinations, with the weights of self.
 func (l *messageLayer) sum(p *pass, y gds.Tensor, x operand, block loader.Block) {
 	var own gds.Tensor // product of self, where it is not added to y at once
 	switch l.order(p) {
 	case sumFirst:
 		l.sumThenMultiply(p, y, x, block)
 	case multiplyFirst:
-		v, _ := l.product(p)
+		v, _ := l.product.of(p)
 		l.multiply(p, v, x, l.weights)
 		l.along.forward(p, y, v, block)
 		p.AddRow(y, l.weights.bias.value)
 		if l.self != nil && l.input {
-			own = l.own(p)
+			own, _ = l.own.of(p)
 			l.multiply(p, own, operand{x.Slice(0, block.Destinations), x.scale, 0}, l.self)
 		}
 	case multiplied:
@@ -165,7 +147,7 @@ func (l *messageLayer) products(p *pass, x operand, in [2]*activation) []gds.Ten
 	return []gds.Tensor{v, own}
 }
 
-// multiplyBackward adds to the gradient of weights, from gy = dL/dy of multiply.
+// multiplyBackward adds to the gradient of the weights, from gy = dL/dy of multiply.
 func (l *messageLayer) multiplyBackward(p *pass, gy gds.Tensor, x operand, weights *linear) {
 	if !l.input || p.sparse == nil {
 		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, weights.weight.grad)
@@ -188,7 +170,7 @@ func (l *messageLayer) sumBackward(p *pass, gx, gy gds.Tensor, x operand, block 
 			l.along.backward(p, gx, gsum, x.Tensor, block)
 		}
 	} else {
-		v, gv := l.product(p)
+		v, gv := l.product.of(p)
 		p.SumRows(l.weights.bias.grad, 1, gy)
 		l.along.backward(p, gv, gy, v, block)
 		l.multiplyBackward(p, gv, x, l.weights)

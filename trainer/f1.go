@@ -2,12 +2,11 @@ package trainer
 
 import "github.com/hopfeed/hopfeed/internal/dtype"
 
-// confusion counts, for each class or label, how many rows have it, how many are predicted to, and
-// how many both. The F1 score of a class is 2 both / (had + predicted), which is the harmonic mean of
-// precision and recall. Macro F1 is the mean over classes that occur in either; of several labels a
-// row, over all labels, with 0 for those that do not occur. Micro F1 is the score of the sums over
-// classes; where each row has one class, that is the accuracy. These are the definitions of
-// scikit-learn. A label is predicted if its logit is above 0, its probability above a half.
+// confusion counts, for each class or label, the rows that have it, the rows predicted to have it, and the rows of both
+// kinds. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall. Macro F1 is the
+// mean over classes that any row has or is predicted to have; with several labels a row it is the mean over all labels,
+// where a label that does not occur counts as 0. Micro F1 is the score of the sums over classes; where each row has one
+// class, that is the accuracy. These are the definitions of scikit-learn. A label is predicted if its logit is above 0.
 type confusion struct {
 	macro                bool
 	target               Target
@@ -17,7 +16,8 @@ type confusion struct {
 
 func newConfusion(macro bool) func(Spec) rowTally {
 	return func(s Spec) rowTally {
-		return &confusion{macro, s.Target, make([]int64, s.Classes), make([]int64, s.Classes), make([]int64, s.Classes), 0}
+		n := s.Classes
+		return &confusion{macro, s.Target, make([]int64, n), make([]int64, n), make([]int64, n), 0}
 	}
 }
 
@@ -38,35 +38,23 @@ func (c *confusion) count(out []float32, labels []byte, cols int) {
 		}
 		return
 	}
-	for i, row := 0, dtype.As[int8](labels); i < len(row); i += cols {
-		labelled := false
-		for j, label := range row[i : i+cols] {
-			if label < 0 {
-				continue
-			}
-			labelled = true
-			c.had[j] += int64(label)
-			if out[i+j] > 0 {
-				c.predicted[j]++
-				c.both[j] += int64(label)
-			}
+	c.rows += eachLabel(labels, cols, isLabel, func(at, j int, label int8) {
+		c.had[j] += int64(label)
+		if out[at] > 0 {
+			c.predicted[j]++
+			c.both[j] += int64(label)
 		}
-		if labelled {
-			c.rows++
-		}
-	}
+	})
 }
 
-func (c *confusion) add(other tally) tally {
+func (c *confusion) add(other tally) {
 	o := other.(*confusion)
-	sum := func(a, b []int64) []int64 {
-		total := make([]int64, len(a))
-		for i := range total {
-			total[i] = a[i] + b[i]
-		}
-		return total
+	c.rows += o.rows
+	for j := range c.had {
+		c.had[j] += o.had[j]
+		c.predicted[j] += o.predicted[j]
+		c.both[j] += o.both[j]
 	}
-	return &confusion{c.macro, c.target, sum(c.had, o.had), sum(c.predicted, o.predicted), sum(c.both, o.both), c.rows + o.rows}
 }
 
 func (c *confusion) score() Score {

@@ -10,26 +10,30 @@ import (
 
 // gatKind is GAT (Velickovic et al. 2018) with several heads side by side, which share the hidden units.
 // Every node attends to itself too.
-var gatKind = kind{
+var gatKind = graphKind(kind{
 	name: "gat", about: "graph attention, then a linear layer; reads a graph",
-	aggregation:    sampling.Plain,
-	chooseMatrices: inputOnly,
-	settings: append(messagePassingSettings(256, 2, 0.5, 1), residualSetting(1),
-		Setting{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 4, Least: 1, Below: 65, Integer: true}),
-	check: checkHeads,
+	aggregation: sampling.Plain,
+	settings:    append(messagePassingSettings(256, 2, 0.5, 1), residualSetting(1), headsSetting(4)),
+	check:       checkHeads,
 	build: func(s Spec, b *builder) *activation {
 		heads := s.Settings.integer("heads")
-		scores, stats := b.scratchAt(graphLevel, 2*heads), b.scratchAt(targetLevel, 2*heads) // of a whole graph, for one layer after another
-		return newMessagePassing(s, b, s.Settings["residual"] == 1, func(b *builder, name string, level, out int) alongEdges {
+		// Of a whole graph, for one layer after another.
+		scores, stats := b.scratchAt(graphLevel, 2*heads), b.scratchAt(targetLevel, 2*heads)
+		along := func(b *builder, name string, level, out int) alongEdges {
 			c := newEdgeAttention(b, name, level, out, heads)
-			c.ofGraph = attended{scores, stats}
+			c.scores.ofGraph, c.stats.ofGraph = scores, stats
 			return c
-		})
+		}
+		return newMessagePassing(s, b, s.Settings["residual"] == 1, along)
 	},
-	size:     func(int) float64 { return 1 },
-	defaults: Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024},
-	decay:    0.3,
-	few:      fewNodes,
+})
+
+// headsSetting is for models with attention, whose kind.check is checkHeads.
+func headsSetting(value float64) Setting {
+	return Setting{
+		Name: "heads", Help: "number of attention heads, which divides that of hidden units",
+		Default: value, Least: 1, Below: 65, Integer: true,
+	}
 }
 
 // checkHeads is kind.check of models with heads.
@@ -40,44 +44,36 @@ func checkHeads(v Values) error {
 	return nil
 }
 
-// leakySlope is that of LeakyReLU in GAT (section 2.1).
+// leakySlope is the slope of LeakyReLU below zero in GAT (section 2.1).
 const leakySlope = 0.2
 
 // edgeAttention is attention along edges among products with the weights of a layer. Its vector a (Equation 3)
 // is attention [2, out]: row 0 for sources, row 1 for destinations, a part of columns for each head.
 type edgeAttention struct {
-	attention *parameter
-	heads     int
-	ofBlock   attended
-	ofGraph   attended
+	attention     *parameter
+	heads         int
+	scores, stats *activation // of sources, and of destinations
 }
-
-// attended is what attention computes of nodes.
-type attended struct{ scores, stats *activation }
 
 func newEdgeAttention(b *builder, name string, level, out, heads int) *edgeAttention {
 	c := &edgeAttention{heads: heads}
 	c.attention = b.params.declare(name+".attention", 2, out, linearBound(out/heads))
 	c.attention.decays = true
-	c.ofBlock = attended{b.activationAt(level, 2*heads), b.scratchAt(level-1, 2*heads)}
+	c.scores, c.stats = b.activationAt(level, 2*heads), b.scratchAt(level-1, 2*heads)
 	return c
 }
 
 func (c *edgeAttention) linear() bool { return false }
 
-// head is the part of a matrix that is one head's.
+// head is the part of a matrix for head h.
 func (c *edgeAttention) head(x gds.Tensor, h int) gds.Tensor {
 	size := x.Cols / c.heads
 	return x.Columns(h*size, (h+1)*size)
 }
 
 func (c *edgeAttention) forward(p *pass, y, values gds.Tensor, block loader.Block) {
-	of := c.ofBlock
-	if p.whole != nil {
-		of = c.ofGraph
-	}
-	scores, _ := of.scores.of(p)
-	stats, _ := of.stats.of(p)
+	scores, _ := c.scores.of(p)
+	stats, _ := c.stats.of(p)
 	for h := range c.heads {
 		p.Gemm(false, true, 1, c.head(values, h), c.head(c.attention.value, h), 0, c.head(scores, h))
 	}
@@ -85,8 +81,8 @@ func (c *edgeAttention) forward(p *pass, y, values gds.Tensor, block loader.Bloc
 }
 
 func (c *edgeAttention) backward(p *pass, gvalues, gy, values gds.Tensor, block loader.Block) {
-	scores, gscores := c.ofBlock.scores.of(p)
-	stats, _ := c.ofBlock.stats.of(p)
+	scores, gscores := c.scores.of(p)
+	stats, _ := c.stats.of(p)
 	p.AttendEdgesGrad(gvalues, gscores, gy, stats, values, scores, block.Offsets, block.Indices, leakySlope)
 	for h := range c.heads {
 		p.Gemm(false, false, 1, c.head(gscores, h), c.head(c.attention.value, h), 1, c.head(gvalues, h))

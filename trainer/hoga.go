@@ -24,7 +24,7 @@ var hogaKind = kind{
 	settings: []Setting{
 		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
 		{Name: "layers", Help: "number of layers", Default: 1, Least: 1, Below: 257, Integer: true},
-		{Name: "heads", Help: "number of attention heads, which divides that of hidden units", Default: 1, Least: 1, Below: 65, Integer: true},
+		headsSetting(1),
 		{Name: "dropout", Help: "dropout probability", Default: 0.3, Least: 0, Below: 1},
 	},
 	check:    checkHeads,

@@ -8,11 +8,30 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// rowTally is a tally that rows are added to on the host. Out is [rows, cols], labels are as in
-// loader.Batch, as bytes.
+// rowTally is a tally that counts rows on the host.
 type rowTally interface {
 	tally
+	// count counts rows: out is [rows, cols], and labels are the bytes of those in loader.Batch.
 	count(out []float32, labels []byte, cols int)
+}
+
+func isLabel(label int8) bool     { return label >= 0 }
+func isNumber(label float32) bool { return label == label }
+
+// eachLabel calls do for each label that is there in [rows, cols] labels: at is its place, and column its column. It
+// returns the number of rows that have any.
+func eachLabel[T int8 | float32](labels []byte, cols int, there func(T) bool, do func(at, column int, label T)) (rows int64) {
+	last := -1
+	for at, label := range dtype.As[T](labels) {
+		if there(label) {
+			do(at, at%cols, label)
+			if at/cols > last {
+				last = at / cols
+				rows++
+			}
+		}
+	}
+	return rows
 }
 
 // onHost makes meters that count on the host.
@@ -35,8 +54,8 @@ func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
 	}
 }
 
-// hostMeter copies batches to pinned memory, and counts one when the next but one comes: so the
-// device does not wait.
+// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does not
+// wait.
 type hostMeter struct {
 	cols    int
 	start   func() rowTally
@@ -73,7 +92,8 @@ func (m *hostMeter) add(s gds.Stream, out, labels gds.Tensor) {
 // take counts what a slot holds. An error of the copies stays with their stream.
 func (m *hostMeter) take(slot *meterSlot) {
 	if slot.copied != nil && slot.copied.Wait(context.Background()) == nil {
-		m.counted.count(dtype.Float32s(slot.out.Buf.Bytes())[:slot.rows*m.cols], slot.labels.Bytes()[:slot.bytes], m.cols)
+		out := dtype.Float32s(slot.out.Buf.Bytes())[:slot.rows*m.cols]
+		m.counted.count(out, slot.labels.Bytes()[:slot.bytes], m.cols)
 	}
 	slot.copied = nil
 }
@@ -84,7 +104,7 @@ func (m *hostMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
 	return m.counted, s.Synchronize(ctx)
 }
 
-// argmax is the first largest element, or -1 where one is no number, as in gds.LossOps.CountCorrect.
+// argmax is the place of the first largest element, or -1 if any is no number, as in gds.LossOps.CountCorrect.
 func argmax(row []float32) int {
 	best := -1
 	for i, v := range row {
@@ -98,7 +118,7 @@ func argmax(row []float32) int {
 	return best
 }
 
-// finite is v, or the largest number there is if v is none, as of a model that has diverged.
+// finite is v, or the largest number there is if v is none, as for a model that has diverged.
 func finite(v float64) float64 {
 	if v <= math.MaxFloat64 {
 		return v

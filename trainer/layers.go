@@ -97,16 +97,20 @@ func (b *builder) inPlace(c change, y *activation) { b.add(&changed{c, y}) }
 // activation is what a layer puts out, [batch, cols], and the gradient with
 // respect to it. It lies in the network's scratch memory.
 type activation struct {
-	rows, cols int        // rows 0: as many as the largest batch
-	level      int        // of the nodes that rows are of: see levels; 0: the rows of a batch
-	use        use        // where there is memory for it
-	out        gds.Tensor // of the largest batch
-	grad       gds.Tensor // not of scratch
-	scratch    bool       // has no gradient
+	rows, cols int         // rows 0: as many as the largest batch
+	level      int         // of the nodes that rows are of: see levels; 0: the rows of a batch
+	use        use         // where there is memory for it
+	out        gds.Tensor  // of the largest batch
+	grad       gds.Tensor  // not of scratch
+	scratch    bool        // has no gradient
+	ofGraph    *activation // used instead in passes over a whole graph; nil: none is
 }
 
 // of returns the output and its gradient for the rows of a pass.
 func (a *activation) of(p *pass) (out, grad gds.Tensor) {
+	if p.whole != nil && a.ofGraph != nil {
+		a = a.ofGraph
+	}
 	rows := p.rowsAt(a.level)
 	if a.grad.Rows == 0 {
 		return a.out.Slice(0, rows), gds.Tensor{}

@@ -6,49 +6,45 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// messagePassing is a model on the blocks of sampled mini-batches, or on a whole graph: a layer for each
-// block, of which each is a convolution along edges, plus a linear layer of the destination's own features
-// where there is one, then layer normalisation where there is one, ReLU and dropout; and a linear layer at the
-// end (Luo et al. 2024, "Classic GNNs are strong baselines", section 2).
+// messagePassing is a model on the blocks of sampled mini-batches, or on a whole graph. It has a layer for each block: a
+// convolution along edges, plus an optional linear layer of the destination's own features, then optional layer
+// normalisation, ReLU and dropout. A linear layer follows at the end (Luo et al. 2024, "Classic GNNs are strong
+// baselines", section 2).
 //
-// Features are brought to one unit, but not centred: what centring adds differs between nodes, as the
-// coefficients of their edges do.
+// Features are brought to one unit, but not centred: what centring adds differs between nodes, as the coefficients of
+// their edges do.
 type messagePassing struct {
 	layers []*messageLayer
 	out    *linear
 	logits *activation
 
-	// Of a whole graph: what layers put out, in turn, and what is read of it for a batch.
-	states [2]*activation
-	stats  *activation // of norm, for some nodes
-	rows   *activation
+	// For a whole graph:
+	states [2]*activation // what layers put out, in turn
+	stats  *activation    // of norm, for a chunk of nodes
+	rows   *activation    // of states, for a batch
 }
 
 type messageLayer struct {
 	along   alongEdges
 	weights *linear     // with the bias
-	self    *linear     // of the destinations' own features; or nil
+	self    *linear     // on the destinations' own features; or nil
 	input   bool        // it reads features
-	y       *activation // of the sum and self; without norm, after act too
+	y       *activation // sum plus self; without norm, after act too
 	norm    *layerNorm  // or nil
 	normed  *activation // after act
 	act     nonlinearity
 
-	// Where sums come first: those of destinations, and of some nodes of a whole graph. Of the input layer chunk
-	// is for some of its sources too.
-	summed, chunk *activation
-	// Where products with weights come first: these, of sources.
-	productOfBlock, productOfGraph *activation
-	// Of the input layer: products of destinations with the weights of self, and, where features are sparse, weights
-	// by column.
-	ownOfBlock, ownOfGraph, transposed *activation
+	summed     *activation // if sums come first: those of destinations
+	chunk      *activation // the same for a chunk of a whole graph; the input layer also has some of its sources there
+	product    *activation // if products with the weights come first: those of sources
+	own        *activation // in the input layer: products of destinations with the weights of self
+	transposed *activation // in the input layer, if features are sparse: the weights by column
 }
 
-// alongBuilder declares the parameters of alongEdges of a layer whose sources are the rows of a level, and which
-// puts out so many columns.
+// alongBuilder declares the parameters of alongEdges for a layer whose sources are the rows of a level, with out columns.
 type alongBuilder func(b *builder, name string, level, out int) alongEdges
 
-// messagePassingSettings are those of all models on blocks.
+// messagePassingSettings are the settings that all models on blocks have.
 func messagePassingSettings(hidden, layers, dropout, norm float64) []Setting {
 	return []Setting{
 		{Name: "hidden", Help: "number of hidden units", Default: hidden, Least: 1, Below: maxWidth + 1, Integer: true},
@@ -58,12 +54,24 @@ func messagePassingSettings(hidden, layers, dropout, norm float64) []Setting {
 	}
 }
 
-// fewNodes are the defaults of these models for few training nodes, whose features are learnt by heart soon.
+// fewNodes are the defaults of these models for few training nodes: features of few nodes are soon learnt by heart.
 func fewNodes(s *Settings) { s.Values["dropout"] = 0.7 }
 
-// residualSetting is that of models which a node's own features need not reach by themselves.
+// residualSetting is for models in which a node's own features may be missing from its sum.
 func residualSetting(value float64) Setting {
-	return Setting{Name: "residual", Help: "add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no", Default: value, Least: 0, Below: 2, Integer: true}
+	return Setting{
+		Name: "residual", Help: "add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no",
+		Default: value, Least: 0, Below: 2, Integer: true,
+	}
+}
+
+// graphKind fills in what kinds that read a graph have in common.
+func graphKind(k kind) kind {
+	k.chooseMatrices = inputOnly
+	k.size = func(int) float64 { return 1 }
+	k.defaults = Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024}
+	k.decay, k.few = 0.3, fewNodes
+	return k
 }
 
 // inputOnly is kind.chooseMatrices of models on blocks: features as they are.
@@ -74,11 +82,11 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) *activ
 	m := &messagePassing{}
 	hidden, layers := s.Settings.integer("hidden"), s.Settings.integer("layers")
 	in := s.Features
-	productOfGraph := b.scratchAt(graphLevel, hidden) // of one layer after another
+	product := b.scratchAt(graphLevel, hidden) // of a whole graph, for one layer after another
 	for i := range layers {
 		level := layers - i // of the sources
 		name := fmt.Sprintf("layer-%d", i+1)
-		l := &messageLayer{input: i == 0, act: newNonlinearity(float32(s.Settings["dropout"]), uint64(i+1)), productOfGraph: productOfGraph}
+		l := &messageLayer{input: i == 0, act: newNonlinearity(float32(s.Settings["dropout"]), uint64(i+1))}
 		l.weights = newLinear(&b.params, name, hidden, in)
 		l.along = along(b, name, level, hidden)
 		if l.input {
@@ -90,7 +98,7 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) *activ
 				b.reader(l.self, []read{{0, 1, 0}})
 			}
 		}
-		l.declareSums(b, level, in, hidden)
+		l.declareSums(b, level, in, product)
 		l.y = b.activationAt(level-1, hidden)
 		l.normed = l.y
 		if s.Settings["norm"] == 1 {
@@ -113,15 +121,17 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) *activ
 	return m.logits
 }
 
-// declareSums declares what sum needs of a layer whose sources are the rows of a level.
-func (l *messageLayer) declareSums(b *builder, level, in, out int) {
-	linear := l.along.linear()
+// declareSums declares the activations of sum, for a layer whose sources are the rows of a level, with in columns. product
+// is for products of a whole graph.
+func (l *messageLayer) declareSums(b *builder, level, in int, product *activation) {
+	linear, out := l.along.linear(), product.cols
 	if linear {
 		l.summed = b.activationAt(level-1, in)
 		l.summed.scratch = l.input
 	}
 	if !linear || l.input {
-		l.productOfBlock = b.activationAt(level, out)
+		l.product = b.activationAt(level, out)
+		l.product.ofGraph = product
 	}
 	if linear || l.input {
 		l.chunk = b.scratchAt(chunkLevel, in)
@@ -131,11 +141,12 @@ func (l *messageLayer) declareSums(b *builder, level, in, out int) {
 	}
 	l.chunk.use, l.transposed = readingRows, b.scratchAt(columnLevel, out)
 	if linear {
-		l.summed.use, l.productOfBlock.use, l.productOfGraph.use = summingFirst, multiplyingFirst, multiplyingFirst
+		l.summed.use, l.product.use, product.use = summingFirst, multiplyingFirst, multiplyingFirst
 	}
 	if l.self != nil {
-		l.ownOfBlock, l.ownOfGraph = b.scratchAt(level-1, out), b.scratchAt(targetLevel, out)
-		l.ownOfBlock.use, l.ownOfGraph.use = multiplyingFirst, multiplyingFirst
+		l.own = b.scratchAt(level-1, out)
+		l.own.ofGraph = b.scratchAt(targetLevel, out)
+		l.own.use, l.own.ofGraph.use = multiplyingFirst, multiplyingFirst
 	}
 }
 
@@ -158,7 +169,7 @@ func (m *messagePassing) forward(p *pass) {
 		}
 	} else {
 		rows, _ := m.rows.of(p)
-		if p.whole.Chunks == nil { // else they are there: see graphStates
+		if p.whole.Chunks == nil { // else computeChunks has set the rows
 			if p.first {
 				m.ofGraph(p)
 			} else {
@@ -172,8 +183,7 @@ func (m *messagePassing) forward(p *pass) {
 	m.out.forward(p, logits, x)
 }
 
-// ofGraph sets states[0] to what the last layer puts out for all nodes that it is computed for. It computes a layer
-// for all of them before the next.
+// ofGraph sets states[0] to the output of the last layer for all nodes. It computes a layer for all nodes before the next.
 func (m *messagePassing) ofGraph(p *pass) {
 	x := p.x[0]
 	for i, l := range m.layers {
@@ -182,8 +192,8 @@ func (m *messagePassing) ofGraph(p *pass) {
 	}
 }
 
-// layerOfGraph returns states[0], which it sets to what a layer puts out for the destinations of p.block, from the
-// x of its sources.
+// layerOfGraph sets states[0] to the output of a layer for the destinations of p.block, from the x of its sources, and
+// returns it.
 func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.Tensor {
 	from, _ := m.states[0].of(p)
 	to, _ := m.states[1].of(p)
@@ -193,7 +203,8 @@ func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.T
 	} else {
 		p.eachChunk(p.block.Destinations, func(lo, hi int) {
 			stats, _ := m.stats.of(p)
-			p.NormalizeRows(from.Slice(lo, hi), stats, to.Slice(lo, hi), l.norm.gain.value, l.norm.shift.value, normEpsilon)
+			gain, shift := l.norm.gain.value, l.norm.shift.value
+			p.NormalizeRows(from.Slice(lo, hi), stats, to.Slice(lo, hi), gain, shift, normEpsilon)
 		})
 	}
 	l.act.forward(p, from)

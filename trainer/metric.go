@@ -6,8 +6,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// metrics are what models can be selected and judged by. To add one, write it in a file of its own,
-// and add it here.
+// metrics select and judge models. To add one, write it in a file of its own, and add it here.
 var metrics = map[string]metric{
 	"accuracy": {meter: accuracy, targets: []Target{ClassTarget}},
 	"macro-f1": {meter: onHost(newConfusion(true)), targets: []Target{ClassTarget, LabelsTarget}},
@@ -17,22 +16,20 @@ var metrics = map[string]metric{
 	"mae":      {meter: onHost(newErrorSum(1)), targets: []Target{ValuesTarget}, lower: true},
 }
 
-// lossMetric is the metric that is the mean loss itself. It takes the rows that the default metric of
-// the target counts.
+// lossMetric is the mean loss as a metric, over the rows that the default metric of the target counts.
 const lossMetric = "loss"
 
 // metric is a metric of models of some targets.
 type metric struct {
-	// meter makes the meter of one device, for batches of up to batchRows rows, and gets memory
-	// for what it counts.
+	// meter makes the meter of one device, with its memory, for batches of up to batchRows rows.
 	meter   func(mem *memory, s Spec, batchRows int) (meter, error)
 	targets []Target
-	lower   bool // lower is better; else it is a fraction of 1, of which more is better
+	lower   bool // lower is better; otherwise it is a fraction of 1, and higher is better
 	loss    bool // it is the mean loss
 }
 
-// LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions
-// of 1, of which more is better.
+// LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions of 1, and higher
+// is better.
 func LowerIsBetter(name string) bool { return name == lossMetric || metrics[name].lower }
 
 // gain is a value of a metric, negated if lower is better.
@@ -45,18 +42,18 @@ func gain(metric string, value float64) float64 {
 
 // meter counts, on a device, what a metric is computed from.
 type meter interface {
-	// reset enqueues that nothing is counted yet, and add that rows are counted: out is what the
-	// model puts out for them, [rows, Spec.Classes], labels are those of loader.Batch. What has
-	// no label does not count.
+	// reset enqueues that counts begin at zero.
 	reset(s gds.Stream)
+	// add enqueues that rows are counted: out is what the model puts out for them, [rows, Spec.Classes], and labels are
+	// those of loader.Batch. Rows without a label do not count.
 	add(s gds.Stream, out, labels gds.Tensor)
-	// read waits for all work of the stream, and returns what was counted.
+	// read waits for all work of the stream, and returns the counts.
 	read(ctx context.Context, s gds.Stream) (tally, error)
 }
 
-// tally is what was counted of some rows: it can be added to that of other rows.
+// tally is the counts of some rows.
 type tally interface {
-	add(other tally) tally
+	add(other tally) // the counts of other rows
 	score() Score
 }
 
@@ -66,7 +63,7 @@ type Score struct {
 	Rows  int64
 }
 
-// evaluated is what an evaluation has found of some rows: the sum of their losses, and a tally.
+// evaluated is the result of an evaluation on some rows: the sum of their losses, and a tally.
 type evaluated struct {
 	loss float64
 	tally
@@ -80,10 +77,11 @@ func (e evaluated) add(other evaluated) evaluated {
 	case other.tally == nil:
 		return e
 	}
-	return evaluated{e.loss + other.loss, e.tally.add(other.tally)}
+	e.tally.add(other.tally)
+	return evaluated{e.loss + other.loss, e.tally}
 }
 
-// meanLoss is the mean over the labelled rows. What is no number is the largest there is.
+// meanLoss is the mean over the labelled rows; the largest number there is, if it is none.
 func (e evaluated) meanLoss() float64 { return finite(e.loss / float64(e.tally.score().Rows)) }
 
 // score is the value of a metric on the rows.

@@ -8,12 +8,11 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// rankings keeps the scores of all rows, for the area under the ROC curve: the part of all pairs of a
-// row that has a label and one that does not in which the first has the higher score; where both
-// scores are the same, half a pair counts. A score that is no number is lower, or higher, than
-// all others, whichever is wrong. The score of a row of two classes is how much larger the logit of
-// class 1 is. Of several labels a row, the area is the mean over labels that some labelled rows have
-// and some do not (as of ogbn-proteins).
+// rankings keeps the scores of all rows, for the area under the ROC curve: among all pairs of a row that has a label and
+// a row that does not, the part in which the first has the higher score; equal scores count as half a pair. A score that
+// is no number ranks as the worst one. For two classes, the score of a row is the logit of class 1 minus that of class 0.
+// With several labels a row, the area is the mean over labels that some labelled rows have and others do not (as
+// ogbn-proteins defines it).
 type rankings struct {
 	target Target
 	keys   [][]uint64 // of each label: see rankingKey
@@ -22,7 +21,8 @@ type rankings struct {
 
 func rocAUC(mem *memory, s Spec, batchRows int) (meter, error) {
 	if s.Target == ClassTarget && s.Classes != 2 {
-		return nil, fmt.Errorf("%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes", ErrOptions, s.Classes)
+		return nil, fmt.Errorf("%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes",
+			ErrOptions, s.Classes)
 	}
 	return onHost(func(s Spec) rowTally {
 		labels := s.Classes
@@ -33,8 +33,8 @@ func rocAUC(mem *memory, s Spec, batchRows int) (meter, error) {
 	})(mem, s, batchRows)
 }
 
-// rankingKey is a number that orders scores; its last bit tells whether the row has the label. The
-// bits before are the same for the same scores.
+// rankingKey is a number that orders scores. Its last bit tells whether the row has the label; equal scores have equal
+// other bits.
 func rankingKey(score float32, positive bool) uint64 {
 	bit := uint64(0)
 	if positive {
@@ -62,27 +62,17 @@ func (r *rankings) count(out []float32, labels []byte, cols int) {
 		}
 		return
 	}
-	for i, row := 0, dtype.As[int8](labels); i < len(row); i += cols {
-		labelled := false
-		for j, label := range row[i : i+cols] {
-			if label >= 0 {
-				labelled = true
-				r.keys[j] = append(r.keys[j], rankingKey(out[i+j], label == 1))
-			}
-		}
-		if labelled {
-			r.rows++
-		}
-	}
+	r.rows += eachLabel(labels, cols, isLabel, func(at, j int, label int8) {
+		r.keys[j] = append(r.keys[j], rankingKey(out[at], label == 1))
+	})
 }
 
-func (r *rankings) add(other tally) tally {
+func (r *rankings) add(other tally) {
 	o := other.(*rankings)
-	sum := &rankings{r.target, make([][]uint64, len(r.keys)), r.rows + o.rows}
-	for j := range sum.keys {
-		sum.keys[j] = slices.Concat(r.keys[j], o.keys[j])
+	r.rows += o.rows
+	for j := range r.keys {
+		r.keys[j] = append(r.keys[j], o.keys[j]...)
 	}
-	return sum
 }
 
 func (r *rankings) score() Score {
@@ -99,8 +89,7 @@ func (r *rankings) score() Score {
 	return Score{&value, r.rows}
 }
 
-// areaUnder is the area of one label. There is none if all rows have the label, or none does. It sorts
-// the keys.
+// areaUnder is the area for one label. There is none if all rows have the label, or no row has. It sorts the keys.
 func areaUnder(keys []uint64) (area float64, ok bool) {
 	slices.Sort(keys)
 	var below, above, pairs int64 // rows without the label so far, rows with it, and pairs, twice

@@ -4,14 +4,9 @@ import "github.com/hopfeed/hopfeed/loader/sampling"
 
 // sageKind is GraphSAGE with the mean (Hamilton et al. 2017, Algorithm 1): a linear layer of a node's own
 // features and of the mean of its in-neighbours, side by side.
-var sageKind = kind{
+var sageKind = graphKind(kind{
 	name: "sage", about: "GraphSAGE: means of in-neighbours beside a node's own features; reads a graph",
-	aggregation:    sampling.Mean,
-	chooseMatrices: inputOnly,
-	settings:       messagePassingSettings(256, 2, 0.5, 1),
-	build:          func(s Spec, b *builder) *activation { return newMessagePassing(s, b, true, alongSums) },
-	size:           func(int) float64 { return 1 },
-	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024},
-	decay:          0.3,
-	few:            fewNodes,
-}
+	aggregation: sampling.Mean,
+	settings:    messagePassingSettings(256, 2, 0.5, 1),
+	build:       func(s Spec, b *builder) *activation { return newMessagePassing(s, b, true, alongSums) },
+})

@@ -1,13 +1,9 @@
 package trainer
 
-import (
-	"math"
+import "math"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
-)
-
-// errorSum adds up errors of values to a power: for the mean squared error and the mean absolute error,
-// over all labelled values, in the units of the labels.
+// errorSum adds up errors to a power: for the mean squared error and the mean absolute error over all labelled values, in
+// the units of the labels.
 type errorSum struct {
 	power        float64
 	sum          float64
@@ -19,27 +15,19 @@ func newErrorSum(power float64) func(Spec) rowTally {
 }
 
 func (e *errorSum) count(out []float32, labels []byte, cols int) {
-	for i, row := 0, dtype.Float32s(labels); i < len(row); i += cols {
-		before := e.values
-		for j, label := range row[i : i+cols] {
-			if label == label {
-				d := math.Abs(float64(out[i+j]) - float64(label))
-				if e.power == 2 {
-					d = float64(d * d)
-				}
-				e.sum += d
-				e.values++
-			}
+	e.rows += eachLabel(labels, cols, isNumber, func(at, _ int, label float32) {
+		d := math.Abs(float64(out[at]) - float64(label))
+		if e.power == 2 {
+			d = float64(d * d)
 		}
-		if e.values > before {
-			e.rows++
-		}
-	}
+		e.sum += d
+		e.values++
+	})
 }
 
-func (e *errorSum) add(other tally) tally {
+func (e *errorSum) add(other tally) {
 	o := other.(*errorSum)
-	return &errorSum{e.power, e.sum + o.sum, e.values + o.values, e.rows + o.rows}
+	e.sum, e.values, e.rows = e.sum+o.sum, e.values+o.values, e.rows+o.rows
 }
 
 func (e *errorSum) score() Score {
