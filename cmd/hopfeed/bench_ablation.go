@@ -11,6 +11,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -120,7 +121,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	if o.output != "" {
 		files, err := r.Files()
 		if err == nil {
-			err = a.writeFiles(o.output, bench.AblationFiles(), files)
+			err = folder.WriteFiles(a.fs, o.output, bench.AblationFiles(), files)
 		}
 		if err != nil {
 			return nil, err

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -229,25 +227,5 @@ func TestAblationWritesChartsOnceOrNothing(t *testing.T) {
 	}
 	if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "output exists") {
 		t.Errorf("again: status %d, %s", o.code, o.stderr)
-	}
-}
-
-func TestFilesAreWrittenTogetherOrNotAtAll(t *testing.T) {
-	names, data := []string{"a", "b", "c"}, [][]byte{[]byte("one"), []byte("two"), []byte("three")}
-	for n := int64(1); ; n++ {
-		m := vfs.NewMem()
-		faulty := vfs.NewFault(m)
-		faulty.FailAt(n, syscall.EIO)
-		err := (&app{fs: faulty}).writeFiles("out", names, data)
-		_, gone := m.Stat("out")
-		if faulty.Operations() < n {
-			if err != nil || len(tree(t, m, "out")) != 3 {
-				t.Errorf("without a fault: %v", err)
-			}
-			return
-		}
-		if !errors.Is(err, syscall.EIO) || gone == nil && len(tree(t, m, "out")) > 0 {
-			t.Errorf("operation %d failed: %v, and left something", n, err)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
@@ -122,7 +123,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		charts = append(charts, bench.Timelines(title, timelines).File(), page)
 	}
 	if o.output != "" {
-		if err := a.writeFiles(o.output, files, charts); err != nil {
+		if err := folder.WriteFiles(a.fs, o.output, files, charts); err != nil {
 			return nil, err
 		}
 	}

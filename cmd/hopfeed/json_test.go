@@ -18,6 +18,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/report"
 )
 
 // jsonResults names what each command prints with --json, by a value of its type.
@@ -38,7 +39,7 @@ var jsonResults = []struct {
 	{"evaluate", evaluated{}},
 	{"predict", predicted{}},
 	{"report", reported{}},
-	{"tune", tuned{}},
+	{"tune", report.Tuning{}},
 	{"sample", sampleResult{}},
 	{"devices", devicesResult{}},
 	{"version", versionResult{}},

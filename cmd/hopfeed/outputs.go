@@ -64,57 +64,6 @@ func (a *app) checkWritable(dir, name string) (err error) {
 	return f.Abort()
 }
 
-// writeFiles writes files into a directory, which is made if need be: all of them, or none. An older file that
-// was not replaced stays.
-func (a *app) writeFiles(dir string, names []string, data [][]byte) (err error) {
-	_, err = a.fs.Stat(dir)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return err
-	}
-	if err := a.fs.MkdirAll(dir); err != nil {
-		return err
-	}
-	var pending []vfs.PendingFile
-	var made []string // files that were not there before
-	defer func() {
-		for _, f := range pending {
-			_ = f.Abort() // nothing, where it was committed
-		}
-		if err == nil {
-			return
-		}
-		for _, path := range made {
-			_ = a.fs.Remove(path)
-		}
-		if missing {
-			_ = a.fs.Remove(dir)
-		}
-	}()
-	for i, name := range names {
-		path := filepath.Join(dir, name)
-		if _, err := a.fs.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			made = append(made, path)
-		} else if err != nil {
-			return err
-		}
-		f, err := a.fs.Create(path)
-		if err != nil {
-			return err
-		}
-		pending = append(pending, f)
-		if _, err := f.Write(data[i]); err != nil {
-			return err
-		}
-	}
-	for _, f := range pending {
-		if err := f.Commit(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // refuseWithin refuses an output somewhere below a graph or store.
 func (a *app) refuseWithin(output string) error {
 	dir, err := format.Enclosing(a.fs, output)

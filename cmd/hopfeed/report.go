@@ -12,11 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/preprop"
-	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/report"
-	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
 type reportOptions struct {
@@ -79,53 +77,18 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var runs []report.Run
-	for _, dir := range o.runs {
-		c, err := checkpoint.LoadRun(a.fs, dir)
-		if err != nil {
-			return nil, err
-		}
-		r := report.Run{Name: filepath.Base(filepath.Clean(dir)), Checkpoint: c}
-		if len(o.runs) > 1 {
-			r.Name = filepath.Clean(dir)
-		}
-		text, err := checkpoint.ReadTrials(a.fs, dir)
-		if err != nil {
-			return nil, err
-		}
-		if r.Trials, err = tune.Decode(text); err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, checkpoint.TrialsFile), checkpoint.ErrInvalid, err)
-		}
-		if store := c.Config[storeKey]; store != "" {
-			if store, err := a.fs.Resolve(store); err == nil { // a store that cannot be found any more has no seconds
-				if r.Propagation.Seconds = seconds[store]; r.Propagation.Seconds == 0 {
-					r.Propagation = a.propagationOf(store, c.Data.Fingerprint)
-				}
-			}
-		}
-		runs = append(runs, r)
+	runs, err := report.Load(a.fs, o.runs, seconds)
+	if err != nil {
+		return nil, err
 	}
 	html, err := report.Page(runs)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.writeFiles(filepath.Dir(o.output), []string{filepath.Base(o.output)}, [][]byte{html}); err != nil {
+	if err := folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)}, [][]byte{html}); err != nil {
 		return nil, err
 	}
 	return reported{o.runs, o.output}, nil
-}
-
-// propagationOf is how long it took to make the store that a training has read, if that is still there.
-func (a *app) propagationOf(store, fingerprint string) (t preprop.Took) {
-	d, err := format.OpenAny(a.fs, store)
-	if err != nil {
-		return t
-	}
-	defer d.Close()
-	if d.Manifest.Kind != format.KindStore || d.Manifest.Fingerprint != fingerprint {
-		return t
-	}
-	return preprop.TookOf(a.fs, store)
 }
 
 // readPropagations reads the seconds of propagations, by folder of the store.

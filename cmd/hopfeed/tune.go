@@ -1,21 +1,26 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -26,7 +31,7 @@ type searchOptions struct {
 	maxMemory   units.Bytes
 	minValid    float64
 	hasMinValid bool
-	budget      budget
+	budget      tune.Budget
 	search      string
 	throughput  string // wallTime or processorTime
 	space       string // file
@@ -65,7 +70,7 @@ func newTuneCommand(a *app) *cobra.Command {
 	o.declareFlags(f)
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
-	o.budget.seconds = 600
+	o.budget.Seconds = 600
 	f.Var(&o.budget, "budget", "time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
 	f.StringVar(&o.search, "search", tune.DefaultSearch, "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
 	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
@@ -105,56 +110,6 @@ const (
 	processorTime = "processor"
 )
 
-// budget is a time or a number of trials.
-type budget struct {
-	seconds float64
-	trials  int
-}
-
-// Set reads a whole number of trials, or a duration.
-func (b *budget) Set(text string) error {
-	if n, err := strconv.Atoi(text); err == nil {
-		if n < 1 {
-			return errors.New("want at least one trial")
-		}
-		*b = budget{trials: n}
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return errors.New("want a time above zero, such as 10m, or a number of trials, such as 40")
-	}
-	*b = budget{seconds: d.Seconds()}
-	return nil
-}
-
-func (b *budget) String() string {
-	if b.trials > 0 {
-		return strconv.Itoa(b.trials)
-	}
-	return time.Duration(b.seconds * float64(time.Second)).String()
-}
-
-// Type is what help calls the value.
-func (b *budget) Type() string { return "time or number" }
-
-// within proposes what another does as long as the budget is not used up by the trials so far.
-func (b *budget) within(propose tune.Proposer) tune.Proposer {
-	if b.trials > 0 {
-		return tune.First(b.trials, propose)
-	}
-	return func(done []tune.Trial) tune.Settings {
-		used := 0.0
-		for _, t := range done {
-			used += t.Seconds
-		}
-		if used >= b.seconds {
-			return nil
-		}
-		return propose(done)
-	}
-}
-
 // runTune searches. The result comes with an error if no trial meets the limits.
 func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error) {
 	if err := o.validate(); err != nil {
@@ -184,11 +139,11 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, dir.close()) }()
+	defer func() { err = errors.Join(err, dir.Close()) }()
 	if len(done) > 0 {
 		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), o.output)
 	}
-	trials, err := tune.Run(ctx, o.budget.within(propose), done, a.trier(points.Base), dir.save)
+	trials, err := tune.Run(ctx, o.budget.Within(propose), done, a.trier(points.Base), dir.Save)
 	if err != nil {
 		if ctx.Err() == nil {
 			return nil, err
@@ -201,11 +156,15 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 		}
 		return nil, errors.New("no trial could be measured: this system does not say what memory a trial takes")
 	}
-	r, files, err := o.result(a.seed, points, goals, trials)
+	r := &report.Tuning{
+		Dataset: o.dataset, Search: o.search, Seed: a.seed, Output: o.output, Model: o.Model, Limits: o.limits(), Goals: goals, All: trials,
+	}
+	r.Sum(points)
+	files, err := r.Files(o.trialEpochs > 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.publish(files); err != nil {
+	if err := dir.Publish(files); err != nil {
 		return nil, err
 	}
 	if len(r.Front) == 0 {
@@ -214,7 +173,7 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 			err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 		}
 	}
-	return r, err
+	return &tuned{r}, err
 }
 
 // checkMinAccuracy refuses what values of a metric cannot be at least.
@@ -306,7 +265,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
 	pinInput(&space, input)
 	if graph {
-		space.Simplify = a.simplifyGraph(ctx, space.Base)
+		space.Simplify = tune.SimplifyGraph(space.Base, a.machine(ctx).Devices.Info.Unified, takesAllEdges)
 		if o.trialEpochs < 0 {
 			o.trialEpochs = graphTrialEpochs
 		}
@@ -324,5 +283,62 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	return points, goals, nil
 }
 
+func takesAllEdges(sampler string) bool {
+	return (&training.Sampling{Sampler: sampler}).TakesAllEdges()
+}
+
+// openTuning opens the folder of a search. The trials that are logged there must be of the points that are searched now.
+func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done []tune.Trial, err error) {
+	if path == "" {
+		return nil, nil, usagef("--output: want a folder")
+	}
+	if err := a.refuseWithin(filepath.Join(path, checkpoint.TrialsFile)); err != nil {
+		return nil, nil, err
+	}
+	if f, done, err = tune.OpenFolder(a.fs, path); err != nil {
+		return nil, nil, err
+	}
+	for _, trial := range done {
+		if !points.Has(trial.Settings) {
+			err := fmt.Errorf("%s: %w, and holds trials of other settings (give another --output): trial %d: %s", path, format.ErrExists,
+				trial.Number, strings.Join(differences(trial.Settings, points.Nearest(trial.Settings)), ", "))
+			return nil, nil, errors.Join(err, f.Close())
+		}
+	}
+	return f, done, nil
+}
+
 // machineFlags are no settings of a training, but throughput and memory depend on them.
 var machineFlags = []string{"threads", "memory", "tf32"}
+
+// tuned is the result of tune.
+type tuned struct{ *report.Tuning }
+
+func (r *tuned) text(w io.Writer) {
+	fmt.Fprintf(w, "input\t%s\n", units.Printable(r.Dataset))
+	fmt.Fprintf(w, "trials\t%d of %d combinations, %d failed, %.0f s; search by %s with seed %d\n",
+		r.Trials, r.Combinations, r.Failed, r.Seconds, r.Search, r.Seed)
+	fmt.Fprintf(w, "reproducible\t%s\n", r.Reproducible)
+	if len(r.Surrogates) > 0 {
+		var words []string
+		for _, f := range r.Surrogates {
+			if f.R2 != nil {
+				words = append(words, fmt.Sprintf("%s %.2f", f.Figure, *f.R2))
+			}
+		}
+		fmt.Fprintf(w, "predictable\tR2 of trials that a Gaussian process has not seen: %s\n", cmp.Or(strings.Join(words, ", "), "too few trials"))
+	}
+	if len(r.Front) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "front\trows/s (%s)\tmemory (%s)\t%s\tsettings\n", r.Throughput, r.Memory, r.Metric)
+	for _, p := range r.Front {
+		name := fmt.Sprintf("trial %d", p.Trial)
+		if roles := r.Roles(p.Trial); roles != "" {
+			name += ", " + roles
+		}
+		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\n", name, p.RowsPerSecond, units.Bytes(p.MemoryBytes), metricText(r.Metric, &p.Valid), settingsText(p.Settings))
+	}
+	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s, %s for train --config; %s\n", r.Output,
+		tune.BalancedConfig, tune.FastestConfig, tune.SmallestConfig, tune.AccurateConfig, tune.PageFile)
+}

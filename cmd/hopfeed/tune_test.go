@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/report"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -42,7 +43,7 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	if r.Trials != 6 || r.Combinations != 6 || r.Failed != 0 || len(trials) != 6 || r.Memory != "device" || r.Metric != "accuracy" {
 		t.Fatalf("%+v, %d trials", r, len(trials))
 	}
-	on := map[int]tunedPoint{}
+	on := map[int]report.Point{}
 	for i, p := range r.Front {
 		on[p.Trial] = p
 		if i > 0 && p.RowsPerSecond > r.Front[i-1].RowsPerSecond {
@@ -52,7 +53,7 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 			t.Errorf("%+v of %+v", p, trials[p.Trial-1])
 		}
 	}
-	for name, number := range map[string]int{tunedConfig: r.Balanced, fastestConfig: r.Fastest, smallestConfig: r.Smallest, accurateConfig: r.Accurate} {
+	for name, number := range map[string]int{tune.BalancedConfig: r.Balanced, tune.FastestConfig: r.Fastest, tune.SmallestConfig: r.Smallest, tune.AccurateConfig: r.Accurate} {
 		p, ok := on[number]
 		if !ok {
 			t.Fatalf("%s is of trial %d, which is not on the front", name, number)
@@ -68,7 +69,7 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 			t.Errorf("%s gives %v in %v bytes, the trial %+v", name, trained["valid_metric"], trained["peak_device_bytes"], p)
 		}
 	}
-	if page := content(t, d, "tuning/"+tunedPage); !strings.Contains(page, "Tuning of sage on sbm") || strings.Count(page, "<figure") != 2 || strings.Count(page, "<circle") != 6*strings.Count(page, "<svg") {
+	if page := content(t, d, "tuning/"+tune.PageFile); !strings.Contains(page, "Tuning of sage on sbm") || strings.Count(page, "<figure") != 2 || strings.Count(page, "<circle") != 6*strings.Count(page, "<svg") {
 		t.Error(page)
 	}
 	if len(r.Surrogates) != 3 || r.Surrogates[0].Figure != "throughput" {
@@ -189,16 +190,16 @@ func TestSchedulesAreTried(t *testing.T) {
 		t.Errorf("%+v: %+v", r, trialsOf(t, d, "caches"))
 	}
 	must(t, d, tuneLine+" --batch 40 --schedule mode-2 --budget 1 -o one")
-	if config := content(t, d, "one/"+tunedConfig); !strings.Contains(config, "schedule: mode-2") {
+	if config := content(t, d, "one/"+tune.BalancedConfig); !strings.Contains(config, "schedule: mode-2") {
 		t.Error(config)
 	}
-	must(t, d, "train --config one/"+tunedConfig+" --epochs 1")
+	must(t, d, "train --config one/"+tune.BalancedConfig+" --epochs 1")
 	// Queues are settings of trials, too.
 	queued := "--model sage --hidden 4 --fanout 3,3 --batch 40 --schedule multi-queue --gradients 2 --sync-every 4 --emulate gpu=2,mem=64MiB"
 	if r := searched(t, must(t, d, "tune graph --json "+queued+" --trial-epochs 1 --budget 2 -o queues")); r.Failed != 0 {
 		t.Errorf("%+v", trialsOf(t, d, "queues"))
 	}
-	if config := content(t, d, "queues/"+tunedConfig); !strings.Contains(config, "gradients: 2") || !strings.Contains(config, "sync-every: 4") {
+	if config := content(t, d, "queues/"+tune.BalancedConfig); !strings.Contains(config, "gradients: 2") || !strings.Contains(config, "sync-every: 4") {
 		t.Error(config)
 	}
 	write(t, d, "grid.yaml", "lr: [0.01]\n")
@@ -230,10 +231,10 @@ func TestTuneOfAStoreVariesItsSettings(t *testing.T) {
 			t.Errorf("%s is not varied: %v", name, varied)
 		}
 	}
-	if config := content(t, d, "tuning/"+tunedConfig); r.Trials != 5 || !strings.Contains(config, "epochs: 2") {
+	if config := content(t, d, "tuning/"+tune.BalancedConfig); r.Trials != 5 || !strings.Contains(config, "epochs: 2") {
 		t.Errorf("%+v: %s", r, config)
 	}
-	must(t, d, "train --config tuning/"+tunedConfig)
+	must(t, d, "train --config tuning/"+tune.BalancedConfig)
 }
 
 func TestLimitsThatNothingMeetsAreSaid(t *testing.T) {

@@ -7,24 +7,132 @@ import (
 	"html/template"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/tools/chart"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Tuning is a search of settings.
+// Tuning is a search of settings, and what came of it.
 type Tuning struct {
-	Title  string
-	Limits string // in words; "": none
-	Memory string // what memory is counted: device or resident
-	// What time throughput is by: wall or processor.
-	Throughput string
-	Goals      tune.Goals
-	Trials     []tune.Trial // of which at least one is measured
-	Fits       []tune.Fitted
+	Dataset      string  `json:"dataset"`
+	Search       string  `json:"search"`
+	Seed         uint64  `json:"seed"`
+	Combinations int     `json:"combinations"`
+	Trials       int     `json:"trials"`
+	Failed       int     `json:"failed"`
+	Seconds      float64 `json:"seconds"`    // of all trials
+	Throughput   string  `json:"throughput"` // the time that rows_per_second is by: wall or processor
+	Memory       string  `json:"memory"`     // what memory_bytes counts: device or resident
+	Metric       string  `json:"metric"`
+	Front        []Point `json:"front"`              // by throughput
+	Fastest      int     `json:"fastest,omitempty"`  // trial: T* of a3gnn
+	Smallest     int     `json:"smallest,omitempty"` // M*
+	Accurate     int     `json:"accurate,omitempty"`
+	Balanced     int     `json:"balanced,omitempty"`
+	// Surrogates is how well the three figures are predicted from settings, over all trials.
+	Surrogates   []tune.Fitted `json:"surrogates"`
+	Reproducible string        `json:"reproducible"` // what is the same in another search
+	Output       string        `json:"output"`
+
+	Model  string       `json:"-"`
+	Limits string       `json:"-"` // in words; "": none
+	Goals  tune.Goals   `json:"-"`
+	All    []tune.Trial `json:"-"`
+
+	choice tune.Choice
+	front  []tune.Trial
+}
+
+// Point is a trial on the front.
+type Point struct {
+	Trial         int           `json:"trial"`
+	RowsPerSecond float64       `json:"rows_per_second"`
+	MemoryBytes   int64         `json:"memory_bytes"`
+	Valid         float64       `json:"valid_metric"`
+	Settings      tune.Settings `json:"settings"` // that differ from trial to trial
+}
+
+const reproducibleSearch = "the next trial is a function of the seed and of the trials before it, whose times are measured"
+
+// Sum fills in what follows from the trials, of which at least one is measured.
+func (t *Tuning) Sum(points *tune.Points) {
+	g := t.Goals
+	t.Combinations, t.Trials, t.Reproducible, t.Front = points.Len(), len(t.All), reproducibleSearch, []Point{}
+	t.Memory, t.Throughput = "resident", "wall"
+	if g.DeviceMemory {
+		t.Memory = "device"
+	}
+	if g.ProcessorTime {
+		t.Throughput = "processor"
+	}
+	for _, trial := range t.All {
+		t.Seconds += trial.Seconds
+		if trial.Failed != "" {
+			t.Failed++
+		} else {
+			t.Metric = trial.Metric
+		}
+	}
+	t.Surrogates = points.Fit(g, t.All, t.Seed)
+	t.front = g.Front(t.All)
+	for _, trial := range t.front {
+		varied := maps.Clone(trial.Settings)
+		maps.DeleteFunc(varied, func(name, value string) bool { return points.Base[name] == value })
+		t.Front = append(t.Front, Point{trial.Number, g.Throughput(trial.Outcome), g.Memory(trial.Outcome), *trial.Valid, varied})
+	}
+	if len(t.front) > 0 {
+		c := g.Choose(t.front)
+		t.choice = c
+		t.Fastest, t.Smallest, t.Accurate, t.Balanced = c.Fastest.Number, c.Smallest.Number, c.Accurate.Number, c.Balanced.Number
+	}
+}
+
+// Files are the contents of tune.Files, nil if the front is empty. Configurations leave the epochs out where trials
+// have fewer than trainings.
+func (t *Tuning) Files(shortTrials bool) (files [][]byte, err error) {
+	if len(t.front) == 0 {
+		return nil, nil
+	}
+	c := t.choice
+	for _, trial := range []tune.Trial{c.Balanced, c.Fastest, c.Smallest, c.Accurate} {
+		settings := maps.Clone(trial.Settings)
+		if shortTrials {
+			delete(settings, "epochs")
+		}
+		config, err := checkpoint.EncodeConfig(settings)
+		if err != nil {
+			return nil, err
+		}
+		about := fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s (%s), %s of memory (%s), validation %s %s.\n",
+			trial.Number, t.Goals.Throughput(trial.Outcome), t.Throughput, units.Bytes(t.Goals.Memory(trial.Outcome)), t.Memory,
+			trial.Metric, t.valid(*trial.Valid))
+		files = append(files, append(about, config...))
+	}
+	page, err := t.Page()
+	return append(files, page), err
+}
+
+func (t *Tuning) valid(v float64) string {
+	return valueText(t.Metric, &trainer.Spread{Mean: v})
+}
+
+// Roles are what a trial was chosen for, in words; "": nothing.
+func (t *Tuning) Roles(number int) string {
+	var words []string
+	for _, r := range []struct {
+		trial int
+		name  string
+	}{{t.Fastest, "fastest"}, {t.Smallest, "smallest"}, {t.Accurate, "accurate"}, {t.Balanced, "balanced"}} {
+		if r.trial == number {
+			words = append(words, r.name)
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 //go:embed tuning.html
@@ -34,14 +142,13 @@ var tuningPage = template.Must(template.Must(page.Clone()).New("tuning").Parse(t
 
 // tuningContent is what the page is filled with.
 type tuningContent struct {
-	Version, Title, Limits, Memory, Throughput, Metric string
-	Seconds                                            string
-	Trials, Failed                                     int
-	Crosses                                            bool // in the charts
-	Charts                                             []template.HTML
-	Columns                                            []string
-	Front, All                                         []tuningRow
-	Fits                                               []fitRow
+	*Tuning
+	Version, Title, Time string
+	Crosses              bool // in the charts
+	Charts               []template.HTML
+	Columns              []string
+	OnFront, Rows        []tuningRow
+	Fits                 []fitRow
 }
 
 type tuningRow struct {
@@ -65,47 +172,22 @@ func tuningRows(rows []tuningRow, columns []string, metric string) tuningTable {
 
 // Page returns the page about the search.
 func (t *Tuning) Page() ([]byte, error) {
-	c := tuningContent{Version: version.Version, Title: t.Title, Limits: t.Limits, Memory: t.Memory, Throughput: t.Throughput, Trials: len(t.Trials)}
+	c := tuningContent{Tuning: t, Version: version.Version, Title: "Tuning of " + t.Model + " on " + t.Dataset, Time: duration(t.Seconds)}
 	names := map[string]bool{}
-	seconds := 0.0
-	for _, trial := range t.Trials {
-		seconds += trial.Seconds
-		if trial.Failed != "" {
-			c.Failed++
-		} else {
-			c.Metric = trial.Metric
-		}
-		for name := range trial.Settings {
+	for _, trial := range t.All {
+		for _, name := range tune.Differing(trial.Settings, t.All[0].Settings) {
 			names[name] = true
 		}
 	}
-	c.Seconds = duration(seconds)
-	maps.DeleteFunc(names, func(name string, _ bool) bool {
-		return !slices.ContainsFunc(t.Trials, func(trial tune.Trial) bool { return trial.Settings[name] != t.Trials[0].Settings[name] })
-	})
 	c.Columns = slices.Sorted(maps.Keys(names))
-	front := t.Goals.Front(t.Trials)
-	c.Crosses = slices.ContainsFunc(t.Trials, t.outside)
-	roles := map[int]string{}
-	if len(front) > 0 {
-		choice := t.Goals.Choose(front)
-		for _, r := range []struct {
-			number int
-			name   string
-		}{{choice.Fastest.Number, "fastest"}, {choice.Smallest.Number, "smallest"}, {choice.Accurate.Number, "accurate"}, {choice.Balanced.Number, "balanced"}} {
-			if roles[r.number] != "" {
-				r.name = roles[r.number] + ", " + r.name
-			}
-			roles[r.number] = r.name
-		}
+	c.Crosses = slices.ContainsFunc(t.All, t.outside)
+	for _, trial := range t.front {
+		c.OnFront = append(c.OnFront, t.row(trial, c.Columns, t.Roles(trial.Number)))
 	}
-	for _, trial := range front {
-		c.Front = append(c.Front, t.row(trial, c.Columns, roles[trial.Number]))
+	for _, trial := range t.All {
+		c.Rows = append(c.Rows, t.row(trial, c.Columns, ""))
 	}
-	for _, trial := range t.Trials {
-		c.All = append(c.All, t.row(trial, c.Columns, ""))
-	}
-	for _, f := range t.Fits {
+	for _, f := range t.Surrogates {
 		row := fitRow{f.Figure, f.Regression, "–"}
 		if f.R2 != nil {
 			row.R2 = fmt.Sprintf("%.3f", *f.R2)
@@ -114,10 +196,10 @@ func (t *Tuning) Page() ([]byte, error) {
 	}
 	memory := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true}, func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }}
 	rate := scatterAxis{chart.Axis{Name: "training rows a second", Log: true, Text: count}, t.Goals.Throughput}
-	valid := scatterAxis{metricAxis("validation ", c.Metric), func(o tune.Outcome) float64 { return *o.Valid }}
+	valid := scatterAxis{metricAxis("validation ", t.Metric), func(o tune.Outcome) float64 { return *o.Valid }}
 	c.Charts = []template.HTML{
-		t.scatter("Throughput against memory", memory, rate, front, roles),
-		t.scatter("Validation "+c.Metric+" against throughput", rate, valid, front, roles),
+		t.scatter("Throughput against memory", memory, rate),
+		t.scatter("Validation "+t.Metric+" against throughput", rate, valid),
 	}
 	var b bytes.Buffer
 	err := tuningPage.Execute(&b, c)
@@ -132,7 +214,7 @@ func (t *Tuning) row(trial tune.Trial, columns []string, role string) tuningRow 
 	}
 	if t.Goals.Measured(trial.Outcome) {
 		r.Rate, r.Memory = count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)).String()
-		r.Valid = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
+		r.Valid = t.valid(*trial.Valid)
 	}
 	for _, name := range columns {
 		value := short(trial.Settings[name])
@@ -150,16 +232,16 @@ func (t *Tuning) outside(trial tune.Trial) bool {
 }
 
 // scatter draws the measured trials: filled on the front, crosses outside the limits, rings elsewhere.
-func (t *Tuning) scatter(title string, x, y scatterAxis, front []tune.Trial, roles map[int]string) template.HTML {
+func (t *Tuning) scatter(title string, x, y scatterAxis) template.HTML {
 	p := &chart.XY{X: x.Axis, Y: y.Axis}
-	for _, trial := range t.Trials {
+	for _, trial := range t.All {
 		if !t.Goals.Measured(trial.Outcome) {
 			continue
 		}
-		mark := chart.Point{X: x.of(trial.Outcome), Y: y.of(trial.Outcome), Color: chart.Grey, Mark: chart.Ring, Name: roles[trial.Number]}
+		mark := chart.Point{X: x.of(trial.Outcome), Y: y.of(trial.Outcome), Color: chart.Grey, Mark: chart.Ring, Name: t.Roles(trial.Number)}
 		mark.About = fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)),
-			units.Bytes(t.Goals.Memory(trial.Outcome)), valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid}))
-		if slices.ContainsFunc(front, func(f tune.Trial) bool { return f.Number == trial.Number }) {
+			units.Bytes(t.Goals.Memory(trial.Outcome)), t.valid(*trial.Valid))
+		if slices.ContainsFunc(t.front, func(f tune.Trial) bool { return f.Number == trial.Number }) {
 			mark.Mark, mark.Color = chart.Dot, chart.Blue
 		} else if t.outside(trial) {
 			mark.Mark = chart.Cross

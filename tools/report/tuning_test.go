@@ -8,23 +8,31 @@ import (
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// tuningOf has ten trials: of each, more memory than of the one before, and one that failed.
-func tuningOf(limit int64) *Tuning {
-	t := &Tuning{Title: "Tuning of sage on <graph>", Memory: "device", Goals: tune.Goals{DeviceMemory: true, MaxMemory: limit}}
+// tuningOf has ten trials, each with more memory than the one before, and one that failed.
+func tuningOf(t *testing.T, limit int64, trials int) *Tuning {
+	all := &Tuning{Dataset: "<graph>", Model: "sage", Goals: tune.Goals{DeviceMemory: true, MaxMemory: limit}}
+	values := []string{"99"}
 	for i := range 10 {
 		valid := 0.5 + 0.04*float64(i%7)
-		t.Trials = append(t.Trials, tune.Trial{Number: i + 1, Settings: tune.Settings{"batch": fmt.Sprint(i), "model": "sage"}, Outcome: tune.Outcome{
+		values = append(values, fmt.Sprint(i))
+		all.All = append(all.All, tune.Trial{Number: i + 1, Settings: tune.Settings{"batch": fmt.Sprint(i), "model": "sage"}, Outcome: tune.Outcome{
 			Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(100 * (i + 1)), PeakDeviceBytes: int64(i+1) << 20, Seconds: 2,
 		}})
 	}
-	t.Trials = append(t.Trials, tune.Trial{Number: 11, Settings: tune.Settings{"batch": "99", "model": "sage"}, Outcome: tune.Outcome{Failed: "does <not> fit"}})
-	return t
+	all.All = append(all.All, tune.Trial{Number: 11, Settings: tune.Settings{"batch": "99", "model": "sage"}, Outcome: tune.Outcome{Failed: "does <not> fit"}})
+	all.All = all.All[:trials]
+	points, err := tune.Space{Base: tune.Settings{"model": "sage"}, Dimensions: []tune.Dimension{{Name: "batch", Values: values}}}.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Sum(points)
+	return all
 }
 
 func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	r2 := 0.875
-	search := tuningOf(8 << 20)
-	search.Limits, search.Fits = "--max-memory 8 MiB", []tune.Fitted{{Figure: "memory", Regression: "ridge", R2: &r2}, {Figure: "accuracy", Regression: "forest"}}
+	search := tuningOf(t, 8<<20, 11)
+	search.Limits, search.Surrogates = "--max-memory 8 MiB", []tune.Fitted{{Figure: "memory", Regression: "ridge", R2: &r2}, {Figure: "accuracy", Regression: "forest"}}
 	html, err := search.Page()
 	if err != nil {
 		t.Fatal(err)
@@ -45,15 +53,14 @@ func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	if strings.Count(page, "<svg") != 2*drawings {
 		t.Errorf("%d drawings", strings.Count(page, "<svg"))
 	}
-	without := tuningOf(0)
+	without := tuningOf(t, 0, 11)
 	if html, err := without.Page(); err != nil || strings.Contains(string(html), "Crosses are") {
 		t.Errorf("crosses are explained, and there are none: %v", err)
 	}
-	if html, err := tuningOf(1).Page(); err != nil || !strings.Contains(string(html), "No trial is within the limits") {
+	if html, err := tuningOf(t, 1, 11).Page(); err != nil || !strings.Contains(string(html), "No trial is within the limits") {
 		t.Errorf("%v: %s", err, html)
 	}
-	one := tuningOf(0)
-	one.Trials = one.Trials[:1]
+	one := tuningOf(t, 0, 1)
 	if html, err := one.Page(); err != nil || !strings.Contains(string(html), "1, fastest, smallest, accurate, balanced") || strings.Contains(string(html), "NaN") {
 		t.Errorf("of one trial: %v: %s", err, html)
 	}
