@@ -66,7 +66,8 @@ func contents() []content {
 	var out []content
 	for _, t := range numbers {
 		plain := content{name: t.Name(), schema: schemaOf(field("v", t))}
-		list := content{name: "lists of " + t.Name(), schema: schemaOf(field("v", arrow.FixedSizeListOfNonNullable(7, t), "hopfeed.dtype", "bfloat16"))}
+		list := content{name: "lists of " + t.Name(), schema: schemaOf(field("v", arrow.FixedSizeListOfNonNullable(7,
+			t), "hopfeed.dtype", "bfloat16"))}
 		for _, rows := range []int64{0, 1, 3, 1000, 17} {
 			plain.rows, list.rows = append(plain.rows, rows), append(list.rows, rows)
 			plain.batches = append(plain.batches, [][]byte{noise(rng, rows*width(t))})
@@ -74,21 +75,25 @@ func contents() []content {
 		}
 		out = append(out, plain, list)
 	}
-	adjacency := content{name: "large lists", schema: schemaOf(field("neighbors", arrow.LargeListOfNonNullable(arrow.PrimitiveTypes.Uint32)))}
+	adjacency := content{name: "large lists", schema: schemaOf(field("neighbors",
+		arrow.LargeListOfNonNullable(arrow.PrimitiveTypes.Uint32)))}
 	table := content{name: "several columns", schema: schemaOf(
 		field("node", arrow.PrimitiveTypes.Uint32), field("label", arrow.PrimitiveTypes.Int32),
-		field("splits", arrow.FixedSizeListOfNonNullable(3, arrow.PrimitiveTypes.Uint8)), field("orig_id", arrow.BinaryTypes.LargeString))}
+		field("splits", arrow.FixedSizeListOfNonNullable(3, arrow.PrimitiveTypes.Uint8)), field("orig_id",
+			arrow.BinaryTypes.LargeString))}
 	for _, rows := range []int64{0, 1, 5, 3000} {
 		adjacency.rows, table.rows = append(adjacency.rows, rows), append(table.rows, rows)
 		m := min(rows, 1) * rng.Int64N(10*rows+1)
 		adjacency.batches = append(adjacency.batches, [][]byte{lists(rng, rows, m), noise(rng, 4*m)})
 		text := bytes.Repeat([]byte("q"), int(min(rows, 1)*rng.Int64N(10*rows+1)))
-		table.batches = append(table.batches, [][]byte{noise(rng, 4*rows), noise(rng, 4*rows), noise(rng, 3*rows), lists(rng, rows, int64(len(text))), text})
+		table.batches = append(table.batches, [][]byte{noise(rng, 4*rows), noise(rng, 4*rows), noise(rng, 3*rows),
+			lists(rng, rows, int64(len(text))), text})
 	}
 	wide := content{name: "more columns than a page of metadata", rows: []int64{9}, batches: [][][]byte{nil}}
 	var fields []arrow.Field
 	for i := range maxFields {
-		fields = append(fields, field(fmt.Sprint("a rather long name of column ", i), arrow.FixedSizeListOfNonNullable(2, arrow.PrimitiveTypes.Int16)))
+		fields = append(fields, field(fmt.Sprint("a rather long name of column ", i),
+			arrow.FixedSizeListOfNonNullable(2, arrow.PrimitiveTypes.Int16)))
 		wide.batches[0] = append(wide.batches[0], noise(rng, 9*4))
 	}
 	wide.schema = schemaOf(fields...)
@@ -190,9 +195,11 @@ func TestArrowGoReadsEveryFileAsAFileAndAsAStream(t *testing.T) {
 
 func TestArrowGoReadsTheValuesOfLists(t *testing.T) {
 	var buf bytes.Buffer
-	c := content{schema: schemaOf(field("neighbors", arrow.LargeListOfNonNullable(arrow.PrimitiveTypes.Uint32)), field("id", arrow.BinaryTypes.LargeString)),
+	c := content{schema: schemaOf(field("neighbors", arrow.LargeListOfNonNullable(arrow.PrimitiveTypes.Uint32)),
+		field("id", arrow.BinaryTypes.LargeString)),
 		rows: []int64{2}, batches: [][][]byte{{
-			{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, {7, 0, 0, 0, 8, 1, 0, 0, 9, 0, 0, 0},
+			{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, {7, 0, 0, 0, 8, 1, 0, 0, 9, 0, 0,
+				0},
 			{0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, []byte("abc")}}}
 	c.write(t, &buf)
 	file, err := ipc.NewFileReader(bytes.NewReader(buf.Bytes()))
@@ -291,7 +298,8 @@ func TestLargeDataHaveAnExtentEverySixteenMiB(t *testing.T) {
 	if !bytes.Equal(whole.Bytes(), pieces.Bytes()) {
 		t.Error("written in pieces the file differs")
 	}
-	if n := len(w.Extents()); n != 3 || w.Extents()[1].Length != ExtentBytes || w.Extents()[2].Offset != w.Extents()[1].Offset+ExtentBytes {
+	if n := len(w.Extents()); n != 3 || w.Extents()[1].Length != ExtentBytes ||
+		w.Extents()[2].Offset != w.Extents()[1].Offset+ExtentBytes {
 		t.Errorf("extents %+v", w.Extents())
 	}
 	for i, e := range w.Extents() {
@@ -360,13 +368,15 @@ func TestAFileOfTooManyColumnsIsNotRead(t *testing.T) {
 	c := content{schema: schemaOf(slices.Repeat([]arrow.Field{field("v", arrow.PrimitiveTypes.Int8)}, maxFields+1)...)}
 	var file bytes.Buffer
 	c.write(t, &file)
-	if _, err := ReadLayout(bytes.NewReader(file.Bytes()), int64(file.Len())); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "65 columns") {
+	if _, err := ReadLayout(bytes.NewReader(file.Bytes()), int64(file.Len())); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "65 columns") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestWriterReportsAFailedWriteWhereverItHappens(t *testing.T) {
-	c := content{schema: schemaOf(field("v", arrow.PrimitiveTypes.Int32)), rows: []int64{2}, batches: [][][]byte{{make([]byte, 8)}}}
+	c := content{schema: schemaOf(field("v", arrow.PrimitiveTypes.Int32)), rows: []int64{2},
+		batches: [][][]byte{{make([]byte, 8)}}}
 	var whole bytes.Buffer
 	c.write(t, &whole)
 	for n := range whole.Len() {

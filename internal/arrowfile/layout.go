@@ -157,7 +157,8 @@ func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, meta
 	}
 	for i, n := range want {
 		if nodes.int64(i, 16, 0) != n || nodes.int64(i, 16, 8) != 0 {
-			return b, invalid("field node %d has %d values and %d nulls, want %d and 0", i, nodes.int64(i, 16, 0), nodes.int64(i, 16, 8), n)
+			return b, invalid("field node %d has %d values and %d nulls, want %d and 0", i, nodes.int64(i, 16, 0),
+				nodes.int64(i, 16, 8), n)
 		}
 	}
 	return b, header.err()
@@ -182,7 +183,8 @@ func readMessage(r io.ReaderAt, scratch []byte, kind uint8, offset, length, size
 		return table{}, 0, m.err()
 	}
 	if version != metadataVersion || found != kind {
-		return table{}, 0, invalid("a message of version %d and kind %d at byte %d, want %d and %d", version, found, offset, metadataVersion, kind)
+		return table{}, 0, invalid("a message of version %d and kind %d at byte %d, want %d and %d", version, found,
+			offset, metadataVersion, kind)
 	}
 	return header, body, nil
 }

@@ -130,7 +130,8 @@ func TestPiecesOfAFileMakeOne(t *testing.T) {
 	for _, c := range contents() {
 		for i := range max(1, len(c.rows)) {
 			b := c.cut(t, i).file()
-			if l, err := ReadLayout(bytes.NewReader(b), int64(len(b))); err != nil || len(l.Batches) != min(1, len(c.rows)) {
+			if l, err := ReadLayout(bytes.NewReader(b), int64(len(b))); err != nil ||
+				len(l.Batches) != min(1, len(c.rows)) {
 				t.Errorf("%s: batch %d: %v", c.name, i, err)
 			}
 		}

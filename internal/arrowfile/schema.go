@@ -194,7 +194,8 @@ func readField(t table, outer bool) (arrow.Field, error) {
 			f.Type = arrow.BinaryTypes.LargeString
 		}
 	case typeFloat:
-		f.Type = map[int16]arrow.DataType{0: arrow.FixedWidthTypes.Float16, 1: arrow.PrimitiveTypes.Float32}[typ.int16(0, 0)]
+		f.Type = map[int16]arrow.DataType{0: arrow.FixedWidthTypes.Float16,
+			1: arrow.PrimitiveTypes.Float32}[typ.int16(0, 0)]
 	case typeInt:
 		width, signed := typ.int32(0, 0), typ.bool(1, false)
 		for _, i := range integers {

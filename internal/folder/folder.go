@@ -26,7 +26,8 @@ const (
 const Suffix = ".scratch"
 
 // ErrDamaged is returned when a scratch file does not have the bytes that were written to it.
-var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the disk and run the command again)")
+var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the " +
+	"disk and run the command again)")
 
 // ErrForeign is returned when something that Hopfeed has not made is in the way.
 var ErrForeign = errors.New("it is there already, and Hopfeed has not made it")

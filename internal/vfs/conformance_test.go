@@ -322,7 +322,8 @@ var conformance = []struct {
 		put(t, fsys, at("b"), "b")
 		mkdir(t, fsys, at("d/e"))
 		put(t, fsys, at("d/e/x"), "x")
-		if err := errors.Join(fsys.Rename(at("a"), at("b")), fsys.Rename(at("d"), at("f")), fsys.Rename(at("b"), at("b"))); err != nil {
+		if err := errors.Join(fsys.Rename(at("a"), at("b")), fsys.Rename(at("d"), at("f")),
+			fsys.Rename(at("b"), at("b"))); err != nil {
 			t.Fatal(err)
 		}
 		wantContent(t, fsys, at("b"), "a")
@@ -369,7 +370,8 @@ var conformance = []struct {
 			t.Errorf("without a file: %v", err)
 		}
 		// A crash may leave nothing, some or zeros of what a new file was to hold.
-		for i, left := range []string{"", LockText[:7], LockText[:3] + "\x00\x00", strings.Repeat("\x00", len(LockText)), LockText} {
+		for i, left := range []string{"", LockText[:7], LockText[:3] + "\x00\x00",
+			strings.Repeat("\x00", len(LockText)), LockText} {
 			name := fmt.Sprint("lock", i)
 			put(t, fsys, filepath.Join(dir, name), left)
 			state(name, map[bool]LockState{false: Unmarked, true: Marked}[left == LockText])
@@ -543,7 +545,8 @@ var conformance = []struct {
 			if n, err := f.ReadAt(b, 0); err != io.EOF || !bytes.Equal(b[:n], content) {
 				t.Errorf("the whole: %d bytes, %v", n, err)
 			}
-			if n, err := f.ReadAt(b[:align], 0); n != min(align, len(content)) || err != nil && err != io.EOF || !bytes.Equal(b[:n], content[:n]) {
+			if n, err := f.ReadAt(b[:align], 0); n != min(align, len(content)) || err != nil && err != io.EOF ||
+				!bytes.Equal(b[:n], content[:n]) {
 				t.Errorf("the first block: %d bytes, %v", n, err)
 			}
 			if n, err := f.ReadAt(b[:align], int64(size)); n != 0 || err != io.EOF {
@@ -573,34 +576,36 @@ var conformance = []struct {
 			f.Close()
 		}
 	}},
-	{"a descriptor, which the operating system's files have, reads the same bytes", func(t *testing.T, fsys FS, dir string) {
-		p := filepath.Join(dir, "a")
-		content := strings.Repeat("0123456789", 1000)
-		put(t, fsys, p, content)
-		plain, err := fsys.Open(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files := []File{plain}
-		if direct, _, err := fsys.(Directer).OpenDirect(p); err == nil {
-			files = append(files, direct)
-		}
-		for _, f := range files {
-			d, ok := f.(Descriptor)
-			if _, want := fsys.(osFS); ok != want {
-				t.Errorf("a file of %T has a descriptor: %t", fsys, ok)
+	{"a descriptor, which the operating system's files have, reads the same bytes",
+		func(t *testing.T, fsys FS, dir string) {
+			p := filepath.Join(dir, "a")
+			content := strings.Repeat("0123456789", 1000)
+			put(t, fsys, p, content)
+			plain, err := fsys.Open(p)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if ok {
-				b := AlignedBytes(4*PageBytes, PageBytes)
-				if n, err := unix.Pread(int(d.Fd()), b, PageBytes); err != nil || string(b[:n]) != content[PageBytes:] {
-					t.Errorf("%d bytes of %d, %v", n, len(content)-PageBytes, err)
+			files := []File{plain}
+			if direct, _, err := fsys.(Directer).OpenDirect(p); err == nil {
+				files = append(files, direct)
+			}
+			for _, f := range files {
+				d, ok := f.(Descriptor)
+				if _, want := fsys.(osFS); ok != want {
+					t.Errorf("a file of %T has a descriptor: %t", fsys, ok)
+				}
+				if ok {
+					b := AlignedBytes(4*PageBytes, PageBytes)
+					if n, err := unix.Pread(int(d.Fd()), b, PageBytes); err != nil ||
+						string(b[:n]) != content[PageBytes:] {
+						t.Errorf("%d bytes of %d, %v", n, len(content)-PageBytes, err)
+					}
+				}
+				if err := f.Close(); err != nil {
+					t.Error(err)
 				}
 			}
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	}},
+		}},
 	{"attributes stay with what they were set on", func(t *testing.T, fsys FS, dir string) {
 		one, other := filepath.Join(dir, "one"), filepath.Join(dir, "other")
 		mkdir(t, fsys, one)

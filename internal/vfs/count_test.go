@@ -35,7 +35,8 @@ func TestOfAStreamTheBytesOfTheFileAreCounted(t *testing.T) {
 			if err == nil {
 				err = errors.Join(writeInPieces(s, 0, make([]byte, bytes)), s.Commit())
 			}
-			if r := c.WriteReceipt(); err != nil || c.Written() != int64(bytes) || r != (WriteReceipt{Direct: int64(bytes)}) {
+			if r := c.WriteReceipt(); err != nil || c.Written() != int64(bytes) ||
+				r != (WriteReceipt{Direct: int64(bytes)}) {
 				t.Errorf("%d bytes are %d, %+v, %v", bytes, c.Written(), r, err)
 			}
 		}
@@ -51,7 +52,8 @@ func TestAReceiptSaysWhyAFileWentThroughTheCache(t *testing.T) {
 		if err == nil {
 			err = errors.Join(writeInPieces(s, 0, make([]byte, size)), s.Commit())
 		}
-		if r := c.WriteReceipt(); err != nil || r.Direct != 0 || r.Buffered != size || errors.Is(r.Why, ErrNoDirect) != (size > MinDirect) {
+		if r := c.WriteReceipt(); err != nil || r.Direct != 0 || r.Buffered != size ||
+			errors.Is(r.Why, ErrNoDirect) != (size > MinDirect) {
 			t.Errorf("%d bytes: %+v, %v", size, r, err)
 		}
 	}

@@ -90,7 +90,8 @@ func TestAfterFailFromNothingChangesAnyMore(t *testing.T) {
 		f.FailFrom(n, syscall.EIO)
 		wantError(t, everyOperation(f), syscall.EIO)
 		before := tree(t, m, "/")
-		if (n == 3 || n == 4 || n == 5) != slices.ContainsFunc(before, func(p string) bool { return strings.HasPrefix(p, "/d/a"+TempSuffix) }) {
+		if (n == 3 || n == 4 || n == 5) != slices.ContainsFunc(before,
+			func(p string) bool { return strings.HasPrefix(p, "/d/a"+TempSuffix) }) {
 			t.Errorf("after failing operation %d and all later ones there are %q", n, before)
 		}
 		wantError(t, everyOperation(f), syscall.EIO)

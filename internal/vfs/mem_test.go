@@ -112,7 +112,8 @@ func TestACrashCloneIsADiskOfItsOwnWithoutLocks(t *testing.T) {
 	put(t, m, "/x", "after")
 	put(t, m, "/y", "after")
 	put(t, clone, "/z", "clone")
-	if got, want := tree(t, clone, "/"), []string{"/lock=" + LockText, "/x=before", "/z=clone"}; !slices.Equal(got, want) {
+	if got, want := tree(t, clone, "/"), []string{"/lock=" + LockText, "/x=before", "/z=clone"}; !slices.Equal(got,
+		want) {
 		t.Errorf("the clone has %q, want %q", got, want)
 	}
 	if got, want := tree(t, m, "/"), []string{"/lock=" + LockText, "/x=after", "/y=after"}; !slices.Equal(got, want) {
@@ -169,7 +170,8 @@ func TestACrashKeepingMayKeepAnythingUnsynced(t *testing.T) {
 			outcomes[pattern]++
 		}
 	}
-	for _, want := range []string{"/removed=r", "no /removed=r", "/p.tmp=", "no /p.tmp=", "", "1", "02", "12", "003", "103", "023", "123"} {
+	for _, want := range []string{"/removed=r", "no /removed=r", "/p.tmp=", "no /p.tmp=", "", "1", "02", "12", "003",
+		"103", "023", "123"} {
 		if outcomes[want] == 0 {
 			t.Errorf("%q never happens: %v", want, outcomes)
 		}

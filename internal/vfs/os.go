@@ -35,7 +35,8 @@ func openFile(path string) (*osFile, error) {
 	case info.IsDir():
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
 	case !info.Mode().IsRegular():
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file, which reading by position needs")}
+		return nil, &fs.PathError{Op: "open", Path: path,
+			Err: errors.New("not a regular file, which reading by position needs")}
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,7 +81,8 @@ func syncNames(path string, sync func(dir string) error) error {
 	if err != nil {
 		return err
 	}
-	for parent := filepath.Dir(at); parent != at && deviceID(parent) == deviceID(at); at, parent = parent, filepath.Dir(parent) {
+	for parent := filepath.Dir(at); parent != at &&
+		deviceID(parent) == deviceID(at); at, parent = parent, filepath.Dir(parent) {
 		if err := sync(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}

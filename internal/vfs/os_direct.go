@@ -64,7 +64,8 @@ func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, 
 	if err := preallocate(raw, bytes); err != nil {
 		return nil, 0, errors.Join(pathError("allocate", temp, err), f.Abort())
 	}
-	if _, err := f.writeAt(AlignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+	if _, err := f.writeAt(AlignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, errors.ErrUnsupported) {
 		return nil, 0, errors.Join(noDirect(path, err), f.Abort())
 	} else if err != nil {
 		return nil, 0, errors.Join(pathError("write", temp, err), f.Abort())
@@ -102,7 +103,10 @@ func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = writeBlocks(p, off, f.align, func(p []byte, off int64) (int, error) { return f.ring.write(int(fd), p, off) })
+		n, err = writeBlocks(p, off, f.align, func(p []byte, off int64) (int, error) {
+			return f.ring.write(int(fd), p,
+				off)
+		})
 	}); controlErr != nil {
 		return 0, fs.ErrClosed
 	}
@@ -199,7 +203,10 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) { return f.ring.read(int(fd), p, off) })
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int,
+			error) {
+			return f.ring.read(int(fd), p, off)
+		})
 	}); controlErr != nil {
 		return 0, controlErr
 	}
@@ -211,7 +218,8 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 
 // readBlocks reads until p is full or the file ends. What is interrupted is done again, and what is cut short goes on
 // from its last whole block; a file system that gives no whole block is one that refuses (EINVAL).
-func readBlocks(p []byte, off int64, align int, size func() (int64, error), pread func([]byte, int64) (int, error)) (n int, err error) {
+func readBlocks(p []byte, off int64, align int, size func() (int64, error),
+	pread func([]byte, int64) (int, error)) (n int, err error) {
 	for n < len(p) {
 		m, err := pread(p[n:], off+int64(n))
 		switch {

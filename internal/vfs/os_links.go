@@ -42,7 +42,8 @@ func refuseDangling(op, path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return pathError(op, path, fmt.Errorf("%w to %s, which does not exist (make that, or give another path)", ErrLink, to))
+	return pathError(op, path, fmt.Errorf("%w to %s, which does not exist (make that, or give another path)", ErrLink,
+		to))
 }
 
 // followLink is path or, if that is a link, what it leads to. What is neither a file nor a directory is an error: a new

@@ -39,7 +39,8 @@ func openDirect(path string, flags int) (*os.File, int, error) {
 func alignment(fd int) (int, error) {
 	// Newer tmpfs accept O_DIRECT, and read from the page cache all the same.
 	var fsys unix.Statfs_t
-	if err := retryInterrupted(func() error { return unix.Fstatfs(fd, &fsys) }); err == nil && fsys.Type == unix.TMPFS_MAGIC {
+	if err := retryInterrupted(func() error { return unix.Fstatfs(fd, &fsys) }); err == nil &&
+		fsys.Type == unix.TMPFS_MAGIC {
 		return 0, errors.New("tmpfs keeps its files in the page cache")
 	}
 	var st unix.Statx_t

@@ -115,10 +115,12 @@ func TestOpenRefusesAPipeInsteadOfWaitingForAWriter(t *testing.T) {
 func TestResolveFollowsLinksAlsoTowardsWhatIsNotThere(t *testing.T) {
 	dir := t.TempDir()
 	mkdir(t, OS(), filepath.Join(dir, "a/b"))
-	if err := errors.Join(os.Symlink("a", filepath.Join(dir, "relative")), os.Symlink(filepath.Join(dir, "relative/b"), filepath.Join(dir, "absolute"))); err != nil {
+	if err := errors.Join(os.Symlink("a", filepath.Join(dir, "relative")),
+		os.Symlink(filepath.Join(dir, "relative/b"), filepath.Join(dir, "absolute"))); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"relative": "a", "absolute": "a/b", "absolute/c/d": "a/b/c/d", "relative/c": "a/c"} {
+	for name, want := range map[string]string{"relative": "a", "absolute": "a/b", "absolute/c/d": "a/b/c/d",
+		"relative/c": "a/c"} {
 		want, err := OS().Resolve(filepath.Join(dir, want))
 		if err != nil {
 			t.Fatal(err)
@@ -152,24 +154,29 @@ func TestDirectReadsGoOnAfterInterruptionsAndShortReads(t *testing.T) {
 	}{
 		{"in one read", 16, 64, []func([]byte, int64) (int, error){whole}, 64, nil, 1},
 		{"interrupted twice", 16, 64, []func([]byte, int64) (int, error){interrupted, interrupted, whole}, 64, nil, 3},
-		{"cut short after whole blocks", 0, 96, []func([]byte, int64) (int, error){atMost(32), interrupted, atMost(16), whole}, 96, nil, 4},
-		{"cut short within a block, which is read again", 0, 96, []func([]byte, int64) (int, error){atMost(40), whole}, 96, nil, 2},
-		{"cut short within the first block", 0, 96, []func([]byte, int64) (int, error){atMost(32), atMost(5)}, 32, unix.EINVAL, 2},
+		{"cut short after whole blocks", 0, 96, []func([]byte, int64) (int, error){atMost(32), interrupted, atMost(16),
+			whole}, 96, nil, 4},
+		{"cut short within a block, which is read again", 0, 96, []func([]byte, int64) (int, error){atMost(40), whole},
+			96, nil, 2},
+		{"cut short within the first block", 0, 96, []func([]byte, int64) (int, error){atMost(32), atMost(5)}, 32,
+			unix.EINVAL, 2},
 		{"to the end of the file", 80, 64, []func([]byte, int64) (int, error){whole}, 20, io.EOF, 1},
 		{"beyond it", 112, 16, []func([]byte, int64) (int, error){whole}, 0, io.EOF, 1},
 		{"a disk that fails midway", 0, 96, []func([]byte, int64) (int, error){atMost(32), fails}, 32, unix.EIO, 2},
 	} {
 		called := 0
 		p := make([]byte, c.length)
-		n, err := readBlocks(p, c.off, align, func() (int64, error) { return size, nil }, func(p []byte, off int64) (int, error) {
-			if off%align != 0 {
-				t.Errorf("%s: a read at %d", c.name, off)
-			}
-			called++
-			return c.reads[called-1](p, off)
-		})
+		n, err := readBlocks(p, c.off, align, func() (int64, error) { return size, nil },
+			func(p []byte, off int64) (int, error) {
+				if off%align != 0 {
+					t.Errorf("%s: a read at %d", c.name, off)
+				}
+				called++
+				return c.reads[called-1](p, off)
+			})
 		if n != c.n || err != c.err || called != c.calledTimes {
-			t.Errorf("%s: %d bytes and %v by %d reads, want %d and %v by %d", c.name, n, err, called, c.n, c.err, c.calledTimes)
+			t.Errorf("%s: %d bytes and %v by %d reads, want %d and %v by %d", c.name, n, err, called, c.n, c.err,
+				c.calledTimes)
 		}
 		if !bytes.Equal(p[:n], content[min(c.off, size):min(c.off, size)+int64(n)]) {
 			t.Errorf("%s: other bytes", c.name)
@@ -190,7 +197,8 @@ func TestTheNamesOfAFolderThatIsThereAreSynced(t *testing.T) {
 	if err := os.Symlink(b, filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{b, filepath.Join(b, "c"), filepath.Join(root, "link"), filepath.Join(root, "link", "d")} {
+	for _, path := range []string{b, filepath.Join(b, "c"), filepath.Join(root, "link"),
+		filepath.Join(root, "link", "d")} {
 		synced := map[string]bool{}
 		if err := mkdirAll(path, func(dir string) error { synced[dir] = true; return syncDir(dir) }); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 		name   string
 		fs     FS
 		direct bool
-	}{{"memory", NewMem(), true}, {"refusing", refusal{NewMem()}, false}, {"refusing later", lateRefusal{NewMem()}, false}, {"without", struct{ FS }{NewMem()}, false}} {
+	}{{"memory", NewMem(), true}, {"refusing", refusal{NewMem()}, false}, {"refusing later", lateRefusal{NewMem()},
+		false}, {"without", struct{ FS }{NewMem()}, false}} {
 		for _, size := range []int{1, PageBytes, 3*PageBytes + 100} {
 			content := make([]byte, size)
 			for i := range content {
@@ -44,13 +45,16 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 				p, q := AlignedBytes(length+1, PageBytes)[random.IntN(2):][:length], make([]byte, length)
 				n, err := f.ReadAt(p, offset)
 				want, wantErr := plain.ReadAt(q, offset)
-				if n != want || !bytes.Equal(p, q) || (n < length) != errors.Is(err, io.EOF) || n == length && err != nil && err != io.EOF {
-					t.Fatalf("%s: %d bytes at %d of %d: %d, %v; otherwise %d, %v", c.name, length, offset, size, n, err, want, wantErr)
+				if n != want || !bytes.Equal(p, q) || (n < length) != errors.Is(err, io.EOF) || n == length &&
+					err != nil && err != io.EOF {
+					t.Fatalf("%s: %d bytes at %d of %d: %d, %v; otherwise %d, %v", c.name, length, offset, size, n, err,
+						want, wantErr)
 				}
 				sum += int64(n)
 			}
 			r := past.ReadReceipt()
-			if r.Direct+r.Buffered+r.Cached != sum || (r.Direct > 0) != (c.direct && size >= PageBytes) || (r.Why == nil) != (c.direct || size < PageBytes) {
+			if r.Direct+r.Buffered+r.Cached != sum || (r.Direct > 0) != (c.direct && size >= PageBytes) ||
+				(r.Why == nil) != (c.direct || size < PageBytes) {
 				t.Errorf("%s, %d bytes: %+v of %d", c.name, size, r, sum)
 			}
 			if err := errors.Join(f.Close(), plain.Close()); err != nil {

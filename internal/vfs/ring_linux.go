@@ -151,7 +151,8 @@ func (r *ring) open() error {
 	if p.features&featureSingleMap == 0 {
 		return unix.ENOSYS
 	}
-	queues := max(int(p.submission.array+4*p.submissionEntries), int(p.completion.entriesAt)+int(p.completionEntries)*int(unsafe.Sizeof(completion{})))
+	queues := max(int(p.submission.array+4*p.submissionEntries),
+		int(p.completion.entriesAt)+int(p.completionEntries)*int(unsafe.Sizeof(completion{})))
 	for i, m := range []struct {
 		at     int64
 		length int
@@ -164,7 +165,8 @@ func (r *ring) open() error {
 	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.memory[0][at])) }
 	r.submitTail, r.doneHead, r.doneTail = word(p.submission.tail), word(p.completion.head), word(p.completion.tail)
 	r.submissions = unsafe.Slice((*submission)(unsafe.Pointer(&r.memory[1][0])), p.submissionEntries)
-	r.completions = unsafe.Slice((*completion)(unsafe.Pointer(&r.memory[0][p.completion.entriesAt])), p.completionEntries)
+	r.completions = unsafe.Slice((*completion)(unsafe.Pointer(&r.memory[0][p.completion.entriesAt])),
+		p.completionEntries)
 	places := unsafe.Slice(word(p.submission.array), p.submissionEntries) // of entries, in the order of submission
 	for i := range places {
 		places[i] = uint32(i)
@@ -179,7 +181,8 @@ func (r *ring) open() error {
 	}
 	r.results = os.NewFile(uintptr(event), "eventfd")
 	number := int32(event)
-	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, fd, registerEventFD, uintptr(unsafe.Pointer(&number)), 1, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, fd, registerEventFD, uintptr(unsafe.Pointer(&number)),
+		1, 0, 0); errno != 0 {
 		return errno
 	}
 	return nil
@@ -286,7 +289,8 @@ func (r *ring) takeResults() {
 		for ; head != atomic.LoadUint32(r.doneTail); head++ {
 			r.submitted.Load()
 			c := r.completions[head%uint32(len(r.completions))]
-			atomic.StoreUint32(r.doneHead, head+1) // before another request can begin, so that the queue never overflows
+			// before another request can begin, so that the queue never overflows
+			atomic.StoreUint32(r.doneHead, head+1)
 			r.requests[c.id].result <- c.result
 		}
 		if _, err := r.results.Read(word[:]); err != nil {

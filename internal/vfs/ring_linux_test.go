@@ -51,7 +51,8 @@ func TestTheRingReadsWhatPreadReads(t *testing.T) {
 				p := make([]byte, rand.IntN(50_000))
 				at := rand.IntN(len(content) + 10)
 				n, err := r.read(int(f.Fd()), p, int64(at))
-				if want := min(len(p), max(0, len(content)-at)); err != nil || n != want || !bytes.Equal(p[:n], content[min(at, len(content)):][:n]) {
+				if want := min(len(p), max(0, len(content)-at)); err != nil || n != want ||
+					!bytes.Equal(p[:n], content[min(at, len(content)):][:n]) {
 					t.Errorf("reader %d, trial %d: %d bytes at %d: %d, %v, want %d", i, trial, len(p), at, n, err, want)
 				}
 			}

@@ -86,7 +86,8 @@ func TestAStreamHasTheBytesWrittenHoweverItsSizeWasGuessed(t *testing.T) {
 				}
 				wantSame(t, fsys, path, content)
 			}
-			if i := slices.IndexFunc(list(t, fsys, dir), func(name string) bool { return filepath.Ext(name) == TempSuffix }); i >= 0 {
+			if i := slices.IndexFunc(list(t, fsys, dir),
+				func(name string) bool { return filepath.Ext(name) == TempSuffix }); i >= 0 {
 				t.Error("a temporary file is left")
 			}
 		})
@@ -105,7 +106,8 @@ func (s sparse) CreateDirect(path string, _ int64) (DirectPending, int, error) {
 
 func TestAStreamTakesTheMemoryThatItDeclares(t *testing.T) {
 	// Four requests; together they are in huge pages from 2 MiB on, and no longer from 8 MiB on.
-	for _, bytes := range []int64{0, 1, 4096, 100_000, 2<<20 - 1, 2 << 20, 7<<20 + 1, 8 << 20, 9<<20 + 5, 1 << 30, 1 << 40} {
+	for _, bytes := range []int64{0, 1, 4096, 100_000, 2<<20 - 1, 2 << 20, 7<<20 + 1, 8 << 20, 9<<20 + 5, 1 << 30,
+		1 << 40} {
 		before := offheap.InUse()
 		s, err := CreateStream(sparse{NewMem()}, "a", bytes)
 		if err != nil {
@@ -176,7 +178,8 @@ func TestAStreamThatDoesNotFitIsRefusedAtOnceOrWhereTheDiskIsFull(t *testing.T) 
 		s, err := CreateStream(m, "/a", guess)
 		if guess > 0 {
 			wantError(t, err, syscall.ENOSPC)
-		} else if err = errors.Join(writeInPieces(s, 0, make([]byte, 1<<20)), s.Abort()); !errors.Is(err, syscall.ENOSPC) {
+		} else if err = errors.Join(writeInPieces(s, 0,
+			make([]byte, 1<<20)), s.Abort()); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("error %v", err)
 		}
 		if names := list(t, m, "/"); len(names) > 0 {
@@ -193,7 +196,8 @@ func TestAFileIsDirectOrSaysWhyNot(t *testing.T) {
 	for _, c := range []struct {
 		fsys  FS
 		bytes int64
-	}{{OS(), 100}, {OS(), 4 << 20}, {NewMem(), 100}, {NewCount(NewMem()), 100}, {struct{ FS }{NewMem()}, 1 << 20}, {NewCount(struct{ FS }{NewMem()}), 1 << 20}} {
+	}{{OS(), 100}, {OS(), 4 << 20}, {NewMem(), 100}, {NewCount(NewMem()), 100}, {struct{ FS }{NewMem()},
+		1 << 20}, {NewCount(struct{ FS }{NewMem()}), 1 << 20}} {
 		s, err := CreateStream(c.fsys, filepath.Join(dir, "a"), c.bytes)
 		if _, ok := c.fsys.(osFS); !ok {
 			s, err = CreateStream(c.fsys, "a", c.bytes)

@@ -256,7 +256,7 @@ func (e *npyExport) edges() error {
 		if err := write(sources); err != nil {
 			return err
 		}
-		ids := make([]uint32, 0, writeBlock/4)
+		ids := make([]uint32, 0, min(writeBlock/4, t.Edges()))
 		return write(func(b format.Block) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				for left := len(b.In(v)); left > 0; {
@@ -375,7 +375,7 @@ func (e *npyExport) origIDs(width int) error {
 	shape := []int64{e.dir.Manifest.Rows}
 	return e.array("orig_id.npy", npy.Text, int64(width), shape, func(w io.Writer, task progress.Task) error {
 		var failed error
-		block := make([]rune, 0, writeBlock/4)
+		block := make([]rune, 0, min(writeBlock/4, shape[0]*int64(width)))
 		flush := func() {
 			if failed == nil {
 				failed = e.writeAll(w, dtype.BytesOf(block), task)

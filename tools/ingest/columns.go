@@ -64,7 +64,8 @@ func (r role) has(name string) bool {
 
 // isIndex tells whether a column is the row index that pandas writes.
 func isIndex(name string) bool {
-	return name == "" || name == "index" || strings.HasPrefix(name, "Unnamed:") || strings.HasPrefix(name, "__index_level_")
+	return name == "" || name == "index" || strings.HasPrefix(name, "Unnamed:") ||
+		strings.HasPrefix(name, "__index_level_")
 }
 
 // givesAway tells whether a name is one of labels, splits or ids.
@@ -75,7 +76,10 @@ func givesAway(name string) bool {
 			return true
 		}
 	}
-	return isIndex(name) || slices.ContainsFunc(words(name), func(w string) bool { return slices.Contains(answerWords, w) })
+	return isIndex(name) || slices.ContainsFunc(words(name), func(w string) bool {
+		return slices.Contains(answerWords,
+			w)
+	})
 }
 
 // words are the words of a name, in lower case: trainMask2 and train_mask.2 have two.
@@ -177,7 +181,8 @@ func (h header) find(flag, wanted string) (int, error) {
 				}
 			}
 			if len(found) > 1 {
-				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted, len(found), h.all())
+				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted,
+					len(found), h.all())
 			}
 			if len(found) == 1 {
 				return found[0], nil
@@ -188,7 +193,8 @@ func (h header) find(flag, wanted string) (int, error) {
 		return n - 1, nil
 	}
 	if !h.named {
-		return 0, fmt.Errorf("--%s %s: without a header, want the number of a column, 1 to %d", flag, wanted, len(h.names))
+		return 0, fmt.Errorf("--%s %s: without a header, want the number of a column, 1 to %d", flag, wanted,
+			len(h.names))
 	}
 	return 0, fmt.Errorf("--%s %s: there is no such column (the columns are %s)", flag, wanted, h.all())
 }
@@ -265,7 +271,8 @@ func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 		}
 		switch found := h.withRoles(end.roles...); len(found) {
 		case 0:
-			return c, fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what, r.flag, h.all())
+			return c, fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what,
+				r.flag, h.all())
 		case 1:
 			*end.column = found[0]
 		default:
@@ -292,7 +299,8 @@ func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 	case err != nil:
 		return c, err
 	case c.source == c.destination || c.weight == c.source || c.weight == c.destination:
-		return c, fmt.Errorf("source = %s, destination = %s, weight = %s: a column is taken twice; --source-column, --destination-column and --weight-column say which is what",
+		return c, fmt.Errorf("source = %s, destination = %s, weight = %s: a column is taken twice; "+
+			"--source-column, --destination-column and --weight-column say which is what",
 			h.name(c.source), h.name(c.destination), h.name(max(c.weight, 0)))
 	}
 	return c, nil
@@ -304,7 +312,8 @@ func (c edgeColumns) checkItems(bipartite bool) error {
 		return nil
 	}
 	src, dst := c.names[c.source], c.names[c.destination]
-	return fmt.Errorf("%s and %s look like ids of different things, of which id 1 would become one node: --ids bipartite makes two nodes, %q and %q; if both are ids of the same nodes, give --destination-column %s",
+	return fmt.Errorf("%s and %s look like ids of different things, of which id 1 would become one node: --ids "+
+		"bipartite makes two nodes, %q and %q; if both are ids of the same nodes, give --destination-column %s",
 		printedName(src), printedName(dst), src+":1", dst+":1", printedName(dst))
 }
 
@@ -367,9 +376,12 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 // declareNodes adds the flags of the columns of nodes.
 func (o *Columns) declareNodes(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ID, idRole.flag, "", "column of nodes: id; none: row i is node i")
-	flags.StringSliceVar(&o.Label, labelRole.flag, nil, "columns of nodes: label; several (names and globs, separated by commas) are several labels a node")
-	flags.StringSliceVar(&o.Split, splitRole.flag, nil, "columns of nodes: split; several are several splits, or the train, valid and test masks of one")
-	flags.StringSliceVar(&o.Features, "feature-columns", nil, "columns of nodes: features, as names and globs, separated by commas")
+	flags.StringSliceVar(&o.Label, labelRole.flag, nil,
+		"columns of nodes: label; several (names and globs, separated by commas) are several labels a node")
+	flags.StringSliceVar(&o.Split, splitRole.flag, nil,
+		"columns of nodes: split; several are several splits, or the train, valid and test masks of one")
+	flags.StringSliceVar(&o.Features, "feature-columns", nil,
+		"columns of nodes: features, as names and globs, separated by commas")
 }
 
 // headerOf is the header that fields are, if they are one.

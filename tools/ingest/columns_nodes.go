@@ -88,7 +88,8 @@ func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
 	}
 	for _, i := range c.except(known) {
 		if values[i].id {
-			return fmt.Errorf("no column is named like %s: say which is with --%s NAME, or --%s %s where the rows are the nodes in order (the columns are %s)",
+			return fmt.Errorf("no column is named like %s: say which is with --%s NAME, or --%s %s where the rows "+
+				"are the nodes in order (the columns are %s)",
 				idRole.what, idRole.flag, idRole.flag, None, c.all())
 		}
 	}
@@ -105,7 +106,8 @@ func (c *nodeColumns) patterns(flag string, list []string, hidden func(int) bool
 		}
 		if glob {
 			if columns = slices.DeleteFunc(columns, hidden); len(columns) == 0 {
-				return nil, fmt.Errorf("--%s %s: matches only columns that are named like ids, labels or splits; name them in full", flag, p)
+				return nil, fmt.Errorf("--%s %s: matches only columns that are named like ids, labels or splits; "+
+					"name them in full", flag, p)
 			}
 		}
 		out = append(out, columns...)
@@ -139,7 +141,8 @@ func (c *nodeColumns) chooseLabels(o Columns, alone bool) (err error) {
 	case len(found) == 0 && alone && len(others) == 1:
 		found = others
 	case len(found) == 0 && alone:
-		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", labelRole.what, labelRole.flag, c.all())
+		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)",
+			labelRole.what, labelRole.flag, c.all())
 	}
 	c.labels = found
 	return nil
@@ -151,7 +154,8 @@ func (c *nodeColumns) chooseSplits(o Columns, alone bool) error {
 		if err != nil {
 			return err
 		}
-		if masks := c.withRoles(maskRoles[:]...); !slices.ContainsFunc(found, func(i int) bool { return !slices.Contains(masks, i) }) {
+		if masks := c.withRoles(maskRoles[:]...); !slices.ContainsFunc(found,
+			func(i int) bool { return !slices.Contains(masks, i) }) {
 			return c.chooseMasks(found)
 		}
 		c.splits = found
@@ -172,7 +176,8 @@ func (c *nodeColumns) chooseSplits(o Columns, alone bool) error {
 	case len(found) == 0 && alone && len(others) == 1:
 		found = others
 	case len(found) == 0 && alone:
-		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", splitRole.what, splitRole.flag, c.all())
+		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)",
+			splitRole.what, splitRole.flag, c.all())
 	}
 	c.splits = found
 	return nil
@@ -217,19 +222,23 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 		answers = append(answers, columns...)
 	}
 	taken := func(i int) bool {
-		return i == c.id || slices.Contains(answers, i) || slices.Contains(c.labels, i) || slices.Contains(c.splits, i) || slices.Contains(c.masks[:], i) || c.named && givesAway(c.names[i])
+		return i == c.id || slices.Contains(answers, i) || slices.Contains(c.labels, i) ||
+			slices.Contains(c.splits, i) || slices.Contains(c.masks[:], i) || c.named && givesAway(c.names[i])
 	}
 	isList := func(i int) bool { return values[i].list }
 	if len(o.Features) > 0 {
 		if c.features, err = c.patterns(flag, o.Features, taken); err != nil {
 			return err
 		}
-		if lists := slices.DeleteFunc(slices.Clone(c.features), func(i int) bool { return !isList(i) }); len(lists) > 0 && len(c.features) > 1 {
-			return fmt.Errorf("--%s: column %s is a list, which is all of the features; name it alone, or columns of numbers", flag, c.name(lists[0]))
+		if lists := slices.DeleteFunc(slices.Clone(c.features),
+			func(i int) bool { return !isList(i) }); len(lists) > 0 && len(c.features) > 1 {
+			return fmt.Errorf("--%s: column %s is a list, which is all of the features; name it alone, or columns "+
+				"of numbers", flag, c.name(lists[0]))
 		}
 		for _, i := range c.features {
 			if !values[i].list && !values[i].number {
-				return fmt.Errorf("--%s: column %s is %s (want numbers, or a list of them)", flag, c.name(i), values[i].what)
+				return fmt.Errorf("--%s: column %s is %s (want numbers, or a list of them)", flag, c.name(i),
+					values[i].what)
 			}
 		}
 		return nil
@@ -252,11 +261,13 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 	}
 	switch {
 	case len(lists) > 1:
-		return fmt.Errorf("columns %s are lists, of which one can be the features: say which with --%s NAME", c.list(lists), flag)
+		return fmt.Errorf("columns %s are lists, of which one can be the features: say which with --%s NAME",
+			c.list(lists), flag)
 	case len(lists) == 1:
 		c.features = lists
 	case len(c.features) == 0 && alone:
-		return fmt.Errorf("no column can be features, as none is of numbers and not named like an id, a label or a split: --%s says which are (the columns are %s)", flag, c.all())
+		return fmt.Errorf("no column can be features, as none is of numbers and not named like an id, a label or "+
+			"a split: --%s says which are (the columns are %s)", flag, c.all())
 	}
 	return nil
 }
@@ -273,7 +284,8 @@ func (c *nodeColumns) taken() string {
 		case n <= 3:
 			said = append(said, what+" = "+c.list(columns))
 		default:
-			said = append(said, fmt.Sprintf("%s = %d columns from %s to %s", what, n, c.name(columns[0]), c.name(columns[n-1])))
+			said = append(said, fmt.Sprintf("%s = %d columns from %s to %s", what, n, c.name(columns[0]),
+				c.name(columns[n-1])))
 		}
 	}
 	say("label", c.labels)
@@ -298,7 +310,8 @@ func (c *nodeColumns) labelHint() string {
 	if len(likely) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; no column is named like a label (--%s %s takes a column as the label)", labelRole.flag, strings.Join(c.printed(likely[:min(3, len(likely))]), " or "))
+	return fmt.Sprintf("; no column is named like a label (--%s %s takes a column as the label)", labelRole.flag,
+		strings.Join(c.printed(likely[:min(3, len(likely))]), " or "))
 }
 
 // printed are the names of columns as they may be shown.

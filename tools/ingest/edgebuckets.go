@@ -75,7 +75,8 @@ func (p *bucketSet) append(b uint64, keys []byte, weights []float32) error {
 	p.records += n
 	to := &p.buckets[b]
 	to.records += n
-	if last := len(to.runs) - 1; p.keys.memory != nil && last >= 0 && to.runs[last].first+to.runs[last].records == first {
+	if last := len(to.runs) - 1; p.keys.memory != nil && last >= 0 &&
+		to.runs[last].first+to.runs[last].records == first {
 		to.runs[last].records += n
 	} else {
 		to.runs = append(to.runs, edgeRun{first, n, sums})

@@ -16,7 +16,8 @@ import (
 // TableOptions say what a table of edges does not say itself.
 type TableOptions struct {
 	NodeFiles
-	MapIDs    bool // number the ids, which may be any text, in the order of a Parquet table of nodes, or as they are first seen
+	// number the ids, which may be any text, in the order of a Parquet table of nodes, or as they are first seen
+	MapIDs    bool
 	Bipartite bool // as MapIDs, with the name of its column before each id, so that sources and destinations differ
 	// Header says whether the first line of text names the columns: "yes", "no" or, if empty, as it looks (see
 	// namesEdges).
@@ -31,11 +32,12 @@ type TableOptions struct {
 func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
 	switch {
 	case !slices.Contains([]string{"", "yes", "no"}, o.Header):
-		return nil, fmt.Errorf("%w: --header %q (want yes or no)", ErrOptions, o.Header)
+		return nil, badOptions("--header %q (want yes or no)", o.Header)
 	case o.Nodes < 0 || o.Nodes > MaxNodes:
-		return nil, fmt.Errorf("%w: --nodes %d (want 0 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
+		return nil, badOptions("--nodes %d (want 0 to %d)", o.Nodes, int64(MaxNodes))
 	case (o.MapIDs || o.Bipartite) && o.Nodes > 0:
-		return nil, fmt.Errorf("%w: --nodes %d: with --ids map or bipartite the ids tell how many nodes there are: leave it out", ErrOptions, o.Nodes)
+		return nil, badOptions("--nodes %d: with --ids map or bipartite the ids tell how many nodes there are: "+
+			"leave it out", o.Nodes)
 	}
 	path, nodes, err := csvTables(fsys, path)
 	if err != nil {
@@ -58,13 +60,14 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 		return nil, err
 	}
 	if o.Table = cmp.Or(o.Table, nodes); o.Bipartite && o.Table != "" {
-		return nil, fmt.Errorf("%w: --ids bipartite cannot be used with a table of nodes (%s)", ErrOptions, o.Table)
+		return nil, badOptions("--ids bipartite cannot be used with a table of nodes (%s)", o.Table)
 	}
 	return openTables(ctx, fsys, "parquet", path, w, o)
 }
 
 // openTables opens the tables of edges and nodes of a format.
-func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (_ Source, err error) {
+func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (_ Source,
+	err error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
 	l, err := newEdgeList(fsys, format, path, w, o.NodeFiles)
 	if err != nil {
@@ -99,7 +102,7 @@ func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptio
 	}
 	if t == nil {
 		if o.Nodes == 0 {
-			return fmt.Errorf("%w: %s: no edges (--nodes N makes a graph without edges)", ErrInvalid, path)
+			return invalid(path, "no edges (--nodes N makes a graph without edges)")
 		}
 		if l.edges, err = l.scratch.newEdges(false, 0); err != nil {
 			return err
@@ -111,7 +114,7 @@ func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptio
 		return err
 	}
 	if l.edges.edges == 0 && o.Nodes == 0 {
-		return fmt.Errorf("%w: %s: a header, but no edges (--nodes N makes a graph without edges)", ErrInvalid, path)
+		return invalid(path, "a header, but no edges (--nodes N makes a graph without edges)")
 	}
 	return nil
 }
@@ -132,7 +135,7 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 		err = c.checkItems(o.Bipartite)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrOptions, path, err)
+		return badOptions("%s: %w", path, err)
 	}
 	if ids, most := l.ids.ids, l.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
 		most -= l.info.HeldBytes + t.Bytes()
@@ -183,7 +186,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 	for weight := float32(0); ; {
 		switch err := r.next(); {
 		case err == io.EOF && l.edges.edges < want:
-			return fmt.Errorf("%w: %s: ends after %d of %d edges", ErrInvalid, path, l.edges.edges, want)
+			return invalid(path, "ends after %d of %d edges", l.edges.edges, want)
 		case err == io.EOF:
 			return l.edges.finish(ctx)
 		case err != nil:
@@ -252,7 +255,8 @@ func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
 			continue
 		}
 		if *table != "" {
-			return "", "", fmt.Errorf("%w: %s and %s: both are named like the table of %s: remove one", ErrInvalid, *table, filepath.Join(path, e.Name()), base)
+			return "", "", fmt.Errorf("%w: %s and %s: both are named like the table of %s: remove one", ErrInvalid,
+				*table, filepath.Join(path, e.Name()), base)
 		}
 		*table = filepath.Join(path, e.Name())
 	}
@@ -260,7 +264,8 @@ func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
 		return edges, nodes, nil
 	}
 	if parts, err := partFiles(fsys, path); len(parts) == 0 || err != nil {
-		return "", "", cmp.Or(err, fmt.Errorf("%w: %s: a folder without edges.csv and without files part-*, as Spark writes them", ErrInvalid, path))
+		return "", "", cmp.Or(err, invalid(path,
+			"a folder without edges.csv and without files part-*, as Spark writes them"))
 	}
 	return path, "", nil
 }
@@ -291,7 +296,8 @@ nodes.csv.
 Columns are found by the names in the first line. Without such names, column 1 is the source, column 2 the
 destination and, if there are exactly three, column 3 the weight.` + columnsHelp + nodeFilesHelp,
 	Declare: declareTables(OpenCSV, func(o *TableOptions, flags *pflag.FlagSet) {
-		flags.StringVar(&o.Header, "header", "", "whether the first line of the edges names the columns: yes or no (default: by its content)")
+		flags.StringVar(&o.Header, "header", "",
+			"whether the first line of the edges names the columns: yes or no (default: by its content)")
 		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, if it is larger than what edges and features tell")
 	}),
 }
@@ -312,11 +318,13 @@ func declareTables(open func(context.Context, vfs.FS, string, ScratchOptions, Ta
 		var o TableOptions
 		o.Columns.declare(flags)
 		o.NodeFiles.declare(flags)
-		ids := flags.String("ids", "keep", "keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as map, with COLUMN: before each id, so that sources and destinations are different nodes")
+		ids := flags.String("ids", "keep",
+			"keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: "+
+				"as map, with COLUMN: before each id, so that sources and destinations are different nodes")
 		own(&o, flags)
 		return func(ctx context.Context, in Input) (Source, error) {
 			if !slices.Contains([]string{"keep", "map", "bipartite"}, *ids) {
-				return nil, fmt.Errorf("%w: --ids %s: want keep, map or bipartite", ErrOptions, *ids)
+				return nil, badOptions("--ids %s: want keep, map or bipartite", *ids)
 			}
 			o.MapIDs, o.Bipartite = *ids != "keep", *ids == "bipartite"
 			return open(ctx, in.FS, in.Path, in.Scratch, o)

@@ -269,15 +269,18 @@ func (m *merger) writeOut() error {
 	for done := 0; done < m.used; {
 		to := m.runsLeft[0]
 		n := int(min(int64(m.used-done), to.records-m.runEdges))
-		if _, err := m.keys.WriteAt(dtype.BytesOf(m.neighborsOut[done:][:n]), to.first*m.width+4*m.runEdges); err != nil {
+		if _, err := m.keys.WriteAt(dtype.BytesOf(m.neighborsOut[done:][:n]),
+			to.first*m.width+4*m.runEdges); err != nil {
 			return err
 		}
 		if m.weightsOut != nil {
-			if _, err := m.weights.WriteAt(dtype.BytesOf(m.weightsOut[done:][:n]), 4*(to.first+m.runEdges)); err != nil {
+			if _, err := m.weights.WriteAt(dtype.BytesOf(m.weightsOut[done:][:n]),
+				4*(to.first+m.runEdges)); err != nil {
 				return err
 			}
 		}
-		m.sums.add(m.bucketSet, dtype.BytesOf(m.neighborsOut[done:][:n]), dtype.BytesOf(m.weightsOut[min(done, len(m.weightsOut)):][:min(n, len(m.weightsOut))]))
+		m.sums.add(m.bucketSet, dtype.BytesOf(m.neighborsOut[done:][:n]),
+			dtype.BytesOf(m.weightsOut[min(done, len(m.weightsOut)):][:min(n, len(m.weightsOut))]))
 		done += n
 		if m.runEdges += int64(n); m.runEdges == to.records {
 			m.runsLeft, m.runEdges = m.runsLeft[1:], 0

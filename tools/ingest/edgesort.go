@@ -90,7 +90,8 @@ func (t *topology) bucketBytes() int64 {
 // planSort divides the memory: buckets in memory if they fit, else on disk; fewer threads where memory is short. It
 // returns ErrDoesNotFit where one thread has too little.
 func (t *topology) planSort() (sortPlan, error) {
-	p := sortPlan{threads: t.o.Threads, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(), sortRecords: math.MaxInt64}
+	p := sortPlan{threads: t.o.Threads, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(),
+		sortRecords: math.MaxInt64}
 	if p.bufferRecords = max(p.bufferRecords, maxBufferRecords); t.o.MemoryBytes == 0 {
 		return p, nil
 	}
@@ -122,7 +123,8 @@ func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1
 // sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for each thread a distributor
 // and a sort buffer, which are freed when what was sorted is written.
 func (t *topology) sortMemory(p sortPlan) int64 {
-	buffers := int64(p.threads) * (distributorBytes(p, t.info.Weighted) + sortBufferBytes(p.sortRecords, t.info.Weighted))
+	buffers := int64(p.threads) * (distributorBytes(p, t.info.Weighted) + sortBufferBytes(p.sortRecords,
+		t.info.Weighted))
 	bytes := 4*t.info.Nodes + max(buffers, t.writeBytes())
 	if !p.onDisk {
 		bytes += t.bucketBytes()
@@ -132,7 +134,8 @@ func (t *topology) sortMemory(p sortPlan) int64 {
 
 // leastMemory is what sorting takes with one thread and buckets on disk.
 func (t *topology) leastMemory() int64 {
-	return t.sortMemory(sortPlan{onDisk: true, threads: 1, bucketBits: t.bucketBits(), bufferRecords: t.leastBufferRecords(), sortRecords: minSortRecords})
+	return t.sortMemory(sortPlan{onDisk: true, threads: 1, bucketBits: t.bucketBits(),
+		bufferRecords: t.leastBufferRecords(), sortRecords: minSortRecords})
 }
 
 // edgeSort sorts the edges of a topology.
@@ -152,7 +155,8 @@ type edgeSort struct {
 }
 
 // sort sorts and merges the edges, with scratch files in a folder. The caller frees the result.
-func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch, plan sortPlan) (_ *edgeSort, err error) {
+func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch, plan sortPlan) (_ *edgeSort,
+	err error) {
 	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, scratch: scratch}
 	defer func() {
 		if err != nil {
@@ -234,7 +238,8 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error { return (<-distributors).flush(s.bucketSet) })
+		err = parallel.For(ctx, threads, int64(threads), 1,
+			func(int64, int64) error { return (<-distributors).flush(s.bucketSet) })
 	}
 	if err == nil && edges.Load() != s.edges {
 		err = errChanged

@@ -26,7 +26,8 @@ func featureBlockRows(info Info) int64 {
 // is written.
 func featureMemory(info Info, o Options) int64 {
 	stream := vfs.StreamBytes(info.Nodes * int64(info.Features*o.DType.Size()))
-	return featureBlockRows(info)*int64(info.Features)*int64(4*featureBlocks+o.DType.Size()) + info.FeatureBytes + stream
+	block := featureBlockRows(info) * int64(info.Features)
+	return block*int64(4*featureBlocks+o.DType.Size()) + info.FeatureBytes + stream
 }
 
 // featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
@@ -88,7 +89,8 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
 				bad.value = in.Value(b.first+bad.row, bad.col)
 			}
-			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(b.first+bad.row), bad.col, bad.value, bad.reason)
+			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(b.first+bad.row), bad.col, bad.value,
+				bad.reason)
 		}
 		free <- b
 		if err := m.Write(stored); err != nil {
@@ -122,23 +124,24 @@ func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 	var bad *badValue
 	// The body never fails, so all ranges are looked at and the first bad value is the same for any threads; without an
 	// error, nothing is cancelled.
-	_ = parallel.For(context.Background(), o.Threads, int64(len(values)/cols), max(1, int64(1<<15/cols)), func(first, end int64) error {
-		for r := first; r < end; r++ {
-			row := values[r*int64(cols) : (r+1)*int64(cols)]
-			this := encodeRow(dst[r*int64(cols*size):(r+1)*int64(cols*size)], row, o)
-			if this == nil {
-				continue
+	_ = parallel.For(context.Background(), o.Threads, int64(len(values)/cols), max(1, int64(1<<15/cols)),
+		func(first, end int64) error {
+			for r := first; r < end; r++ {
+				row := values[r*int64(cols) : (r+1)*int64(cols)]
+				this := encodeRow(dst[r*int64(cols*size):(r+1)*int64(cols*size)], row, o)
+				if this == nil {
+					continue
+				}
+				this.row = r
+				mu.Lock()
+				if bad == nil || r < bad.row {
+					bad = this
+				}
+				mu.Unlock()
+				break
 			}
-			this.row = r
-			mu.Lock()
-			if bad == nil || r < bad.row {
-				bad = this
-			}
-			mu.Unlock()
-			break
-		}
-		return nil
-	})
+			return nil
+		})
 	return bad
 }
 

@@ -25,15 +25,15 @@ type GenerateOptions struct {
 func (o GenerateOptions) check() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
-		return fmt.Errorf("%w: --nodes %d (want 1 to %d)", ErrOptions, o.Nodes, int64(MaxNodes))
+		return badOptions("--nodes %d (want 1 to %d)", o.Nodes, int64(MaxNodes))
 	case o.Edges < 0 || o.Edges > format.MaxEdges:
-		return fmt.Errorf("%w: --edges %d (want 0 to %d)", ErrOptions, o.Edges, int64(format.MaxEdges))
+		return badOptions("--edges %d (want 0 to %d)", o.Edges, int64(format.MaxEdges))
 	case o.Features < 1 || o.Features > format.MaxFeatures:
-		return fmt.Errorf("%w: --features %d (want 1 to %d)", ErrOptions, o.Features, format.MaxFeatures)
+		return badOptions("--features %d (want 1 to %d)", o.Features, format.MaxFeatures)
 	case o.Classes < 1 || o.Classes > MaxClasses || int64(o.Classes) > o.Nodes:
-		return fmt.Errorf("%w: --classes %d (want 1 to %d)", ErrOptions, o.Classes, min(MaxClasses, o.Nodes))
+		return badOptions("--classes %d (want 1 to %d)", o.Classes, min(MaxClasses, o.Nodes))
 	case !(o.Labeled >= 0 && o.Labeled <= 1):
-		return fmt.Errorf("%w: --labeled %v (want 0 to 1)", ErrOptions, o.Labeled)
+		return badOptions("--labeled %v (want 0 to 1)", o.Labeled)
 	}
 	return nil
 }

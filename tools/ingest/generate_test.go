@@ -294,9 +294,12 @@ func TestGeneratorsRefuseOptionsThatMakeNoGraph(t *testing.T) {
 		"no features":             func(r *RMATOptions, s *SBMOptions) { r.Features, s.Features = 0, 0 },
 		"no classes":              func(r *RMATOptions, s *SBMOptions) { r.Classes, s.Classes = 0, 0 },
 		"more classes than nodes": func(r *RMATOptions, s *SBMOptions) { r.Classes, s.Classes = 1001, 1001 },
-		"a share of NaN":          func(r *RMATOptions, s *SBMOptions) { r.Labeled, s.Labeled = math.NaN(), math.NaN() },
-		"other probabilities":     func(r *RMATOptions, s *SBMOptions) { r.A, s.Homophily = 0.5, 1.5 },
-		"negative probabilities":  func(r *RMATOptions, s *SBMOptions) { r.A, r.B, r.C, s.Homophily = -1, 1, 1, -1 },
+		"a share of NaN": func(r *RMATOptions, s *SBMOptions) {
+			r.Labeled, s.Labeled = math.NaN(),
+				math.NaN()
+		},
+		"other probabilities":    func(r *RMATOptions, s *SBMOptions) { r.A, s.Homophily = 0.5, 1.5 },
+		"negative probabilities": func(r *RMATOptions, s *SBMOptions) { r.A, r.B, r.C, s.Homophily = -1, 1, 1, -1 },
 	} {
 		r, s := graph500(small), SBMOptions{small, 0.8, 2}
 		change(&r, &s)

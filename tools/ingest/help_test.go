@@ -8,7 +8,8 @@ import (
 
 func TestImportListsAllCustomaryNames(t *testing.T) {
 	list := ColumnNames()
-	for _, r := range append(maskRoles[:], sourceRole, destinationRole, itemRole, weightRole, idRole, labelRole, splitRole) {
+	for _, r := range append(maskRoles[:], sourceRole, destinationRole, itemRole, weightRole, idRole, labelRole,
+		splitRole) {
 		for _, name := range r.names {
 			if columnKey(name) != name {
 				t.Errorf("%s: no column can have that key", name)
@@ -21,7 +22,8 @@ func TestImportListsAllCustomaryNames(t *testing.T) {
 			t.Errorf("%s is not listed", r.what)
 		}
 	}
-	for _, text := range []string{list, csvFormat.Help, parquetFormat.Help, mtxFormat.Help, npyFormat.Help, ogbFormat.Help, igbFormat.Help} {
+	for _, text := range []string{list, csvFormat.Help, parquetFormat.Help, mtxFormat.Help, npyFormat.Help,
+		ogbFormat.Help, igbFormat.Help} {
 		if i := slices.IndexFunc(strings.Split(text, "\n"), func(line string) bool { return len(line) > 120 }); i >= 0 {
 			t.Errorf("line %d is too long", i)
 		}

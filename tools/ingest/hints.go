@@ -26,7 +26,8 @@ func arrayHint(files map[string]bool, wanted string) string {
 			case ending == ".npy":
 				return fmt.Sprintf("; %s is there: rename it to %s if it is that array", name, wanted)
 			case ending == ".pt" || ending == ".pth":
-				return fmt.Sprintf("; %s is there: save it as %s by numpy.save(%q, torch.load(%q).numpy())", name, wanted, wanted, name)
+				return fmt.Sprintf("; %s is there: save it as %s by numpy.save(%q, torch.load(%q).numpy())", name,
+					wanted, wanted, name)
 			default:
 				return fmt.Sprintf("; %s is there: save its array as %s by numpy.save", name, wanted)
 			}
@@ -42,7 +43,8 @@ func ogbRootHint(fsys vfs.FS, dir string) string {
 		return err == nil && info.IsDir()
 	}
 	dir = filepath.Clean(dir)
-	if base := filepath.Base(dir); (base == "raw" || base == "split" || base == "processed") && hasRaw(filepath.Dir(dir)) {
+	if base := filepath.Base(dir); (base == "raw" || base == "split" || base == "processed") &&
+		hasRaw(filepath.Dir(dir)) {
 		return "; its parent folder " + filepath.Dir(dir) + " has one: give that"
 	}
 	var roots []string

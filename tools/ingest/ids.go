@@ -46,7 +46,8 @@ func (n *numbering) node(id []byte) (uint32, error) {
 	case n.fixed && v >= uint64(n.nodes):
 		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from 0", v, n.nodes)
 	case v >= MaxNodes:
-		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes), n.hint("numbers only the ids that occur"))
+		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes),
+			n.hint("numbers only the ids that occur"))
 	}
 	n.nodes = max(n.nodes, int64(v)+1)
 	return uint32(v), nil
@@ -132,7 +133,8 @@ func (m *idMap) node(id []byte, add bool) (uint32, error) {
 	case m.count == MaxNodes:
 		return 0, fmt.Errorf("more than %d nodes", int64(MaxNodes))
 	}
-	if len(m.pieces) == 0 || cap(m.pieces[len(m.pieces)-1])-len(m.pieces[len(m.pieces)-1]) < len(id)+binary.MaxVarintLen64 {
+	if len(m.pieces) == 0 ||
+		cap(m.pieces[len(m.pieces)-1])-len(m.pieces[len(m.pieces)-1]) < len(id)+binary.MaxVarintLen64 {
 		if err := m.checkRoom(idPiece); err != nil {
 			return 0, err
 		}
@@ -179,7 +181,8 @@ func (m *idMap) grow() error {
 
 func (m *idMap) checkRoom(more int64) error {
 	if needed := m.bytes() + more; m.limit > 0 && needed > m.limit {
-		return fmt.Errorf("%w: a map of more than %d ids needs %v of memory, and %v may be used (raise --memory)", machine.ErrDoesNotFit, m.count, units.Bytes(needed), units.Bytes(m.limit))
+		return fmt.Errorf("%w: a map of more than %d ids needs %v of memory, and %v may be used (raise --memory)",
+			machine.ErrDoesNotFit, m.count, units.Bytes(needed), units.Bytes(m.limit))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func igbSize(n int64, classes string) (name string, labeled int64) {
 // validate, and the others test.
 func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	if o.Classes = cmp.Or(o.Classes, "19"); o.Classes != "19" && o.Classes != "2K" {
-		return nil, fmt.Errorf("%w: labels of %q classes (want 19 or 2K)", ErrOptions, o.Classes)
+		return nil, badOptions("labels of %q classes (want 19 or 2K)", o.Classes)
 	}
 	paper, cites := filepath.Join(dir, "processed", "paper"), filepath.Join(dir, "processed", "paper__cites__paper")
 	const feature, edge = "node_feat.npy", "edge_index.npy"
@@ -68,7 +68,8 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 		if there, err := exists(fsys, filepath.Join(dir, feature)); err != nil {
 			return nil, err
 		} else if !there {
-			return nil, fmt.Errorf("%w: %s: neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", ErrInvalid, dir, feature, feature)
+			return nil, invalid(dir,
+				"neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", feature, feature)
 		}
 		paper, cites = dir, dir
 	}
@@ -148,7 +149,8 @@ func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error
 	}
 	rows := file.Size() / (4 * rowLength)
 	if rows == 0 || rows*4*rowLength != file.Size() {
-		return nil, fmt.Errorf("%w: %s: %d bytes without a .npy header are no float32 in rows of %d (truncated?)", ErrInvalid, path, file.Size(), rowLength)
+		return nil, invalid(path, "%d bytes without a .npy header are no float32 in rows of %d (truncated?)",
+			file.Size(), rowLength)
 	}
 	if rowLength == 1 {
 		return s.openRaw(path, npy.Float32, rows)

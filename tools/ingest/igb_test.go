@@ -80,7 +80,8 @@ func TestIGBIsReadInAllItsLayouts(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if !slices.Equal(rows.Labels, []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, c.last}) || !slices.Equal(rows.Splits, []uint8{1, 1, 1, 1, 1, 1, 2, 2, 3, 3}) {
+		if !slices.Equal(rows.Labels, []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, c.last}) ||
+			!slices.Equal(rows.Splits, []uint8{1, 1, 1, 1, 1, 1, 2, 2, 3, 3}) {
 			t.Errorf("%s: labels %v, splits %v", c.name, rows.Labels, rows.Splits)
 		}
 	}
@@ -124,7 +125,8 @@ func TestOnlyTheFirstNodesOfIGBFullHaveLabels(t *testing.T) {
 			continue
 		}
 		rows, err := s.Rows(context.Background())
-		if err != nil || !slices.Equal(rows.Labels, []int32{0, 1, 2, 3, 4, -1, -1, -1, -1, -1}) || !slices.Equal(rows.Splits, []uint8{1, 1, 1, 2, 3, 0, 0, 0, 0, 0}) {
+		if err != nil || !slices.Equal(rows.Labels, []int32{0, 1, 2, 3, 4, -1, -1, -1, -1, -1}) ||
+			!slices.Equal(rows.Splits, []uint8{1, 1, 1, 2, 3, 0, 0, 0, 0, 0}) {
 			t.Errorf("%s: %+v, %v", name, rows, err)
 		}
 	}
@@ -138,20 +140,25 @@ func TestIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 		data []byte
 		say  []string
 	}{
-		{"truncated features without header", features, raw(igbFloats())[:4*igbFeatures+8], []string{"in/" + features, "4104 bytes", "rows of 1024"}},
+		{"truncated features without header", features, raw(igbFloats())[:4*igbFeatures+8],
+			[]string{"in/" + features, "4104 bytes", "rows of 1024"}},
 		{"empty features", features, []byte{}, []string{"in/" + features}},
-		{"features in one row", features, array(npy.Float32, make([]float32, 10), 10), []string{"in/" + features, "[10]"}},
+		{"features in one row", features, array(npy.Float32, make([]float32, 10), 10),
+			[]string{"in/" + features, "[10]"}},
 		{"labels of other nodes", labels, raw(make([]float32, 9)), []string{"in/" + labels, "[9]", "10 nodes"}},
-		{"half a label", labels, raw([]float32{0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0}), []string{"in/" + labels, "label 0.5 of node 3"}},
+		{"half a label", labels, raw([]float32{0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0}),
+			[]string{"in/" + labels, "label 0.5 of node 3"}},
 		{"edges in two rows", edges, array(npy.Int64, make([]int64, 6), 2, 3), []string{"in/" + edges, "[2 3]", "Ex2"}},
-		{"an edge to no node", edges, array(npy.Int64, []int64{1, 2, 0, 10, 3, 3}, 3, 2), []string{"in/" + edges, "edge 1 has destination 10"}},
+		{"an edge to no node", edges, array(npy.Int64, []int64{1, 2, 0, 10, 3, 3}, 3, 2),
+			[]string{"in/" + edges, "edge 1 has destination 10"}},
 		{"pickled edges", edges, []byte("\x80\x03pickled"), []string{"in/" + edges}},
 	} {
 		l := smallIGB()
 		l[c.file] = c.data
 		refused(t, c.name, readSource(OpenIGB(l.put(t), "in", IGBOptions{})), c.say...)
 	}
-	if err := readSource(OpenIGB(layout{"other": nil}.put(t), "in", IGBOptions{})); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "one size") {
+	if err := readSource(OpenIGB(layout{"other": nil}.put(t), "in", IGBOptions{})); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "one size") {
 		t.Error(err)
 	}
 	if err := readSource(OpenIGB(smallIGB().put(t), "in", IGBOptions{Classes: "20"})); !errors.Is(err, ErrOptions) {
@@ -170,7 +177,8 @@ func TestIGBBecomesAGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Nodes != 10 || r.Edges != 2 || r.Features != igbFeatures || r.Classes != 19 || r.Train != 6 || r.Valid != 2 || r.Test != 2 || len(r.Notes) != 1 {
+	if r.Nodes != 10 || r.Edges != 2 || r.Features != igbFeatures || r.Classes != 19 || r.Train != 6 || r.Valid != 2 ||
+		r.Test != 2 || len(r.Notes) != 1 {
 		t.Errorf("%+v", r)
 	}
 	openGraph(t, disk, "out")

@@ -46,12 +46,13 @@ type Options struct {
 	SelfLoops         Loops        // default KeepLoops
 	Duplicates        Duplicates   // default MergeDuplicates
 	NormalizeFeatures bool         // divide each row by its sum, where that is positive
-	FeaturesInPlace   bool         // refer to the arrays of the features, which must be as they are to be stored, and do not copy them
-	Threads           int          // default parallel.Threads
-	MemoryBytes       int64        // most that may be used; 0: no limit
-	Scratch           string       // folder for scratch files, in a folder of their own; default: within the output
-	Force             bool         // replace a directory that is there
-	Progress          progress.Reporter
+	// refer to the arrays of the features, which must be as they are to be stored, and do not copy them
+	FeaturesInPlace bool
+	Threads         int    // default parallel.Threads
+	MemoryBytes     int64  // most that may be used; 0: no limit
+	Scratch         string // folder for scratch files, in a folder of their own; default: within the output
+	Force           bool   // replace a directory that is there
+	Progress        progress.Reporter
 
 	held int64 // by the source, of the memory
 }
@@ -74,15 +75,15 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case !printable(o.Name):
-		return o, fmt.Errorf("%w: name %q has a character that cannot be printed", ErrOptions, o.Name)
+		return o, badOptions("name %q has a character that cannot be printed", o.Name)
 	case !o.DType.IsFloat():
-		return o, fmt.Errorf("%w: features cannot be stored as %s", ErrOptions, o.DType)
+		return o, badOptions("features cannot be stored as %s", o.DType)
 	case o.SelfLoops != KeepLoops && o.SelfLoops != DropLoops:
-		return o, fmt.Errorf("%w: self-loops %q (want keep or drop)", ErrOptions, o.SelfLoops)
+		return o, badOptions("self-loops %q (want keep or drop)", o.SelfLoops)
 	case o.Duplicates != MergeDuplicates && o.Duplicates != SumDuplicates && o.Duplicates != KeepDuplicates:
-		return o, fmt.Errorf("%w: duplicates %q (want merge, sum or keep)", ErrOptions, o.Duplicates)
+		return o, badOptions("duplicates %q (want merge, sum or keep)", o.Duplicates)
 	case o.Direction == Symmetric || o.Direction > Symmetric:
-		return o, fmt.Errorf("%w: direction %d (want unknown, directed or undirected)", ErrOptions, o.Direction)
+		return o, badOptions("direction %d (want unknown, directed or undirected)", o.Direction)
 	}
 	return o, nil
 }
@@ -120,7 +121,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	info := src.Info()
 	if info.Nodes > MaxNodes {
-		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, info.Nodes, int64(MaxNodes))
+		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, info.Nodes,
+			int64(MaxNodes))
 	}
 	if info.Nodes == 0 {
 		return nil, fmt.Errorf("%w: the input has no nodes: is it the right file, and is it complete?", ErrInvalid)
@@ -135,10 +137,12 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := o.checkMemory(fmt.Sprintf("labels and features of %d nodes", info.Nodes), max(rowMemory(info), featureMemory(info, o))); err != nil {
+	if err := o.checkMemory(fmt.Sprintf("labels and features of %d nodes", info.Nodes),
+		max(rowMemory(info), featureMemory(info, o))); err != nil {
 		return nil, err
 	}
-	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features, o.DType)
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features,
+		o.DType)
 	matrixBytes := info.Nodes * int64(info.Features) * int64(o.DType.Size())
 	var arrays []*npy.Array
 	if o.FeaturesInPlace {
@@ -219,11 +223,13 @@ func directions(info Info, asked Direction) (reverses bool, notes []string, err 
 	from := cmp.Or(info.DirectionFrom, "the input")
 	switch {
 	case asked == Undirected && info.Direction == Directed:
-		return true, []string{fmt.Sprintf("the reverse of every edge is added (--undirected), though %s says that edges are directed", from)}, nil
+		return true, []string{fmt.Sprintf("the reverse of every edge is added (--undirected), though %s says that "+
+			"edges are directed", from)}, nil
 	case asked == Directed && (info.Direction == Undirected || info.Direction == Symmetric):
-		return false, nil, fmt.Errorf("%w: %s says that the edges are undirected; leave out --directed", ErrOptions, from)
+		return false, nil, badOptions("%s says that the edges are undirected; leave out --directed", from)
 	case asked == UnknownDirection && info.Direction == UnknownDirection:
-		return false, []string{"edges are taken as directed, since the input does not say (--undirected adds the reverse of every edge, --directed accepts this)"}, nil
+		return false, []string{"edges are taken as directed, since the input does not say (--undirected adds the " +
+			"reverse of every edge, --directed accepts this)"}, nil
 	}
 	return asked == Undirected && info.Direction != Symmetric || info.Direction == Undirected, nil, nil
 }
@@ -304,7 +310,8 @@ func checkSpace(fsys vfs.FS, dir string, needed int64) error {
 		return err
 	}
 	if needed > free {
-		return fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, dir, units.Bytes(needed), units.Bytes(free))
+		return fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, dir,
+			units.Bytes(needed), units.Bytes(free))
 	}
 	return nil
 }

@@ -121,18 +121,22 @@ func TestASmallGraphIsImportedWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Seconds = 0
-	want := Result{Nodes: 5, Edges: 4, Features: 4, Classes: 3, LabelColumns: 1, Train: 2, Valid: 1, Test: 1, Output: "out/graph"}
+	want := Result{Nodes: 5, Edges: 4, Features: 4, Classes: 3, LabelColumns: 1, Train: 2, Valid: 1, Test: 1,
+		Output: "out/graph"}
 	if len(r.Notes) > 0 {
 		t.Error(r.Notes)
 	}
 	r.Notes = nil
-	if got := *r; got.Nodes != want.Nodes || got.Edges != want.Edges || got.Features != want.Features || got.Classes != want.Classes ||
-		got.LabelColumns != want.LabelColumns || got.Train != want.Train || got.Valid != want.Valid || got.Test != want.Test || got.Output != want.Output {
+	if got := *r; got.Nodes != want.Nodes || got.Edges != want.Edges || got.Features != want.Features ||
+		got.Classes != want.Classes ||
+		got.LabelColumns != want.LabelColumns || got.Train != want.Train || got.Valid != want.Valid ||
+		got.Test != want.Test || got.Output != want.Output {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	d := openGraph(t, disk, "out/graph")
 	m := d.Manifest
-	if m.Name != "small" || m.Nodes != 5 || m.Edges != 4 || !m.Directed || m.Weighted || m.Classes != 3 || m.Labels != 1 || m.Splits != 2 {
+	if m.Name != "small" || m.Nodes != 5 || m.Edges != 4 || !m.Directed || m.Weighted || m.Classes != 3 ||
+		m.Labels != 1 || m.Splits != 2 {
 		t.Errorf("%+v", m)
 	}
 	csc, err := d.Topology(context.Background(), 1)
@@ -150,7 +154,8 @@ func TestASmallGraphIsImportedWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(rows.Labels, []int32{0, 1, 2, -1, 1}) || !slices.Equal(rows.Splits, []uint8{1, 3, 1, 2, 2, 1, 0, 0, 3, 0}) {
+	if !slices.Equal(rows.Labels, []int32{0, 1, 2, -1, 1}) ||
+		!slices.Equal(rows.Splits, []uint8{1, 3, 1, 2, 2, 1, 0, 0, 3, 0}) {
 		t.Errorf("%v, %v", rows.Labels, rows.Splits)
 	}
 }
@@ -158,7 +163,8 @@ func TestASmallGraphIsImportedWhole(t *testing.T) {
 func TestUndirectedEdgesAreStoredInBothDirections(t *testing.T) {
 	l := smallLayout()
 	l["meta.json"] = []byte(`{"directed": false}`)
-	l["edge_index.npy"] = array(npy.Int64, []int64{0, 2, 2, 1, 2, 0, 2, 2}, 2, 4) // 0-2 and 2-0 are one edge, 2-2 is a self-loop
+	// 0-2 and 2-0 are one edge, 2-2 is a self-loop
+	l["edge_index.npy"] = array(npy.Int64, []int64{0, 2, 2, 1, 2, 0, 2, 2}, 2, 4)
 	disk, r, err := run(t, l, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -219,8 +225,10 @@ func TestFeaturesThatNoFiniteNumberHoldsAreRefusedByPlace(t *testing.T) {
 		{"NaN", 6, nan, Options{}, "in/node_feat.npy: row 1, column 2: NaN is not a finite float32"},
 		{"infinity", 19, math.Inf(-1), Options{}, "in/node_feat.npy: row 4, column 3: -Inf is not a finite float32"},
 		{"beyond float32", 0, 1e300, Options{}, "in/node_feat.npy: row 0, column 0: 1e+300 is not a finite float32"},
-		{"beyond float16", 5, -70000, Options{DType: format.Float16}, "in/node_feat.npy: row 1, column 1: -70000 is too large for float16"},
-		{"beyond bfloat16", 5, math.MaxFloat32, Options{DType: format.BFloat16}, "in/node_feat.npy: row 1, column 1: 3.4028235e+38 is too large for bfloat16"},
+		{"beyond float16", 5, -70000, Options{DType: format.Float16},
+			"in/node_feat.npy: row 1, column 1: -70000 is too large for float16"},
+		{"beyond bfloat16", 5, math.MaxFloat32, Options{DType: format.BFloat16},
+			"in/node_feat.npy: row 1, column 1: 3.4028235e+38 is too large for bfloat16"},
 	} {
 		values := make([]float64, 20)
 		values[c.at] = c.value
@@ -270,7 +278,8 @@ func TestTheFirstBadFeatureIsNamedForAnyThreads(t *testing.T) {
 
 func TestTheBytesDependOnNeitherThreadsNorMemory(t *testing.T) {
 	var want map[string]string
-	for _, o := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, MemoryBytes: 1 << 30}, {Threads: 2, MemoryBytes: 43 << 20}, {Threads: 1, MemoryBytes: 38 << 20}} {
+	for _, o := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, MemoryBytes: 1 << 30},
+		{Threads: 2, MemoryBytes: 43 << 20}, {Threads: 1, MemoryBytes: 38 << 20}} {
 		options := small
 		options.Nodes, options.Edges = 3000, 200_000 // too many for the last two
 		s, err := SBM(SBMOptions{options, 0.8, 2})
@@ -303,35 +312,34 @@ func TestNoFaultLeavesHalfAGraph(t *testing.T) {
 	}
 	want := files(t, disk, "out")
 	for n := int64(1); ; n++ {
-		for _, fault := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
-			disk := l.put(t)
-			faulty := vfs.NewFault(disk)
-			faulty.FailAt(n, fault)
-			err := importFrom(faulty, faulty)
-			if err == nil && faulty.Operations() < n {
-				sameFiles(t, "without a fault", files(t, disk, "out"), want)
-				return
-			}
-			if err != nil && !errors.Is(err, fault) {
-				t.Fatalf("operation %d failed with %v, the import with %v", n, fault, err)
-			}
-			got := files(t, disk, "out")
-			if _, whole := got["out/graph/manifest.json"]; whole || err == nil {
-				openGraph(t, disk, "out/graph")
-			} else if len(got) > 1 { // the lock, where removing it was what failed
-				t.Fatalf("operation %d failed, and left %d files", n, len(got))
-			}
-			// Whatever is left, the next import succeeds (with force where the graph is there).
-			s, err := OpenNPY(disk, "in", NPYOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := Run(context.Background(), disk, s, "out/graph", Options{Threads: 1, Force: true}); err != nil {
-				t.Fatalf("after a fault at operation %d: %v", n, err)
-			}
-			s.Close()
-			sameFiles(t, "after a fault", files(t, disk, "out"), want)
+		fault := []syscall.Errno{syscall.EIO, syscall.ENOSPC}[n%2]
+		disk := l.put(t)
+		faulty := vfs.NewFault(disk)
+		faulty.FailAt(n, fault)
+		err := importFrom(faulty, faulty)
+		if err == nil && faulty.Operations() < n {
+			sameFiles(t, "without a fault", files(t, disk, "out"), want)
+			return
 		}
+		if err != nil && !errors.Is(err, fault) {
+			t.Fatalf("operation %d failed with %v, the import with %v", n, fault, err)
+		}
+		got := files(t, disk, "out")
+		if _, whole := got["out/graph/manifest.json"]; whole || err == nil {
+			openGraph(t, disk, "out/graph")
+		} else if len(got) > 1 { // the lock, where removing it was what failed
+			t.Fatalf("operation %d failed, and left %d files", n, len(got))
+		}
+		// Whatever is left, the next import succeeds (with force where the graph is there).
+		s, err := OpenNPY(disk, "in", NPYOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(context.Background(), disk, s, "out/graph", Options{Threads: 1, Force: true}); err != nil {
+			t.Fatalf("after a fault at operation %d: %v", n, err)
+		}
+		s.Close()
+		sameFiles(t, "after a fault", files(t, disk, "out"), want)
 	}
 }
 
@@ -433,13 +441,14 @@ func TestSourcesAndOptionsOutOfBoundsAreRefused(t *testing.T) {
 		o    Options
 		want error
 	}{
-		"2^32 nodes":          {Info{Nodes: 1 << 32, Features: 1}, Options{}, ErrInvalid},
-		"no features":         {Info{Nodes: 1}, Options{}, ErrInvalid},
-		"integer features":    {Info{Nodes: 1, Features: 1}, Options{DType: dtype.Int8}, ErrOptions},
-		"other self-loops":    {Info{Nodes: 1, Features: 1}, Options{SelfLoops: "add"}, ErrOptions},
-		"other duplicates":    {Info{Nodes: 1, Features: 1}, Options{Duplicates: "no"}, ErrOptions},
-		"another direction":   {Info{Nodes: 1, Features: 1}, Options{Direction: Symmetric}, ErrOptions},
-		"undirected directed": {Info{Nodes: 1, Features: 1, Direction: Undirected}, Options{Direction: Directed}, ErrOptions},
+		"2^32 nodes":        {Info{Nodes: 1 << 32, Features: 1}, Options{}, ErrInvalid},
+		"no features":       {Info{Nodes: 1}, Options{}, ErrInvalid},
+		"integer features":  {Info{Nodes: 1, Features: 1}, Options{DType: dtype.Int8}, ErrOptions},
+		"other self-loops":  {Info{Nodes: 1, Features: 1}, Options{SelfLoops: "add"}, ErrOptions},
+		"other duplicates":  {Info{Nodes: 1, Features: 1}, Options{Duplicates: "no"}, ErrOptions},
+		"another direction": {Info{Nodes: 1, Features: 1}, Options{Direction: Symmetric}, ErrOptions},
+		"undirected directed": {Info{Nodes: 1, Features: 1, Direction: Undirected}, Options{Direction: Directed},
+			ErrOptions},
 	} {
 		disk := vfs.NewMem()
 		if _, err := Run(context.Background(), disk, &listSource{info: c.info}, "graph", c.o); !errors.Is(err, c.want) {

@@ -13,7 +13,8 @@ import (
 // inPlace finds the arrays that hold the features as a graph stores them, so that it can refer to them.
 func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) {
 	if o.NormalizeFeatures {
-		return nil, fmt.Errorf("%w: --features-in-place and --normalize-features exclude each other: the features must be stored as they are", ErrOptions)
+		return nil, badOptions("--features-in-place and --normalize-features exclude each other: the features " +
+			"must be stored as they are")
 	}
 	in, err := src.Features(o.Threads)
 	if err != nil {
@@ -22,7 +23,8 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 	defer in.Close()
 	r, ok := in.(*denseReader)
 	if !ok {
-		return nil, fmt.Errorf("%w: --features-in-place works only for features in .npy files or raw arrays: leave it out to copy them", ErrOptions)
+		return nil, badOptions("--features-in-place works only for features in .npy files or raw arrays: leave it " +
+			"out to copy them")
 	}
 	var arrays []*npy.Array
 	for _, a := range r.shards {
@@ -40,14 +42,15 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 		case a.Type.String() != o.DType.String():
 			reason = fmt.Sprintf("it holds %s, and %s is to be stored (--dtype)", a.Type, o.DType)
 		case i < len(arrays)-1 && a.Shape[0]%int64(layout.ChunkRows) != 0:
-			reason = fmt.Sprintf("it has %d rows, and all files but the last must have a multiple of %d", a.Shape[0], layout.ChunkRows)
+			reason = fmt.Sprintf("it has %d rows, and all files but the last must have a multiple of %d", a.Shape[0],
+				layout.ChunkRows)
 		default:
 			continue
 		}
-		return nil, fmt.Errorf("%w: --features-in-place: %s must be copied, as %s", ErrOptions, a.Path(), reason)
+		return nil, badOptions("--features-in-place: %s must be copied, as %s", a.Path(), reason)
 	}
 	if len(arrays) == 0 {
-		return nil, fmt.Errorf("%w: --features-in-place: there are no features, as there are no nodes", ErrOptions)
+		return nil, badOptions("--features-in-place: there are no features, as there are no nodes")
 	}
 	return arrays, nil
 }
@@ -74,7 +77,8 @@ func referFeatures(ctx context.Context, w *format.Writer, arrays []*npy.Array, o
 			for i, v := range values[:n] {
 				if v-v != 0 {
 					row, col := (at+int64(i))/cols, int((at+int64(i))%cols)
-					return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(row), col, in.Value(row, col), notFinite)
+					return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(row), col, in.Value(row, col),
+						notFinite)
 				}
 			}
 			left, at = left[n*size:], at+int64(n)

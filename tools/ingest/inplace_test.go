@@ -54,8 +54,10 @@ func TestFeaturesInPlaceAreThoseThatACopyHas(t *testing.T) {
 		dtype format.DType
 	}{
 		{"float32", smallLayout(), NPYOptions{}, format.Float32},
-		{"float16", small("node_feat.npy", array(npy.Float16, halves(format.Float16, smallFeatures), 5, 4)), NPYOptions{}, format.Float16},
-		{"bfloat16", small("node_feat.npy", array(npy.Uint16, halves(format.BFloat16, smallFeatures), 5, 4)), NPYOptions{FeatureType: npy.BFloat16}, format.BFloat16},
+		{"float16", small("node_feat.npy", array(npy.Float16, halves(format.Float16, smallFeatures), 5, 4)),
+			NPYOptions{}, format.Float16},
+		{"bfloat16", small("node_feat.npy", array(npy.Uint16, halves(format.BFloat16, smallFeatures), 5, 4)),
+			NPYOptions{FeatureType: npy.BFloat16}, format.BFloat16},
 		{"raw", small("node_feat.npy", raw(smallFeatures)), NPYOptions{FeatureShape: []int64{5, 4}}, format.Float32},
 		{"one column in Fortran order", fortranRow, NPYOptions{}, format.Float32},
 		{"shards", inShards(), NPYOptions{}, format.Float32},
@@ -69,7 +71,8 @@ func TestFeaturesInPlaceAreThoseThatACopyHas(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := map[bool]string{true: "out/there", false: "out/copied"}[place]
-			if _, err := Run(context.Background(), disk, s, dir, Options{DType: c.dtype, FeaturesInPlace: place}); err != nil {
+			if _, err := Run(context.Background(), disk, s, dir,
+				Options{DType: c.dtype, FeaturesInPlace: place}); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 			s.Close()
@@ -80,7 +83,8 @@ func TestFeaturesInPlaceAreThoseThatACopyHas(t *testing.T) {
 		}
 		there, copied := files(t, disk, "out/there"), files(t, disk, "out/copied")
 		for name := range there {
-			if there[name] != copied["out/copied"+name[len("out/there"):]] && name != "out/there/manifest.json" && name != "out/there/index.arrow" {
+			if there[name] != copied["out/copied"+name[len("out/there"):]] && name != "out/there/manifest.json" &&
+				name != "out/there/index.arrow" {
 				t.Errorf("%s: %s differs", c.name, name)
 			}
 		}
@@ -108,7 +112,8 @@ func TestFeaturesOfOtherFormatsAreLeftInPlace(t *testing.T) {
 	}
 	putFile(t, disk, "edges.csv", []byte("0,1\n3,4\n"))
 	putFile(t, disk, "x.npy", array(npy.Float32, smallFeatures, 5, 4))
-	c, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "csv"}, TableOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
+	c, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "csv"},
+		TableOptions{NodeFiles: NodeFiles{Features: "x.npy"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +131,8 @@ func TestFeaturesThatCannotStayInPlaceAreRefused(t *testing.T) {
 	swapped = slices.Concat([]byte("\x93NUMPY\x01\x00"), swapped[8:])
 	copy(swapped[slices.Index(swapped, '<'):], ">")
 	short := inShards()
-	short["node_feat_0.npy"], short["node_feat_1.npy"] = array(npy.Float32, make([]float32, 999*3), 999, 3), array(npy.Float32, make([]float32, 3), 1, 3)
+	short["node_feat_0.npy"], short["node_feat_1.npy"] = array(npy.Float32, make([]float32, 999*3), 999,
+		3), array(npy.Float32, make([]float32, 3), 1, 3)
 	nan := slices.Clone(smallFeatures)
 	nan[13] = float32(math.NaN())
 	for _, c := range []struct {
@@ -136,14 +142,22 @@ func TestFeaturesThatCannotStayInPlaceAreRefused(t *testing.T) {
 		class error
 		say   []string
 	}{
-		{"--normalize-features", smallLayout(), Options{NormalizeFeatures: true}, ErrOptions, []string{"--normalize-features"}},
-		{"of another type than asked for", smallLayout(), Options{DType: format.Float16}, ErrOptions, []string{"in/node_feat.npy", "float32", "float16", "--dtype"}},
-		{"float64", with(smallLayout(), "node_feat.npy", array(npy.Float64, make([]float64, 20), 5, 4)), Options{}, ErrOptions, []string{"in/node_feat.npy", "float64"}},
-		{"in Fortran order", with(smallLayout(), "node_feat.npy", fortran(array(npy.Float32, smallFeatures, 5, 4))), Options{}, ErrOptions, []string{"in/node_feat.npy", "columns"}},
-		{"big endian", with(smallLayout(), "node_feat.npy", swapped), Options{}, ErrOptions, []string{"in/node_feat.npy", "big endian"}},
-		{"chunks over two shards", short, Options{}, ErrOptions, []string{"in/node_feat_0.npy", "999 rows", "multiple of 1000"}},
-		{"sparse", without(with(smallLayout(), "node_feat.npz", fixture(t, "stored")), "node_feat.npy", "meta.json", "node_label.npy", "splits.npy"), Options{}, ErrOptions, []string{".npy"}},
-		{"not finite", with(smallLayout(), "node_feat.npy", array(npy.Float32, nan, 5, 4)), Options{}, ErrInvalid, []string{"in/node_feat.npy: row 3, column 1: NaN"}},
+		{"--normalize-features", smallLayout(), Options{NormalizeFeatures: true}, ErrOptions,
+			[]string{"--normalize-features"}},
+		{"of another type than asked for", smallLayout(), Options{DType: format.Float16}, ErrOptions,
+			[]string{"in/node_feat.npy", "float32", "float16", "--dtype"}},
+		{"float64", with(smallLayout(), "node_feat.npy", array(npy.Float64, make([]float64, 20), 5, 4)), Options{},
+			ErrOptions, []string{"in/node_feat.npy", "float64"}},
+		{"in Fortran order", with(smallLayout(), "node_feat.npy", fortran(array(npy.Float32, smallFeatures, 5, 4))),
+			Options{}, ErrOptions, []string{"in/node_feat.npy", "columns"}},
+		{"big endian", with(smallLayout(), "node_feat.npy", swapped), Options{}, ErrOptions,
+			[]string{"in/node_feat.npy", "big endian"}},
+		{"chunks over two shards", short, Options{}, ErrOptions,
+			[]string{"in/node_feat_0.npy", "999 rows", "multiple of 1000"}},
+		{"sparse", without(with(smallLayout(), "node_feat.npz", fixture(t, "stored")), "node_feat.npy", "meta.json",
+			"node_label.npy", "splits.npy"), Options{}, ErrOptions, []string{".npy"}},
+		{"not finite", with(smallLayout(), "node_feat.npy", array(npy.Float32, nan, 5, 4)), Options{}, ErrInvalid,
+			[]string{"in/node_feat.npy: row 3, column 1: NaN"}},
 	} {
 		c.o.FeaturesInPlace = true
 		disk, _, err := run(t, c.files, c.o)
@@ -182,7 +196,8 @@ func TestNoFaultOfTheDiskIsBlamedOnFeaturesInPlace(t *testing.T) {
 			openGraph(t, disk, "out/graph")
 			return
 		}
-		if err != nil && !errors.Is(err, syscall.EIO) || errors.Is(err, ErrInvalid) || errors.Is(err, format.ErrCorrupt) {
+		if err != nil && !errors.Is(err, syscall.EIO) || errors.Is(err, ErrInvalid) ||
+			errors.Is(err, format.ErrCorrupt) {
 			t.Fatalf("operation %d failed, the import with %v", n, err)
 		}
 		sameFiles(t, "after a fault", files(t, disk, "in"), before)

@@ -25,7 +25,7 @@ const (
 
 func (as LabelsAs) check() error {
 	if !slices.Contains([]LabelsAs{"", LabelsByContent, LabelsAsClasses, LabelsAsMulti, LabelsAsValues}, as) {
-		return fmt.Errorf("%w: --labels-as %s: want auto, classes, multi or values", ErrOptions, as)
+		return badOptions("--labels-as %s: want auto, classes, multi or values", as)
 	}
 	return nil
 }
@@ -33,7 +33,9 @@ func (as LabelsAs) check() error {
 func (as LabelsAs) auto() bool { return as == "" || as == LabelsByContent }
 
 func (as *LabelsAs) declare(flags *pflag.FlagSet) {
-	flags.StringVar((*string)(as), "labels-as", string(LabelsByContent), "what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or auto (by their content)")
+	flags.StringVar((*string)(as), "labels-as", string(LabelsByContent),
+		"what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or auto (by "+
+			"their content)")
 }
 
 // labelKind is what labels are stored as.
@@ -73,7 +75,8 @@ type labelResult struct {
 
 // readLabels reads labels in so many columns. What they are shows when they have been read, so pass, which hands all of
 // them over, is called once or twice.
-func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable, pass func(*labelSink) error) (labelResult, error) {
+func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable,
+	pass func(*labelSink) error) (labelResult, error) {
 	read := func(kind labelKind) (*labelSink, error) {
 		s := &labelSink{kind: kind, as: as, columns: columns, rows: rows}
 		s.makeRoom()
@@ -84,11 +87,11 @@ func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable, 
 	case as == LabelsAsValues:
 		kind = valueLabels
 	case columns > 1 && as == LabelsAsClasses:
-		return labelResult{}, fmt.Errorf("%w: --labels-as classes: %s has %d labels a node (want one)", ErrOptions, path, columns)
+		return labelResult{}, badOptions("--labels-as classes: %s has %d labels a node (want one)", path, columns)
 	case columns > 1:
 		kind = multiLabels
 	case as == LabelsAsMulti:
-		return labelResult{}, fmt.Errorf("%w: --labels-as multi: %s has one label a node (want several)", ErrOptions, path)
+		return labelResult{}, badOptions("--labels-as multi: %s has one label a node (want several)", path)
 	}
 	s, err := read(kind)
 	var other *labelError
@@ -97,7 +100,8 @@ func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable, 
 	case other.word && columns == 1 && as != LabelsAsValues:
 		first := err
 		if s, err = read(nameLabels); err == nil && s.numbers && as.auto() {
-			return labelResult{}, fmt.Errorf("%w, but other labels are: --labels-as classes reads all of them as names of classes", first)
+			return labelResult{}, fmt.Errorf("%w, but other labels are: --labels-as classes reads all of them as "+
+				"names of classes", first)
 		}
 	case !other.word && as.auto():
 		first := err
@@ -152,7 +156,8 @@ func (s *labelSink) number(node, column int64, v float64) error {
 		if s.as.auto() {
 			hint = "; --labels-as values takes any numbers"
 		}
-		return &labelError{text: fmt.Sprintf("label %s of node %d (want -1 to %d%s)", strconv.FormatFloat(v, notation, -1, 64), node, int64(most), hint)}
+		return &labelError{text: fmt.Sprintf("label %s of node %d (want -1 to %d%s)",
+			strconv.FormatFloat(v, notation, -1, 64), node, int64(most), hint)}
 	}
 	if s.kind == classLabels {
 		s.rows.Labels[at] = int32(v)
@@ -184,7 +189,8 @@ func (s *labelSink) text(node, column int64, b []byte) error {
 			return err
 		}
 		if class = int32(len(s.names)); class == format.MaxClassNames {
-			return fmt.Errorf("label %.100q: more than %d different names of classes: if this is not the label, name its column with --label-column", b, format.MaxClassNames)
+			return fmt.Errorf("label %.100q: more than %d different names of classes: if this is not the label, "+
+				"name its column with --label-column", b, format.MaxClassNames)
 		}
 		s.names[string(b)] = class
 	}
@@ -198,7 +204,8 @@ func (s *labelSink) result(path string) labelResult {
 	case classLabels, multiLabels: // which the summary says
 		return labelResult{}
 	case valueLabels:
-		return labelResult{note: fmt.Sprintf("%s: the labels are values to predict (regression), %d a node (--labels-as says otherwise)", path, s.columns)}
+		return labelResult{note: fmt.Sprintf("%s: the labels are values to predict (regression), %d a node "+
+			"(--labels-as says otherwise)", path, s.columns)}
 	}
 	names := slices.Sorted(maps.Keys(s.names))
 	number := make([]int32, len(names))
@@ -215,5 +222,6 @@ func (s *labelSink) result(path string) labelResult {
 	if len(shown) < len(names) {
 		more = ", ..."
 	}
-	return labelResult{fmt.Sprintf("%s: the labels are %d classes by name, numbered in the order of the names: %s%s", path, len(names), strings.Join(shown, ", "), more), names}
+	return labelResult{fmt.Sprintf("%s: the labels are %d classes by name, numbered in the order of the names: %s%s",
+		path, len(names), strings.Join(shown, ", "), more), names}
 }

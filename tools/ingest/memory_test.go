@@ -98,7 +98,8 @@ func TestReadingParquetIsPartOfWhatImportsTake(t *testing.T) {
 	}
 	bare := info
 	bare.RowReadBytes, bare.FeatureBytes = 0, 0
-	if info.RowReadBytes == 0 || rowMemory(info) != rowMemory(bare)+info.RowReadBytes || featureMemory(info, o) != featureMemory(bare, o)+info.FeatureBytes {
+	if info.RowReadBytes == 0 || rowMemory(info) != rowMemory(bare)+info.RowReadBytes ||
+		featureMemory(info, o) != featureMemory(bare, o)+info.FeatureBytes {
 		t.Errorf("%d bytes for reading rows, and %d for features", info.RowReadBytes, info.FeatureBytes)
 	}
 }

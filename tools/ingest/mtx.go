@@ -3,7 +3,6 @@ package ingest
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"strings"
 
@@ -85,7 +84,8 @@ func readBanner(t *textFile) (b mtxBanner, err error) {
 	}
 	words := strings.Fields(strings.ToLower(string(line[:min(len(line), 1<<10)])))
 	if len(words) != 5 || words[0] != "%%matrixmarket" || words[1] != "matrix" {
-		return b, fmt.Errorf("%w: %s: line 1: no MatrixMarket banner (%%%%MatrixMarket matrix coordinate real general, or the like)", ErrInvalid, t.path)
+		return b, invalid(t.path,
+			"line 1: no MatrixMarket banner (%%%%MatrixMarket matrix coordinate real general, or the like)")
 	}
 	layout, field, symmetry := words[2], words[3], words[4]
 	switch {
@@ -106,7 +106,7 @@ func readBanner(t *textFile) (b mtxBanner, err error) {
 func (b mtxBanner) readSize(t *textFile) (n, entries int64, err error) {
 	line, err := t.next()
 	if err == io.EOF {
-		return 0, 0, fmt.Errorf("%w: %s: no size line", ErrInvalid, t.path)
+		return 0, 0, invalid(t.path, "no size line")
 	} else if err != nil {
 		return 0, 0, err
 	}
@@ -144,7 +144,7 @@ func (l *edgeList) readMTXEntries(ctx context.Context, t *textFile, b mtxBanner,
 	for k := range entries {
 		line, err := t.next()
 		if err == io.EOF {
-			return fmt.Errorf("%w: %s: ends after %d of %d entries", ErrInvalid, t.path, k, entries)
+			return invalid(t.path, "ends after %d of %d entries", k, entries)
 		} else if err != nil {
 			return err
 		}
@@ -161,7 +161,8 @@ func (l *edgeList) readMTXEntries(ctx context.Context, t *textFile, b mtxBanner,
 			ends[i] = uint32(v - 1)
 		}
 		if b.symmetric && ends[0] < ends[1] {
-			return t.errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)", ends[0]+1, ends[1]+1)
+			return t.errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)",
+				ends[0]+1, ends[1]+1)
 		}
 		weight := float32(0)
 		if !b.pattern {
@@ -188,7 +189,7 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 		for row := first; row < l.ids.nodes; row++ {
 			line, err := t.next()
 			if err == io.EOF {
-				return fmt.Errorf("%w: %s: ends before row %d, column %d", ErrInvalid, t.path, row+1, column+1)
+				return invalid(t.path, "ends before row %d, column %d", row+1, column+1)
 			} else if err != nil {
 				return err
 			}

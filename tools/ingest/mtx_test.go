@@ -9,7 +9,8 @@ import (
 )
 
 func openMTX(t testing.TB, text string) (Source, error) {
-	return OpenMTX(context.Background(), layout{"m": []byte(text)}.put(t), "in/m", ScratchOptions{Output: "out/graph"}, NodeFiles{})
+	return OpenMTX(context.Background(), layout{"m": []byte(text)}.put(t), "in/m", ScratchOptions{Output: "out/graph"},
+		NodeFiles{})
 }
 
 func TestMatricesReadInAnyLayout(t *testing.T) {
@@ -20,12 +21,19 @@ func TestMatricesReadInAnyLayout(t *testing.T) {
 		nodes     int64
 		direction Direction
 	}{
-		{"a pattern", "%%MatrixMarket matrix coordinate pattern general\n% rows are sources\n\n3 3 2\n1 2\n3 1\n", "0-1 2-0", 3, UnknownDirection},
-		{"real values", "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 0.5\n3 1 1e2\n", "0-1:0.5 2-0:100", 3, UnknownDirection},
-		{"integers in another case", "%%matrixmarket MATRIX Coordinate Integer General\n 3\t3 2\n 1  2 7\n3 1 0", "0-1:7 2-0:0", 3, UnknownDirection},
-		{"the lower triangle of a symmetric matrix", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1 1\n2 1\n3 2\n", "0-0 1-0 2-1", 3, Undirected},
-		{"an array, column by column", "%%MatrixMarket matrix array real general\n2 2\n0\n3\n2.5\n0\n", "1-0:3 0-1:2.5", 2, UnknownDirection},
-		{"the lower triangle of a symmetric array", "%%MatrixMarket matrix array integer symmetric\n3 3\n1\n0\n2\n0\n3\n0\n", "0-0:1 2-0:2 2-1:3", 3, Undirected},
+		{"a pattern", "%%MatrixMarket matrix coordinate pattern general\n% rows are sources\n\n3 3 2\n1 2\n3 1\n",
+			"0-1 2-0", 3, UnknownDirection},
+		{"real values", "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 0.5\n3 1 1e2\n", "0-1:0.5 2-0:100",
+			3, UnknownDirection},
+		{"integers in another case", "%%matrixmarket MATRIX Coordinate Integer General\n 3\t3 2\n 1  2 7\n3 1 0",
+			"0-1:7 2-0:0", 3, UnknownDirection},
+		{"the lower triangle of a symmetric matrix",
+			"%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1 1\n2 1\n3 2\n", "0-0 1-0 2-1", 3, Undirected},
+		{"an array, column by column", "%%MatrixMarket matrix array real general\n2 2\n0\n3\n2.5\n0\n", "1-0:3 0-1:2.5",
+			2, UnknownDirection},
+		{"the lower triangle of a symmetric array",
+			"%%MatrixMarket matrix array integer symmetric\n3 3\n1\n0\n2\n0\n3\n0\n", "0-0:1 2-0:2 2-1:3", 3,
+			Undirected},
 		{"no entries", "%%MatrixMarket matrix coordinate real general\n4 4 0\n", "", 4, UnknownDirection},
 	} {
 		for packed, text := range map[string]string{"": c.text, ", packed": string(gzipped(c.text))} {
@@ -35,7 +43,8 @@ func TestMatricesReadInAnyLayout(t *testing.T) {
 				continue
 			}
 			info := s.Info()
-			if got := strings.Join(weightedEdges(t, s), " "); got != c.want || info.Nodes != c.nodes || info.Direction != c.direction || info.Weighted == strings.Contains(c.text, "pattern") {
+			if got := strings.Join(weightedEdges(t, s), " "); got != c.want || info.Nodes != c.nodes ||
+				info.Direction != c.direction || info.Weighted == strings.Contains(c.text, "pattern") {
 				t.Errorf("%s%s: %s, %+v", c.name, packed, got, info)
 			}
 			s.Close()
@@ -53,9 +62,11 @@ func TestMatricesThatAreNoGraphAreRefusedByLine(t *testing.T) {
 		{"no banner", "1 2\n", []string{"line 1", "banner"}},
 		{"complex values", "%%MatrixMarket matrix coordinate complex general\n", []string{"line 1", "complex"}},
 		{"hermitian", "%%MatrixMarket matrix coordinate real hermitian\n", []string{"line 1", "hermitian"}},
-		{"skew-symmetric", "%%MatrixMarket matrix coordinate real skew-symmetric\n", []string{"line 1", "skew-symmetric"}},
+		{"skew-symmetric", "%%MatrixMarket matrix coordinate real skew-symmetric\n",
+			[]string{"line 1", "skew-symmetric"}},
 		{"a vector", "%%MatrixMarket vector coordinate real general\n", []string{"line 1", "banner"}},
-		{"a pattern of everything", "%%MatrixMarket matrix array pattern general\n", []string{"line 1", "without values"}},
+		{"a pattern of everything", "%%MatrixMarket matrix array pattern general\n",
+			[]string{"line 1", "without values"}},
 		{"no size", general + "% x\n", []string{"no size line"}},
 		{"a size short", general + "3 3\n", []string{"line 2", `"3 3"`}},
 		{"a negative size", general + "3 3 -1\n", []string{"line 2", `"3 3 -1"`}},
@@ -65,11 +76,13 @@ func TestMatricesThatAreNoGraphAreRefusedByLine(t *testing.T) {
 		{"row 0", general + "3 3 1\n0 1 1\n", []string{"line 3", `row "0"`, "1 to 3"}},
 		{"column 4", general + "3 3 1\n1 4 1\n", []string{"line 3", `column "4"`}},
 		{"no value", general + "3 3 1\n1 2\n", []string{"line 3", "2 fields"}},
-		{"a value too many", "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2 1\n", []string{"line 3", "3 fields"}},
+		{"a value too many", "%%MatrixMarket matrix coordinate pattern general\n3 3 1\n1 2 1\n",
+			[]string{"line 3", "3 fields"}},
 		{"a negative value", general + "3 3 1\n1 2 -1\n", []string{"line 3", `"-1"`}},
 		{"an entry short", general + "3 3 2\n1 2 1\n", []string{"1 of 2 entries"}},
 		{"an entry too many", general + "3 3 1\n1 2 1\n2 1 1\n", []string{"line 4", "more entries"}},
-		{"the upper triangle", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n1 2\n", []string{"line 3", "row 1, column 2", "lower"}},
+		{"the upper triangle", "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 1\n1 2\n",
+			[]string{"line 3", "row 1, column 2", "lower"}},
 		{"an array cut short", "%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n", []string{"row 2, column 2"}},
 		{"an array of words", "%%MatrixMarket matrix array real general\n1 1\nx\n", []string{"line 3", `"x"`}},
 	} {
@@ -99,7 +112,8 @@ func TestASymmetricMatrixBecomesAnUndirectedGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer csc.Close()
-	if d.Manifest.Directed || !slices.Equal(csc.Offsets, []int64{0, 2, 4, 5}) || !slices.Equal(csc.Neighbors, []uint32{0, 1, 0, 2, 1}) || !slices.Equal(csc.Weights, []float32{5, 6, 6, 7, 7}) {
+	if d.Manifest.Directed || !slices.Equal(csc.Offsets, []int64{0, 2, 4, 5}) ||
+		!slices.Equal(csc.Neighbors, []uint32{0, 1, 0, 2, 1}) || !slices.Equal(csc.Weights, []float32{5, 6, 6, 7, 7}) {
 		t.Errorf("%v, %v, %v", csc.Offsets, csc.Neighbors, csc.Weights)
 	}
 	if got := storedFeatures(t, d); !slices.Equal(got, []float32{1, 1, 1}) {

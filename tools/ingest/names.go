@@ -56,7 +56,8 @@ var answerWords = strings.Fields(`
 func ColumnNames() string {
 	var b strings.Builder
 	b.WriteString("Columns of tables are found by these names, in any case, without spaces, \"_\", \"-\" and \".\".\n")
-	for _, r := range append([]role{sourceRole, destinationRole, itemRole, weightRole, idRole, labelRole, splitRole}, maskRoles[:]...) {
+	for _, r := range append([]role{sourceRole, destinationRole, itemRole, weightRole, idRole, labelRole, splitRole},
+		maskRoles[:]...) {
 		b.WriteString("\n" + r.what + " (--" + r.flag + ")")
 		line := 100
 		for _, name := range r.names {

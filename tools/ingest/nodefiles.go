@@ -28,7 +28,8 @@ type NodeFiles struct {
 	Table    string // of ids, labels, splits and features, as far as the others do not name files of these
 	Features string // [n,F]; "" or "ones": a single feature, 1
 	Labels   string // [n], [n,1] or [n,L]; -1, NaN and nothing are unlabelled
-	Splits   string // [k,n] or [n] as in the npy layout; a column for each split; or a folder of the lists train, valid and test
+	// [k,n] or [n] as in the npy layout; a column for each split; or a folder of the lists train, valid and test
+	Splits string
 }
 
 // Ones is the name of features that are a single 1.
@@ -89,7 +90,8 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 	}
 	if path == "" || path == Ones {
 		if path == "" {
-			l.info.Notes = append(l.info.Notes, "the input has no features: every node gets a single feature, 1 (--features FILE adds others)")
+			l.info.Notes = append(l.info.Notes,
+				"the input has no features: every node gets a single feature, 1 (--features FILE adds others)")
 		}
 		l.info.Nodes, l.info.Features = l.ids.nodes, 1
 		l.ids.fixed = true
@@ -138,7 +140,8 @@ func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
 	if text, err := l.isTable(f.path); err != nil {
 		return nil, err
 	} else if !text && own == "" && f.path != "" {
-		return nil, fmt.Errorf("%w: --node-table %s: want a text table (--features, --labels and --splits take arrays)", ErrOptions, f.path)
+		return nil, badOptions("--node-table %s: want a text table (--features, --labels and --splits take arrays)",
+			f.path)
 	} else if !text {
 		return nil, nil
 	}
@@ -147,7 +150,8 @@ func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
 		is := func(path string) bool { return path == f.path }
 		inTable := func(path string) bool { return path == "" && f.path == n.Table }
 		f.must = wanted{is(n.Features), is(n.Labels), is(n.Splits)}
-		f.want = wanted{f.must.features || inTable(n.Features), f.must.labels || inTable(n.Labels), f.must.splits || inTable(n.Splits)}
+		f.want = wanted{f.must.features || inTable(n.Features), f.must.labels || inTable(n.Labels), f.must.splits ||
+			inTable(n.Splits)}
 		var err error
 		if t, err = openTextNodes(l.fsys, f, &l.ids); err != nil {
 			return nil, err
@@ -176,9 +180,9 @@ func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
 func (l *edgeList) setRows(path string, n, features int64) error {
 	switch {
 	case l.ids.fixed && n != l.ids.nodes:
-		return fmt.Errorf("%w: %s: features of %d nodes, but the graph has %d", ErrInvalid, path, n, l.ids.nodes)
+		return invalid(path, "features of %d nodes, but the graph has %d", n, l.ids.nodes)
 	case n < l.ids.nodes:
-		return fmt.Errorf("%w: %s: node %d has no features, as %s has %d rows", ErrInvalid, l.greatest, l.ids.nodes-1, path, n)
+		return invalid(l.greatest, "node %d has no features, as %s has %d rows", l.ids.nodes-1, path, n)
 	}
 	l.ids.nodes, l.ids.fixed = n, true
 	return l.setFeatures(path, n, features)
@@ -266,7 +270,7 @@ func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, [
 	}
 	nodes := max(l.ids.nodes, rows.rows)
 	if missing := rows.missing(nodes); missing >= 0 {
-		return fmt.Errorf("%w: %s: no features of %s%s", ErrInvalid, path, l.ids.name(missing), l.ids.hint("leaves out ids that do not occur"))
+		return invalid(path, "no features of %s%s", l.ids.name(missing), l.ids.hint("leaves out ids that do not occur"))
 	}
 	if err := rows.finish(); err != nil {
 		return err
@@ -376,11 +380,12 @@ func (l *edgeList) openTableLabels(t *nodeTable) error {
 	}
 	width, err := t.values(t.labels)
 	if err == nil && width > format.MaxLabelColumns {
-		err = fmt.Errorf("%w: %s: %d labels a node (at most %d)", ErrInvalid, t.path, width, format.MaxLabelColumns)
+		err = invalid(t.path, "%d labels a node (at most %d)", width, format.MaxLabelColumns)
 	}
 	l.info.RowBytes += tableLabelBytes(l.files.LabelsAs, width)
 	l.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
-		return readLabels(l.files.LabelsAs, t.path, int64(width), to, func(sink *labelSink) error { return t.readLabels(ctx, sink) })
+		return readLabels(l.files.LabelsAs, t.path, int64(width), to,
+			func(sink *labelSink) error { return t.readLabels(ctx, sink) })
 	}
 	return err
 }
@@ -433,14 +438,15 @@ func (l *edgeList) addSplitFolders(dirs ...string) error {
 			return err
 		}
 	}
-	return l.addSplits(strings.Join(dirs, ", "), int64(len(dirs)), func(ctx context.Context, to *format.RowTable, _ int64) error {
-		for k, dir := range dirs {
-			if err := l.readSplitFolder(ctx, dir, to, k); err != nil {
-				return err
+	return l.addSplits(strings.Join(dirs, ", "), int64(len(dirs)),
+		func(ctx context.Context, to *format.RowTable, _ int64) error {
+			for k, dir := range dirs {
+				if err := l.readSplitFolder(ctx, dir, to, k); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 var textEndings = []string{"csv.gz", "csv.zst", "csv", "txt.gz", "txt.zst", "txt"}
@@ -460,13 +466,13 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 		}
 		path := &paths[part-1]
 		if *path != "" {
-			return paths, fmt.Errorf("%w: %s: both %s and %s list the same nodes: remove one", ErrInvalid, dir, filepath.Base(*path), e.Name())
+			return paths, invalid(dir, "both %s and %s list the same nodes: remove one", filepath.Base(*path), e.Name())
 		}
 		*path = filepath.Join(dir, e.Name())
 	}
 	for i, name := range []string{"train", "valid", "test"} {
 		if paths[i] == "" {
-			return paths, fmt.Errorf("%w: %s: no list of the %s nodes (want %s.csv or %s.csv.gz)", ErrInvalid, dir, name, name, name)
+			return paths, invalid(dir, "no list of the %s nodes (want %s.csv or %s.csv.gz)", name, name, name)
 		}
 	}
 	return paths, nil
@@ -526,7 +532,8 @@ features that are text: 4 bytes a value.`
 
 func (n *NodeFiles) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&n.Table, "node-table", "", "table with a row for each node: id, labels, splits and features")
-	flags.StringVar(&n.Features, "features", "", "file with the features of the nodes; ones: every node gets a single feature, 1")
+	flags.StringVar(&n.Features, "features", "",
+		"file with the features of the nodes; ones: every node gets a single feature, 1")
 	flags.StringVar(&n.Labels, "labels", "", "file with the labels of the nodes")
 	flags.StringVar(&n.Splits, "splits", "", "file or folder with the splits of the nodes")
 	n.LabelsAs.declare(flags)

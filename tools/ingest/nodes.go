@@ -82,14 +82,14 @@ func (s *source) setFeatures(path string, nodes, features int64) error {
 		return errFeatures(path, features)
 	}
 	if nodes > MaxNodes {
-		return fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, path, nodes, int64(MaxNodes))
+		return invalid(path, "%d nodes (at most %d fit node ids of 32 bits)", nodes, int64(MaxNodes))
 	}
 	s.info.Nodes, s.info.Features = nodes, int(features)
 	return nil
 }
 
 func errFeatures(path string, features int64) error {
-	return fmt.Errorf("%w: %s: %d features a node (want 1 to %d)", ErrInvalid, path, features, format.MaxFeatures)
+	return invalid(path, "%d features a node (want 1 to %d)", features, format.MaxFeatures)
 }
 
 // openArray opens a .npy file, which Close closes.
@@ -123,7 +123,7 @@ func (s *source) openIntegers(path, want string, axes ...int) (*npy.Array, error
 func wrongShape(a *npy.Array, want string) error { return wrongHeader(a.Path(), &a.Header, want) }
 
 func wrongHeader(path string, h *npy.Header, want string) error {
-	return fmt.Errorf("%w: %s: %s array of shape %v (want %s)", ErrInvalid, path, h.Type, h.Shape, want)
+	return invalid(path, "%s array of shape %v (want %s)", h.Type, h.Shape, want)
 }
 
 // isColumn tells whether a shape is [n] or [n,1].
@@ -136,7 +136,8 @@ func asNode(row int64) (node int64, ok bool) { return row, true }
 
 // each calls body with every element of an array, in the order of the file. next fills its argument with the elements
 // that follow.
-func each[T npy.Number](ctx context.Context, elements int64, next func([]T) error, body func(i int64, v T) error) error {
+func each[T npy.Number](ctx context.Context, elements int64, next func([]T) error,
+	body func(i int64, v T) error) error {
 	block := make([]T, min(edgeBlock, elements))
 	for first := int64(0); first < elements; first += int64(len(block)) {
 		if err := context.Cause(ctx); err != nil {
@@ -201,7 +202,7 @@ func (s *source) checkLabels(path string, h *npy.Header, n int64, as LabelsAs) e
 	}
 	l := labelColumns(h)
 	if l < 1 || l > format.MaxLabelColumns {
-		return fmt.Errorf("%w: %s: %d labels a node (want 1 to %d)", ErrInvalid, path, l, format.MaxLabelColumns)
+		return invalid(path, "%d labels a node (want 1 to %d)", l, format.MaxLabelColumns)
 	}
 	switch {
 	case isText:
@@ -222,7 +223,8 @@ func labelColumns(h *npy.Header) int64 {
 }
 
 // numbersOf takes labels from an array; next fills its argument with the elements that follow.
-func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error, nodeOf func(row int64) (int64, bool)) error {
+func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error,
+	nodeOf func(row int64) (int64, bool)) error {
 	rows, l := h.Shape[0], s.columns
 	return each(ctx, h.Elements(), next, func(i int64, v float64) error {
 		row, column := i/l, i%l
@@ -252,14 +254,15 @@ func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) er
 			continue
 		}
 		if err := s.text(node, 0, []byte(text)); err != nil {
-			return fmt.Errorf("%w: %s: row %d: %w", ErrInvalid, a.Path(), row, err)
+			return invalid(a.Path(), "row %d: %w", row, err)
 		}
 	}
 	return nil
 }
 
 // addSplits adds splits behind those that are known.
-func (s *source) addSplits(path string, count int64, read func(ctx context.Context, to *format.RowTable, first int64) error) error {
+func (s *source) addSplits(path string, count int64,
+	read func(ctx context.Context, to *format.RowTable, first int64) error) error {
 	s.splits = append(s.splits, splitReader{count, read})
 	s.info.RowBytes += count
 	total := int64(0)
@@ -267,7 +270,7 @@ func (s *source) addSplits(path string, count int64, read func(ctx context.Conte
 		total += r.count
 	}
 	if total > format.MaxSplits {
-		return fmt.Errorf("%w: %s: %d splits (at most %d)", ErrInvalid, path, total, format.MaxSplits)
+		return invalid(path, "%d splits (at most %d)", total, format.MaxSplits)
 	}
 	return nil
 }
@@ -288,7 +291,7 @@ func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int
 	}
 	count, rows := numSplits(a), a.Shape[len(a.Shape)-1]
 	if n >= 0 && rows != n {
-		return fmt.Errorf("%w: %s: shape %v (want [k,%d])", ErrInvalid, path, a.Shape, n)
+		return invalid(path, "shape %v (want [k,%d])", a.Shape, n)
 	}
 	return s.addSplits(path, count, func(ctx context.Context, to *format.RowTable, first int64) error {
 		return each(ctx, a.Elements(), fromStart[int64](a), func(i, v int64) error {
@@ -297,7 +300,8 @@ func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int
 				split, row = i%count, i/count
 			}
 			if v < -1 || v > 2 {
-				return fmt.Errorf("%w: %s: split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", ErrInvalid, a.Path(), split, a.Element(i), row)
+				return invalid(a.Path(), "split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", split,
+					a.Element(i), row)
 			}
 			if node, ok := nodeOf(row); ok {
 				to.Splits[node*int64(to.NumSplits)+first+split] = uint8(v + 1)

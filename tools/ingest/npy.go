@@ -57,7 +57,8 @@ type arraySource struct {
 }
 
 func newArraySource(fsys vfs.FS, format, dir string) *arraySource {
-	s := &arraySource{source: newSource(vfs.NewPastCache(fsys), format), dir: dir, names: map[string]bool{}, used: map[string]bool{}}
+	s := &arraySource{source: newSource(vfs.NewPastCache(fsys), format), dir: dir, names: map[string]bool{},
+		used: map[string]bool{}}
 	s.info.Beside = true
 	return s
 }
@@ -79,10 +80,12 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		}
 	}()
 	if s.names[npy.LockName] && !s.names["meta.json"] {
-		return nil, fmt.Errorf("%w: %s: the file %s says that an export to this folder is running or was killed: export again", ErrInvalid, dir, npy.LockName)
+		return nil, invalid(dir,
+			"the file %s says that an export to this folder is running or was killed: export again", npy.LockName)
 	}
 	if !s.has("edge_index.npy") {
-		return nil, fmt.Errorf("%w: %s: no edge_index.npy%s (want a folder of numpy arrays; see hopfeed import npy --help)", ErrInvalid, dir, arrayHint(s.names, "edge_index.npy"))
+		return nil, invalid(dir, "no edge_index.npy%s (want a folder of numpy arrays; see hopfeed import npy --help)",
+			arrayHint(s.names, "edge_index.npy"))
 	}
 	meta, err := s.readMeta()
 	if err != nil {
@@ -100,7 +103,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if o.EdgeLayout == "" {
 		o.EdgeLayout = meta.EdgeLayout
 	} else if meta.EdgeLayout != "" && o.EdgeLayout != meta.EdgeLayout {
-		return nil, fmt.Errorf("%w: %s says that the edge layout is %s; leave out --edge-layout", ErrOptions, s.path("meta.json"), meta.EdgeLayout)
+		return nil, badOptions("%s says that the edge layout is %s; leave out --edge-layout", s.path("meta.json"),
+			meta.EdgeLayout)
 	}
 	for _, open := range []func() error{
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
@@ -155,12 +159,13 @@ func (s *arraySource) openEdges(path, layout string) (err error) {
 	case layout == "Ex2":
 		rows = false
 	case layout != "":
-		return fmt.Errorf("%w: --edge-layout %q (want 2xE or Ex2)", ErrOptions, layout)
+		return badOptions("--edge-layout %q (want 2xE or Ex2)", layout)
 	case rows && cols:
-		return fmt.Errorf("%w: %s: shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2", ErrInvalid, path)
+		return invalid(path, "shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2")
 	}
 	if !rows && !cols {
-		return fmt.Errorf("%w: %s: shape %v is not that of edges%s (want [2,E] or [E,2])", ErrInvalid, path, a.Shape, map[bool]string{true: " of layout " + layout}[layout != ""])
+		return invalid(path, "shape %v is not that of edges%s (want [2,E] or [E,2])", a.Shape,
+			map[bool]string{true: " of layout " + layout}[layout != ""])
 	}
 	s.pairs = cols != a.Fortran
 	s.info.Edges = a.Elements() / 2
@@ -195,7 +200,8 @@ func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
 		if err == nil && to.Labels != nil && found.names == nil {
 			found.names = classes
 			if most := slices.Max(append([]int32{-1}, to.Labels...)); int(most) != len(classes)-1 {
-				err = fmt.Errorf("%w: %s: class_names has %d names, but the greatest label is %d", ErrInvalid, s.path("meta.json"), len(classes), most)
+				err = invalid(s.path("meta.json"), "class_names has %d names, but the greatest label is %d",
+					len(classes), most)
 			}
 		}
 		return found, err
@@ -211,7 +217,8 @@ func (s *arraySource) openSplits() error {
 			continue
 		}
 		if !printable(name) {
-			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file", ErrInvalid, s.path(name))
+			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file",
+				ErrInvalid, s.path(name))
 		}
 		names = append(names, name)
 	}
@@ -261,17 +268,19 @@ func (s *arraySource) openSplits() error {
 }
 
 // readLists puts the nodes of lists into the parts of split 0, or compares these.
-func (s *arraySource) readLists(ctx context.Context, to *format.RowTable, lists []*npy.Array, parts []uint8, compare bool) error {
+func (s *arraySource) readLists(ctx context.Context, to *format.RowTable, lists []*npy.Array, parts []uint8,
+	compare bool) error {
 	for k, list := range lists {
 		err := each(ctx, list.Elements(), fromStart[int64](list), func(i, v int64) error {
 			if uint64(v) >= uint64(s.info.Nodes) {
-				return fmt.Errorf("%w: %s: entry %d is %s, but there are %d nodes", ErrInvalid, list.Path(), i, list.Element(i), s.info.Nodes)
+				return invalid(list.Path(), "entry %d is %s, but there are %d nodes", i, list.Element(i), s.info.Nodes)
 			}
 			switch part := &to.Splits[v*int64(to.NumSplits)]; {
 			case compare && *part != parts[k]:
-				return fmt.Errorf("%w: %s: node %d is in another set in the first split of splits.npy: remove one of the two files", ErrInvalid, list.Path(), v)
+				return invalid(list.Path(),
+					"node %d is in another set in the first split of splits.npy: remove one of the two files", v)
 			case !compare && *part != format.SplitNone:
-				return fmt.Errorf("%w: %s: node %d is listed twice", ErrInvalid, list.Path(), v)
+				return invalid(list.Path(), "node %d is listed twice", v)
 			default:
 				*part = parts[k]
 				return nil
@@ -312,8 +321,9 @@ type edgeBuffer struct {
 
 func (s *arraySource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
 	m := s.edges.Elements() / 2
+	block := min(edgeBlock, m)
 	buffers := sync.Pool{New: func() any {
-		return &edgeBuffer{make([]int64, 2*edgeBlock), make([]uint32, edgeBlock), make([]uint32, edgeBlock), make([]float32, edgeBlock)}
+		return &edgeBuffer{make([]int64, 2*block), make([]uint32, block), make([]uint32, block), make([]float32, block)}
 	}}
 	return parallel.For(ctx, threads, m, edgeBlock, func(first, end int64) error {
 		b := buffers.Get().(*edgeBuffer)
@@ -363,7 +373,8 @@ func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error
 	}
 	for i, w := range e.Weights {
 		if !(w >= 0) || math.IsInf(float64(w), 0) {
-			return e, fmt.Errorf("%w: %s: edge %d has weight %s (want finite float32, not negative)", ErrInvalid, s.weights.Path(), first+int64(i), s.weights.Element(first+int64(i)))
+			return e, invalid(s.weights.Path(), "edge %d has weight %s (want finite float32, not negative)",
+				first+int64(i), s.weights.Element(first+int64(i)))
 		}
 	}
 	return e, nil
@@ -375,8 +386,8 @@ func (s *arraySource) badEdge(edge, end int64) error {
 	if s.pairs {
 		at = 2*edge + end
 	}
-	return fmt.Errorf("%w: %s: edge %d has %s %s, but there are %d nodes",
-		ErrInvalid, s.edges.Path(), edge, [2]string{"source", "destination"}[end], s.edges.Element(at), s.info.Nodes)
+	return invalid(s.edges.Path(), "edge %d has %s %s, but there are %d nodes", edge,
+		[2]string{"source", "destination"}[end], s.edges.Element(at), s.info.Nodes)
 }
 
 var npyFormat = Format{
@@ -390,13 +401,15 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 		var dtype, shape string
 		o.LabelsAs.declare(flags)
 		flags.StringVar(&o.EdgeLayout, "edge-layout", "", "layout of edge_index.npy if its shape is [2,2]: 2xE or Ex2")
-		flags.StringVar(&dtype, "feature-dtype", "", "type of the features if the file does not say: bfloat16, or the type of an array without header")
-		flags.StringVar(&shape, "shape", "", "ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header")
+		flags.StringVar(&dtype, "feature-dtype", "",
+			"type of the features if the file does not say: bfloat16, or the type of an array without header")
+		flags.StringVar(&shape, "shape", "",
+			"ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header")
 		return func(_ context.Context, in Input) (Source, error) {
 			if dtype != "" {
 				t, err := npy.ParseType(dtype)
 				if err != nil {
-					return nil, fmt.Errorf("%w: --feature-dtype: %w", ErrOptions, err)
+					return nil, badOptions("--feature-dtype: %w", err)
 				}
 				o.FeatureType = t
 			}
@@ -405,7 +418,7 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 				for _, field := range []string{rows, columns} {
 					size, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
 					if !ok || err != nil || size < 0 {
-						return nil, fmt.Errorf("%w: --shape %s: want ROWS,COLUMNS", ErrOptions, shape)
+						return nil, badOptions("--shape %s: want ROWS,COLUMNS", shape)
 					}
 					o.FeatureShape = append(o.FeatureShape, size)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +21,7 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	for name := range s.names {
 		digits, isShard := strings.CutPrefix(strings.TrimSuffix(name, ".npy"), "node_feat_")
 		if k, err := strconv.Atoi(digits); isShard && err == nil && name == shardName(k) && k >= len(shards) {
-			return fmt.Errorf("%w: %s: the shard %s is there, and %s is missing", ErrInvalid, s.dir, name, shardName(len(shards)))
+			return invalid(s.dir, "the shard %s is there, and %s is missing", name, shardName(len(shards)))
 		}
 	}
 	found := 0
@@ -31,9 +32,11 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	}
 	switch {
 	case found == 0:
-		return fmt.Errorf("%w: %s: no features%s (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)", ErrInvalid, s.dir, arrayHint(s.names, "node_feat.npy"))
+		return invalid(s.dir,
+			"no features%s (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)",
+			arrayHint(s.names, "node_feat.npy"))
 	case found > 1:
-		return fmt.Errorf("%w: %s: more than one of node_feat.npy, node_feat.npz and node_feat_0.npy (want one)", ErrInvalid, s.dir)
+		return invalid(s.dir, "more than one of node_feat.npy, node_feat.npz and node_feat_0.npy (want one)")
 	case s.names["node_feat.npz"]:
 		return s.openSparseFeatures(o)
 	case s.names["node_feat.npy"]:
@@ -54,7 +57,8 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 			}
 		}
 		if o.FeatureType != 0 && a.Type != o.FeatureType {
-			return fmt.Errorf("%w: %s: its header says %s, and --feature-dtype %s: leave out --feature-dtype", ErrOptions, a.Path(), a.Type, o.FeatureType)
+			return badOptions("%s: its header says %s, and --feature-dtype %s: leave out --feature-dtype", a.Path(),
+				a.Type, o.FeatureType)
 		}
 		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
 			return err
@@ -62,7 +66,7 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 	}
 	s.readShards()
 	if shape := o.FeatureShape; len(shape) > 0 && s.info.Nodes != shape[0] {
-		return fmt.Errorf("%w: %s: the shards have %d rows together, and --shape says %d", ErrInvalid, s.dir, s.info.Nodes, shape[0])
+		return invalid(s.dir, "the shards have %d rows together, and --shape says %d", s.info.Nodes, shape[0])
 	}
 	return nil
 }
@@ -78,7 +82,7 @@ func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta)
 		return s.openRawFeatures(name, o, meta)
 	}
 	if len(o.FeatureShape) > 0 {
-		return nil, fmt.Errorf("%w: %s has a header, which states the shape: leave out --shape", ErrOptions, s.path(name))
+		return nil, badOptions("%s has a header, which states the shape: leave out --shape", s.path(name))
 	}
 	return s.openArray(s.path(name))
 }
@@ -91,19 +95,20 @@ func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (
 		shape = []int64{*meta.Nodes, *meta.Features}
 	}
 	if len(shape) == 0 {
-		return nil, fmt.Errorf("%w: %s: not a .npy file (no NUMPY magic); for an array without header give --shape and --feature-dtype", ErrInvalid, path)
+		return nil, invalid(path,
+			"not a .npy file (no NUMPY magic); for an array without header give --shape and --feature-dtype")
 	}
 	if t == 0 && meta.FeatureDType != "" {
 		var err error
 		if t, err = npy.ParseType(meta.FeatureDType); err != nil {
-			return nil, fmt.Errorf("%w: %s: feature_dtype: %w", ErrInvalid, s.path("meta.json"), err)
+			return nil, invalid(s.path("meta.json"), "feature_dtype: %w", err)
 		}
 	}
 	if t == 0 {
 		t = npy.Float32
 	}
 	if shape[0] < 0 || shape[1] < 1 || shape[1] > format.MaxFeatures {
-		return nil, fmt.Errorf("%w: %s: an array of shape %v (want 1 to %d features)", ErrInvalid, path, shape, format.MaxFeatures)
+		return nil, invalid(path, "an array of shape %v (want 1 to %d features)", shape, format.MaxFeatures)
 	}
 	rows := shape[0]
 	if name == shardName(len(s.shards)) {
@@ -188,7 +193,8 @@ func (r *denseReader) Close() error { return nil }
 // indptr, indices and data.
 func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
-		return fmt.Errorf("%w: %s states type and shape itself: leave out --shape and --feature-dtype", ErrOptions, s.path("node_feat.npz"))
+		return badOptions("%s states type and shape itself: leave out --shape and --feature-dtype",
+			s.path("node_feat.npz"))
 	}
 	z, err := npy.OpenArchive(s.fsys, s.path("node_feat.npz"))
 	if err != nil {
@@ -205,7 +211,7 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 		return err
 	}
 	if layout != "csr" {
-		return fmt.Errorf("%w: %s: a sparse matrix of format %q (want csr: save matrix.tocsr())", ErrInvalid, s.path("node_feat.npz"), layout)
+		return invalid(s.path("node_feat.npz"), "a sparse matrix of format %q (want csr: save matrix.tocsr())", layout)
 	}
 	shape, err := z.Stream("shape")
 	if err != nil {
@@ -214,13 +220,13 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	defer shape.Close()
 	var dims [2]int64
 	if !shape.Type.IsInteger() || shape.Elements() != 2 {
-		return fmt.Errorf("%w: %s: %s array of shape %v (want two integers)", ErrInvalid, shape.Path(), shape.Type, shape.Shape)
+		return invalid(shape.Path(), "%s array of shape %v (want two integers)", shape.Type, shape.Shape)
 	}
 	if err := npy.Next(shape, dims[:]); err != nil {
 		return err
 	}
 	if dims[0] < 0 {
-		return fmt.Errorf("%w: %s: %d rows (want 0 or more)", ErrInvalid, shape.Path(), dims[0])
+		return invalid(shape.Path(), "%d rows (want 0 or more)", dims[0])
 	}
 	s.info.FeatureBytes = sparseBytes
 	s.features = func(int) (FeatureReader, error) { return s.sparseFeatures() }
@@ -265,13 +271,16 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	r.left = r.data.Elements()
 	switch {
 	case !r.indptr.Type.IsInteger() || len(r.indptr.Shape) != 1 || r.indptr.Shape[0] != s.info.Nodes+1:
-		err = fmt.Errorf("%w: %s: %s array of shape %v (want %d integers)", ErrInvalid, r.indptr.Path(), r.indptr.Type, r.indptr.Shape, s.info.Nodes+1)
-	case !r.indices.Type.IsInteger() || len(r.indices.Shape) != 1 || len(r.data.Shape) != 1 || r.indices.Shape[0] != r.left:
-		err = fmt.Errorf("%w: %s: %s indices %v of data %v (want an integer for each value)", ErrInvalid, r.path, r.indices.Type, r.indices.Shape, r.data.Shape)
+		err = invalid(r.indptr.Path(), "%s array of shape %v (want %d integers)", r.indptr.Type, r.indptr.Shape,
+			s.info.Nodes+1)
+	case !r.indices.Type.IsInteger() || len(r.indices.Shape) != 1 || len(r.data.Shape) != 1 ||
+		r.indices.Shape[0] != r.left:
+		err = invalid(r.path, "%s indices %v of data %v (want an integer for each value)", r.indices.Type,
+			r.indices.Shape, r.data.Shape)
 	default:
 		var first [1]int64
 		if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
-			err = fmt.Errorf("%w: %s: the first entry is %d (want 0)", ErrInvalid, r.indptr.Path(), first[0])
+			err = invalid(r.indptr.Path(), "the first entry is %d (want 0)", first[0])
 		}
 	}
 	if err != nil {
@@ -286,10 +295,8 @@ func (r *sparseReader) Read(ctx context.Context, dst []float32) error {
 	clear(dst)
 	for len(dst) > 0 {
 		n := min(int64(len(dst))/r.cols, sparseBlock)
-		if r.ptrs == nil {
-			r.ptrs = make([]int64, sparseBlock)
-		}
-		ptrs := r.ptrs[:n]
+		ptrs := slices.Grow(r.ptrs[:0], int(n))[:n]
+		r.ptrs = ptrs
 		if err := npy.Next(r.indptr, ptrs); err != nil {
 			return err
 		}
@@ -305,7 +312,7 @@ func (r *sparseReader) Read(ctx context.Context, dst []float32) error {
 
 func (r *sparseReader) readRow(dst []float32, end int64) error {
 	if end < r.ptr || end > r.data.Elements() || r.row == r.indptr.Elements()-2 && end != r.data.Elements() {
-		return fmt.Errorf("%w: %s: row %d ends at entry %d (want %d to %d)", ErrInvalid, r.indptr.Path(), r.row, end, r.ptr, r.data.Elements())
+		return invalid(r.indptr.Path(), "row %d ends at entry %d (want %d to %d)", r.row, end, r.ptr, r.data.Elements())
 	}
 	for ; r.ptr < end; r.ptr++ {
 		if r.at == len(r.values) {
@@ -315,7 +322,8 @@ func (r *sparseReader) readRow(dst []float32, end int64) error {
 		}
 		c := r.columns[r.at]
 		if uint64(c) >= uint64(r.cols) {
-			return fmt.Errorf("%w: %s: row %d has a value in column %d, but there are %d columns", ErrInvalid, r.indices.Path(), r.row, c, r.cols)
+			return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns", r.row, c,
+				r.cols)
 		}
 		dst[c] += r.values[r.at]
 		r.at++
@@ -326,7 +334,7 @@ func (r *sparseReader) readRow(dst []float32, end int64) error {
 
 func (r *sparseReader) refill() error {
 	if r.values == nil {
-		r.columns, r.values = make([]int64, sparseBlock), make([]float32, sparseBlock)
+		r.columns, r.values = make([]int64, min(sparseBlock, r.left)), make([]float32, min(sparseBlock, r.left))
 	}
 	n := min(sparseBlock, r.left)
 	r.columns, r.values, r.at, r.left = r.columns[:n], r.values[:n], 0, r.left-n

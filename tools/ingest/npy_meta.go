@@ -77,7 +77,8 @@ func (m *npyMeta) parse(text []byte) error {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	place := func(offset int64) string {
 		before := text[:offset]
-		return fmt.Sprintf("line %d, column %d", 1+bytes.Count(before, []byte("\n")), int(offset)-1-bytes.LastIndexByte(before, '\n'))
+		return fmt.Sprintf("line %d, column %d", 1+bytes.Count(before, []byte("\n")),
+			int(offset)-1-bytes.LastIndexByte(before, '\n'))
 	}
 	err := json.Unmarshal(text, m)
 	var syntax *json.SyntaxError
@@ -88,7 +89,8 @@ func (m *npyMeta) parse(text []byte) error {
 	case errors.As(err, &value) && value.Field == "":
 		return fmt.Errorf("found %s (want an object)", value.Value)
 	case errors.As(err, &value):
-		want := map[reflect.Kind]string{reflect.Int64: "a whole number", reflect.Bool: "true or false", reflect.String: "a string"}[value.Type.Kind()]
+		want := map[reflect.Kind]string{reflect.Int64: "a whole number", reflect.Bool: "true or false",
+			reflect.String: "a string"}[value.Type.Kind()]
 		return fmt.Errorf("%s: %s: found %s (want %s)", place(value.Offset), value.Field, value.Value, want)
 	case err != nil:
 		return err
@@ -119,10 +121,11 @@ func (m *npyMeta) parse(text []byte) error {
 // checkMeta compares meta.json with the arrays.
 func (s *arraySource) checkMeta(meta npyMeta) error {
 	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
-		return fmt.Errorf("%w: %s: num_nodes is %d, but the features have %d rows", ErrInvalid, s.path("meta.json"), *meta.Nodes, s.info.Nodes)
+		return invalid(s.path("meta.json"), "num_nodes is %d, but the features have %d rows", *meta.Nodes, s.info.Nodes)
 	}
 	if meta.Features != nil && *meta.Features != int64(s.info.Features) {
-		return fmt.Errorf("%w: %s: num_features is %d, but the features have %d columns", ErrInvalid, s.path("meta.json"), *meta.Features, s.info.Features)
+		return invalid(s.path("meta.json"), "num_features is %d, but the features have %d columns", *meta.Features,
+			s.info.Features)
 	}
 	return nil
 }

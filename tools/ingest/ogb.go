@@ -66,7 +66,9 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: %s: no folder raw%s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, dir, ogbRootHint(fsys, dir))
+		return nil, invalid(dir,
+			"no folder raw%s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)",
+			ogbRootHint(fsys, dir))
 	}
 	if err != nil {
 		return nil, err
@@ -77,10 +79,12 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 	}
 	for _, relations := range []string{"triplet-type-list", "edge_index_dict.npz"} {
 		if name := s.find(relations); name != "" {
-			return nil, fmt.Errorf("%w: %s: nodes and edges of several types (a heterogeneous graph) cannot be imported", ErrInvalid, s.path(name))
+			return nil, invalid(s.path(name),
+				"nodes and edges of several types (a heterogeneous graph) cannot be imported")
 		}
 	}
-	if s.edgeList, err = newEdgeList(fsys, "ogb", dir, w, NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
+	if s.edgeList, err = newEdgeList(fsys, "ogb", dir, w,
+		NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -119,7 +123,8 @@ func (s *ogbSource) need(name string) (path string, err error) {
 	if !strings.HasSuffix(name, ".npz") {
 		name += ".csv.gz"
 	}
-	return "", fmt.Errorf("%w: %s: no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", ErrInvalid, filepath.Join(s.dir, "raw"), name)
+	return "", invalid(filepath.Join(s.dir, "raw"),
+		"no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", name)
 }
 
 // identify looks a data set of n nodes up among the known ones, and decides where its features come from. own tells
@@ -137,13 +142,17 @@ func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err 
 		}
 	}
 	if s.info.Direction == UnknownDirection && o.Direction == UnknownDirection {
-		return false, fmt.Errorf("%w: %s is not a known OGB data set, so it is unknown whether its edges are stored in both directions: give --undirected to add the reverse of every edge, or --directed to take the edges as they are", ErrOptions, s.dir)
+		return false, badOptions("%s is not a known OGB data set, so it is unknown whether its edges are stored "+
+			"in both directions: give --undirected to add the reverse of every edge, or --directed to take the "+
+			"edges as they are", s.dir)
 	}
 	switch {
 	case own && o.Features != "":
-		return false, fmt.Errorf("%w: %s has features of its own: leave out --features", ErrOptions, s.dir)
+		return false, badOptions("%s has features of its own: leave out --features", s.dir)
 	case !own && o.Features == "" && features:
-		return false, fmt.Errorf("%w: %s: no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s a single 1", ErrInvalid, filepath.Join(s.dir, "raw"), Ones)
+		return false, invalid(filepath.Join(s.dir, "raw"),
+			"no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s "+
+				"a single 1", Ones)
 	}
 	return own, nil
 }
@@ -165,7 +174,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	}
 	s.info.noteLeft(filepath.Join(s.dir, "raw"), slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
 		base, ending, _ := strings.Cut(name, ".")
-		return slices.Contains([]string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}, base) || !slices.Contains(textEndings, ending)
+		return slices.Contains([]string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}, base) ||
+			!slices.Contains(textEndings, ending)
 	}))
 	path, err := s.need("node-label")
 	if err != nil {
@@ -182,7 +192,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		return err
 	}
 	edges := &textTable{header: numbered(2), fsys: s.fsys, path: path, sep: ',', id: -1}
-	if err := s.readEdges(ctx, edges, path, edgeColumns{header: edges.header, destination: 1, weight: -1}, sizes[1]); err != nil {
+	if err := s.readEdges(ctx, edges, path, edgeColumns{header: edges.header, destination: 1, weight: -1},
+		sizes[1]); err != nil {
 		return err
 	}
 	if !own {
@@ -213,7 +224,7 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	}
 	n, ok := parseUint(bytes.TrimSpace(line))
 	if !ok || n > most {
-		return 0, fmt.Errorf("%w: %s: line 1: found %.100q (want a number, at most %d)", ErrInvalid, path, line, most)
+		return 0, invalid(path, "line 1: found %.100q (want a number, at most %d)", line, most)
 	}
 	if _, err := t.next(); err == nil {
 		return 0, t.errorf("the data set has more than one graph (want one)")
@@ -238,7 +249,8 @@ func (s *ogbSource) openSplits() error {
 	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
 		path := filepath.Join(dir, e.Name())
 		if !printable(e.Name()) {
-			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file", ErrInvalid, path)
+			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file",
+				ErrInvalid, path)
 		}
 		names, paths = append(names, e.Name()), append(paths, path)
 	}

@@ -30,10 +30,10 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		}
 	}
 	if sizes[0] < 0 || sizes[0] > MaxNodes {
-		return fmt.Errorf("%w: %s: num_nodes_list: %d nodes (want 0 to %d)", ErrInvalid, path, sizes[0], int64(MaxNodes))
+		return invalid(path, "num_nodes_list: %d nodes (want 0 to %d)", sizes[0], int64(MaxNodes))
 	}
 	if sizes[1] < 0 || sizes[1] > format.MaxEdges {
-		return fmt.Errorf("%w: %s: num_edges_list: %d edges (want 0 to %d)", ErrInvalid, path, sizes[1], int64(format.MaxEdges))
+		return invalid(path, "num_edges_list: %d edges (want 0 to %d)", sizes[1], int64(format.MaxEdges))
 	}
 	own, err := s.identify(sizes[0], z.Has("node_feat"), o)
 	if err != nil {
@@ -43,19 +43,26 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	s.info.noteLeft(path, slices.DeleteFunc(z.Names(), func(name string) bool { return slices.Contains(used, name) }))
 	labels, err := s.need("node-label.npz")
 	if err == nil {
-		err = withArray(s.fsys, labels, "node_label", func(a *npy.Stream) error { return s.openArchiveLabels(labels, &a.Header, o.LabelsAs) })
+		err = withArray(s.fsys, labels, "node_label", func(a *npy.Stream) error {
+			return s.openArchiveLabels(labels,
+				&a.Header, o.LabelsAs)
+		})
 	}
 	if err != nil {
 		return err
 	}
-	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error { return s.readArrayEdges(ctx, a, sizes[1]) }); err != nil {
+	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error {
+		return s.readArrayEdges(ctx, a,
+			sizes[1])
+	}); err != nil {
 		return err
 	}
 	if !own {
 		return s.openFeatures(ctx)
 	}
 	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
-		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
+		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 ||
+			a.Shape[1] > format.MaxFeatures {
 			return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("numbers of %d nodes", s.info.Nodes))
 		}
 		if s.info.Features = int(a.Shape[1]); a.Fortran && s.info.Features > 1 {
@@ -81,7 +88,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) error {
 	place := path + ": node_label"
 	if h.Type == npy.Text {
-		return fmt.Errorf("%w: %s: an array of text (want numbers)", ErrInvalid, place)
+		return invalid(place, "an array of text (want numbers)")
 	}
 	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
 		return readLabels(as, path, labelColumns(h), to, func(sink *labelSink) error {
@@ -89,7 +96,8 @@ func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) e
 				if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
 					return fmt.Errorf("%s: %w", place, errChanged)
 				}
-				return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
+				return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) },
+					asNode)
 			})
 		})
 	}
@@ -117,7 +125,8 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 			if a.Type == npy.Uint64 {
 				id = fmt.Sprint(uint64(v))
 			}
-			return fmt.Errorf("%w: %s: edge %d has %s %s, but there are %d nodes", ErrInvalid, a.Path(), edge, [2]string{"source", "destination"}[column], id, s.info.Nodes)
+			return invalid(a.Path(), "edge %d has %s %s, but there are %d nodes", edge,
+				[2]string{"source", "destination"}[column], id, s.info.Nodes)
 		}
 		switch {
 		case !a.Fortran:

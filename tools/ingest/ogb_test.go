@@ -71,8 +71,9 @@ func binaryMembers() layout {
 // binaryOGB is smallOGB as arrays.
 func binaryOGB(members layout) layout {
 	l := layout{
-		"raw/data.npz":       archive(zip.Deflate, members),
-		"raw/node-label.npz": archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{2, 0, 1, 0, 1}, 5, 1)}),
+		"raw/data.npz": archive(zip.Deflate, members),
+		"raw/node-label.npz": archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{2, 0, 1, 0, 1}, 5,
+			1)}),
 	}
 	maps.Copy(l, ogbLists)
 	return l
@@ -109,12 +110,13 @@ func TestOGBIsReadInAllItsLayouts(t *testing.T) {
 	columns := with(with(binaryMembers(), "node_feat", fortran(array(npy.Float32, column, 5, 4))),
 		"edge_index", fortran(array(npy.Int64, []int64{0, 1, 1, 2, 4, 3, 4, 0}, 2, 4)))
 	for name, l := range map[string]layout{
-		"text":                              smallOGB(),
-		"text that is unpacked":             unpacked,
-		"deflated arrays":                   binaryOGB(binaryMembers()),
-		"stored arrays":                     stored,
-		"deflated arrays in Fortran order":  binaryOGB(columns),
-		"deflated arrays with small labels": with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"node_label": array(npy.Int8, []int8{2, 0, 1, 0, 1}, 5)})),
+		"text":                             smallOGB(),
+		"text that is unpacked":            unpacked,
+		"deflated arrays":                  binaryOGB(binaryMembers()),
+		"stored arrays":                    stored,
+		"deflated arrays in Fortran order": binaryOGB(columns),
+		"deflated arrays with small labels": with(binaryOGB(binaryMembers()), "raw/node-label.npz",
+			archive(zip.Deflate, layout{"node_label": array(npy.Int8, []int8{2, 0, 1, 0, 1}, 5)})),
 	} {
 		disk := l.put(t)
 		s, err := openOGB(disk, ogbDirected)
@@ -123,7 +125,8 @@ func TestOGBIsReadInAllItsLayouts(t *testing.T) {
 			continue
 		}
 		info := s.Info()
-		if info.Nodes != 5 || info.Features != 4 || info.Direction != UnknownDirection || info.Weighted || info.Input["splits"] != "time" {
+		if info.Nodes != 5 || info.Features != 4 || info.Direction != UnknownDirection || info.Weighted ||
+			info.Input["splits"] != "time" {
 			t.Errorf("%s: %+v", name, info)
 		}
 		for range 2 {
@@ -137,7 +140,8 @@ func TestOGBIsReadInAllItsLayouts(t *testing.T) {
 			}
 		}
 		rows, err := s.Rows(context.Background())
-		if err != nil || !slices.Equal(rows.Labels, []int32{2, 0, 1, 0, 1}) || !slices.Equal(rows.Splits, []uint8{1, 2, 0, 1, 3}) {
+		if err != nil || !slices.Equal(rows.Labels, []int32{2, 0, 1, 0, 1}) ||
+			!slices.Equal(rows.Splits, []uint8{1, 2, 0, 1, 3}) {
 			t.Errorf("%s: %+v, %v", name, rows, err)
 		}
 		s.Close()
@@ -184,11 +188,18 @@ func TestUnlabelledNodesAndSeveralTasks(t *testing.T) {
 		labels []int32
 		multi  []int8
 	}{
-		{"NaN", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{nan, 171, nan, 0, nan}, 5, 1)})), []int32{-1, 171, -1, 0, -1}, nil},
-		{"nan and nothing", with(smallOGB(), "raw/node-label.csv.gz", gzipped("nan\n171\n\n0\n-1\n")), []int32{-1, 171, -1, 0, -1}, nil},
-		{"nothing in the first row", with(smallOGB(), "raw/node-label.csv.gz", gzipped("\n171\n\n0\nnan")), []int32{-1, 171, -1, 0, -1}, nil},
-		{"two tasks", with(smallOGB(), "raw/node-label.csv.gz", gzipped("0,1\n1,1\n0,0\n,nan\n1,0\n")), nil, []int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
-		{"two tasks in an array", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{0, 1, 1, 1, 0, 0, nan, nan, 1, 0}, 5, 2)})), nil, []int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
+		{"NaN", with(binaryOGB(binaryMembers()), "raw/node-label.npz",
+			archive(zip.Deflate, layout{"node_label": array(npy.Float32, []float32{nan, 171, nan, 0, nan}, 5,
+				1)})), []int32{-1, 171, -1, 0, -1}, nil},
+		{"nan and nothing", with(smallOGB(), "raw/node-label.csv.gz", gzipped("nan\n171\n\n0\n-1\n")),
+			[]int32{-1, 171, -1, 0, -1}, nil},
+		{"nothing in the first row", with(smallOGB(), "raw/node-label.csv.gz", gzipped("\n171\n\n0\nnan")),
+			[]int32{-1, 171, -1, 0, -1}, nil},
+		{"two tasks", with(smallOGB(), "raw/node-label.csv.gz", gzipped("0,1\n1,1\n0,0\n,nan\n1,0\n")), nil,
+			[]int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
+		{"two tasks in an array", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate,
+			layout{"node_label": array(npy.Float32, []float32{0, 1, 1, 1, 0, 0, nan, nan, 1, 0}, 5,
+				2)})), nil, []int8{0, 1, 1, 1, 0, 0, -1, -1, 1, 0}},
 	} {
 		s, err := openOGB(c.files.put(t), ogbDirected)
 		if err != nil {
@@ -217,7 +228,8 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 			}
 			putFile(t, disk, path.Join("data", folder, name), data)
 		}
-		s, err := OpenOGB(context.Background(), disk, "data/"+folder+"/", ScratchOptions{Output: "out/graph"}, OGBOptions{})
+		s, err := OpenOGB(context.Background(), disk, "data/"+folder+"/", ScratchOptions{Output: "out/graph"},
+			OGBOptions{})
 		if err != nil {
 			t.Errorf("%s: %v", folder, err)
 			continue
@@ -227,19 +239,22 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 		}
 		s.Close()
 	}
-	for n, want := range map[int64]Direction{169_343: Directed, 2_449_029: Undirected, 132_534: Undirected, 111_059_956: Directed} {
+	for n, want := range map[int64]Direction{169_343: Directed, 2_449_029: Undirected, 132_534: Undirected,
+		111_059_956: Directed} {
 		s := &ogbSource{edgeList: &edgeList{}, dir: "in"}
 		if _, err := s.identify(n, true, OGBOptions{}); err != nil || s.info.Direction != want {
 			t.Errorf("%d nodes: %d, %v", n, s.info.Direction, err)
 		}
 	}
-	if _, err := openOGB(smallOGB().put(t), OGBOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--directed") {
+	if _, err := openOGB(smallOGB().put(t), OGBOptions{}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "--directed") {
 		t.Errorf("a data set that is not known: %v", err)
 	}
 }
 
 func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
-	for name, l := range map[string]layout{"text": with(smallOGB(), "raw/node-feat.csv.gz", nil), "arrays": binaryOGB(with(binaryMembers(), "node_feat", nil))} {
+	for name, l := range map[string]layout{"text": with(smallOGB(), "raw/node-feat.csv.gz", nil),
+		"arrays": binaryOGB(with(binaryMembers(), "node_feat", nil))} {
 		l["x.npy"] = array(npy.Float32, smallFeatures, 5, 4)
 		for _, c := range []struct {
 			features string
@@ -260,7 +275,8 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 	if theirs, err := proteins.identify(132_534, false, OGBOptions{}); theirs || err != nil {
 		t.Errorf("proteins: %v, %v", theirs, err)
 	}
-	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, Features: "in/x.npy"}); !errors.Is(err, ErrOptions) {
+	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, Features: "in/x.npy"}); !errors.Is(err,
+		ErrOptions) {
 		t.Errorf("features of both kinds: %v", err)
 	}
 }
@@ -281,45 +297,82 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 		{"no edges", with(smallOGB(), "raw/edge.csv.gz", nil), []string{"in/raw", "edge.csv.gz"}},
 		{"no features", with(smallOGB(), "raw/node-feat.csv.gz", nil), []string{"in/raw", "--features"}},
 		{"no labels", with(smallOGB(), "raw/node-label.csv.gz", nil), []string{"in/raw", "node-label.csv.gz"}},
-		{"heterogeneous", with(smallOGB(), "raw/triplet-type-list.csv.gz", gzipped("a,b,c\n")), []string{"in/raw/triplet-type-list.csv.gz", "heterogeneous"}},
-		{"heterogeneous arrays", with(smallOGB(), "raw/edge_index_dict.npz", []byte{1}), []string{"edge_index_dict.npz", "heterogeneous"}},
-		{"several graphs", text("raw/num-node-list.csv.gz", "5\n6\n"), []string{"in/raw/num-node-list.csv.gz: line 2", "more than one"}},
-		{"no count", text("raw/num-edge-list.csv.gz", "many\n"), []string{"in/raw/num-edge-list.csv.gz: line 1", `"many"`}},
-		{"a node out of range", text("raw/edge.csv.gz", "0,1\n1,5\n4,3\n4,0\n"), []string{"in/raw/edge.csv.gz: line 2", "no node 5", "5 nodes"}},
-		{"a header", text("raw/edge.csv.gz", "src,dst\n0,1\n1,2\n4,3\n"), []string{"in/raw/edge.csv.gz: line 1", `"src"`}},
+		{"heterogeneous", with(smallOGB(), "raw/triplet-type-list.csv.gz", gzipped("a,b,c\n")),
+			[]string{"in/raw/triplet-type-list.csv.gz", "heterogeneous"}},
+		{"heterogeneous arrays", with(smallOGB(), "raw/edge_index_dict.npz", []byte{1}),
+			[]string{"edge_index_dict.npz", "heterogeneous"}},
+		{"several graphs", text("raw/num-node-list.csv.gz", "5\n6\n"),
+			[]string{"in/raw/num-node-list.csv.gz: line 2", "more than one"}},
+		{"no count", text("raw/num-edge-list.csv.gz", "many\n"),
+			[]string{"in/raw/num-edge-list.csv.gz: line 1", `"many"`}},
+		{"a node out of range", text("raw/edge.csv.gz", "0,1\n1,5\n4,3\n4,0\n"),
+			[]string{"in/raw/edge.csv.gz: line 2", "no node 5", "5 nodes"}},
+		{"a header", text("raw/edge.csv.gz", "src,dst\n0,1\n1,2\n4,3\n"),
+			[]string{"in/raw/edge.csv.gz: line 1", `"src"`}},
 		{"an edge short", text("raw/edge.csv.gz", "0,1\n1,2\n4,3\n"), []string{"in/raw/edge.csv.gz", "3 of 4 edges"}},
-		{"an edge too many", text("raw/edge.csv.gz", "0,1\n1,2\n4,3\n4,0\n1,1\n"), []string{"in/raw/edge.csv.gz: line 5", "more than 4"}},
+		{"an edge too many", text("raw/edge.csv.gz", "0,1\n1,2\n4,3\n4,0\n1,1\n"),
+			[]string{"in/raw/edge.csv.gz: line 5", "more than 4"}},
 		{"none of four edges", text("raw/edge.csv.gz", ""), []string{"in/raw/edge.csv.gz", "0 of 4 edges"}},
-		{"an empty file of edges", with(smallOGB(), "raw/edge.csv.gz", []byte{}), []string{"in/raw/edge.csv.gz", "0 of 4 edges"}},
-		{"edges where there are none", text("raw/num-edge-list.csv.gz", "0\n"), []string{"in/raw/edge.csv.gz: line 1", "more than 0"}},
-		{"more nodes than 32 bits number", text("raw/num-node-list.csv.gz", "4294967296\n"), []string{"in/raw/num-node-list.csv.gz: line 1", "4294967295"}},
-		{"edges that are arrays by name alone", with(smallOGB(), "raw/edge.csv.gz", []byte{0x1f, 0x8b, 0}), []string{"in/raw/edge.csv.gz", "decompression failed"}},
-		{"a split under a name that cannot be printed", with(with(with(smallOGB(), "split/a\ab/train.csv", []byte("0")), "split/a\ab/valid.csv", []byte("1")), "split/a\ab/test.csv", []byte("2")), []string{`in/split/a\ab`, "printed"}},
-		{"no labels in arrays", with(binaryOGB(binaryMembers()), "raw/node-label.npz", nil), []string{"in/raw: no node-label.npz ("}},
-		{"edges less than none", arrays("num_edges_list", array(npy.Int64, []int64{-4}, 1)), []string{"in/raw/data.npz: num_edges_list: -4 edges"}},
-		{"a label beyond all", labels(array(npy.Float64, []float64{0, 1e300, 0, 0, 0}, 5, 1)), []string{"label 1e+300 of node 1"}},
-		{"edges of three", text("raw/edge.csv.gz", "0,1,2\n1,2,2\n4,3,2\n4,0,2\n"), []string{"in/raw/edge.csv.gz: line 1", "3 fields (want 2)"}},
-		{"features of four nodes", text("raw/node-feat.csv.gz", "1\n2\n3\n4\n"), []string{"in/raw/node-feat.csv.gz: line 4", "5 nodes"}},
-		{"features of six nodes", text("raw/node-feat.csv.gz", "1\n2\n3\n4\n5\n6\n"), []string{"in/raw/node-feat.csv.gz: line 6", "5 nodes"}},
-		{"a feature short", text("raw/node-feat.csv.gz", "1,2\n2,2\n3\n4,2\n5,2\n"), []string{"in/raw/node-feat.csv.gz: line 3", "1 fields (want 2)"}},
-		{"an empty feature", text("raw/node-feat.csv.gz", "1,2\n2,\n3,2\n4,2\n5,2\n"), []string{"in/raw/node-feat.csv.gz: line 2", "column 1"}},
-		{"labels of six nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n5\n6\n"), []string{"in/raw/node-label.csv.gz: line 6", "5 nodes"}},
-		{"labels of four nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n"), []string{"in/raw/node-label.csv.gz: line 4", "5 nodes"}},
-		{"a label below zero", text("raw/node-label.csv.gz", "1\n2\n-7\n4\n5\n"), []string{"in/raw/node-label.csv.gz: line 3", "label -7"}},
-		{"a split without a list", with(smallOGB(), "split/time/valid.csv.gz", nil), []string{"in/split/time", "valid"}},
-		{"a split of no node", text("split/time/test.csv.gz", "2\n9\n"), []string{"in/split/time/test.csv.gz: line 2", "no node 9"}},
-		{"a node in two lists", text("split/time/test.csv.gz", "2\n0\n"), []string{"in/split/time/test.csv.gz: line 2", "node 0", "twice"}},
-		{"truncated gzip", with(smallOGB(), "raw/edge.csv.gz", smallOGB()["raw/edge.csv.gz"][:20]), []string{"in/raw/edge.csv.gz", "decompression failed"}},
-		{"an array out of range", arrays("edge_index", array(npy.Int64, []int64{0, 1, 4, 4, 1, 2, 5, 0}, 2, 4)), []string{"in/raw/data.npz: edge_index", "edge 2 has destination 5", "5 nodes"}},
-		{"an array of negative ids", arrays("edge_index", array(npy.Int64, []int64{0, -1, 4, 4, 1, 2, 3, 0}, 2, 4)), []string{"edge 1 has source -1"}},
-		{"an array of 64-bit ids", arrays("edge_index", array(npy.Uint64, []uint64{0, 1, 4, 4, 1, 2, 3, math.MaxUint64}, 2, 4)), []string{"edge 3 has destination 18446744073709551615"}},
-		{"edges in pairs", arrays("edge_index", array(npy.Int64, make([]int64, 8), 4, 2)), []string{"in/raw/data.npz: edge_index", "[4 2]", "[2 4]"}},
-		{"an array of other nodes", arrays("node_feat", array(npy.Float32, make([]float32, 4), 4, 1)), []string{"in/raw/data.npz: node_feat", "5 nodes"}},
-		{"two graphs in arrays", arrays("num_nodes_list", array(npy.Int64, []int64{2, 3}, 2)), []string{"in/raw/data.npz: num_nodes_list", "one graph"}},
+		{"an empty file of edges", with(smallOGB(), "raw/edge.csv.gz", []byte{}),
+			[]string{"in/raw/edge.csv.gz", "0 of 4 edges"}},
+		{"edges where there are none", text("raw/num-edge-list.csv.gz", "0\n"),
+			[]string{"in/raw/edge.csv.gz: line 1", "more than 0"}},
+		{"more nodes than 32 bits number", text("raw/num-node-list.csv.gz", "4294967296\n"),
+			[]string{"in/raw/num-node-list.csv.gz: line 1", "4294967295"}},
+		{"edges that are arrays by name alone", with(smallOGB(), "raw/edge.csv.gz", []byte{0x1f, 0x8b, 0}),
+			[]string{"in/raw/edge.csv.gz", "decompression failed"}},
+		{"a split under a name that cannot be printed",
+			with(with(with(smallOGB(), "split/a\ab/train.csv", []byte("0")), "split/a\ab/valid.csv", []byte("1")),
+				"split/a\ab/test.csv", []byte("2")), []string{`in/split/a\ab`, "printed"}},
+		{"no labels in arrays", with(binaryOGB(binaryMembers()), "raw/node-label.npz", nil),
+			[]string{"in/raw: no node-label.npz ("}},
+		{"edges less than none", arrays("num_edges_list", array(npy.Int64, []int64{-4}, 1)),
+			[]string{"in/raw/data.npz: num_edges_list: -4 edges"}},
+		{"a label beyond all", labels(array(npy.Float64, []float64{0, 1e300, 0, 0, 0}, 5, 1)),
+			[]string{"label 1e+300 of node 1"}},
+		{"edges of three", text("raw/edge.csv.gz", "0,1,2\n1,2,2\n4,3,2\n4,0,2\n"),
+			[]string{"in/raw/edge.csv.gz: line 1", "3 fields (want 2)"}},
+		{"features of four nodes", text("raw/node-feat.csv.gz", "1\n2\n3\n4\n"),
+			[]string{"in/raw/node-feat.csv.gz: line 4", "5 nodes"}},
+		{"features of six nodes", text("raw/node-feat.csv.gz", "1\n2\n3\n4\n5\n6\n"),
+			[]string{"in/raw/node-feat.csv.gz: line 6", "5 nodes"}},
+		{"a feature short", text("raw/node-feat.csv.gz", "1,2\n2,2\n3\n4,2\n5,2\n"),
+			[]string{"in/raw/node-feat.csv.gz: line 3", "1 fields (want 2)"}},
+		{"an empty feature", text("raw/node-feat.csv.gz", "1,2\n2,\n3,2\n4,2\n5,2\n"),
+			[]string{"in/raw/node-feat.csv.gz: line 2", "column 1"}},
+		{"labels of six nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n5\n6\n"),
+			[]string{"in/raw/node-label.csv.gz: line 6", "5 nodes"}},
+		{"labels of four nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n"),
+			[]string{"in/raw/node-label.csv.gz: line 4", "5 nodes"}},
+		{"a label below zero", text("raw/node-label.csv.gz", "1\n2\n-7\n4\n5\n"),
+			[]string{"in/raw/node-label.csv.gz: line 3", "label -7"}},
+		{"a split without a list", with(smallOGB(), "split/time/valid.csv.gz", nil),
+			[]string{"in/split/time", "valid"}},
+		{"a split of no node", text("split/time/test.csv.gz", "2\n9\n"),
+			[]string{"in/split/time/test.csv.gz: line 2", "no node 9"}},
+		{"a node in two lists", text("split/time/test.csv.gz", "2\n0\n"),
+			[]string{"in/split/time/test.csv.gz: line 2", "node 0", "twice"}},
+		{"truncated gzip", with(smallOGB(), "raw/edge.csv.gz", smallOGB()["raw/edge.csv.gz"][:20]),
+			[]string{"in/raw/edge.csv.gz", "decompression failed"}},
+		{"an array out of range", arrays("edge_index", array(npy.Int64, []int64{0, 1, 4, 4, 1, 2, 5, 0}, 2, 4)),
+			[]string{"in/raw/data.npz: edge_index", "edge 2 has destination 5", "5 nodes"}},
+		{"an array of negative ids", arrays("edge_index", array(npy.Int64, []int64{0, -1, 4, 4, 1, 2, 3, 0}, 2, 4)),
+			[]string{"edge 1 has source -1"}},
+		{"an array of 64-bit ids", arrays("edge_index", array(npy.Uint64, []uint64{0, 1, 4, 4, 1, 2, 3, math.MaxUint64},
+			2, 4)), []string{"edge 3 has destination 18446744073709551615"}},
+		{"edges in pairs", arrays("edge_index", array(npy.Int64, make([]int64, 8), 4, 2)),
+			[]string{"in/raw/data.npz: edge_index", "[4 2]", "[2 4]"}},
+		{"an array of other nodes", arrays("node_feat", array(npy.Float32, make([]float32, 4), 4, 1)),
+			[]string{"in/raw/data.npz: node_feat", "5 nodes"}},
+		{"two graphs in arrays", arrays("num_nodes_list", array(npy.Int64, []int64{2, 3}, 2)),
+			[]string{"in/raw/data.npz: num_nodes_list", "one graph"}},
 		{"no edge_index", arrays("edge_index", nil), []string{"in/raw/data.npz: edge_index"}},
-		{"labels of other nodes in arrays", labels(array(npy.Float32, make([]float32, 4), 4, 1)), []string{"in/raw/node-label.npz: node_label", "5 nodes"}},
-		{"a label below zero in arrays", labels(array(npy.Float32, []float32{0, -7, 0, 0, 0}, 5, 1)), []string{"in/raw/node-label.npz: node_label", "label -7 of node 1"}},
-		{"labels under another name", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate, layout{"label": array(npy.Int8, make([]int8, 5), 5)})), []string{"in/raw/node-label.npz: node_label"}},
+		{"labels of other nodes in arrays", labels(array(npy.Float32, make([]float32, 4), 4, 1)),
+			[]string{"in/raw/node-label.npz: node_label", "5 nodes"}},
+		{"a label below zero in arrays", labels(array(npy.Float32, []float32{0, -7, 0, 0, 0}, 5, 1)),
+			[]string{"in/raw/node-label.npz: node_label", "label -7 of node 1"}},
+		{"labels under another name", with(binaryOGB(binaryMembers()), "raw/node-label.npz", archive(zip.Deflate,
+			layout{"label": array(npy.Int8, make([]int8, 5), 5)})), []string{"in/raw/node-label.npz: node_label"}},
 		{"a truncated archive", cut, []string{"in/raw/data.npz"}},
 	} {
 		disk := c.files.put(t)
@@ -331,13 +384,15 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 }
 
 func TestAFeatureThatCannotBeStoredIsNamedByItsLine(t *testing.T) {
-	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is not a finite float32`, "1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is not a finite float32`} {
+	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is not a finite float32`,
+		"1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is not a finite float32`} {
 		disk := with(smallOGB(), "raw/node-feat.csv.gz", gzipped(text)).put(t)
 		s, err := openOGB(disk, ogbDirected)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Run(context.Background(), disk, s, "out/graph", Options{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "in/raw/node-feat.csv.gz: "+want) {
+		if _, err := Run(context.Background(), disk, s, "out/graph", Options{}); !errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), "in/raw/node-feat.csv.gz: "+want) {
 			t.Errorf("%q: %v", text, err)
 		}
 		s.Close()

@@ -49,7 +49,8 @@ func parquetFile(columns ...parquetColumn) []byte {
 	rows := 0
 	for _, c := range columns {
 		leaf := func(physical, repetition int64, more ...thrift) thrift {
-			return structure(slices.Concat(append([]thrift{number(1, physical), number(3, repetition), name(4, c.name)}, more...)...))
+			return structure(slices.Concat(append([]thrift{number(1, physical), number(3, repetition), name(4, c.name)},
+				more...)...))
 		}
 		switch v := c.values.(type) {
 		case []int64:
@@ -64,7 +65,8 @@ func parquetFile(columns ...parquetColumn) []byte {
 			schema, rows = append(schema, leaf(6, 0, number(6, 0))), len(v)
 		case [][]float32:
 			rows = len(v)
-			schema = append(schema, structure(number(3, 1), name(4, c.name), number(5, 1)), structure(number(3, 2), name(4, "list"), number(5, 1)), leaf(4, 0))
+			schema = append(schema, structure(number(3, 1), name(4, c.name), number(5, 1)),
+				structure(number(3, 2), name(4, "list"), number(5, 1)), leaf(4, 0))
 		}
 	}
 	var groups []thrift
@@ -74,8 +76,10 @@ func parquetFile(columns ...parquetColumn) []byte {
 		for _, c := range columns {
 			cells, data := plainCells(c.values, first, end)
 			at, size := int64(len(out)), int64(len(data))
-			out = append(append(out, structure(number(1, 0), number(2, size), number(3, size), nested(5, number(1, cells), number(2, 0), number(3, 3), number(4, 3)))...), data...)
-			chunks = append(chunks, structure(nested(3, number(4, 0), number(5, cells), number(7, int64(len(out))-at), number(9, at))))
+			out = append(append(out, structure(number(1, 0), number(2, size), number(3, size), nested(5, number(1,
+				cells), number(2, 0), number(3, 3), number(4, 3)))...), data...)
+			chunks = append(chunks, structure(nested(3, number(4, 0), number(5, cells), number(7, int64(len(out))-at),
+				number(9, at))))
 		}
 		groups = append(groups, structure(list(1, chunks...), number(3, int64(end-first))))
 	}
@@ -131,7 +135,8 @@ func plainCells(values any, first, end int) (cells int64, data []byte) {
 // smallTables are smallLayout as tables.
 func smallTables() layout {
 	return layout{
-		"edges.parquet": parquetFile(parquetColumn{"source", []int64{0, 1, 4, 4}}, parquetColumn{"destination", []int64{1, 2, 3, 0}}),
+		"edges.parquet": parquetFile(parquetColumn{"source", []int64{0, 1, 4, 4}},
+			parquetColumn{"destination", []int64{1, 2, 3, 0}}),
 		"nodes.parquet": smallNodes(),
 	}
 }
@@ -176,7 +181,8 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 	edges := smallTables()["edges.parquet"]
 	half := parquetFile(parquetColumn{"source", []int64{4, 4}}, parquetColumn{"destination", []int64{3, 0}})
 	list := parquetColumn{"x", smallLists()}
-	label, split := parquetColumn{"y", []float64{0, 1, 2, math.NaN(), 1}}, parquetColumn{"split", []int64{0, 0, 1, -1, 2}}
+	label, split := parquetColumn{"y", []float64{0, 1, 2, math.NaN(), 1}}, parquetColumn{"split",
+		[]int64{0, 0, 1, -1, 2}}
 	for _, c := range []struct {
 		name  string
 		files layout
@@ -184,15 +190,21 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 	}{
 		{"columns", smallTables(), TableOptions{}},
 		{"a list", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(list, label, split)}, TableOptions{}},
-		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year", []int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string, 5)})}, TableOptions{NodeFiles: NodeFiles{Columns: Columns{ID: None}}}},
-		{"columns and an index of pandas", layout{"edges.parquet": edges, "nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, TableOptions{}},
+		{"a list and other columns", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(parquetColumn{"year",
+			[]int64{9, 9, 9, 9, 9}}, list, label, split, parquetColumn{"title", make([]string,
+			5)})}, TableOptions{NodeFiles: NodeFiles{Columns: Columns{ID: None}}}},
+		{"columns and an index of pandas", layout{"edges.parquet": edges,
+			"nodes.parquet": smallNodes(parquetColumn{"__index_level_0__", []int64{7, 7, 7, 7, 7}})}, TableOptions{}},
 		{"folders", layout{
 			"edges.parquet/b.parquet": half,
-			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}}, parquetColumn{"destination", []int64{1, 2}}, parquetColumn{"source", []int64{0, 1}}),
+			"edges.parquet/a.parquet": parquetFile(parquetColumn{"weightless", []int64{7, 7}},
+				parquetColumn{"destination", []int64{1, 2}}, parquetColumn{"source", []int64{0, 1}}),
 			"nodes.parquet/0.parquet": parquetFile(list, label, split),
 		}, TableOptions{}},
-		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split), "x.npy": arrays["node_feat.npy"]}, TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
-		{"edges and arrays", layout{"edges.parquet": edges, "x.npy": arrays["node_feat.npy"], "y.npy": arrays["node_label.npy"], "s.npy": arrays["splits.npy"]},
+		{"tables and arrays", layout{"edges.parquet": edges, "nodes.parquet": parquetFile(label, split),
+			"x.npy": arrays["node_feat.npy"]}, TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}},
+		{"edges and arrays", layout{"edges.parquet": edges, "x.npy": arrays["node_feat.npy"],
+			"y.npy": arrays["node_label.npy"], "s.npy": arrays["splits.npy"]},
 			TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy", Labels: "in/y.npy", Splits: "in/s.npy"}}},
 	} {
 		disk := c.files.put(t)
@@ -220,9 +232,12 @@ func TestTablesGiveTheGraphThatArraysGive(t *testing.T) {
 }
 
 func TestIDsOfTablesAreMapped(t *testing.T) {
-	edges := parquetFile(parquetColumn{"from", []string{"b", "c", "a"}}, parquetColumn{"to", []string{"c", "a", "b"}}, parquetColumn{"weight", []float64{2, 0.5, 1}})
+	edges := parquetFile(parquetColumn{"from", []string{"b", "c", "a"}}, parquetColumn{"to", []string{"c", "a", "b"}},
+		parquetColumn{"weight", []float64{2, 0.5, 1}})
 	nodes := func(names ...string) []byte {
-		return parquetFile(parquetColumn{"node_id", names}, parquetColumn{"labels", [][]float32{{0, 1}, {1, 0}, {1, float32(math.NaN())}, {0, 0}}}, parquetColumn{"f", []int64{10, 20, 30, 40}})
+		return parquetFile(parquetColumn{"node_id", names},
+			parquetColumn{"labels", [][]float32{{0, 1}, {1, 0}, {1, float32(math.NaN())}, {0, 0}}}, parquetColumn{"f",
+				[]int64{10, 20, 30, 40}})
 	}
 	for _, c := range []struct {
 		name      string
@@ -231,9 +246,12 @@ func TestIDsOfTablesAreMapped(t *testing.T) {
 		neighbors []uint32
 		features  []float32
 	}{
-		{"in the order of the nodes", layout{"edges.parquet": edges, "nodes.parquet": nodes("a", "b", "c", "alone")}, []string{"a", "b", "c", "alone"}, []uint32{2, 0, 1}, []float32{10, 20, 30, 40}},
-		{"as first seen", layout{"edges.parquet": edges}, []string{"b", "c", "a"}, []uint32{2, 0, 1}, []float32{1, 1, 1}},
-		{"that are large numbers", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{-5, 1 << 60}}, parquetColumn{"dst", []int64{1 << 60, -5}})},
+		{"in the order of the nodes", layout{"edges.parquet": edges, "nodes.parquet": nodes("a", "b", "c", "alone")},
+			[]string{"a", "b", "c", "alone"}, []uint32{2, 0, 1}, []float32{10, 20, 30, 40}},
+		{"as first seen", layout{"edges.parquet": edges}, []string{"b", "c", "a"}, []uint32{2, 0, 1},
+			[]float32{1, 1, 1}},
+		{"that are large numbers", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{-5, 1 << 60}},
+			parquetColumn{"dst", []int64{1 << 60, -5}})},
 			[]string{"-5", "1152921504606846976"}, []uint32{1, 0}, []float32{1, 1}},
 	} {
 		disk := c.files.put(t)
@@ -255,10 +273,12 @@ func TestIDsOfTablesAreMapped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(rows.OrigID, c.ids) || !slices.Equal(csc.Neighbors, c.neighbors) || !slices.Equal(storedFeatures(t, d), c.features) {
+		if !slices.Equal(rows.OrigID, c.ids) || !slices.Equal(csc.Neighbors, c.neighbors) ||
+			!slices.Equal(storedFeatures(t, d), c.features) {
 			t.Errorf("%s: %v, %v, %v", c.name, rows.OrigID, csc.Neighbors, storedFeatures(t, d))
 		}
-		if strings.HasPrefix(c.name, "in") && (!slices.Equal(rows.MultiLabels, []int8{0, 1, 1, 0, 1, -1, 0, 0}) || !slices.Equal(csc.Weights, []float32{0.5, 1, 2})) {
+		if strings.HasPrefix(c.name, "in") && (!slices.Equal(rows.MultiLabels, []int8{0, 1, 1, 0, 1, -1, 0, 0}) ||
+			!slices.Equal(csc.Weights, []float32{0.5, 1, 2})) {
 			t.Errorf("%s: %v, %v", c.name, rows.MultiLabels, csc.Weights)
 		}
 		csc.Close()
@@ -282,32 +302,66 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 		o     TableOptions
 		say   []string
 	}{
-		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, TableOptions{}, []string{"in/edges.parquet", "no Parquet file"}},
-		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), TableOptions{}, []string{"in/edges.parquet", `"source"`, "--ids map"}},
-		{"fractions as ids", ends([]float64{1, 1.5}, []float64{0, 0}), TableOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", "1.5", "whole number"}},
-		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), TableOptions{}, []string{"in/edges.parquet: row 3", "column destination", "is null"}},
-		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), TableOptions{}, []string{"in/edges.parquet: row 3", `"-1"`}},
-		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1, 1})["edges.parquet"]), TableOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
-		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]), TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1", "node 5 has no features"}},
-		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst", five}, parquetColumn{"w", []float32{1, 1, 1, 1, -2}})}, TableOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
-		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst", []int64{0}}, parquetColumn{"w", []string{"1"}})}, TableOptions{}, []string{"in/edges.parquet", `"w"`, "numbers"}},
-		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), TableOptions{}, []string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
-		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), TableOptions{MapIDs: true}, []string{"in/nodes.parquet: row 4", `id "0" is there twice`}},
-		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature), TableOptions{}, []string{"in/nodes.parquet: row 1", "column id", "is null"}},
-		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet", ends([]int64{1, 6}, []int64{2, 2})["edges.parquet"]), TableOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
-		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3], lists[4]}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "column x", "4 values"}},
-		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
-		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3], lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 2", "3 values"}},
-		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
-		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column x", "is null"}},
-		{"no feature", nodes(parquetColumn{"id", five}, parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1), nil}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "column f", "is null"}},
-		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column f", "1e+300"}},
-		{"a label of text that is to be a value", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d", "e"}}), TableOptions{NodeFiles: NodeFiles{LabelsAs: LabelsAsValues}}, []string{"in/nodes.parquet: row 0", `label "a" is no number`}},
-		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "label -7"}},
-		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0, 1}}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
-		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0}}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
-		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}), TableOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
-		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0.5, 0}}), TableOptions{}, []string{"in/nodes.parquet: row 3", "column split", "0.5"}},
+		{"no table", layout{"edges.parquet": []byte("0,1\n1,2\n2,3\n")}, TableOptions{},
+			[]string{"in/edges.parquet", "no Parquet file"}},
+		{"text as numbers of nodes", ends([]string{"a"}, []string{"b"}), TableOptions{},
+			[]string{"in/edges.parquet", `"source"`, "--ids map"}},
+		{"fractions as ids", ends([]float64{1, 1.5}, []float64{0, 0}), TableOptions{MapIDs: true},
+			[]string{"in/edges.parquet: row 1", "1.5", "whole number"}},
+		{"an edge without an end", ends([]int64{0, 1, 2, 3}, []any{int64(1), int64(1), int64(1), nil}), TableOptions{},
+			[]string{"in/edges.parquet: row 3", "column destination", "is null"}},
+		{"an end below zero", ends([]int64{0, 0, 0, -1}, []int64{1, 1, 1, 1}), TableOptions{},
+			[]string{"in/edges.parquet: row 3", `"-1"`}},
+		{"an end beyond the nodes", with(nodes(feature), "edges.parquet", ends([]int64{0, 5}, []int64{1,
+			1})["edges.parquet"]), TableOptions{}, []string{"in/edges.parquet: row 1", "no node 5"}},
+		{"an end beyond an array", with(ends([]int64{0, 5}, []int64{1, 1}), "x.npy", smallLayout()["node_feat.npy"]),
+			TableOptions{NodeFiles: NodeFiles{Features: "in/x.npy"}}, []string{"in/edges.parquet: row 1",
+				"node 5 has no features"}},
+		{"a weight below zero", layout{"edges.parquet": parquetFile(parquetColumn{"src", five}, parquetColumn{"dst",
+			five}, parquetColumn{"w", []float32{1, 1, 1, 1,
+			-2}})}, TableOptions{}, []string{"in/edges.parquet: row 4", "weight -2"}},
+		{"weights of text", layout{"edges.parquet": parquetFile(parquetColumn{"src", []int64{0}}, parquetColumn{"dst",
+			[]int64{0}}, parquetColumn{"w", []string{"1"}})}, TableOptions{},
+			[]string{"in/edges.parquet", `"w"`, "numbers"}},
+		{"ids in another order", nodes(parquetColumn{"id", []int64{0, 1, 3, 2, 4}}, feature), TableOptions{},
+			[]string{"in/nodes.parquet: row 2", "id 3", "--ids map"}},
+		{"an id twice", nodes(parquetColumn{"id", []int64{0, 1, 2, 3, 0}}, feature), TableOptions{MapIDs: true},
+			[]string{"in/nodes.parquet: row 4", `id "0" is there twice`}},
+		{"a node without an id", nodes(parquetColumn{"id", []any{int64(0), nil, nil, nil, nil}}, feature),
+			TableOptions{}, []string{"in/nodes.parquet: row 1", "column id", "is null"}},
+		{"an edge of no id", with(nodes(parquetColumn{"id", []int64{1, 2, 3, 4, 5}}, feature), "edges.parquet",
+			ends([]int64{1, 6}, []int64{2,
+				2})["edges.parquet"]), TableOptions{MapIDs: true}, []string{"in/edges.parquet: row 1", `id "6"`}},
+		{"lists of other lengths", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2][:3], lists[3],
+			lists[4]}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "column x", "4 values"}},
+		{"a list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1], lists[2][:3]}}),
+			"edges.parquet", ends([]int64{0},
+				[]int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "3 values"}},
+		{"a last list that is longer", with(nodes(parquetColumn{"x", [][]float32{lists[0][:3], lists[1][:3],
+			lists[2]}}), "edges.parquet", ends([]int64{0}, []int64{1})["edges.parquet"]), TableOptions{},
+			[]string{"in/nodes.parquet: row 2", "3 values"}},
+		{"a last list that is shorter", with(nodes(parquetColumn{"x", [][]float32{lists[0], lists[1][:3]}}),
+			"edges.parquet", ends([]int64{0},
+				[]int64{1})["edges.parquet"]), TableOptions{}, []string{"in/nodes.parquet: row 1", "4 values"}},
+		{"no list", nodes(parquetColumn{"x", [][]float32{lists[0], lists[1], lists[2], nil, lists[4]}}), TableOptions{},
+			[]string{"in/nodes.parquet: row 3", "column x", "is null"}},
+		{"no feature", nodes(parquetColumn{"id", five}, parquetColumn{"f", []any{int64(1), int64(1), int64(1), int64(1),
+			nil}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "column f", "is null"}},
+		{"a feature beyond float32", nodes(parquetColumn{"f", []float64{1, 1, 1, 1e300, 1}}), TableOptions{},
+			[]string{"in/nodes.parquet: row 3", "column f", "1e+300"}},
+		{"a label of text that is to be a value", nodes(feature, parquetColumn{"label", []string{"a", "b", "c", "d",
+			"e"}}), TableOptions{NodeFiles: NodeFiles{LabelsAs: LabelsAsValues}},
+			[]string{"in/nodes.parquet: row 0", `label "a" is no number`}},
+		{"a label below zero", nodes(feature, parquetColumn{"label", []int64{0, 0, 0, 0, -7}}), TableOptions{},
+			[]string{"in/nodes.parquet: row 4", "label -7"}},
+		{"labels of other lengths", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0}, {0, 1}, {0,
+			1}}}), TableOptions{}, []string{"in/nodes.parquet: row 2", "2 values"}},
+		{"a last label of another length", nodes(feature, parquetColumn{"label", [][]float32{{0, 1}, {0, 1}, {0, 1}, {0,
+			1}, {0}}}), TableOptions{}, []string{"in/nodes.parquet: row 4", "2 values"}},
+		{"an unknown part", nodes(feature, parquetColumn{"split", []string{"train", "trial", "", "", ""}}),
+			TableOptions{}, []string{"in/nodes.parquet: row 1", `split "trial"`}},
+		{"splits of fractions", nodes(feature, parquetColumn{"split", []float64{0, 0, 0, 0.5, 0}}), TableOptions{},
+			[]string{"in/nodes.parquet: row 3", "column split", "0.5"}},
 	} {
 		disk := c.files.put(t)
 		s, err := openParquet(disk, c.o)
@@ -328,23 +382,27 @@ func TestTablesThatAreNoGraphAreRefused(t *testing.T) {
 		"two sources of labels":         {smallTables(), TableOptions{NodeFiles: NodeFiles{Labels: "in/x.npy"}}},
 		"two sources of splits":         {smallTables(), TableOptions{NodeFiles: NodeFiles{Splits: "in/x.npy"}}},
 		"mapped ids that are not there": {nodes(feature), TableOptions{MapIDs: true}},
-		"no destinations":               {layout{"edges.parquet": parquetFile(parquetColumn{"source", five})}, TableOptions{}},
-		"two sources":                   {layout{"edges.parquet": parquetFile(parquetColumn{"source", five}, parquetColumn{"src", five}, parquetColumn{"dst", five})}, TableOptions{}},
-		"two lists":                     {nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), TableOptions{}},
-		"ids under another name":        {nodes(parquetColumn{"nr", five}, feature), TableOptions{}},
+		"no destinations": {layout{"edges.parquet": parquetFile(parquetColumn{"source", five})},
+			TableOptions{}},
+		"two sources": {layout{"edges.parquet": parquetFile(parquetColumn{"source", five},
+			parquetColumn{"src", five}, parquetColumn{"dst", five})}, TableOptions{}},
+		"two lists":              {nodes(parquetColumn{"x", lists}, parquetColumn{"z", lists}), TableOptions{}},
+		"ids under another name": {nodes(parquetColumn{"nr", five}, feature), TableOptions{}},
 	} {
 		if _, err := openParquet(c.files.put(t), c.o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := openParquet(layout{"nodes.parquet": smallNodes()}.put(t), TableOptions{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "edges.parquet") {
+	if _, err := openParquet(layout{"nodes.parquet": smallNodes()}.put(t), TableOptions{}); !errors.Is(err,
+		fs.ErrNotExist) || !strings.Contains(err.Error(), "edges.parquet") {
 		t.Errorf("no edges: %v", err)
 	}
 }
 
 func TestNoFaultOfTheDiskIsBlamedOnTables(t *testing.T) {
 	importTables := func(fsys vfs.FS, force bool) error {
-		s, err := OpenParquet(context.Background(), fsys, "in", ScratchOptions{Output: "out/graph", Force: force}, TableOptions{})
+		s, err := OpenParquet(context.Background(), fsys, "in", ScratchOptions{Output: "out/graph", Force: force},
+			TableOptions{})
 		if err != nil {
 			return err
 		}
@@ -379,7 +437,8 @@ func TestAnImportOfTablesCanBeCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	disk := smallTables().put(t)
-	if _, err := OpenParquet(ctx, disk, "in", ScratchOptions{Output: "out/graph"}, TableOptions{}); !errors.Is(err, context.Canceled) || len(files(t, disk, "out")) > 0 {
+	if _, err := OpenParquet(ctx, disk, "in", ScratchOptions{Output: "out/graph"}, TableOptions{}); !errors.Is(err,
+		context.Canceled) || len(files(t, disk, "out")) > 0 {
 		t.Error(err)
 	}
 	if _, err := openParquet(disk, TableOptions{}); errors.Is(err, format.ErrExists) {
@@ -406,7 +465,8 @@ func TestTablesAreOpenedOnceHoweverManyColumnsTheyHave(t *testing.T) {
 		for part := range 3 {
 			var features []parquetColumn
 			for c := range columns {
-				features = append(features, parquetColumn{fmt.Sprint("f", c), []float32{float32(c), float32(part), 2, 3, 4}})
+				features = append(features, parquetColumn{fmt.Sprint("f", c), []float32{float32(c), float32(part), 2, 3,
+					4}})
 			}
 			files[fmt.Sprintf("nodes.parquet/part-%d.parquet", part)] = parquetFile(features...)
 		}
@@ -420,7 +480,8 @@ func TestTablesAreOpenedOnceHoweverManyColumnsTheyHave(t *testing.T) {
 			t.Fatal(err)
 		}
 		if count.Opened() != 4 || count.Read() > bytes || count.Read() < bytes/2 {
-			t.Errorf("%d columns: %d files of 4 were opened, and %d bytes of %d read", columns, count.Opened(), count.Read(), bytes)
+			t.Errorf("%d columns: %d files of 4 were opened, and %d bytes of %d read", columns, count.Opened(),
+				count.Read(), bytes)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -433,8 +494,10 @@ func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
 	part := func(ids []int64, rows ...float32) []byte {
 		return parquetFile(parquetColumn{"id", ids}, parquetColumn{"a", rows})
 	}
-	unnamed := layout{"edges.parquet": table["edges.parquet"], "nodes.parquet/split=train/a.parquet": parquetFile(parquetColumn{"a", []float32{1, 2, 3, 4, 5}})}
-	if _, err := openParquet(unnamed.put(t), TableOptions{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "--id-column") {
+	unnamed := layout{"edges.parquet": table["edges.parquet"],
+		"nodes.parquet/split=train/a.parquet": parquetFile(parquetColumn{"a", []float32{1, 2, 3, 4, 5}})}
+	if _, err := openParquet(unnamed.put(t), TableOptions{}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "--id-column") {
 		t.Errorf("rows of folders without ids: %v", err)
 	}
 	disk := layout{
@@ -456,7 +519,8 @@ func TestKeysOfFoldersAreNoFeatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(rows.Splits, []uint8{1, 1, 2, 3, 3}) || !slices.Equal(storedFeatures(t, d), []float32{1, 2, 3, 4, 5}) {
+	if !slices.Equal(rows.Splits, []uint8{1, 1, 2, 3, 3}) ||
+		!slices.Equal(storedFeatures(t, d), []float32{1, 2, 3, 4, 5}) {
 		t.Errorf("splits %v, features %v", rows.Splits, storedFeatures(t, d))
 	}
 	if notes := strings.Join(s.Info().Notes, "\n"); !strings.Contains(notes, "left out: year") {

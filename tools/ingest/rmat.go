@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 
@@ -27,11 +26,11 @@ func RMAT(o RMATOptions) (Source, error) {
 	}
 	for _, p := range []float64{o.A, o.B, o.C, o.D} {
 		if !(p >= 0) {
-			return nil, fmt.Errorf("%w: --quadrants: probability %v (want 0 to 1)", ErrOptions, p)
+			return nil, badOptions("--quadrants: probability %v (want 0 to 1)", p)
 		}
 	}
 	if sum := o.A + o.B + o.C + o.D; math.Abs(sum-1) > 1e-6 {
-		return nil, fmt.Errorf("%w: --quadrants: the probabilities add up to %v (want 1)", ErrOptions, sum)
+		return nil, badOptions("--quadrants: the probabilities add up to %v (want 1)", sum)
 	}
 	direction := Directed
 	if o.Undirected {

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -29,13 +28,13 @@ func SBM(o SBMOptions) (Source, error) {
 		return nil, err
 	}
 	if !(o.Homophily >= 0 && o.Homophily <= 1) {
-		return nil, fmt.Errorf("%w: --homophily %v (want 0 to 1)", ErrOptions, o.Homophily)
+		return nil, badOptions("--homophily %v (want 0 to 1)", o.Homophily)
 	}
 	if !(o.Separation >= 0 && o.Separation <= 1e6) {
-		return nil, fmt.Errorf("%w: --separation %v (want 0 to 1e6)", ErrOptions, o.Separation)
+		return nil, badOptions("--separation %v (want 0 to 1e6)", o.Separation)
 	}
 	if means := int64(o.Classes) * int64(o.Features); means > maxMeans {
-		return nil, fmt.Errorf("%w: --classes %d times --features %d is more than %d", ErrOptions, o.Classes, o.Features, maxMeans)
+		return nil, badOptions("--classes %d times --features %d is more than %d", o.Classes, o.Features, maxMeans)
 	}
 	s := newSynthetic("sbm", o.GenerateOptions, Undirected)
 	s.info.Input["homophily"] = formatFloat(o.Homophily)

@@ -245,7 +245,8 @@ func (s *scratch) newRows(cols int64) (*scratchRows, error) {
 // put writes a row. Its error names no file: the caller adds it.
 func (r *scratchRows) put(row int64, values []float32) error {
 	if bytes := row / 8; r.scratch.MemoryBytes > 0 && bytes > r.scratch.MemoryBytes {
-		return fmt.Errorf("%w: a bit for each of %d nodes with features needs %v of memory, and %v may be used (raise --memory)", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.scratch.MemoryBytes))
+		return fmt.Errorf("%w: a bit for each of %d nodes with features needs %v of memory, and %v may be used "+
+			"(raise --memory)", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.scratch.MemoryBytes))
 	}
 	if r.seen.set(row) {
 		return errTwice

@@ -24,6 +24,15 @@ var ErrInvalid = npy.ErrInvalid
 // ErrOptions is returned when options are out of range, or contradict each other or what the input says of itself.
 var ErrOptions = errors.New("bad options")
 
+// invalid is ErrInvalid about a file, or a position in one.
+func invalid(where any, format string, args ...any) error {
+	return fmt.Errorf("%w: %v: %w", ErrInvalid, where, fmt.Errorf(format, args...))
+}
+
+func badOptions(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrOptions, fmt.Errorf(format, args...))
+}
+
 // MaxNodes is the largest number of nodes: ids are uint32.
 const MaxNodes = 1<<32 - 1
 

@@ -194,7 +194,8 @@ func errRows(r rows, row, nodes int64) error {
 }
 
 // eachValue calls body with value k of every node, in some columns.
-func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64, body func(node int64, k int, c cell) error) error {
+func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64,
+	body func(node int64, k int, c cell) error) error {
 	n, err := t.values(columns)
 	if err != nil {
 		return err

@@ -59,16 +59,16 @@ func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
 	n := &nodeTable{table: t, path: t.Path, byRow: true, columnwise: true}
 	var err error
 	if n.nodeColumns, err = t.nodeColumns(values, o, wanted{features: true, labels: true, splits: true}); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, t.Path, err)
+		return nil, badOptions("%s: %w", t.Path, err)
 	}
 	switch {
 	case n.id < 0 && t.Keyed():
-		err = fmt.Errorf("%w: %s: its rows are in the order of its key=value folders, so a column must hold the ids of the nodes: name it with --%s",
-			ErrOptions, t.Path, idRole.flag)
+		err = badOptions("%s: its rows are in the order of its key=value folders, so a column must hold the ids "+
+			"of the nodes: name it with --%s", t.Path, idRole.flag)
 	case n.id < 0 && t.mapped:
-		err = fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, t.Path, idRole.flag)
+		err = badOptions("%s: --ids map needs a column of ids: name it with --%s", t.Path, idRole.flag)
 	case t.Rows > MaxNodes:
-		err = fmt.Errorf("%w: %s: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, t.Path, t.Rows, int64(MaxNodes))
+		err = invalid(t.Path, "%d nodes (at most %d fit node ids of 32 bits)", t.Rows, int64(MaxNodes))
 	}
 	return n, err
 }
@@ -94,8 +94,8 @@ func (t *parquetTable) check(column int, as use) error {
 		}
 	case asLabel, asOneLabel:
 		if c.List && as == asOneLabel {
-			return fmt.Errorf("%w: %s: column %q is a list, which holds all labels: name it alone with --%s",
-				ErrOptions, t.Path, c.Name, labelRole.flag)
+			return badOptions("%s: column %q is a list, which holds all labels: name it alone with --%s", t.Path,
+				c.Name, labelRole.flag)
 		}
 		if c.Kind == parquet.Other || c.List && c.Kind == parquet.Text {
 			want = "numbers or text, or lists of numbers"
@@ -104,7 +104,7 @@ func (t *parquetTable) check(column int, as use) error {
 	if want == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: column %q is %s (want %s)", ErrInvalid, t.Path, c.Name, c.Type, want)
+	return invalid(t.Path, "column %q is %s (want %s)", c.Name, c.Type, want)
 }
 
 func (t *parquetTable) width(column int) (int, error) {
@@ -170,8 +170,8 @@ func (r *parquetRows) next() error {
 				return err
 			}
 			if r.cells[i] = cells; err != nil || cells.N != r.cells[0].N {
-				return fmt.Errorf("%w: %s: columns %q and %q have different lengths",
-					ErrInvalid, r.table.Path, r.column(0).Name, r.column(i).Name)
+				return invalid(r.table.Path, "columns %q and %q have different lengths", r.column(0).Name,
+					r.column(i).Name)
 			}
 		}
 	}
@@ -269,9 +269,10 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 	for _, own := range []struct {
 		columns    []int
 		flag, file string
-	}{{n.features, "features", l.files.Features}, {n.labels, "labels", l.files.Labels}, {n.splitColumns(), "splits", l.files.Splits}} {
+	}{{n.features, "features", l.files.Features}, {n.labels, "labels", l.files.Labels}, {n.splitColumns(), "splits",
+		l.files.Splits}} {
 		if own.columns != nil && own.file != "" {
-			return fmt.Errorf("%w: %s has %s of its own: leave out --%s", ErrOptions, path, own.flag, own.flag)
+			return badOptions("%s has %s of its own: leave out --%s", path, own.flag, own.flag)
 		}
 	}
 	l.noteNodes(n, true)
@@ -350,7 +351,8 @@ func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []i
 }
 
 // copyGroups writes the feature columns, in the order in which the files have them, and returns their sumElements.
-func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, columns []int, task progress.Task) (sum uint64, err error) {
+func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, columns []int,
+	task progress.Task) (sum uint64, err error) {
 	r, err := t.Read(t.columns[columns[0]])
 	if err != nil {
 		return 0, err

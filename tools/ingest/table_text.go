@@ -73,7 +73,7 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 		t.line = slices.Clone(line)
 		file.skipped, file.begun = t.line, true
 		if line, err = file.next(); err == io.EOF {
-			return nil, fmt.Errorf("%w: %s: the table has a header, but no rows", ErrInvalid, f.path)
+			return nil, invalid(f.path, "the table has a header, but no rows")
 		} else if err != nil {
 			return nil, err
 		}
@@ -91,11 +91,11 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 	}
 	n := &nodeTable{table: t, path: f.path}
 	if n.nodeColumns, err = t.nodeColumns(t.values, f.columns, f.want); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
+		return nil, badOptions("%s: %w", place, err)
 	}
 	t.id, n.byRow = n.id, n.id < 0
 	if n.byRow && ids.ids != nil {
-		return nil, fmt.Errorf("%w: %s: --ids map needs a column of ids: name it with --%s", ErrOptions, place, idRole.flag)
+		return nil, badOptions("%s: --ids map needs a column of ids: name it with --%s", place, idRole.flag)
 	}
 	for _, r := range []struct {
 		must  bool
@@ -110,8 +110,8 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 			return nil, file.errorf("one field (want an id and values)")
 		}
 		if r.must && r.found == 0 {
-			return nil, fmt.Errorf("%w: %s: no column is recognised by its name: name it with --%s (the columns are %s)",
-				ErrOptions, place, r.flag, t.all())
+			return nil, badOptions("%s: no column is recognised by its name: name it with --%s (the columns are %s)",
+				place, r.flag, t.all())
 		}
 	}
 	return n, nil
@@ -141,7 +141,7 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want wanted) bool {
 func firstLine(file *textFile) ([]byte, error) {
 	line, err := file.next()
 	if err == io.EOF {
-		err = fmt.Errorf("%w: %s: the table has no rows", ErrInvalid, file.path)
+		err = invalid(file.path, "the table has no rows")
 	}
 	return line, err
 }
@@ -176,10 +176,10 @@ func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c e
 		if t.named && o.Header == "" {
 			hint = "; if the line is an edge, give --header no"
 		}
-		return nil, c, fmt.Errorf("%w: %s: %w%s", ErrOptions, place, err, hint)
+		return nil, c, badOptions("%s: %w%s", place, err, hint)
 	}
 	if err := c.checkItems(o.Bipartite); err != nil {
-		return nil, c, fmt.Errorf("%w: %s: %w", ErrOptions, place, err)
+		return nil, c, badOptions("%s: %w", place, err)
 	}
 	return t, c, nil
 }
@@ -203,7 +203,8 @@ func (l *edgeList) readComments(t *textFile, o TableOptions) ([]byte, error) {
 		}
 		direction := map[string]Direction{"sym": Undirected, "asym": Directed, "bip": Undirected}[string(words[1])]
 		if string(words[1]) == "bip" && !o.Bipartite {
-			return nil, t.errorf("a bipartite graph, in which sources and destinations have ids of their own: give --ids bipartite")
+			return nil, t.errorf("a bipartite graph, in which sources and destinations have ids of their own: " +
+				"give --ids bipartite")
 		}
 		if direction != UnknownDirection {
 			l.info.Direction, l.info.DirectionFrom = direction, t.path+": line 1"
@@ -218,7 +219,8 @@ func (o TableOptions) namesEdges(h header, fields, next [][]byte) bool {
 	if len(fields) < 2 {
 		return false
 	}
-	if slices.ContainsFunc([]string{o.Columns.Source, o.Columns.Destination, o.Columns.Weight}, byName) || isIndex(h.names[0]) {
+	if slices.ContainsFunc([]string{o.Columns.Source, o.Columns.Destination, o.Columns.Weight}, byName) ||
+		isIndex(h.names[0]) {
 		return true
 	}
 	if len(h.withRoles(sourceRole)) > 0 && len(h.withRoles(destinationRole, itemRole)) > 0 {
@@ -266,7 +268,7 @@ func (t *textTable) width(column int) (int, error) {
 
 func (t *textTable) check(column int, as use) error {
 	if as == asSplit && t.isList(column) {
-		return fmt.Errorf("%w: %s: column %s is a list (want one split a node)", ErrInvalid, t.path, t.name(column))
+		return invalid(t.path, "column %s is a list (want one split a node)", t.name(column))
 	}
 	return nil
 }
@@ -309,7 +311,8 @@ func (r *textRows) next() error {
 	if r.isList {
 		column := r.columns[0]
 		if r.items = listItems(r.items[:0], r.fields[column]); len(r.items) != t.widths[column] {
-			return r.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(column), len(r.items), t.widths[column])
+			return r.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(column),
+				len(r.items), t.widths[column])
 		}
 	}
 	return nil
@@ -377,7 +380,8 @@ func isList(field []byte) bool {
 	}
 	items := listItems(nil, field)
 	bracketed := bytes.IndexByte([]byte("[({"), field[0]) >= 0
-	return (len(items) > 1 || bracketed && len(items) == 1) && !slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
+	return (len(items) > 1 || bracketed && len(items) == 1) &&
+		!slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
 }
 
 // isMissing tells whether a field is what tables have for a number that is not there.

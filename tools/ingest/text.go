@@ -62,7 +62,7 @@ func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
 		return nil, err
 	}
 	if len(t.rest) == 0 {
-		return nil, fmt.Errorf("%w: %s: a folder without text files part-* (want a folder that Spark wrote)", ErrInvalid, path)
+		return nil, invalid(path, "a folder without text files part-* (want a folder that Spark wrote)")
 	}
 	return t, t.openNext()
 }
@@ -106,7 +106,8 @@ func (t *textFile) openNext() (err error) {
 		}
 		t.r = bufio.NewReaderSize(z, 1<<18)
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(t.r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		z, err := zstd.NewReader(t.r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxZstdWindow))
 		if err != nil {
 			return t.readError(err)
 		}
@@ -117,11 +118,14 @@ func (t *textFile) openNext() (err error) {
 	start, _ := t.r.Peek(1 << 16) // an error shows when the first line is read
 	switch {
 	case isHTML(start[:min(len(start), 256)]):
-		return fmt.Errorf("%w: %s looks like an HTML page, not like data: was there an error when it was downloaded?", ErrInvalid, path)
+		return fmt.Errorf("%w: %s looks like an HTML page, not like data: was there an error when it was downloaded?",
+			ErrInvalid, path)
 	case isUTF16(start):
-		return fmt.Errorf("%w: %s is text in UTF-16, as Excel writes Unicode text: save it as CSV UTF-8, or convert it by iconv -f UTF-16 -t UTF-8", ErrInvalid, path)
+		return fmt.Errorf("%w: %s is text in UTF-16, as Excel writes Unicode text: save it as CSV UTF-8, or "+
+			"convert it by iconv -f UTF-16 -t UTF-8", ErrInvalid, path)
 	case bytes.IndexByte(start, '\n') < 0 && bytes.IndexByte(bytes.TrimRight(start, "\r"), '\r') >= 0:
-		return fmt.Errorf("%w: %s has lines that end with a carriage return alone, as on old Macintoshes: convert it by tr '\\r' '\\n'", ErrInvalid, path)
+		return fmt.Errorf("%w: %s has lines that end with a carriage return alone, as on old Macintoshes: convert "+
+			"it by tr '\\r' '\\n'", ErrInvalid, path)
 	}
 	return nil
 }
@@ -174,12 +178,12 @@ func (t *textFile) readError(err error) error {
 	if t.source.err != nil {
 		return t.source.err
 	}
-	return fmt.Errorf("%w: %s: after line %d: decompression failed: %w", ErrInvalid, t.path, t.number, err)
+	return invalid(t.path, "after line %d: decompression failed: %w", t.number, err)
 }
 
 // errorf is ErrInvalid about the line that next returned.
 func (t *textFile) errorf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s: line %d: %w", ErrInvalid, t.path, t.number, fmt.Errorf(format, args...))
+	return invalid(t.path, "line %d: %w", t.number, fmt.Errorf(format, args...))
 }
 
 // atLine puts the place of the line that next returned into an error about what the line says. Errors that are not

@@ -27,13 +27,15 @@ type topology struct {
 }
 
 func newTopology(src Source, info Info, reverses bool, o Options) *topology {
-	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: info.Weighted || o.Duplicates == SumDuplicates}
+	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: info.Weighted ||
+		o.Duplicates == SumDuplicates}
 }
 
 // write sorts the edges by destination and source, merges duplicates as asked, and writes the topology to w, the graph
 // in dir. It returns the number of edges stored. other is the bytes that the caller will write to dir afterwards, for
 // the check of free space.
-func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64, err error) {
+func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64,
+	err error) {
 	if err := t.count(ctx); err != nil {
 		return 0, err
 	}
@@ -149,7 +151,8 @@ func (t *topology) notes(stored int64) (notes []string) {
 }
 
 // errChanged is returned when a second reading of the edges differs from the first.
-var errChanged = fmt.Errorf("%w: the edges changed while they were read: leave the input as it is and import again", ErrInvalid)
+var errChanged = fmt.Errorf("%w: the edges changed while they were read: leave the input as it is and import again",
+	ErrInvalid)
 
 func errDegree(v uint64) error {
 	return fmt.Errorf("%w: node %d has more than %d in-neighbours", ErrInvalid, v, uint32(math.MaxUint32))
@@ -171,5 +174,7 @@ func (l *lowestNode) err(weights string) error {
 	if v == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: the weights of duplicate edges to node %d add up to more than float32 can hold (--duplicates merge keeps the first)", ErrInvalid, weights, v-1)
+	return invalid(weights,
+		"the weights of duplicate edges to node %d add up to more than float32 can hold (--duplicates merge keeps "+
+			"the first)", v-1)
 }

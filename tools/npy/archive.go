@@ -110,7 +110,8 @@ func (z *Archive) Stream(name string) (*Stream, error) {
 	h, err := ReadHeader(s.r)
 	if err == nil {
 		if want := uint64(h.Offset) + uint64(h.DataBytes()); f.UncompressedSize64 != want {
-			err = fmt.Errorf("%w: %s array of shape %v needs %d bytes, the member has %d", ErrInvalid, h.Type, h.Shape, want, f.UncompressedSize64)
+			err = fmt.Errorf("%w: %s array of shape %v needs %d bytes, the member has %d", ErrInvalid, h.Type, h.Shape,
+				want, f.UncompressedSize64)
 		}
 	}
 	if err != nil {

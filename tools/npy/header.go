@@ -164,7 +164,8 @@ func parseHeader(text string) (*Header, error) {
 		case p.err != nil:
 		case key == "descr":
 			if p.peek("[") {
-				return nil, errors.New("structured element types are not supported: store each field as an array of its own")
+				return nil, errors.New("structured element types are not supported: store each field as an array " +
+					"of its own")
 			}
 			p.err = firstError(p.err, h.setDescr(p.quoted()))
 		case key == "fortran_order":

@@ -61,7 +61,8 @@ func TestEveryTypeAndOrderOfNumPyReadsAsTheSameRows(t *testing.T) {
 	want := []float64{0, 1, 2, 3, 100, 127}
 	tested := 0
 	for name, data := range members(t) {
-		if !strings.HasPrefix(name, "c_") && !strings.HasPrefix(name, "fortran_") && !strings.HasPrefix(name, "version_") {
+		if !strings.HasPrefix(name, "c_") && !strings.HasPrefix(name, "fortran_") &&
+			!strings.HasPrefix(name, "version_") {
 			continue
 		}
 		tested++
@@ -175,7 +176,7 @@ func TestOfMembersOfOneNameTheLastIsRead(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readDense(file(t, data.Bytes())); err != nil || !slices.Equal(got, []float32{8}) {
+	if got, err := readDense(vfs.OS(), file(t, data.Bytes())); err != nil || !slices.Equal(got, []float32{8}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -190,7 +191,7 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 		for i := range data {
 			damaged := slices.Clone(data)
 			damaged[i] ^= 0x10
-			values, err := readDense(file(t, damaged))
+			values, err := readDense(inMemory(t, damaged), "a.npz")
 			switch {
 			case errors.Is(err, ErrInvalid):
 				refused++
@@ -204,15 +205,32 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 			t.Errorf("%s: only %d of %d damages were seen", path, refused, len(data))
 		}
 		for n := range data {
-			if _, err := readDense(file(t, data[:n])); !errors.Is(err, ErrInvalid) {
+			if _, err := readDense(inMemory(t, data[:n]), "a.npz"); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s cut to %d bytes: %v", path, n, err)
 			}
 		}
 	}
 }
 
-func readDense(path string) ([]float32, error) {
-	z, err := OpenArchive(vfs.OS(), path)
+// inMemory is a disk with the file a.npz.
+func inMemory(t testing.TB, data []byte) vfs.FS {
+	t.Helper()
+	disk := vfs.NewMem()
+	f, err := disk.Create("a.npz")
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
+		err = f.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return disk
+}
+
+func readDense(fsys vfs.FS, path string) ([]float32, error) {
+	z, err := OpenArchive(fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -289,14 +307,18 @@ func TestWhatCannotBeReadIsRefusedByName(t *testing.T) {
 		{"text behind", header("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)} + 1"), "after the dictionary"},
 		{"no tuple", header("{'descr': '<i4', 'fortran_order': False, 'shape': (1)}"), "no tuple"},
 		{"a negative size", header("{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"), "unreadable size"},
-		{"a size beyond 64 bits", header("{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}"), "unreadable size"},
-		{"an array beyond 64 bits", header("{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 0)}"), "too large"},
-		{"many dimensions", header("{'descr': '<i4', 'fortran_order': False, 'shape': (" + strings.Repeat("1,", 33) + ")}"), "dimensions"},
+		{"a size beyond 64 bits", header("{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}"),
+			"unreadable size"},
+		{"an array beyond 64 bits",
+			header("{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 0)}"), "too large"},
+		{"many dimensions", header("{'descr': '<i4', 'fortran_order': False, 'shape': (" + strings.Repeat("1,",
+			33) + ")}"), "dimensions"},
 		{"an open string", header("{'descr: "), "unreadable string"},
 		{"no comma", header("{'descr': '<i4' 'fortran_order': False, 'shape': (1,)}"), "no comma"},
 	} {
 		_, err := Open(vfs.OS(), file(t, c.data))
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.say) || !strings.Contains(err.Error(), "a.npy") {
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.say) ||
+			!strings.Contains(err.Error(), "a.npy") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -318,7 +340,8 @@ func TestAFileTruncatedWhileOpenIsRefused(t *testing.T) {
 	if err := os.Truncate(path, 140); err != nil {
 		t.Fatal(err)
 	}
-	if err := Read(a, make([]int64, 6), 0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "ends at byte 140") {
+	if err := Read(a, make([]int64, 6), 0); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "ends at byte 140") {
 		t.Error(err)
 	}
 }
@@ -337,10 +360,12 @@ func TestRawArraysHaveTheSizeOfTheirShape(t *testing.T) {
 	if err := ReadRows(a, got, 0); err != nil || !slices.Equal(got, []float32{1, 0, -2}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := OpenRaw(vfs.OS(), path, Float32, 2); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "needs a file of 8 bytes, found 6") {
+	if _, err := OpenRaw(vfs.OS(), path, Float32, 2); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "needs a file of 8 bytes, found 6") {
 		t.Error(err)
 	}
-	if _, err := OpenRaw(vfs.OS(), path, Float32, 1<<32, 1<<32); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "too large") {
+	if _, err := OpenRaw(vfs.OS(), path, Float32, 1<<32, 1<<32); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), "too large") {
 		t.Error(err)
 	}
 }
@@ -396,7 +421,8 @@ func FuzzHeader(f *testing.F) {
 			t.Errorf("header of %d bytes, data of %d", h.Offset, h.DataBytes())
 		}
 		again, err := ReadHeader(bytes.NewReader(AppendHeader(nil, h.Type, h.Width, h.Shape...)))
-		if len(h.Shape) < 8 && (err != nil || !slices.Equal(again.Shape, h.Shape) || again.Type != h.Type || again.Width != h.Width) {
+		if len(h.Shape) < 8 && (err != nil || !slices.Equal(again.Shape, h.Shape) || again.Type != h.Type ||
+			again.Width != h.Width) {
 			t.Errorf("%+v was written as %+v, %v", h, again, err)
 		}
 	})
@@ -416,7 +442,7 @@ func FuzzArchive(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readDense(path); err != nil && !errors.Is(err, ErrInvalid) {
+		if _, err := readDense(vfs.OS(), path); err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v is not ErrInvalid", err)
 		}
 	})

@@ -32,7 +32,8 @@ const (
 var codecs = []struct {
 	name  string
 	ratio int64 // greatest inflated size of a compressed byte; for the last three a generous bound
-}{{"nothing", 1}, {"snappy", 32}, {"gzip", 1100}, {"lzo", 0}, {"brotli", 1 << 16}, {"lz4", 256}, {"zstd", 1 << 16}, {"lz4_raw", 256}}
+}{{"nothing", 1}, {"snappy", 32}, {"gzip", 1100}, {"lzo", 0}, {"brotli", 1 << 16}, {"lz4", 256}, {"zstd",
+	1 << 16}, {"lz4_raw", 256}}
 
 func (c codec) String() string {
 	if c < 0 || int(c) >= len(codecs) {
@@ -47,7 +48,8 @@ func (c codec) ratio() int64 { return codecs[c].ratio }
 // check returns an error for a codec that cannot be read.
 func (c codec) check() error {
 	if c < 0 || int(c) >= len(codecs) || codecs[c].ratio == 0 {
-		return fmt.Errorf("it is compressed by %v; write it anew with snappy or zstd (gzip, brotli, lz4 and none are read too)", c)
+		return fmt.Errorf("it is compressed by %v; write it anew with snappy or zstd (gzip, brotli, lz4 and none "+
+			"are read too)", c)
 	}
 	return nil
 }

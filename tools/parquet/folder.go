@@ -39,7 +39,8 @@ func (t *Table) addFolder(fsys vfs.FS, path string, keys []key) error {
 	for _, e := range entries {
 		name := e.Name()
 		if kind := tableLogs[name]; kind != "" {
-			return fmt.Errorf("%w: %s: a table of %s, whose log in %s says which files count; write it anew as plain Parquet", ErrInvalid, path, kind, name)
+			return fmt.Errorf("%w: %s: a table of %s, whose log in %s says which files count; write it anew as "+
+				"plain Parquet", ErrInvalid, path, kind, name)
 		}
 		if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 			continue
@@ -64,7 +65,8 @@ func (t *Table) addFolder(fsys vfs.FS, path string, keys []key) error {
 		}
 		k, ok := parseKey(name)
 		if !ok {
-			return fmt.Errorf("%w: %s: a folder in a table, whose name is not key=value; take it away, or its files out of it", ErrInvalid, at)
+			return fmt.Errorf("%w: %s: a folder in a table, whose name is not key=value; take it away, or its "+
+				"files out of it", ErrInvalid, at)
 		}
 		if err := t.addFolder(fsys, at, append(slices.Clip(keys), k)); err != nil {
 			return err
@@ -119,10 +121,12 @@ func (t *Table) addKeys() error {
 		c := Column{Name: k.name, Kind: Integer, Type: "whole numbers in names of folders", Key: true, leaf: i}
 		for _, p := range t.parts {
 			if len(p.keys) != len(t.parts[0].keys) || p.keys[i].name != k.name {
-				return fmt.Errorf("%w: %s: it is not in a folder %s=..., as %s is", ErrInvalid, p.path, k.name, t.parts[0].path)
+				return fmt.Errorf("%w: %s: it is not in a folder %s=..., as %s is", ErrInvalid, p.path, k.name,
+					t.parts[0].path)
 			}
 			v := p.keys[i]
-			if n, err := strconv.ParseInt(v.value, 10, 64); !v.null && (err != nil || strconv.FormatInt(n, 10) != v.value) {
+			if n, err := strconv.ParseInt(v.value, 10, 64); !v.null &&
+				(err != nil || strconv.FormatInt(n, 10) != v.value) {
 				c.Kind, c.Type = Text, "text in names of folders"
 			}
 		}
@@ -132,7 +136,8 @@ func (t *Table) addKeys() error {
 	}
 	for _, p := range t.parts {
 		if len(p.keys) > len(t.parts[0].keys) {
-			return fmt.Errorf("%w: %s: it is in a folder %s=..., and %s is not", ErrInvalid, p.path, p.keys[len(t.parts[0].keys)].name, t.parts[0].path)
+			return fmt.Errorf("%w: %s: it is in a folder %s=..., and %s is not", ErrInvalid, p.path,
+				p.keys[len(t.parts[0].keys)].name, t.parts[0].path)
 		}
 	}
 	return nil

@@ -60,7 +60,8 @@ type allowance struct{ total, left int64 }
 
 func (a *allowance) take(bytes int64) error {
 	if a.left -= bytes; a.left < 0 {
-		return fmt.Errorf("%w: the metadata of the table take more than %v of memory (give more with --memory, or write fewer and larger row groups)", machine.ErrDoesNotFit, units.Bytes(a.total))
+		return fmt.Errorf("%w: the metadata of the table take more than %v of memory (give more with --memory, or "+
+			"write fewer and larger row groups)", machine.ErrDoesNotFit, units.Bytes(a.total))
 	}
 	return nil
 }

@@ -121,7 +121,8 @@ func (p *pages) next() (*page, error) {
 
 // check refuses a page whose sizes contradict each other or the codec, or exceed maxBytes.
 func (p *pages) check(h *page) error {
-	if h.kind < 0 || h.cells < 0 || h.repBytes < 0 || h.defBytes < 0 || h.repBytes > h.stored || h.defBytes > h.stored-h.repBytes || h.repBytes+h.defBytes > h.inflated {
+	if h.kind < 0 || h.cells < 0 || h.repBytes < 0 || h.defBytes < 0 || h.repBytes > h.stored ||
+		h.defBytes > h.stored-h.repBytes || h.repBytes+h.defBytes > h.inflated {
 		return errors.New("its header is not valid")
 	}
 	ratio := p.codec.ratio()
@@ -132,7 +133,9 @@ func (p *pages) check(h *page) error {
 		return fmt.Errorf("it says that %d bytes of %v inflate to %d", h.stored, p.codec, h.inflated)
 	}
 	if size := max(h.stored, h.inflated); size > p.maxBytes {
-		return fmt.Errorf("%w: the page has %v, and a page may have %v, 1/%d of the memory that may be used (give more with --memory, or write smaller pages)", machine.ErrDoesNotFit, units.Bytes(size), units.Bytes(p.maxBytes), memoryShare)
+		return fmt.Errorf("%w: the page has %v, and a page may have %v, 1/%d of the memory that may be used (give "+
+			"more with --memory, or write smaller pages)", machine.ErrDoesNotFit, units.Bytes(size),
+			units.Bytes(p.maxBytes), memoryShare)
 	}
 	return nil
 }

@@ -139,7 +139,8 @@ func TestWhatWritersWriteIsReadAsPyarrowReadsIt(t *testing.T) {
 
 func TestWhatIsNoValueIsNamedByItsType(t *testing.T) {
 	for file, types := range map[string]map[string]string{
-		"types": {"date": "date", "time": "time", "timestamp": "timestamp", "none": "null", "fixed_binary": "fixed-size binary", "map": "map", "lists": "list of lists",
+		"types": {"date": "date", "time": "time", "timestamp": "timestamp", "none": "null",
+			"fixed_binary": "fixed-size binary", "map": "map", "lists": "list of lists",
 			"structs": "list of structures", "struct": "structure"},
 		"spark_v1": {"int96": "int96 timestamp", "date": "date", "map": "map", "struct": "structure"},
 	} {
@@ -154,7 +155,8 @@ func TestWhatIsNoValueIsNamedByItsType(t *testing.T) {
 				t.Errorf("%s: %s is %+v", file, name, c)
 				continue
 			}
-			if _, err := table.Read(c); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprintf("column %q is a %s", name, want)) {
+			if _, err := table.Read(c); !errors.Is(err, ErrInvalid) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("column %q is a %s", name, want)) {
 				t.Errorf("%s: %s: %v", file, name, err)
 			}
 		}
@@ -294,7 +296,8 @@ func TestFilesBeyondThoseThatStayOpenAreReadToo(t *testing.T) {
 	if err := f.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := column(table, table.Find("text"), 100, last, last+1); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), changed) {
+	if _, err := column(table, table.Find("text"), 100, last, last+1); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), changed) {
 		t.Errorf("a file that has changed: %v", err)
 	}
 }
@@ -311,7 +314,8 @@ func TestFilesOfOneSchemaKeepItOnce(t *testing.T) {
 		bytes = append(bytes, table.Bytes())
 		table.Close()
 	}
-	if first, second := bytes[0], bytes[1]-bytes[0]; second < chunkBytes*15 || second > first/2 || bytes[2]-bytes[1] != second {
+	if first, second := bytes[0], bytes[1]-bytes[0]; second < chunkBytes*15 || second > first/2 ||
+		bytes[2]-bytes[1] != second {
 		t.Errorf("one, two and three files take %d bytes", bytes)
 	}
 }
@@ -326,7 +330,8 @@ func TestFilesWithoutTheColumnAreNamed(t *testing.T) {
 	if got, err := column(table, table.Find("i64"), 100, 0, 2); err != nil || len(got) != 48 {
 		t.Errorf("%d rows, %v", len(got), err)
 	}
-	if _, err := column(table, table.Find("f64"), 100, 0, 2); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `/x/b.parquet: no column "f64" of float64, as /x/a.parquet has`) {
+	if _, err := column(table, table.Find("f64"), 100, 0, 2); !errors.Is(err, ErrInvalid) ||
+		!strings.Contains(err.Error(), `/x/b.parquet: no column "f64" of float64, as /x/a.parquet has`) {
 		t.Error(err)
 	}
 }
@@ -337,13 +342,15 @@ func TestWhatIsNoTableIsNamed(t *testing.T) {
 		data []byte
 		say  string
 	}{
-		"nothing":        {nil, "no Parquet file"},
-		"text":           {bytes.Repeat([]byte("source,destination\n"), 10), "no Parquet file"},
-		"another footer": {append(bytes.Clone(small[:1000]), "\xff\xff\xff\x7fPAR1"...), "metadata of 2147483647 bytes"},
-		"encrypted":      {append(bytes.Clone(small[:1000]), "PARE"...), "encrypted"},
-		"cut off":        {small[:len(small)/2], "no Parquet file"},
+		"nothing": {nil, "no Parquet file"},
+		"text":    {bytes.Repeat([]byte("source,destination\n"), 10), "no Parquet file"},
+		"another footer": {append(bytes.Clone(small[:1000]), "\xff\xff\xff\x7fPAR1"...),
+			"metadata of 2147483647 bytes"},
+		"encrypted": {append(bytes.Clone(small[:1000]), "PARE"...), "encrypted"},
+		"cut off":   {small[:len(small)/2], "no Parquet file"},
 	} {
-		if _, err := readAll(disk(t, map[string][]byte{"/x.parquet": c.data}), "/x.parquet", 0); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "/x.parquet: ") || !strings.Contains(err.Error(), c.say) {
+		if _, err := readAll(disk(t, map[string][]byte{"/x.parquet": c.data}), "/x.parquet", 0); !errors.Is(err,
+			ErrInvalid) || !strings.Contains(err.Error(), "/x.parquet: ") || !strings.Contains(err.Error(), c.say) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -50,7 +50,8 @@ func (c *Cells) Number(i int) float64 {
 }
 
 // errText is returned when the texts of one call of Next exceed the memory for a page.
-var errText = fmt.Errorf("%w: texts of some thousand rows take more than 1/%d of the memory that may be used (give more with --memory)", machine.ErrDoesNotFit, memoryShare)
+var errText = fmt.Errorf("%w: texts of some thousand rows take more than 1/%d of the memory that may be used "+
+	"(give more with --memory)", machine.ErrDoesNotFit, memoryShare)
 
 // Reader reads one column of a table, from the first row to the last.
 type Reader struct {
@@ -88,7 +89,8 @@ func (t *Table) Read(c *Column) (*Reader, error) {
 // the same memory for pages again.
 func (r *Reader) Restart(c *Column, first, end int) error {
 	if c.Kind == Other {
-		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as numbers or text", ErrInvalid, r.table.Path, c.Name, c.Type)
+		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as "+
+			"numbers or text", ErrInvalid, r.table.Path, c.Name, c.Type)
 	}
 	r.wanted, r.group, r.end = *c, first, end
 	r.inGroup, r.left, r.inPage = false, 0, 0
@@ -108,7 +110,8 @@ func (r *Reader) Close() error {
 // Next returns the next n cells, or fewer at the end, and io.EOF when there are no more.
 func (r *Reader) Next(n int) (*Cells, error) {
 	c := &r.cells
-	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0], texts: texts{c.texts.bytes[:0], c.texts.ends[:0]}}
+	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0],
+		texts: texts{c.texts.bytes[:0], c.texts.ends[:0]}}
 	c.kind, c.unsigned = r.wanted.Kind, r.wanted.unsigned
 	for c.N < n {
 		if r.inPage == 0 {
@@ -202,8 +205,10 @@ func (r *Reader) openGroup(g *Group) error {
 	}
 	w := &r.wanted
 	i := slices.IndexFunc(g.part.columns, func(c Column) bool { return c.Name == w.Name && c.Field == w.Field })
-	if i < 0 || g.part.columns[i].Kind != w.Kind || g.part.columns[i].List != w.List || g.part.columns[i].unsigned != w.unsigned {
-		return fmt.Errorf("%w: %s: no column %q of %s, as %s has; write both anew with one schema", ErrInvalid, g.part.path, w.Name, w.Type, r.table.parts[0].path)
+	if i < 0 || g.part.columns[i].Kind != w.Kind || g.part.columns[i].List != w.List ||
+		g.part.columns[i].unsigned != w.unsigned {
+		return fmt.Errorf("%w: %s: no column %q of %s, as %s has; write both anew with one schema", ErrInvalid,
+			g.part.path, w.Name, w.Type, r.table.parts[0].path)
 	}
 	r.column = g.part.columns[i]
 	chunk := &g.part.groups[g.index].chunks[r.column.leaf]
@@ -216,7 +221,8 @@ func (r *Reader) openGroup(g *Group) error {
 	if chunk.start < 4 || chunk.size < 0 || chunk.start > g.part.size || chunk.size > g.part.size-chunk.start {
 		return r.invalid(errors.New("it is not within the file"))
 	}
-	if chunk.cells < g.Rows || chunk.cells > g.part.size*maxRowsPerByte || r.column.maxRep == 0 && chunk.cells != g.Rows {
+	if chunk.cells < g.Rows || chunk.cells > g.part.size*maxRowsPerByte || r.column.maxRep == 0 &&
+		chunk.cells != g.Rows {
 		return r.invalid(fmt.Errorf("it has %d values of %d rows", chunk.cells, g.Rows))
 	}
 	r.left = chunk.cells

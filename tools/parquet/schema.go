@@ -102,15 +102,19 @@ const (
 
 // Names of types in messages.
 var (
-	physicalNames = []string{"truth values", "int32", "int64", "int96 timestamp", "float32", "float64", "text", "fixed-size binary"}
-	logicalNames  = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson", 14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
-	convertedOnes = map[int64]string{6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json", 20: "bson", 21: "interval"}
+	physicalNames = []string{"truth values", "int32", "int64", "int96 timestamp", "float32", "float64", "text",
+		"fixed-size binary"}
+	logicalNames = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson",
+		14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
+	convertedOnes = map[int64]string{6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json",
+		20: "bson", 21: "interval"}
 )
 
 func (c *compact) element(t wire) element {
 	e := element{physical: -1, converted: convertedNothing}
 	c.group(t, fields{
-		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5, &e.children}, {6, &e.converted}, {7, &e.scale},
+		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5, &e.children}, {6, &e.converted}, {7,
+			&e.scale},
 		{4, func(t wire) {
 			if t != wireBinary {
 				c.fail(errThrift)
@@ -284,5 +288,6 @@ func (c *Column) setKind(e *element) {
 	if c.scale > 0 && c.Kind == Integer {
 		c.Kind = Float
 	}
-	c.unsigned = c.Kind == Integer && !isDecimal && (e.logical == logicalInteger && e.unsigned || e.logical == 0 && e.converted >= convertedUint8 && e.converted <= convertedUint64)
+	c.unsigned = c.Kind == Integer && !isDecimal && (e.logical == logicalInteger && e.unsigned || e.logical == 0 &&
+		e.converted >= convertedUint8 && e.converted <= convertedUint64)
 }

@@ -23,7 +23,8 @@ const (
 	splitEncoding      encoding = 9
 )
 
-var encodingNames = []string{"plain", "1", "plain_dictionary", "rle", "bit_packed", "delta_binary_packed", "delta_length_byte_array", "delta_byte_array", "rle_dictionary", "byte_stream_split"}
+var encodingNames = []string{"plain", "1", "plain_dictionary", "rle", "bit_packed", "delta_binary_packed",
+	"delta_length_byte_array", "delta_byte_array", "rle_dictionary", "byte_stream_split"}
 
 func (e encoding) String() string {
 	if e < 0 || int(e) >= len(encodingNames) {
@@ -130,7 +131,8 @@ func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) 
 		return nil
 	case e == deltaEncoding && (c.store == storeInt32 || c.store == storeInt64):
 		return v.deltas.open(v.data, most)
-	case e == deltaLengths && c.store == storeBytes, e == deltaBytes && (c.store == storeBytes || c.store == storeDecimal):
+	case e == deltaLengths && c.store == storeBytes, e == deltaBytes &&
+		(c.store == storeBytes || c.store == storeDecimal):
 		return v.arrays.open(v.data, e == deltaBytes, most)
 	}
 	return fmt.Errorf("it has the encoding %v, in which values of this type do not come", e)

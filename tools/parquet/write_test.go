@@ -121,11 +121,13 @@ func (b *brief) Write(p []byte) (int, error) {
 
 func TestWhatCannotBeWrittenIsAnError(t *testing.T) {
 	double := arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Float64}
-	if _, err := NewWriter(&bytes.Buffer{}, arrow.NewSchema([]arrow.Field{double}, nil)); err == nil || !strings.Contains(err.Error(), `"x" has type float64`) {
+	if _, err := NewWriter(&bytes.Buffer{}, arrow.NewSchema([]arrow.Field{double}, nil)); err == nil ||
+		!strings.Contains(err.Error(), `"x" has type float64`) {
 		t.Errorf("float64: %v", err)
 	}
 	number := arrow.NewSchema(everyType[:1], nil)
-	for wants, buffers := range map[string][][]byte{`no data for column "node_id"`: nil, `7 bytes of column "node_id" in 2 rows`: {make([]byte, 7)}} {
+	for wants, buffers := range map[string][][]byte{`no data for column "node_id"`: nil,
+		`7 bytes of column "node_id" in 2 rows`: {make([]byte, 7)}} {
 		w, err := NewWriter(&bytes.Buffer{}, number)
 		if err != nil {
 			t.Fatal(err)

@@ -57,7 +57,8 @@ func readArrowColumn(column file.ColumnChunkReader, body func(values any) error)
 	return fmt.Errorf("column of %T", column)
 }
 
-func arrowBatches[T any](read func(int64, []T, []int16, []int16) (int64, int, error), failed func() error, body func(any) error) error {
+func arrowBatches[T any](read func(int64, []T, []int16, []int16) (int64, int, error), failed func() error,
+	body func(any) error) error {
 	values, def, rep := make([]T, arrowBatch), make([]int16, arrowBatch), make([]int16, arrowBatch)
 	for {
 		total, n, err := read(arrowBatch, values, def, rep)

@@ -208,7 +208,8 @@ func (t *tally) add(r *reader, what request, want answer) error {
 // damage prints a table of what becomes of files and of their damaged copies. The pages of files whose
 // names begin with "checked" have checksums; of these, copies with a bit changed in the pages are read too.
 func damage(paths []string) error {
-	fmt.Println("| | files read | damaged copies | panics | process ended | no end in 10 s | most memory | other values, no error | the same, pages with checksums |")
+	fmt.Println("| | files read | damaged copies | panics | process ended | no end in 10 s | most memory | other " +
+		"values, no error | the same, pages with checksums |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, l := range libraries {
 		r := &reader{library: l.name}
@@ -236,7 +237,8 @@ func damage(paths []string) error {
 		}
 		r.stop()
 		fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d MiB | %d | %d of %d |\n",
-			l.name, whole, len(paths), any.copies, any.panics, any.ended, any.long, any.most>>20, any.other, checked.other, checked.copies)
+			l.name, whole, len(paths), any.copies, any.panics, any.ended, any.long, any.most>>20, any.other,
+			checked.other, checked.copies)
 	}
 	return nil
 }

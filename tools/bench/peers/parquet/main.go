@@ -57,7 +57,8 @@ type library struct {
 	sum func(data []byte) (func() (float64, error), error)
 }
 
-var libraries = []library{{"ours", ourDigest, ourSum}, {"parquet-go", theirDigest, theirSum}, {"arrow", arrowDigest, arrowSum}}
+var libraries = []library{{"ours", ourDigest, ourSum}, {"parquet-go", theirDigest, theirSum},
+	{"arrow", arrowDigest, arrowSum}}
 
 // inMemory is a disk with one file.
 func inMemory(data []byte) (vfs.FS, error) {
@@ -162,7 +163,8 @@ func (l *limited) ReadAt(p []byte, at int64) (int, error) {
 
 // eachPage calls body with every page that parquet-go reads.
 func eachPage(data []byte, readable int, body func(kind theirs.Kind, p theirs.Page) error) error {
-	f, err := theirs.OpenFile(&limited{data, readable}, int64(len(data)), theirs.SkipPageIndex(true), theirs.SkipBloomFilters(true))
+	f, err := theirs.OpenFile(&limited{data, readable}, int64(len(data)), theirs.SkipPageIndex(true),
+		theirs.SkipBloomFilters(true))
 	if err != nil {
 		return err
 	}

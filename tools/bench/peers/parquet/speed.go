@@ -50,7 +50,8 @@ func speed(paths []string) error {
 		for i, l := range libraries[1:] {
 			r := ratios[i+1]
 			slices.Sort(r)
-			fmt.Printf("%s: ours / %s %.2f (%.2f to %.2f)\n", filepath.Base(path), l.name, r[rounds/2], r[0], r[rounds-1])
+			fmt.Printf("%s: ours / %s %.2f (%.2f to %.2f)\n", filepath.Base(path), l.name, r[rounds/2], r[0],
+				r[rounds-1])
 		}
 	}
 	return nil
