@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -51,7 +52,36 @@ type result interface {
 	text(w io.Writer)
 }
 
-func newRoot(a *app) *cobra.Command {
+type namedVerb struct {
+	name string
+	make func(*app) *cobra.Command
+}
+
+// verbs are the commands below the root, in the order of use.
+var verbs = []namedVerb{
+	{"demo", newDemoCommand},
+	{"import", newImportCommand},
+	{"generate", newGenerateCommand},
+	{"propagate", newPropagateCommand},
+	{"status", newStatusCommand},
+	{"repair", newRepairCommand},
+	{"plan", newPlanCommand},
+	{"train", newTrainCommand},
+	{"tune", newTuneCommand},
+	{"evaluate", newEvaluateCommand},
+	{"predict", newPredictCommand},
+	{"report", newReportCommand},
+	{"inspect", newInspectCommand},
+	{"verify", newVerifyCommand},
+	{"export", newExportCommand},
+	{"sample", newSampleCommand},
+	{"bench", newBenchCommand},
+	{"devices", newDevicesCommand},
+	{"version", newVersionCommand},
+}
+
+// newRoot makes the command with the verb of this name alone, or with all verbs if there is none.
+func newRoot(a *app, name string) *cobra.Command {
 	cobra.EnableCommandSorting = false // they are in the order of use
 	root := &cobra.Command{
 		Use:   "hopfeed",
@@ -79,11 +109,12 @@ func newRoot(a *app) *cobra.Command {
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 	flags.BoolVar(&a.verbose, "verbose", false, "print in detail what is planned, why, and what it took")
 
-	root.AddCommand(
-		newDemoCommand(a), newImportCommand(a), newGenerateCommand(a), newPropagateCommand(a), newStatusCommand(a), newRepairCommand(a), newPlanCommand(a), newTrainCommand(a), newTuneCommand(a),
-		newEvaluateCommand(a), newPredictCommand(a), newReportCommand(a), newInspectCommand(a), newVerifyCommand(a), newExportCommand(a), newSampleCommand(a), newBenchCommand(a),
-		newDevicesCommand(a), newVersionCommand(a),
-	)
+	known := slices.ContainsFunc(verbs, func(v namedVerb) bool { return v.name == name })
+	for _, v := range verbs {
+		if !known || v.name == name {
+			root.AddCommand(v.make(a))
+		}
+	}
 	refuseUnknown(root)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return flagError(c, err) })
 	for _, c := range append(root.Commands(), root) {

@@ -16,7 +16,7 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	write(t, d, "three.json", `{"threads": 3}`)
 	write(t, d, "negative.json", `{"threads": -3}`)
 	a := &app{fs: d, stdout: io.Discard, stderr: io.Discard}
-	c, _, err := newRoot(a).Find([]string{"train"})
+	c, _, err := newRoot(a, "train").Find([]string{"train"})
 	if err == nil {
 		err = c.ParseFlags(nil)
 	}

@@ -93,7 +93,7 @@ func TestAFlagHasOneMeaningInAllCommands(t *testing.T) {
 			visit(child)
 		}
 	}
-	visit(newRoot(&app{fs: vfs.NewMem()}))
+	visit(newRoot(&app{fs: vfs.NewMem()}, ""))
 	for key := range flagExceptions {
 		_, flag, _ := strings.Cut(key, " --")
 		switch here, others := meanings[key], meanings[" --"+flag]; {

@@ -14,7 +14,7 @@ import (
 func TestHelpOfManyFlagsShowsTheUsualOnesOrAllInGroups(t *testing.T) {
 	d := disk(t)
 	for _, command := range []string{"train", "plan", "tune", "bench schedule", "import csv"} {
-		c, _, err := newRoot(&app{fs: vfs.NewMem()}).Find(strings.Fields(command))
+		c, _, err := newRoot(&app{fs: vfs.NewMem()}, "").Find(strings.Fields(command))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func main() {
 
 // execute runs one command line and returns the exit status.
 func execute(ctx context.Context, a *app, args []string) int {
-	root := newRoot(a)
+	root := newRoot(a, slices.Concat(args, []string{""})[0])
 	if at := slices.Index(args, "--"+helpAllFlag); at >= 0 {
 		args, a.helpAll = slices.Clone(args), true
 		args[at] = "--help"

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -21,13 +22,25 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// peakFile is where a child writes what it has had resident at most.
-const peakFile = "HOPFEED_TEST_PEAK"
+// peakFile is where a child writes what it has had resident at most. It kills itself while it logs a trial for the
+// killedAtTrial-th time, if there is such a variable.
+const (
+	peakFile      = "HOPFEED_TEST_PEAK"
+	killedAtTrial = "HOPFEED_TEST_KILLED_AT_TRIAL"
+)
 
 // TestMain lets the test binary be the command, in a process of its own.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(peakFile); path != "" {
-		code := execute(context.Background(), &app{fs: vfs.OS(), stdout: os.Stdout, stderr: os.Stderr}, os.Args[1:])
+		fsys := vfs.OS()
+		if last, err := strconv.Atoi(os.Getenv(killedAtTrial)); err == nil {
+			fsys = &trialsCounted{FS: fsys, do: func(n int) {
+				if n == last {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				}
+			}}
+		}
+		code := execute(context.Background(), &app{fs: fsys, stdout: os.Stdout, stderr: os.Stderr}, os.Args[1:])
 		if err := os.WriteFile(path, strconv.AppendInt(nil, machine.PeakRSS(), 10), 0o666); err != nil {
 			panic(err)
 		}
