@@ -36,7 +36,7 @@ var flagGroups = []struct{ title, flags string }{
 var usualFlags = strings.Fields("model hops hidden layers dropout batch lr epochs patience placement sampler fanout run config output " +
 	"budget max-memory min-accuracy space hardware dataset nodes edges " +
 	"cpu-batch dma gpu-batch training schedules rounds " +
-	"ids undirected node-table features labels splits source-column destination-column label-column")
+	"ids undirected node-table features labels source-column destination-column label-column")
 
 // groupFlags makes help of a command with many flags show the usual ones, and all, in groups, with --help-all.
 func groupFlags(c *cobra.Command, a *app) {

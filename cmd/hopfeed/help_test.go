@@ -19,6 +19,7 @@ func TestHelpOfManyFlagsShowsTheUsualOnesOrAllInGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		usual, all := must(t, d, command+" --help").stdout, must(t, d, command+" --help-all").stdout
+		_, all, _ = strings.Cut(all, "\nUsage:")
 		shown := 0
 		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name == "help" || f.Name == helpAllFlag {
