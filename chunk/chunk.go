@@ -1,16 +1,14 @@
-// Package chunk plans epochs: which rows form which batch, in which order. A plan is a pure
-// function of a few integers; it stores no table of the order, and does no I/O. Row reshuffling
-// (SGD-RR) is chunk reshuffling (SGD-CR; preprop-gnn section 4.2) with chunks of one row.
+// Package chunk plans epochs: which rows form which batch, in which order. A plan is a pure function of a few
+// integers; it stores no table of the order, and does no I/O. Row reshuffling (SGD-RR) is chunk reshuffling (SGD-CR;
+// preprop-gnn section 4.2) with chunks of one row.
 //
-// The rows are cut into chunks of ChunkRows, of which only the last may be
-// shorter. An epoch is the chunks, one after another, in ascending order or in
-// that of a permutation drawn by (Seed, epoch); batch k is its positions
-// [k*BatchRows, (k+1)*BatchRows), so batches run across the borders of chunks.
-// Since only one chunk is shorter, its place in the permutation is all that is
-// needed to find the chunk at any position.
+// The rows are cut into chunks of ChunkRows; only the last may be shorter. An epoch is the chunks, one after
+// another, in ascending order or in that of a permutation drawn by (Seed, epoch); batch k is its positions
+// [k*BatchRows, (k+1)*BatchRows), so batches run across the borders of chunks. Since only one chunk is shorter, its
+// place in the permutation is all that is needed to find the chunk at any position.
 //
-// Plans are safe for concurrent use. The same plan gives the same batches in
-// every version of the program: checkpoints rely on it.
+// Plans are safe for concurrent use. The same plan gives the same batches in every version of the program:
+// checkpoints rely on it.
 package chunk
 
 import (
@@ -38,9 +36,8 @@ const (
 // MaxRows is the most rows that a plan can have.
 const MaxRows = 1 << 48
 
-// Plan describes the epochs over a set of rows. The zero values of ChunkRows,
-// DropLast, Rank and World mean chunks of one row, and one rank that also gets
-// the last, short batch.
+// Plan describes the epochs over a set of rows. The zero values of ChunkRows, DropLast, Rank and World mean chunks of
+// one row, and one rank that also gets the last, short batch.
 type Plan struct {
 	Rows      int64
 	ChunkRows int // rows that stay together; 1 is SGD-RR
@@ -50,14 +47,13 @@ type Plan struct {
 	DropLast  bool
 	Rank      int
 	World     int // ranks that share each batch
-	// Holder returns the rank that holds a row, if each holds a part of the rows: a rank's share
-	// of a batch is then, as far as possible, rows that it holds. nil: all ranks hold all rows.
-	// It must be a pure function.
+	// Holder returns the rank that holds a row, if each holds a part of the rows: a rank's share of a batch is then,
+	// as far as possible, rows that it holds. nil: all ranks hold all rows. It must be a pure function.
 	Holder func(row int64) int
 }
 
-// Batch is one rank's share of a global batch. It may be empty if the batch has fewer rows than
-// there are ranks. Its rows are computed by Spans or RowNumbers, when they are called.
+// Batch is one rank's share of a global batch. It may be empty if the batch has fewer rows than there are ranks. Its
+// rows are computed by Spans or RowNumbers, when they are called.
 type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
@@ -69,8 +65,7 @@ type Batch struct {
 	share []Span // where the plan has a Holder
 }
 
-// Spans returns the rows, in training order, as runs of consecutive ones. The caller owns the
-// slice.
+// Spans returns the rows, in training order, as runs of consecutive ones. The caller owns the slice.
 func (b Batch) Spans() []Span {
 	if b.share != nil {
 		return slices.Clone(b.share)
@@ -78,8 +73,8 @@ func (b Batch) Spans() []Span {
 	return b.order.spans(b.first, int64(b.Rows))
 }
 
-// RowNumbers writes the rows, in training order, to numbers[:Rows]. If single rows are reshuffled,
-// it is much faster than Spans. The plan must not have more than 2^32 rows.
+// RowNumbers writes the rows, in training order, to numbers[:Rows]. If single rows are reshuffled, it is much faster
+// than Spans. The plan must not have more than 2^32 rows.
 func (b Batch) RowNumbers(numbers []uint32) {
 	o := b.order
 	if b.share == nil && o.permutation != nil && o.chunkRows == 1 {
@@ -96,8 +91,8 @@ func (b Batch) RowNumbers(numbers []uint32) {
 	AppendRows(numbers[:0:b.Rows], b.Spans())
 }
 
-// Check returns an error for the first setting that is impossible. The other methods may be called
-// only if it returns nil.
+// Check returns an error for the first setting that is impossible. The other methods may be called only if it returns
+// nil.
 func (p Plan) Check() error {
 	switch {
 	case p.Rows < 0 || p.Rows > MaxRows:
@@ -149,14 +144,15 @@ func (p Plan) EpochFrom(epoch, first int) iter.Seq[Batch] {
 	}
 }
 
-// batch is this rank's share of batch k: the ranks' shares follow one another,
-// and the first ones have a row more where the rows do not divide.
+// batch is this rank's share of batch k: the ranks' shares follow one another, and the first ones have a row more
+// where the rows do not divide.
 func (p Plan) batch(o *order, k int) Batch {
 	lo := int64(k) * int64(p.BatchRows)
 	rows := min(p.Rows-lo, int64(p.BatchRows))
 	world, rank := int64(max(p.World, 1)), int64(p.Rank)
 	each, more := rows/world, rows%world
-	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareRows(rank, each, more)), order: o, first: lo + each*rank + min(rank, more)}
+	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareRows(rank, each, more)), order: o, first: lo +
+		each*rank + min(rank, more)}
 	if p.Holder != nil {
 		b.share, b.Remote = p.shareByHolder(o.spans(lo, rows), each, more)
 	}
@@ -246,4 +242,49 @@ func AppendSpan(spans []Span, s Span) []Span {
 		return spans
 	}
 	return append(spans, s)
+}
+
+// shareByHolder returns the share of the plan's rank in a batch: first rows that it holds, in their order, up to the
+// size of its share; then, if it holds fewer, rows that other ranks hold beyond their shares (locality-aware loading:
+// Yang and Cong 2019; preprop-gnn section 5). A share is each rows, and one more for the first more ranks.
+func (p Plan) shareByHolder(batch []Span, each, more int64) (share []Span, remote int) {
+	quota := func(rank int) int64 { return shareRows(int64(rank), each, more) }
+	held := make([]int64, max(p.World, 1))
+	eachRow(batch, func(row int64) { held[p.Holder(row)]++ })
+	// Surplus rows, held beyond a rank's share, are dealt out in the order of ranks: this rank gets those from place
+	// first to last.
+	var first int64
+	for rank := range p.Rank {
+		first += max(0, quota(rank)-held[rank])
+	}
+	last := first + max(0, quota(p.Rank)-held[p.Rank])
+	var others []Span
+	var surplus int64
+	clear(held)
+	eachRow(batch, func(row int64) {
+		holder := p.Holder(row)
+		held[holder]++ // so far
+		switch beyond := held[holder] > quota(holder); {
+		case !beyond && holder == p.Rank:
+			share = AppendSpan(share, Span{row, 1})
+		case beyond:
+			if first <= surplus && surplus < last {
+				others = AppendSpan(others, Span{row, 1})
+				remote++
+			}
+			surplus++
+		}
+	})
+	for _, s := range others {
+		share = AppendSpan(share, s)
+	}
+	return share, remote
+}
+
+func eachRow(spans []Span, do func(row int64)) {
+	for _, s := range spans {
+		for row := s.First; row < s.First+int64(s.Rows); row++ {
+			do(row)
+		}
+	}
 }

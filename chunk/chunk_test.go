@@ -23,8 +23,7 @@ func rows(b Batch) []int64 {
 	return out
 }
 
-// naive is the order of an epoch by the definition in the package comment: the
-// whole table of chunks, concatenated.
+// naive is the order of an epoch by the definition in the package comment: the whole table of chunks, concatenated.
 func naive(p Plan, epoch int) []int64 {
 	size := max(int64(p.ChunkRows), 1)
 	var chunks [][]int64
@@ -124,7 +123,8 @@ func TestRowNumbersAreTheRowsOfTheSpans(t *testing.T) {
 		check(p, r.IntN(5), r.IntN(p.Batches()+1))
 	}
 	for range 20 {
-		p := Plan{Rows: 1 + r.Int64N(20000), ChunkRows: r.IntN(3), BatchRows: 1 + r.IntN(5000), Order: Shuffled, Seed: r.Uint64()}
+		p := Plan{Rows: 1 + r.Int64N(20000), ChunkRows: r.IntN(3), BatchRows: 1 + r.IntN(5000), Order: Shuffled,
+			Seed: r.Uint64()}
 		check(p, 0, 0)
 	}
 }
@@ -169,14 +169,15 @@ func TestAnEpochCanBeginAtAnyBatch(t *testing.T) {
 			want = whole[first:]
 		}
 		got := slices.Collect(p.EpochFrom(2, first))
-		if !slices.EqualFunc(got, want, func(a, b Batch) bool { return a.Index == b.Index && slices.Equal(a.Spans(), b.Spans()) }) {
+		if !slices.EqualFunc(got, want, func(a, b Batch) bool {
+			return a.Index == b.Index && slices.Equal(a.Spans(), b.Spans())
+		}) {
 			t.Fatalf("from batch %d the epoch differs", first)
 		}
 	}
 }
 
-// A plan of 2^48 rows in 2^48 chunks is as quick to enter in its middle as any:
-// nothing is walked or tabulated.
+// A plan of 2^48 rows in 2^48 chunks is as quick to enter in its middle as any: nothing is walked or tabulated.
 func TestTheLastBatchOfAHugePlanIsFoundAtOnce(t *testing.T) {
 	p := Plan{Rows: MaxRows, ChunkRows: 1, BatchRows: 1000, Order: Shuffled, Seed: 1}
 	count := 0
@@ -198,8 +199,8 @@ func TestTheLastBatchOfAHugePlanIsFoundAtOnce(t *testing.T) {
 	}
 }
 
-// Random reshuffling, written down for itself: position i of an epoch is the row
-// that the permutation of all rows has there.
+// Random reshuffling, written down for itself: position i of an epoch is the row that the permutation of all rows has
+// there.
 func TestChunksOfOneRowAreRandomReshuffling(t *testing.T) {
 	for _, n := range []int64{1, 7, 100, 5000} {
 		p := Plan{Rows: n, ChunkRows: 1, BatchRows: 64, Order: Shuffled, Seed: 11}
@@ -215,14 +216,16 @@ func TestChunksOfOneRowAreRandomReshuffling(t *testing.T) {
 		}
 		unset := p
 		unset.ChunkRows = 0
-		if !slices.EqualFunc(slices.Collect(p.Epoch(4)), slices.Collect(unset.Epoch(4)), func(a, b Batch) bool { return slices.Equal(a.Spans(), b.Spans()) }) {
+		if !slices.EqualFunc(slices.Collect(p.Epoch(4)), slices.Collect(unset.Epoch(4)), func(a, b Batch) bool {
+			return slices.Equal(a.Spans(), b.Spans())
+		}) {
 			t.Errorf("n=%d: chunks of 0 rows differ from chunks of one", n)
 		}
 	}
 }
 
-// The order of chunks depends on their number alone, so that reshuffling chunks
-// is reshuffling rows that are c times as large.
+// The order of chunks depends on their number alone, so that reshuffling chunks is reshuffling rows that are c times
+// as large.
 func TestChunksAreShuffledAsRowsAre(t *testing.T) {
 	const n, c = 123, 8
 	rr := Plan{Rows: n, ChunkRows: 1, BatchRows: n, Order: Shuffled, Seed: 5}
@@ -303,12 +306,14 @@ func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
 		{"a rank beyond the world", func(p *Plan) { p.Rank, p.World = 2, 2 }, "rank 2 of 2"},
 		{"a rank without a world", func(p *Plan) { p.Rank = 1 }, "rank 1 of 0"},
 		{"a negative world", func(p *Plan) { p.World = -1 }, "rank 0 of -1"},
-		{"nothing but a short batch to drop", func(p *Plan) { p.DropLast, p.BatchRows = true, 11 }, "drops the short batch"},
+		{"nothing but a short batch to drop", func(p *Plan) { p.DropLast, p.BatchRows = true, 11 },
+			"drops the short batch"},
 	} {
 		p := good
 		test.change(&p)
 		err := p.Check()
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+		if test.want == "" && err != nil || test.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}
 	}

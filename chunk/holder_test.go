@@ -79,14 +79,14 @@ func TestRanksShareTheSameBatchesAndTakeWhatTheyHold(t *testing.T) {
 	}
 }
 
-// Under random reshuffling the rows of a batch that a rank holds are binomial, with
-// the mean b/k; sqrt((k-1)/(2 pi b)) of the rows are expected beyond equal shares.
-// Of two ranks, the mean over 500 batches has a standard error of 4.8 %; of more, less.
-// The tolerance is three of these.
+// Under random reshuffling the rows of a batch that a rank holds are binomial, with the mean b/k; sqrt((k-1)/(2 pi
+// b)) of the rows are expected beyond equal shares. Of two ranks, the mean over 500 batches has a standard error of
+// 4.8 %; of more, less. The tolerance is three of these.
 func TestFewRowsMoveBetweenRanks(t *testing.T) {
 	const batch, batches = 1000, 250
 	for _, world := range []int{2, 4} {
-		p := Plan{Rows: batch * batches * 2, ChunkRows: 1, BatchRows: batch, Order: Shuffled, Seed: 9, World: world, Holder: stripes(world)}
+		p := Plan{Rows: batch * batches * 2, ChunkRows: 1, BatchRows: batch, Order: Shuffled, Seed: 9, World: world,
+			Holder: stripes(world)}
 		moved := 0
 		for p.Rank = range world {
 			for b := range p.Epoch(0) {

@@ -7,22 +7,19 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Half rounds of a permutation. Below smallDomain so many are needed for all
-// permutations of eight chunks to be equally likely to within a few percent; above
-// it four full rounds, as Luby and Rackoff ask for, are doubled.
+// Half rounds of a permutation. Below smallDomain so many are needed for all permutations of eight chunks to be
+// equally likely to within a few percent; above it four full rounds, as Luby and Rackoff ask for, are doubled.
 const (
 	smallDomain = 1 << 12
 	smallRounds = 24
 	largeRounds = 8
 )
 
-// permutation is a bijection of [0,n) that is drawn by a seed and needs no
-// table: a Feistel network on Z_a x Z_b with modular addition, a*b >= n, and
-// walking along the cycle until a number below n is met (Black and Rogaway 2002,
-// "Ciphers with Arbitrary Finite Domains", methods 2 and 3). b = 2^shift is close
-// to the square root of n and a = ceil(n/b), so that a*b < n+b and hardly any walk
-// takes a second step. Additions modulo a power of two are odd permutations for
-// some keys, so every permutation can come up.
+// permutation is a bijection of [0,n) that is drawn by a seed and needs no table: a Feistel network on Z_a x Z_b with
+// modular addition, a*b >= n, and walking along the cycle until a number below n is met (Black and Rogaway 2002,
+// "Ciphers with Arbitrary Finite Domains", methods 2 and 3). b = 2^shift is close to the square root of n and a =
+// ceil(n/b), so that a*b < n+b and hardly any walk takes a second step. Additions modulo a power of two are odd
+// permutations for some keys, so every permutation can come up.
 type permutation struct {
 	n, a  uint64
 	shift uint

@@ -28,8 +28,8 @@ func (p *permutation) at(i uint64) uint64 {
 	}
 }
 
-// deviation is how many standard deviations a chi-square statistic lies above
-// its mean, the number of degrees of freedom.
+// deviation is how many standard deviations a chi-square statistic lies above its mean, the number of degrees of
+// freedom.
 func deviation(observed []int, trials int) float64 {
 	expected := float64(trials) / float64(len(observed))
 	chi := 0.0
@@ -68,9 +68,8 @@ func TestPermutationIsABijectionAndFindItsInverse(t *testing.T) {
 	}
 }
 
-// Each of the n! orders comes up equally often, up to chance: with these seeds
-// all lie within 3 standard deviations, and the limit is 5. A probability that
-// is wrong by 5 % for every order would give 7 or more from n = 5 on.
+// Each of the n! orders comes up equally often, up to chance: with these seeds all lie within 3 standard deviations,
+// and the limit is 5. A probability that is wrong by 5 % for every order would give 7 or more from n = 5 on.
 func TestEveryOrderOfFewChunksIsEquallyLikely(t *testing.T) {
 	for n := uint64(1); n <= 7; n++ {
 		orders := 1
@@ -106,15 +105,13 @@ func rank(p *permutation) int {
 	return code
 }
 
-// Statistics that a uniform permutation has by theory, over fixed seeds; limits
-// are five standard deviations of what is estimated. The sizes lie on both sides
-// of smallDomain, and beside the powers of two at which the shape changes.
+// Statistics that a uniform permutation has by theory, over fixed seeds; limits are five standard deviations of what
+// is estimated. The sizes lie on both sides of smallDomain, and beside the powers of two at which the shape changes.
 func TestPermutationsLookUniform(t *testing.T) {
 	for _, n := range []uint64{8, 37, 1000, 4095, 4097, 20000} {
 		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
 			seeds := max(200, 400000/n)
-			// Where element i lands, in cells of equal probability: cells*cells
-			// pairs of (cell of i, cell of image).
+			// Where element i lands, in cells of equal probability: cells*cells pairs of (cell of i, cell of image).
 			cells := 8
 			for n%uint64(cells) != 0 {
 				cells--
@@ -163,8 +160,8 @@ func TestPermutationsLookUniform(t *testing.T) {
 	}
 }
 
-// What one seed draws tells nothing of the next: images of the same element
-// under consecutive seeds agree as often as chance has it.
+// What one seed draws tells nothing of the next: images of the same element under consecutive seeds agree as often as
+// chance has it.
 func TestConsecutiveSeedsAreIndependent(t *testing.T) {
 	const n, seeds = 5000, 400
 	agree := 0.0

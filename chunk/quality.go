@@ -8,18 +8,18 @@ import (
 
 // Quality compares the batches of an epoch with those of row reshuffling.
 type Quality struct {
-	// LabelVariance is the variance of the counts of labels in batches, divided by that under
-	// row reshuffling: the design effect of cluster sampling (Kish 1965). 1 is as good as row
-	// reshuffling; at c, a batch says as much about the mix of labels as one with c times fewer
-	// rows. NaN if no labels are known, or if there is only one label or batch.
+	// LabelVariance is the variance of the counts of labels in batches, divided by that under row reshuffling: the
+	// design effect of cluster sampling (Kish 1965). 1 is as good as row reshuffling; at c, a batch says as much
+	// about the mix of labels as one with c times fewer rows. NaN if no labels are known, or if there is only one
+	// label or batch.
 	LabelVariance float64
-	// Neighbours is the fraction of pairs of consecutive rows in storage that are in one batch;
-	// RRNeighbours is the same under row reshuffling.
+	// Neighbours is the fraction of pairs of consecutive rows in storage that are in one batch; RRNeighbours is the
+	// same under row reshuffling.
 	Neighbours, RRNeighbours float64
 }
 
-// Quality measures the first batches of an epoch, over all ranks, until they have the given number
-// of rows. labels are those of the plan's rows in storage order, or nil.
+// Quality measures the first batches of an epoch, over all ranks, until they have the given number of rows. labels
+// are the labels of the plan's rows in storage order, or nil.
 func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 	p.Rank, p.World = 0, 0
 	q := Quality{LabelVariance: math.NaN()}
@@ -48,8 +48,7 @@ func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 				counts[label]++
 			}
 		}
-		// Pearson's statistic. Of a batch drawn without replacement, its mean is
-		// (labels-1) (n-size)/(n-1), exactly.
+		// Pearson's statistic. Its mean over batches drawn without replacement is (labels-1) (n-size)/(n-1), exactly.
 		for _, label := range names {
 			mean := size * totals[label] / n
 			chiSquare += (counts[label] - mean) * (counts[label] - mean) / mean
@@ -59,7 +58,7 @@ func (p Plan) Quality(epoch int, rows int64, labels []int32) Quality {
 	if expected > 0 {
 		q.LabelVariance = chiSquare / expected
 	}
-	// Of n rows n-1 have a next one, and of those seen the same part.
+	// n-1 of n rows have a next row, and so does the same share of the rows seen.
 	next := max(seen*(n-1)/max(n, 1), 1)
 	q.Neighbours, q.RRNeighbours = pairs/next, q.RRNeighbours/max(seen, 1)
 	return q

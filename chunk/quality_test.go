@@ -25,12 +25,10 @@ func mixed(n, labels int) []int32 {
 	return out
 }
 
-// The variance of labels in batches has an expectation that can be worked out. With
-// batches of b out of n rows it is that of drawing rows; where chunks of c rows all have
-// one label it is that of drawing b/c out of n/c chunks, each of which counts c times:
-// c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 20
-// epochs of 40 batches has a standard error of sqrt(2/9/800), 1.7 %: the tolerance is
-// four of these.
+// The variance of labels in batches has an expectation that can be worked out. With batches of b out of n rows it is
+// that of drawing rows; where chunks of c rows all have one label it is that of drawing b/c out of n/c chunks, each
+// of which counts c times: c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 20 epochs of
+// 40 batches has a standard error of sqrt(2/9/800), 1.7 %: the tolerance is four of these.
 func TestLabelVarianceIsWhatSamplingTheoryExpects(t *testing.T) {
 	const n, batch, labels, epochs = 40000, 1000, 10, 20
 	for _, c := range []struct {
@@ -61,8 +59,7 @@ func TestLabelVarianceIsWhatSamplingTheoryExpects(t *testing.T) {
 func TestUnshuffledBatchesOfSortedLabelsAreAsBadAsCanBe(t *testing.T) {
 	const n, batch = 8000, 1000
 	p := Plan{Rows: n, ChunkRows: 1, BatchRows: batch}
-	// Each batch holds one of 8 labels, b of it instead of b/8: a statistic of 7b,
-	// where 7 (n-b)/(n-1) is expected.
+	// Each batch holds one of 8 labels, b of it instead of b/8: a statistic of 7b, where 7 (n-b)/(n-1) is expected.
 	got, want := p.Quality(0, n, sorted(n, 8)).LabelVariance, float64(batch)*(n-1)/(n-batch)
 	if math.Abs(got/want-1) > 1e-9 {
 		t.Errorf("%v times that of random reshuffling, want %v", got, want)
@@ -103,7 +100,8 @@ func TestNeighboursAreRowsWhoseNextIsInTheirBatch(t *testing.T) {
 		want := float64(same) / float64(p.Rows-1)
 		// Any two rows are as likely next to each other as any others.
 		rr := float64(pairs-int(p.Rows)) / float64(p.Rows*(p.Rows-1))
-		if math.Abs(got.Neighbours-want) > 1e-9 || math.Abs(got.RRNeighbours-rr) > 1e-9 || !math.IsNaN(got.LabelVariance) {
+		if math.Abs(got.Neighbours-want) > 1e-9 || math.Abs(got.RRNeighbours-rr) > 1e-9 ||
+			!math.IsNaN(got.LabelVariance) {
 			t.Fatalf("%+v: %+v, want %v and %v", p, got, want, rr)
 		}
 	}
@@ -119,7 +117,8 @@ func TestChunksKeepNeighboursAsRowsDoNot(t *testing.T) {
 		// A look at half of the epoch must not change the meaning.
 		for _, looked := range []int64{n, n / 2} {
 			q := p.Quality(0, looked, nil)
-			if want := c.want + (1-c.want)*q.RRNeighbours; math.Abs(q.Neighbours-want) > 0.002 || math.Abs(q.RRNeighbours-0.01) > 1e-4 {
+			if want := c.want + (1-c.want)*q.RRNeighbours; math.Abs(q.Neighbours-want) > 0.002 ||
+				math.Abs(q.RRNeighbours-0.01) > 1e-4 {
 				t.Errorf("chunks of %d, %d rows looked at: %+v, want %v", c.chunkRows, looked, q, want)
 			}
 		}
@@ -144,8 +143,7 @@ func TestQualityOfWhatCannotBeShuffledIsDefined(t *testing.T) {
 	}
 }
 
-// An epoch that is left in the middle goes on with as many ranks as there are then:
-// no row is lost, none comes twice.
+// An epoch that is left in the middle goes on with as many ranks as there are then: no row is lost, none comes twice.
 func TestAnEpochGoesOnInAnotherWorld(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -9,8 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// largeStore has 20000 rows of 2 matrices; the disk is memory, so that the
-// format's own work shows.
+// largeStore has 20000 rows of 2 matrices; the disk is memory, so that the format's own work shows.
 func largeStore(b *testing.B, t DType) (vfs.FS, *sample) {
 	s := makeStore("large", [4]int64{20000, 0, 0, 0}, 256, 1000, t, columns{1, 1, false}, Operator{"sym", 1})
 	fsys, _ := s.mustWrite(b)
@@ -115,11 +114,11 @@ func BenchmarkTopology(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer f.Close()
-		buf := make([]byte, f.BlockBytes())
+		buf := make([]byte, f.RangeBytes())
 		b.SetBytes(bytes)
 		for b.Loop() {
-			for k := range f.Blocks() {
-				if _, err := f.ReadBlock(k, buf); err != nil {
+			for k := range f.Ranges() {
+				if _, err := f.ReadRange(k, buf); err != nil {
 					b.Fatal(err)
 				}
 			}

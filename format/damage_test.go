@@ -149,7 +149,8 @@ func TestAFlippedBitOfAnyByteOfManifestAndIndexKeepsADirectoryFromOpening(t *tes
 			path := filepath.Join(dir, name)
 			for _, i := range telling(t, fsys, path) {
 				bad := &damaged{FS: fsys, path: path, flip: i, bit: uint(i % 8), length: -1}
-				if _, err := OpenAny(bad, dir); !errors.Is(err, ErrCorrupt) || !strings.HasPrefix(err.Error(), path+": corrupt: ") {
+				if _, err := OpenAny(bad, dir); !errors.Is(err, ErrCorrupt) ||
+					!strings.HasPrefix(err.Error(), path+": corrupt: ") {
 					t.Fatalf("%s: bit %d of byte %d of %s: %v", s.name, i%8, i, name, err)
 				}
 			}
@@ -170,7 +171,8 @@ func TestEveryShortenedFileIsFound(t *testing.T) {
 				bad := &damaged{FS: fsys, path: path, flip: -1, length: length, hidden: length%2 == 0}
 				r := verify(t, bad, dir)
 				if len(r.Bad) == 0 || r.Bad[0].File != path {
-					t.Fatalf("%s: %s of %d bytes has %d (hidden: %v): found %v", s.name, path, size, length, bad.hidden, r.Bad)
+					t.Fatalf("%s: %s of %d bytes has %d (hidden: %v): found %v", s.name, path, size, length, bad.hidden,
+						r.Bad)
 				}
 			}
 		}
@@ -199,7 +201,8 @@ func TestReadersRefuseWhatIsDamagedUnderThem(t *testing.T) {
 		want := func(what string, err error, path string, chunk int) {
 			t.Helper()
 			var c *CorruptError
-			if !errors.As(err, &c) || !errors.Is(err, ErrCorrupt) || c.File != path || c.Chunk != chunk || c.Reason == "" {
+			if !errors.As(err, &c) || !errors.Is(err, ErrCorrupt) || c.File != path || c.Chunk != chunk ||
+				c.Reason == "" {
 				t.Errorf("%s: %s: %v", s.name, what, err)
 			}
 		}
@@ -261,14 +264,16 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 				}
 				continue
 			}
-			if r := verify(t, clone, dir); len(r.Bad) != 1 || r.Bad[0].File != path || r.Bad[0].Reason != "the file is missing" {
+			if r := verify(t, clone, dir); len(r.Bad) != 1 || r.Bad[0].File != path ||
+				r.Bad[0].Reason != "the file is missing" {
 				t.Errorf("%s: without %s: %v", s.name, path, r.Bad)
 			}
 			if !errors.Is(openErr, ErrCorrupt) || !strings.Contains(openErr.Error(), path) {
 				t.Errorf("%s: without %s: %v", s.name, path, openErr)
 			}
 		}
-		for _, name := range []string{"notes.txt", PartPath("features/x/hop-0", 99), PartPath("features/x/hop-0", 0) + ".tmp", PartPath("topology", 1), "features/readme", ".hidden",
+		for _, name := range []string{"notes.txt", PartPath("features/x/hop-0", 99), PartPath("features/x/hop-0", 0) +
+			".tmp", PartPath("topology", 1), "features/readme", ".hidden",
 			"features/x/hop-0/.DS_Store.arrow", "rows/backup~/a", "Thumbs.db/a", "lost+found.tmp"} {
 			clone := fsys.CrashClone()
 			path := filepath.Join(dir, name)
@@ -282,8 +287,10 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 				}
 			}
 		}
-		for _, name := range []string{".DS_Store", "features/.DS_Store", "features/x/hop-0/.DS_Store", "._manifest.json", "Thumbs.db", "features/x/desktop.ini", ".nfs000000000001",
-			"manifest.json~", ".manifest.json.swp", "#manifest.json#", ".Spotlight-V100/store", "features/x/hop-0/@eaDir/a"} {
+		for _, name := range []string{".DS_Store", "features/.DS_Store", "features/x/hop-0/.DS_Store",
+			"._manifest.json", "Thumbs.db", "features/x/desktop.ini", ".nfs000000000001",
+			"manifest.json~", ".manifest.json.swp", "#manifest.json#", ".Spotlight-V100/store",
+			"features/x/hop-0/@eaDir/a"} {
 			clone := fsys.CrashClone()
 			path := filepath.Join(dir, name)
 			if err := clone.MkdirAll(filepath.Dir(path)); err != nil {
@@ -291,7 +298,8 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 			}
 			put(t, clone, path, "hello")
 			r := verify(t, clone, dir)
-			if len(r.Bad) != 0 || len(r.Notes) != 1 || !strings.HasPrefix(path, r.Notes[0].File) || !strings.Contains(r.Notes[0].Reason, "nothing reads it") {
+			if len(r.Bad) != 0 || len(r.Notes) != 1 || !strings.HasPrefix(path, r.Notes[0].File) ||
+				!strings.Contains(r.Notes[0].Reason, "nothing reads it") {
 				t.Errorf("%s: with %s: bad %v, notes %v", s.name, name, r.Bad, r.Notes)
 			}
 			if d, err := OpenAny(clone, dir); err != nil {
@@ -368,7 +376,8 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 		"neighbours that do not rise": {offsets(0, 0, 3, 3), ids(0, 2, 1)},
 	} {
 		fsys := vfs.NewMem()
-		w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, 3}}, 2), ChunkRows: 2, DType: Float32}, CreateOptions{})
+		w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, 3}}, 2), ChunkRows: 2,
+			DType: Float32}, CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -410,7 +419,8 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 		"names that are no UTF-8":     {0, func(t *RowTable) { t.OrigID[0] = "\xff" }},
 	} {
 		rows := *good.rows
-		rows.NodeID, rows.Labels, rows.Splits, rows.OrigID = slices.Clone(rows.NodeID), slices.Clone(rows.Labels), slices.Clone(rows.Splits), slices.Clone(rows.OrigID)
+		rows.NodeID, rows.Labels, rows.Splits, rows.OrigID = slices.Clone(rows.NodeID), slices.Clone(rows.Labels),
+			slices.Clone(rows.Splits), slices.Clone(rows.OrigID)
 		c.change(&rows)
 		fsys := vfs.NewMem()
 		w, err := Create(fsys, "/d", good.layout, CreateOptions{})
@@ -438,7 +448,8 @@ func TestWrongValuesWithRightChecksumsAreFound(t *testing.T) {
 		if err := w.Publish(&m); err != nil {
 			t.Fatal(err)
 		}
-		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != PartPath("/d/rows", 0) || r.Bad[0].Chunk != c.chunk {
+		if r := verify(t, fsys, "/d"); len(r.Bad) != 1 || r.Bad[0].File != PartPath("/d/rows", 0) ||
+			r.Bad[0].Chunk != c.chunk {
 			t.Errorf("%s: found %v", name, r.Bad)
 		}
 	}
@@ -506,7 +517,8 @@ func TestDamageOfAPartTellsWhatToDo(t *testing.T) {
 			t.Errorf("%s: verify says %q, want %q", s.name, r.Remedy, remedy)
 		}
 		put(t, fsys, dir+"/index.arrow", "short")
-		if _, err := OpenAny(fsys, dir); !errors.Is(err, ErrCorrupt) || strings.Contains(err.Error(), "hopfeed repair") || strings.Count(err.Error(), "--force") != 1 {
+		if _, err := OpenAny(fsys, dir); !errors.Is(err, ErrCorrupt) ||
+			strings.Contains(err.Error(), "hopfeed repair") || strings.Count(err.Error(), "--force") != 1 {
 			t.Errorf("%s: with a damaged index: %v", s.name, err)
 		}
 	}

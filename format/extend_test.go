@@ -39,7 +39,8 @@ func (s *sample) without() *sample {
 
 // growing is a store that can be without something.
 func growing() *sample {
-	s := makeStore("store", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw:noloops", 1})
+	s := makeStore("store", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2},
+		Operator{"rw:noloops", 1})
 	return &s
 }
 
@@ -197,13 +198,15 @@ func TestAnExtensionCanBeGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := mustStatus(t, disk, dir)
-	if !j.Published || !j.Unfinished || j.Text != "one" || !slices.Equal(j.Finished, []string{"features/rw+noloops/hop-1"}) ||
+	if !j.Published || !j.Unfinished || j.Text != "one" ||
+		!slices.Equal(j.Finished, []string{"features/rw+noloops/hop-1"}) ||
 		j.Bytes != sizeOf(t, disk, dir+PartPath("/features/rw+noloops/hop-1", 0)) {
 		t.Errorf("status %+v", j)
 	}
 	completeOrAbsent(t, disk, dir, before)
 	var other *OtherJobError
-	if _, err := Extend(disk, dir, CreateOptions{Job: "two"}); !errors.As(err, &other) || *other != (OtherJobError{dir, "one", "two"}) {
+	if _, err := Extend(disk, dir, CreateOptions{Job: "two"}); !errors.As(err, &other) ||
+		*other != (OtherJobError{dir, "one", "two"}) {
 		t.Errorf("another extension: %v", err)
 	}
 	if _, err := Create(disk, dir, next.layout, CreateOptions{Job: "one"}); !errors.Is(err, ErrExists) {
@@ -248,7 +251,8 @@ func TestAnExtensionWithoutRowsOrAnythingNewIsTheSameStore(t *testing.T) {
 	}
 	equalDirs(t, disk, want, dir)
 	graph, _ := tinyGraph(t)
-	if _, err := Extend(graph, dir, CreateOptions{Job: "j"}); err == nil || !strings.Contains(err.Error(), "is a graph") {
+	if _, err := Extend(graph, dir, CreateOptions{Job: "j"}); err == nil ||
+		!strings.Contains(err.Error(), "is a graph") {
 		t.Errorf("a graph: %v", err)
 	}
 	if _, err := Extend(vfs.NewMem(), dir, CreateOptions{Job: "j"}); !errors.Is(err, fs.ErrNotExist) {

@@ -1,12 +1,10 @@
-// Package format is Hopfeed's data on disk: graph directories (what propagation
-// and sampling need) and hop stores (what training needs). Both are manifests,
-// an index of checksums, and plain Arrow files. docs/format.md gives the byte
-// layout, the order of writes and what a crash may leave.
+// Package format is Hopfeed's data on disk: graph directories (what propagation and sampling need) and hop stores
+// (what training needs). Both are manifests, an index of checksums, and plain Arrow files. docs/format.md gives the
+// byte layout, the order of writes and what a crash may leave.
 //
-// Nothing read from disk is trusted: damage is an error that is ErrCorrupt and
-// names file, chunk and reason. Readers are safe for concurrent use. What they
-// return is memory of the caller, checked once, that later changes of the files
-// cannot touch.
+// Nothing read from disk is trusted: damage is an error that is ErrCorrupt and names file, chunk and reason. Readers
+// are safe for concurrent use. What they return is memory of the caller, checked once, that later changes of the
+// files cannot touch.
 package format
 
 import (
@@ -29,20 +27,19 @@ var ErrVersion = errors.New("another format version")
 // ErrKind is returned when a directory is a graph where a store is wanted, or the other way round.
 var ErrKind = errors.New("wrong kind of directory")
 
-// ErrIncomplete is returned when a directory has no manifest: the job that writes
-// it has not finished, or it is neither a graph nor a store.
+// ErrIncomplete is returned when a directory has no manifest: the job that writes it has not finished, or it is
+// neither a graph nor a store.
 var ErrIncomplete = errors.New("incomplete: it has no manifest.json")
 
-// ErrReplaced is returned when another job has replaced or extended a directory since
-// it was opened, and a file of the opened version can no longer be read.
-var ErrReplaced = errors.New("another command has replaced it, or added hops to it, since it was opened (run the command again)")
+// ErrReplaced is returned when another job has replaced or extended a directory since it was opened, and a file of
+// the opened version can no longer be read.
+var ErrReplaced = errors.New("another command has replaced it, or added hops to it, since it was opened (run the " +
+	"command again)")
 
-// ErrExists is returned when a job may not write to its output, because something is
-// there already.
+// ErrExists is returned when a job may not write to its output, because something is there already.
 var ErrExists = errors.New("output exists")
 
-// CorruptError tells which file, and which of its chunks, is damaged, and how. It is
-// ErrCorrupt.
+// CorruptError tells which file, and which of its chunks, is damaged, and how. It is ErrCorrupt.
 type CorruptError struct {
 	File   string `json:"file"`  // path
 	Chunk  int    `json:"chunk"` // counted within the file; -1 where it is no single chunk
@@ -74,8 +71,8 @@ const (
 	KindStore = "store"
 )
 
-// MatrixID names one stored feature matrix: hop 0 is the input features, of
-// operator FeaturesOperator; hop r >= 1 of an operator is B^r X (preprop-gnn Eq. 2).
+// MatrixID names one stored feature matrix: hop 0 is the input features, of operator FeaturesOperator; hop r >= 1 of
+// an operator is B^r X (preprop-gnn Eq. 2).
 type MatrixID struct {
 	Operator string
 	Hop      int
@@ -115,8 +112,8 @@ const (
 	SplitTest  uint8 = 3
 )
 
-// Layout says how the rows of a directory are divided into regions and chunks. It is
-// the same for its row table and each of its matrices.
+// Layout says how the rows of a directory are divided into regions and chunks. It is the same for its row table and
+// each of its matrices.
 type Layout struct {
 	Regions   []Region
 	ChunkRows int   // rows of a chunk; the last of a region may have fewer
@@ -131,8 +128,8 @@ const (
 	MaxFeatures      = 1 << 20
 )
 
-// ChunkRowsFor is the number of rows of a chunk: requested (0: DefaultChunkRows), or
-// fewer where a chunk of one matrix would be larger than MaxChunkBytes.
+// ChunkRowsFor is the number of rows of a chunk: requested (0: DefaultChunkRows), or fewer where a chunk of one
+// matrix would be larger than MaxChunkBytes.
 func ChunkRowsFor(requested, features int, t DType) int {
 	if requested <= 0 {
 		requested = DefaultChunkRows
@@ -140,8 +137,8 @@ func ChunkRowsFor(requested, features int, t DType) int {
 	return max(1, min(requested, MaxChunkBytes/max(1, features*t.Size())))
 }
 
-// NewLayout is the layout of regions of these sizes. A chunk has ChunkRowsFor rows, or
-// as many as the longest region where that is less.
+// NewLayout is the layout of regions of these sizes. A chunk has ChunkRowsFor rows, or as many as the longest region
+// where that is less.
 func NewLayout(sizes []RegionSize, requestedChunkRows, features int, t DType) Layout {
 	longest := int64(1)
 	for _, s := range sizes {
@@ -169,8 +166,7 @@ func Regions(sizes []RegionSize, chunkRows int) []Region {
 	return out
 }
 
-// RowTable holds everything about the rows but their features. A nil column is
-// absent.
+// RowTable holds everything about the rows but their features. A nil column is absent.
 type RowTable struct {
 	Rows         int64
 	NodeID       []uint32  // [Rows]; nil in a graph, where row i is node i
@@ -183,9 +179,8 @@ type RowTable struct {
 	OrigID       []string // [Rows], where ids were mapped at import
 }
 
-// CSC is a topology, by destination: the in-neighbours of node v are
-// Neighbors[Offsets[v]:Offsets[v+1]], ascending. Weights, if any, are in the
-// same order.
+// CSC is a topology, by destination: the in-neighbours of node v are Neighbors[Offsets[v]:Offsets[v+1]], ascending.
+// Weights, if any, are in the same order.
 type CSC struct {
 	Offsets   []int64 // [n+1]
 	Neighbors []uint32

@@ -86,7 +86,8 @@ func (c columns) classes() int {
 func makeGraph(name string, nodes int64, features, chunkRows int, t DType, weighted bool, c columns) sample {
 	rng := rand.New(rand.NewPCG(uint64(nodes), uint64(features)))
 	s := sample{name: name, matrices: map[MatrixID][]byte{}}
-	s.layout = Layout{Regions: Regions([]RegionSize{{RegionAll, nodes}}, chunkRows), ChunkRows: chunkRows, Features: features, DType: t}
+	s.layout = Layout{Regions: Regions([]RegionSize{{RegionAll, nodes}}, chunkRows), ChunkRows: chunkRows,
+		Features: features, DType: t}
 	s.topology = &CSC{Offsets: make([]int64, 1, nodes+1), Neighbors: []uint32{}}
 	for range nodes {
 		list := make([]uint32, rng.IntN(6))
@@ -108,24 +109,28 @@ func makeGraph(name string, nodes int64, features, chunkRows int, t DType, weigh
 	if features > 0 {
 		s.matrices[Input] = noise(rng, nodes*s.layout.rowBytes())
 	}
-	s.manifest = Manifest{Name: name, Directed: true, Classes: c.classes(), Input: map[string]string{"importer": "test", "a": "<b> & \"c\""}}
+	s.manifest = Manifest{Name: name, Directed: true, Classes: c.classes(),
+		Input: map[string]string{"importer": "test", "a": "<b> & \"c\""}}
 	return s
 }
 
 func makeStore(name string, sizes [4]int64, features, chunkRows int, t DType, c columns, operators ...Operator) sample {
 	rng := rand.New(rand.NewPCG(uint64(features), uint64(chunkRows)))
 	s := sample{name: name, matrices: map[MatrixID][]byte{}}
-	regions := []RegionSize{{RegionTrain, sizes[0]}, {RegionValid, sizes[1]}, {RegionTest, sizes[2]}, {RegionRest, sizes[3]}}
+	regions := []RegionSize{{RegionTrain, sizes[0]}, {RegionValid, sizes[1]}, {RegionTest, sizes[2]},
+		{RegionRest, sizes[3]}}
 	s.layout = Layout{Regions: Regions(regions, chunkRows), ChunkRows: chunkRows, Features: features, DType: t}
 	rows := s.layout.rows()
-	s.manifest = Manifest{Name: name, Nodes: 2*rows + 1, Edges: 12345, Classes: c.classes(), Operators: operators, RowSet: RowsLabeled, Seed: 77, Split: max(0, c.splits-1)}
+	s.manifest = Manifest{Name: name, Nodes: 2*rows + 1, Edges: 12345, Classes: c.classes(), Operators: operators,
+		RowSet: RowsLabeled, Seed: 77, Split: max(0, c.splits-1)}
 	s.rows = &RowTable{Rows: rows}
 	c.fill(rng, s.rows, 5)
 	nodes := rng.Perm(int(s.manifest.Nodes))
 	for i, r := range s.layout.Regions {
 		for range r.Rows {
 			if c.splits > 0 {
-				s.rows.Splits[len(s.rows.NodeID)*c.splits+s.manifest.Split] = []uint8{SplitTrain, SplitValid, SplitTest, SplitNone}[i]
+				s.rows.Splits[len(s.rows.NodeID)*c.splits+s.manifest.Split] = []uint8{SplitTrain, SplitValid, SplitTest,
+					SplitNone}[i]
 			}
 			s.rows.NodeID = append(s.rows.NodeID, uint32(nodes[0]))
 			nodes = nodes[1:]
@@ -164,7 +169,8 @@ func samples() []sample {
 		makeGraph("a weighted graph with names", 33, 3, 11, Float16, true, columns{1, 1, true}),
 		makeGraph("a graph of bfloat16 with many labels", 20, 5, 20, BFloat16, false, columns{4, 3, false}),
 		makeGraph("a graph with values to predict", 21, 3, 4, Float32, false, columns{-1, 1, false}),
-		makeStore("a store with several values to predict", [4]int64{9, 2, 3, 4}, 3, 4, Float32, columns{-3, 1, true}, sym...),
+		makeStore("a store with several values to predict", [4]int64{9, 2, 3, 4}, 3, 4, Float32, columns{-3, 1, true},
+			sym...),
 		makeGraph("a graph without labels", 9, 2, 100, Float32, false, columns{}),
 		makeGraph("a graph without features", 12, 0, 5, Float32, true, columns{1, 0, false}),
 		makeGraph("a graph of one node", 1, 1, 1, Float32, true, columns{1, 1, true}),
@@ -176,7 +182,8 @@ func samples() []sample {
 		makeStore("a store without train", [4]int64{0, 0, 1, 30}, 3, 16, BFloat16, columns{1, 0, false}, sym...),
 		makeStore("a store of no rows", [4]int64{}, 3, 16, Float32, columns{1, 1, false}, sym...),
 		makeStore("a store without operators", [4]int64{3, 3, 3, 3}, 3, 1, Float32, columns{}),
-		small(makeStore("a store of several parts", [4]int64{60, 20, 11, 1}, 600, 9, Float16, columns{1, 1, true}, sym...)),
+		small(makeStore("a store of several parts", [4]int64{60, 20, 11, 1}, 600, 9, Float16, columns{1, 1, true},
+			sym...)),
 	}
 }
 
@@ -255,7 +262,8 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(c.Offsets, s.topology.Offsets) || !slices.Equal(c.Neighbors, s.topology.Neighbors) || !slices.Equal(c.Weights, s.topology.Weights) ||
+		if !slices.Equal(c.Offsets, s.topology.Offsets) || !slices.Equal(c.Neighbors, s.topology.Neighbors) ||
+			!slices.Equal(c.Weights, s.topology.Weights) ||
 			(c.Weights == nil) != (s.topology.Weights == nil) {
 			t.Error("the topology differs")
 		}
@@ -277,7 +285,8 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 		}
 		visited.Rows += part.Rows
 		visited.NodeID, visited.Labels = append(visited.NodeID, part.NodeID...), append(visited.Labels, part.Labels...)
-		visited.MultiLabels, visited.LabelValues = append(visited.MultiLabels, part.MultiLabels...), append(visited.LabelValues, part.LabelValues...)
+		visited.MultiLabels, visited.LabelValues = append(visited.MultiLabels, part.MultiLabels...),
+			append(visited.LabelValues, part.LabelValues...)
 		visited.Splits, visited.OrigID = append(visited.Splits, part.Splits...), append(visited.OrigID, part.OrigID...)
 	})
 	if err != nil {
@@ -306,7 +315,8 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 			}
 			n := int64(s.rows.LabelColumns)
 			several := make([]int8, r.Rows*n)
-			if err := d.ReadMultiLabels(ctx, r, several); err != nil || !slices.Equal(several, s.rows.MultiLabels[r.FirstRow*n:(r.FirstRow+r.Rows)*n]) {
+			if err := d.ReadMultiLabels(ctx, r, several); err != nil ||
+				!slices.Equal(several, s.rows.MultiLabels[r.FirstRow*n:(r.FirstRow+r.Rows)*n]) {
 				t.Errorf("labels of %s: %v, %v", r.Name, several, err)
 			}
 		case s.rows.LabelValues != nil:
@@ -315,7 +325,8 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 			}
 			n := int64(s.rows.LabelColumns)
 			values, want := make([]float32, r.Rows*n), s.rows.LabelValues[r.FirstRow*n:(r.FirstRow+r.Rows)*n]
-			if err := d.ReadLabelValues(ctx, r, values); err != nil || !bytes.Equal(dtype.BytesOf(values), dtype.BytesOf(want)) {
+			if err := d.ReadLabelValues(ctx, r, values); err != nil ||
+				!bytes.Equal(dtype.BytesOf(values), dtype.BytesOf(want)) {
 				t.Errorf("labels of %s: %v, %v, want %v", r.Name, values, err, want)
 			}
 		case err != nil:

@@ -23,15 +23,19 @@ func golden() []sample {
 		name:     "graph",
 		layout:   Layout{Regions: Regions([]RegionSize{{RegionAll, 5}}, 2), ChunkRows: 2, Features: 3, DType: Float16},
 		manifest: Manifest{Name: "golden", Classes: 3, Directed: true, Input: map[string]string{"importer": "npy"}},
-		topology: &CSC{Offsets: []int64{0, 2, 3, 3, 5, 6}, Neighbors: []uint32{1, 4, 0, 2, 2, 3}, Weights: []float32{1, 0.5, 2, 1, 3, 0.25}},
+		topology: &CSC{Offsets: []int64{0, 2, 3, 3, 5, 6}, Neighbors: []uint32{1, 4, 0, 2, 2, 3},
+			Weights: []float32{1, 0.5, 2, 1, 3, 0.25}},
 		rows:     &RowTable{Rows: 5, Labels: labels, Splits: splits, NumSplits: 2, OrigID: names},
 		matrices: map[MatrixID][]byte{Input: x},
 	}
 	store := sample{
-		name:     "store",
-		layout:   Layout{Regions: Regions([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 1}, {RegionRest, 0}}, 1), ChunkRows: 1, Features: 3, DType: BFloat16},
-		manifest: Manifest{Name: "golden", Nodes: 5, Edges: 6, Classes: 3, RowSet: RowsLabeled, Seed: 1, Operators: []Operator{{"sym", 1}}, Input: map[string]string{"graph": "0123"}},
-		rows:     &RowTable{Rows: 4, NodeID: []uint32{0, 4, 1, 2}, Labels: []int32{0, 1, 1, -1}, NumSplits: 1, Splits: []uint8{1, 1, 2, 3}},
+		name: "store",
+		layout: Layout{Regions: Regions([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 1},
+			{RegionRest, 0}}, 1), ChunkRows: 1, Features: 3, DType: BFloat16},
+		manifest: Manifest{Name: "golden", Nodes: 5, Edges: 6, Classes: 3, RowSet: RowsLabeled, Seed: 1,
+			Operators: []Operator{{"sym", 1}}, Input: map[string]string{"graph": "0123"}},
+		rows: &RowTable{Rows: 4, NodeID: []uint32{0, 4, 1, 2}, Labels: []int32{0, 1, 1, -1}, NumSplits: 1,
+			Splits: []uint8{1, 1, 2, 3}},
 		matrices: map[MatrixID][]byte{Input: x[:24], {"sym", 1}: x[2:26]},
 	}
 	if TrainKey(1, 0) > TrainKey(1, 4) {

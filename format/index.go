@@ -21,8 +21,7 @@ type indexRow struct {
 	arrowfile.Extent
 }
 
-// indexSchema has the rows of the index sorted by file, then offset, in one
-// record batch.
+// indexSchema has the rows of the index sorted by file, then offset, in one record batch.
 var indexSchema = newSchema(
 	arrow.Field{Name: "file", Type: arrow.PrimitiveTypes.Uint32},
 	arrow.Field{Name: "offset", Type: arrow.PrimitiveTypes.Uint64},
@@ -41,7 +40,8 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Batch(int64(len(index)), dtype.BytesOf(files), dtype.BytesOf(offsets), dtype.BytesOf(lengths), dtype.BytesOf(crcs)); err != nil {
+	if err := w.Batch(int64(len(index)), dtype.BytesOf(files), dtype.BytesOf(offsets), dtype.BytesOf(lengths),
+		dtype.BytesOf(crcs)); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
@@ -50,22 +50,22 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// decodeIndex is the inverse of encodeIndex. It checks that extents are sorted and lie
-// inside their files: in a part each begins at a multiple of arrowfile.Align; in a
-// source file each begins where the one before ends.
+// decodeIndex is the inverse of encodeIndex. It checks that extents are sorted and lie inside their files: in a part
+// each begins at a multiple of arrowfile.Align; in a source file each begins where the one before ends.
 func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	l, err := arrowfile.ReadLayout(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		return nil, err
 	}
 	if !l.Schema.Equal(indexSchema) || len(l.Batches) != 1 {
-		return nil, errors.New("its columns are not those of an index, or it has not one record batch")
+		return nil, errors.New("it does not have the columns of an index in one record batch")
 	}
 	column := func(i int) []byte {
 		at := l.Batches[0].Buffers[i]
 		return bytes.Clone(b[at.Offset : at.Offset+at.Length])
 	}
-	fileOf, offsets, lengths, crcs := dtype.As[uint32](column(0)), dtype.As[uint64](column(1)), dtype.As[uint64](column(2)), dtype.As[uint32](column(3))
+	fileOf, offsets, lengths, crcs := dtype.As[uint32](column(0)), dtype.As[uint64](column(1)),
+		dtype.As[uint64](column(2)), dtype.As[uint32](column(3))
 	index := make([]indexRow, len(fileOf))
 	end := uint64(0) // of the extent before, in the same file
 	for i := range index {
@@ -81,7 +81,8 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 			placed = offset == end
 		}
 		if !placed || length == 0 || length > arrowfile.ExtentBytes || offset > size || length > size-offset {
-			return nil, fmt.Errorf("row %d: no chunk can have %d bytes from byte %d on of %s, a file of %d bytes", i, length, offset, files[file].Path, size)
+			return nil, fmt.Errorf("row %d: no chunk can have %d bytes from byte %d on of %s, a file of %d bytes", i,
+				length, offset, files[file].Path, size)
 		}
 		end = offset + length
 		index[i] = indexRow{file, arrowfile.Extent{Offset: int64(offset), Length: int64(length), CRC32C: crcs[i]}}
@@ -89,10 +90,9 @@ func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
 	return index, nil
 }
 
-// readVersion reads the manifest and its index. If only the index is damaged, it returns
-// the manifest with the error. While an extension is published, its index is still in
-// .job, and both files may be replaced between the two reads: so the index counts as
-// damaged only if it fails again with the same manifest.
+// readVersion reads the manifest and its index. If only the index is damaged, it returns the manifest with the error.
+// While an extension is published, its index is still in .job, and both files may be replaced between the two reads:
+// so the index counts as damaged only if it fails again with the same manifest.
 func readVersion(fsys vfs.FS, dir string) (*Manifest, []indexRow, error) {
 	var before *Manifest
 	for {
@@ -130,7 +130,8 @@ func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 		return nil, &CorruptError{path, -1, err.Error()}
 	}
 	if m.fingerprint(index) != m.Fingerprint {
-		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1, "its fingerprint is not that of manifest and index"}
+		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1,
+			"its fingerprint is not that of manifest and index"}
 	}
 	return index, nil
 }
@@ -150,8 +151,8 @@ func findParts(m *Manifest, index []indexRow) ([]table, error) {
 	return tables, nil
 }
 
-// findParts sets the parts of a table, given the extents of each of m.Files. It fails unless they are those of its
-// chunks.
+// findParts sets the parts of a table, given the extents of each of m.Files. It fails if they do not match the
+// table's chunks.
 func (t *table) findParts(m *Manifest, extents [][]arrowfile.Extent) error {
 	next := 0
 	for k := 0; ; k++ {

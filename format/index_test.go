@@ -67,8 +67,7 @@ func TestIndexesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzIndex takes rows of an index, each of 24 bytes. (The Arrow file around them
-// is fuzzed where it is read.)
+// FuzzIndex takes rows of an index, each of 24 bytes. (The Arrow file around them is fuzzed where it is read.)
 func FuzzIndex(f *testing.F) {
 	var manifests []*Manifest
 	for i, s := range append(tiny(), samples()...) {
@@ -87,8 +86,10 @@ func FuzzIndex(f *testing.F) {
 		m := manifests[int(i)%len(manifests)]
 		var rows []indexRow
 		for ; len(b) >= 24; b = b[24:] {
-			rows = append(rows, indexRow{binary.LittleEndian.Uint32(b), arrowfile.Extent{CRC32C: binary.LittleEndian.Uint32(b[4:]),
-				Offset: int64(binary.LittleEndian.Uint64(b[8:])), Length: int64(binary.LittleEndian.Uint64(b[16:]))}})
+			rows = append(rows, indexRow{binary.LittleEndian.Uint32(b),
+				arrowfile.Extent{CRC32C: binary.LittleEndian.Uint32(b[4:]),
+					Offset: int64(binary.LittleEndian.Uint64(b[8:])),
+					Length: int64(binary.LittleEndian.Uint64(b[16:]))}})
 		}
 		encoded, err := encodeIndex(rows)
 		if err != nil {
@@ -110,7 +111,8 @@ func FuzzIndex(f *testing.F) {
 		for _, table := range tables {
 			for k := range table.chunks {
 				p := table.parts[table.partOf(k)]
-				if k < p.firstChunk || k >= p.firstChunk+p.chunks() || p.extentStarts[k-p.firstChunk] >= p.extentStarts[k-p.firstChunk+1] {
+				if k < p.firstChunk || k >= p.firstChunk+p.chunks() ||
+					p.extentStarts[k-p.firstChunk] >= p.extentStarts[k-p.firstChunk+1] {
 					t.Fatalf("%s: chunk %d is in the wrong part", table.folder, k)
 				}
 			}

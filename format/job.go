@@ -27,8 +27,8 @@ const (
 // ScratchFolder is where, in the directory, Scratch makes its folder.
 const ScratchFolder = jobFolder + "/" + scratchName
 
-// OtherJobError is returned when an interrupted job has left results in a directory, and
-// another job is started there. It is ErrExists.
+// OtherJobError is returned when an interrupted job has left results in a directory, and another job is started
+// there. It is ErrExists.
 type OtherJobError struct {
 	Dir  string
 	Have string // CreateOptions.Job of the interrupted job
@@ -36,14 +36,15 @@ type OtherJobError struct {
 }
 
 func (e *OtherJobError) Error() string {
-	return fmt.Sprintf("%s: %v: a job with other options has begun to write it (run that command again to finish it, or use --force to start anew)", e.Dir, ErrExists)
+	return fmt.Sprintf("%s: %v: a job with other options has begun to write it (run that command again to finish "+
+		"it, or use --force to start anew)", e.Dir, ErrExists)
 }
 
 // Is makes errors.Is(err, ErrExists) true.
 func (e *OtherJobError) Is(target error) bool { return target == ErrExists }
 
-// jobState is job.json, which identifies the job of a directory. It is made durable after
-// the records of earlier jobs are removed, and before the job writes anything.
+// jobState is job.json, which identifies the job of a directory. It is made durable after the records of earlier jobs
+// are removed, and before the job writes anything.
 type jobState struct {
 	Job  string `json:"job"`
 	Base string `json:"base,omitempty"` // checksum of the manifest that the job extends or replaces
@@ -102,7 +103,8 @@ func readJob(fsys vfs.FS, dir string) (state *jobState, err error) {
 	}
 	var damage *CorruptError
 	if errors.As(err, &damage) {
-		damage.Reason += " (remove the folder " + jobFolder + " and run the command again; what the interrupted job has computed is computed again)"
+		damage.Reason += " (remove the folder " + jobFolder +
+			" and run the command again; what the interrupted job has computed is computed again)"
 	}
 	return state, err
 }
@@ -120,8 +122,7 @@ func isJobFile(e fs.DirEntry) bool {
 	return e.Type().IsRegular() && (name == jobName || name == indexName || isRecord)
 }
 
-// foreignInJob is the first path in .job, or .job itself, that Hopfeed has not made; ""
-// if there is none.
+// foreignInJob is the first path in .job, or .job itself, that Hopfeed has not made; "" if there is none.
 func foreignInJob(fsys vfs.FS, dir string) (string, error) {
 	job := filepath.Join(dir, jobFolder)
 	ours, err := folder.Ours(fsys, job, lockName)
@@ -149,9 +150,9 @@ func readDir(fsys vfs.FS, dir string, err error) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// clearJob removes the files of earlier jobs from .job, scratch files included, but not
-// the lock, nor files that Hopfeed has not made. Removals need not survive a crash, so it
-// syncs the removal of the records before it removes job.json.
+// clearJob removes the files of earlier jobs from .job, scratch files included, but not the lock, nor files that
+// Hopfeed has not made. Removals need not survive a crash, so it syncs the removal of the records before it removes
+// job.json.
 func clearJob(fsys vfs.FS, dir string) error {
 	job := filepath.Join(dir, jobFolder)
 	entries, err := fsys.ReadDir(job)
@@ -180,8 +181,8 @@ func clearJob(fsys vfs.FS, dir string) error {
 	return fsys.Sync(job)
 }
 
-// removeJob removes .job, the lock file last. If a user has put a file there, it stays,
-// the folder too, and removeJob fails.
+// removeJob removes .job, the lock file last. If a user has put a file there, it stays, the folder too, and removeJob
+// fails.
 func removeJob(fsys vfs.FS, dir string) error {
 	if err := clearJob(fsys, dir); err != nil {
 		return err
@@ -198,8 +199,8 @@ func removeJob(fsys vfs.FS, dir string) error {
 	return fsys.Remove(job)
 }
 
-// resume goes on with the interrupted job of state if it is this one. Else it removes
-// what that job has left, and starts this one.
+// resume goes on with the interrupted job of state if it is this one. Else it removes what that job has left, and
+// starts this one.
 func (w *Writer) resume(state *jobState) error {
 	current := jobState{Job: w.job, Layout: w.layout}
 	if w.base != nil {
@@ -225,8 +226,8 @@ func (w *Writer) resume(state *jobState) error {
 	return WriteRecord(w.fsys, w.jobPath(jobName), current)
 }
 
-// reuseFinishedTables counts each recorded table as finished if its files are there with
-// their sizes. Other tables are written again.
+// reuseFinishedTables counts each recorded table as finished if its files are there with their sizes. Other tables
+// are written again.
 func (w *Writer) reuseFinishedTables() error {
 	entries, err := w.fsys.ReadDir(filepath.Join(w.dir, jobFolder))
 	if err != nil {
@@ -253,8 +254,7 @@ func (w *Writer) reuseFinishedTables() error {
 	return nil
 }
 
-// finish counts a table as finished, whose files are durable. If the job can resume, it
-// records that first.
+// finish counts a table as finished, whose files are durable. If the job can resume, it records that first.
 func (w *Writer) finish(folder string, files []writtenFile) error {
 	if w.job != "" {
 		if err := WriteRecord(w.fsys, w.jobPath(recordName(folder)), tableRecord{folder, files}); err != nil {
@@ -268,16 +268,15 @@ func (w *Writer) finish(folder string, files []writtenFile) error {
 	return nil
 }
 
-// isFinished tells whether a table is complete, written now or by an earlier run
-// of the job.
+// isFinished tells whether a table is complete, written now or by an earlier run of the job.
 func (w *Writer) isFinished(folder string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.finished[folder]
 }
 
-// Finished tells whether a matrix is complete: written by this run or an earlier one of
-// the job, or in the store that the job extends.
+// Finished tells whether a matrix is complete: written by this run or an earlier one of the job, or in the store that
+// the job extends.
 func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(id)) }
 
 // OpenFinished opens a matrix that this job has finished, before Publish, so that the job can read it. The caller
@@ -304,15 +303,15 @@ func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
 
 func (w *Writer) jobPath(name string) string { return filepath.Join(w.dir, jobFolder, name) }
 
-// Scratch makes a folder for temporary files of the job, and returns its path. Publish
-// and Abort remove it; Suspend leaves it.
+// Scratch makes a folder for temporary files of the job, and returns its path. Publish and Abort remove it; Suspend
+// leaves it.
 func (w *Writer) Scratch() (string, error) {
 	folder := w.jobPath(scratchName)
 	return folder, w.fsys.MkdirAll(folder)
 }
 
-// Suspend ends the writer and keeps what it has written, so that the same job can go on
-// later. After Publish or Abort it does nothing. No other call may be running.
+// Suspend ends the writer and keeps what it has written, so that the same job can go on later. After Publish or Abort
+// it does nothing. No other call may be running.
 func (w *Writer) Suspend() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -326,8 +325,8 @@ func (w *Writer) Suspend() error {
 type Job struct {
 	Published bool // a complete version is there for readers
 	Running   bool // a live process is at work
-	// Unfinished: a job has begun, and has not been published. Started again, it goes
-	// on, or if Text is empty starts over.
+	// Unfinished: a job has begun, and has not been published. Started again, it goes on, or if Text is empty starts
+	// over.
 	Unfinished bool
 	Text       string   // CreateOptions.Job
 	Finished   []string // folders of complete tables, such as features/sym/hop-1
@@ -337,15 +336,16 @@ type Job struct {
 // Has tells whether a matrix is complete.
 func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, matrixFolder(id)) }
 
-// JobStatus says what the job of a directory has done so far. Any process that can read
-// the directory may call it; it changes nothing.
+// JobStatus says what the job of a directory has done so far. Any process that can read the directory may call it; it
+// changes nothing.
 func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 	real, err := fsys.Resolve(dir)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if state, err := vfs.StateOfLock(fsys, filepath.Join(real+folder.ReplacedSuffix, jobFolder, lockName)); err == nil && state == vfs.Marked {
+		if state, err := vfs.StateOfLock(fsys, filepath.Join(real+folder.ReplacedSuffix, jobFolder,
+			lockName)); err == nil && state == vfs.Marked {
 			dir = real + folder.ReplacedSuffix // until the next job gives it its name back
 		}
 	}
@@ -403,8 +403,8 @@ func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 	return j, nil
 }
 
-// unfinished tells whether the job of a .job folder has yet to be published. m is the
-// manifest of the directory, or nil. (A published job may have left its .job folder.)
+// unfinished tells whether the job of a .job folder has yet to be published. m is the manifest of the directory, or
+// nil. (A published job may have left its .job folder.)
 func (s *jobState) unfinished(m *Manifest) bool {
 	switch {
 	case m == nil:

@@ -75,7 +75,8 @@ func TestAJobGoesOnAfterACrashAnywhereAndEndsWithTheSameBytes(t *testing.T) {
 					t.Fatalf("operation %d, crash %d: published, but not there", n, i)
 				}
 				if _, err := crashed.Stat(dir); err == nil {
-					if j := mustStatus(t, crashed, dir); j.Running || j.Published != (found != nil) || j.Unfinished && found != nil {
+					if j := mustStatus(t, crashed, dir); j.Running || j.Published != (found != nil) || j.Unfinished &&
+						found != nil {
 						t.Fatalf("operation %d, crash %d: status %+v", n, i, j)
 					}
 				}
@@ -237,7 +238,8 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if j := mustStatus(t, disk, dir); !j.Running || !j.Unfinished || j.Published || j.Text != "j" || len(j.Finished) > 0 || j.Bytes != 0 {
+	if j := mustStatus(t, disk, dir); !j.Running || !j.Unfinished || j.Published || j.Text != "j" ||
+		len(j.Finished) > 0 || j.Bytes != 0 {
 		t.Errorf("status %+v", j)
 	}
 	scratch, err := w.Scratch()
@@ -285,13 +287,15 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 	if _, err := w.Matrix(sym); err == nil {
 		t.Error("a finished matrix is started")
 	}
-	if again, err := w.Scratch(); err != nil || again != scratch || sizeOf(t, disk, scratch+"/panel"+folder.Suffix) != 7 {
+	if again, err := w.Scratch(); err != nil || again != scratch ||
+		sizeOf(t, disk, scratch+"/panel"+folder.Suffix) != 7 {
 		t.Errorf("scratch is at %s, %v", again, err)
 	}
 	if _, err := s.finish(w); err != nil {
 		t.Fatal(err)
 	}
-	if made := strings.Join(disk.created, " "); strings.Contains(made, "rows/part") || strings.Count(made, "hop-1/part") != 1 {
+	if made := strings.Join(disk.created, " "); strings.Contains(made, "rows/part") ||
+		strings.Count(made, "hop-1/part") != 1 {
 		t.Errorf("made %s", made)
 	}
 	equalDirs(t, disk, want, dir)
@@ -301,7 +305,8 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 }
 
 func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
-	s, other := growing(), makeStore("other", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw:noloops", 1})
+	s, other := growing(), makeStore("other", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true},
+		Operator{"sym", 2}, Operator{"rw:noloops", 1})
 	for _, data := range other.matrices {
 		for i := range data {
 			data[i]++
@@ -328,7 +333,8 @@ func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
 		before := filesOf(t, disk, dir)
 		err := other.run(disk, dir, CreateOptions{Job: job})
 		var otherJob *OtherJobError
-		if !errors.As(err, &otherJob) || *otherJob != (OtherJobError{dir, "one", job}) || !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+		if !errors.As(err, &otherJob) || *otherJob != (OtherJobError{dir, "one", job}) || !errors.Is(err, ErrExists) ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("%q: %v", job, err)
 		}
 		if after := filesOf(t, disk, dir); !slices.Equal(before, after) {
@@ -372,7 +378,8 @@ func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
 func TestAJobWithAnotherLayoutStartsAnew(t *testing.T) {
 	s := growing()
 	disk, dir := vfs.NewMem(), "/d"
-	w, err := Create(disk, dir, NewLayout([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 0}, {RegionRest, 1}}, 1, 2, Float16), CreateOptions{Job: "j"})
+	w, err := Create(disk, dir, NewLayout([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 0},
+		{RegionRest, 1}}, 1, 2, Float16), CreateOptions{Job: "j"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +408,8 @@ func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
 	for _, path := range []string{record, state} {
 		for i := int64(0); i < sizeOf(t, disk, path); i += 3 {
 			copied := disk.CrashClone()
-			err := s.run(&damaged{FS: copied, path: path, flip: i, bit: uint(i % 8), length: -1}, dir, CreateOptions{Job: "j"})
+			err := s.run(&damaged{FS: copied, path: path, flip: i, bit: uint(i % 8), length: -1}, dir,
+				CreateOptions{Job: "j"})
 			if path == record && err != nil {
 				t.Fatalf("byte %d of %s: %v", i, path, err)
 			}
@@ -409,7 +417,8 @@ func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
 				if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), path) {
 					t.Fatalf("byte %d of %s: %v", i, path, err)
 				}
-				if _, err := JobStatus(&damaged{FS: copied, path: path, flip: i, length: -1}, dir); !errors.Is(err, ErrCorrupt) {
+				if _, err := JobStatus(&damaged{FS: copied, path: path, flip: i, length: -1}, dir); !errors.Is(err,
+					ErrCorrupt) {
 					t.Fatalf("byte %d of %s: %v", i, path, err)
 				}
 				continue
@@ -425,7 +434,8 @@ func TestDamageOfWhatAJobHasRecordedIsFound(t *testing.T) {
 	part := dir + PartPath("/rows", 0)
 	for _, length := range []int64{0, sizeOf(t, disk, part) - 1} {
 		copied := disk.CrashClone()
-		if err := s.run(&damaged{FS: copied, path: part, flip: -1, length: length}, dir, CreateOptions{Job: "j"}); err != nil {
+		if err := s.run(&damaged{FS: copied, path: part, flip: -1, length: length}, dir,
+			CreateOptions{Job: "j"}); err != nil {
 			t.Fatal(err)
 		}
 		equalDirs(t, copied, want, dir)

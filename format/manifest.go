@@ -16,9 +16,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Manifest is manifest.json: everything about a directory but its rows. Fields with
-// omitempty are optional to readers. What a later version adds and readers may pass
-// over is optional; what they may not is named in Requires too.
+// Manifest is manifest.json: everything about a directory but its rows. Fields with omitempty are optional to
+// readers. What a later version adds and readers may pass over is optional; what they may not is named in Requires
+// too.
 type Manifest struct {
 	Format   int      `json:"format"`
 	Kind     string   `json:"kind"`               // KindGraph or KindStore
@@ -44,14 +44,14 @@ type Manifest struct {
 	LabelValues bool     `json:"label_values,omitempty"` // labels are numbers to predict (float32), not classes
 	ClassNames  []string `json:"class_names,omitempty"`  // of the classes, where they are named
 
-	// Of a store.
+	// Stores only.
 	Operators []Operator `json:"operators,omitempty"`
 	Split     int        `json:"split,omitempty"`   // that the regions follow
 	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled, RowsAll or RowsChosen
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
 
-	// Input is what the directory was made from: the importer or generator with
-	// its options; or the fingerprint of the graph, and its Preparation.
+	// Input is what the directory was made from: the importer or generator with its options; or the fingerprint of
+	// the graph, and its Preparation.
 	Input map[string]string `json:"input"`
 
 	// Fingerprint is a function of the content alone.
@@ -66,8 +66,8 @@ type Manifest struct {
 	unknown map[string]json.RawMessage // fields of later versions, and of others
 }
 
-// knownRequirements are the features that Requires may name and this program knows. There is none
-// yet: all that format 2 began with is known to every reader of it.
+// knownRequirements are the features that Requires may name and this program knows. There is none yet: all that
+// format 2 began with is known to every reader of it.
 var knownRequirements []string
 
 // Operator is one propagation operator of a store.
@@ -76,7 +76,7 @@ type Operator struct {
 	Hops int    `json:"hops"`
 }
 
-// Entries of Manifest.Input that say what import has made of the features. A store has those of its graph.
+// Entries of Manifest.Input that say what import has made of the features. A store has the entries of its graph.
 const (
 	NormalizeFeatures = "normalize_features" // true: each row was divided by its sum; false: not
 	FeatureColumns    = "feature_columns"    // their names, in order; only of tables whose columns have names
@@ -93,9 +93,8 @@ func (m *Manifest) Preparation() map[string]string {
 	return p
 }
 
-// FileEntry is one file of a directory, path relative to it, with slashes. Where
-// there is a Source, features were left in that file, and none is at Path: chunks
-// follow each other from byte Offset on, as rows alone.
+// FileEntry is one file of a directory, path relative to it, with slashes. Where there is a Source, features were
+// left in that file, and none is at Path: chunks follow each other from byte Offset on, as rows alone.
 type FileEntry struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
@@ -129,14 +128,16 @@ const (
 
 // rawData are files by which a folder of data that is to be imported is known, and the layout that it has.
 var rawData = []struct{ file, layout string }{
-	{"edge_index.npy", "npy"}, {"edges.csv", "csv"}, {"edges.csv.gz", "csv"}, {"edges.parquet", "parquet"}, {"raw/edge.csv.gz", "ogb"}, {"raw/data.npz", "ogb"},
+	{"edge_index.npy", "npy"}, {"edges.csv", "csv"}, {"edges.csv.gz", "csv"}, {"edges.parquet", "parquet"},
+	{"raw/edge.csv.gz", "ogb"}, {"raw/data.npz", "ogb"},
 }
 
 // whatToDo says how to get a graph where there is a folder without a manifest.
 func whatToDo(fsys vfs.FS, dir string) string {
 	for _, data := range rawData {
 		if _, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(data.file))); err == nil {
-			return fmt.Sprintf("it holds data to be imported: run hopfeed import %s %s -o GRAPH, and give GRAPH", data.layout, dir)
+			return fmt.Sprintf("it holds data to be imported: run hopfeed import %s %s -o GRAPH, and give GRAPH",
+				data.layout, dir)
 		}
 	}
 	return "if a command was writing this graph or store, run the same command again"
@@ -175,8 +176,8 @@ func readFile(fsys vfs.FS, path string, size int64) ([]byte, error) {
 	return readExactly(f, size)
 }
 
-// readWhole reads a file of at most maxBytes bytes. Another file may take its place
-// meanwhile; what is read is of one of the two.
+// readWhole reads a file of at most maxBytes bytes. Another file may take its place meanwhile; what is read is of one
+// of the two.
 func readWhole(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -188,7 +189,8 @@ func readWhole(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 		return nil, err
 	}
 	if size > maxBytes {
-		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that such a file can have", size, maxBytes)}
+		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that such a file can have",
+			size, maxBytes)}
 	}
 	return readExactly(f, size)
 }
@@ -256,7 +258,7 @@ func (m *Manifest) check() error {
 		return err
 	}
 	if m.Kind != kind {
-		return fmt.Errorf("kind is %q, but the regions are those of a %s", m.Kind, kind)
+		return fmt.Errorf("kind is %q, but a %s has these regions", m.Kind, kind)
 	}
 	if rows := l.rows(); rows != m.Rows {
 		return fmt.Errorf("the regions have %d rows in all, but rows is %d", rows, m.Rows)
@@ -270,13 +272,15 @@ func (m *Manifest) check() error {
 // checkLabels checks what is said of the labels.
 func (m *Manifest) checkLabels() error {
 	if m.LabelValues && (m.Labels == 0 || m.Classes != 0) {
-		return fmt.Errorf("label_values is true, but label_columns is %d and classes is %d, not 1 or more and 0", m.Labels, m.Classes)
+		return fmt.Errorf("label_values is true, but label_columns is %d and classes is %d, not 1 or more and 0",
+			m.Labels, m.Classes)
 	}
 	if m.ClassNames == nil {
 		return nil
 	}
 	if len(m.ClassNames) != m.Classes || m.Classes > MaxClassNames {
-		return fmt.Errorf("there are %d class_names for %d classes (as many are wanted, at most %d)", len(m.ClassNames), m.Classes, MaxClassNames)
+		return fmt.Errorf("there are %d class_names for %d classes (as many are wanted, at most %d)", len(m.ClassNames),
+			m.Classes, MaxClassNames)
 	}
 	seen := map[string]bool{}
 	for _, name := range m.ClassNames {
@@ -315,8 +319,8 @@ func checkText(s string) error {
 	return nil
 }
 
-// checkRequires fails unless the names are of a-z, 0-9 and _, and ascend: a name with
-// a line feed would be two lines of the fingerprint.
+// checkRequires fails unless the names are of a-z, 0-9 and _, and ascend: a name with a line feed would be two lines
+// of the fingerprint.
 func (m *Manifest) checkRequires() error {
 	for i, feature := range m.Requires {
 		for _, c := range []byte(feature) {
@@ -356,7 +360,7 @@ func (m *Manifest) checkOperators() error {
 		}
 		hops += o.Hops
 	}
-	// Before anything is made for each of them.
+	// Checked before anything is made for each hop.
 	if hops > len(m.Files) {
 		return fmt.Errorf("the operators have %d hops in all, but there are %d files", hops, len(m.Files))
 	}
@@ -366,8 +370,7 @@ func (m *Manifest) checkOperators() error {
 	return nil
 }
 
-// checkFiles checks that the files are the parts of the tables that the rest of
-// the manifest calls for.
+// checkFiles checks that the files are the parts of the tables that the rest of the manifest calls for.
 func (m *Manifest) checkFiles() error {
 	parts := map[string]int{}
 	for i, f := range m.Files {
@@ -413,8 +416,7 @@ func (m *Manifest) checkFiles() error {
 // manifestAndIndexBytes is the size of manifest and index.
 func (m *Manifest) manifestAndIndexBytes() int64 { return m.IndexSize + m.bytes }
 
-// Bytes is the size of all files of the directory, and of the source files that
-// features were left in.
+// Bytes is the size of all files of the directory, and of the source files that features were left in.
 func (m *Manifest) Bytes() int64 {
 	total := m.manifestAndIndexBytes()
 	for _, f := range m.Files {
@@ -425,5 +427,7 @@ func (m *Manifest) Bytes() int64 {
 
 // findFile is the position of a path in Files; ok is false if it is not there.
 func (m *Manifest) findFile(path string) (int, bool) {
-	return slices.BinarySearchFunc(m.Files, path, func(f FileEntry, path string) int { return strings.Compare(f.Path, path) })
+	return slices.BinarySearchFunc(m.Files, path, func(f FileEntry, path string) int {
+		return strings.Compare(f.Path, path)
+	})
 }

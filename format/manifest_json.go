@@ -30,13 +30,12 @@ func parseHex32(s string) (uint32, error) {
 	return uint32(v), nil
 }
 
-// manifestEnd is how every version of the format ends its manifest, whatever the
-// digits. The checksum is checked before anything else is believed, so that damage
-// is not mistaken for another version.
+// manifestEnd is how every version of the format ends its manifest, whatever the digits. The checksum is checked
+// before anything else is believed, so that damage is not mistaken for another version.
 const manifestEnd = "\"crc32c\": \"00000000\"\n}\n"
 
-// encode is the manifest as JSON, with the CRC32C that it has. Readers accept any JSON
-// of the same content that ends in the same way.
+// encode is the manifest as JSON, with the CRC32C that it has. Readers accept any JSON of the same content that ends
+// in the same way.
 func (m *Manifest) encode() []byte {
 	marshal := func(indent string, v any) []byte {
 		var buf bytes.Buffer
@@ -68,8 +67,8 @@ func (m *Manifest) encodeWithChecksum() []byte {
 	return b
 }
 
-// decodeManifest is the inverse of encodeWithChecksum, and checks what it reads. The error is
-// ErrVersion, or says what is wrong with the bytes.
+// decodeManifest is the inverse of encodeWithChecksum, and checks what it reads. The error is ErrVersion, or says
+// what is wrong with the bytes.
 func decodeManifest(b []byte) (*Manifest, error) {
 	digits := len(b) - len("\"\n}\n") - 8
 	if digits < 0 {
@@ -77,10 +76,12 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	}
 	zeroed := slices.Concat(b[:digits], []byte("00000000"), b[digits+8:])
 	if !bytes.HasSuffix(zeroed, []byte(manifestEnd)) {
-		return nil, errors.New("it does not end with its checksum (the field crc32c): perhaps it was cut short, or edited")
+		return nil, errors.New("it does not end with its checksum (the field crc32c): perhaps it was cut short, or " +
+			"edited")
 	}
 	if want, found := hex32(kernel.CRC32C(0, zeroed)), string(b[digits:digits+8]); want != found {
-		return nil, fmt.Errorf("its bytes have checksum %s, want %s as its field crc32c says: perhaps it was edited", want, found)
+		return nil, fmt.Errorf("its bytes have checksum %s, want %s as its field crc32c says: perhaps it was edited",
+			want, found)
 	}
 	if !utf8.Valid(b) {
 		return nil, errors.New("it is not valid UTF-8")
@@ -107,7 +108,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	}
 	for _, feature := range m.Requires {
 		if !slices.Contains(knownRequirements, feature) {
-			return nil, fmt.Errorf("%w: made by a later version of hopfeed, it requires %q, which this one does not know: use that version", ErrVersion, feature)
+			return nil, fmt.Errorf("%w: made by a later version of hopfeed, it requires %q, which this one does not "+
+				"know: use that version", ErrVersion, feature)
 		}
 	}
 	if err := decodeFields(fields, reflect.ValueOf(m).Elem()); err != nil {
@@ -122,14 +124,15 @@ func decodeManifest(b []byte) (*Manifest, error) {
 
 func errVersion(found int) error {
 	if found < Version {
-		return fmt.Errorf("%w: made by an earlier version of hopfeed (format %d; this one reads format %d): import or propagate again with --force", ErrVersion, found, Version)
+		return fmt.Errorf("%w: made by an earlier version of hopfeed (format %d; this one reads format %d): import "+
+			"or propagate again with --force", ErrVersion, found, Version)
 	}
-	return fmt.Errorf("%w: made by a later version of hopfeed (format %d; this one reads format %d): use that version", ErrVersion, found, Version)
+	return fmt.Errorf("%w: made by a later version of hopfeed (format %d; this one reads format %d): use that version",
+		ErrVersion, found, Version)
 }
 
-// decodeFields sets the fields of a struct from the members of a JSON object, by
-// their exact names; those that are not optional ("omitempty") must be there. What
-// is left in members the struct has no field for.
+// decodeFields sets the fields of a struct from the members of a JSON object, by their exact names; fields without
+// "omitempty" must be there. Members that the struct has no field for stay in members.
 func decodeFields(members map[string]json.RawMessage, into reflect.Value) error {
 	for i := range into.NumField() {
 		name, option, tagged := strings.Cut(into.Type().Field(i).Tag.Get("json"), ",")
@@ -206,8 +209,8 @@ func members(b []byte) (map[string]json.RawMessage, error) {
 }
 
 // RowsFingerprint identifies the rows of a store, their order and their input. It stays the same as matrices are
-// added: a store is a function of the graph, of the values here, and of its operators. Of a graph, and of a store of
-// chosen nodes, which cannot grow, it is Fingerprint.
+// added: a store is a function of the graph, of the values here, and of its operators. For a graph, and for a store
+// of chosen nodes, which cannot grow, it is Fingerprint.
 func (m *Manifest) RowsFingerprint() string {
 	graph := m.Input["graph"]
 	if m.Kind != KindStore || m.RowSet == RowsChosen || graph == "" {
@@ -217,10 +220,9 @@ func (m *Manifest) RowsFingerprint() string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 }
 
-// fingerprint is the value of the field Fingerprint: the SHA-256 of a text of one
-// line for each thing that the content is a function of, followed by the rows of the
-// index. What is not in the text (tool, name, input, where features were left, and
-// fields that are unknown) does not change what data mean.
+// fingerprint is the value of the field Fingerprint: the SHA-256 of a text of one line for each thing that the
+// content is a function of, followed by the rows of the index. What is not in the text (tool, name, input, where
+// features were left, and fields that are unknown) does not change what data mean.
 func (m *Manifest) fingerprint(index []indexRow) string {
 	h := sha256.New()
 	line := func(name string, values ...any) { fmt.Fprintln(h, append([]any{name}, values...)...) }

@@ -65,7 +65,8 @@ func TestAnotherVersionIsNamedUnlessItIsDamage(t *testing.T) {
 		if _, err := decodeManifest(other); err == nil || errors.Is(err, ErrVersion) {
 			t.Errorf("format %d with a wrong checksum: %v", version, err)
 		}
-		if _, err := decodeManifest(reseal(other)); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), says) {
+		if _, err := decodeManifest(reseal(other)); !errors.Is(err, ErrVersion) ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("format %d with a right checksum: %v", version, err)
 		}
 	}
@@ -133,11 +134,13 @@ func TestManifestsThatLackSomethingOrHaveItTwiceAreRefused(t *testing.T) {
 		`is not a checksum`:                     {`"index_crc32c": "`, `"index_crc32c": "A`},
 		`not valid UTF-8`:                       {`"name": "`, "\"name\": \"\xff"},
 	} {
-		if _, err := decodeManifest(changed(t, b, change[0], change[1])); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := decodeManifest(changed(t, b, change[0], change[1])); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := decodeManifest(reseal(append(bytes.TrimSuffix(bytes.Clone(b), []byte("\n}\n")), "\n} \n"...))); err == nil {
+	if _, err := decodeManifest(reseal(append(bytes.TrimSuffix(bytes.Clone(b), []byte("\n}\n")),
+		"\n} \n"...))); err == nil {
 		t.Error("another end is accepted")
 	}
 }
@@ -145,7 +148,8 @@ func TestManifestsThatLackSomethingOrHaveItTwiceAreRefused(t *testing.T) {
 func TestFeaturesThatAreRequiredAndUnknownAreNamed(t *testing.T) {
 	_, b := manifestOf(t, tiny()[1])
 	later := changed(t, b, `"kind":`, `"requires": ["sparse_hops"], "kind":`)
-	if _, err := decodeManifest(later); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), `it requires "sparse_hops"`) {
+	if _, err := decodeManifest(later); !errors.Is(err, ErrVersion) ||
+		!strings.Contains(err.Error(), `it requires "sparse_hops"`) {
 		t.Errorf("a feature that nobody knows: %v", err)
 	}
 	knownRequirements = []string{"more", "sparse_hops"}
@@ -155,7 +159,8 @@ func TestFeaturesThatAreRequiredAndUnknownAreNamed(t *testing.T) {
 		t.Errorf("a feature that is known: %v", err)
 	}
 	for _, list := range []string{`["sparse_hops", "more"]`, `["more", "more"]`} {
-		if _, err := decodeManifest(changed(t, b, `"kind":`, `"requires": `+list+`, "kind":`)); err == nil || !strings.Contains(err.Error(), "not in its place") {
+		if _, err := decodeManifest(changed(t, b, `"kind":`, `"requires": `+list+`, "kind":`)); err == nil ||
+			!strings.Contains(err.Error(), "not in its place") {
 			t.Errorf("%s: %v", list, err)
 		}
 	}
@@ -182,7 +187,8 @@ func TestUnknownFieldsOutliveGrowth(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after bytes.Buffer
-	if err := json.Compact(&after, b); err != nil || !strings.Contains(after.String(), strings.ReplaceAll(strings.ReplaceAll(licence, ": ", ":"), ", ", ",")+`,"crc32c":`) {
+	if err := json.Compact(&after, b); err != nil || !strings.Contains(after.String(),
+		strings.ReplaceAll(strings.ReplaceAll(licence, ": ", ":"), ", ", ",")+`,"crc32c":`) {
 		t.Errorf("%v: %s", err, b)
 	}
 	want, _ := manifestOf(t, *next)
@@ -200,34 +206,40 @@ func TestManifestsThatContradictThemselvesAreRefused(t *testing.T) {
 		return &m.Files[i]
 	}
 	for name, change := range map[string]func(m *Manifest){
-		"another kind":               func(m *Manifest) { m.Kind = KindGraph },
-		"no kind":                    func(m *Manifest) { m.Kind = "" },
-		"nodes below zero":           func(m *Manifest) { m.Nodes = -1 },
-		"too many nodes":             func(m *Manifest) { m.Nodes = 1 << 32 },
-		"fewer nodes than rows":      func(m *Manifest) { m.Nodes = 4 },
-		"too many edges":             func(m *Manifest) { m.Edges = 1 << 62 },
-		"rows of another number":     func(m *Manifest) { m.Rows = 4 },
-		"features below zero":        func(m *Manifest) { m.Features = -1 },
-		"features beyond all":        func(m *Manifest) { m.Features = 1 << 62 },
-		"an unknown type":            func(m *Manifest) { m.DType = "float64" },
-		"integers":                   func(m *Manifest) { m.DType = "int32" },
-		"a chunk of no rows":         func(m *Manifest) { m.ChunkRows = 0 },
-		"chunks of another size":     func(m *Manifest) { m.ChunkRows = 1 },
-		"huge chunks":                func(m *Manifest) { m.ChunkRows = 1 << 60 },
-		"huge regions":               func(m *Manifest) { m.Regions[0].Rows = 1 << 62 },
-		"overlapping regions":        func(m *Manifest) { m.Regions[1].FirstRow-- },
-		"regions of another order":   func(m *Manifest) { m.Regions[0], m.Regions[1] = m.Regions[1], m.Regions[0] },
-		"no regions":                 func(m *Manifest) { m.Regions = []Region{} },
-		"more label columns":         func(m *Manifest) { m.Labels = 1 << 40 },
-		"class names too few":        func(m *Manifest) { m.ClassNames = []string{"a"} },
-		"a class name twice":         func(m *Manifest) { m.Classes, m.ClassNames = 2, []string{"a", "a"} },
-		"a class without a name":     func(m *Manifest) { m.Classes, m.ClassNames = 2, []string{"a", ""} },
-		"a class name without end":   func(m *Manifest) { m.Classes, m.ClassNames = 1, []string{strings.Repeat("a", MaxClassName+1)} },
-		"values that are classes":    func(m *Manifest) { m.LabelValues = true },
-		"values without columns":     func(m *Manifest) { m.LabelValues, m.Labels, m.Classes = true, 0, 0 },
-		"classes below zero":         func(m *Manifest) { m.Classes = -1 },
-		"splits below zero":          func(m *Manifest) { m.Splits = -1 },
-		"a path that goes up":        func(m *Manifest) { file(m, PartPath("rows", 0)).Path = PartPath("rows/../..", 0) },
+		"another kind":             func(m *Manifest) { m.Kind = KindGraph },
+		"no kind":                  func(m *Manifest) { m.Kind = "" },
+		"nodes below zero":         func(m *Manifest) { m.Nodes = -1 },
+		"too many nodes":           func(m *Manifest) { m.Nodes = 1 << 32 },
+		"fewer nodes than rows":    func(m *Manifest) { m.Nodes = 4 },
+		"too many edges":           func(m *Manifest) { m.Edges = 1 << 62 },
+		"rows of another number":   func(m *Manifest) { m.Rows = 4 },
+		"features below zero":      func(m *Manifest) { m.Features = -1 },
+		"features beyond all":      func(m *Manifest) { m.Features = 1 << 62 },
+		"an unknown type":          func(m *Manifest) { m.DType = "float64" },
+		"integers":                 func(m *Manifest) { m.DType = "int32" },
+		"a chunk of no rows":       func(m *Manifest) { m.ChunkRows = 0 },
+		"chunks of another size":   func(m *Manifest) { m.ChunkRows = 1 },
+		"huge chunks":              func(m *Manifest) { m.ChunkRows = 1 << 60 },
+		"huge regions":             func(m *Manifest) { m.Regions[0].Rows = 1 << 62 },
+		"overlapping regions":      func(m *Manifest) { m.Regions[1].FirstRow-- },
+		"regions of another order": func(m *Manifest) { m.Regions[0], m.Regions[1] = m.Regions[1], m.Regions[0] },
+		"no regions":               func(m *Manifest) { m.Regions = []Region{} },
+		"more label columns":       func(m *Manifest) { m.Labels = 1 << 40 },
+		"class names too few":      func(m *Manifest) { m.ClassNames = []string{"a"} },
+		"a class name twice":       func(m *Manifest) { m.Classes, m.ClassNames = 2, []string{"a", "a"} },
+		"a class without a name":   func(m *Manifest) { m.Classes, m.ClassNames = 2, []string{"a", ""} },
+		"a class name without end": func(m *Manifest) {
+			m.Classes, m.ClassNames = 1,
+				[]string{strings.Repeat("a", MaxClassName+1)}
+		},
+		"values that are classes": func(m *Manifest) { m.LabelValues = true },
+		"values without columns":  func(m *Manifest) { m.LabelValues, m.Labels, m.Classes = true, 0, 0 },
+		"classes below zero":      func(m *Manifest) { m.Classes = -1 },
+		"splits below zero":       func(m *Manifest) { m.Splits = -1 },
+		"a path that goes up": func(m *Manifest) {
+			file(m, PartPath("rows", 0)).Path = PartPath("rows/../..",
+				0)
+		},
 		"an absolute path":           func(m *Manifest) { file(m, PartPath("rows", 0)).Path = PartPath("/rows", 0) },
 		"a part twice":               func(m *Manifest) { m.Files = append(m.Files, m.Files[len(m.Files)-1]) },
 		"a part that does not start": func(m *Manifest) { file(m, PartPath("rows", 0)).Path = PartPath("rows", 1) },
@@ -265,7 +277,8 @@ func TestLabelsThatAreValuesMayBeMissingButNotInfinite(t *testing.T) {
 	}
 	defer d.Close()
 	rows, err := d.Rows(context.Background())
-	if err != nil || fmt.Sprint(rows.LabelValues) != fmt.Sprint(s.rows.LabelValues) || rows.LabelColumns != 2 || !d.Manifest.LabelValues || d.Manifest.Labels != 2 {
+	if err != nil || fmt.Sprint(rows.LabelValues) != fmt.Sprint(s.rows.LabelValues) || rows.LabelColumns != 2 ||
+		!d.Manifest.LabelValues || d.Manifest.Labels != 2 {
 		t.Errorf("%+v, %v, %+v", rows, err, d.Manifest)
 	}
 	s.rows.LabelValues[6] = float32(math.Inf(-1))
@@ -308,7 +321,8 @@ func TestFingerprintsFollowContentAlone(t *testing.T) {
 
 // TestEveryFieldIsInTheFingerprintOrIsKnownNotToBe finds fields that were added and forgotten.
 func TestEveryFieldIsInTheFingerprintOrIsKnownNotToBe(t *testing.T) {
-	without := map[string]bool{"tool": true, "name": true, "input": true, "fingerprint": true, "index_size": true, "index_crc32c": true, "crc32c": true, "files.source": true}
+	without := map[string]bool{"tool": true, "name": true, "input": true, "fingerprint": true, "index_size": true,
+		"index_crc32c": true, "crc32c": true, "files.source": true}
 	m, _ := manifestOf(t, tiny()[1])
 	base := m.fingerprint(nil)
 	seen := map[string]string{base: "the manifest as it is"}
@@ -355,13 +369,15 @@ func TestEveryFieldIsInTheFingerprintOrIsKnownNotToBe(t *testing.T) {
 
 func TestOperatorsHaveFoldersOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"sym", "sym:reverse", "ppr:alpha=0.15", "ppr:alpha=0-15", "heat:t=3:noloops", "rw_2", "a.b"} {
+	for _, name := range []string{"sym", "sym:reverse", "ppr:alpha=0.15", "ppr:alpha=0-15", "heat:t=3:noloops", "rw_2",
+		"a.b"} {
 		folder := matrixFolder(MatrixID{name, 3})
 		if before, taken := seen[folder]; taken {
 			t.Errorf("%s and %s share %s", name, before, folder)
 		}
 		seen[folder] = name
-		if got, k, ok := splitPart(PartPath(folder, 12)); !ok || got != folder || k != 12 || strings.Contains(folder, ":") {
+		if got, k, ok := splitPart(PartPath(folder, 12)); !ok || got != folder || k != 12 ||
+			strings.Contains(folder, ":") {
 			t.Errorf("%s: %s, %d, %v", name, got, k, ok)
 		}
 	}

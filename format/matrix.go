@@ -46,8 +46,8 @@ func (m *Matrix) place(k int) (*part, arrowfile.Extent) {
 	return p, p.extents[k-p.firstChunk]
 }
 
-// Extent says where chunk k lies. The file goes on at least to the next multiple of
-// 4096 after it, so that reads can be whole pages; a source file need not.
+// Extent says where chunk k lies. The file goes on at least to the next multiple of 4096 after it, so that reads can
+// be whole pages; a source file need not.
 func (m *Matrix) Extent(k int) Extent {
 	p, row := m.place(k)
 	file := &m.dir.Manifest.Files[p.file]
@@ -58,14 +58,13 @@ func (m *Matrix) Extent(k int) Extent {
 	return e
 }
 
-// CheckChunk compares the checksum of chunk k's bytes, read by other means than
-// ReadChunk, with the index.
+// CheckChunk compares the checksum of chunk k's bytes, read by other means than ReadChunk, with the index.
 func (m *Matrix) CheckChunk(k int, data []byte) error {
 	p, row := m.place(k)
 	return m.dir.explainFile(p.file, checkData(m.dir.filePath(p.file), k-p.firstChunk, data, row.Length, row.CRC32C))
 }
 
-// CheckChecksum compares the checksum of chunk k's bytes, of which all were read, with the index.
+// CheckChecksum compares the checksum of all of chunk k's bytes with the index.
 func (m *Matrix) CheckChecksum(k int, found uint32) error {
 	p, row := m.place(k)
 	return m.dir.explainFile(p.file, checkSum(m.dir.filePath(p.file), k-p.firstChunk, found, row.CRC32C))
@@ -85,8 +84,8 @@ func checkSum(path string, chunk int, found, crc uint32) error {
 	return nil
 }
 
-// ReadChunk reads chunk k, row-major in the stored type, with one positioned
-// read into dst, and checks it. len(dst) is the chunk's length in bytes.
+// ReadChunk reads chunk k, row-major in the stored type, with one positioned read into dst, and checks it. len(dst)
+// is the chunk's length in bytes.
 func (m *Matrix) ReadChunk(k int, dst []byte) error {
 	p, row := m.place(k)
 	if int64(len(dst)) != row.Length {
@@ -187,7 +186,9 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 		return nil, fmt.Errorf("%s: there is no matrix %s", w.dir, id)
 	}
 	folder := matrixFolder(id)
-	if err := w.reserve(func() bool { return !w.started[id] && !w.finished[folder] }, func() { w.started[id] = true }); err != nil {
+	if err := w.reserve(func() bool { return !w.started[id] && !w.finished[folder] }, func() {
+		w.started[id] = true
+	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
 	t := matrixTable(id, w.layout)
@@ -217,7 +218,8 @@ func (m *MatrixWriter) Write(rows []byte) error {
 
 func (m *MatrixWriter) write(rows []byte) error {
 	if int64(len(rows))%m.layout.rowBytes() != 0 {
-		return fmt.Errorf("%s: %d bytes are not a multiple of the %d bytes of a row", m.id, len(rows), m.layout.rowBytes())
+		return fmt.Errorf("%s: %d bytes are not a multiple of the %d bytes of a row", m.id, len(rows),
+			m.layout.rowBytes())
 	}
 	for len(rows) > 0 {
 		if m.left == 0 {
@@ -250,7 +252,8 @@ func (m *MatrixWriter) Close() error {
 		return m.err
 	}
 	if m.left > 0 || m.p.nextChunk < m.p.table.chunks {
-		return fmt.Errorf("%s: rows are missing: %d of %d chunks were begun, and the last lacks %d bytes", m.id, m.p.nextChunk, m.p.table.chunks, m.left)
+		return fmt.Errorf("%s: rows are missing: %d of %d chunks were begun, and the last lacks %d bytes", m.id,
+			m.p.nextChunk, m.p.table.chunks, m.left)
 	}
 	m.err = m.p.close()
 	if m.err == nil {

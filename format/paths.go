@@ -24,21 +24,22 @@ const (
 	maxOperatorName = 100
 )
 
-// checkOperatorName fails unless name is one that a folder can be named after:
-// it starts with a letter and has no other characters than a-z, 0-9 and "._:=-".
+// checkOperatorName fails unless name is one that a folder can be named after: it starts with a letter and has no
+// other characters than a-z, 0-9 and "._:=-".
 func checkOperatorName(name string) error {
 	ok := name != "" && len(name) <= maxOperatorName && name[0] >= 'a' && name[0] <= 'z'
 	for _, c := range []byte(name) {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._:=-", c) >= 0)
 	}
 	if !ok {
-		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d characters)", name, maxOperatorName)
+		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d characters)",
+			name, maxOperatorName)
 	}
 	return nil
 }
 
-// matrixFolder is where the parts of a matrix lie. The operator's colons, which
-// some systems do not allow in names, become pluses.
+// matrixFolder is where the parts of a matrix lie. The operator's colons, which some systems do not allow in names,
+// become pluses.
 func matrixFolder(id MatrixID) string {
 	return fmt.Sprintf("%s/%s/hop-%d", featuresFolder, strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
 }
@@ -54,8 +55,7 @@ func (m *Manifest) MatrixOf(file string) (id MatrixID, ok bool) {
 	return id, false
 }
 
-// MaxParts is the largest number of parts of a table: the names have five digits, so
-// that they sort as the rows do.
+// MaxParts is the largest number of parts of a table: the names have five digits, so that they sort as the rows do.
 const MaxParts = 100_000
 
 // PartPath is the path of part k of the table in a folder, relative to the directory.
@@ -80,8 +80,8 @@ func suffixNumber(s, prefix string) (int, bool) {
 	return n, found && err == nil && n >= 0 && strconv.Itoa(n) == digits
 }
 
-// Enclosing is the graph or store that a path lies in, or "" where there is none. A file or
-// directory that is made there is one that the manifest does not list, which Verify finds bad.
+// Enclosing is the graph or store that a path lies in, or "" where there is none. A file or directory that is made
+// there is one that the manifest does not list, which Verify finds bad.
 func Enclosing(fsys vfs.FS, path string) (dir string, err error) {
 	at, err := fsys.Resolve(path)
 	if err != nil {
@@ -122,12 +122,14 @@ func isFolder(folder string) bool {
 	return folder == featuresFolder || isOperator && isOperatorFolder(operator) || isTableFolder(folder)
 }
 
-// isClutter tells whether a file or folder of this name is one that file managers, file
-// servers and editors make by themselves. No file of a graph or store has such a name.
+// isClutter tells whether a file or folder of this name is one that file managers, file servers and editors make by
+// themselves. No file of a graph or store has such a name.
 func isClutter(name string, folder bool) bool {
-	patterns := []string{".DS_Store", "._*", ".localized", "Icon\r", "Thumbs.db", "desktop.ini", ".directory", ".nfs*", ".fuse_hidden*", "*~", ".*.sw[a-p]", ".#*", "#*#"}
+	patterns := []string{".DS_Store", "._*", ".localized", "Icon\r", "Thumbs.db", "desktop.ini", ".directory", ".nfs*",
+		".fuse_hidden*", "*~", ".*.sw[a-p]", ".#*", "#*#"}
 	if folder {
-		patterns = []string{".Spotlight-V100", ".Trashes", ".fseventsd", ".TemporaryItems", "__MACOSX", "@eaDir", "lost+found"}
+		patterns = []string{".Spotlight-V100", ".Trashes", ".fseventsd", ".TemporaryItems", "__MACOSX", "@eaDir",
+			"lost+found"}
 	}
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		match, _ := path.Match(pattern, name)

@@ -36,9 +36,8 @@ func OpenStore(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, di
 // OpenAny opens a directory of either kind; Manifest.Kind tells which.
 func OpenAny(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, "") }
 
-// openKind opens a directory of one kind, or of any ("" as kind). Another job may
-// replace the directory while manifest, index and files are read, so damage is
-// reported only if the manifest is still the same afterwards.
+// openKind opens a directory of one kind, or of any ("" as kind). Another job may replace the directory while
+// manifest, index and files are read, so damage is reported only if the manifest is still the same afterwards.
 func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 	for {
 		d, m, err := openVersion(fsys, dir, kind)
@@ -78,8 +77,8 @@ func (d *Dir) explainFile(file int, err error) error {
 	return d.explain(d.Manifest.Files[file].withSourceHint(err))
 }
 
-// explain tells the user what to do about an error of reading: where the directory was
-// replaced since it was opened, it is ErrReplaced; damage gets the remedy.
+// explain tells the user what to do about an error of reading: where the directory was replaced since it was opened,
+// it is ErrReplaced; damage gets the remedy.
 func (d *Dir) explain(err error) error {
 	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrReplaced) {
 		return err
@@ -93,8 +92,8 @@ func (d *Dir) explain(err error) error {
 // listRemedy is what a user can do about a damaged manifest or index.
 const listRemedy = "it cannot be repaired: put back a copy, or import or propagate again with --force"
 
-// remedy is what a user can do about damage to a part or the index of the directory dir,
-// given by path. It is "" for other files: their damage names its own remedy.
+// remedy is what a user can do about damage to a part or the index of the directory dir, given by path. It is "" for
+// other files: their damage names its own remedy.
 func (m *Manifest) remedy(dir, path string) string {
 	if path == filepath.Join(dir, indexName) || path == filepath.Join(dir, manifestName) {
 		return listRemedy
@@ -104,7 +103,8 @@ func (m *Manifest) remedy(dir, path string) string {
 		return ""
 	}
 	if m.Kind == KindStore {
-		return "hopfeed repair STORE --graph GRAPH computes what is damaged again; if it cannot, propagate again with --force"
+		return "hopfeed repair STORE --graph GRAPH computes what is damaged again; if it cannot, propagate again " +
+			"with --force"
 	}
 	return "put back a copy of the graph, or import it again with --force"
 }
@@ -154,7 +154,8 @@ func checkSize(fsys vfs.FS, path string, size int64) error {
 	case !info.Mode().IsRegular():
 		return &CorruptError{path, -1, "it is not a regular file"}
 	case info.Size() != size:
-		return &CorruptError{path, -1, fmt.Sprintf("the file has %d bytes, not the %d that the manifest gives", info.Size(), size)}
+		return &CorruptError{path, -1, fmt.Sprintf("the file has %d bytes, not the %d that the manifest gives",
+			info.Size(), size)}
 	}
 	return nil
 }
@@ -176,8 +177,7 @@ func (d *Dir) Region(name string) (r Region, ok bool) {
 	return r, false
 }
 
-// Matrices lists the stored feature matrices: Input first, then by operator as
-// in the manifest, then by hop.
+// Matrices lists the stored feature matrices: Input first, then by operator as in the manifest, then by hop.
 func (d *Dir) Matrices() []MatrixID { return d.Manifest.matrices() }
 
 // Matrix opens one of them.

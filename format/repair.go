@@ -13,8 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// OpenDamaged opens a directory as OpenAny does, though parts may be missing or of
-// another size. Manifest and index must be sound.
+// OpenDamaged opens a directory as OpenAny does, though parts may be missing or of another size. Manifest and index
+// must be sound.
 func OpenDamaged(fsys vfs.FS, dir string) (*Dir, error) {
 	m, index, err := readVersion(fsys, dir)
 	if err != nil {
@@ -23,9 +23,8 @@ func OpenDamaged(fsys vfs.FS, dir string) (*Dir, error) {
 	return newDir(fsys, dir, m, index)
 }
 
-// DamagedChunks lists the chunks of a part, named as in the manifest, whose bytes
-// cannot be read or are not those of the index. They are counted over all parts of
-// the table, as Layout counts them.
+// DamagedChunks lists the chunks of a part, named as in the manifest, whose bytes cannot be read or do not match the
+// index. They are counted over all parts of the table, as Layout counts them.
 func (d *Dir) DamagedChunks(ctx context.Context, file string) ([]int, error) {
 	_, p, err := d.ownPart(file)
 	if err != nil {
@@ -54,11 +53,10 @@ func (d *Dir) DamagedChunks(ctx context.Context, file string) ([]int, error) {
 	return bad, nil
 }
 
-// RepairPart writes a damaged or missing part again. It copies the sound chunks, and
-// for each of the others (DamagedChunks) calls chunk, which fills dst with what was
-// stored. The new part replaces the old one only if all its bytes have the checksums
-// of index and manifest; else the old one stays, and the error is ErrCorrupt. No job
-// may be running on the directory.
+// RepairPart writes a damaged or missing part again. It copies the sound chunks, and for each of the others
+// (DamagedChunks) calls chunk, which fills dst with what was stored. The new part replaces the old one only if all
+// its bytes have the checksums of index and manifest; else the old one stays, and the error is ErrCorrupt. No job may
+// be running on the directory.
 func (d *Dir) RepairPart(ctx context.Context, file string, chunk func(k int, dst []byte) error) error {
 	t, p, err := d.ownPart(file)
 	if err != nil {
@@ -113,7 +111,9 @@ func (d *Dir) repairPart(ctx context.Context, t *table, p *part, chunk func(k in
 				return err
 			}
 			if !p.matches(k, data) {
-				return &CorruptError{path, k, "it is damaged, and what was computed in its place is not what was stored, so the file was left as it is (is this the graph that the store was made from? else propagate again with --force)"}
+				return &CorruptError{path, k, "it is damaged, and what was computed in its place is not what was " +
+					"stored, so the file was left as it is (is this the graph that the store was made from? else " +
+					"propagate again with --force)"}
 			}
 		}
 		if err := t.write(out, p.firstChunk+k, data); err != nil {
@@ -124,8 +124,10 @@ func (d *Dir) repairPart(ctx context.Context, t *table, p *part, chunk func(k in
 		return err
 	}
 	if out.Size() != entry.Size || hex32(out.CRC32C()) != entry.CRC32C {
-		return &CorruptError{path, -1, fmt.Sprintf("it is damaged, and written again it has %d bytes and checksum %s outside of its chunks, want %d and %s, so the file was left as it is (propagate again with --force)",
-			out.Size(), hex32(out.CRC32C()), entry.Size, entry.CRC32C)}
+		return &CorruptError{path, -1,
+			fmt.Sprintf("it is damaged, and written again it has %d bytes and checksum %s outside of its chunks, "+
+				"want %d and %s, so the file was left as it is (propagate again with --force)",
+				out.Size(), hex32(out.CRC32C()), entry.Size, entry.CRC32C)}
 	}
 	return file.Commit()
 }
@@ -159,7 +161,8 @@ func (d *Dir) ownPart(file string) (*table, *part, error) {
 		return nil, nil, fmt.Errorf("%s has no part %s", d.path, file)
 	}
 	if source := d.Manifest.Files[i].Source; source != "" {
-		return nil, nil, fmt.Errorf("%s: the features of this graph are in %s, which only you can repair (put it back as it was, or import again)", d.path, d.filePath(i))
+		return nil, nil, fmt.Errorf("%s: the features of this graph are in %s, which only you can repair (put it "+
+			"back as it was, or import again)", d.path, d.filePath(i))
 	}
 	folder, k, _ := splitPart(file)
 	t := d.table(folder)

@@ -230,7 +230,8 @@ func TestWhatIsNotWhatWasStoredRepairsNothing(t *testing.T) {
 		}
 		overwrite(t, disk, dir+"/"+c.file, func(b []byte) []byte { b[p.extents[0].Offset+1] ^= 1; return b })
 		before := filesOf(t, disk, dir)
-		if err := c.repair(d); err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+		if err := c.repair(d); err == nil || c.want != nil && !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if name == "a directory that has changed" {
@@ -274,7 +275,9 @@ func TestARepairThatFailsAnywhereLeavesThePartAsItWasOrRepaired(t *testing.T) {
 			}
 			for i, disk := range left {
 				bad := verify(t, disk, dir).Bad
-				bad = slices.DeleteFunc(bad, func(e CorruptError) bool { return strings.HasSuffix(e.File, vfs.TempSuffix) })
+				bad = slices.DeleteFunc(bad, func(e CorruptError) bool {
+					return strings.HasSuffix(e.File, vfs.TempSuffix)
+				})
 				if len(bad) > 1 || len(bad) == 1 && bad[0].File != dir+"/"+file || len(bad) > 0 && repairErr == nil {
 					t.Fatalf("operation %d, power %v, crash %d: %v is bad, %v", n, power, i, bad, repairErr)
 				}

@@ -18,7 +18,8 @@ import (
 // the same names and sizes, and more.
 func replaced(t *testing.T) (disk *vfs.Mem, before, next *sample) {
 	t.Helper()
-	old := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw", 1})
+	old := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2},
+		Operator{"rw", 1})
 	disk, _ = old.mustWrite(t)
 	return disk.CrashClone(), &old, growing()
 }
@@ -61,7 +62,8 @@ func TestACrashAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
 					t.Fatalf("operation %d, crash %d: neither is there, %+v", n, i, j)
 				}
 				// Any job on the directory, even one that is refused, gives the old one back.
-				if err := next.run(crashed, "/d", CreateOptions{}); !errors.Is(err, ErrExists) || completeOrAbsent(t, crashed, "/d", before) == nil {
+				if err := next.run(crashed, "/d", CreateOptions{}); !errors.Is(err, ErrExists) ||
+					completeOrAbsent(t, crashed, "/d", before) == nil {
 					t.Fatalf("operation %d, crash %d: not given back: %v", n, i, err)
 				}
 			} else if j := mustStatus(t, crashed, "/d"); !j.Published || j.Running || found == next && j.Unfinished {
@@ -142,7 +144,8 @@ func TestAReplacementGoesOn(t *testing.T) {
 	}
 	disk = disk.CrashClone() // killed
 	before.compare(t, disk, "/d")
-	if j := mustStatus(t, disk, "/d"); !j.Published || !j.Unfinished || j.Text != "j" || len(j.Finished) != 2 || j.Bytes == 0 {
+	if j := mustStatus(t, disk, "/d"); !j.Published || !j.Unfinished || j.Text != "j" || len(j.Finished) != 2 ||
+		j.Bytes == 0 {
 		t.Errorf("status %+v", j)
 	}
 	if _, err := Extend(disk, "/d", CreateOptions{Job: "j"}); !errors.Is(err, ErrExists) {
@@ -169,14 +172,16 @@ func TestAReplacementGoesOn(t *testing.T) {
 }
 
 func TestWhatAUserHasBesideOrPutsIntoAReplacedDirectoryStays(t *testing.T) {
-	for _, name := range []string{"/d.replacement/thesis.tex", "/d.replacement/manifest.json", "/d.replacement/.job/lock"} {
+	for _, name := range []string{"/d.replacement/thesis.tex", "/d.replacement/manifest.json",
+		"/d.replacement/.job/lock"} {
 		disk, before, next := replaced(t)
 		if err := disk.MkdirAll(name[:strings.LastIndexByte(name, '/')]); err != nil {
 			t.Fatal(err)
 		}
 		put(t, disk, name, "mine")
 		_, err := next.write(disk, "/d", CreateOptions{Force: true})
-		if !errors.Is(err, folder.ErrForeign) || !strings.Contains(err.Error(), "/d.replacement") || sizeOf(t, disk, name) != 4 {
+		if !errors.Is(err, folder.ErrForeign) || !strings.Contains(err.Error(), "/d.replacement") ||
+			sizeOf(t, disk, name) != 4 {
 			t.Errorf("%s: %v", name, err)
 		}
 		before.compare(t, disk, "/d")
@@ -272,11 +277,13 @@ func TestAReaderOfAReplacedDirectoryNeverSeesAMix(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A file that is open is the old one, to its end.
-		if err := early.ReadChunk(0, first); (err == nil) != (opened > 1) || err != nil && !errors.Is(err, ErrReplaced) {
+		if err := early.ReadChunk(0, first); (err == nil) != (opened > 1) || err != nil &&
+			!errors.Is(err, ErrReplaced) {
 			t.Errorf("%d: %v", opened, err)
 		}
 		for id, want := range before.matrices {
-			if err := read(id, want); !errors.Is(err, ErrReplaced) || errors.Is(err, ErrCorrupt) || !strings.HasPrefix(err.Error(), "/d: ") {
+			if err := read(id, want); !errors.Is(err, ErrReplaced) || errors.Is(err, ErrCorrupt) ||
+				!strings.HasPrefix(err.Error(), "/d: ") {
 				t.Errorf("%d, %s: %v", opened, id, err)
 			}
 		}
@@ -346,7 +353,8 @@ func TestAStoreIsRemovedWithoutWhatAUserHasPutThere(t *testing.T) {
 		}
 	}
 	write("/d/rows/thesis.tex")
-	if err := Remove(fsys, "/d"); !errors.Is(err, folder.ErrForeign) || !strings.Contains(err.Error(), "/d/rows/thesis.tex") {
+	if err := Remove(fsys, "/d"); !errors.Is(err, folder.ErrForeign) ||
+		!strings.Contains(err.Error(), "/d/rows/thesis.tex") {
 		t.Errorf("%v", err)
 	}
 	if _, err := OpenStore(fsys, "/d"); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// TrainKey is the key by which the training rows of a store are sorted, and equal keys
-// by node. The rows of other regions are sorted by node.
+// TrainKey is the key by which the training rows of a store are sorted, and equal keys by node. The rows of other
+// regions are sorted by node.
 func TrainKey(seed uint64, node uint32) uint64 { return rng.Hash(seed, uint64(node)) }
 
 // rowColumns says which columns a row table has.
@@ -33,7 +33,8 @@ type rowColumns struct {
 }
 
 func (m *Manifest) rowColumns() rowColumns {
-	return rowColumns{node: m.Kind == KindStore, labels: m.Labels, values: m.LabelValues, splits: m.Splits, origID: m.OrigIDs}
+	return rowColumns{node: m.Kind == KindStore, labels: m.Labels, values: m.LabelValues, splits: m.Splits,
+		origID: m.OrigIDs}
 }
 
 func (c rowColumns) table(l Layout) table {
@@ -106,7 +107,8 @@ type rowSummary struct {
 
 // summarize checks a table that is to be written.
 func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
-	s := &rowSummary{maxLabel: -1, columns: rowColumns{node: kind == KindStore, splits: t.NumSplits, origID: t.OrigID != nil}}
+	s := &rowSummary{maxLabel: -1, columns: rowColumns{node: kind == KindStore, splits: t.NumSplits,
+		origID: t.OrigID != nil}}
 	length := func(what string, n int, perRow int64, wanted bool) error {
 		want := int64(0)
 		if wanted {
@@ -127,7 +129,8 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 		}
 	}
 	if kinds > 1 || t.MultiLabels != nil && t.LabelColumns < 2 || t.LabelValues != nil && t.LabelColumns < 1 {
-		return nil, fmt.Errorf("row table: labels are of one kind: one class a row, 2 columns or more of 0 and 1, or a column or more of values")
+		return nil, fmt.Errorf("row table: labels are of one kind: one class a row, 2 columns or more of 0 and 1, " +
+			"or a column or more of values")
 	}
 	switch {
 	case t.Labels != nil:
@@ -138,7 +141,8 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 		s.columns.labels, s.columns.values = t.LabelColumns, true
 	}
 	if t.NumSplits < 0 || t.NumSplits > MaxSplits || s.columns.labels > MaxLabelColumns {
-		return nil, fmt.Errorf("row table: %d splits and %d label columns (at most %d and %d)", t.NumSplits, s.columns.labels, MaxSplits, MaxLabelColumns)
+		return nil, fmt.Errorf("row table: %d splits and %d label columns (at most %d and %d)", t.NumSplits,
+			s.columns.labels, MaxSplits, MaxLabelColumns)
 	}
 	for _, err := range []error{
 		length("node ids", len(t.NodeID), 1, s.columns.node),
@@ -193,17 +197,20 @@ func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
 	}
 	for i, v := range t.MultiLabels {
 		if v < -1 || v > 1 {
-			return int64(i / t.LabelColumns), fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1", i/t.LabelColumns, v, i%t.LabelColumns)
+			return int64(i / t.LabelColumns), fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1",
+				i/t.LabelColumns, v, i%t.LabelColumns)
 		}
 	}
 	for i, v := range t.LabelValues {
 		if math.IsInf(float64(v), 0) {
-			return int64(i / t.LabelColumns), fmt.Errorf("row %d has the infinite label %v in column %d", i/t.LabelColumns, v, i%t.LabelColumns)
+			return int64(i / t.LabelColumns), fmt.Errorf("row %d has the infinite label %v in column %d",
+				i/t.LabelColumns, v, i%t.LabelColumns)
 		}
 	}
 	for i, v := range t.Splits {
 		if v > SplitTest {
-			return int64(i / t.NumSplits), fmt.Errorf("row %d has %d in column %d of splits, not 0 to %d", i/t.NumSplits, v, i%t.NumSplits, SplitTest)
+			return int64(i / t.NumSplits), fmt.Errorf("row %d has %d in column %d of splits, not 0 to %d",
+				i/t.NumSplits, v, i%t.NumSplits, SplitTest)
 		}
 	}
 	return 0, nil
@@ -250,7 +257,8 @@ func (t *RowTable) buffers(first int64, rows int) [][]byte {
 func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	m := &d.Manifest
 	t := m.NewRowTable(m.Rows)
-	err := d.readRows(ctx, 0, d.layout.chunks(), 0, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+	err := d.readRows(ctx, 0, d.layout.chunks(), 0, func(_ *RowTable, first int64, rows int, data []byte,
+		lengths []int64) error {
 		return t.decodeChunk(first, rows, data, lengths)
 	})
 	if err != nil {
@@ -262,9 +270,8 @@ func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	return t, nil
 }
 
-// VisitRows reads and checks the row table a chunk at a time, in order, and calls visit
-// with each: t has rows [first, first+t.Rows), and is valid until visit returns, its
-// strings too.
+// VisitRows reads and checks the row table a chunk at a time, in order, and calls visit with each: t has rows [first,
+// first+t.Rows), and is valid until visit returns, its strings too.
 func (d *Dir) VisitRows(ctx context.Context, visit func(t *RowTable, first int64)) error {
 	return d.visitChunks(ctx, 0, d.layout.chunks(), visit)
 }
@@ -304,14 +311,16 @@ func (d *Dir) visitChunks(ctx context.Context, from, end int, visit func(t *RowT
 func (t *RowTable) head(rows int) *RowTable {
 	h := *t
 	h.Rows = int64(rows)
-	h.NodeID, h.Labels, h.OrigID = t.NodeID[:min(rows, len(t.NodeID))], t.Labels[:min(rows, len(t.Labels))], t.OrigID[:min(rows, len(t.OrigID))]
-	h.MultiLabels, h.LabelValues = t.MultiLabels[:min(rows*t.LabelColumns, len(t.MultiLabels))], t.LabelValues[:min(rows*t.LabelColumns, len(t.LabelValues))]
+	h.NodeID, h.Labels, h.OrigID = t.NodeID[:min(rows, len(t.NodeID))], t.Labels[:min(rows, len(t.Labels))],
+		t.OrigID[:min(rows, len(t.OrigID))]
+	h.MultiLabels, h.LabelValues = t.MultiLabels[:min(rows*t.LabelColumns, len(t.MultiLabels))],
+		t.LabelValues[:min(rows*t.LabelColumns, len(t.LabelValues))]
 	h.Splits = t.Splits[:rows*t.NumSplits]
 	return &h
 }
 
-// NewRowTable is a table of this many rows with the columns that the manifest gives, all
-// values zero. That of a graph has no NodeID.
+// NewRowTable is a table of this many rows with the columns that the manifest gives, all values zero. That of a graph
+// has no NodeID.
 func (m *Manifest) NewRowTable(rows int64) *RowTable {
 	t := m.rowColumns().newTable(rows)
 	if m.rowColumns().origID {
@@ -333,11 +342,14 @@ func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
 		}
 		return nil
 	}
-	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []int32) { return RowTable{Labels: t.Labels}, t.Labels })
+	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []int32) {
+		return RowTable{Labels: t.Labels},
+			t.Labels
+	})
 }
 
-// ReadMultiLabels reads and checks the labels of a region's rows, of a multi-label store, into
-// dst [r.Rows, Manifest.Labels]: 0 and 1, or -1 where unlabelled.
+// ReadMultiLabels reads and checks the labels of a region's rows in a multi-label store into dst [r.Rows,
+// Manifest.Labels]: 0 and 1, or -1 where unlabelled.
 func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
 	if d.Manifest.Labels < 2 || d.Manifest.LabelValues {
 		return fmt.Errorf("%s: it is not multi-label", d.path)
@@ -347,8 +359,8 @@ func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
 	})
 }
 
-// ReadLabelValues reads and checks the labels of a region's rows, of a store whose labels are values, into
-// dst [r.Rows, Manifest.Labels]: NaN where unlabelled.
+// ReadLabelValues reads and checks the labels of a region's rows, where labels are values, into dst
+// [r.Rows, Manifest.Labels]: NaN where unlabelled.
 func (d *Dir) ReadLabelValues(ctx context.Context, r Region, dst []float32) error {
 	if !d.Manifest.LabelValues {
 		return fmt.Errorf("%s: its labels are not values", d.path)
@@ -358,25 +370,30 @@ func (d *Dir) ReadLabelValues(ctx context.Context, r Region, dst []float32) erro
 	})
 }
 
-// ReadNodes reads the node of each of a region's rows, of a store, into dst [r.Rows].
+// ReadNodes reads the node of each row of a store's region into dst [r.Rows].
 func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
-	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []uint32) { return RowTable{NodeID: t.NodeID}, t.NodeID })
+	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []uint32) {
+		return RowTable{NodeID: t.NodeID},
+			t.NodeID
+	})
 }
 
 // readColumn reads one column of a region's rows into dst [r.Rows, width], and checks it alone. column returns a
 // table with this column only, and its values.
-func readColumn[T any](ctx context.Context, d *Dir, r Region, dst []T, width int, column func(t *RowTable) (RowTable, []T)) error {
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		if err := t.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
-		}
-		only, values := column(t.head(rows))
-		if _, err := only.checkValues(d.Manifest.Nodes, int64(d.Manifest.Classes)); err != nil {
-			return fmt.Errorf("counting from row %d: %w", first, err)
-		}
-		copy(dst[(first-r.FirstRow)*int64(width):], values)
-		return nil
-	})
+func readColumn[T any](ctx context.Context, d *Dir, r Region, dst []T, width int,
+	column func(t *RowTable) (RowTable, []T)) error {
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0,
+		func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+			if err := t.decodeChunk(0, rows, data, lengths); err != nil {
+				return err
+			}
+			only, values := column(t.head(rows))
+			if _, err := only.checkValues(d.Manifest.Nodes, int64(d.Manifest.Classes)); err != nil {
+				return fmt.Errorf("counting from row %d: %w", first, err)
+			}
+			copy(dst[(first-r.FirstRow)*int64(width):], values)
+			return nil
+		})
 }
 
 // ReadOrigIDs reads the original id of each of a region's rows into dst [r.Rows].
@@ -384,15 +401,16 @@ func (d *Dir) ReadOrigIDs(ctx context.Context, r Region, dst []string) error {
 	if !d.Manifest.OrigIDs {
 		return fmt.Errorf("%s: its nodes have no original ids", d.path)
 	}
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0, func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-		ids := *t
-		ids.OrigID = make([]string, rows)
-		if err := ids.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
-		}
-		copy(dst[first-r.FirstRow:], ids.OrigID)
-		return nil
-	})
+	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0,
+		func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+			ids := *t
+			ids.OrigID = make([]string, rows)
+			if err := ids.decodeChunk(0, rows, data, lengths); err != nil {
+				return err
+			}
+			copy(dst[first-r.FirstRow:], ids.OrigID)
+			return nil
+		})
 }
 
 // newTable is an empty table for this many rows, without orig_id.
@@ -414,10 +432,11 @@ func (c rowColumns) newTable(rows int64) *RowTable {
 	return t
 }
 
-// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: parallel.Threads),
-// and calls use for each chunk; one goroutine takes them in order. t is memory for one
-// chunk that use may write to. An error of use is damage of the chunk.
-func (d *Dir) readRows(ctx context.Context, lo, hi, threads int, use func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) (err error) {
+// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: parallel.Threads), and calls use for
+// each chunk; one goroutine takes them in order. t is memory for one chunk that use may write to. An error of use is
+// damage of the chunk.
+func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
+	use func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) (err error) {
 	defer func() { err = d.explain(err) }()
 	table := d.rowTable()
 	if table == nil {
@@ -536,7 +555,8 @@ func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int
 		start := end
 		end = binary.LittleEndian.Uint64(offsets[8*i:])
 		if end < start || end > uint64(len(text)) || i == 0 && end != 0 || i == rows && end != uint64(len(text)) {
-			return fmt.Errorf("%s: one offset is %d, the next %d; they must ascend from 0 to the %d bytes of text", columnOrigID, start, end, len(text))
+			return fmt.Errorf("%s: one offset is %d, the next %d; they must ascend from 0 to the %d bytes of text",
+				columnOrigID, start, end, len(text))
 		}
 		if i > 0 {
 			id := text[start:end]

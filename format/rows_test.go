@@ -60,8 +60,10 @@ func FuzzRows(f *testing.F) {
 			return
 		}
 		again := empty()
-		if err := again.decodeChunk(0, rows, chunk(table), lengths(rows)); err != nil || !slices.Equal(again.OrigID, table.OrigID) ||
-			!slices.Equal(again.NodeID, table.NodeID) || !slices.Equal(again.MultiLabels, table.MultiLabels) || !bytes.Equal(again.Splits, table.Splits) {
+		if err := again.decodeChunk(0, rows, chunk(table), lengths(rows)); err != nil ||
+			!slices.Equal(again.OrigID, table.OrigID) ||
+			!slices.Equal(again.NodeID, table.NodeID) || !slices.Equal(again.MultiLabels, table.MultiLabels) ||
+			!bytes.Equal(again.Splits, table.Splits) {
 			t.Fatalf("%+v became %+v, %v", table, again, err)
 		}
 	})

@@ -12,20 +12,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// SourceFile is a file of the user's that has features of a graph: Rows rows in node
-// order, row-major, in the layout's element type, little endian, from byte Offset on.
+// SourceFile is a file of the user's that has features of a graph: Rows rows in node order, row-major, in the
+// layout's element type, little endian, from byte Offset on.
 type SourceFile struct {
 	Path   string
 	Offset int64
 	Rows   int64
 }
 
-// UseSources takes the input features of a graph from files that stay where they
-// are, so that no MatrixWriter copies them. The rows of the files, one after another,
-// are those of all nodes, and every file but the last holds whole chunks. UseSources
-// reads every byte for its checksum, and calls check with the rows of each chunk from
-// up to threads goroutines at a time.
-func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int, check func(firstRow int64, data []byte) error) error {
+// UseSources takes the input features of a graph from files that stay where they are, so that no MatrixWriter copies
+// them. The rows of the files, one after another, are those of all nodes, and every file but the last holds whole
+// chunks. UseSources reads every byte for its checksum, and calls check with the rows of each chunk from up to
+// threads goroutines at a time.
+func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int,
+	check func(firstRow int64, data []byte) error) error {
 	if w.kind != KindGraph || w.layout.Features == 0 || w.layout.rows() == 0 {
 		return fmt.Errorf("%s: only a graph with features can leave them in their source files", w.dir)
 	}
@@ -41,8 +41,11 @@ func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int
 	}
 	row := int64(0)
 	for k, file := range files {
-		if left := w.layout.rows() - row; file.Rows < 1 || file.Rows > left || (k < len(files)-1) != (file.Rows < left) || file.Rows < left && file.Rows%int64(w.layout.ChunkRows) != 0 {
-			return fmt.Errorf("%s: it gives %d rows where %d are left, in chunks of %d rows (each file but the last must hold whole chunks, and all files together all rows)", file.Path, file.Rows, left, w.layout.ChunkRows)
+		if left := w.layout.rows() - row; file.Rows < 1 || file.Rows > left ||
+			(k < len(files)-1) != (file.Rows < left) || file.Rows < left && file.Rows%int64(w.layout.ChunkRows) != 0 {
+			return fmt.Errorf("%s: it gives %d rows where %d are left, in chunks of %d rows (each file but the last "+
+				"must hold whole chunks, and all files together all rows)", file.Path, file.Rows, left,
+				w.layout.ChunkRows)
 		}
 		written, err := w.layout.checksumSource(ctx, w.fsys, file, row, threads, check)
 		if err != nil {
@@ -75,9 +78,10 @@ func sourceName(fsys vfs.FS, root, path string) (string, error) {
 	return filepath.ToSlash(at), nil
 }
 
-// checksumSource reads a source file whose first row is row firstRow of the layout, and
-// returns its entry and extents.
-func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFile, firstRow int64, threads int, check func(int64, []byte) error) (*writtenFile, error) {
+// checksumSource reads a source file whose first row is row firstRow of the layout, and returns its entry and
+// extents.
+func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFile, firstRow int64, threads int,
+	check func(int64, []byte) error) (*writtenFile, error) {
 	f, err := fsys.Open(file.Path)
 	if err != nil {
 		return nil, err
@@ -88,7 +92,8 @@ func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFil
 		return nil, err
 	}
 	if bytes := file.Rows * l.rowBytes(); file.Offset < 0 || file.Offset > size-bytes {
-		return nil, fmt.Errorf("%s: %d rows of %d bytes from byte %d on do not fit in its %d bytes", file.Path, file.Rows, l.rowBytes(), file.Offset, size)
+		return nil, fmt.Errorf("%s: %d rows of %d bytes from byte %d on do not fit in its %d bytes", file.Path,
+			file.Rows, l.rowBytes(), file.Offset, size)
 	}
 	first := l.chunkOf(firstRow)
 	extents := make([]arrowfile.Extent, l.chunkOf(firstRow+file.Rows-1)+1-first)
@@ -130,8 +135,8 @@ func (f *FileEntry) checkSource(kind, folder string) error {
 	return checkText(f.Source)
 }
 
-// findSources sets the absolute path of each source file. A relative path starts at the
-// directory itself, whatever links lead there.
+// findSources sets the absolute path of each source file. A relative path starts at the directory itself, whatever
+// links lead there.
 func (m *Manifest) findSources(fsys vfs.FS, dir string) error {
 	root := ""
 	for i := range m.Files {
@@ -178,5 +183,6 @@ func (f *FileEntry) withSourceHint(err error) error {
 	if f.Source == "" || !errors.As(err, &damage) {
 		return err
 	}
-	return &CorruptError{damage.File, damage.Chunk, damage.Reason + " (features were left in this file: put it back as it was, or import again)"}
+	return &CorruptError{damage.File, damage.Chunk, damage.Reason +
+		" (features were left in this file: put it back as it was, or import again)"}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// writeExternal puts the features of a graph into files of their own, one for
-// each number of rows, behind headers of 10 bytes, and refers to them. It returns
-// the rows that check saw.
+// writeExternal puts the features of a graph into files of their own, one for each number of rows, behind headers of
+// 10 bytes, and refers to them. It returns the rows that check saw.
 func (s *sample) writeExternal(fsys vfs.FS, dir, data string, rows ...int64) ([]byte, error) {
 	if err := fsys.MkdirAll(data); err != nil {
 		return nil, err
@@ -95,7 +94,8 @@ func TestFeaturesLeftElsewhereAreReadAndChecked(t *testing.T) {
 				t.Fatal(err)
 			}
 			entry := d.Manifest.Files[0]
-			if entry.Path != PartPath("features/x/hop-0", 0) || entry.Source != "../data/a" || entry.Offset != 10 || entry.Size != 10+rows[0]*s.layout.rowBytes() {
+			if entry.Path != PartPath("features/x/hop-0", 0) || entry.Source != "../data/a" || entry.Offset != 10 ||
+				entry.Size != 10+rows[0]*s.layout.rowBytes() {
 				t.Errorf("%s: the manifest has %+v", s.name, entry)
 			}
 			m, err := d.Matrix(Input)
@@ -150,7 +150,8 @@ func TestEveryFlippedBitOfFeaturesLeftElsewhereIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatalf("byte %d of %s: %v", i, path, err)
 			}
-			if len(r.Bad) == 0 || r.Bad[0].File != path || strings.Contains(r.Bad[0].Reason, "put it back") != strings.HasPrefix(path, "/data") {
+			if len(r.Bad) == 0 || r.Bad[0].File != path ||
+				strings.Contains(r.Bad[0].Reason, "put it back") != strings.HasPrefix(path, "/data") {
 				t.Fatalf("byte %d of %s: found %v", i, path, r.Bad)
 			}
 		}
@@ -168,7 +169,8 @@ func TestEveryFlippedBitOfFeaturesLeftElsewhereIsFound(t *testing.T) {
 		for k := range m.Chunks() {
 			_, rows := m.ChunkRowRange(k)
 			err := m.ReadChunk(k, make([]byte, int64(rows)*rowBytes))
-			if hit := k == 2+int((at-10)/(4*rowBytes)); hit != errors.Is(err, ErrCorrupt) || hit && !strings.HasPrefix(err.Error(), "/data/b: chunk ") {
+			if hit := k == 2+int((at-10)/(4*rowBytes)); hit != errors.Is(err, ErrCorrupt) || hit &&
+				!strings.HasPrefix(err.Error(), "/data/b: chunk ") {
 				t.Fatalf("byte %d: chunk %d: %v", at, k, err)
 			}
 		}
@@ -195,8 +197,10 @@ func TestFeaturesThatAreNotWhereTheyWereAreNamed(t *testing.T) {
 		"a folder": {func(clone *vfs.Mem) error {
 			return errors.Join(clone.Remove("/data/a"), clone.MkdirAll("/data/a"))
 		}, "it is not a regular file"},
-		"shorter": {func(clone *vfs.Mem) error { put(t, clone, "/data/a", string(whole[1:])); return nil }, "the file has 285 bytes, not the 286 that the manifest gives"},
-		"longer":  {func(clone *vfs.Mem) error { put(t, clone, "/data/a", string(whole)+"x"); return nil }, "the file has 287 bytes, not the 286 that the manifest gives"},
+		"shorter": {func(clone *vfs.Mem) error { put(t, clone, "/data/a", string(whole[1:])); return nil },
+			"the file has 285 bytes, not the 286 that the manifest gives"},
+		"longer": {func(clone *vfs.Mem) error { put(t, clone, "/data/a", string(whole)+"x"); return nil },
+			"the file has 287 bytes, not the 286 that the manifest gives"},
 	} {
 		clone := fsys.CrashClone()
 		if err := c.change(clone); err != nil {
@@ -223,7 +227,8 @@ func TestFeaturesThatAreNotWhereTheyWereAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad.length = 260
-	if err := m.ReadChunk(5, make([]byte, 3*12)); !errors.Is(err, ErrCorrupt) || err.Error() != "/data/a: chunk 5: corrupt: the file ends at byte 260"+todo {
+	if err := m.ReadChunk(5, make([]byte, 3*12)); !errors.Is(err, ErrCorrupt) ||
+		err.Error() != "/data/a: chunk 5: corrupt: the file ends at byte 260"+todo {
 		t.Errorf("cut off while open: %v", err)
 	}
 
@@ -299,7 +304,9 @@ func TestFeaturesThatCannotBeLeftElsewhereAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := errors.New("refused")
-	if err := w.UseSources(ctx, []SourceFile{{"/short", 0, 23}}, 1, func(int64, []byte) error { return refused }); !errors.Is(err, refused) {
+	if err := w.UseSources(ctx, []SourceFile{{"/short", 0, 23}}, 1, func(int64, []byte) error {
+		return refused
+	}); !errors.Is(err, refused) {
 		t.Errorf("rows that are refused: %v", err)
 	}
 	w.Abort()

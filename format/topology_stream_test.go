@@ -43,7 +43,8 @@ func randomCSC(r *rand.Rand, nodes, edges int, weighted bool) (c *CSC, degrees [
 func topologyDisk(t *testing.T, nodes int, write func(w *Writer) error) vfs.FS {
 	t.Helper()
 	fsys := vfs.NewMem()
-	w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, int64(nodes)}}, 2), ChunkRows: 2, DType: Float32}, CreateOptions{})
+	w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, int64(nodes)}}, 2), ChunkRows: 2,
+		DType: Float32}, CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func topologyDisk(t *testing.T, nodes int, write func(w *Writer) error) vfs.FS {
 
 func TestAStreamedTopologyHasTheBytesOfOneInMemory(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for _, size := range []struct{ nodes, edges int }{{1, 0}, {1, 5}, {7, 0}, {1000, 3000}, {200_000, 10}, {3, 300_000}, {131072, 262144}} {
+	for _, size := range []struct{ nodes, edges int }{{1, 0}, {1, 5}, {7, 0}, {1000, 3000}, {200_000, 10}, {3, 300_000},
+		{131072, 262144}} {
 		for _, weighted := range []bool{false, true} {
 			c, degrees := randomCSC(r, size.nodes, size.edges, weighted)
 			want := topologyDisk(t, size.nodes, func(w *Writer) error { return w.Topology(c) })
@@ -64,7 +66,8 @@ func TestAStreamedTopologyHasTheBytesOfOneInMemory(t *testing.T) {
 				if weighted {
 					weights = bytes.NewReader(dtype.BytesOf(c.Weights))
 				}
-				return w.StreamTopology(degrees, iotest.HalfReader(bytes.NewReader(dtype.BytesOf(c.Neighbors))), weights)
+				return w.StreamTopology(degrees, iotest.HalfReader(bytes.NewReader(dtype.BytesOf(c.Neighbors))),
+					weights)
 			})
 			for _, path := range filesOf(t, want, "/d") {
 				a, errA := readFile(want, path, sizeOf(t, want, path))
@@ -96,11 +99,13 @@ func TestAStreamThatIsNoTopologyIsRefused(t *testing.T) {
 		"a reader that fails":     {[]uint32{1, 0, 1}, iotest.ErrReader(broken), nil, "broken"},
 	} {
 		fsys := vfs.NewMem()
-		w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, 3}}, 2), ChunkRows: 2, DType: Float32}, CreateOptions{})
+		w, err := Create(fsys, "/d", Layout{Regions: Regions([]RegionSize{{RegionAll, 3}}, 2), ChunkRows: 2,
+			DType: Float32}, CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.StreamTopology(c.degrees, c.neighbors, c.weights); err == nil || !strings.Contains(err.Error(), c.text) {
+		if err := w.StreamTopology(c.degrees, c.neighbors, c.weights); err == nil ||
+			!strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := w.Abort(); err != nil {
@@ -141,7 +146,8 @@ func TestScratchGoesWithTheJobOrWithTheNextOne(t *testing.T) {
 		t.Errorf("%v is left", left)
 	}
 	w := start()
-	if err := errors.Join(w.Topology(&CSC{Offsets: []int64{0, 0}}), w.Rows(&RowTable{Rows: 1}), w.Publish(&Manifest{})); err != nil {
+	if err := errors.Join(w.Topology(&CSC{Offsets: []int64{0, 0}}), w.Rows(&RowTable{Rows: 1}),
+		w.Publish(&Manifest{})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fsys.Stat("/d/.job"); err == nil {

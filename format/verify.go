@@ -36,13 +36,13 @@ type Note struct {
 
 func (n Note) String() string { return units.Printable(n.File + ": " + n.Reason) }
 
-// Verify reads every byte of a directory and checks all checksums, that the Arrow
-// files hold what index and manifest say, that values are in range and rows in order,
-// and that the manifest lists every file (but those in .job; what file managers and
-// editors leave is a note). Damage goes into the report, sorted by file and chunk; an
-// error means that something could not be checked.
+// Verify reads every byte of a directory and checks all checksums, that the Arrow files hold what index and manifest
+// say, that values are in range and rows in order, and that the manifest lists every file (but those in .job; what
+// file managers and editors leave is a note). Damage goes into the report, sorted by file and chunk; an error means
+// that something could not be checked.
 func Verify(ctx context.Context, fsys vfs.FS, dir string, threads int, p progress.Reporter) (*VerifyReport, error) {
-	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads, report: &VerifyReport{Bad: []CorruptError{}, Notes: []Note{}}, damaged: map[string]bool{}}
+	v := &verifier{ctx: ctx, fsys: fsys, dir: dir, threads: threads,
+		report: &VerifyReport{Bad: []CorruptError{}, Notes: []Note{}}, damaged: map[string]bool{}}
 	m, index, err := readVersion(fsys, dir)
 	if err := v.recordDamage(err); m == nil || err != nil {
 		return v.report, err
@@ -54,7 +54,8 @@ func Verify(ctx context.Context, fsys vfs.FS, dir string, threads int, p progres
 		v.report.Remedy = cmp.Or(v.report.Remedy, m.remedy(dir, bad.File))
 	}
 	slices.SortFunc(v.report.Bad, func(a, b CorruptError) int {
-		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Chunk, b.Chunk), strings.Compare(a.Reason, b.Reason))
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Chunk, b.Chunk),
+			strings.Compare(a.Reason, b.Reason))
 	})
 	return v.report, nil
 }
@@ -92,8 +93,7 @@ func (v *verifier) isDamaged(path string) bool {
 
 func (v *verifier) path(name string) string { return filepath.Join(v.dir, filepath.FromSlash(name)) }
 
-// checkAll checks everything but manifest and index. Without an index (nil) it checks
-// only what needs none.
+// checkAll checks everything but manifest and index. Without an index (nil) it checks only what needs none.
 func (v *verifier) checkAll(m *Manifest, index []indexRow, p progress.Reporter) error {
 	v.report.Files = len(m.Files) + 2
 	for _, f := range m.Files {
@@ -136,20 +136,22 @@ func (v *verifier) checkUnlisted(m *Manifest) error {
 		return err
 	}
 	if state, err := readJob(v.fsys, v.dir); err == nil && state != nil && state.Base != "" {
-		found.files = nil // those of an extension get into the manifest when it is published
+		found.files = nil // Publish lists the files of an extension
 	}
 	for _, path := range slices.Concat(found.files, found.foreign) {
 		if slices.Contains(found.clutter, path) {
-			v.report.Notes = append(v.report.Notes, Note{v.path(path), "left by a file manager, a file server or an editor: nothing reads it, so it may stay or be removed"})
-		} else if i, listed := m.findFile(path); (!listed || m.Files[i].Source != "") && path != manifestName && path != indexName {
-			v.recordDamage(&CorruptError{v.path(path), -1, "the manifest does not list this file, so nothing reads it: move it elsewhere, or remove it"})
+			v.report.Notes = append(v.report.Notes, Note{v.path(path),
+				"left by a file manager, a file server or an editor: nothing reads it, so it may stay or be removed"})
+		} else if i, listed := m.findFile(path); (!listed || m.Files[i].Source != "") && path != manifestName &&
+			path != indexName {
+			v.recordDamage(&CorruptError{v.path(path), -1,
+				"the manifest does not list this file, so nothing reads it: move it elsewhere, or remove it"})
 		}
 	}
 	return nil
 }
 
-// byteRange is what one checksum covers of a part: an extent, or all bytes that are
-// in no extent.
+// byteRange is what one checksum covers of a part: an extent, or all bytes that are in no extent.
 type byteRange struct {
 	part   *part
 	chunk  int // within the part; -1 where extent is
@@ -191,7 +193,7 @@ func (v *verifier) checkBytes(d *Dir) error {
 	return nil
 }
 
-// checkRanges checks ranges, of which those of one part follow each other.
+// checkRanges checks ranges; ranges of one part follow each other.
 func (v *verifier) checkRanges(d *Dir, ranges []byteRange) error {
 	buf := make([]byte, outsideBufferBytes)
 	for len(ranges) > 0 {
@@ -235,8 +237,8 @@ func (v *verifier) checkRangesOfPart(d *Dir, ranges []byteRange, buf *[]byte) er
 	return nil
 }
 
-// outsideBufferBytes is how much is read at once of the bytes in no extent, which are
-// mostly one page between two chunks.
+// outsideBufferBytes is how much is read at once of the bytes in no extent, which are mostly one page between two
+// chunks.
 const outsideBufferBytes = 8 << 10
 
 // checkOutside checks the bytes of a file that are in no extent.
@@ -246,14 +248,17 @@ func (v *verifier) checkOutside(f vfs.File, entry *FileEntry, extents []arrowfil
 		return err
 	}
 	if found := hex32(crc); found != entry.CRC32C {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("the bytes outside of its chunks (headers and padding) have checksum %s, want %s", found, entry.CRC32C)}
+		return &CorruptError{f.Path(), -1,
+			fmt.Sprintf("the bytes outside of its chunks (headers and padding) have checksum %s, want %s", found,
+				entry.CRC32C)}
 	}
 	return nil
 }
 
-// checksumOutside is the checksum of the bytes of a file that are in no extent. It calls
-// count with the number of bytes that each read gave.
-func checksumOutside(f vfs.File, size int64, extents []arrowfile.Extent, buf []byte, count func(int64)) (uint32, error) {
+// checksumOutside is the checksum of the bytes of a file that are in no extent. It calls count with the number of
+// bytes that each read gave.
+func checksumOutside(f vfs.File, size int64, extents []arrowfile.Extent, buf []byte, count func(int64)) (uint32,
+	error) {
 	crc := uint32(0)
 	update := func(from, to int64) error {
 		for from < to {
@@ -295,7 +300,8 @@ func checkLayout(d *Dir, t *table, p *part) error {
 		return &CorruptError{f.Path(), -1, fmt.Sprintf("its Arrow schema is %v, want %v", l.Schema, t.schema)}
 	}
 	if len(l.Batches) != p.chunks() {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has %d record batches, but the index has %d chunks", len(l.Batches), p.chunks())}
+		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has %d record batches, but the index has %d chunks",
+			len(l.Batches), p.chunks())}
 	}
 	for k, b := range l.Batches {
 		rows := t.rows(p.firstChunk + k)
@@ -306,19 +312,21 @@ func checkLayout(d *Dir, t *table, p *part) error {
 			lengths[n] = b.Buffers[n].Length
 		}
 		at, end := arrowfile.Place(lengths...)
-		ok := b.Rows == rows && b.Offset == first.Offset && b.Offset+end == last.Offset+last.Length && len(b.Buffers) == len(lengths)
+		ok := b.Rows == rows && b.Offset == first.Offset && b.Offset+end == last.Offset+last.Length &&
+			len(b.Buffers) == len(lengths)
 		for i := range lengths {
 			ok = ok && b.Buffers[i] == arrowfile.Buffer{Offset: b.Offset + at[i], Length: lengths[i]}
 		}
 		if !ok {
-			return &CorruptError{f.Path(), k, "the Arrow metadata give its record batch another place or shape than the index"}
+			return &CorruptError{f.Path(), k,
+				"the Arrow metadata give its record batch another place or shape than the index"}
 		}
 	}
 	return nil
 }
 
-// checkValues checks the topology and the row table for values out of range or order,
-// where all checksums of their parts hold.
+// checkValues checks the topology and the row table for values out of range or order, where all checksums of their
+// parts hold.
 func (v *verifier) checkValues(d *Dir) error {
 	sound := func(t *table) bool {
 		for i := range t.parts {
@@ -350,11 +358,12 @@ func (v *verifier) checkValues(d *Dir) error {
 	return v.recordDamage(err)
 }
 
-// checkOrder fails where the rows of a store are not in the order that docs/format.md
-// gives, or a row is not in the region of its split value. It returns that row.
+// checkOrder fails where the rows of a store are not in the order that docs/format.md gives, or a row is not in the
+// region of its split value. It returns that row.
 func (m *Manifest) checkOrder(t *RowTable) (row int64, err error) {
 	seen := make([]uint64, (m.Nodes+63)/64)
-	regionOf := map[string]uint8{RegionTrain: SplitTrain, RegionValid: SplitValid, RegionTest: SplitTest, RegionRest: SplitNone}
+	regionOf := map[string]uint8{RegionTrain: SplitTrain, RegionValid: SplitValid, RegionTest: SplitTest,
+		RegionRest: SplitNone}
 	for _, r := range m.Regions {
 		var keyBefore uint64
 		for i := r.FirstRow; i < r.FirstRow+r.Rows; i++ {
@@ -372,7 +381,8 @@ func (m *Manifest) checkOrder(t *RowTable) (row int64, err error) {
 			}
 			keyBefore = key
 			if t.NumSplits > 0 && t.Splits[i*int64(t.NumSplits)+int64(m.Split)] != regionOf[r.Name] {
-				return i, fmt.Errorf("row %d (node %d) is in region %s, but column %d of splits has %d for it (0 rest, 1 train, 2 valid, 3 test)",
+				return i, fmt.Errorf("row %d (node %d) is in region %s, but column %d of splits has %d for it (0 "+
+					"rest, 1 train, 2 valid, 3 test)",
 					i, node, r.Name, m.Split, t.Splits[i*int64(t.NumSplits)+int64(m.Split)])
 			}
 		}

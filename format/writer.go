@@ -24,27 +24,25 @@ import (
 
 // CreateOptions say whether Create may replace what is there, and how the job can resume.
 type CreateOptions struct {
-	// Force replaces a complete directory of the same kind, when the new version is
-	// published and not before. A directory that holds anything else is refused with or without it; what an interrupted job left, as
-	// its lock file shows, is always replaced, unless that can go on.
+	// Force replaces a complete directory of the same kind, when the new version is published and not before. A
+	// directory that holds anything else is refused with or without it; what an interrupted job left, as its lock
+	// file shows, is always replaced, unless that can go on.
 	Force bool
-	// Job is a text, in one spelling, of everything that the content of the directory is
-	// a function of. An interrupted job goes on when Create gets the same text again:
-	// complete matrices and rows (Writer.Finished) and the scratch folder are kept. A job
-	// with another text is refused (OtherJobError), or with Force replaces it. If Job
-	// is empty, an interrupted job starts over.
+	// Job is a text, in one spelling, of everything that the content of the directory is a function of. An
+	// interrupted job goes on when Create gets the same text again: complete matrices and rows (Writer.Finished) and
+	// the scratch folder are kept. A job with another text is refused (OtherJobError), or with Force replaces it. If
+	// Job is empty, an interrupted job starts over.
 	Job string
-	// Locked, if not nil, is called after the job has got the lock and before it changes
-	// anything. If it fails, nothing is changed, and its error is returned.
+	// Locked, if not nil, is called after the job has got the lock and before it changes anything. If it fails,
+	// nothing is changed, and its error is returned.
 	Locked func() error
 }
 
-// Writer writes a graph or store directory. Each matrix may be written by a goroutine
-// of its own.
+// Writer writes a graph or store directory. Each matrix may be written by a goroutine of its own.
 //
-// Until Publish the directory has a folder .job with a locked file, and no manifest, or
-// that of the store that is extended. Files get their names when they are complete and
-// durable. Publish writes index and manifest, and then removes .job.
+// Until Publish the directory has a folder .job with a locked file, and no manifest, or that of the store that is
+// extended. Files get their names when they are complete and durable. Publish writes index and manifest, and then
+// removes .job.
 type Writer struct {
 	fsys       vfs.FS
 	dir        string
@@ -85,8 +83,7 @@ type writtenFile struct {
 
 func comparePaths(a, b writtenFile) int { return strings.Compare(a.Path, b.Path) }
 
-// Create starts a directory and locks it against other jobs. Readers see
-// nothing of it before Publish.
+// Create starts a directory and locks it against other jobs. Readers see nothing of it before Publish.
 func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, error) {
 	kind, err := layout.check()
 	if err != nil {
@@ -137,8 +134,7 @@ func (w *Writer) acquireLock() (err error) {
 	return err // .job stays, as it may be of another job
 }
 
-// create removes what may not stay in the directory, once it is locked, and starts or
-// resumes the job.
+// create removes what may not stay in the directory, once it is locked, and starts or resumes the job.
 func (w *Writer) create(o CreateOptions) error {
 	if o.Locked != nil {
 		if err := o.Locked(); err != nil {
@@ -175,8 +171,8 @@ func (w *Writer) create(o CreateOptions) error {
 	return w.resume(state)
 }
 
-// releaseDir unlocks the directory for a job that has written nothing, and removes .job
-// unless a job that can resume is recorded in it.
+// releaseDir unlocks the directory for a job that has written nothing, and removes .job unless a job that can resume
+// is recorded in it.
 func (w *Writer) releaseDir(err error) error {
 	if _, statErr := w.fsys.Stat(w.jobPath(jobName)); errors.Is(statErr, fs.ErrNotExist) {
 		return w.removeJobAndUnlock(err)
@@ -194,8 +190,8 @@ func (w *Writer) unlock() error {
 	return err
 }
 
-// removeJobAndUnlock removes .job, then the directory if this job created it, and unlocks.
-// It returns err, or if that is nil, its own error.
+// removeJobAndUnlock removes .job, then the directory if this job created it, and unlocks. It returns err, or if that
+// is nil, its own error.
 func (w *Writer) removeJobAndUnlock(err error) error {
 	var cleanupErr error
 	if w.outputLock != nil { // before .job, whose lock keeps other jobs away
@@ -225,7 +221,8 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 		return err
 	}
 	if len(found.foreign) > 0 {
-		return fmt.Errorf("%s: %w, and holds %s, which Hopfeed has not made (move that elsewhere, or give another directory)", dir, ErrExists, found.foreign[0])
+		return fmt.Errorf("%s: %w, and holds %s, which Hopfeed has not made (move that elsewhere, or give another "+
+			"directory)", dir, ErrExists, found.foreign[0])
 	}
 	complete := slices.Contains(found.files, manifestName)
 	switch {
@@ -234,15 +231,15 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	case complete:
 		return fmt.Errorf("%s: %w (--force replaces it)", dir, ErrExists)
 	case !found.job && len(found.files)+len(found.folders) > 0:
-		return fmt.Errorf("%s: %w: it has %s, but neither a manifest nor %s, so nothing shows that Hopfeed has made it (remove the directory, or give another)",
+		return fmt.Errorf("%s: %w: it has %s, but neither a manifest nor %s, so nothing shows that Hopfeed has made "+
+			"it (remove the directory, or give another)",
 			dir, ErrExists, append(found.files, found.folders...)[0], jobFolder)
 	}
 	return nil
 }
 
-// checkReplaceable fails unless manifest.json starts as Hopfeed's do, and is of this kind.
-// The rest of it may be damaged. So force removes neither a stranger's manifest.json nor
-// a directory of the other kind.
+// checkReplaceable fails unless manifest.json starts as Hopfeed's do, and is of this kind. The rest of it may be
+// damaged. So force removes neither a stranger's manifest.json nor a directory of the other kind.
 func checkReplaceable(fsys vfs.FS, dir, kind string) error {
 	path := filepath.Join(dir, manifestName)
 	info, err := fsys.Stat(path)
@@ -255,10 +252,12 @@ func checkReplaceable(fsys vfs.FS, dir, kind string) error {
 	}
 	start := manifestStart.FindSubmatch(b)
 	if start == nil {
-		return fmt.Errorf("%s: %w, and is not a manifest that Hopfeed has written (give another directory)", path, ErrExists)
+		return fmt.Errorf("%s: %w, and is not a manifest that Hopfeed has written (give another directory)", path,
+			ErrExists)
 	}
 	if other := string(start[1]); other != "" && other != kind {
-		return fmt.Errorf("%s: %w: it is a %s, and a %s cannot replace it (give another directory)", dir, ErrExists, other, kind)
+		return fmt.Errorf("%s: %w: it is a %s, and a %s cannot replace it (give another directory)", dir, ErrExists,
+			other, kind)
 	}
 	return nil
 }
@@ -269,9 +268,9 @@ var manifestStart = regexp.MustCompile(`^\{\s*"format":\s*[0-9]+(?:,\s*"kind":\s
 // contents lists what is in a directory, as paths with slashes.
 type contents struct {
 	files   []string // that a graph or store may have, complete or not
-	folders []string // likewise, outer before inner
+	folders []string // that a graph or store may have, outer before inner
 	foreign []string // files and folders that it cannot have
-	clutter []string // those of foreign for which isClutter is true
+	clutter []string // the foreign ones for which isClutter is true
 	job     bool     // there is a .job folder
 }
 
@@ -321,10 +320,9 @@ func listContents(fsys vfs.FS, dir string) (*contents, error) {
 	return out, visit("")
 }
 
-// removeFiles removes all files of a graph or store but .job, the files of the store that
-// is extended, and those in but. A removal need not survive a crash, but a rename does: so
-// the manifest is renamed first, and never lists files that are written later under the
-// same names.
+// removeFiles removes all files of a graph or store except .job, the files of the store that is extended, and the
+// files in but. A removal need not survive a crash, but a rename does: so the manifest is renamed first, and never
+// lists files that are written later under the same names.
 func (w *Writer) removeFiles(but []writtenFile) error {
 	keep := map[string]bool{}
 	if w.base != nil {
@@ -342,8 +340,7 @@ func (w *Writer) removeFiles(but []writtenFile) error {
 	return removeExcept(w.fsys, w.outputDir, keep)
 }
 
-// removeExcept removes all files of a graph or store but .job and those to keep, and the
-// folders that are empty then.
+// removeExcept removes all files of a graph or store but .job and those to keep, and the folders that are empty then.
 func removeExcept(fsys vfs.FS, dir string, keep map[string]bool) error {
 	for _, file := range slices.Collect(maps.Keys(keep)) {
 		for folder := path.Dir(file); folder != "."; folder = path.Dir(folder) {
@@ -420,8 +417,7 @@ func writeAll(w io.Writer, buffers ...[]byte) error {
 	return nil
 }
 
-// writeSingleBatch writes a table that has one record batch or none. body writes the
-// data of the batch.
+// writeSingleBatch writes a table that has one record batch or none. body writes the data of the batch.
 func (w *Writer) writeSingleBatch(t table, body func(out io.Writer) error) error {
 	if w.isFinished(t.folder) {
 		return nil
@@ -445,8 +441,8 @@ func (w *Writer) writeSingleBatch(t table, body func(out io.Writer) error) error
 	return p.close()
 }
 
-// Rows writes the row table: rows/ of a store (with NodeID) or nodes/ of a graph. It must
-// be called in a job that resumes too, and then writes only what is missing.
+// Rows writes the row table: rows/ of a store (with NodeID) or nodes/ of a graph. It must be called in a job that
+// resumes too, and then writes only what is missing.
 func (w *Writer) Rows(t *RowTable) error {
 	summary, err := t.summarize(w.kind, w.layout.rows())
 	if err != nil {
@@ -478,8 +474,8 @@ func (w *Writer) Rows(t *RowTable) error {
 	return p.close()
 }
 
-// reserve calls change, under the lock, if free is true and the writer is in use. It keeps
-// a table from being written twice.
+// reserve calls change, under the lock, if free is true and the writer is in use. It keeps a table from being written
+// twice.
 func (w *Writer) reserve(free func() bool, change func()) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -493,10 +489,9 @@ func (w *Writer) reserve(free func() bool, change func()) error {
 	return nil
 }
 
-// Publish writes index and manifest, from which on readers can open the directory. It
-// sets the fields of m that the writer knows: Format, Kind, Tool, layout, sizes of the
-// topology, columns of the rows, Files, Fingerprint and checksums. If it fails for an
-// extension, the job is suspended.
+// Publish writes index and manifest, from which on readers can open the directory. It sets the fields of m that the
+// writer knows: Format, Kind, Tool, layout, sizes of the topology, columns of the rows, Files, Fingerprint and
+// checksums. If it fails for an extension, the job is suspended.
 func (w *Writer) Publish(m *Manifest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -564,8 +559,8 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	return index
 }
 
-// publish writes index and manifest. The manifest of an extension replaces the old one
-// in one step; until index.arrow is replaced too, readers find the new index in .job.
+// publish writes index and manifest. The manifest of an extension replaces the old one in one step; until index.arrow
+// is replaced too, readers find the new index in .job.
 func (w *Writer) publish(index, manifest []byte) error {
 	write := func(name string, b []byte) error { return writeFile(w.fsys, filepath.Join(w.outputDir, name), b) }
 	if w.base == nil {
@@ -604,9 +599,8 @@ func writeFile(fsys vfs.FS, path string, b []byte) error {
 	return f.Commit()
 }
 
-// Abort removes everything that this job has written, in earlier runs too. A store that
-// is extended stays as it was. After Publish, Abort does nothing. No other call may be
-// running.
+// Abort removes everything that this job has written, in earlier runs too. A store that is extended stays as it was.
+// After Publish, Abort does nothing. No other call may be running.
 func (w *Writer) Abort() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,8 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// completeOrAbsent fails unless a directory is one of these samples, sound, or
-// not there for readers. It tells which.
+// completeOrAbsent fails unless a directory is one of these samples, sound, or not there for readers. It tells which.
 func completeOrAbsent(t *testing.T, fsys vfs.FS, dir string, any ...*sample) *sample {
 	t.Helper()
 	d, err := OpenAny(fsys, dir)
@@ -91,14 +90,16 @@ func TestAFullDiskIsReportedAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestACrashAnywhere cuts the power at each operation, with what was not synced
-// lost or partly kept, when nothing was there before and when something is replaced.
+// TestACrashAnywhere cuts the power at each operation, with what was not synced lost or partly kept, when nothing was
+// there before and when something is replaced.
 func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 	samples := tiny()
 	graph := makeGraph("before", 7, 3, 2, Float16, false, columns{0, 2, false})
 	// A larger store, of which files would be left over.
-	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2}, Operator{"rw", 1})
-	for _, c := range []struct{ before, next *sample }{{nil, &samples[1]}, {&store, &samples[1]}, {&graph, &samples[0]}} {
+	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2},
+		Operator{"rw", 1})
+	for _, c := range []struct{ before, next *sample }{{nil, &samples[1]}, {&store, &samples[1]},
+		{&graph, &samples[0]}} {
 		before, next := c.before, c.next
 		o := CreateOptions{Force: before != nil}
 		for n := int64(1); ; n++ {
@@ -139,7 +140,8 @@ func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 func TestExistingOutputIsRefusedUnlessForced(t *testing.T) {
 	s := tiny()[0]
 	fsys, dir := s.mustWrite(t)
-	if _, err := s.write(fsys, dir, CreateOptions{}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+	if _, err := s.write(fsys, dir, CreateOptions{}); !errors.Is(err, ErrExists) ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("without force: %v", err)
 	}
 	s.compare(t, fsys, dir)
@@ -155,11 +157,13 @@ func TestExistingOutputIsRefusedUnlessForced(t *testing.T) {
 
 func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
 	samples := tiny()
-	for i, want := range []string{"it is a graph, and a store cannot replace it", "it is a store, and a graph cannot replace it"} {
+	for i, want := range []string{"it is a graph, and a store cannot replace it",
+		"it is a store, and a graph cannot replace it"} {
 		there, next := &samples[i], &samples[1-i]
 		fsys, dir := there.mustWrite(t)
 		before := filesOf(t, fsys, dir)
-		if _, err := next.write(fsys, dir, CreateOptions{Force: true}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), want) {
+		if _, err := next.write(fsys, dir, CreateOptions{Force: true}); !errors.Is(err, ErrExists) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want one with %q", err, want)
 		}
 		if after := filesOf(t, fsys, dir); !slices.Equal(before, after) {
@@ -171,8 +175,10 @@ func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
 
 func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 	s := tiny()[0]
-	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes", "features/x/hop-0/part-0.parquet", PartPath("features/X/hop-0", 0),
-		"topology/part-0.arrow", "topology/part-000000.arrow", PartPath("topology", MaxParts), "topology/part-0000x.arrow", "thesis/chapter", PartPath("rows/hop-1", 0), "manifest.json.bak", ".jobs/lock",
+	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes",
+		"features/x/hop-0/part-0.parquet", PartPath("features/X/hop-0", 0),
+		"topology/part-0.arrow", "topology/part-000000.arrow", PartPath("topology", MaxParts),
+		"topology/part-0000x.arrow", "thesis/chapter", PartPath("rows/hop-1", 0), "manifest.json.bak", ".jobs/lock",
 		".job/notes.txt", ".job/lock", ".job/job.json", ".job/scratch/notes.txt"} {
 		for _, complete := range []bool{false, true} {
 			fsys, dir := vfs.NewMem(), "/d"
@@ -186,7 +192,8 @@ func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 			put(t, fsys, file, "mine")
 			before := filesOf(t, fsys, dir)
 			for _, force := range []bool{false, true} {
-				if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
+				if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) ||
+					!strings.Contains(err.Error(), dir) {
 					t.Errorf("%s (force %v): %v", name, force, err)
 				}
 			}
@@ -200,18 +207,21 @@ func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, fsys, "/d/manifest.json", `{"name": "a web app"}`)
-	if _, err := s.write(fsys, "/d", CreateOptions{Force: true}); !errors.Is(err, ErrExists) || sizeOf(t, fsys, "/d/manifest.json") != 21 {
+	if _, err := s.write(fsys, "/d", CreateOptions{Force: true}); !errors.Is(err, ErrExists) ||
+		sizeOf(t, fsys, "/d/manifest.json") != 21 {
 		t.Errorf("a manifest.json of another program: %v", err)
 	}
 	// Parts whose maker nothing shows.
-	for _, name := range []string{PartPath(topologyFolder, 0), PartPath(nodesFolder, 3), indexName, manifestName + vfs.TempSuffix} {
+	for _, name := range []string{PartPath(topologyFolder, 0), PartPath(nodesFolder, 3), indexName, manifestName +
+		vfs.TempSuffix} {
 		dir := "/" + strings.ReplaceAll(name, "/", "-")
 		if err := fsys.MkdirAll(path.Dir(dir + "/" + name)); err != nil {
 			t.Fatal(err)
 		}
 		put(t, fsys, dir+"/"+name, "mine")
 		for _, force := range []bool{false, true} {
-			if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) || sizeOf(t, fsys, dir+"/"+name) != 4 {
+			if _, err := s.write(fsys, dir, CreateOptions{Force: force}); !errors.Is(err, ErrExists) ||
+				sizeOf(t, fsys, dir+"/"+name) != 4 {
 				t.Errorf("%s (force %v): %v", name, force, err)
 			}
 		}
@@ -243,7 +253,9 @@ func TestAFilePutIntoAJobsFolderStays(t *testing.T) {
 			if err := w.Abort(); !errors.Is(err, folder.ErrForeign) || sizeOf(t, fsys, "/d/"+name) != 4 {
 				t.Errorf("%s: aborted: %v", name, err)
 			}
-			if _, err := s.write(killed, "/d", CreateOptions{Force: force}); err == nil || !strings.Contains(err.Error(), path.Base(name)) && !strings.Contains(err.Error(), "/sub") || sizeOf(t, killed, "/d/"+name) != 4 {
+			if _, err := s.write(killed, "/d", CreateOptions{Force: force}); err == nil ||
+				!strings.Contains(err.Error(), path.Base(name)) && !strings.Contains(err.Error(), "/sub") ||
+				sizeOf(t, killed, "/d/"+name) != 4 {
 				t.Errorf("%s: the next job (force %v): %v", name, force, err)
 			}
 		}
@@ -257,7 +269,8 @@ func TestTwoJobsDoNotWriteOneDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(fsys, "/d", s.layout, CreateOptions{Force: true}); !errors.Is(err, vfs.ErrLocked) || !strings.HasPrefix(err.Error(), "/d is being written") {
+	if _, err := Create(fsys, "/d", s.layout, CreateOptions{Force: true}); !errors.Is(err, vfs.ErrLocked) ||
+		!strings.HasPrefix(err.Error(), "/d is being written") {
 		t.Errorf("second job: %v", err)
 	}
 	if _, err := OpenGraph(fsys, "/d"); !errors.Is(err, ErrIncomplete) {
@@ -341,12 +354,24 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 		"a matrix twice": func(w *Writer, s *sample) error {
 			return errors.Join(complete(w, s), matrix(w, s, hop, s.matrices[hop]))
 		},
-		"hop 0 of an operator":     func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"sym", 0}, s.matrices[hop]) },
-		"hop 1 of the input":       func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"x", 1}, s.matrices[hop]) },
-		"an operator with a slash": func(w *Writer, s *sample) error { return matrix(w, s, MatrixID{"../sym", 1}, s.matrices[hop]) },
-		"a topology in a store":    func(w *Writer, s *sample) error { return w.Topology(graph.topology) },
-		"rows twice":               func(w *Writer, s *sample) error { return errors.Join(complete(w, s), w.Rows(s.rows)) },
-		"publishing without rows":  func(w *Writer, s *sample) error { m := s.manifest; return w.Publish(&m) },
+		"hop 0 of an operator": func(w *Writer, s *sample) error {
+			return matrix(w, s, MatrixID{"sym", 0},
+				s.matrices[hop])
+		},
+		"hop 1 of the input": func(w *Writer, s *sample) error {
+			return matrix(w, s, MatrixID{"x", 1},
+				s.matrices[hop])
+		},
+		"an operator with a slash": func(w *Writer, s *sample) error {
+			return matrix(w, s, MatrixID{"../sym", 1},
+				s.matrices[hop])
+		},
+		"a topology in a store": func(w *Writer, s *sample) error { return w.Topology(graph.topology) },
+		"rows twice": func(w *Writer, s *sample) error {
+			return errors.Join(complete(w, s),
+				w.Rows(s.rows))
+		},
+		"publishing without rows": func(w *Writer, s *sample) error { m := s.manifest; return w.Publish(&m) },
 		"publishing without a hop": func(w *Writer, s *sample) error {
 			m := s.manifest
 			return errors.Join(w.Rows(s.rows), matrix(w, s, Input, s.matrices[Input]), w.Publish(&m))
@@ -361,19 +386,26 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 			m := s.manifest
 			return errors.Join(complete(w, s), w.Publish(&m), w.Publish(&m))
 		},
-		"writing after Abort":        func(w *Writer, s *sample) error { w.Abort(); return w.Rows(s.rows) },
-		"rows without nodes":         rowsWith(func(t *RowTable) { t.NodeID = nil }),
-		"too few labels":             rowsWith(func(t *RowTable) { t.Labels = t.Labels[1:] }),
-		"labels of both kinds":       rowsWith(func(t *RowTable) { t.MultiLabels, t.LabelColumns = make([]int8, 10), 2 }),
-		"many labels in one column":  rowsWith(func(t *RowTable) { t.Labels, t.MultiLabels, t.LabelColumns = nil, make([]int8, 5), 1 }),
-		"a label below -1":           rowsWith(func(t *RowTable) { t.Labels = []int32{0, 0, 0, 0, -2} }),
-		"a split that is none":       rowsWith(func(t *RowTable) { t.Splits = []uint8{0, 1, 2, 3, 4} }),
-		"splits of another number":   rowsWith(func(t *RowTable) { t.NumSplits = 2 }),
-		"another number of rows":     rowsWith(func(t *RowTable) { t.Rows-- }),
-		"names that are no UTF-8":    rowsWith(func(t *RowTable) { t.OrigID = []string{"", "", "", "", "\xff"} }),
-		"fewer classes than labels":  publish(func(m *Manifest) { m.Classes = 0 }),
-		"fewer nodes than ids":       publish(func(m *Manifest) { m.Nodes = 5 }),
-		"an operator without files":  publish(func(m *Manifest) { m.Operators = append(slices.Clone(m.Operators), Operator{"rw", 1}) }),
+		"writing after Abort": func(w *Writer, s *sample) error { w.Abort(); return w.Rows(s.rows) },
+		"rows without nodes":  rowsWith(func(t *RowTable) { t.NodeID = nil }),
+		"too few labels":      rowsWith(func(t *RowTable) { t.Labels = t.Labels[1:] }),
+		"labels of both kinds": rowsWith(func(t *RowTable) {
+			t.MultiLabels, t.LabelColumns = make([]int8, 10), 2
+		}),
+		"many labels in one column": rowsWith(func(t *RowTable) {
+			t.Labels, t.MultiLabels, t.LabelColumns = nil, make([]int8, 5), 1
+		}),
+		"a label below -1":          rowsWith(func(t *RowTable) { t.Labels = []int32{0, 0, 0, 0, -2} }),
+		"a split that is none":      rowsWith(func(t *RowTable) { t.Splits = []uint8{0, 1, 2, 3, 4} }),
+		"splits of another number":  rowsWith(func(t *RowTable) { t.NumSplits = 2 }),
+		"another number of rows":    rowsWith(func(t *RowTable) { t.Rows-- }),
+		"names that are no UTF-8":   rowsWith(func(t *RowTable) { t.OrigID = []string{"", "", "", "", "\xff"} }),
+		"fewer classes than labels": publish(func(m *Manifest) { m.Classes = 0 }),
+		"fewer nodes than ids":      publish(func(m *Manifest) { m.Nodes = 5 }),
+		"an operator without files": publish(func(m *Manifest) {
+			m.Operators = append(slices.Clone(m.Operators),
+				Operator{"rw", 1})
+		}),
 		"files without an operator":  publish(func(m *Manifest) { m.Operators = nil }),
 		"an operator twice":          publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 1}, {"sym", 1}} }),
 		"an operator of no hops":     publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 0}} }),
@@ -409,8 +441,10 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 		"falling neighbours":      {Offsets: []int64{0, 2, 2, 2, 2, 2}, Neighbors: []uint32{1, 0}},
 		"too few weights":         {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{}},
 		"a negative weight":       {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{-1}},
-		"a weight that is none":   {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{float32(math.NaN())}},
-		"infinite weights":        {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}, Weights: []float32{float32(math.Inf(1))}},
+		"a weight that is none": {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1},
+			Weights: []float32{float32(math.NaN())}},
+		"infinite weights": {Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1},
+			Weights: []float32{float32(math.Inf(1))}},
 	} {
 		w, err := Create(vfs.NewMem(), "/d", graph.layout, CreateOptions{})
 		if err != nil {
@@ -428,11 +462,13 @@ func TestLayoutsThatCannotBeStoredAreRefused(t *testing.T) {
 	shifted := all(10, 3)
 	shifted[0].FirstRow = 1
 	for name, l := range map[string]Layout{
-		"no type":            {Regions: all(10, 3), ChunkRows: 3, Features: 2},
-		"integers":           {Regions: all(10, 3), ChunkRows: 3, Features: 2, DType: 4},
-		"no regions":         {ChunkRows: 3, Features: 2, DType: Float32},
-		"an unknown region":  {Regions: Regions([]RegionSize{{"some", 3}}, 3), ChunkRows: 3, Features: 2, DType: Float32},
-		"two regions":        {Regions: Regions([]RegionSize{{RegionTrain, 3}, {RegionTest, 3}}, 3), ChunkRows: 3, Features: 2, DType: Float32},
+		"no type":    {Regions: all(10, 3), ChunkRows: 3, Features: 2},
+		"integers":   {Regions: all(10, 3), ChunkRows: 3, Features: 2, DType: 4},
+		"no regions": {ChunkRows: 3, Features: 2, DType: Float32},
+		"an unknown region": {Regions: Regions([]RegionSize{{"some", 3}}, 3), ChunkRows: 3, Features: 2,
+			DType: Float32},
+		"two regions": {Regions: Regions([]RegionSize{{RegionTrain, 3}, {RegionTest, 3}}, 3), ChunkRows: 3,
+			Features: 2, DType: Float32},
 		"a gap":              {Regions: shifted, ChunkRows: 3, Features: 2, DType: Float32},
 		"other chunks":       {Regions: all(10, 4), ChunkRows: 3, Features: 2, DType: Float32},
 		"no chunks":          {Regions: all(10, 4), ChunkRows: 0, Features: 2, DType: Float32},
@@ -559,7 +595,8 @@ func TestFilesOfATableSortByNameAsTheirRowsDo(t *testing.T) {
 func TestMorePartsThanCanBeNamedAreRefusedBeforeAnythingIsMade(t *testing.T) {
 	fsys := vfs.NewMem()
 	rows := int64(100) * MaxParts
-	layout := Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, 1), ChunkRows: 1, Features: 1 << 19, DType: Float32}
+	layout := Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, 1), ChunkRows: 1, Features: 1 << 19,
+		DType: Float32}
 	before := partBytes
 	defer func() { partBytes = before }()
 	partBytes = 200 << 20 // hence 99 chunks of 2 MiB, and their pages
@@ -583,7 +620,8 @@ func TestMorePartsThanCanBeNamedAreRefusedBeforeAnythingIsMade(t *testing.T) {
 }
 
 func TestShortChunksTakeNoMoreThanTheirOwnPages(t *testing.T) {
-	s := makeStore("a store of small regions", [4]int64{14, 50, 100, 107}, 1433, 100, Float32, columns{1, 1, false}, Operator{"sym", 1})
+	s := makeStore("a store of small regions", [4]int64{14, 50, 100, 107}, 1433, 100, Float32, columns{1, 1, false},
+		Operator{"sym", 1})
 	fsys, dir := s.mustWrite(t)
 	d, err := OpenStore(fsys, dir)
 	if err != nil {
@@ -631,11 +669,14 @@ func TestTheSizeOfAMatrixIsKnownBefore(t *testing.T) {
 func TestKindsAndProgressAreTold(t *testing.T) {
 	graph, store := tiny()[0], tiny()[1]
 	fsys, dir := graph.mustWrite(t)
-	if _, err := OpenStore(fsys, dir); !errors.Is(err, ErrKind) || err.Error() != "/d is a graph, not a store (wrong kind of directory: hopfeed propagate makes stores of graphs)" {
+	if _, err := OpenStore(fsys, dir); !errors.Is(err, ErrKind) ||
+		err.Error() != "/d is a graph, not a store (wrong kind of directory: "+
+			"hopfeed propagate makes stores of graphs)" {
 		t.Error(err)
 	}
 	fsys, dir = store.mustWrite(t)
-	if _, err := OpenGraph(fsys, dir); !errors.Is(err, ErrKind) || err.Error() != "/d is a store, not a graph (wrong kind of directory: give the graph that it was made of)" {
+	if _, err := OpenGraph(fsys, dir); !errors.Is(err, ErrKind) ||
+		err.Error() != "/d is a store, not a graph (wrong kind of directory: give the graph that it was made of)" {
 		t.Error(err)
 	}
 	d, err := OpenStore(fsys, dir)

@@ -33,7 +33,8 @@ func TestThePartsOfAnAccountAreWithinTheWhole(t *testing.T) {
 	for _, planned := range []func(*Plan){nil, outOfCore} {
 		fsys := vfs.NewMem()
 		RandomGraph(0, 20_000, 16).Write(t, fsys, "graph")
-		r, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Planned: planned})
+		r, err := Propagate(context.Background(), fsys, "graph", "store",
+			Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Planned: planned})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,9 +28,11 @@ const tick = time.Second
 // slotJobs are jobs whose products are several blocks each.
 func slotJobs() map[string]Options {
 	return map[string]Options{
-		"two operators": {Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.RW, Graph: operator.Reverse}}, Threads: 1},
-		"all rows":      {Hops: 2, Operators: AllOperators[:1], Rows: format.RowsAll, Threads: 1},
-		"a series":      {Hops: 2, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}}, Rows: format.RowsAll, DType: format.Float16, Threads: 1},
+		"two operators": {Hops: 2, Operators: []operator.Operator{{Name: operator.Sym},
+			{Name: operator.RW, Graph: operator.Reverse}}, Threads: 1},
+		"all rows": {Hops: 2, Operators: AllOperators[:1], Rows: format.RowsAll, Threads: 1},
+		"a series": {Hops: 2, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5,
+			Tolerance: 0.01}}, Rows: format.RowsAll, DType: format.Float16, Threads: 1},
 	}
 }
 
@@ -76,7 +78,8 @@ func TestAJobInSlotsEndsInThreeTimesItsTime(t *testing.T) {
 				}
 			}
 			if slots < 3 || !sameFiles(files(t, disk, "store"), want) {
-				t.Errorf("%s %d: %d slots of %v for %v, or another store: %v", name, i, slots, slot, whole, sameFiles(files(t, disk, "store"), want))
+				t.Errorf("%s %d: %d slots of %v for %v, or another store: %v", name, i, slots, slot, whole,
+					sameFiles(files(t, disk, "store"), want))
 			}
 			o.MaxTime = 0
 		}
@@ -100,7 +103,9 @@ type killingDirect struct {
 }
 
 func isProgress(name string) bool {
-	return slices.ContainsFunc([]string{"checkpoint-", "result-", "features~"}, func(prefix string) bool { return strings.HasPrefix(path.Base(name), prefix) })
+	return slices.ContainsFunc([]string{"checkpoint-", "result-", "features~"}, func(prefix string) bool {
+		return strings.HasPrefix(path.Base(name), prefix)
+	})
 }
 
 func (k *killing) Create(name string) (vfs.PendingFile, error) {
@@ -153,7 +158,8 @@ func TestAJobKilledAfterEachUnitOfProgressEndsInAsManyStarts(t *testing.T) {
 					break
 				}
 				if starts > units+len(want) {
-					t.Fatalf("%s, budget %d: not done in %d starts, alone it does %d units", name, budget, starts, units)
+					t.Fatalf("%s, budget %d: not done in %d starts, alone it does %d units", name, budget, starts,
+						units)
 				}
 			}
 			if starts < units/2 || !sameFiles(files(t, disk, "store"), want) {
@@ -175,7 +181,8 @@ func TestFinishedHopsOfAllRowsAreReadBack(t *testing.T) {
 		o.MemoryBytes = budget
 		disk := graph.CrashClone()
 		word := map[bool]string{true: "hop-3", false: "result-3-"}[budget == 0]
-		if _, err := Propagate(context.Background(), refusing{disk, word}, "graph", "store", o); !errors.Is(err, ErrUnfinished) {
+		if _, err := Propagate(context.Background(), refusing{disk, word}, "graph", "store", o); !errors.Is(err,
+			ErrUnfinished) {
 			t.Fatal(err)
 		}
 		r, err := Propagate(context.Background(), disk, "graph", "store", o)
@@ -212,7 +219,8 @@ func TestADamagedCheckpointIsNotGoneOnWith(t *testing.T) {
 				damaged[at] ^= 16
 			}
 			overwrite(t, clone, name, damaged)
-			if _, err := Propagate(context.Background(), clone, "graph", "store", o); err != nil || !sameFiles(files(t, clone, "store"), want) {
+			if _, err := Propagate(context.Background(), clone, "graph", "store", o); err != nil ||
+				!sameFiles(files(t, clone, "store"), want) {
 				t.Errorf("damaged at %d: %v, or another store", at, err)
 			}
 		}
@@ -224,16 +232,20 @@ func TestADamagedCheckpointIsNotGoneOnWith(t *testing.T) {
 
 func TestAnUndisturbedJobWritesNoMoreCheckpointsThanItsShare(t *testing.T) {
 	now := time.Unix(1000, 0)
-	p := &engine.Pace{Clock: func() time.Time { return now }, Share: engine.SteadyShare, Rate: 100 << 20, Deadline: now.Add(100 * time.Second)}
+	p := &engine.Pace{Clock: func() time.Time { return now }, Share: engine.SteadyShare, Rate: 100 << 20,
+		Deadline: now.Add(100 * time.Second)}
 	p.BeginHops()
 	const state = 300 << 20 // 3 s
 	for _, c := range []struct {
 		after            time.Duration
 		due, stop, worth bool
-	}{{0, false, false, false}, {time.Second, false, false, true}, {96 * time.Second, false, false, true}, {97 * time.Second, false, true, true}} {
+	}{{0, false, false, false}, {time.Second, false, false, true}, {96 * time.Second, false, false, true},
+		{97 * time.Second, false, true, true}} {
 		now = time.Unix(1000, 0).Add(c.after)
-		if p.CheckpointDue(state) != c.due || p.MustStop(context.Background(), state) != c.stop || p.WorthSaving(state) != c.worth {
-			t.Errorf("after %v: due %v, stop %v, worth %v", c.after, p.CheckpointDue(state), p.MustStop(context.Background(), state), p.WorthSaving(state))
+		if p.CheckpointDue(state) != c.due || p.MustStop(context.Background(), state) != c.stop ||
+			p.WorthSaving(state) != c.worth {
+			t.Errorf("after %v: due %v, stop %v, worth %v", c.after, p.CheckpointDue(state),
+				p.MustStop(context.Background(), state), p.WorthSaving(state))
 		}
 	}
 	if p.Deadline = (time.Time{}); p.CheckpointDue(state) {
@@ -257,7 +269,8 @@ func TestAJobThatKeepsNothingSaysThatItHadTooLittleTime(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1)
 	o.Progress = stopper{&left, cancel}
-	if _, err := Propagate(ctx, fsys, "graph", "store", o); !errors.Is(err, context.Canceled) || !errors.Is(err, ErrTooShort) || !strings.Contains(err.Error(), "still reading the graph") {
+	if _, err := Propagate(ctx, fsys, "graph", "store", o); !errors.Is(err, context.Canceled) ||
+		!errors.Is(err, ErrTooShort) || !strings.Contains(err.Error(), "still reading the graph") {
 		t.Errorf("ended before the first hop: %v", err)
 	}
 	o.Progress = nil
@@ -266,7 +279,8 @@ func TestAJobThatKeepsNothingSaysThatItHadTooLittleTime(t *testing.T) {
 	o.Note = func(text string) { notes = append(notes, text) }
 	o.Shard = Shard{0, 2}
 	for range 4 {
-		if _, err := Propagate(context.Background(), refusing{fsys, "result-"}, "graph", "store", o); !errors.Is(err, ErrUnfinished) {
+		if _, err := Propagate(context.Background(), refusing{fsys, "result-"}, "graph", "store", o); !errors.Is(err,
+			ErrUnfinished) {
 			t.Fatal(err)
 		}
 	}

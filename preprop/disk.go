@@ -13,8 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
-// doneBytes is how many bytes the job has written already. It does not count the store
-// that the job extends or, with Force, replaces.
+// doneBytes is how many bytes the job has written already. It does not count the store that the job extends or, with
+// Force, replaces.
 func (s *jobContext) doneBytes() (int64, error) {
 	job, err := format.JobStatus(s.fsys, s.storeDir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, format.ErrCorrupt) || errors.Is(err, format.ErrVersion) {
@@ -27,14 +27,15 @@ func (s *jobContext) doneBytes() (int64, error) {
 	return job.Bytes + scratch, err
 }
 
-// checkDisk fails unless there is room for what the job has yet to write. Where there is
-// none for checkpoints, the job writes none.
+// checkDisk fails unless there is room for what the job has yet to write. Where there is none for checkpoints, the
+// job writes none.
 func (s *jobContext) checkDisk(p *Plan) error {
 	err := s.checkRoom(p)
 	if errors.Is(err, machine.ErrDoesNotFit) && p.CheckpointBytes > 0 {
 		p.DropCheckpoints()
 		if err = s.checkRoom(p); err == nil {
-			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again from its beginning")
+			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again " +
+				"from its beginning")
 		}
 	}
 	return err
@@ -90,8 +91,7 @@ func usedBytes(fsys vfs.FS, dir string) (int64, error) {
 	return total, err
 }
 
-// checkDisk fails if there are fewer free bytes below dir than need. what says what needs
-// them.
+// checkDisk fails if there are fewer free bytes below dir than need. what says what needs them.
 func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
 	free, err := fsys.FreeBytes(engine.NearestFolder(fsys, dir))
 	if err != nil {

@@ -41,7 +41,8 @@ func writePath(fsys vfs.FS, dir string) error {
 	if err := features.Close(); err != nil {
 		return err
 	}
-	return w.Publish(&format.Manifest{Kind: format.KindGraph, Nodes: 4, Edges: 3, Directed: true, Classes: 2, Labels: 1})
+	return w.Publish(&format.Manifest{Kind: format.KindGraph, Nodes: 4, Edges: 3, Directed: true, Classes: 2,
+		Labels: 1})
 }
 
 // Two hops along a path. With rw, a row of the next hop is the average of the rows of a node

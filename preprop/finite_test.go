@@ -35,7 +35,8 @@ func TestFiniteKnowsTheEdgesOfFloat32(t *testing.T) {
 	for _, c := range []struct {
 		bits uint32
 		want bool
-	}{{0, true}, {0x80000000, true}, {1, true}, {0x7f7fffff, true}, {0xff7fffff, true}, {0x7f800000, false}, {0xff800000, false}, {0x7f800001, false}, {0xffffffff, false}} {
+	}{{0, true}, {0x80000000, true}, {1, true}, {0x7f7fffff, true}, {0xff7fffff, true}, {0x7f800000, false},
+		{0xff800000, false}, {0x7f800001, false}, {0xffffffff, false}} {
 		for n := 1; n < 6; n++ {
 			for at := range n {
 				stored := make([]uint32, n)
@@ -78,7 +79,8 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.Csc()), w.Rows(&g.rows))
 			}
 			if err == nil {
-				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes), Edges: g.Csc().Edges(), Directed: true, Classes: 4})
+				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes),
+					Edges: g.Csc().Edges(), Directed: true, Classes: 4})
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -99,7 +101,8 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			for i := range nodes {
 				nodes[i] = uint32(i)
 			}
-			whole, listed := &engine.Input{Matrix: stored, DType: of}, &engine.Input{Matrix: stored, DType: of, Nodes: nodes}
+			whole, listed := &engine.Input{Matrix: stored, DType: of},
+				&engine.Input{Matrix: stored, DType: of, Nodes: nodes}
 			if !whole.IsWhole(to) || listed.IsWhole(to) {
 				t.Fatalf("%s: not one of each way", of)
 			}

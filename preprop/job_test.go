@@ -32,8 +32,9 @@ func least(t *testing.T, fsys vfs.FS, o Options) int64 {
 func TestAJobGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
 	RandomGraph(1, 50, 3).Write(t, graph, "graph")
-	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.RW, Graph: operator.Undirected}}, Threads: 1}
-	series := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}}, Threads: 1, clock: ticking(new(atomic.Int64))}
+	o := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.RW, Graph: operator.Undirected}}, Threads: 1}
+	series := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}},
+		Threads: 1, clock: ticking(new(atomic.Int64))}
 	for _, o := range []Options{o, series} { // with checkpoints the second, between products
 		budget := least(t, graph, o)
 		if o.clock == nil {
@@ -105,12 +106,13 @@ func TestAFullDiskEndsAJobThatGoesOnOnceThereIsRoom(t *testing.T) {
 		full++
 	}
 	if full < 3 || !sameFiles(files(t, fsys, "store"), want) {
-		t.Errorf("the disk was full %d times; the store is what it should be: %v", full, sameFiles(files(t, fsys, "store"), want))
+		t.Errorf("the disk was full %d times; the store is what it should be: %v", full,
+			sameFiles(files(t, fsys, "store"), want))
 	}
 }
 
-// A write beside the hops that finds the disk full ends the job, whatever is due at that moment: it is not taken
-// for a checkpoint that found no room, which a job does without.
+// A write beside the hops that finds the disk full ends the job, whatever is due at that moment: it is not taken for
+// a checkpoint that found no room, which a job does without.
 func TestAMatrixThatFindsNoRoomEndsTheJob(t *testing.T) {
 	graph := slotGraph(t)
 	for name, o := range slotJobs() {
@@ -244,18 +246,22 @@ func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, err := JobStatus(fsys, "store", "")
-	if err != nil || !status.Unfinished || status.Complete || status.Running || status.DoneColumns != 3*4 || status.Columns != 3*11 || status.Operators != "sym to hop 2" {
+	if err != nil || !status.Unfinished || status.Complete || status.Running || status.DoneColumns != 3*4 ||
+		status.Columns != 3*11 || status.Operators != "sym to hop 2" {
 		t.Errorf("after a shard of 4 of 11 columns: %+v, %v", status, err)
 	}
 	assemble := o
 	assemble.Assemble = true
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "columns 0 to 2 are not finished") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "columns 0 to 2 are not finished") {
 		t.Errorf("assembled too early: %v", err)
 	}
-	for _, change := range []func(o *Options){func(o *Options) { o.Force = true }, func(o *Options) { o.Shard = Shard{0, 3} }} {
+	for _, change := range []func(o *Options){func(o *Options) { o.Force = true },
+		func(o *Options) { o.Shard = Shard{0, 3} }} {
 		contradiction := assemble
 		change(&contradiction)
-		if _, err := Propagate(context.Background(), fsys, "graph", "store", contradiction); !errors.Is(err, ErrOptions) {
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", contradiction); !errors.Is(err,
+			ErrOptions) {
 			t.Errorf("assembled with %+v: %v", contradiction, err)
 		}
 	}
@@ -282,10 +288,12 @@ func TestJobsThatAreAtWorkAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, err := JobStatus(fsys, "store", ""); err != nil || !status.Running || fmt.Sprint(status.Shards) != "[1-of-2]" {
+	if status, err := JobStatus(fsys, "store", ""); err != nil || !status.Running ||
+		fmt.Sprint(status.Shards) != "[1-of-2]" {
 		t.Errorf("status %+v, %v", status, err)
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "shard 1-of-2") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) ||
+		!strings.Contains(err.Error(), "shard 1-of-2") {
 		t.Errorf("a whole job beside a shard: %v", err)
 	}
 	shard.Shard = Shard{1, 2}
@@ -306,7 +314,8 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 	RandomGraph(2, 300, 4).Write(t, fsys, "other")
 	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "store", o)
-	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.AlreadyComplete || r.BytesWritten != 0 {
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.AlreadyComplete ||
+		r.BytesWritten != 0 {
 		t.Errorf("again: %+v, %v", r, err)
 	}
 	// One that is unfinished, too.
@@ -321,7 +330,8 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 		says   string
 	}{
 		{"graph", func(o *Options) { o.Hops = 3 }, "operators: sym to hop 2 there, sym to hop 3 asked for"},
-		{"graph", func(o *Options) { o.Operators = AllOperators[1:2] }, "operators: sym to hop 2 there, rw to hop 2 asked for"},
+		{"graph", func(o *Options) { o.Operators = AllOperators[1:2] },
+			"operators: sym to hop 2 there, rw to hop 2 asked for"},
 		{"graph", func(o *Options) { o.Rows = format.RowsAll }, "--rows: labeled there, all asked for"},
 		{"graph", func(o *Options) { o.DType = format.Float16 }, "--dtype: float32 there, float16 asked for"},
 		{"graph", func(o *Options) { o.Seed = 9 }, "--seed: 0 there, 9 asked for"},
@@ -336,7 +346,8 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 			other := o
 			c.change(&other)
 			_, err := Propagate(context.Background(), fsys, c.graph, dir, other)
-			if !errors.Is(err, ErrOptions) && !errors.Is(err, format.ErrExists) || err == nil || !strings.Contains(err.Error(), c.says) {
+			if !errors.Is(err, ErrOptions) && !errors.Is(err, format.ErrExists) || err == nil ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v does not say %q", dir, err, c.says)
 			}
 		}
@@ -386,11 +397,13 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 			}
 			last := o
 			last.Shard.Index = 1
-			if _, err := Propagate(context.Background(), clone, "graph", "store", last); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), name) {
+			if _, err := Propagate(context.Background(), clone, "graph", "store", last); !errors.Is(err,
+				format.ErrCorrupt) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s damaged at %d: %v", name, at, err)
 			}
 			last.Shard = Shard{}
-			if _, err := Propagate(context.Background(), clone, "graph", "store", last); err != nil || !sameFiles(files(t, clone, "store"), want) {
+			if _, err := Propagate(context.Background(), clone, "graph", "store", last); err != nil ||
+				!sameFiles(files(t, clone, "store"), want) {
 				t.Errorf("%s damaged at %d: afterwards: %v", name, at, err)
 			}
 		}
@@ -401,50 +414,52 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 }
 
 func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
-	for _, rows := range []string{format.RowsLabeled, format.RowsAll} {
-		for seed := range seeds() {
-			graph := vfs.NewMem()
-			RandomGraph(seed, 700, 5).Write(t, graph, "graph")
-			o := Options{Hops: 1, Operators: AllOperators[:1], Rows: rows, Threads: 2, DType: []format.DType{format.Float32, format.Float16}[seed], Seed: 3, Split: 1, ChunkRows: 64}
-			both := append(AllOperators[:1:1], SomeSeries[0])
-			said := func(hops int, operators []operator.Operator) Options {
-				more := o
-				more.Hops, more.Operators = hops, operators
-				return more
-			}
-			left := Defaulted{Hops: true, Operators: true, Split: true, Seed: true}
-			for _, c := range []struct {
-				name string
-				asks []Options
-				want Options
-			}{
-				{"hops", []Options{said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
-				{"hops twice, and again", []Options{said(2, AllOperators[:1]), said(3, AllOperators[:1]), said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
-				{"hops alone", []Options{{Hops: 3, Defaulted: Defaulted{Operators: true, Split: true, Seed: true}}}, said(3, AllOperators[:1])},
-				{"an operator", []Options{said(1, both)}, said(1, both)},
-				{"an operator alone", []Options{{Hops: 7, Operators: SomeSeries[:1], Defaulted: Defaulted{Hops: true, Split: true, Seed: true}}}, said(1, both)},
-				{"both, in another order", []Options{said(2, []operator.Operator{both[1], both[0]})}, said(2, both)},
-				{"the other operator first", []Options{said(2, both[1:]), said(2, both[:1])}, said(2, both)},
-				{"nothing", []Options{{Hops: 7, Operators: SomeSeries, Defaulted: left}}, o},
-			} {
-				wanted := propagated(t, graph.CrashClone(), "store", c.want)
-				for _, budget := range []int64{0, least(t, graph, c.want)}[:2-seed] {
-					disk := graph.CrashClone()
-					before := propagated(t, disk, "store", o)
-					for _, more := range c.asks {
-						more.Threads, more.MemoryBytes = 2, budget
-						if _, err := Propagate(context.Background(), disk, "graph", "store", more); err != nil {
-							t.Fatalf("%s, %s: %v", rows, c.name, err)
-						}
+	for seed, rows := range []string{format.RowsAll, format.RowsLabeled} {
+		graph := vfs.NewMem()
+		RandomGraph(uint64(seed), 700, 5).Write(t, graph, "graph")
+		o := Options{Hops: 1, Operators: AllOperators[:1], Rows: rows, Threads: 2,
+			DType: []format.DType{format.Float32, format.Float16}[seed], Seed: 3, Split: 1, ChunkRows: 64}
+		both := append(AllOperators[:1:1], SomeSeries[0])
+		said := func(hops int, operators []operator.Operator) Options {
+			more := o
+			more.Hops, more.Operators = hops, operators
+			return more
+		}
+		left := Defaulted{Hops: true, Operators: true, Split: true, Seed: true}
+		for _, c := range []struct {
+			name string
+			asks []Options
+			want Options
+		}{
+			{"hops", []Options{said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
+			{"hops twice, and again", []Options{said(2, AllOperators[:1]), said(3, AllOperators[:1]),
+				said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
+			{"hops alone", []Options{{Hops: 3, Defaulted: Defaulted{Operators: true, Split: true, Seed: true}}},
+				said(3, AllOperators[:1])},
+			{"an operator", []Options{said(1, both)}, said(1, both)},
+			{"an operator alone", []Options{{Hops: 7, Operators: SomeSeries[:1],
+				Defaulted: Defaulted{Hops: true, Split: true, Seed: true}}}, said(1, both)},
+			{"both, in another order", []Options{said(2, []operator.Operator{both[1], both[0]})}, said(2, both)},
+			{"the other operator first", []Options{said(2, both[1:]), said(2, both[:1])}, said(2, both)},
+			{"nothing", []Options{{Hops: 7, Operators: SomeSeries, Defaulted: left}}, o},
+		} {
+			wanted := propagated(t, graph.CrashClone(), "store", c.want)
+			for _, budget := range []int64{0, least(t, graph, c.want)}[:2-seed] {
+				disk := graph.CrashClone()
+				before := propagated(t, disk, "store", o)
+				for _, more := range c.asks {
+					more.Threads, more.MemoryBytes = 2, budget
+					if _, err := Propagate(context.Background(), disk, "graph", "store", more); err != nil {
+						t.Fatalf("%s, %s: %v", rows, c.name, err)
 					}
-					after := files(t, disk, "store")
-					if !sameFiles(after, wanted) {
-						t.Errorf("%s, seed %d, %s, budget %d: another store", rows, seed, c.name, budget)
-					}
-					for name, content := range before {
-						if strings.Contains(name, "part-") && string(after[name]) != string(content) {
-							t.Errorf("%s: %s has changed", c.name, name)
-						}
+				}
+				after := files(t, disk, "store")
+				if !sameFiles(after, wanted) {
+					t.Errorf("%s, seed %d, %s, budget %d: another store", rows, seed, c.name, budget)
+				}
+				for name, content := range before {
+					if strings.Contains(name, "part-") && string(after[name]) != string(content) {
+						t.Errorf("%s: %s has changed", c.name, name)
 					}
 				}
 			}
@@ -480,12 +495,15 @@ func TestWhatAStoreHasBeyondWhatIsAskedForStaysAndIsTold(t *testing.T) {
 	// More of one operator: the other keeps what it has.
 	one := Options{Hops: 4, Operators: o.Operators[1:], Threads: 1}
 	r, err := Propagate(context.Background(), fsys, "graph", "store", one)
-	if err != nil || fmt.Sprint(r.Operators, r.OperatorHops, r.Hops, len(r.HopSeconds), r.Beyond) != "[sym rw] [3 4] 4 7 [sym hops 1 to 3]" {
+	if err != nil || fmt.Sprint(r.Operators, r.OperatorHops, r.Hops, len(r.HopSeconds),
+		r.Beyond) != "[sym rw] [3 4] 4 7 [sym hops 1 to 3]" {
 		t.Errorf("more of one: %+v, %v", r, err)
 	}
 	// So an operator that comes later gets as many as the longest has, unless it is said.
-	later := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col}}, Threads: 1, Defaulted: Defaulted{Hops: true}}
-	if r, err = Propagate(context.Background(), fsys, "graph", "store", later); err != nil || fmt.Sprint(r.Operators, r.OperatorHops) != "[sym rw col] [3 4 4]" {
+	later := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col}}, Threads: 1,
+		Defaulted: Defaulted{Hops: true}}
+	if r, err = Propagate(context.Background(), fsys, "graph", "store", later); err != nil ||
+		fmt.Sprint(r.Operators, r.OperatorHops) != "[sym rw col] [3 4 4]" {
 		t.Errorf("a further one: %+v, %v", r, err)
 	}
 }
@@ -512,8 +530,7 @@ func TestGrowingByShardsMakesTheSameStoreAndRepeatedOnesDoNothing(t *testing.T) 
 	}
 }
 
-// publishing is a file system on which, once, another process does something just before
-// a lock is taken.
+// publishing is a file system on which, once, another process does something just before a lock is taken.
 type publishing struct {
 	vfs.FS
 	before func()
@@ -570,18 +587,20 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 			}
 			return
 		}
-		for i, crashed := range []*vfs.Mem{disk.CrashClone(), disk.CrashCloneKeeping(1), disk.CrashCloneKeeping(2)} {
-			store, err := format.OpenStore(crashed, "store")
-			if err != nil {
-				t.Fatalf("crash %d at operation %d: %v", i, n, err)
-			}
-			store.Close()
-			if _, err := Propagate(context.Background(), crashed, "graph", "store", more); err != nil {
-				t.Fatalf("crash %d at operation %d: %v", i, n, err)
-			}
-			if !maps.EqualFunc(files(t, crashed, "store"), want, bytes.Equal) {
-				t.Fatalf("crash %d at operation %d: another store", i, n)
-			}
+		crashed := disk.CrashClone() // each operation with one way to crash, so that neighbours have all
+		if n%3 > 0 {
+			crashed = disk.CrashCloneKeeping(uint64(n % 3))
+		}
+		store, err := format.OpenStore(crashed, "store")
+		if err != nil {
+			t.Fatalf("crash at operation %d: %v", n, err)
+		}
+		store.Close()
+		if _, err := Propagate(context.Background(), crashed, "graph", "store", more); err != nil {
+			t.Fatalf("crash at operation %d: %v", n, err)
+		}
+		if !maps.EqualFunc(files(t, crashed, "store"), want, bytes.Equal) {
+			t.Fatalf("crash at operation %d: another store", n)
 		}
 	}
 }
@@ -612,11 +631,13 @@ func TestAScratchFolderThatCannotBeMadeCostsNothingThatIsDone(t *testing.T) {
 	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Scratch: "elsewhere"}
 	want := propagated(t, fsys, "whole", o)
 	for range 2 {
-		if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err, fs.ErrPermission) {
+		if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err,
+			fs.ErrPermission) {
 			t.Errorf("no scratch folder: %v", err)
 		}
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !sameFiles(files(t, fsys, "store"), want) {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil ||
+		!sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("once it can be made: %v, or another store", err)
 	}
 }
@@ -638,13 +659,15 @@ func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 	of := func(hops int) Options { return Options{Hops: hops, Operators: AllOperators[:1], Threads: 1} }
 	want := propagated(t, fsys, "whole", of(3))
 	propagated(t, fsys, "store", of(1))
-	if _, err := Propagate(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", of(3)); !errors.Is(err, ErrUnfinished) {
+	if _, err := Propagate(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", of(3)); !errors.Is(err,
+		ErrUnfinished) {
 		t.Errorf("without a third hop: %v", err)
 	}
 	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 1 {
 		t.Errorf("status: %+v, %v", s, err)
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", of(2)); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "remove store/.job to give it up") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", of(2)); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "remove store/.job to give it up") {
 		t.Errorf("another growth: %v", err)
 	}
 	r, err := Propagate(context.Background(), refusing{fsys, "hop-2"}, "graph", "store", of(3))
@@ -665,7 +688,8 @@ func TestGrowingReadsOnlyWhatItStartsFrom(t *testing.T) {
 	o.Operators = AllOperators[:3]
 	o.Planned = func(p *Plan) { p.InputFiles, p.ResultFiles, p.PanelColumns = true, true, 13 }
 	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
-	if matrix := int64(2000 * 40 * 4); err != nil || r.ScratchBytes < 2*matrix || r.ScratchBytes > 2*matrix+4<<10 { // column files of an input, and of results
+	// column files of an input, and of results
+	if matrix := int64(2000 * 40 * 4); err != nil || r.ScratchBytes < 2*matrix || r.ScratchBytes > 2*matrix+4<<10 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -691,14 +715,16 @@ func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 	}{
 		{"fewer hops than none", "store", Options{Hops: -1, Operators: AllOperators[:1]}},
 		{"more hops than any store has", "store", Options{Hops: 1 << 20, Operators: AllOperators[:1]}},
-		{"an operator twice", "store", Options{Hops: 3, Operators: []operator.Operator{AllOperators[0], AllOperators[0]}}},
+		{"an operator twice", "store", Options{Hops: 3,
+			Operators: []operator.Operator{AllOperators[0], AllOperators[0]}}},
 		{"hops of no operator", "bare", Options{Hops: 1}},
 	} {
 		if _, err := Propagate(context.Background(), fsys, "graph", c.store, c.o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	r, err := Propagate(context.Background(), fsys, "graph", "bare", Options{Hops: 2, Operators: AllOperators[:1], Defaulted: Defaulted{Hops: true, Operators: true}})
+	r, err := Propagate(context.Background(), fsys, "graph", "bare",
+		Options{Hops: 2, Operators: AllOperators[:1], Defaulted: Defaulted{Hops: true, Operators: true}})
 	if err != nil || r.AlreadyComplete || !sameFiles(files(t, fsys, "bare"), files(t, fsys, "store")) {
 		t.Errorf("what is the default of a store without operators: %+v, %v", r, err)
 	}
@@ -716,7 +742,8 @@ func TestBudgetsAreKeptOrRefusedWithTheLeastThatWillDo(t *testing.T) {
 		for _, budget := range budgetsFrom(t, fsys, o) {
 			o.DryRun, o.MemoryBytes = true, budget
 			r, err := Propagate(context.Background(), fsys, "graph", "store", o)
-			if err != nil && !errors.Is(err, machine.ErrDoesNotFit) || err == nil && budget > 0 && r.MemoryBytes > budget {
+			if err != nil && !errors.Is(err, machine.ErrDoesNotFit) || err == nil && budget > 0 &&
+				r.MemoryBytes > budget {
 				t.Errorf("%+v: plan %+v, %v", o, r, err)
 			}
 		}

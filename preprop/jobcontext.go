@@ -18,8 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// jobContext is what a propagation or a repair knows of its graph, its store and its
-// options.
+// jobContext is what a propagation or a repair knows of its graph, its store and its options.
 type jobContext struct {
 	start              time.Time
 	uncounted          vfs.FS
@@ -39,13 +38,15 @@ type jobContext struct {
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
 	files := vfs.NewPastCache(fsys)
-	s := &jobContext{start: time.Now(), uncounted: fsys, files: files, fsys: vfs.NewCount(files), graphDir: graphDir, storeDir: storeDir}
+	s := &jobContext{start: time.Now(), uncounted: fsys, files: files, fsys: vfs.NewCount(files), graphDir: graphDir,
+		storeDir: storeDir}
 	var err error
 	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
 		return nil, err
 	}
 	if kind := s.graph.Manifest.Kind; kind != format.KindGraph {
-		return nil, errors.Join(fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions, kind), s.graph.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions,
+			kind), s.graph.Close())
 	}
 	if err := checkApart(fsys, graphDir, storeDir); err != nil {
 		return nil, errors.Join(err, s.graph.Close())
@@ -64,7 +65,8 @@ func (s *jobContext) close() error {
 // checkMadeFrom fails unless a store was made from the graph.
 func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 	if store.Input["graph"] != s.graph.Manifest.Fingerprint {
-		return fmt.Errorf("%s: %w: it was not made from %s, or that graph has changed since", s.storeDir, ErrOptions, s.graphDir)
+		return fmt.Errorf("%s: %w: it was not made from %s, or that graph has changed since", s.storeDir, ErrOptions,
+			s.graphDir)
 	}
 	return nil
 }
@@ -73,7 +75,8 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 	s.table, err = storeRows(ctx, s.graph, &s.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 && s.options.Rows == format.RowsLabeled {
-			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store all nodes, say --rows all)", s.graphDir, ErrOptions)
+			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store "+
+				"all nodes, say --rows all)", s.graphDir, ErrOptions)
 		}
 		s.setTarget(sizes, rows)
 		return s.checkPicked(rows)
@@ -124,7 +127,8 @@ func (s *jobContext) checkPicked(rows int64) error {
 func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result {
 	r := &Result{
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
-		Operators: []string{}, OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: s.options.Hops, Rows: rows, DType: s.target.DType,
+		Operators: []string{}, OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{},
+		Hops: s.options.Hops, Rows: rows, DType: s.target.DType,
 		Beyond:     append([]string{}, s.beyond...),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
 		MemoryBudgetBytes: s.options.MemoryBytes, Plan: *p,
@@ -143,14 +147,18 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 // newJob is the job before it looks for what is finished.
 func (s *jobContext) newJob() (*engine.Job, error) {
 	j := &engine.Job{
-		Settings: engine.Settings{Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress, Note: s.options.Note, Process: s.options.Shard.name()}, Fsys: vfs.NewCount(s.fsys), Graph: s.graph, Nodes: s.nodes, Matrices: s.target.matrices(),
+		Settings: engine.Settings{Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress,
+			Note: s.options.Note, Process: s.options.Shard.name()}, Fsys: vfs.NewCount(s.fsys), Graph: s.graph,
+		Nodes: s.nodes, Matrices: s.target.matrices(),
 		Columns: s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
-		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write, Share: engine.SteadyShare},
+		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write,
+			Share: engine.SteadyShare},
 	}
 	if s.options.MaxTime > 0 {
 		j.Pace.Deadline = s.options.begun.Add(s.options.MaxTime)
 	}
-	j.ResultColumns, j.HopSeconds, j.Edges = make([][]product.ColumnRange, len(j.Matrices)), make([]float64, len(j.Matrices)), make([]int64, len(j.Matrices))
+	j.ResultColumns, j.HopSeconds, j.Edges = make([][]product.ColumnRange, len(j.Matrices)),
+		make([]float64, len(j.Matrices)), make([]int64, len(j.Matrices))
 	features, err := s.graph.Matrix(format.Input)
 	if err != nil {
 		return nil, err
@@ -158,7 +166,8 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	first := &engine.Input{Matrix: features, Path: s.graphDir, DType: s.options.DType}
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
-		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops}, Input: first}
+		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
+			Input: first}
 		if s.existing != nil {
 			if err := s.startFromStore(c); err != nil {
 				return nil, err
@@ -174,13 +183,17 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 
 // work describes a job for planning.
 func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
-	g := &s.graph.Manifest
-	w := &plan.Work{
-		Nodes: g.Nodes, Edges: g.Edges, Weighted: g.Weighted,
-		Columns: j.Columns.Width(), Stored: s.layout,
-		Rows: s.target.StoredRows, RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, s.target.StoredRows),
-		Held: s.held, Threads: s.options.Threads, ResultFiles: s.options.Shard.Count > 1,
+	var made []format.MatrixID
+	for _, id := range j.Matrices {
+		if !j.Finished[id] {
+			made = append(made, id)
+		}
 	}
+	w, err := newWork(&s.graph.Manifest, s.layout, s.target.StoredRows, made, s.options.Threads)
+	if err != nil {
+		return nil, err
+	}
+	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.options.Shard.Count > 1
 	var inputs []*engine.Input
 	for _, c := range j.Sequences {
 		if j.LastUnfinished(c, j.Columns) > 0 {
@@ -188,7 +201,8 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 			at := slices.Index(inputs, c.Input)
 			if at < 0 {
 				at = len(inputs)
-				inputs, w.Inputs, w.Loads = append(inputs, c.Input), append(w.Inputs, c.Input.Layout), append(w.Loads, 0)
+				inputs, w.Inputs, w.Loads = append(inputs, c.Input), append(w.Inputs, c.Input.Layout),
+					append(w.Loads, 0)
 			}
 			w.Loads[at]++
 		}
@@ -196,19 +210,23 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	if len(w.Sequences) == 0 {
 		w.Inputs, w.Loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
 	}
-	var made []format.MatrixID
-	for _, id := range j.Matrices {
-		if !j.Finished[id] {
-			made = append(made, id)
-		}
-	}
-	w.Matrices = len(made)
 	w.MakesInput = slices.Contains(made, format.Input) && len(inputs) == 1 && inputs[0].ID == format.Input
+	return w, nil
+}
+
+// newWork describes a job that makes these matrices of a store, in one process, without its sequences and inputs.
+func newWork(g *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID,
+	threads int) (*plan.Work, error) {
+	w := &plan.Work{
+		Nodes: g.Nodes, Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout, Rows: rows,
+		RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, rows), Matrices: len(made),
+		Threads: threads,
+	}
 	var err error
-	if w.MatrixBytes, err = s.layout.MatrixBytes(format.Input); err != nil {
+	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {
 		return nil, err
 	}
-	w.StoreBytes, err = plan.StoreBytes(g, s.layout, made)
+	w.StoreBytes, err = plan.StoreBytes(g, layout, made)
 	return w, err
 }
 
@@ -229,7 +247,8 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	if r, err = engine.Measure(ctx, s.uncounted, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p, s.options.MemoryBytes); err != nil {
+	if r, err = engine.Measure(ctx, s.uncounted, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
+		s.options.MemoryBytes); err != nil {
 		return nil, err
 	}
 	j.Pace.Rate = r.Write
@@ -239,4 +258,65 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 		choose = func(float64) (*Device, error) { return measured, nil }
 	}
 	return w.PlanOn(choose, s.options.MemoryBytes, r)
+}
+
+// Described is the size of a graph that need not exist.
+type Described struct {
+	Nodes, Edges int64
+	Features     int
+	DType        format.DType // of the features, and of the store; default float32
+	Rows         int64        // nodes that have a label or are in a split
+}
+
+// PlanDescribed returns what a dry run of Propagate returns, for a graph that need not
+// exist. Without o.Hardware, it predicts times by defaultRates.
+func PlanDescribed(d Described, o Options) (*Result, error) {
+	if d.DType == 0 {
+		d.DType = format.Float32
+	}
+	switch {
+	case d.Nodes < 1 || d.Nodes > format.MaxNodes:
+		return nil, fmt.Errorf("%w: a graph of %d nodes: there can be 1 to %d", ErrOptions, d.Nodes,
+			int64(format.MaxNodes))
+	case d.Edges < 0 || d.Edges > format.MaxEdges:
+		return nil, fmt.Errorf("%w: a graph of %d edges: there can be 0 to %d", ErrOptions, d.Edges,
+			int64(format.MaxEdges))
+	case d.Features < 1 || d.Features > format.MaxFeatures:
+		return nil, fmt.Errorf("%w: a graph of %d features: there can be 1 to %d", ErrOptions, d.Features,
+			format.MaxFeatures)
+	}
+	g := &format.Manifest{
+		Nodes: d.Nodes, Edges: d.Edges, Features: d.Features, ChunkRows: format.ChunkRowsFor(0, d.Features, d.DType),
+		Files: []format.FileEntry{{Path: format.PartPath("nodes", 0), Size: 5 * d.Nodes}}, // a label and a split
+	}
+	o, err := o.withDefaults(g, d.DType)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if o.Rows == format.RowsAll {
+		d.Rows = d.Nodes
+	}
+	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}},
+		o.ChunkRows, d.Features, o.DType)}
+	s.target.DType = o.DType.String()
+	var sequences []*plan.Sequence
+	for _, operator := range s.options.Operators {
+		sequences = append(sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
+		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
+	}
+	w, err := newWork(g, s.layout, d.Rows, s.target.matrices(), o.Threads)
+	if err != nil {
+		return nil, err
+	}
+	w.Sequences, w.Loads = sequences, []int{max(1, len(sequences))}
+	w.Inputs = []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}}
+	r := &plan.DefaultRates
+	if o.Hardware != nil {
+		r = plan.RatesOf(*o.Hardware)
+	}
+	p, err := w.PlanOn(o.Device, o.MemoryBytes, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.newResult(g, p, d.Rows), nil
 }

@@ -60,9 +60,12 @@ func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 
 // Nothing is kept by a job that goes on with columns that it has, whose matrices may be overwritten.
 func TestAJobThatGoesOnKeepsNoInput(t *testing.T) {
-	e := &engine.Engine{Job: &engine.Job{Plan: &Plan{InputKept: true}, ResultColumns: [][]product.ColumnRange{{{First: 0, End: 1}}}, Sequences: []*engine.HopSequence{{Input: &engine.Input{}}}}}
+	e := &engine.Engine{Job: &engine.Job{Plan: &Plan{InputKept: true},
+		ResultColumns: [][]product.ColumnRange{{{First: 0, End: 1}}},
+		Sequences:     []*engine.HopSequence{{Input: &engine.Input{}}}}}
 	panels := []product.ColumnRange{{First: 0, End: 2}, {First: 2, End: 4}, {First: 4, End: 6}}
-	if k, err := e.Keep(e.Sequences[0].Input, panels, slices.Clone(panels)); err != nil || k.Matrix != nil || k.Rows != nil {
+	if k, err := e.Keep(e.Sequences[0].Input, panels, slices.Clone(panels)); err != nil || k.Matrix != nil ||
+		k.Rows != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
 }

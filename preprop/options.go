@@ -12,7 +12,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/device"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
@@ -94,7 +97,8 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Hops > 0 && len(o.Operators) == 0:
 		return o, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
 	case o.Rows == format.RowsChosen && o.Nodes == nil:
-		return o, errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor be repaired (propagate to another directory)")
+		return o, errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor " +
+			"be repaired (propagate to another directory)")
 	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll && o.Nodes == nil:
 		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
 	case !ascend(o.Nodes):
@@ -112,11 +116,14 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Shard.Count < 0 || o.Shard.Index < 0 || o.Shard.Index > 0 && o.Shard.Index >= o.Shard.Count:
 		return o, fmt.Errorf("shard %d of %d: the shards of k are 0 to k-1", o.Shard.Index, o.Shard.Count)
 	case o.Shard.Count > max(1, graph.Features):
-		return o, fmt.Errorf("%d shards of %d columns: there can be no more shards than columns", o.Shard.Count, graph.Features)
+		return o, fmt.Errorf("%d shards of %d columns: there can be no more shards than columns", o.Shard.Count,
+			graph.Features)
 	case o.Shard.Count > 1 && o.Force:
-		return o, errors.New("--force with --shard: a shard cannot replace a store that other shards write (remove the store first)")
+		return o, errors.New("--force with --shard: a shard cannot replace a store that other shards write (remove " +
+			"the store first)")
 	case o.Assemble && (o.Shard.Count > 1 || o.Force):
-		return o, errors.New("--assemble with --shard or --force: assembling takes the results of all shards (leave out the other flag)")
+		return o, errors.New("--assemble with --shard or --force: assembling takes the results of all shards (leave " +
+			"out the other flag)")
 	case o.Hardware != nil && !o.DryRun:
 		return o, errors.New("--hardware only predicts times for another machine (add --dry-run)")
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
@@ -197,3 +204,32 @@ func within(fsys vfs.FS, path, folder string) (bool, error) {
 	inner, err := filepath.Rel(folder, at)
 	return err == nil && filepath.IsLocal(inner), nil
 }
+
+// Plan says how a job does its work within its memory; Device computes its products.
+type (
+	Plan   = plan.Plan
+	Device = plan.Device
+)
+
+// CPU is the name of the processor among devices.
+const CPU = plan.CPU
+
+var (
+	// ErrOptions is returned when options contradict each other or the graph.
+	ErrOptions = errors.New("unusable options")
+	// ErrInvalid is returned when a feature or a result is not finite, or too large for its type.
+	ErrInvalid = product.ErrInvalid
+	// ErrUnfinished is returned when a job ended early, and can go on when it is started again.
+	ErrUnfinished = errors.New("finished work is saved: run the same command again to go on")
+	// ErrMaxTime is returned when a job ended because Options.MaxTime was over.
+	ErrMaxTime = engine.ErrMaxTime
+	// ErrTooShort is returned, beside the reason why a job ended, when it ended before it could save anything:
+	// started again with as much time, it would get no further.
+	ErrTooShort = engine.ErrTooShort
+	// ErrDevice is returned when the device that a job computes on fails. Finished work is saved, and the processor
+	// can go on with it.
+	ErrDevice = device.ErrDevice
+	// ErrUnseen is returned by a shard that has finished its columns, and does not see the result files of columns
+	// that another shard has recorded as finished.
+	ErrUnseen = errors.New("files of finished columns are not visible")
+)

@@ -19,11 +19,13 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 	for _, c := range []struct {
 		nodes, features, chunkRows int
 		dt                         format.DType
-	}{{199, 64, 0, format.Float32}, {60, 100, 1_000_000, format.Float32}, {1500, 7, 100, format.Float16}, {20, 1, 0, format.BFloat16}, {700, 3, 1, format.Float32}} {
+	}{{199, 64, 0, format.Float32}, {60, 100, 1_000_000, format.Float32}, {1500, 7, 100, format.Float16},
+		{20, 1, 0, format.BFloat16}, {700, 3, 1, format.Float32}} {
 		g := RandomGraph(uint64(c.nodes), c.nodes, c.features)
 		fsys := vfs.NewMem()
 		g.Write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, ChunkRows: c.chunkRows, DType: c.dt, DryRun: true}
+		o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, ChunkRows: c.chunkRows, DType: c.dt,
+			DryRun: true}
 		planned, err := Propagate(context.Background(), fsys, "graph", "store", o)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +106,8 @@ func TestTheFirstErrorSaysWhatTheWholeJobNeeds(t *testing.T) {
 	need := least(t, graph, o)
 	o.MemoryBytes = 1
 	_, err := Propagate(t.Context(), graph, "graph", "store", o)
-	if want := fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(need))); !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("needs %v at least", units.AtLeast(units.Bytes(need))); !errors.Is(err,
+		machine.ErrDoesNotFit) || !strings.Contains(err.Error(), want) {
 		t.Errorf("want %q: %v", want, err)
 	}
 	o.MemoryBytes = need

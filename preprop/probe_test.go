@@ -12,8 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
-// TestTheRateOfReadingIsMeasuredWhereFeaturesAre has them in the graph, or at odd
-// places of a file elsewhere.
+// TestTheRateOfReadingIsMeasuredWhereFeaturesAre has them in the graph, or at odd places of a file elsewhere.
 func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 	root := t.TempDir()
 	g := RandomGraph(4, 3000, 20)
@@ -30,8 +29,10 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	err = w.UseSources(context.Background(), []format.SourceFile{{Path: data, Offset: header, Rows: 3000}}, 1, func(int64, []byte) error { return nil })
-	if err := errors.Join(err, w.Topology(g.Csc()), w.Rows(&g.rows), w.Publish(&format.Manifest{Classes: 4})); err != nil {
+	err = w.UseSources(context.Background(), []format.SourceFile{{Path: data, Offset: header, Rows: 3000}}, 1,
+		func(int64, []byte) error { return nil })
+	if err := errors.Join(err, w.Topology(g.Csc()), w.Rows(&g.rows),
+		w.Publish(&format.Manifest{Classes: 4})); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"own", "elsewhere"} {
@@ -45,10 +46,13 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		fsys := &rememberingFS{FS: vfs.OS()}
-		if _, err := engine.MeasureRead(context.Background(), fsys, &engine.Input{Matrix: m, Path: dir.Path()}, 1); err != nil {
+		if _, err := engine.MeasureRead(context.Background(), fsys, &engine.Input{Matrix: m, Path: dir.Path()},
+			1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if want := map[string]string{"own": filepath.Join(root, filepath.FromSlash(format.PartPath("own/features/x/hop-0", 0))), "elsewhere": data}[name]; fsys.opened != want {
+		if want := map[string]string{"own": filepath.Join(root,
+			filepath.FromSlash(format.PartPath("own/features/x/hop-0", 0))),
+			"elsewhere": data}[name]; fsys.opened != want {
 			t.Errorf("%s: read from %s, want %s", name, fsys.opened, want)
 		}
 	}

@@ -1,9 +1,8 @@
-// Package preprop propagates node features over a graph, once, ahead of all
-// training: hop r of an operator B is B^r X (preprop-gnn section 2.5, Eq. 2).
-// It reads a graph directory and writes a hop store.
+// Package preprop propagates node features over a graph, once, ahead of all training: hop r of an operator B is B^r X
+// (preprop-gnn section 2.5, Eq. 2). It reads a graph directory and writes a hop store.
 //
-// A store is a pure function of the graph and the options that are named in its
-// manifest: the same bytes for any number of threads on any processor.
+// A store is a pure function of the graph and the options that are named in its manifest: the same bytes for any
+// number of threads on any processor.
 package preprop
 
 import (
@@ -27,19 +26,18 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes
-// anything, it fails with machine.ErrDoesNotFit if the job needs more than o.MemoryBytes or
-// than the disk has free. A dry run ends there, and returns the plan.
+// Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes anything, it fails with
+// machine.ErrDoesNotFit if the job needs more than o.MemoryBytes or than the disk has free. A dry run ends there, and
+// returns the plan.
 //
-// The options state what the store shall have. If there is a complete store, Propagate adds
-// the hops and operators that it lacks, as new files; the result is, byte for byte, the
-// store that one call would have made with all hops that it then has. Result.Beyond lists
-// hops that the store has and the options do not ask for. If the options ask for other rows,
-// another type or the like, the error is ErrOptions. If nothing is missing, nothing is done.
+// The options state what the store shall have. If there is a complete store, Propagate adds the hops and operators
+// that it lacks, as new files; the result is, byte for byte, the store that one call would have made with all hops
+// that it then has. Result.Beyond lists hops that the store has and the options do not ask for. If the options ask
+// for other rows, another type or the like, the error is ErrOptions. If nothing is missing, nothing is done.
 //
-// A job that ends early leaves its files in storeDir, where readers do not see them, and
-// the same call goes on with it. Other options are then refused with ErrOptions, unless
-// o.Force starts anew. If the error is ErrInvalid, nothing is left.
+// A job that ends early leaves its files in storeDir, where readers do not see them, and the same call goes on with
+// it. Other options are then refused with ErrOptions, unless o.Force starts anew. If the error is ErrInvalid, nothing
+// is left.
 func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
 	if o.clock == nil {
 		o.clock = time.Now
@@ -94,9 +92,9 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	return s.run(ctx)
 }
 
-// removeLeftovers removes what a crash has left in a complete store, after its manifest was
-// written: the folder .job, perhaps with the index that readers then take, which goes to its
-// place. It leaves another job's alone, and does nothing where it fails: no reader needs it.
+// removeLeftovers removes what a crash has left in a complete store, after its manifest was written: the folder .job,
+// perhaps with the index that readers then take, which goes to its place. It leaves another job's alone, and does
+// nothing where it fails: no reader needs it.
 func (s *jobContext) removeLeftovers() {
 	if _, err := s.fsys.Stat(filepath.Dir(scratchInStore(s.storeDir))); err != nil {
 		return
@@ -137,10 +135,12 @@ func (s *jobContext) create() (*format.Writer, error) {
 		if s.existing != nil {
 			instead = "remove " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
 			if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
-				instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
+				instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) +
+					" to give it up"
 			}
 		}
-		return nil, fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its command again, or %s)",
+		return nil, fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its "+
+			"command again, or %s)",
 			s.storeDir, ErrOptions, difference, instead)
 	}
 	return store, err
@@ -210,8 +210,8 @@ type busyError struct{ error }
 
 func (e *busyError) Unwrap() error { return e.error }
 
-// checkOtherShards fails while a shard I/K is running on the store, unless this process is
-// a shard of the same K: others would have columns in common with it.
+// checkOtherShards fails while a shard I/K is running on the store, unless this process is a shard of the same K:
+// others would have columns in common with it.
 func (s *jobContext) checkOtherShards() error {
 	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
 	if err != nil {
@@ -238,9 +238,8 @@ func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error
 	return nil
 }
 
-// endFailed ends a job that failed with err. If it has finished anything, and err is not
-// ErrInvalid, it leaves the store so that the job can go on, and adds ErrUnfinished; else it
-// removes what the job has written.
+// endFailed ends a job that failed with err. If it has finished anything, and err is not ErrInvalid, it leaves the
+// store so that the job can go on, and adds ErrUnfinished; else it removes what the job has written.
 func (s *jobContext) endFailed(store *format.Writer, j *engine.Job, err error) error {
 	if !errors.Is(err, ErrInvalid) && s.hasResults(store, j) {
 		store.Suspend()
@@ -284,11 +283,14 @@ func (s *jobContext) workOn(ctx context.Context, j *engine.Job, store *format.Wr
 	}
 	j.Store = store
 	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
-	if !j.Plan.ResultFiles && !slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool { return len(ranges) > 0 }) && !s.options.Assemble {
+	if !j.Plan.ResultFiles && !slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool {
+		return len(ranges) > 0
+	}) && !s.options.Assemble {
 		j.Direct = store
 	}
 	if todo := j.RemainingPanels(); s.options.Assemble && len(todo) > 0 {
-		return fmt.Errorf("%s: %w: the store cannot be assembled yet: %s are not finished (run their shards, or leave out --assemble)", s.storeDir, ErrOptions, todo[0])
+		return fmt.Errorf("%s: %w: the store cannot be assembled yet: %s are not finished (run their shards, or "+
+			"leave out --assemble)", s.storeDir, ErrOptions, todo[0])
 	}
 	if err := j.Run(ctx); err != nil {
 		return err
@@ -296,8 +298,7 @@ func (s *jobContext) workOn(ctx context.Context, j *engine.Job, store *format.Wr
 	return engine.Timed(&j.Account.Publishing, func() error { return s.finish(ctx, j, store, r) })
 }
 
-// findProgress sets what the job has finished before, and writes the rows of the store if
-// they are not there.
+// findProgress sets what the job has finished before, and writes the rows of the store if they are not there.
 func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	if s.table != nil {
 		if err := store.Rows(s.table); err != nil {
@@ -318,7 +319,8 @@ func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	if err := s.removeHalfWritten(j.Scratch); err != nil {
 		return err
 	}
-	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, len(j.Matrices), s.target.StoredRows, s.nodes, s.target.Features, s.options.DType)
+	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, len(j.Matrices), s.target.StoredRows, s.nodes, s.target.Features,
+		s.options.DType)
 	for k := range j.Results {
 		if j.ResultColumns[k], err = j.Results[k].Find(); err != nil {
 			return err
@@ -328,8 +330,7 @@ func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	return err
 }
 
-// recordStart counts a start of the job, and sets how much time checkpoints may take by the
-// starts before.
+// recordStart counts a start of the job, and sets how much time checkpoints may take by the starts before.
 func (s *jobContext) recordStart(j *engine.Job) error {
 	noProgress, before, err := s.countStart(j)
 	if before {
@@ -339,13 +340,13 @@ func (s *jobContext) recordStart(j *engine.Job) error {
 		j.Pace.Share = engine.NoProgressShare
 	}
 	if noProgress >= 2 {
-		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early (give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
+		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early "+
+			"(give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
 	}
 	return err
 }
 
-// explainEarlyEnd adds ErrTooShort to the error of a job that was ended before it had saved
-// anything.
+// explainEarlyEnd adds ErrTooShort to the error of a job that was ended before it had saved anything.
 func (s *jobContext) explainEarlyEnd(ctx context.Context, j *engine.Job, err error) error {
 	if ctx.Err() == nil || j.Pace.SavedAny || errors.Is(err, ErrTooShort) {
 		return err
@@ -353,8 +354,8 @@ func (s *jobContext) explainEarlyEnd(ctx context.Context, j *engine.Job, err err
 	return fmt.Errorf("%w: %w", err, j.Pace.TooShort(0))
 }
 
-// removeHalfWritten removes files that killed processes have left half-written: the plan
-// needs their room. The caller holds the lock of the job, so that no shard begins.
+// removeHalfWritten removes files that killed processes have left half-written: the plan needs their room. The caller
+// holds the lock of the job, so that no shard begins.
 func (s *jobContext) removeHalfWritten(scratch string) error {
 	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
 	if err != nil || len(shards) > 0 {
@@ -369,8 +370,7 @@ func (s *jobContext) removeHalfWritten(scratch string) error {
 	return err
 }
 
-// hasFinishedMatrices tells whether the job has finished matrices. It does not count those
-// that an existing store has.
+// hasFinishedMatrices tells whether this job has finished matrices. Matrices of an existing store do not count.
 func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *engine.Job) bool {
 	return slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool {
 		return store.Finished(id) && (s.existing == nil || !slices.Contains(s.existing.Matrices(), id))

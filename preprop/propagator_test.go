@@ -16,10 +16,11 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// AllOperators has every operator that is one product, with every combination of
-// flags, sym and rw on the graph as given first.
+// AllOperators has every operator that is one product, with every combination of flags, sym and rw on the graph as
+// given first.
 var AllOperators = func() []operator.Operator {
-	out := []operator.Operator{{Name: operator.Sym}, {Name: operator.RW}, {Name: operator.Sym, NoLoops: true}, {Name: operator.RW, NoLoops: true}}
+	out := []operator.Operator{{Name: operator.Sym}, {Name: operator.RW}, {Name: operator.Sym, NoLoops: true},
+		{Name: operator.RW, NoLoops: true}}
 	for _, name := range []string{operator.Sym, operator.RW, operator.Col} {
 		for _, graph := range append([]string{operator.AsGiven}, operator.GraphFlags...) {
 			for _, noLoops := range []bool{false, true} {
@@ -103,8 +104,7 @@ func edgesOf(graph string, edges []edge) []edge {
 	return out
 }
 
-// randomEdges has duplicates, self-loops, isolated nodes (every seventh) and a
-// hub with thousands of in-neighbours.
+// randomEdges has duplicates, self-loops, isolated nodes (every seventh) and a hub with thousands of in-neighbours.
 func randomEdges(random *rand.Rand, nodes int) []edge {
 	var edges []edge
 	node := func() uint32 {
@@ -164,7 +164,8 @@ func prepare(t *testing.T, given *format.CSC, o operator.Operator, threads int) 
 	return p
 }
 
-func applyHop(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *product.Matrix, want product.NodeSet, threads int) (int64, error) {
+func applyHop(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *product.Matrix, want product.NodeSet,
+	threads int) (int64, error) {
 	t.Helper()
 	p := prepare(t, csc, o, threads)
 	dst.ID = format.MatrixID{Operator: o.String(), Hop: 1}
@@ -194,7 +195,8 @@ func denseMatrix(nodes int, edges []edge, o operator.Operator) []float64 {
 			if a[v*nodes+u] == 0 {
 				continue
 			}
-			d := map[string]float64{operator.Sym: math.Sqrt(in[v] * in[u]), operator.RW: in[v], operator.Col: out[u]}[o.Name]
+			d := map[string]float64{operator.Sym: math.Sqrt(in[v] * in[u]), operator.RW: in[v],
+				operator.Col: out[u]}[o.Name]
 			if d == 0 {
 				a[v*nodes+u] = 0
 			} else {
@@ -205,8 +207,7 @@ func denseMatrix(nodes int, edges []edge, o operator.Operator) []float64 {
 	return a
 }
 
-// denseReference multiplies in float64. It returns the products and, for each,
-// the sum of the terms' magnitudes.
+// denseReference multiplies in float64. It returns the products and, for each, the sum of the terms' magnitudes.
 func denseReference(nodes, features int, edges []edge, o operator.Operator, x []float32) (out, magnitude []float64) {
 	b := denseMatrix(nodes, edges, o)
 	out, magnitude = make([]float64, nodes*features), make([]float64, nodes*features)
@@ -237,22 +238,23 @@ func TestHopsAgreeWithADenseMatrixInFloat64(t *testing.T) {
 		x := randomFeatures(random, nodes, features)
 		for _, o := range AllOperators {
 			want, magnitude := denseReference(nodes, features, edges, o, x)
-			src, dst := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
+			src, dst := fillMatrix(t, nodes, features, format.Float32, x),
+				fillMatrix(t, nodes, features, format.Float32, nil)
 			if _, err := applyHop(t, csc, o, dst, src, nil, 2); err != nil {
 				t.Fatal(err)
 			}
 			got := dtype.Float32s(dst.Buf.Bytes())
 			for i := range want {
 				if math.Abs(float64(got[i])-want[i]) > 1e-5*magnitude[i] {
-					t.Fatalf("seed %d, %v: node %d, column %d is %g, want %g", seed, o, i/features, i%features, got[i], want[i])
+					t.Fatalf("seed %d, %v: node %d, column %d is %g, want %g", seed, o, i/features, i%features, got[i],
+						want[i])
 				}
 			}
 		}
 	}
 }
 
-// exactReference is the documented arithmetic, written down naively, for node v
-// of the operator's graph.
+// exactReference is the documented arithmetic, written down naively, for node v of the operator's graph.
 func exactReference(edges []edge, o operator.Operator, x *product.Matrix, v uint32) []float32 {
 	type term struct {
 		node   uint32
@@ -287,7 +289,10 @@ func exactReference(edges []edge, o operator.Operator, x *product.Matrix, v uint
 	s, t := float32(1), func(uint32) float32 { return 1 }
 	switch o.Name {
 	case operator.Sym:
-		s, t = inverse(math.Sqrt(degree(edges, v))), func(u uint32) float32 { return inverse(math.Sqrt(degree(edges, u))) }
+		s, t = inverse(math.Sqrt(degree(edges, v))), func(u uint32) float32 {
+			return inverse(math.Sqrt(degree(edges,
+				u)))
+		}
 	case operator.RW:
 		s = inverse(degree(edges, v))
 	case operator.Col:
@@ -349,7 +354,8 @@ func TestHopsAreTheDocumentedArithmeticBitForBit(t *testing.T) {
 						stored := make([]byte, features*dt.Size())
 						dtype.Encode(stored, want, dt)
 						if got := dst.Rows(int64(v), int64(v)+1); !slices.Equal(got, stored) {
-							t.Fatalf("seed %d, %v, %v: node %d is %v (%x), want %v (%x)", seed, o, dt, v, dst.Values(int(v)), got, want, stored)
+							t.Fatalf("seed %d, %v, %v: node %d is %v (%x), want %v (%x)", seed, o, dt, v,
+								dst.Values(int(v)), got, want, stored)
 						}
 					}
 				}
@@ -390,12 +396,14 @@ func TestHubsAreTheDocumentedArithmeticForAnyThreads(t *testing.T) {
 					t.Errorf("weighted %t, %v, %d threads: %v, want %v", weighted, o, threads, got, want)
 				}
 				with := &product.Blend{Factor: 0.75, Theta: 0.3, X: src}
-				if _, err := prepare(t, csc, o, threads).Hop(context.Background(), dst, src, with, nil, threads, func(int64) {}); err != nil {
+				if _, err := prepare(t, csc, o, threads).Hop(context.Background(), dst, src, with, nil, threads,
+					func(int64) {}); err != nil {
 					t.Fatal(err)
 				}
 				for j, got := range dst.Values(hub) {
 					if blended := float32(0.75*want[j]) + float32(0.3*x[hub*features+j]); got != blended {
-						t.Errorf("weighted %t, %v, %d threads: column %d is blended into %v, want %v", weighted, o, threads, j, got, blended)
+						t.Errorf("weighted %t, %v, %d threads: column %d is blended into %v, want %v", weighted, o,
+							threads, j, got, blended)
 					}
 				}
 			}
@@ -410,9 +418,8 @@ func TestOrderBlocksAndRoundingOfSums(t *testing.T) {
 	rw := operator.Operator{Name: operator.RW, NoLoops: true}
 	big := float32(1 << 24) // 2^24 + 1 is no float32, and rounds to 2^24
 
-	// Terms 0, 1023, 1024 and 1025 are 2^24, 1, 1 and 1, the others 0. Term 1023
-	// is lost in the block of term 0, and the next block is 2. A block longer by
-	// one would end at 2^24, a shorter one at 2^24 + 4, a plain sum at 2^24.
+	// Terms 0, 1023, 1024 and 1025 are 2^24, 1, 1 and 1, the others 0. Term 1023 is lost in the block of term 0, and
+	// the next block is 2. A block longer by one would end at 2^24, a shorter one at 2^24 + 4, a plain sum at 2^24.
 	blocks := make([]float32, 1026)
 	blocks[0], blocks[1023], blocks[1024], blocks[1025] = big, 1, 1, 1
 
@@ -427,8 +434,8 @@ func TestOrderBlocksAndRoundingOfSums(t *testing.T) {
 		degree  float64
 	}{
 		{
-			// (1+2^-12)^2 = 1 + 2^-11 + 2^-24, a tie that rounds to 1 + 2^-11. Fused
-			// with the sum it would leave 2^-24.
+			// (1+2^-12)^2 = 1 + 2^-11 + 2^-24, a tie that rounds to 1 + 2^-11. Fused with the sum it would leave
+			// 2^-24.
 			name: "products are rounded before they are added", o: rw,
 			x: []float32{-(1 + p11), 1 + p12}, weights: []float32{1, 1 + p12},
 			total: 0, degree: float64(2 + p12),
@@ -486,8 +493,8 @@ func TestOrderBlocksAndRoundingOfSums(t *testing.T) {
 }
 
 func TestDegreesThatAreNotPositiveGiveZero(t *testing.T) {
-	// Node 0 has no in-neighbours, node 1 has them with weights that cancel,
-	// node 2 hears of both, node 3 has a negative degree.
+	// Node 0 has no in-neighbours, node 1 has them with weights that cancel, node 2 hears of both, node 3 has a
+	// negative degree.
 	edges := []edge{{0, 1, 2}, {2, 1, -2}, {0, 2, 1}, {1, 2, 1}, {0, 3, -1}}
 	csc := makeCSC(4, edges, true)
 	for _, c := range []struct {
@@ -498,7 +505,8 @@ func TestDegreesThatAreNotPositiveGiveZero(t *testing.T) {
 		{operator.RW, []float32{0, 0, 3, 0}},
 		{operator.Col, []float32{0, 2 * 4.0 / 2, 4.0/2 + 2, -4.0 / 2}}, // out-degrees 2, 1, -2, 0: t(2) = t(3) = 0
 	} {
-		src, dst := fillMatrix(t, 4, 1, format.Float32, []float32{4, 2, 1, 1}), fillMatrix(t, 4, 1, format.Float32, []float32{9, 9, 9, 9})
+		src, dst := fillMatrix(t, 4, 1, format.Float32, []float32{4, 2, 1, 1}),
+			fillMatrix(t, 4, 1, format.Float32, []float32{9, 9, 9, 9})
 		if _, err := applyHop(t, csc, operator.Operator{Name: c.name, NoLoops: true}, dst, src, nil, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -518,8 +526,10 @@ func TestColPassesOnAllThatThereIs(t *testing.T) {
 		x[i] = max(x[i], -x[i])
 	}
 	for _, graph := range append([]string{operator.AsGiven}, operator.GraphFlags...) {
-		src, dst := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
-		if _, err := applyHop(t, makeCSC(nodes, edges, true), operator.Operator{Name: operator.Col, Graph: graph}, dst, src, nil, 2); err != nil {
+		src, dst := fillMatrix(t, nodes, features, format.Float32, x),
+			fillMatrix(t, nodes, features, format.Float32, nil)
+		if _, err := applyHop(t, makeCSC(nodes, edges, true), operator.Operator{Name: operator.Col, Graph: graph}, dst,
+			src, nil, 2); err != nil {
 			t.Fatal(err)
 		}
 		var before, after [features]float64
@@ -540,7 +550,8 @@ func TestColPassesOnAllThatThereIs(t *testing.T) {
 func TestSmallestGraphs(t *testing.T) {
 	for _, o := range AllOperators {
 		empty := makeCSC(0, nil, false)
-		if terms, err := applyHop(t, empty, o, fillMatrix(t, 0, 3, format.Float32, nil), fillMatrix(t, 0, 3, format.Float32, nil), nil, 2); err != nil || terms != 0 {
+		if terms, err := applyHop(t, empty, o, fillMatrix(t, 0, 3, format.Float32, nil),
+			fillMatrix(t, 0, 3, format.Float32, nil), nil, 2); err != nil || terms != 0 {
 			t.Errorf("%v on no nodes: %d terms, %v", o, terms, err)
 		}
 		one := makeCSC(1, nil, false)
@@ -604,14 +615,17 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, b := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
-			c, d := fillMatrix(t, nodes, features, format.Float32, x), fillMatrix(t, nodes, features, format.Float32, nil)
-			all := p.Graph.(*product.MemoryTopology).Block(0, nodes)
+			a, b := fillMatrix(t, nodes, features, format.Float32, x),
+				fillMatrix(t, nodes, features, format.Float32, nil)
+			c, d := fillMatrix(t, nodes, features, format.Float32, x),
+				fillMatrix(t, nodes, features, format.Float32, nil)
+			all := p.Graph.(*product.MemoryTopology).Range(0, nodes)
 			for r := 1; r <= hops; r++ {
 				wantTerms := int64(0)
 				for v := range int64(nodes) {
 					if need[r-1].Has(v) != sets[r][uint32(v)] {
-						t.Fatalf("seed %d, %v: hop %d needs node %d: %v, want %v", seed, o, r, v, need[r-1].Has(v), sets[r][uint32(v)])
+						t.Fatalf("seed %d, %v: hop %d needs node %d: %v, want %v", seed, o, r, v, need[r-1].Has(v),
+							sets[r][uint32(v)])
 					}
 					if terms := p.Terms(&all, v); sets[r][uint32(v)] {
 						wantTerms += int64(terms.Len())
@@ -654,10 +668,14 @@ func TestValuesThatCannotBeStoredAreNamedLowestNodeFirst(t *testing.T) {
 		x    float32 // in column 2 of the last four nodes
 		err  string
 	}{
-		{"too large for float16", dtype.Float16, 40000, "sym:noloops/hop-1: node 70001, column 2: invalid data: 80000 is too large for float16"},
-		{"not finite", dtype.Float32, inf, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
-		{"not finite in float16", dtype.Float16, inf, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
-		{"float32 overflow of the sum", dtype.Float32, 3e38, "sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
+		{"too large for float16", dtype.Float16, 40000,
+			"sym:noloops/hop-1: node 70001, column 2: invalid data: 80000 is too large for float16"},
+		{"not finite", dtype.Float32, inf,
+			"sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
+		{"not finite in float16", dtype.Float16, inf,
+			"sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
+		{"float32 overflow of the sum", dtype.Float32, 3e38,
+			"sym:noloops/hop-1: node 70001, column 2: invalid data: +Inf instead of a finite number"},
 	} {
 		x := make([]float32, nodes*features)
 		for u := nodes - 4; u < nodes; u++ {
@@ -684,7 +702,8 @@ func TestTheFirstColumnThatCannotBeStoredIsNamed(t *testing.T) {
 		{[]float32{float32(math.NaN()), 1e6, inf}, "node 1, column 0: invalid data: NaN instead of a finite number"},
 	} {
 		m := fillMatrix(t, 2, 3, format.Float16, nil)
-		if err := m.SetRows(0, append([]float32{1, 2, 3}, c.row...), []float32{1, 1}); err == nil || !strings.Contains(err.Error(), c.err) {
+		if err := m.SetRows(0, append([]float32{1, 2, 3}, c.row...), []float32{1, 1}); err == nil ||
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%v: %v, want %s", c.row, err, c.err)
 		}
 	}

@@ -31,11 +31,10 @@ type Repaired struct {
 // repairBytes is about how many bytes of a part are computed at a time, if they fit.
 const repairBytes = 256 << 20
 
-// Repair verifies the hop store storeDir and repairs files that are damaged or missing, with
-// the graph that the store was made from. Of each such file it computes the damaged chunks
-// again, copies the others, and replaces the file once it is, byte for byte, what it was.
-// It uses the options Threads, MemoryBytes and Progress. A damaged manifest or index, and
-// files that the manifest does not list, are not repaired; they are returned in Left.
+// Repair verifies the hop store storeDir and repairs files that are damaged or missing, with the graph that the store
+// was made from. It computes the damaged chunks of a file again, copies its sound chunks, and replaces the file only
+// when all bytes are as they were. It uses the options Threads, MemoryBytes and Progress. A damaged manifest or
+// index, and files that the manifest does not list, are not repaired; they are returned in Left.
 func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Options) (*Repaired, error) {
 	start := time.Now()
 	if o.Progress == nil {
@@ -56,7 +55,8 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	}
 	defer store.Close()
 	if store.Manifest.Kind != format.KindStore {
-		return nil, fmt.Errorf("%s: %w: it is a %s, and only a hop store can be repaired (import a graph again)", storeDir, ErrOptions, store.Manifest.Kind)
+		return nil, fmt.Errorf("%s: %w: it is a %s, and only a hop store can be repaired (import a graph again)",
+			storeDir, ErrOptions, store.Manifest.Kind)
 	}
 	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {
@@ -77,7 +77,9 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 		r.Files, r.Chunks = append(r.Files, file), r.Chunks+computed
 	}
 	for _, bad := range report.Bad {
-		if !slices.ContainsFunc(r.Files, func(file string) bool { return filepath.Join(storeDir, filepath.FromSlash(file)) == bad.File }) {
+		if !slices.ContainsFunc(r.Files, func(file string) bool {
+			return filepath.Join(storeDir, filepath.FromSlash(file)) == bad.File
+		}) {
 			r.Left = append(r.Left, bad)
 		}
 	}

@@ -35,8 +35,10 @@ func TestRepairComputesTheDamagedChunksAnewAndNoOthers(t *testing.T) {
 		o    Options
 	}{
 		{"labelled rows", Options{Hops: 2, Operators: AllOperators[:2], ChunkRows: 100, Threads: 2}},
-		{"all rows, a series, float16", Options{Hops: 1, Operators: SomeSeries[:1], Rows: format.RowsAll, DType: format.Float16, ChunkRows: 64, Threads: 1}},
-		{"another graph", Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col, Graph: operator.Undirected}}, ChunkRows: 333, Threads: 2}},
+		{"all rows, a series, float16", Options{Hops: 1, Operators: SomeSeries[:1], Rows: format.RowsAll,
+			DType: format.Float16, ChunkRows: 64, Threads: 1}},
+		{"another graph", Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col,
+			Graph: operator.Undirected}}, ChunkRows: 333, Threads: 2}},
 	} {
 		base := vfs.NewMem()
 		RandomGraph(1, 1500, 5).Write(t, base, "graph")
@@ -59,11 +61,13 @@ func TestRepairComputesTheDamagedChunksAnewAndNoOthers(t *testing.T) {
 				} {
 					disk := base.CrashClone()
 					overwrite(t, disk, name, damage.content)
-					r, err := Repair(context.Background(), disk, "store", "graph", Options{Threads: c.o.Threads, MemoryBytes: budget})
+					r, err := Repair(context.Background(), disk, "store", "graph",
+						Options{Threads: c.o.Threads, MemoryBytes: budget})
 					if err != nil {
 						t.Fatalf("%s, %s, %s: %v", c.name, name, damage.name, err)
 					}
-					if len(r.Files) != 1 || "store/"+r.Files[0] != name || len(r.Left) > 0 || damage.chunks >= 0 && r.Chunks != damage.chunks {
+					if len(r.Files) != 1 || "store/"+r.Files[0] != name || len(r.Left) > 0 || damage.chunks >= 0 &&
+						r.Chunks != damage.chunks {
 						t.Errorf("%s, %s, %s: %+v", c.name, name, damage.name, r)
 					}
 					if !sameFiles(files(t, disk, "store"), want) {
@@ -127,7 +131,8 @@ func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1}); !errors.Is(err, vfs.ErrLocked) {
+	if _, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1}); !errors.Is(err,
+		vfs.ErrLocked) {
 		t.Errorf("beside a shard: %v", err)
 	}
 	if err := errors.Join(lock.Close(), fsys.Remove("store/"+format.ScratchFolder+"/shard-1-of-2.lock")); err != nil {
@@ -160,7 +165,8 @@ func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	}
 	disk := base.CrashClone()
 	overwrite(t, disk, "store/stranger", []byte("?"))
-	if r, err := Repair(context.Background(), disk, "store", "graph", Options{}); err != nil || len(r.Left) != 1 || len(r.Files) > 0 {
+	if r, err := Repair(context.Background(), disk, "store", "graph", Options{}); err != nil || len(r.Left) != 1 ||
+		len(r.Files) > 0 {
 		t.Errorf("a file that is not listed: %+v, %v", r, err)
 	}
 	// A graph that is itself damaged.
@@ -169,10 +175,12 @@ func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	overwrite(t, disk, part, flip(want[part], chunkAt(t, base, part)))
 	x := files(t, base, "graph")[format.PartPath("graph/features/x/hop-0", 0)]
 	overwrite(t, disk, format.PartPath("graph/features/x/hop-0", 0), flip(x, 8200))
-	if _, err := Repair(context.Background(), disk, "store", "graph", Options{}); !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), "graph/features") {
+	if _, err := Repair(context.Background(), disk, "store", "graph", Options{}); !errors.Is(err, format.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "graph/features") {
 		t.Errorf("with a damaged graph: %v", err)
 	}
-	if report, err := format.Verify(context.Background(), disk, "store", 1, progress.Silent); err != nil || len(report.Bad) != 1 {
+	if report, err := format.Verify(context.Background(), disk, "store", 1, progress.Silent); err != nil ||
+		len(report.Bad) != 1 {
 		t.Errorf("after a repair that failed: %+v, %v", report, err)
 	}
 }

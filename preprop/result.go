@@ -17,7 +17,8 @@ type FilePaths struct {
 	ReadReason      string `json:"read_reason,omitempty"` // why a file could not be read past the cache
 	WrittenDirect   int64  `json:"written_direct_bytes"`
 	WrittenBuffered int64  `json:"written_buffered_bytes"`
-	WrittenReason   string `json:"written_reason,omitempty"` // likewise, of a file that is not small
+	// why a file of 1 MiB or more could not be written past the cache
+	WrittenReason string `json:"written_reason,omitempty"`
 }
 
 func filePaths(read vfs.ReadReceipt, written vfs.WriteReceipt) FilePaths {
@@ -27,19 +28,19 @@ func filePaths(read vfs.ReadReceipt, written vfs.WriteReceipt) FilePaths {
 		}
 		return err.Error()
 	}
-	return FilePaths{read.Direct, read.Cached, read.Buffered, reason(read.Why), written.Direct, written.Buffered, reason(written.Why)}
+	return FilePaths{read.Direct, read.Cached, read.Buffered, reason(read.Why), written.Direct, written.Buffered,
+		reason(written.Why)}
 }
 
-// Result says what a propagation did. Lists have one element for each hop of
-// the first operator, then each of the second, and so on.
+// Result says what a propagation did. Lists have one element for each hop of the first operator, then each of the
+// second, and so on.
 type Result struct {
 	Nodes     int64    `json:"nodes"`
 	Edges     int64    `json:"edges"`
 	Features  int      `json:"features"`
 	Operators []string `json:"operators"`
-	// ProductsPerHop and TruncationErrors have an element for each operator. The error of hop
-	// r of PPR and Heat is at most r times the truncation error, in the norm that series
-	// defines.
+	// ProductsPerHop and TruncationErrors have an element for each operator. The error of hop r of PPR and Heat is at
+	// most r times the truncation error, in the norm that series defines.
 	ProductsPerHop   []int     `json:"products_per_hop"`
 	TruncationErrors []float64 `json:"truncation_errors"`
 	OperatorHops     []int     `json:"operator_hops"` // hops of each operator
@@ -74,8 +75,8 @@ type Took struct {
 	AtLeast bool    // it took longer: a run that ended early, or another shard, is not counted
 }
 
-// TookOf reads how long the propagation of a store took. It is unknown where the file system keeps no attributes, and of
-// copies that were made without them.
+// TookOf reads how long the propagation of a store took. It is unknown where the file system keeps no attributes, and
+// of copies that were made without them.
 func TookOf(fsys vfs.FS, storeDir string) (t Took) {
 	text, err := fsys.Attribute(storeDir, secondsAttribute)
 	if err != nil {
@@ -86,4 +87,28 @@ func TookOf(fsys vfs.FS, storeDir string) (t Took) {
 		t = Took{seconds, more}
 	}
 	return t
+}
+
+// secondsAttribute is the attribute of a store's directory that says how long propagation took: a number of seconds,
+// and
+// moreTime where that is not all. It is no part of the store, whose bytes do not depend on time.
+const (
+	secondsAttribute = "propagation-seconds"
+	moreTime         = "+"
+)
+
+// recordTook records the time of a job that has published its store, or added to it. Where it cannot, nothing is lost
+// but
+// the figure.
+func (s *jobContext) recordTook(r *Result) {
+	t := Took{r.Seconds, r.Resumed || s.options.Shard.Count > 1}
+	if s.existing != nil {
+		before := TookOf(s.fsys, s.storeDir)
+		t.Seconds, t.AtLeast = t.Seconds+before.Seconds, t.AtLeast || before.AtLeast || before.Seconds == 0
+	}
+	text := strconv.FormatFloat(t.Seconds, 'g', 6, 64)
+	if t.AtLeast {
+		text += moreTime
+	}
+	_ = s.fsys.SetAttribute(s.storeDir, secondsAttribute, text)
 }

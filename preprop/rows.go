@@ -20,8 +20,7 @@ var regionOrder = []struct {
 	{format.SplitTest, format.RegionTest}, {format.SplitNone, format.RegionRest},
 }
 
-// stores tells, by the row table of the graph, whether the store has a row of node v, which is row i
-// of the table.
+// stores tells, by the row table of the graph, whether the store has a row of node v, which is row i of the table.
 func (o *Options) stores(t *format.RowTable, i, v int64) bool {
 	switch o.Rows {
 	case format.RowsAll:
@@ -33,11 +32,11 @@ func (o *Options) stores(t *format.RowTable, i, v int64) bool {
 	return labeled(t, i)
 }
 
-// storeRows chooses the nodes of a store, orders them by region of the split, train rows
-// by (format.TrainKey, node) and others by node, and makes the row table of the store. It
-// reads the row table of the graph three times, a chunk at a time. It calls fits with the
-// sizes of the regions and their sum before it allocates memory for the rows.
-func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(sizes []format.RegionSize, rows int64) error) (*format.RowTable, error) {
+// storeRows chooses the nodes of a store, orders them by region of the split, train rows by (format.TrainKey, node)
+// and others by node, and makes the row table of the store. It reads the row table of the graph three times, a chunk
+// at a time. It calls fits with the sizes of the regions and their sum before it allocates memory for the rows.
+func storeRows(ctx context.Context, graph *format.Dir, o *Options,
+	fits func(sizes []format.RegionSize, rows int64) error) (*format.RowTable, error) {
 	// each calls body with each row that the store has: its region, and its place in t.
 	each := func(body func(t *format.RowTable, i, v int64, region int)) error {
 		return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
@@ -114,7 +113,7 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options, fits func(siz
 	})
 }
 
-// copyRow copies row i of from, of width elements, to a row of to; nil columns stay nil.
+// copyRow copies row i of from to a row of to. Rows have width elements; nil columns stay nil.
 func copyRow[T any](to, from []T, width int, row, i int64) {
 	if from != nil {
 		w := int64(width)

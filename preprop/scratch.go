@@ -16,8 +16,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// scratchInStore is the folder of a store for the locks of shards and the records of the
-// job, and for scratch files unless Options.Scratch names another.
+// scratchInStore is the folder of a store for the locks of shards and the records of the job, and for scratch files
+// unless Options.Scratch names another.
 func scratchInStore(storeDir string) string {
 	return filepath.Join(storeDir, filepath.FromSlash(format.ScratchFolder))
 }
@@ -30,26 +30,24 @@ const (
 )
 
 func isRecord(name string) bool {
-	return name == scratchRecordName || strings.HasPrefix(name, startsPrefix) || strings.HasPrefix(name, doneColumnsPrefix)
+	return name == scratchRecordName || strings.HasPrefix(name, startsPrefix) ||
+		strings.HasPrefix(name, doneColumnsPrefix)
 }
 
-// scratchRecord is a file in scratchInStore that tells other processes of the job where its
-// scratch files are.
+// scratchRecord is a file in scratchInStore that tells other processes of the job where its scratch files are.
 type scratchRecord struct {
-	// Parent is Options.Scratch, without symbolic links, on the machine that began the job.
-	// Empty: the files are beside this record.
+	// Parent is Options.Scratch, without symbolic links, on the machine that began the job. Empty: the files are
+	// beside this record.
 	Parent string `json:"parent"`
-	// ID names the folder in Parent. It is a random number that the job draws when it begins,
-	// so that a job that starts anew, or makes the same store elsewhere, never takes another
-	// job's files for its own.
+	// ID names the folder in Parent. It is a random number that the job draws when it begins, so that a job that
+	// starts anew, or makes the same store elsewhere, never takes another job's files for its own.
 	ID string `json:"id"`
-	// Made tells that the folder was created. While it is false, the folder may or may not
-	// exist, and is created if it does not.
+	// Made tells that the folder was created. While it is false, the folder may or may not exist, and is created if
+	// it does not.
 	Made bool `json:"made"`
 }
 
-// folder is the folder of the scratch files, where parent is the name of Parent on this
-// machine.
+// folder is the folder of the scratch files, where parent is the name of Parent on this machine.
 func (p *scratchRecord) folder(parent string) string { return filepath.Join(parent, "hopfeed-"+p.ID) }
 
 // readScratchRecord reads the record of a store's job. It is nil if there is none.
@@ -61,7 +59,8 @@ func readScratchRecord(fsys vfs.FS, storeDir string) (*scratchRecord, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case errors.As(err, &damage):
-		damage.Reason = "the record of where the job's scratch files are is damaged (remove it: what these files have is then computed again)"
+		damage.Reason = "the record of where the job's scratch files are is damaged (remove it: what these files " +
+			"have is then computed again)"
 	}
 	return p, err
 }
@@ -70,8 +69,7 @@ func (p *scratchRecord) write(fsys vfs.FS, storeDir string) error {
 	return format.WriteRecord(fsys, filepath.Join(scratchInStore(storeDir), scratchRecordName), p)
 }
 
-// scratchParent is the name, on this machine, of the folder that the scratch folder is in,
-// or "" if scratch files are in the store.
+// scratchParent is the parent of the scratch folder, by its name on this machine; "" if scratch files are in the store.
 func (s *jobContext) scratchParent(p *scratchRecord) string {
 	switch {
 	case p == nil || p.Parent != "" && s.options.Scratch != "":
@@ -81,8 +79,8 @@ func (s *jobContext) scratchParent(p *scratchRecord) string {
 	}
 }
 
-// scratchFolder returns the folder for scratch files, which is the same for every process
-// of the job: the first one chooses and records it. The caller holds the lock of the job.
+// scratchFolder returns the folder for scratch files, which is the same for every process of the job: the first one
+// chooses and records it. The caller holds the lock of the job.
 func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 	inside, err := store.Scratch()
 	if err != nil {
@@ -108,7 +106,8 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 	}
 	if p.Parent == "" {
 		if s.options.Scratch != "" {
-			return "", fmt.Errorf("--scratch %s: %w: the unfinished job has its scratch files in the store, in %s (run without --scratch to go on, or with --force to start anew)",
+			return "", fmt.Errorf("--scratch %s: %w: the unfinished job has its scratch files in the store, in %s "+
+				"(run without --scratch to go on, or with --force to start anew)",
 				s.options.Scratch, ErrOptions, inside)
 		}
 		return inside, nil
@@ -118,7 +117,9 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 		if ours, err := folder.Ours(s.fsys, at, folder.LockName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		} else if !ours {
-			return "", fmt.Errorf("%s: %w: this folder does not have the scratch files of the unfinished job: the machine that began it wrote them to %s (set --scratch to the name that %s has on this machine; if the files are lost, start anew with --force)",
+			return "", fmt.Errorf("%s: %w: this folder does not have the scratch files of the unfinished job: the "+
+				"machine that began it wrote them to %s (set --scratch to the name that %s has on this machine; if "+
+				"the files are lost, start anew with --force)",
 				at, ErrOptions, p.folder(p.Parent), p.Parent)
 		}
 		return at, nil
@@ -131,15 +132,15 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 	return at, errors.Join(lock.Close(), p.write(s.fsys, s.storeDir))
 }
 
-// dropScratch removes the scratch folder of the job, if it is outside the store. It first
-// records that the folder is not there, so that another process creates it again. The
-// caller holds the lock of the job.
+// dropScratch removes the scratch folder of the job, if it is outside the store. It first records that the folder is
+// not there, so that another process creates it again. The caller holds the lock of the job.
 func (s *jobContext) dropScratch() error {
 	p, err := readScratchRecord(s.fsys, s.storeDir)
 	if err != nil || p == nil || p.Parent == "" {
 		return err
 	}
-	for _, parent := range []string{s.scratchParent(p), p.Parent} { // with Force, Options.Scratch may differ from the recorded one
+	// with Force, Options.Scratch may differ from the recorded one
+	for _, parent := range []string{s.scratchParent(p), p.Parent} {
 		at := p.folder(parent)
 		ours, err := folder.Ours(s.fsys, at, folder.LockName)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !ours {
@@ -155,7 +156,8 @@ func (s *jobContext) dropScratch() error {
 		return folder.Remove(s.fsys, at)
 	}
 	if p.Made {
-		s.options.Note(fmt.Sprintf("the scratch files of the replaced job are not visible on this machine, so they stay: remove %s on the machine that has it", p.folder(p.Parent)))
+		s.options.Note(fmt.Sprintf("the scratch files of the replaced job are not visible on this machine, so they "+
+			"stay: remove %s on the machine that has it", p.folder(p.Parent)))
 	}
 	return nil
 }
@@ -172,16 +174,16 @@ func (s *jobContext) recordedColumns() ([]product.ColumnRange, error) {
 	var out []product.ColumnRange
 	for _, e := range entries {
 		var c product.ColumnRange
-		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 && 0 <= c.First && c.First < c.End {
+		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 &&
+			0 <= c.First && c.First < c.End {
 			out = append(out, c)
 		}
 	}
 	return out, err
 }
 
-// checkRecordedColumns fails if shards have recorded columns as finished whose result files
-// this process does not see: if it sees another folder than they, the store would never be
-// assembled.
+// checkRecordedColumns fails if shards have recorded columns as finished whose result files this process does not
+// see: if it sees another folder than they, the store would never be assembled.
 func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.ColumnRange) error {
 	shares, err := s.recordedColumns()
 	if err != nil {
@@ -189,9 +191,33 @@ func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.Co
 	}
 	for _, rest := range unfinished {
 		for _, part := range product.Cover(rest, shares) {
-			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s (set --scratch to the same folder for all shards; if files were lost, run the shards of these columns again)",
+			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s "+
+				"(set --scratch to the same folder for all shards; if files were lost, run the shards of these "+
+				"columns again)",
 				s.storeDir, ErrUnseen, part.ColumnRange, j.Scratch)
 		}
 	}
 	return nil
+}
+
+// startsRecord is a scratch file of each shard that counts the starts of its job which saved nothing.
+type startsRecord struct {
+	Starts   int    `json:"starts"`
+	Progress uint32 `json:"progress"` // engine.Job.FinishedSum at the last start
+}
+
+// countStart counts a start of the job. So the next process can tell that one which was killed saved nothing. It
+// returns how many starts just before this one saved nothing, and whether there were starts before.
+func (s *jobContext) countStart(j *engine.Job) (noProgress int, before bool, err error) {
+	path := filepath.Join(j.Scratch, startsPrefix+j.Process+folder.Suffix)
+	var last startsRecord
+	err = format.ReadRecord(s.fsys, path, &last)
+	if before = err == nil; !before && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, format.ErrCorrupt) {
+		return 0, false, err
+	}
+	now := j.FinishedSum()
+	if before && last.Progress == now {
+		noProgress = last.Starts
+	}
+	return noProgress, before, format.WriteRecord(s.fsys, path, startsRecord{noProgress + 1, now})
 }

@@ -68,7 +68,8 @@ func TestShardsThatSeeTheStoreByAnotherPathAssembleIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "mounted-store", o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "set --scratch to the name") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "mounted-store", o); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "set --scratch to the name") {
 		t.Errorf("scratch files by the old path: %v", err)
 	}
 	o.Scratch = "mounted-scratch"
@@ -77,7 +78,8 @@ func TestShardsThatSeeTheStoreByAnotherPathAssembleIt(t *testing.T) {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	r, err := Propagate(context.Background(), fsys, "graph", "mounted-store", o)
-	if err != nil || !r.Complete || !sameFiles(files(t, fsys, "mounted-store"), want) || len(files(t, fsys, o.Scratch)) > 0 {
+	if err != nil || !r.Complete || !sameFiles(files(t, fsys, "mounted-store"), want) ||
+		len(files(t, fsys, o.Scratch)) > 0 {
 		t.Errorf("by the new one: %+v, %v, or another store", r, err)
 	}
 }
@@ -90,7 +92,8 @@ func TestTwoJobsOfOneKindDoNotShareScratchFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, store := range []string{"store", "second"} {
-		if r, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil || !r.Complete || !sameFiles(files(t, fsys, store), want) {
+		if r, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil || !r.Complete ||
+			!sameFiles(files(t, fsys, store), want) {
 			t.Errorf("%s: %+v, %v, or another store", store, r, err)
 		}
 	}
@@ -100,7 +103,8 @@ func TestAJobThatStartsAnewUsesNoOldPiecesAndLeavesNone(t *testing.T) {
 	for _, scratch := range []string{"", "scratch", "other"} {
 		fsys, o, want := halfDone(t, "store", "scratch")
 		o.Shard, o.Force, o.Scratch = Shard{}, true, scratch
-		o.MemoryBytes = least(t, vfsWithout(t, fsys, "store"), Options{Hops: 1, Operators: AllOperators[:1], Threads: 1})
+		o.MemoryBytes = least(t, vfsWithout(t, fsys, "store"),
+			Options{Hops: 1, Operators: AllOperators[:1], Threads: 1})
 		r, err := Propagate(context.Background(), fsys, "graph", "store", o)
 		if err != nil || r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
 			t.Errorf("with scratch files in %q: %+v, %v, or another store", scratch, r, err)
@@ -120,11 +124,13 @@ func TestAShardThatCannotSeeWhatOthersHaveDoneFails(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrUnseen) || !strings.Contains(err.Error(), "columns 0 to 1 are finished") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrUnseen) ||
+		!strings.Contains(err.Error(), "columns 0 to 1 are finished") {
 		t.Errorf("the last shard: %v", err)
 	}
 	o.Shard.Index = 0
-	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.Complete || !sameFiles(files(t, fsys, "store"), want) {
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.Complete ||
+		!sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("the first one again: %+v, %v, or another store", r, err)
 	}
 }
@@ -162,7 +168,8 @@ func TestAWholeJobAndShardsKeepEachOtherAway(t *testing.T) {
 		}
 		defer lock.Close()
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "a propagation without --shard is running") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) ||
+		!strings.Contains(err.Error(), "a propagation without --shard is running") {
 		t.Errorf("a shard beside a whole job: %v", err)
 	}
 }

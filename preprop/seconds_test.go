@@ -9,7 +9,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// TestAStoreSaysHowLongItsPropagationTook makes a store, adds to it, does nothing, starts over, and goes on with a job that
+// TestAStoreSaysHowLongItsPropagationTook makes a store, adds to it, does nothing, starts over, and goes on with a
+// job that
 // ended early.
 func TestAStoreSaysHowLongItsPropagationTook(t *testing.T) {
 	fsys := vfs.NewMem()
@@ -41,7 +42,8 @@ func TestAStoreSaysHowLongItsPropagationTook(t *testing.T) {
 	if anew.AtLeast || anew.Seconds > 1.001*r.Seconds {
 		t.Errorf("%+v of a job of %v s that started over", anew, r.Seconds)
 	}
-	if _, err := Propagate(context.Background(), refusing{fsys, "hop-2"}, "graph", "unfinished", Options{Hops: 3, Operators: AllOperators[:1], Rows: format.RowsAll}); !errors.Is(err, ErrUnfinished) {
+	if _, err := Propagate(context.Background(), refusing{fsys, "hop-2"}, "graph", "unfinished",
+		Options{Hops: 3, Operators: AllOperators[:1], Rows: format.RowsAll}); !errors.Is(err, ErrUnfinished) {
 		t.Fatal(err)
 	}
 	if resumed, r := propagate(fsys, "unfinished", Options{Hops: 3}); !resumed.AtLeast || !r.Resumed {

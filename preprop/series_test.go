@@ -16,7 +16,8 @@ import (
 
 // SomeSeries has both series on all graphs, with 1 to 56 products a hop.
 var SomeSeries = []operator.Operator{
-	{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: 0.15, Tolerance: operator.DefaultTolerance},
+	{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: 0.15,
+		Tolerance: operator.DefaultTolerance},
 	{Name: operator.PPR, Graph: operator.Reverse, NoLoops: true, Parameter: 0.4, Tolerance: 0.01},
 	{Name: operator.PPR, Graph: operator.Undirected, NoLoops: false, Parameter: 0.9, Tolerance: 0.05},
 	{Name: operator.PPR, Graph: operator.Undirected, NoLoops: true, Parameter: 0.6, Tolerance: 0.1},
@@ -25,8 +26,7 @@ var SomeSeries = []operator.Operator{
 	{Name: operator.Heat, Graph: operator.Undirected, NoLoops: false, Parameter: 1, Tolerance: 0.001},
 }
 
-// applyOperator makes dst from src by the documented arithmetic, on top of that
-// of Sym.
+// applyOperator makes dst from src by the documented arithmetic, on top of that of Sym.
 func applyOperator(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *product.Matrix) {
 	t.Helper()
 	theta := o.Series().Theta
@@ -39,7 +39,8 @@ func applyOperator(t *testing.T, csc *format.CSC, o operator.Operator, dst, src 
 	nodes := int(csc.Nodes())
 	x := make([]float32, nodes*src.Features)
 	dtype.Decode(x, src.Buf.Bytes(), src.DType)
-	in, out := fillMatrix(t, nodes, src.Features, format.Float32, x), fillMatrix(t, nodes, src.Features, format.Float32, nil)
+	in, out := fillMatrix(t, nodes, src.Features, format.Float32, x),
+		fillMatrix(t, nodes, src.Features, format.Float32, nil)
 	p := prepare(t, csc, operator.Operator{Name: operator.Sym, Graph: o.Graph, NoLoops: o.NoLoops}, 1)
 	last := len(theta) - 1
 	for k := last - 1; k >= 0; k-- {
@@ -58,8 +59,7 @@ func applyOperator(t *testing.T, csc *format.CSC, o operator.Operator, dst, src 
 	dtype.Encode(dst.Buf.Bytes(), dtype.Float32s(in.Buf.Bytes()), dst.DType)
 }
 
-// reference is the coefficients of a series from its definition, and what those
-// from index k on add up to.
+// reference is the coefficients of a series from its definition, and what those from index k on add up to.
 func reference(o operator.Operator) (theta, rest []float64) {
 	n := 60000
 	theta, rest = make([]float64, n), make([]float64, n+1)
@@ -81,10 +81,12 @@ func TestSeriesAreCutOffAsSoonAsTheToleranceAllows(t *testing.T) {
 	operators := slices.Clone(SomeSeries)
 	for _, tolerance := range []float64{1e-7, 1e-5, 1e-3, 0.1} {
 		for _, alpha := range []float64{0.001, 0.05, 0.15, 0.999} {
-			operators = append(operators, operator.Operator{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: alpha, Tolerance: tolerance})
+			operators = append(operators, operator.Operator{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false,
+				Parameter: alpha, Tolerance: tolerance})
 		}
 		for _, time := range []float64{0.001, 1, 5, 30, 100} {
-			operators = append(operators, operator.Operator{Name: operator.Heat, Graph: operator.AsGiven, NoLoops: false, Parameter: time, Tolerance: tolerance})
+			operators = append(operators, operator.Operator{Name: operator.Heat, Graph: operator.AsGiven,
+				NoLoops: false, Parameter: time, Tolerance: tolerance})
 		}
 	}
 	for _, o := range operators {
@@ -122,7 +124,8 @@ func propagateGraph(t *testing.T, g *testGraph, o operator.Operator, hops int) [
 	t.Helper()
 	fsys := vfs.NewMem()
 	g.Write(t, fsys, "graph")
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: hops, Operators: []operator.Operator{o}, Rows: format.RowsAll, Threads: 2}); err != nil {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store",
+		Options{Hops: hops, Operators: []operator.Operator{o}, Rows: format.RowsAll, Threads: 2}); err != nil {
 		t.Fatal(err)
 	}
 	store, err := format.OpenStore(fsys, "store")
@@ -186,7 +189,8 @@ func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 				want, magnitude = apply(want), apply(magnitude)
 				for i := range want {
 					if math.Abs(float64(got[i])-want[i]) > 1e-5*magnitude[i] {
-						t.Fatalf("seed %d, %v, hop %d: node %d, column %d is %g, want %g", seed, o, r+1, i/features, i%features, got[i], want[i])
+						t.Fatalf("seed %d, %v, hop %d: node %d, column %d is %g, want %g", seed, o, r+1, i/features,
+							i%features, got[i], want[i])
 					}
 				}
 			}
@@ -201,7 +205,8 @@ func TestCuttingOffASeriesCostsNoMoreThanIsStated(t *testing.T) {
 		for _, name := range []string{operator.PPR, operator.Heat} {
 			for _, graph := range []string{operator.AsGiven, operator.Undirected} {
 				for _, tolerance := range []float64{0.1, 0.01} {
-					o := operator.Operator{Name: name, Graph: graph, NoLoops: true, Parameter: map[string]float64{operator.PPR: 0.15, operator.Heat: 3}[name], Tolerance: tolerance}
+					o := operator.Operator{Name: name, Graph: graph, NoLoops: true,
+						Parameter: map[string]float64{operator.PPR: 0.15, operator.Heat: 3}[name], Tolerance: tolerance}
 					b := denseMatrix(nodes, weights(g), o.Base())
 					degree := make([]float64, nodes)
 					for _, e := range edgesOf(graph, weights(g)) {
@@ -243,12 +248,14 @@ func TestCuttingOffASeriesCostsNoMoreThanIsStated(t *testing.T) {
 							ofX, euclideanX := norms(x, j)
 							worst = max(worst, weighted/ofX/limit)
 							if weighted > limit*ofX || graph == operator.Undirected && euclidean > limit*euclideanX {
-								t.Errorf("seed %d, %v, hop %d: off by %g and %g, of norms %g and %g", seed, o, r+1, weighted, euclidean, ofX, euclideanX)
+								t.Errorf("seed %d, %v, hop %d: off by %g and %g, of norms %g and %g", seed, o, r+1,
+									weighted, euclidean, ofX, euclideanX)
 							}
 						}
 						for i := range want {
 							if degree[i/features] == 0 && math.Abs(float64(got[i])-want[i]) > 1e-6*math.Abs(want[i]) {
-								t.Errorf("seed %d, %v, hop %d: node %d has no degree, and is %g, want %g", seed, o, r+1, i/features, got[i], want[i])
+								t.Errorf("seed %d, %v, hop %d: node %d has no degree, and is %g, want %g", seed, o, r+1,
+									i/features, got[i], want[i])
 							}
 						}
 					}
@@ -286,10 +293,11 @@ func TestSeriesOfSmallGraphs(t *testing.T) {
 		{"a loop alone", "ppr:alpha=0.5", 1, nil, []float32{1}, []float32{1 - 1.0/(1<<14)}},
 		{"nothing to hear of", "ppr:alpha=0.25:noloops", 1, nil, []float32{3}, []float32{0.75}},
 		{"two nodes", "ppr:alpha=0.5:noloops:tolerance=0.1", 2, swap, []float32{16, 0}, []float32{8 + 2, 4 + 1}},
-		{"one node has no degree, and is none's", "ppr:alpha=0.5:noloops:tolerance=0.1", 2, []edge{{0, 1, 1}}, []float32{16, 32}, []float32{8, 16}},
+		{"one node has no degree, and is none's", "ppr:alpha=0.5:noloops:tolerance=0.1", 2, []edge{{0, 1, 1}},
+			[]float32{16, 32}, []float32{8, 16}},
 		{
-			// In units of x/16, 2 * 2^24 + 1.75 is 2^25, 4 * 1.75 more is 2^25 + 8, and
-			// 8 * 2^24 more ties to 2^27 + 2^25. Exactly it would be nearer to 16 more.
+			// In units of x/16, 2 * 2^24 + 1.75 is 2^25, 4 * 1.75 more is 2^25 + 8, and 8 * 2^24 more ties to 2^27 +
+			// 2^25. Exactly it would be nearer to 16 more.
 			"sums are rounded, the last terms first", "ppr:alpha=0.5:noloops:tolerance=0.1", 2, swap,
 			[]float32{1 << 28, 16 * 1.75}, []float32{1<<27 + 1<<25, 5<<24 + 16},
 		},
@@ -317,7 +325,8 @@ func TestAPlanSaysWhatSeriesCost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := Propagate(context.Background(), fsys, "graph", "store", Options{Hops: 3, Operators: operators, DryRun: true})
+	plan, err := Propagate(context.Background(), fsys, "graph", "store",
+		Options{Hops: 3, Operators: operators, DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}

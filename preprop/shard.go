@@ -16,15 +16,14 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Shards share the directory of a store. Each holds the lock of the job for a moment when
-// it starts, and again when it has finished, to see whether all columns are there; if they
-// are, it keeps the lock, assembles the matrices and publishes the store. In between it
-// holds a lock of its own.
+// Shards share the directory of a store. Each holds the lock of the job for a moment when it starts, and again when
+// it has finished, to see whether all columns are there; if they are, it keeps the lock, assembles the matrices and
+// publishes the store. In between it holds a lock of its own.
 
 const lockSuffix = folder.LockSuffix
 
-// unshardedLock is held, beside the lock of the job, by a job without shards. A shard that
-// finds it held fails at once instead of waiting.
+// unshardedLock is held, beside the lock of the job, by a job without shards. A shard that finds it held fails at
+// once instead of waiting.
 const unshardedLock = "whole" + lockSuffix
 
 // name is part of the names of the shard's lock and records.
@@ -51,15 +50,15 @@ func runningShards(fsys vfs.FS, scratch string) ([]string, error) {
 	return out, err
 }
 
-// How long a shard waits for the lock of the job. Shards hold it for a moment, except for
-// the first, which writes the rows, and the last, which assembles.
+// How long a shard waits for the lock of the job. Shards hold it for a moment, except for the first, which writes the
+// rows, and the last, which assembles.
 const (
 	startWait  = 10 * time.Minute
 	finishWait = 20 * time.Second
 )
 
-// createAsShard is create for a shard: while another process holds the lock of the job, it
-// waits, and fails with vfs.ErrLocked after the time most.
+// createAsShard is create for a shard: while another process holds the lock of the job, it waits, and fails with
+// vfs.ErrLocked after the time most.
 func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*format.Writer, error) {
 	pause := 5 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
@@ -68,7 +67,8 @@ func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*fo
 		if !errors.Is(err, vfs.ErrLocked) || errors.As(err, &busy) || waited > most {
 			return store, err
 		}
-		if whole, lockErr := s.fsys.Locked(filepath.Join(scratchInStore(s.storeDir), unshardedLock)); lockErr != nil || whole {
+		if whole, lockErr := s.fsys.Locked(filepath.Join(scratchInStore(s.storeDir), unshardedLock)); lockErr != nil ||
+			whole {
 			return nil, errors.Join(fmt.Errorf("a propagation without --shard is running: %w", err), lockErr)
 		}
 		select {
@@ -96,7 +96,8 @@ func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) err
 	}
 	lock, err := s.fsys.Lock(filepath.Join(folder, s.options.Shard.name()+lockSuffix))
 	if errors.Is(err, vfs.ErrLocked) {
-		err = fmt.Errorf("%s: shard %d of %d is running already: %w", s.storeDir, s.options.Shard.Index, s.options.Shard.Count, err)
+		err = fmt.Errorf("%s: shard %d of %d is running already: %w", s.storeDir, s.options.Shard.Index,
+			s.options.Shard.Count, err)
 	}
 	if err != nil {
 		return errors.Join(err, store.Suspend())

@@ -24,7 +24,7 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer graph.Close()
-	given, err := graph.OpenTopology(context.Background(), plan.StreamBlockBytes)
+	given, err := graph.OpenTopology(context.Background(), plan.StreamRangeBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,8 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 		t.Fatal(err)
 	}
 	make := func(index int) product.Topology {
-		j := &engine.Job{Settings: engine.Settings{Threads: 1, Process: Shard{index, 2}.name()}, Fsys: vfs.NewCount(fsys), Graph: graph, Plan: &Plan{}, Scratch: "scratch"}
+		j := &engine.Job{Settings: engine.Settings{Threads: 1, Process: Shard{index, 2}.name()},
+			Fsys: vfs.NewCount(fsys), Graph: graph, Plan: &Plan{}, Scratch: "scratch"}
 		made, err := j.Derive(context.Background(), &product.DiskTopology{TopologyFile: given}, operator.Reverse)
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +62,8 @@ func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Shard.Index = 1
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "shard 1-of-2") {
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) ||
+		!strings.Contains(err.Error(), "shard 1-of-2") {
 		t.Errorf("a third beside a half: %v", err)
 	}
 	if err := lock.Close(); err != nil {
@@ -86,7 +88,8 @@ func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 		for path, content := range files(t, fsys, ".") {
 			if strings.Contains(path, "result-") && strings.HasPrefix(path, "store/") == (folder == "") {
 				results++
-				left, err := fsys.Create(strings.Replace(path, "-0-", "-5-", 1)) // not committed: as a killed process leaves it
+				// not committed: as a killed process leaves it
+				left, err := fsys.Create(strings.Replace(path, "-0-", "-5-", 1))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +186,8 @@ func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *te
 			})
 		}
 		wg.Wait()
-		if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 || fsys.synced != 3 {
+		if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 ||
+			fsys.synced != 3 {
 			t.Errorf("at the end %v, meanwhile %v, synced %d times, %v", entries, fsys.seen, fsys.synced, err)
 		}
 	}

@@ -20,8 +20,8 @@ type Status struct {
 	Operators  string   `json:"operators"`  // of the unfinished job
 	Rows       int64    `json:"rows"`
 	Features   int      `json:"features"`
-	// The job's matrices, and how many of them are finished; the columns of all matrices
-	// together, and how many of them are finished, in the store or in result files.
+	// The job's matrices, and how many of them are finished; the columns of all matrices together, and how many of
+	// them are finished, in the store or in result files.
 	Matrices    int   `json:"matrices"`
 	Finished    int   `json:"finished"`
 	Columns     int64 `json:"columns"`
@@ -29,15 +29,15 @@ type Status struct {
 	Bytes       int64 `json:"bytes"` // on disk, scratch files included
 }
 
-// JobStatus tells how far the job of a store is. It takes no locks and changes nothing.
-// scratch is the name of Options.Scratch on this machine, if it differs from the recorded
-// one.
+// JobStatus tells how far the job of a store is. It takes no locks and changes nothing. scratch is the name of
+// Options.Scratch on this machine, if it differs from the recorded one.
 func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	job, err := format.JobStatus(fsys, storeDir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{Store: storeDir, Complete: job.Published, Unfinished: job.Unfinished, Running: job.Running, Bytes: job.Bytes, Shards: []string{}}
+	s := &Status{Store: storeDir, Complete: job.Published, Unfinished: job.Unfinished, Running: job.Running,
+		Bytes: job.Bytes, Shards: []string{}}
 	t, err := parseTarget(job.Text)
 	if !job.Unfinished || err != nil {
 		return s, nil // nothing more is known of a job that is no propagation

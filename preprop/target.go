@@ -1,11 +1,17 @@
 package preprop
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 // target is all that the bytes of a store depend on. Two jobs with the same target make the
@@ -42,7 +48,7 @@ func parseTarget(text string) (t target, err error) {
 	return t, err
 }
 
-// matrices are those of the store, as format.Dir lists them.
+// matrices lists the matrices of the store, as format.Dir does.
 func (t target) matrices() []format.MatrixID {
 	out := []format.MatrixID{format.Input}
 	for _, o := range t.Operators {
@@ -74,7 +80,8 @@ func (there target) differences(asked target) string {
 		}
 	}
 	if there.Graph != asked.Graph {
-		add("it was made of another graph, or the graph has changed: fingerprint", shortFingerprint(there.Graph), shortFingerprint(asked.Graph))
+		add("it was made of another graph, or the graph has changed: fingerprint", shortFingerprint(there.Graph),
+			shortFingerprint(asked.Graph))
 	}
 	add("operators", there.operators(), asked.operators())
 	add("--rows", there.Rows, asked.Rows)
@@ -88,3 +95,217 @@ func (there target) differences(asked target) string {
 
 // shortFingerprint is the beginning of a fingerprint.
 func shortFingerprint(fingerprint string) string { return fingerprint[:min(16, len(fingerprint))] }
+
+// errStoreChanged is returned when another process has published the store since this one looked at it.
+var errStoreChanged = errors.New("the store has changed meanwhile")
+
+// openExisting opens the store as s.existing, if there is a complete one.
+func (s *jobContext) openExisting() error {
+	d, err := format.OpenAny(s.fsys, s.storeDir)
+	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
+		return nil // creating the store fails if there is anything else
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", format.ErrExists, err)
+	}
+	if d.Manifest.Kind != format.KindStore {
+		return errors.Join(fmt.Errorf("%s: %w, and is a %s, not a hop store (give another directory)", s.storeDir,
+			format.ErrExists, d.Manifest.Kind), d.Close())
+	}
+	s.existing = d
+	return nil
+}
+
+// checkUnchanged fails if the store is not the version that openExisting opened.
+func (s *jobContext) checkUnchanged() error {
+	d, err := format.OpenAny(s.fsys, s.storeDir)
+	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
+		return nil // there is none, and none was removed: complete stores stay
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if s.existing == nil || d.Manifest.CRC32C != s.existing.Manifest.CRC32C {
+		return errStoreChanged
+	}
+	return nil
+}
+
+// grow sets the target of s to all that the existing store has, and the hops and operators that o asks for. All else
+// that o asks for must be as in the store.
+func (s *jobContext) grow(o Options) error {
+	m := &s.existing.Manifest
+	s.layout = s.existing.Layout()
+	there := targetOf(m)
+	if o.Rows == "" {
+		o.Rows = m.RowSet
+	}
+	if o.DType == 0 {
+		o.DType = s.layout.DType
+	}
+	if o.Defaulted.Split {
+		o.Split = m.Split
+	}
+	if o.Defaulted.Seed {
+		o.Seed = m.Seed
+	}
+	if o.Nodes != nil {
+		return fmt.Errorf("%s: %w: nodes can be chosen for a new store only (give another directory)", s.storeDir,
+			format.ErrExists)
+	}
+	asked, err := askedOperators(m.Operators, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
+	}
+	s.target = there
+	s.target.Operators = slices.Clone(m.Operators)
+	for _, a := range asked {
+		if at := slices.IndexFunc(s.target.Operators, hasName(a.Name)); at < 0 {
+			s.target.Operators = append(s.target.Operators, a)
+		} else if have := &s.target.Operators[at]; a.Hops > have.Hops {
+			have.Hops = a.Hops
+		}
+	}
+	if err := s.askFor(&o, s.target.Operators); err != nil {
+		return err
+	}
+	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
+	}
+	slices.SortFunc(s.target.Operators, func(a, b format.Operator) int { // as s.o.Operators are
+		return slices.IndexFunc(s.options.Operators, hasSpelling(a.Name)) - slices.IndexFunc(s.options.Operators,
+			hasSpelling(b.Name))
+	})
+	other := there
+	other.Graph, other.Rows, other.Split, other.Seed, other.DType = s.graph.Manifest.Fingerprint, s.options.Rows,
+		s.options.Split, s.options.Seed, s.options.DType.String()
+	if o.ChunkRows > 0 {
+		var sizes []format.RegionSize
+		for _, r := range s.layout.Regions {
+			sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+		}
+		other.ChunkRows = format.NewLayout(sizes, o.ChunkRows, s.layout.Features, s.options.DType).ChunkRows
+	}
+	if difference := there.differences(other); difference != "" {
+		return fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
+			s.storeDir, format.ErrExists, difference)
+	}
+	s.options.ChunkRows = m.ChunkRows
+	s.beyond = beyond(s.target.Operators, asked)
+	return nil
+}
+
+// askFor makes o ask for the operators and hops of a store.
+func (s *jobContext) askFor(o *Options, all []format.Operator) error {
+	o.Operators, o.Hops = nil, 0
+	for _, one := range all {
+		parsed, err := operator.Parse(one.Name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.storeDir, err)
+		}
+		o.Operators, o.Hops = append(o.Operators, parsed), max(o.Hops, one.Hops)
+	}
+	return nil
+}
+
+func hasName(name string) func(format.Operator) bool {
+	return func(o format.Operator) bool { return o.Name == name }
+}
+
+func hasSpelling(name string) func(operator.Operator) bool {
+	return func(o operator.Operator) bool { return o.String() == name }
+}
+
+// askedOperators returns the operators and hops that o asks for. there lists what the store has. Where o.Hops is left
+// to the default, an operator gets as many hops as it has, and a new one as many as any other has.
+func askedOperators(there []format.Operator, o Options) ([]format.Operator, error) {
+	if o.Hops < 0 || o.Hops > format.MaxHops {
+		return nil, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
+	}
+	if o.Hops == 0 && !o.Defaulted.Hops {
+		return nil, nil
+	}
+	most := 0
+	for _, t := range there {
+		most = max(most, t.Hops)
+	}
+	if most == 0 {
+		most = o.Hops
+	}
+	var asked []format.Operator
+	if o.Defaulted.Operators && len(there) > 0 {
+		asked = slices.Clone(there)
+	} else {
+		for _, operator := range o.Operators {
+			a := format.Operator{Name: operator.String(), Hops: most}
+			if slices.ContainsFunc(asked, hasName(a.Name)) {
+				return nil, fmt.Errorf("operator %q is listed twice", operator)
+			}
+			if at := slices.IndexFunc(there, hasName(a.Name)); at >= 0 {
+				a.Hops = there[at].Hops
+			}
+			asked = append(asked, a)
+		}
+	}
+	if !o.Defaulted.Hops {
+		for i := range asked {
+			asked[i].Hops = o.Hops
+		}
+	}
+	if len(asked) == 0 && o.Hops > 0 && !o.Defaulted.Hops {
+		return nil, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
+	}
+	return asked, nil
+}
+
+// beyond lists the hops in all that are not in asked.
+func beyond(all, asked []format.Operator) []string {
+	out := []string{}
+	for _, o := range all {
+		from := 1
+		if at := slices.IndexFunc(asked, hasName(o.Name)); at >= 0 {
+			from = asked[at].Hops + 1
+		}
+		switch {
+		case from < o.Hops:
+			out = append(out, fmt.Sprintf("%s hops %d to %d", o.Name, from, o.Hops))
+		case from == o.Hops:
+			out = append(out, fmt.Sprintf("%s hop %d", o.Name, from))
+		}
+	}
+	return out
+}
+
+// addsHops tells whether the target has hops that the existing store lacks.
+func (s *jobContext) addsHops() bool {
+	return slices.ContainsFunc(s.target.Operators, func(o format.Operator) bool {
+		return !slices.Contains(s.existing.Manifest.Operators, o)
+	})
+}
+
+// startFromStore lets a sequence start from the last hop that the existing store has, if that store has all rows.
+func (s *jobContext) startFromStore(c *engine.HopSequence) error {
+	m := &s.existing.Manifest
+	if m.Rows < m.Nodes {
+		return nil
+	}
+	for _, o := range m.Operators {
+		if o.Name != c.Operator.String() || o.Hops == 0 {
+			continue
+		}
+		stored, err := s.existing.Matrix(format.MatrixID{Operator: o.Name, Hop: o.Hops})
+		if err != nil {
+			return err
+		}
+		c.From = o.Hops
+		c.Input = &engine.Input{Matrix: stored, Path: s.storeDir, Nodes: s.nodes, DType: s.options.DType}
+	}
+	return nil
+}
+
+// loadNodes reads the node of each row of the existing store.
+func (s *jobContext) loadNodes(ctx context.Context) error {
+	s.nodes = make([]uint32, s.existing.Manifest.Rows)
+	return s.existing.VisitRows(ctx, func(t *format.RowTable, first int64) { copy(s.nodes[first:], t.NodeID) })
+}

@@ -32,7 +32,7 @@ func derived(t *testing.T, given product.Topology, graph string, room int64, thr
 	if given.Weighted() {
 		out.Weights = []float32{}
 	}
-	err := product.Derive(context.Background(), given, graph, room, threads, func(b *format.Block) error {
+	err := product.Derive(context.Background(), given, graph, room, threads, func(b *format.NodeRange) error {
 		if b.First != out.Nodes() {
 			t.Fatalf("a block from node %d on, after %d nodes", b.First, out.Nodes())
 		}
@@ -50,7 +50,8 @@ func derived(t *testing.T, given product.Topology, graph string, room int64, thr
 }
 
 func equalCSC(a, b *format.CSC) bool {
-	return slices.Equal(a.Offsets, b.Offsets) && slices.Equal(a.Neighbors, b.Neighbors) && slices.Equal(a.Weights, b.Weights)
+	return slices.Equal(a.Offsets, b.Offsets) && slices.Equal(a.Neighbors, b.Neighbors) &&
+		slices.Equal(a.Weights, b.Weights)
 }
 
 func TestEdgesTurnedRoundAndInBothDirections(t *testing.T) {
@@ -86,10 +87,12 @@ func TestEdgesTurnedRoundAndInBothDirections(t *testing.T) {
 	} {
 		for _, weighted := range []bool{false, true} {
 			given := makeCSC(c.nodes, c.edges, weighted)
-			if got, want := graphOf(t, given, operator.Reverse, 2).CSC, makeCSC(c.nodes, c.reverse, weighted); !equalCSC(got, want) {
+			if got, want := graphOf(t, given, operator.Reverse, 2).CSC,
+				makeCSC(c.nodes, c.reverse, weighted); !equalCSC(got, want) {
 				t.Errorf("%s, weighted %v: reverse is %v, want %v", c.name, weighted, got, want)
 			}
-			if got, want := graphOf(t, given, operator.Undirected, 2).CSC, makeCSC(c.nodes, c.undirected, weighted); !equalCSC(got, want) {
+			if got, want := graphOf(t, given, operator.Undirected, 2).CSC,
+				makeCSC(c.nodes, c.undirected, weighted); !equalCSC(got, want) {
 				t.Errorf("%s, weighted %v: undirected is %v, want %v", c.name, weighted, got, want)
 			}
 		}
@@ -102,8 +105,9 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 		edges := randomEdges(rand.New(rand.NewPCG(seed, 4)), nodes)
 		csc := makeCSC(nodes, edges, seed == 1)
 		fsys := vfs.NewMem()
-		(&testGraph{nodes: nodes, features: 1, edges: edges, weighted: seed == 1, x: make([]float32, nodes), DType: format.Float32,
-			rows: format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).Write(t, fsys, "graph")
+		(&testGraph{nodes: nodes, features: 1, edges: edges, weighted: seed == 1, x: make([]float32, nodes),
+			DType: format.Float32,
+			rows:  format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).Write(t, fsys, "graph")
 		graph, err := format.OpenGraph(fsys, "graph")
 		if err != nil {
 			t.Fatal(err)
@@ -114,22 +118,26 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		for _, given := range []product.Topology{&product.MemoryTopology{CSC: csc, Free: csc.Close}, &product.DiskTopology{TopologyFile: file}} {
+		for _, given := range []product.Topology{&product.MemoryTopology{CSC: csc, Free: csc.Close},
+			&product.DiskTopology{TopologyFile: file}} {
 			for _, threads := range []int{1, 2, 8} {
 				for _, room := range []int64{1, 5000, 1 << 30} {
 					if room == 1 && threads > 1 {
 						continue // a pass for each node
 					}
 					for _, graph := range operator.GraphFlags {
-						if !equalCSC(derived(t, given, graph, room, threads).CSC, makeCSC(nodes, edgesOf(graph, edges), seed == 1)) {
-							t.Errorf("seed %d, %d threads, room %d, %T: %s is not what its edges make", seed, threads, room, given, graph)
+						if !equalCSC(derived(t, given, graph, room, threads).CSC,
+							makeCSC(nodes, edgesOf(graph, edges), seed == 1)) {
+							t.Errorf("seed %d, %d threads, room %d, %T: %s is not what its edges make", seed, threads,
+								room, given, graph)
 						}
 					}
 				}
 			}
 		}
 		both := graphOf(t, csc, operator.Undirected, 2).CSC
-		if !equalCSC(graphOf(t, both, operator.Undirected, 2).CSC, both) || !equalCSC(graphOf(t, both, operator.Reverse, 2).CSC, both) {
+		if !equalCSC(graphOf(t, both, operator.Undirected, 2).CSC, both) ||
+			!equalCSC(graphOf(t, both, operator.Reverse, 2).CSC, both) {
 			t.Errorf("seed %d: what is undirected does not stay as it is", seed)
 		}
 	}
@@ -141,7 +149,7 @@ func TestBlocksInOrderCoverTheNodesAskedFor(t *testing.T) {
 	given := &product.MemoryTopology{CSC: csc, Free: csc.Close}
 	for _, r := range [][2]int64{{0, nodes}, {0, 0}, {17, 18}, {100, 400}, {nodes, nodes}} {
 		at := r[0]
-		err := given.InOrder(context.Background(), r[0], r[1], func(b *format.Block) error {
+		err := given.InOrder(context.Background(), r[0], r[1], func(b *format.NodeRange) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				if v != at || !slices.Equal(b.In(v), csc.In(v)) {
 					t.Fatalf("%v: node %d after %d, with %v", r, v, at, b.In(v))
@@ -160,7 +168,8 @@ func TestACancelledDerivationEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	given := makeCSC(2, nil, false)
-	err := product.Derive(ctx, &product.MemoryTopology{CSC: given, Free: given.Close}, operator.Undirected, 1<<20, 1, func(*format.Block) error { return nil })
+	err := product.Derive(ctx, &product.MemoryTopology{CSC: given, Free: given.Close}, operator.Undirected, 1<<20, 1,
+		func(*format.NodeRange) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -174,7 +183,7 @@ func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, b := range []format.Block{
+			for _, b := range []format.NodeRange{
 				{First: 0, Offsets: []int64{7, 9, 10}, Neighbors: []uint32{0, 2, 1}, Weights: []float32{1, 2, 3}},
 				{First: 2, Offsets: []int64{0, 2}, Neighbors: []uint32{0, 1}, Weights: []float32{4, 5}},
 			} {
@@ -193,7 +202,8 @@ func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), "topology.scratch") && !strings.Contains(err.Error(), "topology-weights.scratch") {
+			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), "topology.scratch") &&
+				!strings.Contains(err.Error(), "topology-weights.scratch") {
 				t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
 			}
 		}

@@ -96,8 +96,10 @@ func BenchmarkGemm(b *testing.B) {
 		name    string
 		product Product
 	}{
-		{"forward", Product{TransB: true, Rows: rows, Columns: width, Inner: width, Alpha: 1, A: x, AStride: width, B: w, BStride: width, C: y, CStride: width}},
-		{"weightgrad", Product{TransA: true, Rows: width, Columns: width, Inner: rows, Alpha: 1, A: y, AStride: width, B: x, BStride: width, C: w, CStride: width}},
+		{"forward", Product{TransB: true, Rows: rows, Columns: width, Inner: width, Alpha: 1, A: x, AStride: width,
+			B: w, BStride: width, C: y, CStride: width}},
+		{"weightgrad", Product{TransA: true, Rows: width, Columns: width, Inner: rows, Alpha: 1, A: y, AStride: width,
+			B: x, BStride: width, C: w, CStride: width}},
 	} {
 		for _, set := range available() {
 			b.Run(fmt.Sprintf("product=%s/set=%s", c.name, set.name), func(b *testing.B) {

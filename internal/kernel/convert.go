@@ -2,16 +2,15 @@ package kernel
 
 import "fmt"
 
-// ScaleFloat32 multiplies each row of a matrix, src, which has a row for each of
-// factors, by its factor:
+// ScaleFloat32 multiplies each row of a matrix, src, which has a row for each of factors, by its factor:
 //
 //	columns := len(src) / len(factors)
 //	for j, v := range src {
 //		dst[j] = factors[j/columns] * v
 //	}
 //
-// and tells whether all that it wrote is finite. With stream set it writes past
-// the caches where it can, which is faster for what is not read soon.
+// and tells whether all that it wrote is finite. With stream set it writes past the caches where it can, which is
+// faster for what is not read soon.
 func ScaleFloat32(dst, src, factors []float32, stream bool) (finite bool) {
 	return scale(active.scaleFloat32, portable.scaleFloat32, dst, src, factors, stream)
 }

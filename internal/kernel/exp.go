@@ -2,20 +2,20 @@ package kernel
 
 import "math"
 
-// The exponential function: e^x = 2^n e^r, where n is a whole number and |r| <= ln(2)/2. The constants are
-// those of _gen/exp.go too.
+// The exponential function: e^x = 2^n e^r, where n is a whole number and |r| <= ln(2)/2. The constants are those of
+// _gen/exp.go too.
 const (
 	expLeast = -104 // e^-104 is less than half of the smallest subnormal number,
 	expMost  = 89   // and e^89 more than the largest number
 	log2E    = float32(1.4426950408889634)
-	// expMagic is so large that to add a number rounds it to a whole one, and that subtracting the
-	// bits gives that as an integer.
+	// expMagic is so large that to add a number rounds it to a whole one, and that subtracting the bits gives that as
+	// an integer.
 	expMagic = float32(3 << 22)
 	// The sum of these is ln(2). The upper one has 15 bits, so its product with n is exact.
 	ln2Upper = float32(0x5.8b90p-3)
 	ln2Lower = float32(1.4286068203094173e-06)
-	// e^r is nearly 1 + r + r^2 (c2 + c3 r + ... + c6 r^4): these differ by less than 3.7e-9 of e^r
-	// (minimax, by Lawson's reweighted least squares).
+	// e^r is nearly 1 + r + r^2 (c2 + c3 r + ... + c6 r^4): these differ by less than 3.7e-9 of e^r (minimax, by
+	// Lawson's reweighted least squares).
 	expC2 = float32(0.4999999343201537)
 	expC3 = float32(0.16666520396697632)
 	expC4 = float32(0.041668390792069056)
@@ -23,7 +23,7 @@ const (
 	expC6 = float32(0.0013814541120983038)
 )
 
-// exp is e^x, of whose neighbours among float32 it is one, or it itself.
+// exp is e^x rounded to one of the two float32 next to it, or exact.
 func exp(x float32) float32 {
 	if x != x {
 		return x
@@ -48,8 +48,8 @@ func powerOf2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23
 // expSums is how many sums Exp has.
 const expSums = 16
 
-// Exp sets dst, which may be src and is at least as long, to the exponentials of numbers less another
-// one, and returns their sum:
+// Exp sets dst, which may be src and is at least as long, to the exponentials of numbers less another one, and
+// returns their sum:
 //
 //	var sums [16]float32
 //	for i, v := range src {
@@ -63,14 +63,13 @@ const expSums = 16
 //	}
 //	return sums[0]
 //
-// Each exponential differs by less than 1 ulp from the exact one of the rounded difference, also where
-// it is subnormal.
+// Each exponential differs by less than 1 ulp from the exact one of the rounded difference, also where it is
+// subnormal.
 func Exp(dst, src []float32, less float32) (sum float32) {
 	return active.exp(dst[:len(src)], src, less)
 }
 
-// Max is the largest of some numbers, or -Inf. Those that are NaN are passed over, and of 0 and -0 it may
-// be either:
+// Max is the largest of some numbers, or -Inf. NaN is skipped; for 0 and -0 the result may be either:
 //
 //	most := float32(math.Inf(-1))
 //	for _, v := range x {

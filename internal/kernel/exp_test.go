@@ -105,7 +105,8 @@ func TestExponentialsAreWithinAnUlp(t *testing.T) {
 			break
 		}
 	}
-	for _, x := range []float32{expLeast, expMost, 88.72284, -87.33655, -103.97208, 0, 1, -1, 0.34657359, -0.34657359, float32(math.Inf(1)), float32(math.Inf(-1))} {
+	for _, x := range []float32{expLeast, expMost, 88.72284, -87.33655, -103.97208, 0, 1, -1, 0.34657359, -0.34657359,
+		float32(math.Inf(1)), float32(math.Inf(-1))} {
 		for d := range uint32(2000) {
 			check(math.Float32bits(x) - 1000 + d)
 		}

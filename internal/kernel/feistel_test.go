@@ -46,7 +46,8 @@ func TestNumbersPassTheNetworkAsByThePlainLoop(t *testing.T) {
 							want = network(first+at, keys, a, shift)
 						}
 						if got != want {
-							t.Fatalf("%d numbers from %d on, %d half rounds on %d*2^%d: number %d becomes %d, want %d", count, first, len(keys), a, shift, i-guard, got, want)
+							t.Fatalf("%d numbers from %d on, %d half rounds on %d*2^%d: number %d becomes %d, want %d",
+								count, first, len(keys), a, shift, i-guard, got, want)
 						}
 					}
 				}

@@ -5,15 +5,14 @@ import (
 	"math/bits"
 )
 
-// How far ahead rows are fetched: enough for the memory to be busy, and no more than
-// a part of the second level of the caches holds.
+// How far ahead rows are fetched: enough for the memory to be busy, and no more than a part of the second level of
+// the caches holds.
 const (
 	gatherAheadRows  = 32
 	gatherAheadBytes = 64 << 10
 )
 
-// StreamBytes is about what a core's caches hold: from there on it pays to write past
-// them.
+// StreamBytes is about what a core's caches hold: from there on it pays to write past them.
 const StreamBytes = 2 << 20
 
 // minGatherBytes is the length of the shortest rows that are not copied one by one.
@@ -25,14 +24,15 @@ const minGatherBytes = 64
 //		copy(dst[i*dstStride:][:rowBytes], src[int(row)*srcStride:])
 //	}
 //
-// With stream they are written past the caches where the processor can: for what is
-// more than the caches of a core hold, which would else be read before it is written.
+// With stream they are written past the caches where the processor can: for what is more than the caches of a core
+// hold, which would else be read before it is written.
 func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, stream bool) {
 	if rowBytes == 0 || len(rows) == 0 {
 		return
 	}
 	if !rowFits(len(rows)-1, dstStride, rowBytes, len(dst)) {
-		panic(fmt.Sprintf("kernel: %d rows of %d bytes, %d bytes apart, to %d bytes", len(rows), rowBytes, dstStride, len(dst)))
+		panic(fmt.Sprintf("kernel: %d rows of %d bytes, %d bytes apart, to %d bytes", len(rows), rowBytes, dstStride,
+			len(dst)))
 	}
 	for i, row := range rows {
 		if !rowFits(int(row), srcStride, rowBytes, len(src)) {
@@ -43,7 +43,8 @@ func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, 
 	if rowBytes < minGatherBytes {
 		gather = portable.gather
 	}
-	gather(dst, dstStride, src, srcStride, rowBytes, rows, max(1, min(gatherAheadRows, gatherAheadBytes/rowBytes)), stream)
+	gather(dst, dstStride, src, srcStride, rowBytes, rows, max(1, min(gatherAheadRows, gatherAheadBytes/rowBytes)),
+		stream)
 }
 
 // rowFits tells whether a row lies in so many bytes, wherever its place would be.
@@ -52,8 +53,7 @@ func rowFits(row, stride, rowBytes, bytes int) bool {
 	return high == 0 && rowBytes <= bytes && at <= uint64(bytes-rowBytes)
 }
 
-// CopyPastCaches copies src to the start of dst, past the caches where the processor can: see
-// GatherRows.
+// CopyPastCaches copies src to the start of dst, past the caches where the processor can: see GatherRows.
 func CopyPastCaches(dst, src []byte) {
 	GatherRows(dst, len(src), src, len(src), len(src), firstRow[:], true)
 }

@@ -40,7 +40,8 @@ func TestGatherRowsIsThePlainLoop(t *testing.T) {
 							copy(m[0], bytes.Repeat([]byte{0xee}, len(want)))
 							GatherRows(m[0], dstStride, m[1], srcStride, rowBytes, rows, stream)
 							if !bytes.Equal(m[0], want) {
-								t.Errorf("%d rows of %d bytes, %d apart, at %d, stream %v: other bytes", n, rowBytes, srcStride, k, stream)
+								t.Errorf("%d rows of %d bytes, %d apart, at %d, stream %v: other bytes", n, rowBytes,
+									srcStride, k, stream)
 							}
 						}
 					}

@@ -6,21 +6,20 @@ import (
 )
 
 const (
-	// gemmInner is how many products are added up in registers before their sum is added to c. So
-	// long a part of a tile's rows of op(a) stays in the first level of the caches while the panels
-	// of op(b) pass by.
+	// gemmInner is how many products are added up in registers before their sum is added to c. So long a part of a
+	// tile's rows of op(a) stays in the first level of the caches while the panels of op(b) pass by.
 	gemmInner = 384
 	// gemmPacked is how many numbers are packed at a time at most.
 	gemmPacked = 1 << 20
-	// op(a) is packed where it is transposed, has gemmRows at most, and these are gemmApart or more
-	// numbers apart: those of a tile are then far from one another.
+	// op(a) is packed where it is transposed, has gemmRows at most, and these are gemmApart or more numbers apart:
+	// those of a tile are then far from one another.
 	gemmRows  = 1024
 	gemmApart = 128
-	// op(b) is not packed where it is not transposed, its rows are less than gemmApart numbers apart, and
-	// no more rows of op(a) than these are multiplied by it.
+	// op(b) is not packed where it is not transposed, its rows are less than gemmApart numbers apart, and no more
+	// rows of op(a) than these are multiplied by it.
 	gemmFewRows = 64
-	// gemmWork is about how many products are worth handing to another goroutine; to pack a number
-	// takes about as long as packWork of them.
+	// gemmWork is about how many products are worth handing to another goroutine; to pack a number takes about as
+	// long as packWork of them.
 	gemmWork = 1 << 20
 	packWork = 16
 	// gemmShares is how many parts each goroutine should find, so that all end at about the same time.
@@ -45,14 +44,14 @@ type gemmTile struct {
 	//		}
 	//	}
 	//
-	// but where beta is 0, c is not read. Of a and b it reads as many rows and columns as a whole
-	// tile has.
-	multiply func(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32)
+	// but where beta is 0, c is not read. It reads whole tiles of a and b, even if rows or columns are fewer.
+	multiply func(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int,
+		alpha, beta float32)
 }
 
-// Product is c = alpha * op(a) op(b) + beta * c, where op transposes if asked to: op(a) is
-// [Rows,Inner], op(b) [Inner,Columns] and c [Rows,Columns]. The rows of a matrix are a stride apart.
-// If Beta is 0, c is not read; if Alpha is 0, a and b are not. c overlaps neither.
+// Product is c = alpha * op(a) op(b) + beta * c, where op transposes if asked to: op(a) is [Rows,Inner], op(b)
+// [Inner,Columns] and c [Rows,Columns]. The rows of a matrix are a stride apart. If Beta is 0, c is not read; if
+// Alpha is 0, a and b are not. c overlaps neither.
 type Product struct {
 	TransA, TransB       bool
 	Rows, Columns, Inner int
@@ -66,7 +65,7 @@ type Product struct {
 	CStride              int
 }
 
-// Gemm computes products, one after another, in steps of which the parts may run at once:
+// Gemm computes products, one after another, in steps whose parts may run at once:
 //
 //	g.Begin(product, threads)
 //	for g.Next() {
@@ -74,16 +73,15 @@ type Product struct {
 //		// g.Multiply(i) for each i < g.Parts()
 //	}
 //
-// Sums go along the inner dimension, in blocks of fixed length. So a number of c depends on its row of
-// op(a) and its column of op(b) alone: not on where these lie, on the other rows and columns, or on
-// threads. AVX2 and AVX-512 give the same bits, as both fuse each product with the sum. The portable
-// implementation fuses where the compiler does.
+// Sums go along the inner dimension, in blocks of fixed length. So a number of c depends on its row of op(a) and its
+// column of op(b) alone: not on where these lie, on the other rows and columns, or on threads. AVX2 and AVX-512 give
+// the same bits, as both fuse each product with the sum. The portable implementation fuses where the compiler does.
 //
-// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
-// ACM TOMS 2008): op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in
-// registers, reads it in order. op(a), of which a tile has few rows, is read where it is, but for its
-// last rows, where they are fewer than a tile's, and mostly where it is transposed; and so is op(b),
-// but for its last columns, where few rows are multiplied by it. Memory is kept for the next product, 4 MiB at most.
+// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008):
+// op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in registers, reads it in order. A
+// tile has few rows of op(a), so op(a) is read in place, except for last rows that do not fill a tile, and mostly
+// except where it is transposed. op(b) is read in place too, except for its last columns, where few rows are
+// multiplied by it. Memory is kept for the next product, 4 MiB at most.
 type Gemm struct {
 	product Product
 	tile    gemmTile
@@ -108,8 +106,10 @@ func (p *Product) Check() {
 		if transposed {
 			rows, columns = columns, rows
 		}
-		if rows < 0 || columns < 0 || rows > 0 && columns > 0 && (stride < columns || !rowFits(rows-1, stride, columns, len(data))) {
-			panic(fmt.Sprintf("kernel: %s is [%d,%d], its rows %d apart, of %d numbers", name, rows, columns, stride, len(data)))
+		if rows < 0 || columns < 0 || rows > 0 && columns > 0 &&
+			(stride < columns || !rowFits(rows-1, stride, columns, len(data))) {
+			panic(fmt.Sprintf("kernel: %s is [%d,%d], its rows %d apart, of %d numbers", name, rows, columns, stride,
+				len(data)))
 		}
 	}
 	if p.Alpha != 0 {
@@ -128,10 +128,9 @@ func (g *Gemm) Begin(p Product, threads int) {
 	*g = Gemm{product: p, tile: active.gemm, threads: max(threads, 1), packed: g.packed}
 }
 
-// Next prepares the next step: as many columns of op(b), and as much of the inner dimension, as are
-// packed at a time. Packed are, block by block of the inner dimension, panels of columns; and behind
-// all of these, block by block, rows of op(a). At the end of the product Next forgets the matrices and
-// returns false.
+// Next prepares the next step: as many columns of op(b), and as much of the inner dimension, as are packed at a time.
+// Packed are, block by block of the inner dimension, panels of columns; and behind all of these, block by block, rows
+// of op(a). At the end of the product Next forgets the matrices and returns false.
 func (g *Gemm) Next() bool {
 	p, rows, width := &g.product, g.tile.rows, g.tile.columns
 	g.from += g.inner
@@ -171,8 +170,7 @@ func (g *Gemm) Next() bool {
 	return true
 }
 
-// room returns at least n numbers of memory from the start of a line of the caches on, as they happen
-// to be.
+// room returns at least n numbers of memory from the start of a line of the caches on, as they happen to be.
 func room(memory []float32, n int) []float32 {
 	if n <= len(memory) {
 		return memory
@@ -199,15 +197,17 @@ func (g *Gemm) Parts() int {
 
 func ceil(n, by int) int { return (n + by - 1) / by }
 
-// Pack packs part i: of a block, a share of the inner dimension. So rows that follow the inner
-// dimension are read as a whole.
+// Pack packs part i: of a block, a share of the inner dimension. So rows that follow the inner dimension are read as
+// a whole.
 func (g *Gemm) Pack(i int) {
 	p := &g.product
 	from, share := i/g.shares*gemmInner, i%g.shares
 	inner := min(gemmInner, g.inner-from)
 	lo, hi := share*inner/g.shares, (share+1)*inner/g.shares
-	pack(g.panel(from, inner, g.direct), g.tile.columns, inner, p.B, p.BStride, !p.TransB, g.from+from, lo, hi, g.first+g.direct*g.tile.columns, g.first+g.columns)
-	pack(g.rows[from*g.packedRows():], g.tile.rows, inner, p.A, p.AStride, p.TransA, g.from+from, lo, hi, g.inPlace, p.Rows)
+	pack(g.panel(from, inner, g.direct), g.tile.columns, inner, p.B, p.BStride, !p.TransB, g.from+from, lo, hi,
+		g.first+g.direct*g.tile.columns, g.first+g.columns)
+	pack(g.rows[from*g.packedRows():], g.tile.rows, inner, p.A, p.AStride, p.TransA, g.from+from, lo, hi, g.inPlace,
+		p.Rows)
 }
 
 // panel is where a panel of the block of length inner at from is packed.
@@ -257,8 +257,8 @@ func (g *Gemm) Multiply(i int) {
 	}
 }
 
-// pack packs numbers [first, end), from the places [lo, hi) of a block of the inner dimension, in panels
-// of so many numbers. The block starts at from and is inner long. In the first panel,
+// pack packs numbers [first, end), from the places [lo, hi) of a block of the inner dimension, in panels of so many
+// numbers. The block starts at from and is inner long. In the first panel,
 //
 //	dst[l*width+i] = x[(from+l)*stride+first+i] // or, where rows do not follow the inner dimension,
 //	dst[l*width+i] = x[(first+i)*stride+from+l]
@@ -284,7 +284,8 @@ func pack(dst []float32, width, inner int, x []float32, stride int, byInner bool
 }
 
 // gemm is gemmTile.multiply for tiles of 2 rows and 4 columns.
-func gemm(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32) {
+func gemm(c []float32, stride, rows, columns int, a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha,
+	beta float32) {
 	var s00, s01, s02, s03, s10, s11, s12, s13 float32
 	for l := range inner {
 		b := b[bInner*l:][:4]

@@ -37,7 +37,8 @@ const gemmGuard = 12345
 
 // someProduct makes a product of numbers around 1 whose rows are more apart than they are long. a and
 // b lie in memory that none can be read before, or behind.
-func someProduct(t *testing.T, seed uint64, transA, transB bool, rows, columns, inner int, alpha, beta float32) (p Product, padded []float32) {
+func someProduct(t *testing.T, seed uint64, transA, transB bool, rows, columns, inner int, alpha,
+	beta float32) (p Product, padded []float32) {
 	t.Helper()
 	matrix := func(seed uint64, transposed bool, rows, columns, gap int) ([]float32, int) {
 		if transposed {
@@ -145,11 +146,13 @@ func TestMatricesAreMultipliedAsByThePlainLoop(t *testing.T) {
 		}
 		for range cases {
 			check(pick([]int{0, 1, 2, rows - 1, rows, rows + 1, 2*rows - 1, 2 * rows, 2*rows + 1, 31, 53}, 3),
-				pick([]int{0, 1, 2, 7, 8, 9, 15, 16, 17, columns - 1, columns, columns + 1, 2*columns - 1, 2*columns + 3, 97}, 4),
+				pick([]int{0, 1, 2, 7, 8, 9, 15, 16, 17, columns - 1, columns, columns + 1, 2*columns - 1, 2*columns +
+					3, 97}, 4),
 				pick([]int{0, 1, 2, 3, 5, 17, 64, 101, gemmInner - 1, gemmInner, gemmInner + 1, 2*gemmInner + 7}, 5))
 		}
 		// Several steps by columns, by the inner dimension, and both; parts of columns, and of rows.
-		for _, s := range [][3]int{{3, 2700, 5}, {5, 1500, 800}, {rows + 1, 2900, 391}, {40, 700, 401}, {1100, 20, 400}, {150, 90, 390}, {2, 3, 70_000}} {
+		for _, s := range [][3]int{{3, 2700, 5}, {5, 1500, 800}, {rows + 1, 2900, 391}, {40, 700, 401}, {1100, 20, 400},
+			{150, 90, 390}, {2, 3, 70_000}} {
 			for range turns {
 				check(s[0], s[1], s[2])
 			}
@@ -194,7 +197,8 @@ func TestANumberOfAProductDependsOnItsRowAndColumnAlone(t *testing.T) {
 				}
 				for i, got := range bitsOf(part, 2) {
 					if want := want[(first+i/part.Columns)*columns+first+i%part.Columns]; got != want {
-						t.Fatalf("form %d: number %d of a part from %d on has bits %#x, in the whole %#x", form, i, first, got, want)
+						t.Fatalf("form %d: number %d of a part from %d on has bits %#x, in the whole %#x", form, i,
+							first, got, want)
 					}
 				}
 			}
@@ -235,8 +239,10 @@ func TestWhatIsNoNumberIsMultiplied(t *testing.T) {
 			{"alpha is zero, a is not read", 0, nan, 1, 2, 3, 6},
 			{"both are zero", 0, nan, inf, 0, nan, 0},
 		} {
-			p := Product{Rows: 3, Columns: 5, Inner: 1, Alpha: c.alpha, Beta: c.beta, AStride: 1, BStride: 5, CStride: 5,
-				A: slices.Repeat([]float32{c.a}, 3), B: slices.Repeat([]float32{c.b}, 5), C: slices.Repeat([]float32{c.c}, 15)}
+			p := Product{Rows: 3, Columns: 5, Inner: 1, Alpha: c.alpha, Beta: c.beta, AStride: 1, BStride: 5,
+				CStride: 5,
+				A:       slices.Repeat([]float32{c.a}, 3), B: slices.Repeat([]float32{c.b}, 5),
+				C: slices.Repeat([]float32{c.c}, 15)}
 			new(Gemm).run(p, 1)
 			for _, got := range p.C {
 				if !same(got, c.want) {
@@ -249,7 +255,8 @@ func TestWhatIsNoNumberIsMultiplied(t *testing.T) {
 }
 
 func TestProductsThatAreNotInTheirMatricesPanic(t *testing.T) {
-	whole := Product{Rows: 3, Columns: 4, Inner: 5, Alpha: 1, A: make([]float32, 15), AStride: 5, B: make([]float32, 20), BStride: 4, C: make([]float32, 12), CStride: 4}
+	whole := Product{Rows: 3, Columns: 4, Inner: 5, Alpha: 1, A: make([]float32, 15), AStride: 5,
+		B: make([]float32, 20), BStride: 4, C: make([]float32, 12), CStride: 4}
 	new(Gemm).run(whole, 1)
 	for name, change := range map[string]func(p *Product){
 		"a is short":            func(p *Product) { p.A = p.A[:14] },
@@ -281,9 +288,11 @@ func TestProductsThatAreNotInTheirMatricesPanic(t *testing.T) {
 func TestMemoryOfProductsIsBoundedAndKept(t *testing.T) {
 	with(t, func(t *testing.T) {
 		var g Gemm
-		for _, s := range [][3]int{{1, 9000, 1100}, {15, 2688, 2000}, {1024, 1700, 500}, {15, 47, 30_000}, {1, 1, 200_000}} {
+		for _, s := range [][3]int{{1, 9000, 1100}, {15, 2688, 2000}, {1024, 1700, 500}, {15, 47, 30_000},
+			{1, 1, 200_000}} {
 			rows, columns, inner := s[0], s[1], s[2]
-			p := Product{TransA: true, Rows: rows, Columns: columns, Inner: inner, Alpha: 1, A: make([]float32, rows*inner), AStride: rows,
+			p := Product{TransA: true, Rows: rows, Columns: columns, Inner: inner, Alpha: 1,
+				A: make([]float32, rows*inner), AStride: rows,
 				B: make([]float32, inner*columns), BStride: columns, C: make([]float32, rows*columns), CStride: columns}
 			for _, threads := range []int{1, 40} {
 				g.Begin(p, threads)

@@ -38,8 +38,8 @@ func decodeFloat16(h uint16) float32 {
 // Float16ToFloat32 decodes an IEEE 754 binary16, exactly.
 func Float16ToFloat32(h uint16) float32 { return float16Values()[h] }
 
-// Float32ToFloat16 rounds to the nearest binary16, ties to even. Values of
-// magnitude 65520 and more become infinite; NaN stays NaN.
+// Float32ToFloat16 rounds to the nearest binary16, ties to even. Values of magnitude 65520 and more become infinite;
+// NaN stays NaN.
 func Float32ToFloat16(f float32) uint16 {
 	bits := math.Float32bits(f)
 	sign, magnitude := uint16(bits>>16&0x8000), bits&0x7fffffff
@@ -49,8 +49,7 @@ func Float32ToFloat16(f float32) uint16 {
 	case magnitude >= 0x477ff000: // 65520, halfway above the largest finite
 		return sign | 0x7c00
 	case magnitude < 0x38800000: // below 2^-14: a multiple of 2^-24
-		// Adding 1/2 puts the unit of 2^-24 at the last bit, so the
-		// processor's own rounding is the one wanted.
+		// Adding 1/2 puts the unit of 2^-24 at the last bit, so the processor's own rounding is the one wanted.
 		const half = 0x3f000000
 		return sign | uint16(math.Float32bits(math.Float32frombits(magnitude)+0.5)-half)
 	}

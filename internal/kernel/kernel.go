@@ -1,23 +1,18 @@
-// Package kernel holds inner loops: of propagation, summing rows of a matrix and
-// converting between float32 and numbers of 16 bits; of loading, gathering rows
-// and drawing their order; and of training, multiplying matrices and exponentials. The
-// contract of each is the plain loop in its comment.
-// There are three implementations: portable Go, AVX2 with F16C (and FMA, for Gemm),
-// and AVX-512; the best that the processor has is chosen at start
-// (GODEBUG=cpu.avx512f=off and the like leave some out, the build tag noasm leaves
-// only the portable one).
+// Package kernel holds inner loops: of propagation, summing rows of a matrix and converting between float32 and
+// numbers of 16 bits; of loading, gathering rows and drawing their order; and of training, multiplying matrices and
+// exponentials. The contract of each is the plain loop in its comment. There are three implementations: portable Go,
+// AVX2 with F16C (and FMA, for Gemm), and AVX-512; the best that the processor has is chosen at start
+// (GODEBUG=cpu.avx512f=off and the like leave some out, the build tag noasm leaves only the portable one).
 //
-// All compute the same bits, subnormal numbers and infinities included: a product
-// is rounded before it is added, to nearest even. What is NaN in one is NaN in all,
-// but its sign and payload are not specified. Gemm alone may fuse both: AVX2 and
-// AVX-512 do.
+// All compute the same bits, subnormal numbers and infinities included: a product is rounded before it is added, to
+// nearest even. What is NaN in one is NaN in all, but its sign and payload are not specified. Gemm alone may fuse
+// both: AVX2 and AVX-512 do.
 //
-// 16-bit numbers are passed as their codes, uint16: Float16 is IEEE 754 binary16,
-// BFloat16 the upper half of a float32. Sources and destinations do not overlap.
+// 16-bit numbers are passed as their codes, uint16: Float16 is IEEE 754 binary16, BFloat16 the upper half of a
+// float32. Sources and destinations do not overlap.
 package kernel
 
-// implementation is one set of inner loops. They rely on what the exported
-// functions check.
+// implementation is one set of inner loops. They rely on what the exported functions check.
 type implementation struct {
 	name    string
 	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
@@ -25,9 +20,12 @@ type implementation struct {
 	fewest  int // and no fewer than these
 	numbers int // feistel takes so many at a time, a power of 2
 
-	sumFloat32  func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-	sumFloat16  func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-	sumBFloat16 func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
+	sumFloat32 func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
+		byNode bool, distance int) (added int)
+	sumFloat16 func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int,
+		coefficients []float32, byNode bool, distance int) (added int)
+	sumBFloat16 func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int,
+		coefficients []float32, byNode bool, distance int) (added int)
 
 	scaleFloat32  func(dst, src, factors []float32, columns int, stream bool) (finite bool)
 	scaleFloat16  func(dst []uint16, src, factors []float32, columns int, stream bool) (finite bool)

@@ -25,7 +25,8 @@ func fenced(t *testing.T, bytes int) (atEnd, atStart []byte) {
 	t.Helper()
 	page := syscall.Getpagesize()
 	whole := (bytes + page - 1) / page * page
-	m, err := syscall.Mmap(-1, 0, whole+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	m, err := syscall.Mmap(-1, 0, whole+2*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,8 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns int, lengths []int,
 	for j := range padded {
 		if !same(padded[j], want[j]) {
 			t.Fatalf("%s, %d columns, lists of %d, coefficients %d, seed %d: sum %d is %g (%#x), want %g (%#x)",
-				s.name, columns, lengths, kind, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j], math.Float32bits(want[j]))
+				s.name, columns, lengths, kind, seed, j-guard, padded[j], math.Float32bits(padded[j]), want[j],
+				math.Float32bits(want[j]))
 		}
 	}
 }
@@ -268,7 +270,8 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 			{"the matrix is empty", 1, 0, 1, []uint32{0}, []int{1}, nil, false},
 			{"more rows than nodes", 20, 60, 20, []uint32{1}, []int{2}, nil, false},
 			{"more rows than nodes in all", 40, 60, 20, []uint32{1, 1}, []int{1, 2}, nil, false},
-			{"as many rows as numbers wrap round to", 60, 60, 20, []uint32{1, 1}, []int{math.MaxInt, math.MaxInt, 3}, nil, false},
+			{"as many rows as numbers wrap round to", 60, 60, 20, []uint32{1, 1}, []int{math.MaxInt, math.MaxInt, 3},
+				nil, false},
 			{"too few coefficients", 20, 60, 20, []uint32{1, 1}, []int{2}, []float32{1}, false},
 			{"coefficients of some nodes only", 20, 60, 20, []uint32{1}, []int{1}, []float32{1, 1}, true},
 			{"a negative count", 40, 60, 20, []uint32{1}, []int{2, -1}, nil, false},
@@ -281,11 +284,13 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 						t.Error("it went through")
 					}
 				}()
-				SumFloat32(make([]float32, c.sums), make([]float32, c.x), c.columns, c.nodes, c.lengths, c.coefficients, c.byNode)
+				SumFloat32(make([]float32, c.sums), make([]float32, c.x), c.columns, c.nodes, c.lengths, c.coefficients,
+					c.byNode)
 			})
 		}
 		// Nodes after those of the lists are not read, and may be anything.
-		SumFloat32(make([]float32, 20), make([]float32, 60), 20, append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil, true)
+		SumFloat32(make([]float32, 20), make([]float32, 60), 20,
+			append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil, true)
 	})
 }
 
@@ -307,9 +312,11 @@ type scaler[T float32 | uint16] struct {
 }
 
 var (
-	toFloat32  = scaler[float32]{"float32", ScaleFloat32, func(f float32) float32 { return f }, func(f float32) float32 { return f }, math.MaxFloat32}
+	toFloat32 = scaler[float32]{"float32", ScaleFloat32, func(f float32) float32 { return f },
+		func(f float32) float32 { return f }, math.MaxFloat32}
 	toFloat16  = scaler[uint16]{"float16", ScaleFloat16, Float32ToFloat16, Float16ToFloat32, 65519.996}
-	toBFloat16 = scaler[uint16]{"bfloat16", ScaleBFloat16, Float32ToBFloat16, BFloat16ToFloat32, math.Float32frombits(0x7f7f7fff)}
+	toBFloat16 = scaler[uint16]{"bfloat16", ScaleBFloat16, Float32ToBFloat16, BFloat16ToFloat32,
+		math.Float32frombits(0x7f7f7fff)}
 )
 
 func (s scaler[T]) check(t *testing.T, src []float32, factors ...float32) {
@@ -336,7 +343,8 @@ func (s scaler[T]) check(t *testing.T, src []float32, factors ...float32) {
 			}
 			for j := range padded {
 				if !same(s.value(padded[j]), s.value(want[j])) {
-					t.Fatalf("%s, %d numbers, times %g, stream %t: number %d is %v, want %v", s.name, len(src), factors, stream, j-guard, padded[j], want[j])
+					t.Fatalf("%s, %d numbers, times %g, stream %t: number %d is %v, want %v", s.name, len(src), factors,
+						stream, j-guard, padded[j], want[j])
 				}
 			}
 		}
@@ -354,7 +362,8 @@ func (s scaler[T]) run(t *testing.T) {
 		s.check(t, src, 0.37)
 		for i := range src { // each place is looked at
 			was := src[i]
-			for _, v := range []float32{s.largest, -s.largest, math.Nextafter32(s.largest, float32(math.Inf(1))), float32(math.Inf(-1)), float32(math.NaN())} {
+			for _, v := range []float32{s.largest, -s.largest, math.Nextafter32(s.largest, float32(math.Inf(1))),
+				float32(math.Inf(-1)), float32(math.NaN())} {
 				src[i] = v
 				if length < 70 {
 					s.check(t, src, 1)
@@ -376,7 +385,8 @@ func (s scaler[T]) run(t *testing.T) {
 	for code := range uint32(1 << 16) {
 		f := Float16ToFloat32(uint16(code))
 		bits := math.Float32bits(f)
-		for _, b := range []uint32{bits, bits + 0xfff, bits + 0x1000, bits + 0x1001, code << 16, code<<16 + 0x7fff, code<<16 + 0x8000, code<<16 + 0x8001} {
+		for _, b := range []uint32{bits, bits + 0xfff, bits + 0x1000, bits + 0x1001, code << 16, code<<16 + 0x7fff,
+			code<<16 + 0x8000, code<<16 + 0x8001} {
 			src = append(src, math.Float32frombits(b))
 		}
 	}

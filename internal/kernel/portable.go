@@ -8,13 +8,16 @@ var portable = implementation{
 	columns: math.MaxInt,
 	fewest:  1,
 	numbers: 1,
-	sumFloat32: func(sums, x []float32, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+	sumFloat32: func(sums, x []float32, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
+		byNode bool, _ int) int {
 		return sumLists(addFloat32, sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
-	sumFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+	sumFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
+		byNode bool, _ int) int {
 		return sumLists(adderOfCodes(float16Values()), sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
-	sumBFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, _ int) int {
+	sumBFloat16: func(sums []float32, x []uint16, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
+		byNode bool, _ int) int {
 		return sumLists(adderOfCodes(bfloat16Values()), sums, x, columns, nodes, lengths, coefficients, byNode)
 	},
 	scaleFloat32: func(dst, src, factors []float32, columns int, _ bool) bool {
@@ -112,8 +115,7 @@ var portable = implementation{
 	gemm:    gemmTile{2, 4, gemm},
 }
 
-// sumLists adds the rows of each list, from 0. The portable loops take all columns,
-// so that these are the stride too.
+// sumLists adds the rows of each list, from 0. The portable loops take all columns, so that these are the stride too.
 func sumLists[T float32 | uint16](add func(sum []float32, x []T, nodes []uint32, coefficients []float32, byNode bool),
 	sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) int {
 	added := 0
@@ -130,8 +132,8 @@ func sumLists[T float32 | uint16](add func(sum []float32, x []T, nodes []uint32,
 	return added
 }
 
-// addFloat32 is the inner loop of SumFloat32, four rows at a time: sums stay in
-// registers for four additions, and four rows are on their way from memory at once.
+// addFloat32 is the inner loop of SumFloat32, four rows at a time: sums stay in registers for four additions, and
+// four rows are on their way from memory at once.
 func addFloat32(sum, x []float32, nodes []uint32, coefficients []float32, byNode bool) {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
@@ -139,7 +141,8 @@ func addFloat32(sum, x []float32, nodes []uint32, coefficients []float32, byNode
 	for ; i+4 <= len(nodes); i += 4 {
 		switch {
 		case byNode:
-			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]], coefficients[nodes[i+3]]}
+			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]],
+				coefficients[nodes[i+3]]}
 		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}
@@ -170,21 +173,24 @@ func addFloat32(sum, x []float32, nodes []uint32, coefficients []float32, byNode
 }
 
 // adderOfCodes is addCodes with its table.
-func adderOfCodes(values *[1 << 16]float32) func(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool) {
+func adderOfCodes(values *[1 << 16]float32) func(sum []float32, x []uint16, nodes []uint32, coefficients []float32,
+	byNode bool) {
 	return func(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool) {
 		addCodes(sum, x, nodes, coefficients, byNode, values)
 	}
 }
 
 // addCodes is addFloat32 on 16-bit numbers, whose values are found in a table.
-func addCodes(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool, values *[1 << 16]float32) {
+func addCodes(sum []float32, x []uint16, nodes []uint32, coefficients []float32, byNode bool,
+	values *[1 << 16]float32) {
 	f := len(sum)
 	c := [4]float32{1, 1, 1, 1}
 	i := 0
 	for ; i+4 <= len(nodes); i += 4 {
 		switch {
 		case byNode:
-			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]], coefficients[nodes[i+3]]}
+			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]],
+				coefficients[nodes[i+3]]}
 		case coefficients != nil:
 			c = [4]float32(coefficients[i:])
 		}

@@ -15,61 +15,38 @@ import "fmt"
 //		nodes, coefficients = nodes[k:], coefficients[k:]
 //	}
 //
-// where byNode makes it coefficients[u], of which there is one for each row of x,
-// and coefficients that are nil are all 1. Rows are fetched from memory ahead, over
-// the ends of lists, so one call for many lists is faster than many. SumFloat32
-// panics where the loop would.
+// With byNode the coefficient is coefficients[u], and there is one for each row of x. nil coefficients are all 1.
+// Rows are fetched from memory ahead, over the ends of lists, so one call for many lists is faster than many.
+// SumFloat32 panics where the loop would.
 func SumFloat32(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
-	sum(active.sumFloat32, portable.sumFloat32, 4, sums, x, columns, nodes, lengths, coefficients, byNode)
+	sum(active.sumFloat32, portable.sumFloat32, 4, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
 // SumFloat16 is SumFloat32 on a matrix of float16.
-func SumFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
-	sum(active.sumFloat16, portable.sumFloat16, 2, sums, x, columns, nodes, lengths, coefficients, byNode)
+func SumFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32,
+	byNode bool) {
+	sum(active.sumFloat16, portable.sumFloat16, 2, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
 // SumBFloat16 is SumFloat32 on a matrix of bfloat16.
-func SumBFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
-	sum(active.sumBFloat16, portable.sumBFloat16, 2, sums, x, columns, nodes, lengths, coefficients, byNode)
+func SumBFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32,
+	byNode bool) {
+	sum(active.sumBFloat16, portable.sumBFloat16, 2, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
-// SumColumns is SumFloat32 on some columns of a matrix: rows of x, and sums, lie stride numbers apart, of which
-// the first columns count. The coefficients, which may be nil, are in the order of nodes. SumColumns panics
-// where the loop would.
+// SumColumns is SumFloat32 on the first columns of a matrix: rows of x, and sums, lie stride numbers apart. The
+// coefficients, which may be nil, are in the order of nodes. SumColumns panics where the loop would.
 func SumColumns(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32) {
-	terms, enough := 0, 0 <= columns && columns <= stride
-	for _, k := range lengths {
-		enough = enough && 0 <= k && k <= len(nodes)-terms
-		terms += k
+	vectors := active.sumFloat32
+	if active.lanes == 1 { // portable loops take whole rows
+		vectors = sumEach
 	}
-	if columns == 0 || len(lengths) == 0 {
-		return
-	}
-	if !enough || coefficients != nil && len(coefficients) < terms || len(sums) < (len(lengths)-1)*stride+columns {
-		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d lists and sums of %d of %d columns in %d numbers",
-			terms, len(nodes), len(coefficients), len(lengths), columns, stride, len(sums)))
-	}
-	nodes = nodes[:terms]
-	if columns < active.fewest || active.lanes == 1 || terms == 0 {
-		sumEach(sums, x, stride, columns, nodes, lengths, coefficients)
-		return
-	}
-	for at := 0; at < columns; {
-		some := min(columns-at, active.columns)
-		if some < active.fewest { // with some columns again: they get the same sums
-			some = active.fewest
-			at = columns - some
-		}
-		distance := min(aheadRows, max(4, aheadBytes/(some*4)))
-		if added := active.sumFloat32(sums[at:], x[min(at, len(x)):], stride, some, nodes, lengths, coefficients, false, distance); added < terms {
-			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x), stride))
-		}
-		at += some
-	}
+	sum(vectors, sumEach, 4, sums, x, stride, columns, nodes, lengths, coefficients, false)
 }
 
-// sumEach is SumColumns, one row after another.
-func sumEach(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32) {
+// sumEach is the loop of SumColumns, one row after another.
+func sumEach(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, _ bool,
+	_ int) int {
 	added := 0
 	for l, k := range lengths {
 		sum := sums[l*stride:][:columns]
@@ -83,21 +60,23 @@ func sumEach(sums, x []float32, stride, columns int, nodes []uint32, lengths []i
 			added++
 		}
 	}
+	return added
 }
 
-// Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to
-// keep the memory busy, and few enough for the first-level cache to keep.
+// Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to keep the memory busy, and few
+// enough for the first-level cache to keep.
 const (
 	aheadBytes = 4096
 	aheadRows  = 32
 )
 
-// sum calls vectors on as many columns at a time as it takes, and rest where there
-// are too few for it.
+// sum calls vectors on as many columns at a time as it takes, and rest where there are too few for it.
 func sum[T float32 | uint16](
-	vectors, rest func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) int,
-	size int, sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
-	terms, enough := 0, columns >= 0
+	vectors, rest func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int,
+		coefficients []float32, byNode bool, distance int) int,
+	size int, sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
+	byNode bool) {
+	terms, enough := 0, 0 <= columns && columns <= stride
 	for _, k := range lengths {
 		enough = enough && 0 <= k && k <= len(nodes)-terms
 		terms += k
@@ -110,9 +89,12 @@ func sum[T float32 | uint16](
 	default:
 		enough = enough && len(coefficients) >= terms
 	}
-	if !enough || len(sums) < len(lengths)*columns {
-		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d lists and sums of %d columns in %d numbers",
-			terms, len(nodes), len(coefficients), len(lengths), columns, len(sums)))
+	if len(lengths) == 0 || columns == 0 && enough {
+		return
+	}
+	if !enough || len(sums) < (len(lengths)-1)*stride+columns {
+		panic(fmt.Sprintf("kernel: %d of %d rows, %d coefficients, %d lists and sums of %d of %d columns in %d numbers",
+			terms, len(nodes), len(coefficients), len(lengths), columns, stride, len(sums)))
 	}
 	nodes = nodes[:terms]
 	if columns < active.fewest {
@@ -125,12 +107,16 @@ func sum[T float32 | uint16](
 			at = columns - some
 		}
 		distance := min(aheadRows, max(4, aheadBytes/(some*size)))
-		if added := vectors(sums[at:], x[min(at, len(x)):], columns, some, nodes, lengths, coefficients, byNode, distance); added < terms {
-			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x), columns))
+		if added := vectors(sums[at:], x[min(at, len(x)):], stride, some, nodes, lengths, coefficients, byNode,
+			distance); added < terms {
+			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x),
+				stride))
 		}
 		at += some
 	}
 	if terms == 0 {
-		clear(sums[:len(lengths)*columns])
+		for l := range lengths {
+			clear(sums[l*stride:][:columns])
+		}
 	}
 }

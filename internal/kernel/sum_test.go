@@ -50,7 +50,8 @@ func TestSumsOfSomeColumns(t *testing.T) {
 					SumColumns(sums, x, stride, columns, nodes, lengths, coefficients)
 					for i, v := range sums {
 						if !same(v, want[i]) {
-							t.Fatalf("%d columns of %d, weighted %t: number %d is %v, want %v", columns, stride, weighted, i, v, want[i])
+							t.Fatalf("%d columns of %d, weighted %t: number %d is %v, want %v", columns, stride,
+								weighted, i, v, want[i])
 						}
 					}
 				}

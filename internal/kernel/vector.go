@@ -3,7 +3,7 @@ package kernel
 // dotSums is how many sums Dot has.
 const dotSums = 32
 
-// Dot is the sum of the products of two vectors, of which y is at least as long as x:
+// Dot is the sum of the products of two vectors; y is at least as long as x:
 //
 //	var sums [32]float32
 //	whole := len(x) - len(x)%32

@@ -1,6 +1,5 @@
-// Package offheap allocates large buffers outside of the Go heap, where the
-// garbage collector neither scans nor counts them, and where huge pages make
-// random access cheaper.
+// Package offheap allocates large buffers outside of the Go heap, where the garbage collector neither scans nor
+// counts them, and where huge pages make random access cheaper.
 package offheap
 
 import (
@@ -42,8 +41,8 @@ const noticeable = 1 << 20
 
 var processLimit atomic.Int64 // 0: none
 
-// LimitProcess limits the memory of the process: what code and buffers leave of it is the Go heap's
-// limit (debug.SetMemoryLimit), now and whenever large buffers come and go. 0 is no limit.
+// LimitProcess limits the memory of the process: what code and buffers leave of it is the Go heap's limit
+// (debug.SetMemoryLimit), now and whenever large buffers come and go. 0 is no limit.
 func LimitProcess(bytes int64) {
 	processLimit.Store(bytes)
 	if bytes == 0 {
@@ -66,8 +65,7 @@ type Buffer struct {
 	freed bool
 }
 
-// Alloc maps a buffer. Memory is taken from the machine page by page, as it is
-// touched. Zero bytes are allowed.
+// Alloc maps a buffer. Memory is taken from the machine page by page, as it is touched. Zero bytes are allowed.
 func Alloc(bytes int64) (*Buffer, error) {
 	if bytes < 0 || int64(int(bytes)) != bytes {
 		return nil, fmt.Errorf("cannot allocate %d bytes", bytes)
@@ -98,8 +96,8 @@ func (b *Buffer) Bytes() []byte { return b.bytes }
 // stays: others may use it meanwhile. It returns an error where the system cannot.
 func Populate(bytes []byte) error { return populate(bytes) }
 
-// Lock keeps the memory from being paged out until Free, and has all of it there
-// at once. The system may refuse: see setrlimit(2), RLIMIT_MEMLOCK.
+// Lock keeps the memory from being paged out until Free, and has all of it there at once. The system may refuse: see
+// setrlimit(2), RLIMIT_MEMLOCK.
 func (b *Buffer) Lock() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

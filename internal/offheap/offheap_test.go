@@ -106,7 +106,8 @@ func TestLockedMemoryIsThereAndCanBeFreed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Lock(); err != nil && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EAGAIN) {
+		if err := b.Lock(); err != nil && !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) &&
+			!errors.Is(err, unix.EAGAIN) {
 			t.Errorf("%d bytes: %v, which is no limit", n, err)
 		}
 		for i := range b.Bytes() {

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Ordered calls fill for 0 to n-1 from up to threads goroutines, and emit with what
-// fill returned, one after another in order, as soon as it is there. buffer makes
-// what fill works with; it belongs to one call of fill and the emit that follows,
-// and there are at most threads+1. It returns when all calls have, with the first
-// error in order, or that of ctx.
-func Ordered[B, T any](ctx context.Context, threads int, n int64, buffer func() B, fill func(k int64, b B) (T, error), emit func(T) error) error {
+// Ordered calls fill for 0 to n-1 from up to threads goroutines, and emit with what fill returned, one after another
+// in order, as soon as it is there. buffer makes what fill works with; it belongs to one call of fill and the emit
+// that follows, and there are at most threads+1. It returns when all calls have, with the first error in order, or
+// that of ctx.
+func Ordered[B, T any](ctx context.Context, threads int, n int64, buffer func() B, fill func(k int64, b B) (T, error),
+	emit func(T) error) error {
 	type filled struct {
 		buffer B
 		value  T

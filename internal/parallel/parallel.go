@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// For calls body on consecutive ranges [lo, hi) that cover [0, n), at most grain
-// long, from up to threads goroutines (0: parallel.Threads). It returns when all
-// calls have, with the first error; after an error or the end of ctx no further
-// range is started. Ranges are the same for any number of threads.
+// For calls body on consecutive ranges [lo, hi) that cover [0, n), at most grain long, from up to threads goroutines
+// (0: parallel.Threads). It returns when all calls have, with the first error; after an error or the end of ctx no
+// further range is started. Ranges are the same for any number of threads.
 func For(ctx context.Context, threads int, n, grain int64, body func(lo, hi int64) error) error {
 	grain = max(min(grain, n), 1) // the sum below must not overflow
 	ranges := (n + grain - 1) / grain

@@ -22,7 +22,8 @@ func TestAPoolRunsEveryRangeOfEveryLoop(t *testing.T) {
 				}).Wait()
 				for i := range covered {
 					if covered[i].Load() != 1 {
-						t.Fatalf("%d threads, n %d, grain %d: %d was in %d ranges", threads, n, grain, i, covered[i].Load())
+						t.Fatalf("%d threads, n %d, grain %d: %d was in %d ranges", threads, n, grain, i,
+							covered[i].Load())
 					}
 				}
 			}

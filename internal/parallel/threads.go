@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// spare is how many goroutines may run beside those that compute, where that is wanted.
+// spare is how many goroutines may run in addition to the computing ones (see Beside).
 const spare = 2
 
 var processors struct {

@@ -22,7 +22,8 @@ type packed struct {
 func vector[T dtype.Number](p *packed, n int, t gds.DType) ([]T, gds.Tensor) {
 	at := p.bytes
 	p.bytes = plan.Aligned(at + int64(n*t.Size()))
-	return dtype.As[T](p.host[at:][:n*t.Size()]), gds.Tensor{Buf: p.in, Offset: at, Rows: 1, Cols: n, Stride: n, DType: t}
+	return dtype.As[T](p.host[at:][:n*t.Size()]), gds.Tensor{Buf: p.in, Offset: at, Rows: 1, Cols: n, Stride: n,
+		DType: t}
 }
 
 // column is a vector as a matrix of one column.
@@ -31,9 +32,9 @@ func column(t gds.Tensor) gds.Tensor {
 	return t
 }
 
-// compute computes the rows of a slot, whose terms are in b or, if that is nil, on the device, and
-// stores them in dst. The slot is empty then.
-func (s *call) compute(one *slot, b *format.Block) error {
+// compute computes the rows of a slot, whose terms are in b or, if that is nil, on the device, and stores them in
+// dst. The slot is empty then.
+func (s *call) compute(one *slot, b *format.NodeRange) error {
 	defer one.clear()
 	k, f := len(one.rows), s.columns.Width()
 	if k == 0 || f == 0 {
@@ -147,9 +148,8 @@ func (s *call) compute(one *slot, b *format.Block) error {
 	return nil
 }
 
-// pack adds the terms of the rows of a slot, in the places that it has for them, and returns how many
-// there are.
-func (s *call) pack(p *packed, in *gds.Product, one *slot, b *format.Block) (added int64) {
+// pack adds the terms of the rows of a slot, in the places that it has for them, and returns how many there are.
+func (s *call) pack(p *packed, in *gds.Product, one *slot, b *format.NodeRange) (added int64) {
 	k := len(one.rows)
 	last := int64(one.rows[k-1]) - b.First
 	places := int(one.starts[k-1] + b.Offsets[last+1] - b.Offsets[last] + 1)
@@ -190,8 +190,8 @@ func (s *call) keep(one *slot, rows []byte, consecutive bool) {
 // errOtherBits is the error of a device that finds numbers not finite where the processor does not.
 var errOtherBits = errors.New("it computed a number that is not finite, and the processor computes another")
 
-// notFinite reports the first computed row that has an element that is not finite. The processor computes
-// it again, and says which element it is.
+// notFinite reports the first computed row that has an element that is not finite. The processor computes it again,
+// and says which element it is.
 func (s *call) notFinite(one *slot, rows []byte) error {
 	row := len(rows) / len(one.rows)
 	values := make([]float32, row/s.dst.DType.Size())
@@ -200,7 +200,7 @@ func (s *call) notFinite(one *slot, rows []byte) error {
 		if product.FirstNotFinite(values) < 0 {
 			continue
 		}
-		err := s.p.Graph.InOrder(context.Background(), int64(v), int64(v)+1, func(b *format.Block) error {
+		err := s.p.Graph.InOrder(context.Background(), int64(v), int64(v)+1, func(b *format.NodeRange) error {
 			batch := s.batches.Make()
 			if err := batch.Add(s.p.Terms(b, int64(v))); err != nil {
 				return err

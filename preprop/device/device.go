@@ -16,13 +16,13 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// ErrDevice is returned when the device that a job computes on fails. What was computed is kept, and the
-// job can go on on the processor.
+// ErrDevice is returned when the device that a job computes on fails. What was computed is kept, and the job can go
+// on on the processor.
 var ErrDevice = errors.New("the device fails")
 
-// Engine computes products on a device. Matrices stay in memory of the host as well, so that all
-// else of a job knows nothing of the device: a product reads src there, if the device does not have it
-// from the product before, and leaves dst there, block of rows by block of rows.
+// Engine computes products on a device. Matrices stay in memory of the host as well, so that all else of a job knows
+// nothing of the device: a product reads src there, if the device does not have it from the product before, and
+// leaves dst there, block of rows by block of rows.
 type Engine struct {
 	*plan.DevicePlan
 	device  gds.Device
@@ -63,7 +63,8 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", d.Name, ErrDevice, err)
 	}
-	e := &Engine{DevicePlan: p, device: device, threads: threads, slots: make(chan *slot, p.Slots), copies: map[*product.Matrix]*copyOnDevice{}}
+	e := &Engine{DevicePlan: p, device: device, threads: threads, slots: make(chan *slot, p.Slots),
+		copies: map[*product.Matrix]*copyOnDevice{}}
 	for _, s := range []*gds.Stream{&e.up, &e.work, &e.down} {
 		if err == nil {
 			*s, err = device.NewStream()
@@ -154,7 +155,7 @@ type call struct {
 	want     product.NodeSet
 	done     func(cost int64) bool
 
-	columns product.ColumnRange // that are computed, of those of the matrices
+	columns product.ColumnRange // of the matrices, that this call computes
 	last    bool                // of the ranges of columns
 	source  gds.Tensor          // [n, columns] of src
 	to      *copyOnDevice       // of dst, or nil
@@ -166,9 +167,11 @@ type call struct {
 	batches product.Batches
 }
 
-// Product is propagator.hopFrom on the device. Where it computes some of the columns at a time, and
-// pauses before the last of them, no rows are reached; so it does not pause to save them (canSave).
-func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *product.Matrix, with *product.Blend, want product.NodeSet, from int64, done func(cost int64, canSave bool) bool) (added, reached int64, err error) {
+// Product is propagator.hopFrom on the device. If columns are computed in several ranges, a pause before the last
+// range leaves no row with all columns. So such a product pauses to end the job, never to save a checkpoint
+// (canSave).
+func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *product.Matrix, with *product.Blend,
+	want product.NodeSet, from int64, done func(cost int64, canSave bool) bool) (added, reached int64, err error) {
 	n := p.Graph.Nodes()
 	var to *copyOnDevice
 	if e.MatricesOnDevice {
@@ -325,22 +328,23 @@ func (s *call) run(ctx context.Context, from int64) error {
 			return s.block(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
 		})
 	}
-	return s.Each(ctx, s.p.Graph, from, func(b *format.Block) error {
+	return s.Each(ctx, s.p.Graph, from, func(b *format.NodeRange) error {
 		return s.block(b.First, b.First+b.Rows(), b.Edges(), b)
 	})
 }
 
-// Each calls body with blocks of a graph that cover the nodes from a first one on, from several
-// goroutines, as topology.each does.
-func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64, body func(b *format.Block) error) error {
+// Each calls body with blocks of a graph that cover the nodes from a first one on, from several goroutines, as
+// topology.each does.
+func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
+	body func(b *format.NodeRange) error) error {
 	if g, ok := graph.(*product.MemoryTopology); ok {
 		return g.EachTask(ctx, from, e.slotCount(), int64(e.BlockTerms), body)
 	}
 	return graph.Each(ctx, from, e.threads, body)
 }
 
-// block computes the rows [lo, hi), whose terms are those of b or, if that is nil, on the device.
-func (s *call) block(lo, hi, edges int64, b *format.Block) error {
+// block computes the rows [lo, hi). Their terms are in b; if b is nil, the device has them.
+func (s *call) block(lo, hi, edges int64, b *format.NodeRange) error {
 	if err := s.computeRows(lo, hi, b); err != nil {
 		return s.failure.Report(lo, err) // which counts, even if another block has paused the product
 	}
@@ -353,11 +357,11 @@ func (s *call) block(lo, hi, edges int64, b *format.Block) error {
 	return nil
 }
 
-func (s *call) computeRows(lo, hi int64, b *format.Block) error {
+func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
 	one := <-s.slots
 	defer func() { s.slots <- one }()
 	one.clear()
-	places := int64(0) // for terms, of which a loop takes one even where none is added
+	places := int64(0) // for terms; each row has a place for a self-loop, used or not
 	for v := lo; v < hi; v++ {
 		if !s.want.Has(v) {
 			continue
@@ -392,7 +396,7 @@ func (s *call) computeRows(lo, hi int64, b *format.Block) error {
 func (one *slot) clear() { one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0] }
 
 // onHost computes a row on the processor, and gives it to the device.
-func (s *call) onHost(v int64, b *format.Block) error {
+func (s *call) onHost(v int64, b *format.NodeRange) error {
 	rows := s.batches.Get()
 	t := s.p.Terms(b, v)
 	if err := rows.AddHub(context.Background(), t, &s.batches, s.threads); err != nil {

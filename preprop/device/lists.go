@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// lists are the terms of all rows of an operator, on the device. Where self-loops are added, each
-// row has a place for one, which is not used if it has one of its own.
+// lists are the terms of all rows of an operator, on the device. Where self-loops are added, each row has a place for
+// one, which is not used if it has one of its own.
 type lists struct {
 	graph product.Topology // nil: there are none yet
 	loops bool
@@ -63,7 +63,7 @@ func (e *Engine) sendLists(ctx context.Context, p *product.Propagator) (*lists, 
 		return l, nil
 	}
 	l.graph = nil
-	err := e.Each(ctx, p.Graph, 0, func(b *format.Block) error {
+	err := e.Each(ctx, p.Graph, 0, func(b *format.NodeRange) error {
 		s := <-e.slots
 		defer func() { e.slots <- s }()
 		if err := l.sendRows(e, s, p, b); err != nil {
@@ -83,7 +83,7 @@ func (e *Engine) sendLists(ctx context.Context, p *product.Propagator) (*lists, 
 }
 
 // sendRows sends where the terms of a block's rows are.
-func (l *lists) sendRows(e *Engine, s *slot, p *product.Propagator, b *format.Block) error {
+func (l *lists) sendRows(e *Engine, s *slot, p *product.Propagator, b *format.NodeRange) error {
 	room := e.InBytes / plan.HeadBytes * plan.HeadBytes / 16
 	for lo, end := b.First, b.First+b.Rows(); lo < end; lo += room {
 		hi := min(lo+room, end)
@@ -103,8 +103,10 @@ func (l *lists) sendRows(e *Engine, s *slot, p *product.Propagator, b *format.Bl
 	return nil
 }
 
-// sendTerms sends one number of each term of a block: those of a list, with one for an added loop.
-func sendTerms[T uint32 | float32](e *Engine, s *slot, p *product.Propagator, b *format.Block, to gds.Tensor, of func(t *product.Terms) (list []T, loop T)) error {
+// sendTerms sends one number for each term of a node range: the elements of a list, and loop where a self-loop is
+// added.
+func sendTerms[T uint32 | float32](e *Engine, s *slot, p *product.Propagator, b *format.NodeRange, to gds.Tensor,
+	of func(t *product.Terms) (list []T, loop T)) error {
 	room := dtype.As[T](s.hostIn.Bytes()[:e.InBytes/4*4])
 	first, n := p.PlaceOf(b, b.First), 0
 	send := func() error {

@@ -68,7 +68,8 @@ func measure(d *plan.Device) (link, gather float64, err error) {
 		}
 		return gds.NewTensor(b, rows, columns, t)
 	}
-	x, y, host := tensor(rows, columns, gds.Float32, false), tensor(rows, columns, gds.Float32, false), tensor(rows, columns, gds.Float32, true)
+	x, y, host := tensor(rows, columns, gds.Float32, false), tensor(rows, columns, gds.Float32, false),
+		tensor(rows, columns, gds.Float32, true)
 	offsets, nodes := tensor(1, rows+1, gds.Int64, false), tensor(1, rows*degree, gds.Uint32, false)
 	if err != nil {
 		return 0, 0, err

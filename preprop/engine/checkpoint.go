@@ -16,34 +16,34 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// position tells how far a panel is within a hop: rows [0, row) of one of its products are
-// computed.
+// position tells how far a panel is within a hop: rows [0, row) of one of its products are computed.
 type position struct {
 	matrix  int // index of the hop in job.matrices
-	product int // from 1; one more than the hop has: all of them are computed
+	product int // from 1; products+1: all are computed
 	row     int64
 }
 
 // before tells whether a panel reaches p before q.
 func (p position) before(q position) bool {
-	return p.matrix < q.matrix || p.matrix == q.matrix && (p.product < q.product || p.product == q.product && p.row < q.row)
+	return p.matrix < q.matrix || p.matrix == q.matrix &&
+		(p.product < q.product || p.product == q.product && p.row < q.row)
 }
 
-// checkpoint is a scratch file with what a panel needs to go on from a position: rows of
-// up to three matrices [nodes, columns], one matrix after another, in blocks of whole rows
-// with checksums, as in a column file. Its name tells position and columns, which decide
-// its layout.
+// checkpoint is a scratch file with what a panel needs to go on from a position: rows of up to three matrices [nodes,
+// columns], one matrix after another, in blocks of whole rows with checksums, as in a column file. Its name tells
+// position and columns, which decide its layout.
 type checkpoint struct {
 	position
 	product.ColumnRange
 }
 
 func (j *Job) checkpointPath(c checkpoint) string {
-	return filepath.Join(j.Scratch, fmt.Sprintf("checkpoint-%d-%d-%d-%d-%d%s", c.matrix, c.product, c.row, c.First, c.End, folder.Suffix))
+	return filepath.Join(j.Scratch, fmt.Sprintf("checkpoint-%d-%d-%d-%d-%d%s", c.matrix, c.product, c.row, c.First,
+		c.End, folder.Suffix))
 }
 
-// FindCheckpoints lists the checkpoints in the scratch folder by their names. Their
-// contents are checked when they are read.
+// FindCheckpoints lists the checkpoints in the scratch folder by their names. Their contents are checked when they
+// are read.
 func (j *Job) FindCheckpoints() ([]checkpoint, error) {
 	entries, err := j.Fsys.ReadDir(j.Scratch)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,15 +60,14 @@ func (j *Job) FindCheckpoints() ([]checkpoint, error) {
 	return out, nil
 }
 
-// savedMatrix is a matrix, of which a checkpoint has the first rows.
+// savedMatrix is a matrix whose first rows are in a checkpoint.
 type savedMatrix struct {
 	m    *product.Matrix
 	rows int64
 }
 
-// savedMatrices are what a checkpoint must have to go on from a position of a hop from x
-// to y: all of y where its products are finished, else all of x, all of the last product,
-// and the rows that are computed of the next.
+// savedMatrices are what a checkpoint must have to go on from a position of a hop from x to y: all of y where its
+// products are finished, else all of x, all of the last product, and the rows that are computed of the next.
 func (e *Engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
 	n := e.Graph.Manifest.Nodes
 	if at.product > terms.Products() {
@@ -88,8 +87,8 @@ type savedBlock struct {
 	first, end int64
 }
 
-// checkpointLayout is the layout of a checkpoint of matrices with width columns, with
-// bytes in place of rows, and what each block has.
+// checkpointLayout is the layout of a checkpoint of matrices with width columns, with bytes in place of rows, and
+// what each block has.
 func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []savedBlock) {
 	layout := columnFileLayout{bounds: []int64{0}, rowBytes: 1}
 	var blocks []savedBlock
@@ -105,8 +104,8 @@ func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []sa
 	return layout, blocks
 }
 
-// saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns. The matrices before
-// its own must be on disk first: a job that goes on from it does not write them.
+// saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns. The matrices before its own
+// must be on disk first: a job that goes on from it does not write them.
 func (e *Engine) saveCheckpoint(ctx context.Context, at position, matrices []savedMatrix) error {
 	if err := e.finishWrite(); err != nil {
 		return err
@@ -151,7 +150,8 @@ func (j *Job) removeCheckpoints(which func(checkpoint) bool) error {
 		if !which(c) {
 			return false
 		}
-		if remove := j.Fsys.Remove(j.checkpointPath(c)); !errors.Is(remove, fs.ErrNotExist) { // a damaged one was removed when it was read
+		// a damaged one was removed when it was read
+		if remove := j.Fsys.Remove(j.checkpointPath(c)); !errors.Is(remove, fs.ErrNotExist) {
 			err = errors.Join(err, remove)
 		}
 		return true
@@ -159,18 +159,20 @@ func (j *Job) removeCheckpoints(which func(checkpoint) bool) error {
 	return err
 }
 
-// removeFinishedCheckpoints removes the checkpoints whose columns are finished in all
-// matrices.
+// removeFinishedCheckpoints removes the checkpoints whose columns are finished in all matrices.
 func (j *Job) removeFinishedCheckpoints() error {
 	return j.removeCheckpoints(func(c checkpoint) bool {
-		return !slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool { return j.unfinished(id, c.ColumnRange) })
+		return !slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool {
+			return j.unfinished(id, c.ColumnRange)
+		})
 	})
 }
 
-// resume finds the position up to which the hops of a sequence, at most up to last, are
-// computed of a panel's columns, and loads what it takes to go on from there: x is the
-// input of the hop, y the hop. If there is nothing to go on with, x is nil.
-func (e *Engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRange, last int) (at position, x, y *product.Matrix, err error) {
+// resume finds the position up to which the hops of a sequence, at most up to last, are computed of a panel's
+// columns, and loads what it takes to go on from there: x is the input of the hop, y the hop. If there is nothing to
+// go on with, x is nil.
+func (e *Engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRange, last int) (at position, x,
+	y *product.Matrix, err error) {
 	if last == 0 || c.Input.ID == format.Input && e.unfinished(format.Input, s) {
 		return at, nil, nil, nil
 	}
@@ -182,7 +184,7 @@ func (e *Engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRan
 	terms := c.Operator.Series()
 	var best checkpoint
 	for _, p := range e.Checkpoints {
-		// A checkpoint within a finished hop is of use too: a store of some rows cannot be read back in its place.
+		// A checkpoint within a finished hop is useful too: a store of some rows cannot be read back instead.
 		mine := e.number(c.ID(c.From+1)) <= p.matrix && p.matrix <= e.number(c.ID(done+1)) &&
 			p.product >= 1 && p.product <= terms.Products()+1 && p.row >= 0 && p.row <= e.Graph.Manifest.Nodes
 		if mine && p.First <= s.First && s.End <= p.End && best.before(p.position) {
@@ -250,8 +252,8 @@ func (e *Engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []sa
 	})
 }
 
-// checkpointBuffer is the size in bytes of the largest block of a checkpoint whose columns
-// are not all wanted: such blocks are read into a buffer first. of are its columns.
+// checkpointBuffer is the size in bytes of the largest block of a checkpoint whose columns are not all wanted: such
+// blocks are read into a buffer first. of are its columns.
 func (e *Engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange) int64 {
 	most := int64(0)
 	for _, s := range matrices {
@@ -263,9 +265,8 @@ func (e *Engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange
 	return most
 }
 
-// loadFinishedHop fills m with its columns of a finished hop of a store of all nodes: from
-// the parts of the store, or from result files. It loads nothing where another process
-// writes the store.
+// loadFinishedHop fills m with its columns of a finished hop of a store of all nodes: from the parts of the store, or
+// from result files. It loads nothing where another process writes the store.
 func (e *Engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *product.Matrix) (loaded bool, err error) {
 	m.ID = id
 	if !e.Finished[id] {

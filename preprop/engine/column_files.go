@@ -30,7 +30,8 @@ type ColumnFiles struct {
 }
 
 // ResultFiles are the column files of the matrices of a store with this many rows, which are of these nodes.
-func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint32, features int, t format.DType) []ColumnFiles {
+func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint32, features int,
+	t format.DType) []ColumnFiles {
 	out := make([]ColumnFiles, matrices)
 	bounds := evenBounds(rows, plan.ColumnFileBlockRows(int64(features*t.Size())))
 	for k := range out {
@@ -94,13 +95,15 @@ func (f *ColumnFiles) Find() ([]product.ColumnRange, error) {
 }
 
 // load fills m from the files of these ranges, which together have all of its columns.
-func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, ranges []product.ColumnRange, threads int, p progress.Reporter) error {
+func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, ranges []product.ColumnRange, threads int,
+	p progress.Reporter) error {
 	most := int64(0)
 	parts := product.Cover(m.Columns(), ranges)
 	for _, part := range parts {
 		most = max(most, f.longestBlock()*f.layout(part.Source).rowBytes)
 	}
-	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), f.bounds[len(f.bounds)-1]*m.RowBytes(), progress.Bytes)
+	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), f.bounds[len(f.bounds)-1]*m.RowBytes(),
+		progress.Bytes)
 	defer task.Done()
 	buffers, err := product.NewBuffers(threads, vfs.WholePages(most))
 	if err != nil {
@@ -158,7 +161,8 @@ func (f *ColumnFiles) longestBlock() (rows int64) {
 
 // assemble writes a matrix to the store from the files of these ranges, which must have all of its columns, and
 // removes the files.
-func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id format.MatrixID, ranges []product.ColumnRange, threads int, report progress.Reporter) error {
+func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id format.MatrixID,
+	ranges []product.ColumnRange, threads int, report progress.Reporter) error {
 	all := product.ColumnRange{First: 0, End: f.features}
 	if gaps := product.Missing(all, ranges); len(gaps) > 0 {
 		return fmt.Errorf("%s lacks %s among the files in %s", id, gaps[0], f.dir)

@@ -15,10 +15,10 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// columnFileLayout tells where the rows are in a column file, a scratch file with a range
-// of columns of one matrix: blocks of rows, row-major, one after another, then the CRC-32C
-// of each block, then the CRC-32C of these checksums. A column file appears under its name
-// when it is whole and durable, so a job that was killed finds what it had finished.
+// columnFileLayout tells where the rows are in a column file, a scratch file with a range of columns of one matrix:
+// blocks of rows, row-major, one after another, then the CRC-32C of each block, then the CRC-32C of these checksums.
+// A column file appears under its name when it is whole and durable, so a job that was killed finds what it had
+// finished.
 type columnFileLayout struct {
 	bounds   []int64 // row with which each block begins, and the number of rows
 	rowBytes int64
@@ -80,8 +80,8 @@ type columnFile struct {
 	crcs []byte
 }
 
-// openColumnFile opens a column file with this layout. A damaged file is
-// format.ErrCorrupt, and is removed, so that the job, started again, makes it again.
+// openColumnFile opens a column file with this layout. A damaged file is format.ErrCorrupt, and is removed, so that
+// the job, started again, makes it again.
 func openColumnFile(fsys vfs.FS, path string, layout columnFileLayout) (*columnFile, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -92,15 +92,18 @@ func openColumnFile(fsys vfs.FS, path string, layout columnFileLayout) (*columnF
 		return nil, errors.Join(err, f.Close())
 	}
 	n := len(s.crcs) - 4
-	if size, err := f.Size(); err != nil || size != layout.size() || kernel.CRC32C(0, s.crcs[:n]) != binary.LittleEndian.Uint32(s.crcs[n:]) {
-		return nil, errors.Join(s.damaged(-1, "its size or its checksums are not those that were written"), err, f.Close())
+	if size, err := f.Size(); err != nil || size != layout.size() ||
+		kernel.CRC32C(0, s.crcs[:n]) != binary.LittleEndian.Uint32(s.crcs[n:]) {
+		return nil, errors.Join(s.damaged(-1, "its size or its checksums differ from what was written"), err, f.Close())
 	}
 	return s, nil
 }
 
 func (s *columnFile) damaged(block int, reason string) error {
-	err := &format.CorruptError{File: s.file.Path(), Chunk: block, Reason: reason + " (this scratch file is removed, and the next run computes its columns again)"}
-	if remove := s.fsys.Remove(err.File); remove != nil && !errors.Is(remove, fs.ErrNotExist) { // another goroutine has removed it
+	err := &format.CorruptError{File: s.file.Path(), Chunk: block, Reason: reason +
+		" (this scratch file is removed, and the next run computes its columns again)"}
+	// another goroutine has removed it
+	if remove := s.fsys.Remove(err.File); remove != nil && !errors.Is(remove, fs.ErrNotExist) {
 		return errors.Join(err, remove)
 	}
 	return err
@@ -117,8 +120,7 @@ func (s *columnFile) read(dst []byte, at int64, block int) error {
 	return err
 }
 
-// readBlock reads block k into dst, which must be large enough, and returns its rows. It
-// is safe for concurrent use.
+// readBlock reads block k into dst, which must be large enough, and returns its rows. It is safe for concurrent use.
 func (s *columnFile) readBlock(k int, dst []byte) ([]byte, error) {
 	first, end := s.rows(k)
 	dst = dst[:(end-first)*s.rowBytes]
@@ -131,14 +133,13 @@ func (s *columnFile) readBlock(k int, dst []byte) ([]byte, error) {
 // check compares the bytes of block k with their checksum.
 func (s *columnFile) check(k int, data []byte) error {
 	if kernel.CRC32C(0, data) != binary.LittleEndian.Uint32(s.crcs[4*k:]) {
-		return s.damaged(k, "its bytes are not those that were written")
+		return s.damaged(k, "the disk returned different bytes than were written")
 	}
 	return nil
 }
 
-// readAll reads all blocks into dst, which is as long as they are, and calls read with the
-// number of bytes of each part that it has read. If dst begins at a page, that is past the
-// page cache, whatever the size of the blocks.
+// readAll reads all blocks into dst, which is as long as they are, and calls read with the number of bytes of each
+// part that it has read. If dst begins at a page, that is past the page cache, whatever the size of the blocks.
 func (s *columnFile) readAll(ctx context.Context, threads int, dst []byte, read func(bytes int)) error {
 	err := parallel.For(ctx, threads, int64(len(dst)), plan.ColumnFileBlockBytes, func(lo, hi int64) error {
 		err := s.read(dst[lo:hi], lo, -1)

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -16,22 +20,24 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Engine computes the panels of a job. It holds the topologies and, for one panel at a
-// time, the matrices.
+// Engine computes the panels of a job. It holds the topologies and, for one panel at a time, the matrices.
 type Engine struct {
 	*Job
-	topologies    topologies
-	propagators   map[operator.Operator]*product.Propagator // by Operator.base
-	neededNodes   map[string][]product.NodeSet              // by Operator.Graph: for each product of the sequence that has most
-	inputBuffer   *product.Matrix                           // holds the input for several sequences; nil: each loads it
-	hopBuffers    [2]*product.Matrix                        // a hop is made from one into the other; without hops the second is nil
-	seriesBuffers []*product.Matrix                         // float32, for terms of series
-	panelColumns  int                                       // of the widest panel
-	kept          *Input                                    // of which a matrix has the columns of the first panel since it was cut
-	back          writeback
-	device        *device.Engine // computes products; nil: the processor does
-	firstUse      firstUse
-	label         string // which panel it is, for progress
+	topologies  topologies
+	propagators map[operator.Operator]*product.Propagator // by Operator.base
+	// by Operator.Graph: for each product of the sequence that has most
+	neededNodes map[string][]product.NodeSet
+	inputBuffer *product.Matrix // holds the input for several sequences; nil: each loads it
+	// a hop is made from one into the other; without hops the second is nil
+	hopBuffers    [2]*product.Matrix
+	seriesBuffers []*product.Matrix // float32, for terms of series
+	panelColumns  int               // of the widest panel
+	// whose first panel is in a matrix since the input was cut; nil: none
+	kept     *Input
+	back     writeback
+	device   *device.Engine // computes products; nil: the processor does
+	firstUse firstUse
+	label    string // which panel it is, for progress
 }
 
 func (e *Engine) close() error {
@@ -55,10 +61,12 @@ func (e *Engine) matrices() []*product.Matrix {
 	return slices.DeleteFunc(all, func(m *product.Matrix) bool { return m == nil })
 }
 
-// prepare opens or derives the topologies, computes the factors of operators, and finds
-// which nodes each product needs.
+// prepare opens or derives the topologies, computes the factors of operators, and finds which nodes each product
+// needs.
 func (e *Engine) prepare(ctx context.Context) error {
-	unfinished := slices.DeleteFunc(slices.Clone(e.Sequences), func(c *HopSequence) bool { return e.LastUnfinished(c, e.Columns) == 0 })
+	unfinished := slices.DeleteFunc(slices.Clone(e.Sequences), func(c *HopSequence) bool {
+		return e.LastUnfinished(c, e.Columns) == 0
+	})
 	longest := map[string]int{}
 	for _, c := range unfinished {
 		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], (c.Hops-c.From)*c.Operator.Series().Products())
@@ -84,7 +92,8 @@ func (e *Engine) prepare(ctx context.Context) error {
 			e.propagators[base] = p
 		}
 		if e.neededNodes[graph] == nil {
-			if e.neededNodes[graph], err = e.propagators[base].Needed(ctx, stored, longest[graph], e.Threads); err != nil {
+			if e.neededNodes[graph], err = e.propagators[base].Needed(ctx, stored, longest[graph],
+				e.Threads); err != nil {
 				return err
 			}
 		}
@@ -179,7 +188,9 @@ func (e *Engine) panel(ctx context.Context, s product.ColumnRange, inputFiles ma
 					return err
 				}
 				if e.kept != c.Input {
-					if err := Timed(&e.Account.Reading, func() error { return e.load(ctx, c.Input, x, inputFiles[c.Input]) }); err != nil {
+					if err := Timed(&e.Account.Reading, func() error {
+						return e.load(ctx, c.Input, x, inputFiles[c.Input])
+					}); err != nil {
 						return err
 					}
 				}
@@ -212,12 +223,16 @@ func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFi
 	return e.inputFiles(in).load(ctx, m, inputFiles, e.Threads, e.Progress)
 }
 
-// hops makes and writes the hops of a sequence, from a position up to hop last. x holds
-// the input of the first of them, and y its rows that are computed.
+// hops makes and writes the hops of a sequence, from a position up to hop last. x holds the input of the first of
+// them, and y its rows that are computed.
 func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
 	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
 	e.Pace.BeginHops()
-	for first := e.number(c.ID(c.From + 1)); last > 0 && at.matrix <= first+last-c.From-1; at = (position{at.matrix + 1, 1, 0}) {
+	if last == 0 {
+		return nil
+	}
+	first := e.number(c.ID(c.From + 1))
+	for {
 		hop := c.From + 1 + at.matrix - first
 		if err := e.hop(ctx, c, hop, at, x, y); err != nil {
 			return err
@@ -227,16 +242,15 @@ func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int
 		} else {
 			y = e.hopBuffers[0]
 		}
-		if hop == last {
-			break
+		if hop >= last {
+			return nil
 		}
-		next := position{at.matrix + 1, 1, 0}
-		state := e.savedMatrices(c.Operator.Series(), next, x, y)
+		at = position{at.matrix + 1, 1, 0}
+		state := e.savedMatrices(c.Operator.Series(), at, x, y)
 		if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
-			return e.end(ctx, next, state)
+			return e.end(ctx, at, state)
 		}
 	}
-	return nil
 }
 
 // hop makes and writes one hop of a sequence, from a position in it.
@@ -245,7 +259,8 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 	products, n := terms.Products(), e.Graph.Manifest.Nodes
 	need := e.neededNodes[c.Operator.Graph]
 	need = need[len(need)-(c.Hops-hop+1)*products:]
-	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.Operator, hop, c.Hops, e.label), int64(products)*(p.Graph.Nodes()+p.Graph.Edges())*x.RowBytes(), progress.Bytes)
+	task := e.Progress.Start(fmt.Sprintf("%s hop %d of %d%s", c.Operator, hop, c.Hops, e.label),
+		int64(products)*(p.Graph.Nodes()+p.Graph.Edges())*x.RowBytes(), progress.Bytes)
 	y.ID = c.ID(hop)
 	if err := e.mayChange(y); err != nil {
 		task.Done()
@@ -258,17 +273,20 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 		with := product.BlendOf(terms, at.product, x)
 		dst.ID = c.ID(hop)
 		state := stateBytes(e.savedMatrices(terms, position{at.matrix, at.product, n}, x, y))
-		// mustStop looks at ctx between blocks, so that those that were begun are finished.
+		// mustStop looks at ctx between node ranges, so a range that was begun is finished.
 		done := func(cost int64, canSave bool) bool {
 			task.Add(cost * x.RowBytes())
-			return e.Pace.MustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 && e.Pace.CheckpointDue(state)
+			return e.Pace.MustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 &&
+				e.Pace.CheckpointDue(state)
 		}
 		var added, reached int64
 		var err error
 		if e.device != nil {
-			added, reached, err = e.device.Product(context.WithoutCancel(ctx), p, dst, src, with, need[at.product-1], at.row, done)
+			added, reached, err = e.device.Product(context.WithoutCancel(ctx), p, dst, src, with, need[at.product-1],
+				at.row, done)
 		} else {
-			added, reached, err = p.HopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row, e.Threads, func(cost int64) bool { return done(cost, true) })
+			added, reached, err = p.HopFrom(context.WithoutCancel(ctx), dst, src, with, need[at.product-1], at.row,
+				e.Threads, func(cost int64) bool { return done(cost, true) })
 		}
 		e.Edges[at.matrix] += added
 		e.Gathered += added * src.RowBytes()
@@ -283,7 +301,9 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 			at.product, at.row = at.product+1, 0
 		}
 		if at.product <= products {
-			if err := Timed(&paused, func() error { return e.pause(ctx, at, e.savedMatrices(terms, at, x, y)) }); err != nil {
+			if err := Timed(&paused, func() error {
+				return e.pause(ctx, at, e.savedMatrices(terms, at, x, y))
+			}); err != nil {
 				task.Done()
 				return err
 			}
@@ -303,14 +323,14 @@ func stateBytes(matrices []savedMatrix) int64 {
 	return total
 }
 
-// pause writes a checkpoint if it is time for one, or ends the job if it is time for that;
-// the error is then why it ends.
+// pause writes a checkpoint if it is time for one, or ends the job if it is time for that; the error is then why it
+// ends.
 func (e *Engine) pause(ctx context.Context, at position, state []savedMatrix) error {
 	if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
 		return e.end(ctx, at, state)
 	}
 	if e.Plan.CheckpointBytes == 0 || !e.Pace.CheckpointDue(stateBytes(state)) {
-		return nil // only a goroutine that looked a moment ago has found that it was time
+		return nil // another goroutine looked a moment earlier and found the checkpoint due
 	}
 	if err := e.finishWrite(); err != nil { // no checkpoint makes up for that
 		return err
@@ -334,8 +354,8 @@ func (e *Engine) end(ctx context.Context, at position, state []savedMatrix) erro
 	return why
 }
 
-// save finishes what is being written and writes a checkpoint, if that is worth its time, of a job that ends
-// because of why, which it returns.
+// save ends a job because of the error why, and returns why: it finishes the write on its way, and writes a
+// checkpoint if that is worth its time.
 func (e *Engine) save(ctx context.Context, why error, at position, state []savedMatrix) error {
 	if err := e.finishWrite(); err != nil {
 		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
@@ -346,4 +366,59 @@ func (e *Engine) save(ctx context.Context, why error, at position, state []saved
 		}
 	}
 	return why
+}
+
+// firstUse takes the memory of matrices from the machine, which on a virtual one takes as long as a hop: while the
+// input is read, since cores wait for the disk then, and what is left before the first hop, on all cores.
+type firstUse struct {
+	stages *pipeline.Pipeline // nil: done, or not begun
+	pieces [][]byte
+	next   atomic.Int64
+}
+
+// firstUsePiece is how much is taken at a time.
+const firstUsePiece = 16 << 20
+
+// start begins, on so many threads: each gets memory from the host of a virtual machine by itself.
+func (f *firstUse) start(matrices []*product.Matrix, threads int) {
+	for _, m := range matrices {
+		for rest := m.Buf.Bytes(); len(rest) > 0; {
+			n := min(len(rest), firstUsePiece)
+			f.pieces, rest = append(f.pieces, rest[:n]), rest[n:]
+		}
+	}
+	f.stages = pipeline.New(context.Background())
+	for range threads {
+		f.stages.Go("first use", func(w *pipeline.Worker) { f.take(w.Context()) })
+	}
+}
+
+// take takes pieces that nobody else has taken, until ctx ends.
+func (f *firstUse) take(ctx context.Context) {
+	for ctx.Err() == nil {
+		k := f.next.Add(1) - 1
+		if k >= int64(len(f.pieces)) || offheap.Populate(f.pieces[k]) != nil {
+			return
+		}
+	}
+}
+
+// finish takes what is left, on so many threads.
+func (f *firstUse) finish(ctx context.Context, threads int) {
+	if f.stages == nil {
+		return
+	}
+	_ = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error {
+		f.take(ctx)
+		return nil
+	})
+	f.stop()
+}
+
+// stop ends the taking. The memory may be freed then.
+func (f *firstUse) stop() {
+	if f.stages != nil {
+		f.stages.Close()
+		f.stages = nil
+	}
 }

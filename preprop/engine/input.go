@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -34,7 +35,9 @@ func (in *Input) node(row int64) int64 {
 // chunks calls body with every chunk, from several goroutines, what buffer has made, and a function that rounds
 // the columns [first, first+width) of the chunk's i-th row and writes them to dst. emit is then called with the
 // buffers, in the order of chunks.
-func (in *Input) chunks(ctx context.Context, threads int, buffer func() []byte, body func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error, emit func([]byte) error) error {
+func (in *Input) chunks(ctx context.Context, threads int, buffer func() []byte,
+	body func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error,
+	emit func([]byte) error) error {
 	from, features := in.Layout.DType, in.Layout.Features
 	rowBytes := features * from.Size()
 	readers := plan.DiskReaders(threads)
@@ -76,22 +79,24 @@ func (in *Input) chunks(ctx context.Context, threads int, buffer func() []byte, 
 // Load fills m, whose first and features say which columns it wants, from the stored input.
 func (in *Input) Load(ctx context.Context, m *product.Matrix, threads int, p progress.Reporter) error {
 	m.ID = in.ID
-	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()),
+		int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	if in.IsWhole(m) {
 		return in.readWhole(ctx, m, threads, task)
 	}
-	return in.chunks(ctx, threads, func() []byte { return nil }, func(k int, _ []byte, cut func(dst []byte, i, first, width int) error) error {
-		start, rows := in.ChunkRowRange(k)
-		for i := range rows {
-			v := in.node(start + int64(i))
-			if err := cut(m.Rows(v, v+1), i, m.First, m.Features); err != nil {
-				return err
+	return in.chunks(ctx, threads, func() []byte { return nil },
+		func(k int, _ []byte, cut func(dst []byte, i, first, width int) error) error {
+			start, rows := in.ChunkRowRange(k)
+			for i := range rows {
+				v := in.node(start + int64(i))
+				if err := cut(m.Rows(v, v+1), i, m.First, m.Features); err != nil {
+					return err
+				}
 			}
-		}
-		task.Add(in.Extent(k).Length)
-		return nil
-	}, func([]byte) error { return nil })
+			task.Add(in.Extent(k).Length)
+			return nil
+		}, func([]byte) error { return nil })
 }
 
 // IsWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
@@ -145,8 +150,10 @@ func (in *Input) rows() int64 {
 
 // cutToFiles writes a column file for each of these ranges, which must not overlap, and fills what
 // is kept, all in one pass over the input.
-func (in *Input) cutToFiles(ctx context.Context, ranges []product.ColumnRange, kept keptInput, to *ColumnFiles, threads int, p progress.Reporter) error {
-	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID), int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
+func (in *Input) cutToFiles(ctx context.Context, ranges []product.ColumnRange, kept keptInput, to *ColumnFiles,
+	threads int, p progress.Reporter) error {
+	task := p.Start(fmt.Sprintf("cut %s into column files", in.ID),
+		int64(in.Layout.Features*in.Layout.DType.Size())*in.rows(), progress.Bytes)
 	defer task.Done()
 	size, columns := in.DType.Size(), 0
 	files := make([]*columnFileWriter, len(ranges))
@@ -164,7 +171,8 @@ func (in *Input) cutToFiles(ctx context.Context, ranges []product.ColumnRange, k
 	}
 	defer buffers.Free()
 	k := 0 // chunk that is written next
-	err = in.chunks(ctx, threads, buffers.Get, func(k int, buffer []byte, cut func(dst []byte, i, first, width int) error) error {
+	err = in.chunks(ctx, threads, buffers.Get, func(k int, buffer []byte,
+		cut func(dst []byte, i, first, width int) error) error {
 		start, rows := in.ChunkRowRange(k)
 		for i := range rows {
 			if err := kept.take(in.node(start+int64(i)), i, cut); err != nil {
@@ -200,4 +208,93 @@ func (in *Input) cutToFiles(ctx context.Context, ranges []product.ColumnRange, k
 		}
 	}
 	return err
+}
+
+// keptInput is the part of an input that stays in memory while the input is cut into column files (Plan.InputKept),
+// instead of being written and read back: the columns of the first panel and, in the memory of the first hop, all
+// columns of hop 0 for the rows of the store.
+type keptInput struct {
+	Matrix  *product.Matrix // has the columns; nil: none are kept
+	Rows    []byte          // in the order of the store; nil: none are kept
+	rowOf   []uint32
+	columns int // of a row
+}
+
+// noRow marks a node that has no row in the store.
+const noRow = math.MaxUint32
+
+// Keep is what is kept of an input while rest, columns of these panels, are cut. A job that goes on with columns that
+// it has finished keeps nothing: these may be loaded into the same memory.
+func (e *Engine) Keep(in *Input, panels, rest []product.ColumnRange) (k keptInput, err error) {
+	if !e.Plan.InputKept || len(e.inputs()) > 1 || len(e.Sequences) > 1 && e.inputBuffer == nil ||
+		rest[0] != panels[0] || e.HasPartialMatrices() {
+		return k, nil
+	}
+	e.setColumns(panels[0])
+	if k.Matrix = e.hopBuffers[0]; e.inputBuffer != nil {
+		k.Matrix = e.inputBuffer
+	}
+	k.Matrix.ID, k.columns = in.ID, in.Layout.Features
+	rows := e.hopBuffers[1]
+	if e.Store == nil || e.Receive != nil || in.ID != format.Input || e.Finished[in.ID] || rows == nil ||
+		e.Columns.Width() < k.columns {
+		return k, nil
+	}
+	rowBytes := int64(k.columns * e.DType.Size())
+	n, memory := int64(len(e.Nodes)), rows.Buf.Bytes()
+	if plan.KeptRowsBytes(n, rowBytes, e.Graph.Manifest.Nodes) > int64(len(memory)) {
+		return k, nil
+	}
+	k.Rows = memory[:n*rowBytes]
+	k.rowOf = dtype.Uint32s(memory[plan.RowsPlace(n*rowBytes):][:4*e.Graph.Manifest.Nodes])
+	for v := range k.rowOf {
+		k.rowOf[v] = noRow
+	}
+	for row, v := range e.Nodes {
+		k.rowOf[v] = uint32(row)
+	}
+	return k, nil
+}
+
+// take stores the kept numbers of a node, which is row i of a chunk. cut is the function that input.chunks passes.
+func (k *keptInput) take(node int64, i int, cut func(dst []byte, i, first, width int) error) error {
+	if k.Matrix == nil {
+		return nil
+	}
+	if err := cut(k.Matrix.Rows(node, node+1), i, k.Matrix.First, k.Matrix.Features); err != nil {
+		return err
+	}
+	if k.Rows == nil || k.rowOf[node] == noRow {
+		return nil
+	}
+	rowBytes := k.columns * k.Matrix.DType.Size()
+	return cut(k.Rows[int(k.rowOf[node])*rowBytes:][:rowBytes], i, 0, k.columns)
+}
+
+// writeInput writes hop 0 to the store.
+func (e *Engine) writeInput(ctx context.Context, k keptInput) error {
+	start := e.Pace.Clock()
+	out, err := e.Store.Matrix(format.Input)
+	if err != nil {
+		return err
+	}
+	rowBytes := int64(k.columns * e.DType.Size())
+	step := plan.WriteStep(int64(len(e.Nodes)), rowBytes, 1) * rowBytes
+	for rows := k.Rows; len(rows) > 0; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n := min(step, int64(len(rows)))
+		if err := out.Write(rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	e.Finished[format.Input] = true
+	e.Pace.SavedAny = true
+	e.Pace.measureRate(int64(len(k.Rows)), start)
+	return nil
 }

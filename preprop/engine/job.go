@@ -70,7 +70,7 @@ func (j *Job) unfinished(id format.MatrixID, s product.ColumnRange) bool {
 	return !j.Finished[id] && (j.Direct != nil || len(product.Missing(s, j.ResultColumns[j.number(id)])) > 0)
 }
 
-// LastUnfinished is the last hop of a sequence of which columns s are unfinished, or 0.
+// LastUnfinished is the last hop of a sequence whose columns s are unfinished, or 0.
 func (j *Job) LastUnfinished(c *HopSequence, s product.ColumnRange) int {
 	for hop := c.Hops; hop > c.From; hop-- {
 		if j.unfinished(c.ID(hop), s) {
@@ -131,7 +131,8 @@ func (j *Job) Run(ctx context.Context) error {
 	j.Sequences = slices.DeleteFunc(j.Sequences, func(c *HopSequence) bool { // its input is then not read
 		return !j.needsInput(c, j.Columns)
 	})
-	e := &Engine{Job: j, propagators: map[operator.Operator]*product.Propagator{}, neededNodes: map[string][]product.NodeSet{}}
+	e := &Engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
+		neededNodes: map[string][]product.NodeSet{}}
 	defer e.close()
 	if err := Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) }); err != nil {
 		return err
@@ -182,12 +183,13 @@ func (j *Job) Run(ctx context.Context) error {
 	if e.device != nil {
 		j.Account.Transfers, j.Transferred = time.Duration(e.device.Took.Load()).Seconds(), e.device.Moved.Load()
 	}
-	return context.Cause(ctx) // of a job that is interrupted, the last write was finished first
+	return context.Cause(ctx) // an interrupted job has finished its last write
 }
 
 // cutInputs cuts inputs into column files where that is planned, and returns the columns
 // that files of each input have.
-func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange, error) {
+func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange,
+	error) {
 	out := map[*Input][]product.ColumnRange{}
 	for _, in := range e.inputs() {
 		files := e.inputFiles(in)
@@ -304,4 +306,41 @@ func (j *Job) FinishedSum() uint32 {
 	}
 	slices.Sort(done)
 	return crc32.ChecksumIEEE([]byte(strings.Join(done, "\n")))
+}
+
+// TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is
+// Waiting. The rest of the whole is writing the rows of the store, checkpoints, and scratch files of earlier runs.
+type TimeAccount struct {
+	Planning  float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
+	Preparing float64 `json:"preparing"` // reading topologies, and computing factors of operators
+	Reading   float64 `json:"reading"`   // the input
+	// FirstUse is the time to get the memory of the matrices from the system, without the part done during Reading.
+	// Systems without such a call have 0, and Reading and Hops include it.
+	FirstUse   float64 `json:"first_use"`
+	Hops       float64 `json:"hops"`
+	Transfers  float64 `json:"transfers"` // to and from a device, which are part of Hops, or ran beside them
+	Writing    float64 `json:"writing"`
+	Waiting    float64 `json:"waiting"`
+	Publishing float64 `json:"publishing"`
+	// Faster says what would make the job faster: "disk", "cores" or "memory" (with which there would be one panel).
+	Faster string `json:"faster_with"`
+}
+
+// Of is the account of a job whose hops took so many seconds.
+func (t TimeAccount) Of(hops float64, panels int) TimeAccount {
+	t.Hops, t.Faster = hops, "cores"
+	switch disk := t.Reading + t.Waiting + t.Publishing; {
+	case panels > 1 && disk > hops:
+		t.Faster = "memory"
+	case disk > hops:
+		t.Faster = "disk"
+	}
+	return t
+}
+
+// Timed calls f, and adds the seconds that it takes to sum.
+func Timed(sum *float64, f func() error) error {
+	start := time.Now()
+	defer func() { *sum += time.Since(start).Seconds() }()
+	return f()
 }

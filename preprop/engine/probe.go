@@ -18,18 +18,20 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Measure measures the rates of this machine in a second or less: reading the graph past the
-// page cache, writing a file without a name to the folder scratch, using new memory, and
-// hops over a random graph with as many edges a node. It uses no more memory than budget, and of
-// that a sixteenth of what a plan of the job needs.
-func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan, budget int64) (*plan.Rates, error) {
-	const least, most = 128 << 20, 1 << 30 // less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
+// Measure measures the rates of this machine in a second or less: reading the graph past the page cache, writing a
+// file without a name to the folder scratch, using new memory, and hops over a random graph with as many edges a
+// node. It uses no more memory than budget, and of that a sixteenth of what a plan of the job needs.
+func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan,
+	budget int64) (*plan.Rates, error) {
+	// less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
+	const least, most = 128 << 20, 1 << 30
 	r, room := plan.DefaultRates, max(least, min(most, p.MemoryBytes/16))
 	if budget > 0 {
 		room = max(8<<20, min(room, (budget-plan.ProcessBytes-w.PickedBytes)/2)) // rows have been picked
 	}
 	var err error
-	if r.Read, err = MeasureRead(ctx, fsys, in, int(max(1, min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
+	if r.Read, err = MeasureRead(ctx, fsys, in, int(max(1,
+		min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
 		return nil, err
 	}
 	if rate, err := MeasureWrite(fsys, scratch); err == nil {
@@ -101,9 +103,9 @@ func MeasureRead(ctx context.Context, fsys vfs.FS, in *Input, threads int) (floa
 	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// MeasureWrite measures writing a file durably, by a stream as the job's files. The file has
-// no name while it is written, so that nothing of it is left if the process is killed. Before
-// that its name is random, since shards of a job may measure at the same time.
+// MeasureWrite measures writing a file durably, by a stream as the job's files. The file loses its name before it is
+// written, so nothing is left if the process is killed. The name is random, since shards of a job may measure at the
+// same time.
 func MeasureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 1 << 20
 	path := filepath.Join(NearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
@@ -155,8 +157,8 @@ func touch(bytes []byte) {
 	}
 }
 
-// measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in
-// two matrices, whose widths it sets.
+// measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in two matrices, whose widths
+// it sets.
 func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*product.Matrix) (float64, error) {
 	src, dst := matrices[0], matrices[1]
 	room := min(int64(len(src.Buf.Bytes())), 128<<20)

@@ -66,7 +66,7 @@ func (j *Job) openGiven(ctx context.Context, used map[string]int) (product.Topol
 		}
 		return &product.MemoryTopology{CSC: csc, Free: csc.Close}, nil
 	}
-	file, err := j.Graph.OpenTopology(ctx, plan.StreamBlockBytes)
+	file, err := j.Graph.OpenTopology(ctx, plan.StreamRangeBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 			return nil, err
 		}
 		edges := int64(0)
-		err = product.Derive(ctx, given, graph, room, j.Threads, func(b *format.Block) error {
+		err = product.Derive(ctx, given, graph, room, j.Threads, func(b *format.NodeRange) error {
 			for i, offset := range b.Offsets {
 				made.Offsets[b.First+int64(i)] = edges + offset - b.Offsets[0]
 			}
@@ -104,7 +104,8 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 		}
 		return made, nil
 	}
-	w, err := NewTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(), given.Weighted())
+	w, err := NewTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(),
+		given.Weighted())
 	if err != nil {
 		return nil, err
 	}
@@ -155,11 +156,11 @@ func (w *topologyWriter) abort() (err error) {
 	return err
 }
 
-// Add appends a block.
-func (w *topologyWriter) Add(b *format.Block) error {
+// Add appends a node range.
+func (w *topologyWriter) Add(b *format.NodeRange) error {
 	const most = 1 << 16
 	offsets := make([]int64, 0, most)
-	for i := 1; i < len(b.Offsets); i += len(offsets) { // the first is the last of the block before
+	for i := 1; i < len(b.Offsets); i += len(offsets) { // the first is the last of the node range before
 		offsets = offsets[:0]
 		for _, offset := range b.Offsets[i:min(i+most, len(b.Offsets))] {
 			offsets = append(offsets, w.edges+offset-b.Offsets[0])
@@ -183,8 +184,7 @@ func (w *topologyWriter) Add(b *format.Block) error {
 	return nil
 }
 
-// Open opens the topology that was written. Its files never get their final names, as no
-// other process uses them.
+// Open opens the topology that was written. Its files never get their final names, as no other process uses them.
 func (w *topologyWriter) Open(ctx context.Context) (product.Topology, error) {
 	raw := format.RawTopology{Nodes: w.nodes, Edges: w.edges, NeighborsAt: w.neighborsAt()}
 	raw.Expect(w.offsetsSum, w.neighborsSum, w.weightsSum)
@@ -197,7 +197,7 @@ func (w *topologyWriter) Open(ctx context.Context) (product.Topology, error) {
 			return nil, errors.Join(err, raw.File.Close(), w.abort())
 		}
 	}
-	file, err := format.NewTopologyFile(ctx, raw, plan.StreamBlockBytes)
+	file, err := format.NewTopologyFile(ctx, raw, plan.StreamRangeBytes)
 	if errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", err, folder.ErrDamaged)
 	}

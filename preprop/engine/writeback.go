@@ -46,7 +46,7 @@ func (b *writeback) close() error {
 	return b.buffers.Free()
 }
 
-// writeBuffers are those of a job with panels of so many columns.
+// writeBuffers are the buffers for panels of panelColumns columns.
 func (j *Job) writeBuffers(panelColumns int) plan.WriteBuffers {
 	rows, size := int64(len(j.Nodes)), int64(j.DType.Size())
 	if j.Direct != nil {
@@ -116,7 +116,8 @@ func (e *Engine) writingBytes() int64 {
 }
 
 // write stores the rows of the given nodes, in this order, as a whole matrix, through storeBuffers.
-func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, nodes []uint32, threads int, b *product.Buffers, p progress.Reporter) error {
+func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, nodes []uint32, threads int,
+	b *product.Buffers, p progress.Reporter) error {
 	task := p.Start("write "+m.ID.String(), int64(len(nodes))*m.RowBytes(), progress.Bytes)
 	defer task.Done()
 	out, err := store.Matrix(m.ID)
@@ -125,7 +126,8 @@ func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, n
 	}
 	rows := int64(len(nodes))
 	step := plan.WriteStep(rows, m.RowBytes(), threads)
-	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return k * step, min(rows, (k+1)*step) }, (rows+step-1)/step, threads, b,
+	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return k * step, min(rows, (k+1)*step) },
+		(rows+step-1)/step, threads, b,
 		func(buffer []byte) error {
 			task.Add(int64(len(buffer)))
 			return out.Write(buffer)
@@ -151,7 +153,8 @@ func (f *ColumnFiles) write(ctx context.Context, m *product.Matrix, threads int,
 }
 
 // gatherInOrder calls emit with the rows of the nodes [first, end) of each of n blocks.
-func gatherInOrder(ctx context.Context, m *product.Matrix, nodes []uint32, block func(k int64) (first, end int64), n int64, threads int, b *product.Buffers, emit func([]byte) error) error {
+func gatherInOrder(ctx context.Context, m *product.Matrix, nodes []uint32, block func(k int64) (first, end int64),
+	n int64, threads int, b *product.Buffers, emit func([]byte) error) error {
 	var held [][]byte // which parallel.Ordered keeps
 	defer func() {
 		for _, buffer := range held {

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Operator is a matrix B made from the adjacency matrix A of a graph, with
-// A[v,u] the weight of the edge from u to v; hop r is B^r X (preprop-gnn Eq. 2).
-// Self-loops of weight 1 are added to the nodes that have none, unless NoLoops.
+// Operator is a matrix B made from the adjacency matrix A of a graph, with A[v,u] the weight of the edge from u to v;
+// hop r is B^r X (preprop-gnn Eq. 2). Self-loops of weight 1 are added to the nodes that have none, unless NoLoops.
 // Operators are comparable; make them with ParseOperators.
 type Operator struct {
 	Name      string
@@ -22,8 +21,8 @@ type Operator struct {
 	Tolerance float64 // of PPR and Heat: bounds the error of cutting off the series
 }
 
-// Names of operators. D is the diagonal of the weighted in-degrees, with Col of
-// the weighted out-degrees, self-loops that are added included.
+// Names of operators. D is the diagonal of the weighted in-degrees, with Col of the weighted out-degrees, self-loops
+// that are added included.
 const (
 	Sym  = "sym"  // D^-1/2 (A+I) D^-1/2
 	RW   = "rw"   // D^-1 (A+I)
@@ -32,7 +31,7 @@ const (
 	Heat = "heat" // the heat kernel, a series of Sym
 )
 
-// DefaultTolerance is that of PPR and Heat where none is said.
+// DefaultTolerance is the tolerance of PPR and Heat without tolerance=.
 const DefaultTolerance = 1e-4
 
 // The graphs that an operator can be made from.
@@ -40,10 +39,9 @@ const (
 	AsGiven = ""
 	// Reverse has every edge turned round.
 	Reverse = "reverse"
-	// Undirected has every edge in both directions. Of several edges between
-	// two nodes, the i-th in one direction and the i-th in the other, as stored,
-	// become one, with the larger of their weights; so what is undirected stays
-	// as it is, and without parallel edges A becomes max(A, A^T).
+	// Undirected has every edge in both directions. Between two nodes, the i-th stored edge of one direction and the
+	// i-th of the other become one edge with the larger weight. So an undirected graph stays as it is, and without
+	// parallel edges A becomes max(A, A^T).
 	Undirected = "undirected"
 )
 
@@ -85,9 +83,9 @@ func (s setting) check(x float64) error {
 	return nil
 }
 
-// Parse reads name[:flag|:key=value]... with options in any order, for
-// example "sym", "rw:noloops:reverse" or "ppr:alpha=0.1:undirected". PPR takes alpha
-// (default 0.15) and Heat t (default 3), and both a tolerance (DefaultTolerance).
+// Parse reads name[:flag|:key=value]... with options in any order, for example "sym", "rw:noloops:reverse" or
+// "ppr:alpha=0.1:undirected". PPR takes alpha (default 0.15) and Heat t (default 3), and both a tolerance
+// (DefaultTolerance).
 func Parse(spelling string) (Operator, error) {
 	return parse(spelling, DefaultTolerance)
 }
@@ -139,8 +137,7 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 	return o, nil
 }
 
-// Base is the operator whose products make o: Sym with the same flags for a
-// series, else o itself.
+// Base is the operator whose products make o: Sym with the same flags for a series, else o itself.
 func (o Operator) Base() Operator {
 	if _, isSeries := parameters[o.Name]; isSeries {
 		return Operator{Name: Sym, Graph: o.Graph, NoLoops: o.NoLoops}
@@ -148,15 +145,15 @@ func (o Operator) Base() Operator {
 	return o
 }
 
-// Compare gives operators the order in which a manifest lists them: that of
-// operatorNames, and of their spellings where the names are the same. So it does not
-// depend on the order in which operators were asked for, or added.
+// Compare gives operators the order in which a manifest lists them: that of operatorNames, and of their spellings
+// where the names are the same. So it does not depend on the order in which operators were asked for, or added.
 func Compare(a, b Operator) int {
-	return cmp.Or(slices.Index(operatorNames, a.Name)-slices.Index(operatorNames, b.Name), strings.Compare(a.String(), b.String()))
+	return cmp.Or(slices.Index(operatorNames, a.Name)-slices.Index(operatorNames, b.Name),
+		strings.Compare(a.String(), b.String()))
 }
 
-// ParseList reads a list of operators, separated by commas, in which none
-// occurs twice. Series that say no tolerance get the one that is given.
+// ParseList reads a list of operators, separated by commas, in which none occurs twice. standardTolerance is the
+// tolerance of series without tolerance=.
 func ParseList(list string, standardTolerance float64) ([]Operator, error) {
 	if err := tolerance.check(standardTolerance); err != nil {
 		return nil, err
@@ -175,10 +172,9 @@ func ParseList(list string, standardTolerance float64) ([]Operator, error) {
 	return out, nil
 }
 
-// String is the canonical spelling, which ParseOperator reads back and by which a
-// store knows the operator: name, graph, noloops, parameter, and the tolerance where
-// it is not DefaultTolerance. It has lower-case letters, digits, '.', ':' and
-// '=' only, so that the folder format makes of it is good on every file system.
+// String is the canonical spelling, which ParseOperator reads back and by which a store knows the operator: name,
+// graph, noloops, parameter, and the tolerance where it is not DefaultTolerance. It has lower-case letters, digits,
+// '.', ':' and '=' only, so package format can name a folder by it on every file system.
 func (o Operator) String() string {
 	s := o.Name
 	if o.Graph != AsGiven {

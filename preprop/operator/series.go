@@ -7,21 +7,18 @@ import "github.com/hopfeed/hopfeed/format"
 //	PPR   alpha * sum over k of (1-alpha)^k S^k
 //	Heat  e^-t * sum over k of t^k/k! S^k
 //
-// (Gasteiger et al. 2019, "Diffusion Improves Graph Learning", Eq. 1), cut off
-// after k = K, the first K >= 1 for which the coefficients left out add up to no
-// more than the tolerance. As no eigenvalue of S passes 1, that bounds the error.
-// Where d(v) is the degree by which S divides, and ||x|| the largest
-// |x[v]| / sqrt(d(v)) of a column over the nodes with d(v) > 0,
+// (Gasteiger et al. 2019, "Diffusion Improves Graph Learning", Eq. 1), cut off after k = K, the first K >= 1 for
+// which the coefficients left out add up to no more than the tolerance. As no eigenvalue of S passes 1, that bounds
+// the error. Where d(v) is the degree by which S divides, and ||x|| the largest |x[v]| / sqrt(d(v)) of a column over
+// the nodes with d(v) > 0,
 //
 //	||series cut off x - series x|| <= tolerance * ||x||,
 //
-// since D^-1/2 S D^1/2 = D^-1 A averages; where d(v) = 0 there is no error. Where
-// edges go both ways with equal weights, S is symmetric, and the bound holds in the
-// Euclidean norm too. Hop r, a series of a series, is off by r times as much at
-// most. The rounding of float32, and of the stored type, comes on top.
+// since D^-1/2 S D^1/2 = D^-1 A averages; where d(v) = 0 there is no error. Where edges go both ways with equal
+// weights, S is symmetric, and the bound holds in the Euclidean norm too. Hop r, a series of a series, is off by r
+// times as much at most. The rounding of float32, and of the stored type, comes on top.
 //
-// The arithmetic is part of the format. Hop r is z(0), made from x, the hop before
-// as stored, by Horner's rule:
+// The arithmetic is part of the format. Hop r is z(0), made from x, the hop before as stored, by Horner's rule:
 //
 //		z(K-1) = theta(K-1) x + theta(K) S x
 //		z(k)   = theta(k) x + S z(k+1)             for k = K-2, ..., 0
@@ -73,8 +70,8 @@ func (o Operator) Series() Series {
 // Products is how many products with the matrix a hop takes.
 func (s Series) Products() int { return max(1, len(s.Theta)-1) }
 
-// Buffers is how many float32 matrices a hop needs beside the one it starts from and the
-// one it makes. The latter has the stored type; if that is float32, it holds terms too.
+// Buffers is how many float32 matrices a hop needs beside the one it starts from and the one it makes. The latter has
+// the stored type; if that is float32, it holds terms too.
 func (s Series) Buffers(stored format.DType) int {
 	most := 2
 	if stored == format.Float32 {

@@ -21,14 +21,14 @@ const (
 	phases
 )
 
-// cost is what a stage of a job takes. A stage declares its cost beside the code that
-// allocates, reads and writes; a plan is the sum of its stages (work.stages).
-// TestJobsTakeWhatTheirStagesDeclare compares declared and real bytes.
+// cost is what a stage of a job takes. A stage declares its cost beside the code that allocates, reads and writes; a
+// plan is the sum of its stages (work.stages). TestJobsTakeWhatTheirStagesDeclare compares declared and real bytes.
 type cost struct {
-	Memory, scratch, store [phases]int64 // bytes that are held during each phase: memory, scratch files, files of the store
-	read, written          int64         // bytes of files
-	inputPasses            int           // over the input
-	topologyPasses         int           // over a topology on disk
+	// bytes that are held during each phase: memory, scratch files, files of the store
+	Memory, scratch, store [phases]int64
+	read, written          int64 // bytes of files
+	inputPasses            int   // over the input
+	topologyPasses         int   // over a topology on disk
 }
 
 // during is bytes that are held from one phase to another, both included.
@@ -54,7 +54,8 @@ func (c *cost) add(other cost) {
 // stages are the costs of the stages of a job, within a plan.
 func (w *Work) stages(p *Plan) []cost {
 	return []cost{
-		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.deviceCost(p), w.matricesCost(p),
+		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.deviceCost(p),
+		w.matricesCost(p),
 		w.cutCost(p), w.loadCost(p), w.writebackCost(p), w.storeCost(p), w.resultsCost(p), w.checkpointsCost(p),
 	}
 }
@@ -67,14 +68,13 @@ func (w *Work) Cost(p *Plan) (sum cost) {
 	return sum
 }
 
-// checkpointsCost is what checkpoints take, which there are until the last panel is done. The memory is
-// that of writebackCost.
+// checkpointsCost is what checkpoints take until the last panel is done. writebackCost has their memory.
 func (w *Work) checkpointsCost(p *Plan) cost {
 	return cost{scratch: during(computing, lastPanel, p.CheckpointBytes)}
 }
 
-// checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with
-// this many columns, as one is written before the other is removed.
+// checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with this many columns, as one is
+// written before the other is removed.
 func (w *Work) checkpointBytes(columns int) int64 {
 	if len(w.Sequences) == 0 {
 		return 0
@@ -106,8 +106,8 @@ func (w *Work) matricesCost(p *Plan) cost {
 	return cost{Memory: during(first, lastPanel, matrix*int64(hops*w.Stored.DType.Size()+4*series))}
 }
 
-// factorsCost is what factors take: they are held for each Operator.base, and degrees while those
-// of Col are computed, from one pass over the operator's graph.
+// factorsCost is what factors take: 4 bytes a node for each Operator.Base, and 8 for degrees while the factors of Col
+// are computed, in one pass over the operator's graph.
 func (w *Work) factorsCost(p *Plan) cost {
 	var c cost
 	_, bases := w.graphs()
@@ -125,8 +125,8 @@ func (w *Work) factorsCost(p *Plan) cost {
 	return c
 }
 
-// hopsCost is what products take: each reader of the topology has a batch, and each product reads
-// a topology on disk once for each panel.
+// hopsCost is what products take: each reader of the topology has a batch, and each product reads a topology on disk
+// once for each panel.
 func (w *Work) hopsCost(p *Plan) cost {
 	var c cost
 	if len(w.Sequences) == 0 {
@@ -167,8 +167,9 @@ func (w *Work) InputChunk() int64 {
 	return most
 }
 
-// cutCost is what cutting inputs takes: each reader has a chunk of the input, each reader and one more the columns for the
-// files, and each file has a stream. All files are there when the first panel begins, and those of a panel go when it is done.
+// cutCost is what cutting inputs takes: each reader has a chunk of the input, each reader and one more the columns
+// for the files, and each file has a stream. All files exist when the first panel begins; the files of a panel are
+// removed when it is done.
 func (w *Work) cutCost(p *Plan) cost {
 	if !p.InputFiles {
 		return cost{}
@@ -186,9 +187,9 @@ func (w *Work) cutCost(p *Plan) cost {
 	return c
 }
 
-// loadCost is what loading takes: each sequence reads its input for each panel, or its column
-// files once; with an input in memory, one sequence of several reads it. A job that goes on
-// reads chunks of the store, or blocks of result files or checkpoints, instead.
+// loadCost is what loading takes: each sequence reads its input for each panel, or its column files once; with an
+// input in memory, one sequence of several reads it. A job that goes on reads chunks of the store, or blocks of
+// result files or checkpoints, instead.
 func (w *Work) loadCost(p *Plan) cost {
 	var c cost
 	for i, l := range w.Inputs {
@@ -246,8 +247,8 @@ func (w *Work) storeCost(p *Plan) cost {
 	return c
 }
 
-// neededCost is what the sets of needed nodes take, of which there is one for each product if a
-// store has some nodes only. A topology on disk is read for each set but the last.
+// neededCost is what the sets of needed nodes take: one set for each product, if the store has some nodes only. A
+// topology on disk is read for each set but the last.
 func (w *Work) neededCost(p *Plan) cost {
 	var c cost
 	if w.Rows == w.Nodes {
@@ -263,8 +264,8 @@ func (w *Work) neededCost(p *Plan) cost {
 	return c
 }
 
-// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time,
-// through two buffers for each thread and one more; those of a matrix are removed when the store has it.
+// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time, through
+// two buffers for each thread and one more; the files of a matrix are removed when the store has it.
 func (w *Work) resultsCost(p *Plan) cost {
 	if !p.ResultFiles {
 		return cost{}
@@ -275,22 +276,23 @@ func (w *Work) resultsCost(p *Plan) cost {
 	}
 	made := w.share(w.Rows * row * int64(matrices))
 	c := cost{read: made, written: made}
-	c.scratch[writing], c.scratch[lastPanel], c.scratch[Assembling] = made/int64(p.Panels), made, made/int64(max(1, matrices))
-	c.Memory[Assembling] = int64(w.Threads+1)*2*vfs.WholePages(columnFileBlock(w.Rows, row, row)) + vfs.StreamBytes(w.MatrixBytes)
+	c.scratch[writing], c.scratch[lastPanel], c.scratch[Assembling] = made/int64(p.Panels), made,
+		made/int64(max(1, matrices))
+	c.Memory[Assembling] = int64(w.Threads+1)*2*vfs.WholePages(columnFileBlock(w.Rows, row, row)) +
+		vfs.StreamBytes(w.MatrixBytes)
 	return c
 }
 
-// rowsCost is what the rows of the store take: they are held with their nodes while they are
-// chosen, and the nodes alone afterwards. The table of the graph is read three times.
+// rowsCost is what the rows of the store take: they are held with their nodes while they are chosen, and the nodes
+// alone afterwards. The table of the graph is read three times.
 func (w *Work) rowsCost() cost {
 	c := cost{read: 3 * w.RowTableBytes, Memory: during(preparing, Assembling, 4*w.Rows+w.Held)}
 	c.Memory[choosing] = w.PickedBytes + w.Held + vfs.StreamBytes(w.RowTableBytes)
 	return c
 }
 
-// topologiesCost is what topologies take. They are held in memory, or in files, of which the graph
-// has the one that is given; readers have a buffer each. Opening a file reads it, and its offsets
-// twice.
+// topologiesCost is what topologies take. They are held in memory or in files; the graph's own file is there already.
+// Each reader has a buffer. Opening a file reads it, and its offsets twice.
 func (w *Work) topologiesCost(p *Plan) cost {
 	used, _ := w.graphs()
 	if len(used) == 0 {
@@ -299,7 +301,7 @@ func (w *Work) topologiesCost(p *Plan) cost {
 	open := func(bytes int64) cost { return cost{read: bytes + 8*(w.Nodes+1), topologyPasses: 1} }
 	given := w.topologyOf(operator.AsGiven)
 	givenInMemory := p.TopologyInMemory && used[operator.AsGiven] > 0
-	c, block, building := open(given), w.blockBytes(operator.AsGiven), int64(0)
+	c, block, building := open(given), w.rangeBytes(operator.AsGiven), int64(0)
 	if givenInMemory {
 		c = cost{read: given, topologyPasses: 1, Memory: during(preparing, lastPanel, given)}
 	}
@@ -313,7 +315,7 @@ func (w *Work) topologiesCost(p *Plan) cost {
 		} else {
 			c.add(open(bytes))
 			c.add(cost{written: bytes, scratch: during(preparing, lastPanel, bytes)})
-			block = max(block, w.blockBytes(graph))
+			block = max(block, w.rangeBytes(graph))
 		}
 		memory, passes := w.deriveCost(graph, p.TopologyInMemory)
 		building = max(building, memory)
@@ -328,35 +330,34 @@ func (w *Work) topologiesCost(p *Plan) cost {
 		c.Memory[preparing] += streams
 		c.Memory[computing] += streams
 	case !givenInMemory:
-		c.Memory[preparing] += block // derive reads the one that is given in order
+		c.Memory[preparing] += block // derive reads the given topology in order
 	}
 	return c
 }
 
-// blockBytes bounds the blocks of the topologies that are used, TopologyFile.BlockBytes.
-// Without parallel edges a node has no more neighbours than there are nodes.
-func (w *Work) blockBytes(graph string) int64 {
+// rangeBytes bounds the blocks of the topologies that are used, TopologyFile.BlockBytes. Without parallel edges a
+// node has no more neighbours than there are nodes.
+func (w *Work) rangeBytes(graph string) int64 {
 	list := EdgeBytes(w.Weighted)*min(w.EdgesOf(graph), w.Nodes) + 2*8
-	return min(w.topologyOf(graph), max(StreamBlockBytes, list)) + 64 // rounded up
+	return min(w.topologyOf(graph), max(StreamRangeBytes, list)) + 64 // rounded up
 }
 
-// deriveCost is what derive takes to make a graph: offsets, a run, and for Undirected a block
-// of the union; passes over what is given, one to count, one a run and one for the unions.
+// deriveCost is what derive takes to make a graph: offsets, a run, and for Undirected a block of the union; passes
+// over what is given, one to count, one a run and one for the unions.
 func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int) {
 	edges := EdgeBytes(w.Weighted) * w.Edges
 	room := DeriveRoom(inMemory, w.Edges, w.Weighted)
 	longest := EdgeBytes(w.Weighted) * min(w.Edges, w.Nodes)
 	memory, passes = 8*(w.Nodes+1)+min(edges, max(room, longest)), 2+int(edges/max(room+1, 1))
 	if graph == operator.Undirected {
-		block := min(edges+8*w.Nodes, max(EdgeBytes(w.Weighted)*OrderedCost, StreamBlockBytes, longest))
+		block := min(edges+8*w.Nodes, max(EdgeBytes(w.Weighted)*OrderedCost, StreamRangeBytes, longest))
 		memory, passes = memory+2*block, passes+1
 	}
 	return memory, passes
 }
 
-// writebackCost is what writing matrices takes beside other things, from the first hop on, or while the
-// input of another panel or sequence is read: buffers, and the stream of a file (or of a checkpoint, which
-// waits for it).
+// writebackCost is what writing matrices takes beside other things, from the first hop on, or while the input of
+// another panel or sequence is read: buffers, and the stream of a file (or of a checkpoint, which waits for it).
 func (w *Work) writebackCost(p *Plan) cost {
 	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.Stored.DType.Size())
 	b, file := StoreBuffers(w.Rows, row, w.Threads), w.MatrixBytes

@@ -12,16 +12,16 @@ import (
 
 // DevicePlan says what computes the products of a job, and why.
 type DevicePlan struct {
-	Name   string `json:"name"` // "cpu": the processor, of which the rest is zero
+	Name   string `json:"name"` // "cpu" means the processor; all other fields are then zero
 	Reason string `json:"reason"`
-	// Columns are computed at a time. If they are fewer than a panel has, each product brings them, and
-	// the topology if that is not on the device, once for each range of columns.
+	// Columns are computed at a time. If they are fewer than a panel has, each product brings them, and the topology
+	// if that is not on the device, once for each range of columns.
 	Columns          int   `json:"columns,omitempty"`
 	MatricesOnDevice bool  `json:"matrices_on_device"` // from one product to the next
 	TopologyOnDevice bool  `json:"topology_on_device"` // else it comes in blocks, for each product
 	Bytes            int64 `json:"bytes,omitempty"`    // of device memory
 	PinnedBytes      int64 `json:"pinned_bytes,omitempty"`
-	// SentBytes are those that a product brings to the device, on average, and that come back.
+	// SentBytes go to the device and back for one product, on average.
 	SentBytes int64 `json:"sent_bytes_per_product,omitempty"`
 
 	// Slots hold blocks of rows on their way to the device and back.
@@ -43,8 +43,8 @@ const (
 	deviceBytes = 8 << 20
 )
 
-// deviceSlots is how many blocks are on their way at once: one that is packed, one that is computed and
-// one that is unpacked, and more where threads have time for them.
+// deviceSlots is how many blocks are on their way at once: one that is packed, one that is computed and one that is
+// unpacked, and more where threads have time for them.
 func deviceSlots(threads int) int { return min(max(3, threads+1), 8) }
 
 // PlanOn is plan for a device that is chosen, or for the processor.
@@ -77,7 +77,8 @@ func (w *Work) PlanOn(choose func(seconds float64) (*Device, error), budget int6
 			other.Device.Reason = err.Error()
 			return other, nil
 		case other.Seconds < p.Seconds:
-			other.Device.Reason = fmt.Sprintf("the job takes about %.2g s on it, and %.2g s on %s", other.Seconds, p.Seconds, d.Name)
+			other.Device.Reason = fmt.Sprintf("the job takes about %.2g s on it, and %.2g s on %s", other.Seconds,
+				p.Seconds, d.Name)
 			return other, nil
 		}
 		w.Device = d
@@ -99,13 +100,14 @@ func (w *Work) deviceSeconds(p *Plan, r *Rates) float64 {
 	return seconds
 }
 
-// devicePlan plans what the device of a job does within a plan of panels, in the way that brings the
-// fewest bytes for a product; nil if its memory is too small.
+// devicePlan plans what the device of a job does within a plan of panels, in the way that brings the fewest bytes for
+// a product; nil if its memory is too small.
 func (w *Work) devicePlan(p *Plan) *DevicePlan {
 	var best *DevicePlan
 	for _, matrices := range yesNo {
 		for _, topology := range yesNo {
-			d := &DevicePlan{Name: w.Device.Name, Reason: w.Device.Reason, MatricesOnDevice: matrices, TopologyOnDevice: topology, Slots: deviceSlots(w.Threads)}
+			d := &DevicePlan{Name: w.Device.Name, Reason: w.Device.Reason, MatricesOnDevice: matrices,
+				TopologyOnDevice: topology, Slots: deviceSlots(w.Threads)}
 			d.Columns = p.PanelColumns
 			if !w.sizeDevice(d, p) {
 				if matrices {
@@ -130,8 +132,8 @@ func (w *Work) devicePlan(p *Plan) *DevicePlan {
 	return best
 }
 
-// RangeColumns is how many of a panel's columns are computed at a time, at most most: about as many in each
-// range, in a number that devices read as vectors, where that makes no more ranges than need be.
+// RangeColumns is how many of a panel's columns are computed at a time, at most most: about as many in each range, in
+// a number that devices read as vectors, where that makes no more ranges than need be.
 func RangeColumns(columns, most int) int {
 	ranges := (columns + most - 1) / most
 	even := (columns + ranges - 1) / ranges
@@ -195,7 +197,8 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 	d.BlockRows = int(max(1, min(w.Nodes, 1<<16, deviceBytes/row)))
 	d.BlockTerms = int(max(1, min(edges+w.Nodes, deviceTerms)))
 	for free > 0 && int64(d.Slots)*slot() > free/8 && (d.BlockRows > 16 || d.BlockTerms > 256) {
-		if int64(d.BlockTerms)*EdgeBytes(w.Weighted) > int64(d.BlockRows)*row && d.BlockTerms > 256 || d.BlockRows <= 16 {
+		if int64(d.BlockTerms)*EdgeBytes(w.Weighted) > int64(d.BlockRows)*row && d.BlockTerms > 256 ||
+			d.BlockRows <= 16 {
 			d.BlockTerms = max(d.BlockTerms/2, 1)
 		} else {
 			d.BlockRows = max(d.BlockRows/2, 1)
@@ -208,26 +211,28 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 		d.SentBytes += panel * size
 	}
 	if !d.TopologyOnDevice {
-		d.SentBytes += int64((p.PanelColumns+d.Columns-1)/d.Columns) * (16*w.Nodes + EdgeBytes(w.Weighted)*(edges+w.Nodes))
+		d.SentBytes += int64((p.PanelColumns+d.Columns-1)/d.Columns) * (16*w.Nodes +
+			EdgeBytes(w.Weighted)*(edges+w.Nodes))
 	}
 	return free == 0 || d.Bytes <= free
 }
 
 // errNoRoom is the error of a device whose memory is too small for a job.
 func (w *Work) errNoRoom() error {
-	return fmt.Errorf("propagation %w: %s has %v of memory free, too little for a column of %d rows (--device cpu computes on the processor)",
+	return fmt.Errorf("propagation %w: %s has %v of memory free, too little for a column of %d rows (--device cpu "+
+		"computes on the processor)",
 		machine.ErrDoesNotFit, w.Device.Name, units.Bytes(w.Device.FreeBytes), w.Nodes)
 }
 
-// Device is what computes the products of a job instead of the processor. The bytes of the store are the
-// same.
+// Device is what computes the products of a job instead of the processor. The bytes of the store are the same.
 type Device struct {
 	Name      string // "cuda:0"
 	Reason    string // why it was chosen, in words
 	FreeBytes int64  // of its memory; 0: no limit
-	Optional  bool   // the processor takes the job if it does not fit on the device, or by the rates below takes longer there
-	// How fast bytes come to the device and back, and how fast it adds rows, to predict times; 0: not
-	// known, and then nothing is added for the first, and the second is that of the processor.
+	// the processor takes the job if it does not fit on the device, or by the rates below takes longer there
+	Optional bool
+	// How fast bytes come to the device and back, and how fast it adds rows, to predict times. 0 is unknown:
+	// transfers then count as free, and rows are added as fast as on the processor.
 	LinkBytesPerSecond, GatherBytesPerSecond float64
 	// Open opens the device. The job closes it. nil: it is the processor.
 	Open func() (gds.Device, error)

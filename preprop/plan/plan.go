@@ -1,6 +1,6 @@
 // Package plan computes what a propagation takes: memory, disk and time, by phase and stage, and from that the
-// quickest plan within a budget. It is pure: it neither reads files nor allocates what it plans. Who allocates does so
-// by the functions of this package (sizes.go), so that plans are true.
+// quickest plan within a budget. It is pure: it neither reads files nor allocates what it plans. Who allocates does
+// so by the functions of this package (sizes.go), so that plans are true.
 package plan
 
 import (
@@ -19,15 +19,15 @@ import (
 
 // Plan tells how a job does its work within its memory. It changes no result.
 type Plan struct {
-	// The columns of the features are divided into panels. Each panel goes through all hops
-	// while it is in memory. There is one panel if memory allows it.
+	// The columns of the features are divided into panels. Each panel goes through all hops while it is in memory.
+	// There is one panel if memory allows it.
 	Panels       int `json:"panels"`
 	PanelColumns int `json:"panel_columns"` // of the widest panel
-	// InputFiles tells that the input is first cut into column files, on scratch disk,
-	// because reading the whole input for each panel would take longer.
+	// InputFiles tells that the input is first cut into column files, on scratch disk, because reading the whole
+	// input for each panel would take longer.
 	InputFiles bool `json:"strips"`
-	// InputKept tells that of an input that is cut, the first panel stays in memory, and that hop 0
-	// goes to the store meanwhile, where its rows fit in the memory of a matrix.
+	// InputKept: the first panel of an input that is cut stays in memory instead of being written and read back. Hop
+	// 0 goes to the store meanwhile if its rows fit in the memory of a matrix.
 	InputKept        bool `json:"input_kept"`
 	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
 	TopologyInMemory bool `json:"topology_in_memory"`
@@ -44,7 +44,7 @@ type Plan struct {
 	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
 	Seconds         float64 `json:"predicted_seconds"`
 
-	// Device is what computes products. SentBytes of it are those of the widest panel.
+	// Device is what computes products. Its SentBytes are for the widest panel.
 	Device *DevicePlan `json:"device"`
 
 	Work *Work `json:"-"`
@@ -60,7 +60,7 @@ func (p *Plan) DropCheckpoints() {
 type Work struct {
 	Nodes, Edges  int64
 	Weighted      bool
-	Sequences     []*Sequence     // of which hops are to be made
+	Sequences     []*Sequence     // whose hops are to be made
 	Inputs        []format.Layout // what they start from, each once
 	Loads         []int           // sequences that start from each
 	Columns       int             // that this process makes
@@ -92,15 +92,14 @@ func (c *Sequence) ID(hop int) format.MatrixID {
 	return format.MatrixID{Operator: c.Operator.String(), Hop: hop}
 }
 
-// ProcessBytes is the memory that the program takes beside what it plans: code, stacks,
-// heap, buffers of files.
+// ProcessBytes is the memory that the program takes beside what it plans: code, stacks, heap, buffers of files.
 const ProcessBytes = 64 << 20
 
 // NoticeableBytes is the size of a row table from which on the Go heap is kept small for it.
 const NoticeableBytes = ProcessBytes / 16
 
-// graphs returns, for each Operator.Graph that is used, the products of the sequence that has
-// most, and the different Operator.base that there are.
+// graphs returns, for each Operator.Graph that is used, the products of the sequence that has most, and the different
+// Operator.base that there are.
 func (w *Work) graphs() (longest map[string]int, bases map[operator.Operator]bool) {
 	longest, bases = map[string]int{}, map[operator.Operator]bool{}
 	for _, c := range w.Sequences {
@@ -129,13 +128,13 @@ func (w *Work) share(bytes int64) int64 { return bytes / int64(w.Stored.Features
 // storedRowBytes is the size of a row of the store.
 func (w *Work) storedRowBytes() int64 { return int64(w.Stored.Features * w.Stored.DType.Size()) }
 
-// WithPanels returns a plan with panels of up to width columns, and all that follows from
-// that.
+// WithPanels returns a plan with panels of up to width columns, and all that follows from that.
 func (w *Work) WithPanels(p Plan, width int) *Plan {
 	p.Work = w
 	p.Panels = (w.Columns + width - 1) / width
 	p.PanelColumns = panelColumns(w.Columns, p.Panels, width, w.Stored.DType)
-	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 && (w.Loads[0] == 1 || p.InputInMemory)
+	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 &&
+		(w.Loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
 	p.Device = w.cpu
@@ -146,8 +145,8 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 	return &p
 }
 
-// Widest returns the plan with the widest panels within a budget of memory in bytes (0: no
-// limit), or nil, and the least budget that is enough for a plan like this one.
+// Widest returns the plan with the widest panels within a budget of memory in bytes (0: no limit), or nil, and the
+// least budget that is enough for a plan like this one.
 func (w *Work) Widest(p Plan, budget int64) (widest *Plan, least int64) {
 	whole := w.WithPanels(p, w.Columns)
 	least = min(whole.MemoryBytes, w.WithPanels(p, 1).MemoryBytes)
@@ -161,8 +160,8 @@ func (w *Work) Widest(p Plan, budget int64) (widest *Plan, least int64) {
 	return w.WithPanels(p, width), least
 }
 
-// panelColumns is how many columns each of a number of panels has, and at most most. Rows
-// of panels are whole cache lines where that makes no more panels.
+// panelColumns is how many columns each of a number of panels has, and at most most. Rows of panels are whole cache
+// lines where that makes no more panels.
 func panelColumns(columns, panels, most int, t format.DType) int {
 	even := (columns + panels - 1) / panels
 	line := cacheLine / t.Size()
@@ -186,14 +185,15 @@ func (w *Work) count(p *Plan) {
 
 // seconds predicts how long a plan takes, by rates.
 func (w *Work) seconds(p *Plan, r *Rates) float64 {
-	seconds := float64(p.ReadBytes)/r.Read + float64(p.WrittenBytes)/r.Write + float64(p.MemoryBytes-ProcessBytes)/r.Touch
+	seconds := float64(p.ReadBytes)/r.Read + float64(p.WrittenBytes)/r.Write +
+		float64(p.MemoryBytes-ProcessBytes)/r.Touch
 	if w.Device != nil && p.Device != w.cpu {
 		return seconds + w.deviceSeconds(p, r)
 	}
 	return seconds + w.productSeconds(p, r)
 }
 
-// productSeconds is how much of that products take, on the processor.
+// productSeconds predicts how long products take on the processor.
 func (w *Work) productSeconds(p *Plan, r *Rates) (seconds float64) {
 	for _, c := range w.Sequences {
 		edges := w.neededShares(c.products()) * float64(w.EdgesOf(c.Operator.Graph)+w.Nodes)
@@ -205,8 +205,8 @@ func (w *Work) productSeconds(p *Plan, r *Rates) (seconds float64) {
 	return seconds
 }
 
-// neededShares is about the sum, over products that follow one another, of the share of
-// rows that each must compute. It assumes that stored nodes are a random sample.
+// neededShares is about the sum of the shares of rows that each of some consecutive products must compute, if stored
+// nodes are a random sample.
 func (w *Work) neededShares(products int) float64 {
 	if w.Nodes == 0 {
 		return 0
@@ -223,10 +223,11 @@ func (w *Work) neededShares(products int) float64 {
 
 var yesNo = []bool{true, false}
 
-// Plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there
-// is none, the error is machine.ErrDoesNotFit, and says which budget is enough.
+// Plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there is none, the error is
+// machine.ErrDoesNotFit, and says which budget is enough.
 func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
-	if w.Device != nil && len(w.Sequences) > 0 && w.devicePlan(&Plan{PanelColumns: 1, InputInMemory: len(w.Sequences) > 1}) == nil {
+	if w.Device != nil && len(w.Sequences) > 0 && w.devicePlan(&Plan{PanelColumns: 1,
+		InputInMemory: len(w.Sequences) > 1}) == nil {
 		return nil, w.errNoRoom()
 	}
 	var best *Plan
@@ -241,7 +242,8 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 					continue
 				}
 				p.Seconds = w.seconds(p, r)
-				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.MemoryBytes < best.MemoryBytes {
+				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds &&
+					p.MemoryBytes < best.MemoryBytes {
 					best = p
 				}
 			}
@@ -258,8 +260,8 @@ func ErrDoesNotFit(budget, least int64) error {
 		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
 }
 
-// StoreBytes is the size of a store in bytes: exact for the matrices, which are
-// nearly all of it, and rounded up for the rest.
+// StoreBytes is the size of a store in bytes: exact for the matrices, which are nearly all of it, and rounded up for
+// the rest.
 func StoreBytes(graph *format.Manifest, layout format.Layout, matrices []format.MatrixID) (int64, error) {
 	const page = 4096      // a chunk of the row table has a page of metadata and is padded to whole pages
 	const indexRow = 3 * 8 // bytes of the index for a chunk
@@ -278,8 +280,7 @@ func StoreBytes(graph *format.Manifest, layout format.Layout, matrices []format.
 	return total, err
 }
 
-// RowTableBytes is the size of the row table of a graph on disk. That of a store has some
-// of its rows, and node ids.
+// RowTableBytes is the size of the row table of a graph on disk. That of a store has some of its rows, and node ids.
 func RowTableBytes(graph *format.Manifest) int64 {
 	need := int64(0)
 	for _, f := range graph.Files {
@@ -290,13 +291,48 @@ func RowTableBytes(graph *format.Manifest) int64 {
 	return need
 }
 
-// PickedBytes is the memory for so many rows of a graph's table while storeRows picks them:
-// their share of the table on disk, and headers of strings, with a fifth more that the
-// garbage collector has yet to free; and 8 bytes a row for nodes and their places.
+// PickedBytes is the memory for so many rows of a graph's table while storeRows picks them: their share of the table
+// on disk, and headers of strings, with a fifth more that the garbage collector has yet to free; and 8 bytes a row
+// for nodes and their places.
 func PickedBytes(graph *format.Manifest, rows int64) int64 {
 	row := float64(RowTableBytes(graph)) / float64(max(graph.Nodes, 1))
 	if graph.OrigIDs {
 		row += 16 + 8 // and what strings are rounded up by
 	}
 	return int64(1.2*row*float64(rows)) + 8*rows
+}
+
+// Rates are the speeds of a machine, from which times are predicted.
+type Rates struct {
+	Read, Write float64 // of the disk, in bytes a second, all threads together
+	Touch       float64 // of memory that is used for the first time, in bytes a second
+	// Adding a row takes edge seconds, and byte seconds for each byte of the row.
+	Edge, Byte float64
+}
+
+func (r *Rates) gather(rowBytes int64) float64 { return r.Edge + float64(r.Byte*float64(rowBytes)) }
+
+// RatesOf are the rates of a described machine. A row takes as long as its bytes and one cache line.
+func RatesOf(h machine.Hardware) *Rates {
+	gather := float64(h.GatherBandwidth)
+	if gather == 0 {
+		gather = float64(h.MemoryBandwidth) / 3
+	}
+	return &Rates{
+		Read: float64(h.Storage.ReadRate()), Write: float64(h.Storage.WriteRate()),
+		Touch: float64(h.MemoryBandwidth) / 3,
+		Edge:  cacheLine / gather, Byte: 1 / gather,
+	}
+}
+
+// DefaultRates are used to plan small jobs, for which measuring the machine would take longer than the job. They
+// describe no particular machine.
+var DefaultRates = Rates{Read: 1 << 30, Write: 1 << 29, Touch: 1 << 31, Edge: 4e-9, Byte: 1e-10}
+
+// WorthMeasuring tells whether to measure the machine, given a plan by DefaultRates: not for short jobs, nor for one
+// panel in memory on the processor, where rates decide nothing.
+func WorthMeasuring(p *Plan, onDevice bool) bool {
+	const bytes, seconds = 1 << 30, 20 // of a job; measuring takes up to one
+	return p.ReadBytes+p.WrittenBytes >= bytes && (p.Seconds >= seconds || p.Panels > 1 || !p.TopologyInMemory ||
+		onDevice)
 }

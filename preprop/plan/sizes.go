@@ -5,8 +5,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the
-// second-level cache. Neither changes any result.
+// A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the second-level cache. Neither
+// changes any result.
 const (
 	BatchTerms = 4 * BlockEdges
 	sumsBytes  = 128 << 10
@@ -25,19 +25,16 @@ func BatchBytes(features int, weighted bool) int64 {
 	return int64(terms) + int64(BatchBlocks(features))*int64(block+4*features) + 4*int64(1+HubBlocks)*int64(features)
 }
 
-// HubBlocks is the largest number of blocks of a row that one goroutine computes. A row
-// with more is computed by several goroutines, as many blocks at a time. It changes no
-// result.
+// HubBlocks is the largest number of blocks of a row that one goroutine computes. A row with more is computed by
+// several goroutines, as many blocks at a time. It changes no result.
 const HubBlocks = 64
 
-// ColumnFileBlockBytes is about how many bytes the rows of a block have with all columns
-// of the matrix.
+// ColumnFileBlockBytes is about how many bytes the rows of a block have with all columns of the matrix.
 const ColumnFileBlockBytes = 2 << 20
 
-// ColumnFileBlockRows is how many rows a block has, for a matrix with rows of this size:
-// the same for any range of its columns, so that files are put together block by block.
-// Columns of whole cache lines, as panels have, give blocks of whole pages, which can be
-// read past the page cache.
+// ColumnFileBlockRows is how many rows a block has, for a matrix with rows of this size: the same for any range of
+// its columns, so that files are put together block by block. Columns of whole cache lines, as panels have, give
+// blocks of whole pages, which can be read past the page cache.
 func ColumnFileBlockRows(matrixRowBytes int64) int64 {
 	const lines = vfs.PageBytes / cacheLine // of a page
 	rows := max(1, ColumnFileBlockBytes/matrixRowBytes)
@@ -47,8 +44,8 @@ func ColumnFileBlockRows(matrixRowBytes int64) int64 {
 	return rows
 }
 
-// columnFileBlock is the size of a block with some of the columns, rowBytes of matrixRowBytes,
-// of so many rows.
+// columnFileBlock is the size of a block of a file of this many rows. A row of the file has rowBytes, a row of the
+// whole matrix matrixRowBytes.
 func columnFileBlock(rows, matrixRowBytes, rowBytes int64) int64 {
 	return min(rows, ColumnFileBlockRows(matrixRowBytes)) * rowBytes
 }
@@ -59,8 +56,7 @@ const HeadBytes = 64
 // Aligned rounds up to what the parts of a block are aligned to.
 func Aligned(bytes int64) int64 { return (bytes + HeadBytes - 1) / HeadBytes * HeadBytes }
 
-// PanelMatrices is how many matrices of the stored type, and of float32, the panels of these
-// sequences need.
+// PanelMatrices is how many matrices of the stored type, and of float32, the panels of these sequences need.
 func PanelMatrices(sequences []*Sequence, stored format.DType, inputInMemory bool) (hops, series int) {
 	hops = 1
 	for _, c := range sequences {
@@ -75,18 +71,17 @@ func PanelMatrices(sequences []*Sequence, stored format.DType, inputInMemory boo
 	return hops, series
 }
 
-// BlockEdges is the number of terms that are summed at a time, and part of the
-// format: see propagator.
+// BlockEdges is the number of terms that are summed at a time, and part of the format: see propagator.
 const BlockEdges = 1024
 
-// ChunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers
-// at the next multiple of 4 bytes.
+// ChunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers at the next
+// multiple of 4 bytes.
 func ChunkBuffer(l format.Layout) int64 {
 	return vfs.WholePages(int64(l.Features)*int64(4+l.ChunkRows*l.DType.Size()) + 2)
 }
 
-// DirectPanels is how many panels are read from the input itself in less time than it takes
-// to cut it into column files first.
+// DirectPanels is how many panels are read from the input itself in less time than it takes to cut it into column
+// files first.
 const DirectPanels = 2
 
 // KeptRowsBytes is the memory for the rows of hop 0, and the row of each node.
@@ -98,7 +93,7 @@ func RowsPlace(bytes int64) int64 { return (bytes + 3) / 4 * 4 }
 // WriteBufferBytes is about how many bytes all threads together write to a store at a time.
 const WriteBufferBytes = 8 << 20
 
-// WriteStep is how many rows a thread gathers at a time, of so many rows of rowBytes.
+// WriteStep is how many rows of rowBytes a thread gathers at a time, at most rows.
 func WriteStep(rows, rowBytes int64, threads int) int64 {
 	return max(1, min(rows, WriteBufferBytes/int64(threads)/rowBytes))
 }
@@ -107,31 +102,30 @@ func NodeSetBytes(nodes int64) int64 { return (nodes + 63) / 64 * 8 }
 
 const cacheLine = 64 // bytes
 
-// pieceCost is how many edges and nodes of a graph in memory one goroutine takes at
-// a time, and orderedCost how many are visited at once in order. They change no result.
+// pieceCost is how many edges and nodes of a graph in memory one goroutine takes at a time, and orderedCost how many
+// are visited at once in order. They change no result.
 const (
 	TaskCost    = 1 << 15
 	OrderedCost = 1 << 20
 )
 
-// StreamBlockBytes is about the size of a block of a topology on disk.
-const StreamBlockBytes = 1 << 20
+// StreamRangeBytes is about the size of a block of a topology on disk.
+const StreamRangeBytes = 1 << 20
 
-// LargestBlock is the size of each reader's buffer. A larger block, which is the list of
-// one node, is read into a buffer that all readers share.
-const LargestBlock = 2 * StreamBlockBytes
+// LargestRange is the size of each reader's buffer. A larger block, which is the list of one node, is read into a
+// buffer that all readers share.
+const LargestRange = 2 * StreamRangeBytes
 
-// streamBytes is the memory of so many readers of a topology on disk, whose blocks have up
-// to blockBytes.
+// streamBytes is the memory of so many readers of a topology on disk, whose blocks have up to blockBytes.
 func streamBytes(readers int, blockBytes int64) int64 {
-	if blockBytes > LargestBlock {
-		return int64(readers)*LargestBlock + blockBytes
+	if blockBytes > LargestRange {
+		return int64(readers)*LargestRange + blockBytes
 	}
 	return int64(readers) * blockBytes
 }
 
-// DiskReaders is how many goroutines read a topology, an input or column files: while one waits
-// for the disk, another computes.
+// DiskReaders is how many goroutines read a topology, an input or column files: while one waits for the disk, another
+// computes.
 func DiskReaders(threads int) int { return 2 * threads }
 
 // TopologyBytes is the size of a topology in memory, and of a raw one on disk.
@@ -146,8 +140,8 @@ func EdgeBytes(weighted bool) int64 {
 	return 4
 }
 
-// deriveRoomBytes is the room for the edges of a run of derive, where the result goes to
-// disk: what is given is read once for each run.
+// deriveRoomBytes is the room for the edges of a run of derive, where the result goes to disk: what is given is read
+// once for each run.
 const deriveRoomBytes = 64 << 20
 
 // DeriveRoom is the room that derive gets.
@@ -166,7 +160,7 @@ type WriteBuffers struct {
 
 func (b WriteBuffers) total() int64 { return int64(b.Count) * b.Bytes }
 
-// StoreBuffers are those for whole matrices, and resultBuffers those for column files.
+// StoreBuffers are the buffers for whole matrices, ResultBuffers for column files.
 func StoreBuffers(rows, rowBytes int64, threads int) WriteBuffers {
 	return WriteBuffers{threads + 1, WriteStep(rows, rowBytes, threads) * rowBytes}
 }

@@ -3,16 +3,18 @@ package product
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// Batch computes rows of dst from src. It lists the terms of many rows before it adds them
-// up, so that the processor can fetch the rows of src for the next terms while it adds.
+// Batch computes rows of dst from src. It lists the terms of many rows before it adds them up, so that the processor
+// can fetch the rows of src for the next terms while it adds.
 type Batch struct {
 	p        *Propagator
 	dst, src *Matrix
@@ -84,8 +86,8 @@ func (b *Batch) layOut(t Terms, first, k int) {
 	b.Lengths = append(b.Lengths, k)
 }
 
-// AddHub computes a row of more than hubBlocks blocks with several goroutines, so that the
-// other cores need not wait for one.
+// AddHub computes a row of more than hubBlocks blocks with several goroutines, so that the other cores need not wait
+// for one.
 func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int) error {
 	if err := b.Flush(); err != nil {
 		return err
@@ -116,8 +118,8 @@ func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int)
 	return b.store(int64(t.Node), total, 1)
 }
 
-// Splice fills part with elements of list from index first on, counted after put is
-// inserted at index loop. Nothing is inserted if loop is negative.
+// Splice fills part with elements of list from index first on, counted after put is inserted at index loop. Nothing
+// is inserted if loop is negative.
 func Splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 	switch at := loop - first; {
 	case loop < 0 || at >= len(part):
@@ -131,8 +133,7 @@ func Splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 	}
 }
 
-// Flush computes and stores the rows whose terms are listed. It fails at the first row that
-// cannot be stored.
+// Flush computes and stores the rows whose terms are listed. It fails at the first row that cannot be stored.
 func (b *Batch) Flush() error {
 	b.sum()
 	f, start := b.src.Features, 0 // first block of the consecutive rows to store next
@@ -205,8 +206,8 @@ type Blend struct {
 	X             *Matrix
 }
 
-// add blends row v of x into the product s * row, where row is the sum of row v's terms,
-// and writes the result to row. scratch has the same length.
+// add blends row v of x into the product s * row, where row is the sum of row v's terms, and writes the result to
+// row. scratch has the same length.
 func (b *Blend) add(row []float32, s float32, scratch []float32, v int64) {
 	dtype.Decode(scratch, b.X.Rows(v, v+1), b.X.DType)
 	for j, x := range scratch {
@@ -220,4 +221,59 @@ func BlendOf(s operator.Series, i int, x *Matrix) *Blend {
 		return &Blend{factor, theta, x}
 	}
 	return nil
+}
+
+// Goroutines of a loop share buffers and batches instead of taking them from a sync.Pool,
+// which keeps its contents through two garbage collections: a job is many loops, one after
+// another, and each would add its buffers to a heap that may double.
+
+// Buffers is a fixed number of buffers of one size, off the Go heap.
+type Buffers struct {
+	buf  *offheap.Buffer
+	free chan []byte
+}
+
+// NewBuffers makes n buffers. A goroutine that gets one while none is free waits.
+func NewBuffers(n int, bytes int64) (*Buffers, error) {
+	const align = 8
+	n = max(n, 1)
+	stride := (bytes + align - 1) / align * align
+	buf, err := offheap.Alloc(int64(n) * stride)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffers{buf, make(chan []byte, n)}
+	for i := range int64(n) {
+		b.Put(buf.Bytes()[i*stride:][:bytes])
+	}
+	return b, nil
+}
+
+func (b *Buffers) Get() []byte       { return <-b.free }
+func (b *Buffers) Put(buffer []byte) { b.free <- buffer }
+
+func (b *Buffers) Free() error { return b.buf.Free() }
+
+// Batches is a pool of batches that no goroutine uses at the moment; make adds to it.
+type Batches struct {
+	mu   sync.Mutex
+	free []*Batch
+	Make func() *Batch
+}
+
+func (b *Batches) Get() *Batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.free); n > 0 {
+		one := b.free[n-1]
+		b.free = b.free[:n-1]
+		return one
+	}
+	return b.Make()
+}
+
+func (b *Batches) Put(one *Batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free = append(b.free, one)
 }

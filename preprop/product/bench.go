@@ -11,21 +11,22 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// Bench measures the speed of propagation: a hop of Sym in memory, from one matrix [nodes,
-// features] with made-up values to another. It is not safe for concurrent use.
+// Bench measures the speed of propagation: a hop of Sym in memory, from one matrix [nodes, features] with made-up
+// values to another. It is not safe for concurrent use.
 type Bench struct {
 	nodes    int64
 	p        *Propagator
 	src, dst *Matrix
 }
 
-// NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the
-// caller's, and must outlive the Bench.
+// NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the caller's, and must outlive the
+// Bench.
 func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
 	b := &Bench{nodes: graph.Nodes()}
 	var err error
 	none := func() error { return nil }
-	if b.p, err = NewPropagator(ctx, &MemoryTopology{graph, none}, operator.Operator{Name: operator.Sym}, threads); err != nil {
+	if b.p, err = NewPropagator(ctx, &MemoryTopology{graph, none}, operator.Operator{Name: operator.Sym},
+		threads); err != nil {
 		return nil, err
 	}
 	b.src, err = NewMatrix(b.nodes, features, t)
@@ -61,14 +62,12 @@ func (b *Bench) RowBytes() int64 { return b.src.RowBytes() }
 // Source is the memory of the matrix that a hop reads.
 func (b *Bench) Source() []byte { return b.src.Buf.Bytes() }
 
-// Hop computes a hop, and returns how many rows it read: one for each edge and each
-// self-loop that it added.
+// Hop computes a hop, and returns how many rows it read: one for each edge and each self-loop that it added.
 func (b *Bench) Hop(ctx context.Context, threads int) (rows int64, err error) {
 	return b.p.Hop(ctx, b.dst, b.src, nil, nil, threads, func(int64) {})
 }
 
-// Gather sums rows of the source, times their coefficients. It is the inner loop of a hop
-// without anything around it.
+// Gather sums rows of the source, times their coefficients. It is the inner loop of a hop without anything around it.
 func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
 	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
 	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {

@@ -25,7 +25,8 @@ func TestCoverAndMissingTakeEachColumnOnce(t *testing.T) {
 		var columns []string
 		at := s.First
 		for _, p := range Cover(s, ranges) {
-			if p.First < at || p.Width() <= 0 || p.First < p.Source.First || p.End > p.Source.End || !slices.Contains(ranges, p.Source) {
+			if p.First < at || p.Width() <= 0 || p.First < p.Source.First || p.End > p.Source.End ||
+				!slices.Contains(ranges, p.Source) {
 				t.Fatalf("seed %d: %v of %v is covered by %v", seed, s, ranges, Cover(s, ranges))
 			}
 			at = p.End

@@ -1,10 +1,12 @@
 package product
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -13,8 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// Matrix is a range of columns of one hop of all nodes, row-major [n, features], off
-// the Go heap.
+// Matrix is a range of columns of one hop of all nodes, row-major [n, features], off the Go heap.
 type Matrix struct {
 	ID       format.MatrixID
 	First    int // column of the hop that is column 0 here
@@ -42,9 +43,8 @@ func (m *Matrix) Rows(lo, hi int64) []byte {
 	return m.Buf.Bytes()[lo*m.RowBytes() : hi*m.RowBytes()]
 }
 
-// SetRows stores rows of values, each times its factor, from row first on, rounded
-// to the nearest even. It fails on the first number whose stored value is not
-// finite, and may change values then.
+// SetRows stores rows of values, each times its factor, from row first on, rounded to the nearest even. It fails on
+// the first number whose stored value is not finite, and may change values then.
 func (m *Matrix) SetRows(first int64, values, factors []float32) error {
 	if Encode(m.Rows(first, first+int64(len(factors))), values, factors, m.DType, true) {
 		return nil
@@ -61,8 +61,8 @@ func (m *Matrix) SetRows(first int64, values, factors []float32) error {
 // Unscaled is the factor for a row that is only rounded.
 var Unscaled = []float32{1}
 
-// Encode stores rows of values, each times its factor, rounded to the nearest even,
-// and tells whether all that it stored is finite. stream is that of kernel.ScaleFloat32.
+// Encode stores rows of values, each times its factor, rounded to the nearest even, and tells whether all that it
+// stored is finite. For stream see kernel.ScaleFloat32.
 func Encode(dst []byte, values, factors []float32, t format.DType, stream bool) (finite bool) {
 	switch t {
 	case dtype.Float32:
@@ -74,8 +74,8 @@ func Encode(dst []byte, values, factors []float32, t format.DType, stream bool) 
 	}
 }
 
-// NotFinite is the error that names the first of s times values that is not finite as an
-// element of row v of a matrix. The values begin at column first. It changes row and values.
+// NotFinite is the error that names the first of s times values that is not finite as an element of row v of a
+// matrix. The values begin at column first. It changes row and values.
 func NotFinite(id format.MatrixID, v int64, first int, row []byte, values []float32, s float32, t format.DType) error {
 	for j := range values {
 		values[j] *= s
@@ -83,10 +83,12 @@ func NotFinite(id format.MatrixID, v int64, first int, row []byte, values []floa
 	at := dtype.Encode(row, values, t)
 	infinite := FirstNotFinite(values)
 	if at >= 0 && (infinite < 0 || at < infinite) {
-		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the features)",
+		return fmt.Errorf("%s: node %d, column %d: %w: %g is too large for %s (choose a wider dtype, or scale the "+
+			"features)",
 			id, v, first+at, ErrInvalid, values[at], t)
 	}
-	return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too large, or not finite)",
+	return fmt.Errorf("%s: node %d, column %d: %w: %g instead of a finite number (features or edge weights are too "+
+		"large, or not finite)",
 		id, v, first+infinite, ErrInvalid, values[infinite])
 }
 
@@ -111,9 +113,8 @@ func (m *Matrix) Gather(dst []byte, nodes []uint32) []byte {
 	return dst
 }
 
-// LowestError holds the error with the lowest position of those that goroutines report.
-// As parallel.For starts ranges in ascending order and finishes those that it has started,
-// that is the same error for any number of threads.
+// LowestError holds, among the errors that goroutines report, the one with the lowest position. parallel.For starts
+// ranges in ascending order and finishes each that it starts, so this error is the same for any number of threads.
 type LowestError struct {
 	mu  sync.Mutex
 	at  int64
@@ -170,3 +171,51 @@ func Finite(stored []byte, t format.DType) bool {
 
 // ErrInvalid is returned when a feature or a result is not finite, or too large for its type.
 var ErrInvalid = errors.New("invalid data")
+
+// ColumnRange is the columns [first, end) of a matrix.
+type ColumnRange struct{ First, End int }
+
+func (s ColumnRange) Width() int { return s.End - s.First }
+
+func (s ColumnRange) String() string { return fmt.Sprintf("columns %d to %d", s.First, s.End-1) }
+
+// coverPart is columns, and the range that they are taken from, which has them all.
+type coverPart struct {
+	ColumnRange
+	Source ColumnRange
+}
+
+// Cover tells from which of the ranges to take each column of s, in ascending order. Columns that are in none of the
+// ranges are left out.
+func Cover(s ColumnRange, ranges []ColumnRange) []coverPart {
+	ranges = slices.Clone(ranges)
+	slices.SortFunc(ranges, func(a, b ColumnRange) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(b.End, a.End))
+	})
+	var out []coverPart
+	at := s.First
+	for _, from := range ranges {
+		part := ColumnRange{max(at, from.First), min(s.End, from.End)}
+		if part.Width() > 0 {
+			out = append(out, coverPart{part, from})
+			at = part.End
+		}
+	}
+	return out
+}
+
+// Missing is the columns of s that are in none of the ranges. The ranges that it returns do not overlap.
+func Missing(s ColumnRange, ranges []ColumnRange) []ColumnRange {
+	var out []ColumnRange
+	at := s.First
+	for _, part := range Cover(s, ranges) {
+		if at < part.First {
+			out = append(out, ColumnRange{at, part.First})
+		}
+		at = part.End
+	}
+	if at < s.End {
+		out = append(out, ColumnRange{at, s.End})
+	}
+	return out
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -20,8 +21,8 @@ import (
 //
 //	out[v] = s(v) * sum over u in N_in(v) of w(u,v) * t(u) * x[u]
 //
-// The arithmetic is part of the format. It is float32, rounded to nearest even
-// after each operation and never fused, but where float64 is said:
+// The arithmetic is part of the format. It is float32, rounded to nearest even after each operation and never fused,
+// but where float64 is said:
 //
 //  1. The terms of row v are its in-neighbours in the operator's graph, ascending, each
 //     as often as there is an edge, in the order of topology, with weight 1 where the
@@ -44,8 +45,8 @@ type Propagator struct {
 	Buf   *offheap.Buffer // of s or t
 }
 
-// NewPropagator computes the factors s and t of an operator over graph, the topology of
-// o.Graph. The caller frees its buf.
+// NewPropagator computes the factors s and t of an operator over graph, the topology of o.Graph. The caller frees its
+// buf.
 func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, threads int) (*Propagator, error) {
 	buf, err := offheap.Alloc(graph.Nodes() * 4)
 	if err != nil {
@@ -80,7 +81,7 @@ func inverse(d float64) float32 {
 
 // inDegrees calls set with each node's d(v), from several goroutines.
 func (p *Propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
-	return p.Graph.Each(ctx, 0, threads, func(b *format.Block) error {
+	return p.Graph.Each(ctx, 0, threads, func(b *format.NodeRange) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
 			set(v, p.Terms(b, v).degree())
 		}
@@ -96,19 +97,20 @@ func (p *Propagator) outDegrees(ctx context.Context, threads int, set func(u int
 	}
 	defer buf.Free()
 	degrees := dtype.As[float64](buf.Bytes())
-	err = bySource(ctx, p.Graph, 0, p.Graph.Nodes(), threads, func(lo, hi int64, b *format.Block, v int64, i, j int) {
-		if lo <= v && v < hi && p.Terms(b, v).Loop >= 0 {
-			degrees[v]++
-		}
-		weights := b.InWeights(v)
-		for e, u := range b.In(v)[i:j] {
-			w := 1.0
-			if weights != nil {
-				w = float64(weights[i+e])
+	err = bySource(ctx, p.Graph, 0, p.Graph.Nodes(), threads,
+		func(lo, hi int64, b *format.NodeRange, v int64, i, j int) {
+			if lo <= v && v < hi && p.Terms(b, v).Loop >= 0 {
+				degrees[v]++
 			}
-			degrees[u] += w
-		}
-	})
+			weights := b.InWeights(v)
+			for e, u := range b.In(v)[i:j] {
+				w := 1.0
+				if weights != nil {
+					w = float64(weights[i+e])
+				}
+				degrees[u] += w
+			}
+		})
 	for u, d := range degrees {
 		set(int64(u), d)
 	}
@@ -123,7 +125,7 @@ type Terms struct {
 	Loop      int       // index of an added self-loop, or -1
 }
 
-func (p *Propagator) Terms(b *format.Block, v int64) Terms {
+func (p *Propagator) Terms(b *format.NodeRange, v int64) Terms {
 	t := Terms{Node: uint32(v), Neighbors: b.In(v), Weights: b.InWeights(v), Loop: -1}
 	if p.Loops {
 		if at, found := slices.BinarySearch(t.Neighbors, t.Node); !found {
@@ -166,26 +168,28 @@ func (t Terms) degree() float64 {
 	return d
 }
 
-// Hop computes the rows of dst that are in want, from src, and returns how many terms it
-// added up. dst and src are different matrices of the same shape. with is what products of
-// a series are blended with, else nil. done is called with the numbers of edges and nodes
-// that it has passed, wanted or not.
-func (p *Propagator) Hop(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, threads int, done func(cost int64)) (int64, error) {
-	added, _, err := p.HopFrom(ctx, dst, src, with, want, 0, threads, func(cost int64) bool { done(cost); return false })
+// Hop computes the rows of dst that are in want, from src, and returns how many terms it added up. dst and src are
+// different matrices of the same shape. with is what products of a series are blended with, else nil. done is called
+// with the numbers of edges and nodes that it has passed, wanted or not.
+func (p *Propagator) Hop(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, threads int,
+	done func(cost int64)) (int64, error) {
+	added, _, err := p.HopFrom(ctx, dst, src, with, want, 0, threads,
+		func(cost int64) bool { done(cost); return false })
 	return added, err
 }
 
 // ErrPause ends the blocks of a hop that pauses.
 var ErrPause = errors.New("the hop pauses")
 
-// HopFrom is hop for the rows from row from on. It ends early when done returns true; the
-// rows before reached are then computed, and another call goes on from there.
-func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, from int64, threads int, done func(cost int64) (pause bool)) (added, reached int64, err error) {
+// HopFrom is hop for the rows from row from on. It ends early when done returns true; the rows before reached are
+// then computed, and another call goes on from there.
+func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, from int64, threads int,
+	done func(cost int64) (pause bool)) (added, reached int64, err error) {
 	pool := &Batches{Make: func() *Batch { return NewBatch(p, dst, src, with) }}
 	var all, reach atomic.Int64
 	reach.Store(from)
 	var failure LowestError
-	err = p.Graph.Each(ctx, from, threads, func(b *format.Block) error {
+	err = p.Graph.Each(ctx, from, threads, func(b *format.NodeRange) error {
 		rows := pool.Get()
 		added := int64(0)
 		for v := b.First; v < b.First+b.Rows(); v++ {
@@ -229,10 +233,75 @@ func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend,
 }
 
 // PlaceOf is the first place of the terms of a row of a block.
-func (p *Propagator) PlaceOf(b *format.Block, v int64) int64 {
+func (p *Propagator) PlaceOf(b *format.NodeRange, v int64) int64 {
 	place := b.Offsets[v-b.First]
 	if p.Loops {
 		place += v
 	}
 	return place
+}
+
+// NodeSet is a set of nodes, one bit each; nil is all nodes.
+type NodeSet []uint64
+
+func NewNodeSet(nodes int64) NodeSet { return make(NodeSet, plan.NodeSetBytes(nodes)/8) }
+
+func (s NodeSet) Has(v int64) bool { return s == nil || s[v>>6]>>(v&63)&1 != 0 }
+
+// Add is safe for concurrent use, also with has, which may miss a node that is being added.
+func (s NodeSet) Add(v int64) {
+	if word, bit := &s[v>>6], uint64(1)<<(v&63); atomic.LoadUint64(word)&bit == 0 {
+		atomic.OrUint64(word, bit)
+	}
+}
+
+func (s NodeSet) count() int64 {
+	n := 0
+	for _, word := range s {
+		n += bits.OnesCount64(word)
+	}
+	return int64(n)
+}
+
+// Needed returns, for each of a number of products with the operator that follow one another, the nodes whose rows
+// the product must compute, so that every product can compute the stored ones: the nodes of the next product and
+// their in-neighbours. The nodes of the next product are always included, so that self-loops and the terms of a
+// series need no care.
+func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threads int) ([]NodeSet, error) {
+	need := make([]NodeSet, products)
+	closed := stored == nil // earlier products need the same nodes
+	for r := products - 1; r >= 0; r-- {
+		if r == products-1 {
+			need[r] = stored
+			continue
+		}
+		next := need[r+1]
+		if closed {
+			need[r] = next
+			continue
+		}
+		set := slices.Clone(next) // it has the in-neighbours of the nodes that the product after next needs
+		err := p.Graph.Each(ctx, 0, threads, func(b *format.NodeRange) error {
+			for v := b.First; v < b.First+b.Rows(); v++ {
+				if !next.Has(v) || r+2 < products && need[r+2].Has(v) {
+					continue
+				}
+				for _, u := range b.In(v) {
+					set.Add(int64(u))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		switch set.count() {
+		case p.Graph.Nodes():
+			set, closed = nil, true
+		case next.count():
+			set, closed = next, true
+		}
+		need[r] = set
+	}
+	return need, nil
 }

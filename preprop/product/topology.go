@@ -14,21 +14,19 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// Topology is the adjacency matrix of a graph, in memory or on disk: the in-neighbours of
-// each node. It is read in blocks of consecutive nodes.
+// Topology is the adjacency matrix of a graph, in memory or on disk: the in-neighbours of each node. It is read in
+// node ranges of consecutive nodes.
 type Topology interface {
 	Nodes() int64
 	Edges() int64
 	Weighted() bool
-	// each calls body, from up to threads goroutines, with blocks that cover the nodes
-	// from a first one on (the first block may begin before) and have about as many
-	// edges and nodes, so that a few nodes of high degree do not keep one goroutine busy
-	// when the others are done. Blocks are begun in ascending order, those that are begun
-	// are finished, and after an error no other is begun. A block is valid until body
-	// returns.
-	Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error
-	// inOrder calls body with blocks that cover the nodes [lo, hi), ascending.
-	InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error
+	// each calls body, from up to threads goroutines, with node ranges that cover the nodes from a first one on (the
+	// first node range may begin before) and have about as many edges and nodes, so that a few nodes of high degree
+	// do not keep one goroutine busy when the others are done. Node ranges are begun in ascending order. A range that
+	// is begun is finished; after an error none is begun. A node range is valid until body returns.
+	Each(ctx context.Context, from int64, threads int, body func(b *format.NodeRange) error) error
+	// inOrder calls body with node ranges that cover the nodes [lo, hi), ascending.
+	InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error
 	Close() error
 }
 
@@ -42,12 +40,14 @@ func (r *MemoryTopology) Weighted() bool { return r.Weights != nil }
 
 func (r *MemoryTopology) Close() error { return r.Free() }
 
-func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
+func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int,
+	body func(b *format.NodeRange) error) error {
 	return r.EachTask(ctx, from, threads, plan.TaskCost, body)
 }
 
-// EachTask is each with blocks of about so many edges and nodes.
-func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64, body func(b *format.Block) error) error {
+// EachTask is each with node ranges of about so many edges and nodes.
+func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64,
+	body func(b *format.NodeRange) error) error {
 	n := r.Nodes()
 	start := from // in cost
 	if from > 0 {
@@ -57,12 +57,12 @@ func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, 
 		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
 	}
 	return parallel.For(ctx, threads, n+r.Edges()-start, cost, func(lo, hi int64) error {
-		b := r.Block(first(start+lo), first(start+hi))
+		b := r.Range(first(start+lo), first(start+hi))
 		return body(&b)
 	})
 }
 
-func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
+func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error {
 	for lo < hi {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -72,7 +72,7 @@ func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b 
 			v := lo + int64(i) + 1
 			return r.Offsets[v]+v > cost
 		})))
-		b := r.Block(lo, next)
+		b := r.Range(lo, next)
 		if err := body(&b); err != nil {
 			return err
 		}
@@ -95,37 +95,37 @@ func (s *DiskTopology) Close() error {
 	return err
 }
 
-// blockAt is the index of the block that has a node, or the number of blocks if none has.
-func (s *DiskTopology) blockAt(node int64) int {
-	return sort.Search(s.Blocks(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > node })
+// rangeAt is the index of the node range that has a node, or the number of node ranges if none has.
+func (s *DiskTopology) rangeAt(node int64) int {
+	return sort.Search(s.Ranges(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > node })
 }
 
-func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.Block) error) error {
+func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.NodeRange) error) error {
 	readers := plan.DiskReaders(threads)
-	buffers, err := NewBuffers(readers, min(s.BlockBytes(), plan.LargestBlock))
+	buffers, err := NewBuffers(readers, min(s.RangeBytes(), plan.LargestRange))
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
 	shared := buffers
-	if s.BlockBytes() > plan.LargestBlock {
-		if shared, err = NewBuffers(1, s.BlockBytes()); err != nil {
+	if s.RangeBytes() > plan.LargestRange {
+		if shared, err = NewBuffers(1, s.RangeBytes()); err != nil {
 			return err
 		}
 		defer shared.Free()
 	}
 	start := 0
 	if from > 0 {
-		start = s.blockAt(from)
+		start = s.rangeAt(from)
 	}
-	return parallel.For(ctx, readers, int64(s.Blocks()-start), 1, func(at, _ int64) error {
+	return parallel.For(ctx, readers, int64(s.Ranges()-start), 1, func(at, _ int64) error {
 		k, free := start+int(at), buffers
-		if s.BytesOf(k) > plan.LargestBlock {
+		if s.BytesOf(k) > plan.LargestRange {
 			free = shared
 		}
 		buffer := free.Get()
 		defer free.Put(buffer)
-		b, err := s.ReadBlock(k, buffer)
+		b, err := s.ReadRange(k, buffer)
 		if err != nil {
 			return err
 		}
@@ -133,20 +133,20 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body f
 	})
 }
 
-func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.Block) error) error {
-	buf, err := offheap.Alloc(s.BlockBytes())
+func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error {
+	buf, err := offheap.Alloc(s.RangeBytes())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
-	for k := s.blockAt(lo); k < s.Blocks(); k++ {
+	for k := s.rangeAt(lo); k < s.Ranges(); k++ {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		if first, _ := s.Bounds(k); first >= hi {
 			return nil
 		}
-		b, err := s.ReadBlock(k, buf.Bytes())
+		b, err := s.ReadRange(k, buf.Bytes())
 		if err != nil {
 			return err
 		}
@@ -172,15 +172,15 @@ func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, erro
 	return &MemoryTopology{c, buf.Free}, nil
 }
 
-// bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the
-// range [i, j) of b.In(v) that comes from the nodes [lo, hi), for ranges [lo, hi)
-// that cover [from, to) and are dealt with at the same time. So the edges of one
-// source are visited by one goroutine at a time, in ascending order of destination,
-// and as stored where these are the same.
-func bySource(ctx context.Context, graph Topology, from, to int64, threads int, visit func(lo, hi int64, b *format.Block, v int64, i, j int)) error {
+// bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the range [i, j) of b.In(v) that comes
+// from the nodes [lo, hi), for ranges [lo, hi) that cover [from, to) and are dealt with at the same time. So the
+// edges of one source are visited by one goroutine at a time, in ascending order of destination, and as stored where
+// these are the same.
+func bySource(ctx context.Context, graph Topology, from, to int64, threads int,
+	visit func(lo, hi int64, b *format.NodeRange, v int64, i, j int)) error {
 	n := graph.Nodes()
 	grain := max(1, (to-from+int64(threads)-1)/int64(max(threads, 1)))
-	return graph.InOrder(ctx, 0, n, func(b *format.Block) error {
+	return graph.InOrder(ctx, 0, n, func(b *format.NodeRange) error {
 		return parallel.For(ctx, threads, to-from, grain, func(lo, hi int64) error {
 			lo, hi = lo+from, hi+from
 			for v := b.First; v < b.First+b.Rows(); v++ {
@@ -199,11 +199,11 @@ func bySource(ctx context.Context, graph Topology, from, to int64, threads int, 
 	})
 }
 
-// Derive makes the graph of an operator, Reverse or Undirected, from the one that is
-// given, and calls emit with its blocks, ascending, which are valid until emit
-// returns. It passes over what is given once to count, and once (Undirected: and a
-// part more) for each run of nodes whose edges, turned round, fit into room bytes.
-func Derive(ctx context.Context, given Topology, kind string, room int64, threads int, emit func(b *format.Block) error) error {
+// Derive makes the graph of an operator, Reverse or Undirected, from the one that is given, and calls emit with its
+// node ranges, ascending, which are valid until emit returns. It passes over what is given once to count, and once
+// (Undirected: and a part more) for each run of nodes whose edges, turned round, fit into room bytes.
+func Derive(ctx context.Context, given Topology, kind string, room int64, threads int,
+	emit func(b *format.NodeRange) error) error {
 	n := given.Nodes()
 	buf, err := offheap.Alloc(8 * (n + 1))
 	if err != nil {
@@ -211,10 +211,10 @@ func Derive(ctx context.Context, given Topology, kind string, room int64, thread
 	}
 	defer buf.Free()
 	offsets := dtype.Int64s(buf.Bytes())
-	// Where the next edge of each source goes: from the start of its list, which
-	// is the sum of the sizes of those before, to the end, which is the offset.
+	// Where the next edge of each source goes: from the start of its list, which is the sum of the sizes of those
+	// before, to the end, which is the offset.
 	next := offsets[1:]
-	err = bySource(ctx, given, 0, n, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+	err = bySource(ctx, given, 0, n, threads, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
 		for _, u := range b.In(v)[i:j] {
 			if int64(u)+1 < n {
 				next[u+1]++
@@ -243,9 +243,10 @@ func Derive(ctx context.Context, given Topology, kind string, room int64, thread
 	return nil
 }
 
-// deriveRun is derive for the nodes [lo, hi). offsets[v+1] is where the list of node
-// v starts for v >= lo, and afterwards where it ends for v < hi.
-func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64, lo, hi int64, threads int, emit func(b *format.Block) error) error {
+// deriveRun is derive for the nodes [lo, hi). offsets[v+1] is where the list of node v starts for v >= lo, and
+// afterwards where it ends for v < hi.
+func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64, lo, hi int64, threads int,
+	emit func(b *format.NodeRange) error) error {
 	n, next := given.Nodes(), offsets[1:]
 	first, end := next[lo], given.Edges()
 	if hi < n {
@@ -261,7 +262,7 @@ func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64
 	if given.Weighted() {
 		weights = dtype.Float32s(buf.Bytes()[4*(end-first):])
 	}
-	err = bySource(ctx, given, lo, hi, threads, func(_, _ int64, b *format.Block, v int64, i, j int) {
+	err = bySource(ctx, given, lo, hi, threads, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
 		w := b.InWeights(v)
 		for e, u := range b.In(v)[i:j] {
 			at := next[u] - first
@@ -275,11 +276,11 @@ func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64
 	if err != nil {
 		return err
 	}
-	reverse := format.Block{First: lo, Offsets: offsets[lo : hi+1], Neighbors: neighbors, Weights: weights}
+	reverse := format.NodeRange{First: lo, Offsets: offsets[lo : hi+1], Neighbors: neighbors, Weights: weights}
 	if kind == operator.Reverse {
 		return emit(&reverse)
 	}
-	return given.InOrder(ctx, lo, hi, func(b *format.Block) error {
+	return given.InOrder(ctx, lo, hi, func(b *format.NodeRange) error {
 		other := reverse.Slice(b.First, b.First+b.Rows())
 		both, err := union(ctx, b, &other, threads)
 		if err != nil {
@@ -289,10 +290,10 @@ func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64
 	})
 }
 
-// union is Undirected, of the lists of the same nodes in a graph and in its reverse.
-func union(ctx context.Context, graph, reverse *format.Block, threads int) (*format.Block, error) {
+// union makes the Undirected lists of some nodes from their lists in a graph and in its reverse.
+func union(ctx context.Context, graph, reverse *format.NodeRange, threads int) (*format.NodeRange, error) {
 	rows := graph.Rows()
-	out := &format.Block{First: graph.First, Offsets: make([]int64, rows+1)}
+	out := &format.NodeRange{First: graph.First, Offsets: make([]int64, rows+1)}
 	err := parallel.For(ctx, threads, rows, plan.TaskCost, func(lo, hi int64) error {
 		for i := lo; i < hi; i++ {
 			v := graph.First + i
@@ -318,8 +319,8 @@ func union(ctx context.Context, graph, reverse *format.Block, threads int) (*for
 	})
 }
 
-// unionLen is the length of the union of ascending lists in which each element
-// occurs as often as in the list that has it more often.
+// unionLen is the length of the union of ascending lists in which each element occurs as often as in the list that
+// has it more often.
 func unionLen(a, b []uint32) int {
 	same := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -337,8 +338,8 @@ func unionLen(a, b []uint32) int {
 	return len(a) + len(b) - same
 }
 
-// unite fills out with the union of a and b, and weights, if there are any, with
-// the larger of the two where an edge is in both.
+// unite fills out with the union of a and b, and weights, if there are any, with the larger of the two where an edge
+// is in both.
 func unite(out, a, b []uint32, weights, ofA, ofB []float32) {
 	i, j := 0, 0
 	for at := range out {

@@ -147,7 +147,7 @@ func (e *npyExport) prepare() (idWidth int, err error) {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return 0, err
 		}
-		largest = max(largest, e.topology.BlockBytes())
+		largest = max(largest, e.topology.RangeBytes())
 	}
 	need := int64(machine.ProgramBytes) + buffersBytes(1, largest) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
 	if most := e.options.MemoryBytes; most > 0 && need > most {
@@ -244,20 +244,20 @@ const topologyBlock = 8 << 20
 func (e *npyExport) edges() error {
 	t := e.topology
 	// write writes a number for each edge.
-	write := func(numbers func(format.Block) error) error {
-		return readAhead(e, t.Blocks(), t.BlockBytes(), t.ReadBlock, numbers)
+	write := func(numbers func(format.NodeRange) error) error {
+		return readAhead(e, t.Ranges(), t.RangeBytes(), t.ReadRange, numbers)
 	}
 	id := npy.Int32 // many programs do not take unsigned integers as ids
 	if t.Nodes() > 1<<31 {
 		id = npy.Uint32
 	}
 	err := e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w io.Writer, task progress.Task) error {
-		sources := func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
+		sources := func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
 		if err := write(sources); err != nil {
 			return err
 		}
 		ids := make([]uint32, 0, min(writeBlock/4, t.Edges()))
-		return write(func(b format.Block) error {
+		return write(func(b format.NodeRange) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				for left := len(b.In(v)); left > 0; {
 					n := min(left, cap(ids)-len(ids))
@@ -281,7 +281,7 @@ func (e *npyExport) edges() error {
 		return err
 	}
 	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w io.Writer, task progress.Task) error {
-		return write(func(b format.Block) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
+		return write(func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
 	})
 }
 

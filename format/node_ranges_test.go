@@ -25,28 +25,32 @@ func compareBlocks(t *testing.T, f *TopologyFile, c *CSC) {
 	if v, e := f.Bounds(0); v != 0 || e != 0 {
 		t.Fatalf("the first block starts at node %d, edge %d", v, e)
 	}
-	if v, e := f.Bounds(f.Blocks()); v != c.Nodes() || e != c.Edges() {
+	if v, e := f.Bounds(f.Ranges()); v != c.Nodes() || e != c.Edges() {
 		t.Fatalf("the last block ends at node %d, edge %d", v, e)
 	}
-	if err := parallel.For(context.Background(), 4, int64(f.Blocks()), 3, func(lo, hi int64) error {
-		buf := make([]byte, f.BlockBytes())
+	if err := parallel.For(context.Background(), 4, int64(f.Ranges()), 3, func(lo, hi int64) error {
+		buf := make([]byte, f.RangeBytes())
 		for k := lo; k < hi; k++ {
 			first, edge := f.Bounds(int(k))
 			end, _ := f.Bounds(int(k) + 1)
-			got, err := f.ReadBlock(int(k), buf)
+			got, err := f.ReadRange(int(k), buf)
 			if err != nil {
 				return err
 			}
-			want := c.Block(first, end)
-			if got.First != first || got.Rows() != want.Rows() || got.Edges() != want.Edges() || got.Offsets[0] != edge || first == end {
-				return fmt.Errorf("block %d has %d nodes from %d and %d edges from %d", k, got.Rows(), got.First, got.Edges(), got.Offsets[0])
+			want := c.Range(first, end)
+			if got.First != first || got.Rows() != want.Rows() || got.Edges() != want.Edges() ||
+				got.Offsets[0] != edge || first == end {
+				return fmt.Errorf("block %d has %d nodes from %d and %d edges from %d", k, got.Rows(), got.First,
+					got.Edges(), got.Offsets[0])
 			}
-			if !slices.Equal(got.Offsets, want.Offsets) || !slices.Equal(got.Neighbors, want.Neighbors) || !slices.Equal(got.Weights, want.Weights) ||
+			if !slices.Equal(got.Offsets, want.Offsets) || !slices.Equal(got.Neighbors, want.Neighbors) ||
+				!slices.Equal(got.Weights, want.Weights) ||
 				(got.Weights == nil) != (want.Weights == nil) {
 				return fmt.Errorf("block %d differs", k)
 			}
 			for v := first; v < end; v++ {
-				if !slices.Equal(got.In(v), c.In(v)) || c.Weights != nil && !slices.Equal(got.InWeights(v), c.Weights[c.Offsets[v]:c.Offsets[v+1]]) {
+				if !slices.Equal(got.In(v), c.In(v)) || c.Weights != nil &&
+					!slices.Equal(got.InWeights(v), c.Weights[c.Offsets[v]:c.Offsets[v+1]]) {
 					return fmt.Errorf("the list of node %d differs", v)
 				}
 			}
@@ -59,7 +63,8 @@ func compareBlocks(t *testing.T, f *TopologyFile, c *CSC) {
 
 func TestBlocksAreTheTopologyInPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, size := range []struct{ nodes, edges int }{{0, 0}, {1, 0}, {1, 5}, {7, 0}, {300, 3000}, {3, 3000}, {200_000, 10}} {
+	for _, size := range []struct{ nodes, edges int }{{0, 0}, {1, 0}, {1, 5}, {7, 0}, {300, 3000}, {3, 3000},
+		{200_000, 10}} {
 		for _, weighted := range []bool{false, true} {
 			c, _ := randomCSC(r, size.nodes, size.edges, weighted)
 			disk := topologyDisk(t, size.nodes, func(w *Writer) error { return w.Topology(c) })
@@ -80,10 +85,11 @@ func TestBlocksAreTheTopologyInPieces(t *testing.T) {
 					most = 1000 // for the sums below
 				}
 				compareBlocks(t, f, c)
-				for k := range f.Blocks() {
+				for k := range f.Ranges() {
 					from, edge := f.Bounds(k)
 					to, end := f.Bounds(k + 1)
-					if bytes := 8*(to-from+1) + perEdge*(end-edge); bytes > f.BlockBytes() || bytes > most && to-from > 1 {
+					if bytes := 8*(to-from+1) + perEdge*(end-edge); bytes > f.RangeBytes() || bytes > most &&
+						to-from > 1 {
 						t.Errorf("%+v: block %d of %d nodes has %d bytes, more than %d", size, k, to-from, bytes, most)
 					}
 				}
@@ -109,10 +115,10 @@ func TestBlocksAreOfAboutEqualSize(t *testing.T) {
 	defer f.Close()
 	total := 8*f.Nodes() + 4*f.Edges()
 	least := total/50_000 + 1
-	if n := int64(f.Blocks()); n < least || n > least+1 {
+	if n := int64(f.Ranges()); n < least || n > least+1 {
 		t.Errorf("%d blocks, want %d", n, least)
 	}
-	for k := range f.Blocks() {
+	for k := range f.Ranges() {
 		from, edge := f.Bounds(k)
 		to, end := f.Bounds(k + 1)
 		if bytes := 8*(to-from+1) + 4*(end-edge); bytes < total/(least+1)*9/10 {
@@ -134,7 +140,8 @@ func TestDamageOfATopologyIsFoundWhenItIsOpenedByBlocks(t *testing.T) {
 		for at := e.Offset; at < e.Offset+e.Length; at++ {
 			for _, length := range []int64{-1, at} {
 				d.fsys = &damaged{FS: fsys, path: path, flip: at, bit: uint(at % 8), length: length, hidden: true}
-				if _, err := d.OpenTopology(context.Background(), 40); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), path) {
+				if _, err := d.OpenTopology(context.Background(), 40); !errors.Is(err, ErrCorrupt) ||
+					!strings.Contains(err.Error(), path) {
 					t.Fatalf("byte %d of %s, length %d: %v", at, path, length, err)
 				}
 			}
@@ -155,10 +162,10 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		buf := make([]byte, f.BlockBytes())
+		buf := make([]byte, f.RangeBytes())
 		readAll := func() (err error) {
-			for k := range f.Blocks() {
-				_, blockErr := f.ReadBlock(k, buf)
+			for k := range f.Ranges() {
+				_, blockErr := f.ReadRange(k, buf)
 				err = errors.Join(err, blockErr)
 			}
 			return err
@@ -167,7 +174,8 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 		for at := e.Offset; at < e.Offset+e.Length; at++ {
 			padding := folder == topologyFolder && at >= e.Offset+80 && at < e.Offset+128
 			bad.flip, bad.bit = at, uint(at%8)
-			if err := readAll(); padding != (err == nil) || err != nil && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), bad.path)) {
+			if err := readAll(); padding != (err == nil) || err != nil &&
+				(!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), bad.path)) {
 				t.Fatalf("byte %d of %s: %v", at, bad.path, err)
 			}
 			bad.flip, bad.length = -1, at
@@ -176,7 +184,7 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 			}
 			bad.length = -1
 		}
-		if _, err := f.ReadBlock(0, buf[:f.BytesOf(0)-1]); err == nil {
+		if _, err := f.ReadRange(0, buf[:f.BytesOf(0)-1]); err == nil {
 			t.Error("a buffer that is too small is taken")
 		}
 		if err := f.Close(); err != nil {
@@ -198,9 +206,9 @@ func TestAFaultAnywhereFailsReadingByBlocks(t *testing.T) {
 		d.fsys = fault
 		f, err := d.OpenTopology(context.Background(), 64)
 		if err == nil {
-			buf := make([]byte, f.BlockBytes())
-			for k := range f.Blocks() {
-				_, blockErr := f.ReadBlock(k, buf)
+			buf := make([]byte, f.RangeBytes())
+			for k := range f.Ranges() {
+				_, blockErr := f.ReadRange(k, buf)
 				err = errors.Join(err, blockErr)
 			}
 			f.Close()
@@ -222,18 +230,19 @@ func TestARawTopologyIsCheckedAndReadByBlocks(t *testing.T) {
 		weights   []float32
 		text      string
 	}{
-		"sound":                      {[]int64{0, 2, 2, 4}, neighbors, nil, ""},
-		"sound, with weights":        {[]int64{0, 2, 2, 4}, neighbors, weights, ""},
-		"offsets that do not begin":  {[]int64{1, 2, 2, 4}, neighbors, nil, "offset of node 0"},
-		"offsets that fall":          {[]int64{0, 2, 1, 4}, neighbors, nil, "offset of node 2"},
-		"offsets below zero":         {[]int64{0, -2, 2, 4}, neighbors, nil, "offset of node 1"},
-		"offsets beyond":             {[]int64{0, 1 << 62, 2, 4}, neighbors, nil, "offset of node 1"},
-		"offsets that end early":     {[]int64{0, 2, 2, 3}, neighbors, nil, "offset of node 3"},
-		"neighbours that fall":       {[]int64{0, 2, 2, 4}, []uint32{0, 1, 2, 1}, nil, "neighbour 1 of node 2"},
-		"a neighbour beyond":         {[]int64{0, 2, 2, 4}, []uint32{0, 3, 2, 2}, nil, "neighbour 3 of node 0"},
-		"fewer neighbours":           {[]int64{0, 2, 2, 4}, neighbors[:3], nil, "ends at byte"},
-		"fewer weights":              {[]int64{0, 2, 2, 4}, neighbors, weights[:3], "ends at byte"},
-		"an infinite weight":         {[]int64{0, 2, 2, 4}, neighbors, []float32{0, 1, 2, float32(math.Inf(1))}, "weight of edge 3"},
+		"sound":                     {[]int64{0, 2, 2, 4}, neighbors, nil, ""},
+		"sound, with weights":       {[]int64{0, 2, 2, 4}, neighbors, weights, ""},
+		"offsets that do not begin": {[]int64{1, 2, 2, 4}, neighbors, nil, "offset of node 0"},
+		"offsets that fall":         {[]int64{0, 2, 1, 4}, neighbors, nil, "offset of node 2"},
+		"offsets below zero":        {[]int64{0, -2, 2, 4}, neighbors, nil, "offset of node 1"},
+		"offsets beyond":            {[]int64{0, 1 << 62, 2, 4}, neighbors, nil, "offset of node 1"},
+		"offsets that end early":    {[]int64{0, 2, 2, 3}, neighbors, nil, "offset of node 3"},
+		"neighbours that fall":      {[]int64{0, 2, 2, 4}, []uint32{0, 1, 2, 1}, nil, "neighbour 1 of node 2"},
+		"a neighbour beyond":        {[]int64{0, 2, 2, 4}, []uint32{0, 3, 2, 2}, nil, "neighbour 3 of node 0"},
+		"fewer neighbours":          {[]int64{0, 2, 2, 4}, neighbors[:3], nil, "ends at byte"},
+		"fewer weights":             {[]int64{0, 2, 2, 4}, neighbors, weights[:3], "ends at byte"},
+		"an infinite weight": {[]int64{0, 2, 2, 4}, neighbors, []float32{0, 1, 2, float32(math.Inf(1))},
+			"weight of edge 3"},
 		"fewer offsets than are due": {[]int64{0}, nil, nil, "ends at byte"},
 	} {
 		fsys := vfs.NewMem()

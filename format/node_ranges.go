@@ -13,10 +13,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Block is a run of consecutive nodes of a topology: the in-neighbours of node
-// First+i are Neighbors[Offsets[i]-Offsets[0] : Offsets[i+1]-Offsets[0]], where
-// offsets count from the first edge of the whole topology.
-type Block struct {
+// NodeRange is a run of consecutive nodes of a topology: the in-neighbours of node First+i are
+// Neighbors[Offsets[i]-Offsets[0] : Offsets[i+1]-Offsets[0]], where offsets count from the first edge of the whole
+// topology.
+type NodeRange struct {
 	First     int64
 	Offsets   []int64 // [rows+1]
 	Neighbors []uint32
@@ -24,17 +24,17 @@ type Block struct {
 }
 
 // Rows is the number of nodes, Edges that of their in-neighbours.
-func (b *Block) Rows() int64  { return int64(len(b.Offsets)) - 1 }
-func (b *Block) Edges() int64 { return int64(len(b.Neighbors)) }
+func (b *NodeRange) Rows() int64  { return int64(len(b.Offsets)) - 1 }
+func (b *NodeRange) Edges() int64 { return int64(len(b.Neighbors)) }
 
 // In is the in-neighbours of node v, from First to First+Rows()-1.
-func (b *Block) In(v int64) []uint32 {
+func (b *NodeRange) In(v int64) []uint32 {
 	i := v - b.First
 	return b.Neighbors[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
 }
 
 // InWeights is the weights of In(v), nil without weights.
-func (b *Block) InWeights(v int64) []float32 {
+func (b *NodeRange) InWeights(v int64) []float32 {
 	if b.Weights == nil {
 		return nil
 	}
@@ -42,25 +42,26 @@ func (b *Block) InWeights(v int64) []float32 {
 	return b.Weights[b.Offsets[i]-b.Offsets[0] : b.Offsets[i+1]-b.Offsets[0]]
 }
 
-// Slice is a view of nodes lo to hi-1 of the block, which shares its memory.
-func (b *Block) Slice(lo, hi int64) Block {
+// Slice is a view of nodes lo to hi-1 of the node range, which shares its memory.
+func (b *NodeRange) Slice(lo, hi int64) NodeRange {
 	offsets := b.Offsets[lo-b.First : hi-b.First+1]
 	first, end := offsets[0]-b.Offsets[0], offsets[len(offsets)-1]-b.Offsets[0]
-	part := Block{First: lo, Offsets: offsets, Neighbors: b.Neighbors[first:end]}
+	part := NodeRange{First: lo, Offsets: offsets, Neighbors: b.Neighbors[first:end]}
 	if b.Weights != nil {
 		part.Weights = b.Weights[first:end]
 	}
 	return part
 }
 
-// checkLists fails unless each list of neighbours ascends below n (a repeated
-// neighbour is a parallel edge). The offsets have been checked.
-func (b *Block) checkLists(n int64) error {
+// checkLists fails unless each list of neighbours ascends below n (a repeated neighbour is a parallel edge). The
+// offsets have been checked.
+func (b *NodeRange) checkLists(n int64) error {
 	for v := b.First; v < b.First+b.Rows(); v++ {
 		before := uint32(0)
 		for _, u := range b.In(v) {
 			if u < before || int64(u) >= n {
-				return fmt.Errorf("in-neighbour %d of node %d is smaller than the one before it, or not below the %d nodes", u, v, n)
+				return fmt.Errorf("in-neighbour %d of node %d is smaller than the one before it, or not below the "+
+					"%d nodes", u, v, n)
 			}
 			before = u
 		}
@@ -68,15 +69,14 @@ func (b *Block) checkLists(n int64) error {
 	return nil
 }
 
-// Block is a view of nodes lo to hi-1.
-func (c *CSC) Block(lo, hi int64) Block {
-	all := Block{Offsets: c.Offsets, Neighbors: c.Neighbors, Weights: c.Weights}
+// NodeRange is a view of nodes lo to hi-1.
+func (c *CSC) Range(lo, hi int64) NodeRange {
+	all := NodeRange{Offsets: c.Offsets, Neighbors: c.Neighbors, Weights: c.Weights}
 	return all.Slice(lo, hi)
 }
 
-// RawTopology is where the numbers of a topology lie in files: Nodes+1 offsets
-// (int64), as many neighbours (uint32) as there are edges, and their weights
-// (float32), little endian.
+// RawTopology is where the numbers of a topology lie in files: Nodes+1 offsets (int64), as many neighbours (uint32)
+// as there are edges, and their weights (float32), little endian.
 type RawTopology struct {
 	Nodes, Edges int64
 
@@ -89,34 +89,35 @@ type RawTopology struct {
 	extents, weightExtents []arrowfile.Extent // that cover them, if there are checksums
 }
 
-// Expect sets the checksums (CRC-32C) of all offsets, all neighbours and all weights
-// as they were written, which opening the topology then compares.
+// Expect sets the checksums (CRC-32C) of all offsets, all neighbours and all weights as they were written, which
+// opening the topology then compares.
 func (r *RawTopology) Expect(offsets, neighbors, weights uint32) {
 	r.extents = []arrowfile.Extent{{CRC32C: offsets, Offset: r.OffsetsAt, Length: offsetBytes * (r.Nodes + 1)}}
 	if r.Edges > 0 {
-		r.extents = append(r.extents, arrowfile.Extent{CRC32C: neighbors, Offset: r.NeighborsAt, Length: edgeBytes * r.Edges})
+		r.extents = append(r.extents, arrowfile.Extent{CRC32C: neighbors, Offset: r.NeighborsAt,
+			Length: edgeBytes * r.Edges})
 		r.weightExtents = []arrowfile.Extent{{CRC32C: weights, Offset: r.WeightsAt, Length: edgeBytes * r.Edges}}
 	}
 }
 
-// TopologyFile reads a topology block by block, so that it need not fit in memory. It
-// is safe for concurrent use.
+// TopologyFile reads a topology node range by node range, so that it need not fit in memory. It is safe for
+// concurrent use.
 type TopologyFile struct {
 	raw        RawTopology
-	starts     []blockStart // of each block, and the end of the last
-	sums       []blockSums
-	blockBytes int64
+	starts     []rangeStart // of each node range, and the end of the last
+	sums       []rangeSums
+	rangeBytes int64
 }
 
-type blockStart struct{ node, edge int64 }
+type rangeStart struct{ node, edge int64 }
 
-// blockSums are the checksums of a block's numbers.
-type blockSums struct{ offsets, neighbors, weights uint32 }
+// rangeSums are the checksums of a node range's numbers.
+type rangeSums struct{ offsets, neighbors, weights uint32 }
 
-// OpenTopology opens the topology (and weights) of a graph for reading by blocks
-// of at most maxBlockBytes, unless one node's list is longer; the caller closes
-// it. It reads everything once, one block at a time, and checks what Topology checks.
-func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (_ *TopologyFile, err error) {
+// OpenTopology opens the topology (and weights) of a graph for reading by node ranges of at most maxRangeBytes,
+// unless one node's list is longer; the caller closes it. It reads everything once, one node range at a time, and
+// checks what Topology checks.
+func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
 	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
@@ -139,16 +140,15 @@ func (d *Dir) OpenTopology(ctx context.Context, maxBlockBytes int64) (_ *Topolog
 			raw.WeightsAt = p.extents[0].Offset
 		}
 	}
-	return NewTopologyFile(ctx, raw, maxBlockBytes)
+	return NewTopologyFile(ctx, raw, maxRangeBytes)
 }
 
-// NewTopologyFile opens a topology that is not part of a graph directory, such as one
-// that a job has derived in scratch files. TopologyFile.Close closes the files, and so
-// does NewTopologyFile where it fails.
-func NewTopologyFile(ctx context.Context, raw RawTopology, maxBlockBytes int64) (*TopologyFile, error) {
+// NewTopologyFile opens a topology that is not part of a graph directory, such as one that a job has derived in
+// scratch files. TopologyFile.Close closes the files, and so does NewTopologyFile where it fails.
+func NewTopologyFile(ctx context.Context, raw RawTopology, maxRangeBytes int64) (*TopologyFile, error) {
 	t := &TopologyFile{raw: raw}
 	s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
-	crc, err := t.chooseBlocks(ctx, &s, max(1, maxBlockBytes))
+	crc, err := t.chooseRanges(ctx, &s, max(1, maxRangeBytes))
 	if err == nil {
 		err = t.check(ctx, &s, crc)
 	}
@@ -158,14 +158,14 @@ func NewTopologyFile(ctx context.Context, raw RawTopology, maxBlockBytes int64) 
 	return t, nil
 }
 
-// Sizes in the memory of a block.
+// Sizes in the memory of a node range.
 const (
 	offsetBytes = 8
 	edgeBytes   = 4 // of a neighbour, and of a weight
 )
 
-// memoryBytes is the memory in bytes of the block from one place to another.
-func (t *TopologyFile) memoryBytes(from, to blockStart) int64 {
+// memoryBytes is the memory in bytes of the node range from one place to another.
+func (t *TopologyFile) memoryBytes(from, to rangeStart) int64 {
 	perEdge := int64(edgeBytes)
 	if t.Weighted() {
 		perEdge *= 2
@@ -173,18 +173,19 @@ func (t *TopologyFile) memoryBytes(from, to blockStart) int64 {
 	return offsetBytes*(to.node-from.node+1) + perEdge*(to.edge-from.edge)
 }
 
-// chooseBlocks reads and checks the offsets, and divides the nodes into blocks of about
-// equal size. It returns the checksum of all offsets.
-func (t *TopologyFile) chooseBlocks(ctx context.Context, s *extentStream, maxBlockBytes int64) (crc uint32, err error) {
-	end := blockStart{t.raw.Nodes, t.raw.Edges}
+// chooseRanges reads and checks the offsets, and divides the nodes into node ranges of about equal size. It returns
+// the checksum of all offsets.
+func (t *TopologyFile) chooseRanges(ctx context.Context, s *extentStream, maxRangeBytes int64) (crc uint32, err error) {
+	end := rangeStart{t.raw.Nodes, t.raw.Edges}
 	if end.node < 0 || end.node > MaxNodes || end.edge < 0 || end.edge > MaxEdges {
-		return 0, fmt.Errorf("%s: it has %d nodes and %d edges, more than %d and %d", s.file.Path(), end.node, end.edge, int64(MaxNodes), int64(MaxEdges))
+		return 0, fmt.Errorf("%s: it has %d nodes and %d edges, more than %d and %d", s.file.Path(), end.node, end.edge,
+			int64(MaxNodes), int64(MaxEdges))
 	}
-	t.starts = []blockStart{{}}
-	total := t.memoryBytes(blockStart{}, end)
-	share := (total + (total-1)/maxBlockBytes) / ((total-1)/maxBlockBytes + 1)
+	t.starts = []rangeStart{{}}
+	total := t.memoryBytes(rangeStart{}, end)
+	share := (total + (total-1)/maxRangeBytes) / ((total-1)/maxRangeBytes + 1)
 	buf := make([]byte, min(offsetBytes*(end.node+1), streamBytes))
-	before := blockStart{} // the node whose list ends with the next offset
+	before := rangeStart{} // the node whose list ends with the next offset
 	for v := int64(0); v <= end.node; {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -195,12 +196,15 @@ func (t *TopologyFile) chooseBlocks(ctx context.Context, s *extentStream, maxBlo
 		}
 		crc = kernel.CRC32C(crc, b)
 		for _, offset := range dtype.Int64s(b) {
-			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node && offset != end.edge {
-				return 0, s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v, offset, before.edge, end.edge))
+			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node &&
+				offset != end.edge {
+				return 0, s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v,
+					offset, before.edge, end.edge))
 			}
-			here := blockStart{v, offset}
+			here := rangeStart{v, offset}
 			start := t.starts[len(t.starts)-1]
-			full := t.memoryBytes(start, here) > maxBlockBytes || t.memoryBytes(blockStart{}, before) >= share*int64(len(t.starts))
+			full := t.memoryBytes(start, here) > maxRangeBytes ||
+				t.memoryBytes(rangeStart{}, before) >= share*int64(len(t.starts))
 			if full && before.node > start.node {
 				t.starts = append(t.starts, before)
 			}
@@ -211,17 +215,17 @@ func (t *TopologyFile) chooseBlocks(ctx context.Context, s *extentStream, maxBlo
 	if end.node > 0 {
 		t.starts = append(t.starts, end)
 	}
-	for k := range t.Blocks() {
-		t.blockBytes = max(t.blockBytes, t.memoryBytes(t.starts[k], t.starts[k+1]))
+	for k := range t.Ranges() {
+		t.rangeBytes = max(t.rangeBytes, t.memoryBytes(t.starts[k], t.starts[k+1]))
 	}
-	t.blockBytes = (t.blockBytes + 63) &^ 63 // several in one buffer stay aligned
+	t.rangeBytes = (t.rangeBytes + 63) &^ 63 // several in one buffer stay aligned
 	return crc, nil
 }
 
-// check reads all blocks, checks their values, and keeps their checksums. It reads the
-// offsets again, which must still have the checksum offsets.
+// check reads all node ranges, checks their values, and keeps their checksums. It reads the offsets again, which must
+// still have the checksum offsets.
 func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint32) error {
-	buf, err := offheap.Alloc(t.blockBytes)
+	buf, err := offheap.Alloc(t.rangeBytes)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.file.Path(), err)
 	}
@@ -234,7 +238,7 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 	s.at = t.raw.NeighborsAt
 	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt, extents: t.raw.weightExtents}
 	crc := uint32(0)
-	for k := range t.Blocks() {
+	for k := range t.Ranges() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -251,7 +255,7 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 		t.sums = append(t.sums, b.sums())
 		crc = kernel.CRC32C(crc, dtype.BytesOf(b.Offsets[:b.Rows()]))
 	}
-	if t.Blocks() == 0 {
+	if t.Ranges() == 0 {
 		return nil
 	}
 	if crc = kernel.CRC32C(crc, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
@@ -260,17 +264,18 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 	return nil
 }
 
-var errChanged = errors.New("the file has changed since it was opened and checked (run the command again; if this repeats, check the disk)")
+var errChanged = errors.New("the file has changed since it was opened and checked (run the command again; if this " +
+	"repeats, check the disk)")
 
-// read reads block k into buf, its edges from streams that stand at them.
-func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (Block, error) {
+// read reads node range k into buf, its edges from streams that stand at them.
+func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (NodeRange, error) {
 	from, to := t.starts[k], t.starts[k+1]
 	take := func(bytes int64) (b []byte) {
 		b, buf = buf[:bytes:bytes], buf[bytes:]
 		return b
 	}
 	offsets := extentStream{file: t.raw.File, at: t.raw.OffsetsAt + offsetBytes*from.node}
-	b := Block{First: from.node, Offsets: dtype.Int64s(take(offsetBytes * (to.node - from.node + 1)))}
+	b := NodeRange{First: from.node, Offsets: dtype.Int64s(take(offsetBytes * (to.node - from.node + 1)))}
 	if err := offsets.read(dtype.BytesOf(b.Offsets)); err != nil {
 		return b, err
 	}
@@ -291,55 +296,54 @@ func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream)
 	return b, nil
 }
 
-func (b *Block) sums() blockSums {
-	return blockSums{kernel.CRC32C(0, dtype.BytesOf(b.Offsets)), kernel.CRC32C(0, dtype.BytesOf(b.Neighbors)),
+func (b *NodeRange) sums() rangeSums {
+	return rangeSums{kernel.CRC32C(0, dtype.BytesOf(b.Offsets)), kernel.CRC32C(0, dtype.BytesOf(b.Neighbors)),
 		kernel.CRC32C(0, dtype.BytesOf(b.Weights))}
 }
 
-// BytesOf is the memory that block k takes.
+// BytesOf is the memory that node range k takes.
 func (t *TopologyFile) BytesOf(k int) int64 { return t.memoryBytes(t.starts[k], t.starts[k+1]) }
 
-// ReadBlock reads block k into buf, which has BytesOf(k) bytes or more and is
-// aligned as memory from make is, and whose memory the block is then made of.
-// If the file has changed since it was opened, the error is ErrCorrupt.
-func (t *TopologyFile) ReadBlock(k int, buf []byte) (Block, error) {
+// ReadRange reads node range k into buf, which has BytesOf(k) bytes or more and is aligned as memory from make is, and
+// whose memory the node range is then made of. If the file has changed since it was opened, the error is ErrCorrupt.
+func (t *TopologyFile) ReadRange(k int, buf []byte) (NodeRange, error) {
 	if need := t.BytesOf(k); int64(len(buf)) < need {
-		return Block{}, fmt.Errorf("%s: a buffer of %d bytes for a block of %d", t.raw.File.Path(), len(buf), need)
+		return NodeRange{}, fmt.Errorf("%s: a buffer of %d bytes for a node range of %d", t.raw.File.Path(), len(buf),
+			need)
 	}
 	edge := t.starts[k].edge
 	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge}
 	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt + edgeBytes*edge}
 	b, err := t.read(k, buf, &neighbors, &weights)
 	if err != nil {
-		return Block{}, err
+		return NodeRange{}, err
 	}
 	found, want := b.sums(), t.sums[k]
 	if found.weights != want.weights {
-		return Block{}, weights.corrupt(errChanged)
+		return NodeRange{}, weights.corrupt(errChanged)
 	}
 	if found != want {
-		return Block{}, neighbors.corrupt(errChanged)
+		return NodeRange{}, neighbors.corrupt(errChanged)
 	}
 	return b, nil
 }
 
-// Nodes and Edges are those of the whole topology; Weighted tells whether blocks
-// have weights.
+// Nodes and Edges count the whole topology; Weighted tells whether node ranges have weights.
 func (t *TopologyFile) Nodes() int64   { return t.raw.Nodes }
 func (t *TopologyFile) Edges() int64   { return t.raw.Edges }
 func (t *TopologyFile) Weighted() bool { return t.raw.Weights != nil }
 
-// Blocks is the number of blocks; without nodes there is none.
-func (t *TopologyFile) Blocks() int { return len(t.starts) - 1 }
+// Node ranges is the number of node ranges; without nodes there is none.
+func (t *TopologyFile) Ranges() int { return len(t.starts) - 1 }
 
-// Bounds is the first node and the first edge of block k; those of block Blocks()
-// are the numbers of nodes and edges.
+// Bounds is the first node and the first edge of node range k; those of node range Node ranges() are the numbers of
+// nodes and edges.
 func (t *TopologyFile) Bounds(k int) (firstNode, firstEdge int64) {
 	return t.starts[k].node, t.starts[k].edge
 }
 
-// BlockBytes is the memory that the largest block takes, a multiple of 64.
-func (t *TopologyFile) BlockBytes() int64 { return t.blockBytes }
+// RangeBytes is the memory that the largest node range takes, a multiple of 64.
+func (t *TopologyFile) RangeBytes() int64 { return t.rangeBytes }
 
 // Close closes the files. No read may be running.
 func (t *TopologyFile) Close() error {
@@ -350,8 +354,8 @@ func (t *TopologyFile) Close() error {
 	return err
 }
 
-// extentStream reads a file in order from byte at on, and checks each extent when its
-// last byte is read. The first extent begins at byte at; all are of chunk 0.
+// extentStream reads a file in order from byte at on, and checks each extent when its last byte is read. The first
+// extent begins at byte at; all are of chunk 0.
 type extentStream struct {
 	file    vfs.File
 	at      int64
@@ -369,7 +373,8 @@ func (s *extentStream) read(dst []byte) error {
 		s.crc = kernel.CRC32C(s.crc, dst[:n])
 		if dst, s.at = dst[n:], s.at+n; s.at == e.Offset+e.Length {
 			if s.crc != e.CRC32C {
-				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.Length, e.Offset, hex32(s.crc), hex32(e.CRC32C)))
+				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.Length,
+					e.Offset, hex32(s.crc), hex32(e.CRC32C)))
 			}
 			s.extents, s.crc = s.extents[1:], 0
 		}
@@ -382,9 +387,9 @@ func (s *extentStream) corrupt(reason error) error {
 	return &CorruptError{s.file.Path(), 0, reason.Error()}
 }
 
-// Map maps the files of the topology into memory; Close of the CSC, whose mappings outlive t, ends
-// that. The topology was checked when it was opened, but the files may change, or be cut off: touch
-// the CSC only in vfs.Guard, and check what it holds before it is an index.
+// Map maps the files of the topology into memory; Close of the CSC, whose mappings outlive t, ends that. The topology
+// was checked when it was opened, but the files may change, or be cut off: touch the CSC only in vfs.Guard, and check
+// what it holds before it is an index.
 func (t *TopologyFile) Map() (*CSC, error) {
 	c := &CSC{}
 	var mappings []vfs.Mapping
@@ -407,7 +412,8 @@ func (t *TopologyFile) Map() (*CSC, error) {
 		mappings = append(mappings, mapping)
 		b := mapping.Bytes()
 		if at > int64(len(b)) || bytes > int64(len(b))-at {
-			return nil, &CorruptError{f.Path(), 0, fmt.Sprintf("%d bytes at byte %d of %d: %v", bytes, at, len(b), errChanged)}
+			return nil, &CorruptError{f.Path(), 0, fmt.Sprintf("%d bytes at byte %d of %d: %v", bytes, at, len(b),
+				errChanged)}
 		}
 		return b[at:][:bytes], nil
 	}
@@ -429,5 +435,5 @@ func (t *TopologyFile) Map() (*CSC, error) {
 	return c, nil
 }
 
-// Path is that of the file with the neighbours.
+// Path is the path of the file with the neighbours.
 func (t *TopologyFile) Path() string { return t.raw.File.Path() }
